@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ELECTRA-Base as published (ICLR 2020), and the whole truth about every setting.
+
+    python -m electra_jax.main --config=configs/base.py --workdir=runs/base
+
+Trains on English Wikipedia from TFDS (extra `wikipedia`). Without it, on your own text:
+
+    python -m electra_jax.main --config=configs/base.py --workdir=runs/base \
+        --config.data.source='text:corpus/*.txt'
+
+The file is ordered as the data flows: text, networks, objective, optimizer, schedule, devices,
+and what is kept of a run. `small.py`, `large.py` and `tiny.py` start from it and change a few
+lines. Any field can be overridden: `--config.schedule.steps=1000`.
+"""
+
+import ml_collections
+
+
+def get_config() -> ml_collections.ConfigDict:
+    """Returns the complete configuration; every other file starts from this one."""
+    config = ml_collections.ConfigDict()
+    config.name = "base"
+    config.seed = 0  # one seed for data order, initial weights, masking, sampling, dropout
+    config.data = data()
+    config.model = model()
+    config.objective = objective()
+    config.optimizer = optimizer()
+    config.schedule = schedule()
+    config.mesh = mesh()
+    config.checkpoint = checkpoint()
+    config.evaluation = evaluation()
+    config.logging = logging()
+    config.init = init()
+    return config
+
+
+def data() -> ml_collections.ConfigDict:
+    """Text -> vocabulary -> fixed-length rows -> batches."""
+    c = ml_collections.ConfigDict()
+    # tfds:NAME[/CONFIG][:SPLIT] | text:GLOB | builtin; several joined by ';', weighted by '@W'
+    c.source = "tfds:wikipedia/20230601.en:train"
+    c.mixture_alpha = 1.0  # without weights a source is drawn in proportion to size^alpha
+    c.dir = ""  # prepared data, shared by runs with equal settings; '' is WORKDIR/data
+    c.vocab = "train:sentencepiece:30522"  # or train:wordpiece:SIZE, a .model, vocab.txt, .json
+    c.vocab_sample_characters = 100_000_000  # text that the vocabulary is trained on
+    c.lower_case = True
+    c.strip_accents = True
+    c.text_field = "text"  # of jsonl, parquet and TFDS records
+    c.invalid_utf8 = "replace"  # count and replace | 'refuse'
+    c.min_document_characters = 0  # shorter documents are left out
+    c.deduplicate = False  # drop exact duplicate documents
+    c.heldout_fraction = 0.005  # of the documents, chosen by a hash of their text
+    c.rows = "pairs"  # [CLS] A [SEP] B [SEP] as the reference | 'packed': several documents a row
+    c.sequence_length = 512  # tokens a row
+    c.single_segment_rate = 0.1  # rows with A only; reference: build_pretraining_dataset.py
+    c.short_row_rate = 0.05  # rows of a random shorter length; same file
+    c.batch_size = 256  # rows a step, over all devices and processes
+    c.workers = 0  # processes that prepare; 0 is one a core
+    return c
+
+
+def model() -> ml_collections.ConfigDict:
+    """Two post-norm Transformer encoders over one embedding table."""
+    c = ml_collections.ConfigDict()
+    c.embedding_size = 768  # of the shared tables; projected where a network is wider or narrower
+    c.max_positions = 512
+    c.discriminator = ml_collections.ConfigDict(
+        dict(layers=12, width=768, heads=12, feed_forward=3072)
+    )
+    c.generator = ml_collections.ConfigDict(  # a third of the width, the same depth (table 6)
+        dict(layers=12, width=256, heads=4, feed_forward=1024)
+    )
+    c.dropout = 0.1  # embeddings, attention output, feed-forward output; kept exact to 1/256
+    c.attention_dropout = 0.1  # attention probabilities
+    c.initial_scale = 0.02  # of the truncated normal, as in BERT
+    c.dtype = "auto"  # compute: bfloat16 on TPU and GPU, float32 on CPU; weights stay float32
+    c.scan = "auto"  # layers as one loop (compiles fast): on TPU; 'on' | 'off' to say it
+    c.remat = "none"  # what backward recomputes: 'none' | 'dots' (keep matmuls) | 'full'
+    return c
+
+
+def objective() -> ml_collections.ConfigDict:
+    """Replaced-token detection, section 2 of the paper."""
+    c = ml_collections.ConfigDict()
+    c.mask_rate = 0.15  # of a row's tokens; large uses 0.25
+    c.mask_token_rate = 0.85  # of the chosen become [MASK], the rest keep their token
+    c.temperature = 1.0  # of the generator when it samples
+    c.gen_weight = 1.0  # of the generator's masked-language-model loss
+    c.disc_weight = 50.0  # lambda, of the discriminator's loss
+    return c
+
+
+def optimizer() -> ml_collections.ConfigDict:
+    """AdamW as the reference runs it (optimization.py)."""
+    c = ml_collections.ConfigDict()
+    c.name = "reference_adamw"  # no bias correction | 'adamw': optax's own
+    c.learning_rate = 2e-4  # peak
+    c.beta1 = 0.9
+    c.beta2 = 0.999
+    c.epsilon = 1e-6
+    c.weight_decay = 0.01  # decoupled; not on biases and norms
+    c.clip_norm = 1.0  # of both networks' gradient together; 0 switches it off
+    return c
+
+
+def schedule() -> ml_collections.ConfigDict:
+    """rate = peak x (1 - step / steps) x min(1, step / warmup_steps)."""
+    c = ml_collections.ConfigDict()
+    c.steps = 766_000
+    c.warmup_steps = 10_000
+    c.accumulation = 1  # micro-batches a step; the result is that of the whole batch
+    return c
+
+
+def mesh() -> ml_collections.ConfigDict:
+    """Devices along each axis; their product is the number of devices."""
+    c = ml_collections.ConfigDict()
+    c.data = -1  # copies of the model; -1 takes what the other two leave
+    c.fsdp = 1  # parameters and optimizer state split over these as well as the batch
+    c.tensor = 1  # matrix products split
+    return c
+
+
+def checkpoint() -> ml_collections.ConfigDict:
+    """What a run leaves behind to go on from."""
+    c = ml_collections.ConfigDict()
+    c.every = 1000  # steps
+    c.keep_last = 3
+    c.keep_every = 0  # steps; these stay for good. 0: none
+    return c
+
+
+def evaluation() -> ml_collections.ConfigDict:
+    """On held-out rows, with keys and rows that never change."""
+    c = ml_collections.ConfigDict()
+    c.every = 5000  # steps
+    c.rows = 4096  # at most, per source
+    c.batch_size = 0  # 0: the training batch size
+    return c
+
+
+def logging() -> ml_collections.ConfigDict:
+    """Console, metrics.jsonl and TensorBoard."""
+    c = ml_collections.ConfigDict()
+    c.every = 100  # steps
+    c.tensorboard = True
+    c.report_every = 5000  # steps between two drawings of report.html; always drawn at the end
+    return c
+
+
+def init() -> ml_collections.ConfigDict:
+    """Where the first weights come from."""
+    c = ml_collections.ConfigDict()
+    c["from"] = ""  # a workdir or a checkpoint folder whose weights to start from; '': fresh
+    return c

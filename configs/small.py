@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ELECTRA-Small as published: 13.5M discriminator parameters, 128 tokens a row, 1M steps.
+
+python -m electra_jax.main --config=configs/small.py --workdir=runs/small
+"""
+
+from configs import base
+
+
+def get_config():
+    """Returns base with the small column of the paper's table 6."""
+    config = base.get_config()
+    config.name = "small"
+    config.data.sequence_length = 128
+    config.data.batch_size = 128
+    config.model.embedding_size = 128
+    config.model.discriminator.update(layers=12, width=256, heads=4, feed_forward=1024)
+    config.model.generator.update(layers=12, width=64, heads=1, feed_forward=256)
+    config.optimizer.learning_rate = 5e-4
+    config.schedule.steps = 1_000_000
+    return config

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each metric has to beat: the score of a guesser that has learnt nothing.
+
+    gen_masked_loss    unigram_entropy   always answering with the word frequencies of the text
+    disc_loss          constant guess    the same probability for every token, the best such one
+    disc_accuracy      disc_majority     always saying "original"
+    disc_auc           chance            0.5, whatever the share of replaced tokens
+
+A metric of one source, `gen_masked_loss/wiki`, is held against `unigram_entropy/wiki`.
+The console and the report read their baselines here, so that they never tell two stories.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+Number = float | int | None
+
+CHANCE = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Baseline:
+    """A trivial score. `lower_wins` says on which side of it a trained network should be."""
+
+    name: str
+    value: float
+    lower_wins: bool
+
+    def margin(self, value: float) -> float:
+        """How far `value` is on the good side; negative on the bad one."""
+        return self.value - value if self.lower_wins else value - self.value
+
+    def side(self, value: float) -> str:
+        """`below` or `above`, seen from the baseline."""
+        return "below" if value < self.value else "above"
+
+
+def of(name: str, metrics: Mapping[str, Number]) -> Baseline | None:
+    """The baseline of the metric `name`, from the metrics beside it; None if unknown."""
+    stem, slash, source = name.partition("/")
+    if stem in ("disc_auc", "disc_auc_unigram"):
+        return Baseline("chance", CHANCE, lower_wins=False)
+    if stem == "gen_masked_loss":
+        entropy = value(metrics, f"unigram_entropy{slash}{source}")
+        return None if entropy is None else Baseline("unigram_entropy", entropy, lower_wins=True)
+    majority = value(metrics, f"disc_majority{slash}{source}")
+    if majority is None:
+        return None
+    if stem == "disc_accuracy":
+        return Baseline("disc_majority", majority, lower_wins=False)
+    if stem == "disc_loss":
+        return Baseline("constant guess", _entropy(majority), lower_wins=True)
+    return None
+
+
+def value(metrics: Mapping[str, Number], name: str) -> float | None:
+    """A metric as a finite float; None where it is missing, null, NaN or infinite."""
+    number = metrics.get(name)
+    if number is None or isinstance(number, str) or not math.isfinite(number):
+        return None
+    return float(number)
+
+
+def verdict(metrics: Mapping[str, Number]) -> str:
+    """One plain sentence: how far both networks are from knowing nothing."""
+    parts = []
+    loss, entropy = value(metrics, "gen_masked_loss"), of("gen_masked_loss", metrics)
+    if loss is not None and entropy is not None:
+        side = entropy.side(loss)
+        parts.append(f"generator {abs(entropy.margin(loss)):.2f} nats {side} the unigram line")
+    auc = value(metrics, "disc_auc")
+    accuracy, majority = value(metrics, "disc_accuracy"), of("disc_accuracy", metrics)
+    heard = []
+    if auc is not None:
+        heard.append(f"AUC {auc:.2f}" + (" (no better than chance)" if auc <= CHANCE else ""))
+    if accuracy is not None and majority is not None:
+        points, side = 100 * abs(majority.margin(accuracy)), majority.side(accuracy)
+        heard.append(f'accuracy {points:.1f} points {side} always saying "original"')
+    if heard:
+        parts.append("discriminator " + ", ".join(heard))
+    sentence = "; ".join(parts) or "no held-out evaluation yet"
+    return sentence[0].upper() + sentence[1:] + "."
+
+
+def _entropy(rate: float) -> float:
+    """Nats of a yes-or-no question whose answer is yes with probability `rate`."""
+    return -sum(p * math.log(p) for p in (rate, 1 - rate) if p > 0)

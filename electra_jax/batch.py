@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a batch is, and the letters that name its dimensions everywhere.
+
+    B  rows in a batch          V  vocabulary, padded to a multiple of 128
+    L  tokens in a row          E  embedding size
+    N  chosen slots in a row    D  width of a network
+    H  attention heads          K  size of one head
+    F  feed-forward width       S  sources of a mixture
+
+An array ends in its letters (`ids_BL`); a scalar has none. Records hold two lanes, `ids` and
+`marks`; all that a network needs beside the ids derives from the marks, on the device:
+
+    ids       [CLS]  the  cat [SEP] sat  [SEP] [CLS]  no  [SEP] [PAD]
+    marks       D     .    .    .    B     .     D     .    .     .      D document, B segment B
+    types       0     0    0    0    1     1     0     0    0     0
+    documents   1     1    1    1    1     1     2     2    2     0
+    positions   0     1    2    3    4     5     0     1    2     3
+
+Next: `corrupt.py` takes a batch apart and puts generated tokens into it.
+"""
+
+import dataclasses
+
+import jax
+from jax import lax
+from jax import numpy as jnp
+
+DOCUMENT_START = 1  # bits of a mark; data/segments.py writes them
+SEGMENT_B_START = 2
+WORD_START = 4
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Rows of token ids with what tells their tokens apart. All int32 but the last."""
+
+    ids_BL: jax.Array
+    types_BL: jax.Array  # 0 in segment A, 1 in segment B
+    positions_BL: jax.Array  # restart with each document
+    documents_BL: jax.Array  # 1, 2, ... along a row; 0 is padding
+    row_B: jax.Array  # uint32, the row's number in the run: randomness belongs to it
+
+    @property
+    def real_BL(self) -> jax.Array:
+        """True where a token is, False where padding is."""
+        return self.documents_BL > 0
+
+
+def from_lanes(ids_BL: jax.Array, marks_BL: jax.Array, row_B: jax.Array, pad_id: int) -> Batch:
+    """Derives types, positions and documents from the two lanes of the records."""
+    ids_BL = ids_BL.astype(jnp.int32)
+    marks_BL = marks_BL.astype(jnp.int32)
+    starts_BL = (marks_BL & DOCUMENT_START) > 0
+    place_BL = lax.broadcasted_iota(jnp.int32, ids_BL.shape, 1)
+    start_place_BL = lax.cummax(jnp.where(starts_BL, place_BL, 0), axis=1)
+    b_starts_BL = (marks_BL & SEGMENT_B_START) > 0
+    b_place_BL = lax.cummax(jnp.where(b_starts_BL, place_BL, -1), axis=1)
+    real_BL = ids_BL != pad_id
+    return Batch(
+        ids_BL=ids_BL,
+        types_BL=((b_place_BL >= start_place_BL) & real_BL).astype(jnp.int32),
+        positions_BL=place_BL - start_place_BL,
+        documents_BL=jnp.where(real_BL, jnp.cumsum(starts_BL, axis=1, dtype=jnp.int32), 0),
+        row_B=row_B.astype(jnp.uint32),
+    )
+
+
+def split(batch: Batch, parts: int) -> Batch:
+    """[B, ...] -> [parts, B / parts, ...]; part i holds rows i, i + parts, ...
+
+    Neighbouring rows go to different parts, so that every device keeps the rows it has.
+    """
+    return jax.tree.map(
+        lambda x: x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1), batch
+    )

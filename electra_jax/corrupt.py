@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Corruption: choose slots, mask them, sample what goes there, write it back, label the result.
+
+Everything is written for one row and lifted by `vmap`, so no row ever looks at another:
+
+    ids       [CLS]  the   cat   sat   on   the  mat  [SEP]
+    slots                   2                5              choose   k of them, no two alike
+    masked    [CLS]  the [MASK]  sat   on   the  mat  [SEP] mask     85 %; the rest keep theirs
+    sampled               dog               the             sample   from the generator
+    corrupted [CLS]  the   dog   sat   on   the  mat  [SEP] replace
+    replaced     0    0     1     0    0     0    0     0   a sample equal to the original is real
+
+Source: section 2 of the paper and the reference's pretrain_helpers.py. Departure: the reference
+draws slots with replacement and averages the ids of colliding samples; here slots are distinct.
+"""
+
+import dataclasses
+
+import jax
+from jax import lax
+from jax import numpy as jnp
+
+BLOCK = 128  # ids in one block of the two-level draw
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """The slots of each row that the generator fills; unused slots have weight 0."""
+
+    slots_BN: jax.Array  # int32 places in the row, distinct
+    used_BN: jax.Array  # bool
+    masked_BN: jax.Array  # bool: shown to the generator as [MASK], not as they were
+
+
+def slots(mask_rate: float, length: int) -> int:
+    """N, the most slots a row can have: 19 of 128, 79 of 512; reference: int((p + 0.005) L)."""
+    return max(1, int((mask_rate + 0.005) * length))
+
+
+def candidates(ids_BL: jax.Array, special_ids: tuple[int, ...]) -> jax.Array:
+    """True where a token may be chosen: not padding, [CLS], [SEP] or [MASK]."""
+    return ~jnp.isin(ids_BL, jnp.array(special_ids, ids_BL.dtype))
+
+
+def count(candidates_BL: jax.Array, real_BL: jax.Array, mask_rate: jax.Array, n: int) -> jax.Array:
+    """k of each row: min(candidates, N, max(1, round(rate x real tokens))), int32 [B]."""
+    wanted_B = jnp.maximum(1, jnp.round(mask_rate * real_BL.sum(1)).astype(jnp.int32))
+    return jnp.minimum(jnp.minimum(wanted_B, n), candidates_BL.sum(1, dtype=jnp.int32))
+
+
+def choose(
+    keys_B: jax.Array,
+    candidates_BL: jax.Array,
+    count_B: jax.Array,
+    n: int,
+    mask_token_rate: float,
+) -> Chosen:
+    """Draws exactly `count` slots a row, uniformly and without replacement.
+
+    The k highest of uniform scores among the candidates; each chosen slot then becomes [MASK]
+    with probability `mask_token_rate`. A row without candidates gets no slot.
+    """
+
+    def one(key, candidates_L, count):
+        score_key, keep_key = jax.random.split(key)
+        scores_L = (jax.random.bits(score_key, candidates_L.shape) >> 1).astype(jnp.int32)
+        _, slots_N = lax.top_k(jnp.where(candidates_L, scores_L, -1), n)
+        used_N = jnp.arange(n) < count
+        masked_N = used_N & (jax.random.uniform(keep_key, (n,)) < mask_token_rate)
+        return Chosen(slots_N, used_N, masked_N)
+
+    return jax.vmap(one)(keys_B, candidates_BL, count_B)
+
+
+def at(array_BL: jax.Array, chosen: Chosen) -> jax.Array:
+    """What stands at the slots: [B, N]."""
+    return jnp.take_along_axis(array_BL, chosen.slots_BN, axis=1)
+
+
+def mask(ids_BL: jax.Array, chosen: Chosen, mask_id: int) -> jax.Array:
+    """Writes [MASK] at the slots that are masked."""
+    return write(ids_BL, chosen, jnp.where(chosen.masked_BN, mask_id, at(ids_BL, chosen)))
+
+
+def sample(
+    keys_B: jax.Array,
+    logits_BNV: jax.Array,
+    temperature: jax.Array | float,
+    forbidden_ids: tuple[int, ...],
+) -> jax.Array:
+    """Draws one id a slot from softmax(logits / temperature), exactly, never a forbidden id.
+
+    A two-level inverse CDF: one uniform picks a block of 128 ids by its mass, a second picks the
+    id inside, so a slot costs two random numbers where a Gumbel draw costs V. All in float32.
+    Returns int32 [B, N].
+    """
+    n, v = logits_BNV.shape[1:]
+    if v % BLOCK:
+        raise ValueError(f"vocabulary of {v} is not padded to a multiple of {BLOCK}")
+    uniforms_BN2 = jax.vmap(lambda key: jax.random.uniform(key, (n, 2)))(keys_B)
+    logits_BNV = logits_BNV.astype(jnp.float32) / temperature
+    if forbidden_ids:
+        forbidden_V = jnp.isin(jnp.arange(v), jnp.array(forbidden_ids))
+        logits_BNV = jnp.where(forbidden_V, -jnp.inf, logits_BNV)
+    mass_BNV = jnp.exp(logits_BNV - logits_BNV.max(-1, keepdims=True))
+    mass_BNGI = mass_BNV.reshape(*mass_BNV.shape[:2], v // BLOCK, BLOCK)
+    block_BN = _invert(mass_BNGI.sum(-1), uniforms_BN2[..., 0])
+    mass_BNI = jnp.take_along_axis(mass_BNGI, block_BN[..., None, None], axis=2)[:, :, 0]
+    return block_BN * BLOCK + _invert(mass_BNI, uniforms_BN2[..., 1])
+
+
+def write(ids_BL: jax.Array, chosen: Chosen, values_BN: jax.Array) -> jax.Array:
+    """Puts values at the used slots; the row is otherwise untouched."""
+    values_BN = jnp.where(chosen.used_BN, values_BN, at(ids_BL, chosen)).astype(ids_BL.dtype)
+    return jax.vmap(lambda ids_L, slots_N, values_N: ids_L.at[slots_N].set(values_N))(
+        ids_BL, chosen.slots_BN, values_BN
+    )
+
+
+def label(ids_BL: jax.Array, corrupted_BL: jax.Array) -> jax.Array:
+    """True where the token differs from the original: a lucky guess counts as real."""
+    return ids_BL != corrupted_BL
+
+
+def _invert(mass: jax.Array, uniform: jax.Array) -> jax.Array:
+    """The first bin whose cumulative mass exceeds uniform x total; empty bins are never taken.
+
+    Sums are rounded, so a draw near 1 may pass them all: the last bin with mass then catches it.
+    """
+    bins = mass.shape[-1]
+    cumulative = jnp.cumsum(mass, axis=-1)
+    threshold = uniform[..., None] * cumulative[..., -1:]
+    places = jnp.arange(bins, dtype=jnp.int32)
+    passed = (cumulative > threshold) & (mass > 0)
+    first = jnp.where(passed, places, bins).min(-1)
+    last = jnp.where(mass > 0, places, -1).max(-1)
+    return jnp.minimum(first, last)

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The discriminator: the encoder that people fine-tune, and one logit per token above it."""
+
+import jax
+from flax import linen as nn
+from jax import numpy as jnp
+
+from electra_jax.model import encoder, layers
+
+
+class Discriminator(nn.Module):
+    """Embedded rows [B, L, E] -> hidden states [B, L, D] and logits [B, L], float32.
+
+    A logit above 0 says that the token was replaced.
+    """
+
+    config: encoder.EncoderConfig
+    embedding_size: int
+
+    @nn.compact
+    def __call__(
+        self, embedded_BLE: jax.Array, documents_BL: jax.Array, keys_B: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array]:
+        c, size = self.config, self.embedding_size
+        hidden_BLD = embedded_BLE
+        if c.width != size:
+            projection = self.param("projection", layers.init_glorot, size, c.width)
+            hidden_BLD = layers.dense(projection, hidden_BLD)
+        hidden_BLD = encoder.Encoder(c, name="encoder")(hidden_BLD, documents_BL, keys_B)
+        head = self.param("head", self._init_head)
+        scored_BLD = layers.gelu(layers.dense(head["dense"], hidden_BLD))
+        output = head["output"]
+        logits_BL = jnp.einsum(
+            "BLD,D->BL",
+            scored_BLD,
+            output["kernel"][:, 0].astype(scored_BLD.dtype),
+            preferred_element_type=jnp.float32,
+        )
+        return hidden_BLD, logits_BL + output["bias"][0]
+
+    def _init_head(self, key):
+        width = self.config.width
+        dense, output = jax.random.split(key)
+        return {
+            "dense": layers.init_dense(dense, (width, width), (width,), self.config.initial_scale),
+            "output": layers.init_glorot(output, width, 1),
+        }

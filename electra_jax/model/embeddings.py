@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Token, position and type tables with their norm: one subtree that both networks read.
+
+The reference shares all four (the paper's text names only tokens and positions); each network
+then projects to its own width. The generator's output matrix is the token table again.
+"""
+
+import jax
+from flax import linen as nn
+from jax import numpy as jnp
+
+from electra_jax import batch as batch_lib
+from electra_jax.model import layers
+
+TYPES = 2
+
+
+class Embeddings(nn.Module):
+    """Looks a batch up: [B, L] ids -> [B, L, E] in `dtype`, normed, with dropout."""
+
+    vocab_size: int
+    size: int
+    max_positions: int
+    dropout: float
+    initial_scale: float
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, batch: batch_lib.Batch, keys_B: jax.Array | None) -> jax.Array:
+        def table(name, rows):
+            def init(key):
+                shape = (rows, self.size)
+                return self.initial_scale * jax.random.truncated_normal(key, -2.0, 2.0, shape)
+
+            return self.param(name, init)
+
+        token_VE = table("token", self.vocab_size)
+        position_PE = table("position", self.max_positions)
+        type_TE = table("type", TYPES)
+        norm = self.param("norm", lambda _: layers.init_norm((self.size,)))
+        summed_BLE = (
+            token_VE[batch.ids_BL] + position_PE[batch.positions_BL] + type_TE[batch.types_BL]
+        )
+        normed_BLE = layers.layer_norm(norm, summed_BLE).astype(self.dtype)
+        return layers.dropout(normed_BLE, self.dropout, keys_B)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stack of post-norm Transformer layers (BERT's, without a pooler).
+
+Weights are stored stacked, [layers, ...], whether the layers run as one loop (`scan`) or
+unrolled: how fast it runs never changes what a checkpoint looks like.
+"""
+
+import dataclasses
+
+import jax
+from flax import linen as nn
+from jax import lax
+from jax import numpy as jnp
+
+from electra_jax import streams
+from electra_jax.model import attention, feed_forward
+
+_SITES = 3  # places of dropout in a layer: probabilities, attention output, feed-forward output
+
+REMAT = {  # what the backward pass keeps instead of computing it again
+    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    "full": jax.checkpoint_policies.nothing_saveable,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderConfig:
+    """The shape of one network, and how its layers run."""
+
+    layers: int
+    width: int
+    heads: int
+    feed_forward: int
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    initial_scale: float = 0.02
+    scan: bool = False
+    remat: str = "none"
+
+
+class Encoder(nn.Module):
+    """[B, L, D] -> [B, L, D]; dropout only with keys."""
+
+    config: EncoderConfig
+
+    @nn.compact
+    def __call__(
+        self, hidden_BLD: jax.Array, documents_BL: jax.Array, keys_B: jax.Array | None
+    ) -> jax.Array:
+        c = self.config
+        shape = dict(stack=c.layers, width=c.width, scale=c.initial_scale)
+        stacked = {
+            "attention": self.param(
+                "attention", lambda k: attention.init(k, heads=c.heads, **shape)
+            ),
+            "feed_forward": self.param(
+                "feed_forward", lambda k: feed_forward.init(k, feed_forward=c.feed_forward, **shape)
+            ),
+        }
+        visible_BLL = attention.visible(documents_BL)
+
+        def layer(hidden_BLD, numbered_params):
+            number, params = numbered_params
+            site_keys = [
+                None if keys_B is None else streams.fold(keys_B, number * _SITES + site)
+                for site in range(_SITES)
+            ]
+            hidden_BLD = attention.apply(
+                params["attention"],
+                hidden_BLD,
+                visible_BLL,
+                dropout=c.dropout,
+                attention_dropout=c.attention_dropout,
+                keys_B=(site_keys[0], site_keys[1]),
+            )
+            hidden_BLD = feed_forward.apply(
+                params["feed_forward"], hidden_BLD, dropout=c.dropout, keys_B=site_keys[2]
+            )
+            return hidden_BLD, None
+
+        if c.remat != "none":
+            layer = jax.checkpoint(layer, policy=REMAT[c.remat], prevent_cse=not c.scan)
+        if c.scan:
+            return lax.scan(layer, hidden_BLD, (jnp.arange(c.layers), stacked))[0]
+        for number in range(c.layers):
+            params = jax.tree.map(lambda x, number=number: x[number], stacked)
+            hidden_BLD, _ = layer(hidden_BLD, (number, params))
+        return hidden_BLD

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The generator: a narrow encoder that says which tokens would be plausible at a few slots."""
+
+import jax
+from flax import linen as nn
+from jax import numpy as jnp
+
+from electra_jax.model import encoder, layers
+
+
+class Generator(nn.Module):
+    """Embedded rows [B, L, E] -> vectors at the chosen slots [B, N, E], ready for the table.
+
+    Only the N slots reach the head, so logits are [B, N, V] and never [B, L, V].
+    """
+
+    config: encoder.EncoderConfig
+    embedding_size: int
+    vocab_size: int
+
+    @nn.compact
+    def __call__(
+        self,
+        embedded_BLE: jax.Array,
+        documents_BL: jax.Array,
+        slots_BN: jax.Array,
+        keys_B: jax.Array | None,
+    ) -> jax.Array:
+        c, size = self.config, self.embedding_size
+        hidden_BLD = embedded_BLE
+        if c.width != size:
+            projection = self.param("projection", layers.init_glorot, size, c.width)
+            hidden_BLD = layers.dense(projection, hidden_BLD)
+        hidden_BLD = encoder.Encoder(c, name="encoder")(hidden_BLD, documents_BL, keys_B)
+        hidden_BND = jnp.take_along_axis(hidden_BLD, slots_BN[:, :, None], axis=1)
+        head = self.param("head", self._init_head)
+        return layers.layer_norm(head["norm"], layers.gelu(layers.dense(head["dense"], hidden_BND)))
+
+    def _init_head(self, key):
+        c, size = self.config, self.embedding_size
+        return {
+            "dense": layers.init_dense(key, (c.width, size), (size,), c.initial_scale),
+            "norm": layers.init_norm((size,)),
+            "bias": jnp.zeros((self.vocab_size,)),
+        }
+
+
+def logits(vectors_BNE: jax.Array, token_VE: jax.Array, bias_V: jax.Array, size: int) -> jax.Array:
+    """Scores every token of the tied table, in float32: [B, N, V]. The padded tail never wins."""
+    logits_BNV = jnp.einsum(
+        "BNE,VE->BNV",
+        vectors_BNE,
+        token_VE.astype(vectors_BNE.dtype),
+        preferred_element_type=jnp.float32,
+    )
+    inside_V = jnp.arange(bias_V.shape[0]) < size
+    return jnp.where(inside_V, logits_BNV + bias_V, -1e9)

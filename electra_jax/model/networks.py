@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Both networks as functions of plain dicts: what every floor above calls.
+
+The parameter tree, which is also a checkpoint's table of contents (docs/parameters.md):
+
+    embeddings/{token, position, type, norm}
+    generator/{projection?, encoder/{attention, feed_forward}, head/{dense, norm, bias}}
+    discriminator/{projection?, encoder/{attention, feed_forward}, head/{dense, output}}
+"""
+
+import dataclasses
+
+import jax
+from jax import numpy as jnp
+
+from electra_jax import batch as batch_lib
+from electra_jax import streams
+from electra_jax.model import discriminator, embeddings, encoder, generator
+
+LANES = 128  # the vocabulary is padded to a multiple of it
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworksConfig:
+    """Shapes of the shared tables and of both networks."""
+
+    vocab_size: int
+    embedding_size: int
+    max_positions: int
+    generator: encoder.EncoderConfig
+    discriminator: encoder.EncoderConfig
+    dtype: str = "float32"  # of the computation; parameters are float32
+
+    @property
+    def padded_vocab_size(self) -> int:
+        """V: the vocabulary with its masked tail."""
+        return -(-self.vocab_size // LANES) * LANES
+
+
+def init_embeddings(config: NetworksConfig, key: jax.Array) -> dict:
+    """Returns the `embeddings` subtree."""
+    return _embeddings(config).init(key, _one_row(), None)["params"]
+
+
+def init_generator(config: NetworksConfig, key: jax.Array) -> dict:
+    """Returns the `generator` subtree."""
+    slots_BN = jnp.zeros((1, 1), jnp.int32)
+    return _generator(config).init(key, *_one_embedded(config), slots_BN, None)["params"]
+
+
+def init_discriminator(config: NetworksConfig, key: jax.Array) -> dict:
+    """Returns the `discriminator` subtree."""
+    return _discriminator(config).init(key, *_one_embedded(config), None)["params"]
+
+
+def init(config: NetworksConfig, key: jax.Array) -> dict:
+    """Returns all three subtrees, from one stream each."""
+    return {
+        "embeddings": init_embeddings(config, streams.stream(key, "embeddings")),
+        "generator": init_generator(config, streams.stream(key, "generator")),
+        "discriminator": init_discriminator(config, streams.stream(key, "discriminator")),
+    }
+
+
+def generate(
+    config: NetworksConfig,
+    params: dict,
+    batch: batch_lib.Batch,
+    slots_BN: jax.Array,
+    keys_B: jax.Array | None = None,
+) -> jax.Array:
+    """Generator logits at the chosen slots, float32 [B, N, V]. Dropout only with keys."""
+    embed_keys_B, encoder_keys_B = _pair(keys_B)
+    embedded_BLE = _embed(config, params, batch, embed_keys_B)
+    vectors_BNE = _generator(config).apply(
+        {"params": params["generator"]}, embedded_BLE, batch.documents_BL, slots_BN, encoder_keys_B
+    )
+    bias_V = params["generator"]["head"]["bias"]
+    return generator.logits(vectors_BNE, params["embeddings"]["token"], bias_V, config.vocab_size)
+
+
+def discriminate(
+    config: NetworksConfig, params: dict, batch: batch_lib.Batch, keys_B: jax.Array | None = None
+) -> jax.Array:
+    """Discriminator logits, float32 [B, L]; above 0 means replaced. Dropout only with keys."""
+    return encode(config, params, batch, keys_B)[1]
+
+
+def encode(
+    config: NetworksConfig, params: dict, batch: batch_lib.Batch, keys_B: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array]:
+    """The discriminator's hidden states [B, L, D] and its logits [B, L]."""
+    embed_keys_B, encoder_keys_B = _pair(keys_B)
+    embedded_BLE = _embed(config, params, batch, embed_keys_B)
+    return _discriminator(config).apply(
+        {"params": params["discriminator"]}, embedded_BLE, batch.documents_BL, encoder_keys_B
+    )
+
+
+def _embed(config, params, batch, keys_B):
+    return _embeddings(config).apply({"params": params["embeddings"]}, batch, keys_B)
+
+
+def _embeddings(config):
+    return embeddings.Embeddings(
+        vocab_size=config.padded_vocab_size,
+        size=config.embedding_size,
+        max_positions=config.max_positions,
+        dropout=config.discriminator.dropout,
+        initial_scale=config.discriminator.initial_scale,
+        dtype=jnp.dtype(config.dtype),
+    )
+
+
+def _generator(config):
+    return generator.Generator(config.generator, config.embedding_size, config.padded_vocab_size)
+
+
+def _discriminator(config):
+    return discriminator.Discriminator(config.discriminator, config.embedding_size)
+
+
+def _pair(keys_B):
+    """One key a row -> its keys for the embeddings and for the encoder."""
+    if keys_B is None:
+        return None, None
+    return streams.fold(keys_B, 0), streams.fold(keys_B, 1)
+
+
+def _one_row():
+    lanes = jnp.ones((1, 1), jnp.int32), jnp.ones((1, 1), jnp.int32)
+    return batch_lib.from_lanes(*lanes, row_B=jnp.zeros((1,)), pad_id=0)
+
+
+def _one_embedded(config):
+    embedded_BLE = jnp.zeros((1, 1, config.embedding_size), jnp.dtype(config.dtype))
+    return embedded_BLE, jnp.ones((1, 1), jnp.int32)

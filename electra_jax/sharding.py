@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mesh, and one table that says where every parameter lives.
+
+Three named axes: `data` (copies), `fsdp` (parameters split, gathered when used), `tensor` (matrix
+products split). Rows of a batch lie over `data` and `fsdp`. The table goes by path; the optimizer's
+moments carry the paths of their parameters and so follow them.
+"""
+
+import math
+import re
+from collections.abc import Callable
+
+import jax
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+AXES = ("data", "fsdp", "tensor")
+ROWS = PartitionSpec(("data", "fsdp"))
+
+TABLE = (  # the end of a path -> one mesh axis (or None) a dimension; the first match wins
+    (r"embeddings/token", ("tensor", "fsdp")),  # [V, E]
+    (r"embeddings/(position|type)", (None, "fsdp")),
+    (r"attention/(query|key|value)/kernel", (None, "fsdp", "tensor", None)),  # [layers, D, H, K]
+    (r"attention/(query|key|value)/bias", (None, "tensor", None)),
+    (r"attention/output/kernel", (None, "tensor", None, "fsdp")),  # [layers, H, K, D]
+    (r"feed_forward/in/kernel", (None, "fsdp", "tensor")),  # [layers, D, F]
+    (r"feed_forward/in/bias", (None, "tensor")),
+    (r"feed_forward/out/kernel", (None, "tensor", "fsdp")),
+    (r"projection/kernel", ("fsdp", "tensor")),
+    (r"head/dense/kernel", ("fsdp", "tensor")),
+    (r"head/output/kernel", ("fsdp", None)),
+    (r"generator/head/bias", ("tensor",)),  # [V]
+    (r"(bias|scale)", ()),
+    (r"(step|rows_seen|tokens_seen|skipped_steps|count)", ()),
+)
+
+
+def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, devices=None) -> Mesh:
+    """Returns the mesh; -1 for `data` takes the devices that the other two leave.
+
+    Raises ValueError where the product is not the number of devices.
+    """
+    devices = jax.devices() if devices is None else devices
+    if fsdp < 1 or tensor < 1 or (data < 1 and data != -1):
+        raise ValueError(
+            f"mesh sizes data={data}, fsdp={fsdp}, tensor={tensor} must be positive"
+            " (data may be -1: what is left)"
+        )
+    if data == -1:
+        data = max(1, len(devices) // (fsdp * tensor))
+    if data * fsdp * tensor != len(devices):
+        raise ValueError(
+            f"mesh of data={data} x fsdp={fsdp} x tensor={tensor} = {data * fsdp * tensor} does"
+            f" not fit {len(devices)} devices; set mesh.data=-1 and let fsdp x tensor divide"
+            f" {len(devices)}"
+        )
+    # Auto axes: under Explicit ones, jax's newer default, flax's and our gathers are refused.
+    return jax.make_mesh(
+        (data, fsdp, tensor), AXES, devices=devices, axis_types=(AxisType.Auto,) * 3
+    )
+
+
+def rows(mesh: Mesh) -> NamedSharding:
+    """Where the rows of a batch lie."""
+    return NamedSharding(mesh, ROWS)
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    """The same everywhere."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def row_devices(mesh: Mesh) -> int:
+    """How many ways the rows are split."""
+    return mesh.shape["data"] * mesh.shape["fsdp"]
+
+
+def shardings(tree, mesh: Mesh, report: Callable[[str], None] = lambda line: None):
+    """The table applied to a tree of arrays; a dimension that its axis does not divide stays whole.
+
+    Raises KeyError for a path that no line of the table covers.
+    """
+    undivided = []
+
+    def leaf(path, x):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        spec = spec_for(name)
+        axes = []
+        for size, axis in zip(x.shape, spec, strict=False):
+            if axis and size % mesh.shape[axis]:
+                undivided.append(f"{name} ({size} over {axis}={mesh.shape[axis]})")
+                axis = None
+            axes.append(axis)
+        return NamedSharding(mesh, PartitionSpec(*axes))
+
+    result = jax.tree_util.tree_map_with_path(leaf, tree)
+    if undivided:
+        report(f"not divided by the mesh, kept whole: {', '.join(undivided)}")
+    return result
+
+
+def spec_for(path: str) -> tuple[str | None, ...]:
+    """The table's line for one path."""
+    for pattern, spec in TABLE:
+        if re.search(rf"(^|/){pattern}$", path):
+            return spec
+    raise KeyError(f"no line of sharding.TABLE covers {path}")
+
+
+def rowwise(mesh: Mesh) -> Callable[[Callable], Callable]:
+    """Runs a function of rows where the rows are, so that nothing is gathered for it.
+
+    Every argument and result must have the rows as its first dimension.
+    """
+    if math.prod(mesh.shape.values()) == 1:
+        return lambda function: function
+    return lambda function: jax.shard_map(
+        function, mesh=mesh, in_specs=ROWS, out_specs=ROWS, check_vma=False
+    )
