@@ -63,7 +63,7 @@ def write(workdir: str | os.PathLike, rows: Sequence[Mapping], summary: Summary)
     curves = _Curves.of(rows)
     panels = _panels(curves)
     _replace(os.path.join(os.fspath(workdir), "report.png"), _picture(curves, panels, summary))
-    page = _page(curves, panels, summary, rows)
+    page = _page(curves, panels, summary)
     _replace(os.path.join(os.fspath(workdir), "report.html"), page.encode())
 
 
@@ -128,13 +128,17 @@ def _thinned(series: _Series) -> tuple[_Series, np.ndarray, np.ndarray]:
 
 
 def _smoothed(values: np.ndarray) -> np.ndarray:
-    """A running mean over 4 % of the points. It narrows towards both ends, so that the steep start
-    and the latest point stay where they are."""
+    """A running mean over 4 % of the points.
+
+    It narrows towards the start, so that the steep beginning stays where it is, and looks only
+    back at the end, so that the number written there is a mean too.
+    """
     count = len(values)
-    place = np.arange(count)
-    half = np.minimum(np.minimum(place, count - 1 - place), count // 50)
+    place, half = np.arange(count), count // 50
+    back = np.minimum(place, half)
+    ahead = np.minimum(back, count - 1 - place)
     total = np.concatenate([[0.0], np.cumsum(values)])
-    return (total[place + half + 1] - total[place - half]) / (2 * half + 1)
+    return (total[place + ahead + 1] - total[place - back]) / (ahead + back + 1)
 
 
 # --- panels: what is drawn, before any drawing ------------------------------------------------
@@ -144,7 +148,7 @@ def _smoothed(values: np.ndarray) -> np.ndarray:
 class _Line:
     label: str
     series: _Series
-    look: str  # 'train' (noisy: band and running mean), 'eval' (dots), 'baseline' (dashed)
+    look: str  # 'train' (running mean in a band), 'exact', 'eval' (dots), 'baseline' (dashed)
     colour: str  # a name of the palette
 
 
@@ -185,7 +189,7 @@ def _panels(curves: _Curves) -> list[_Panel]:
     masked = curves.get("train", "gen_masked_loss")
     trained = "gen_masked_loss" if masked else "gen_loss"
     rates = [
-        train(name, colour, label)
+        _Line(label, curves.get("train", name), "exact", colour)
         for name, colour, label in (
             ("learning_rate", "shared", ""),
             ("gen_learning_rate", "generator", "generator"),
@@ -283,8 +287,8 @@ def _draw(axes, panel: _Panel, curves: _Curves, palette: Mapping[str, str]) -> N
                 axes.plot(steps, means.values, color=colour, alpha=0.2, linewidth=0.7)
             faint = 0.5 if any(other.look == "eval" for other in panel.lines) else 1.0
             axes.plot(steps, shown, color=colour, linewidth=1.5, alpha=faint)
-        elif line.look == "eval":
-            axes.plot(steps, shown, color=colour, linewidth=1.8)
+        elif line.look in ("eval", "exact"):
+            axes.plot(steps, shown, color=colour, linewidth=1.8 if line.look == "eval" else 1.5)
         else:
             axes.plot(steps, shown, color=colour, linewidth=1.1, linestyle=(0, (5, 3)))
         if len(steps) == 1 or (line.look == "eval" and len(steps) <= 40):
@@ -306,7 +310,8 @@ def _draw(axes, panel: _Panel, curves: _Curves, palette: Mapping[str, str]) -> N
         axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda y, _: f"{100 * y:.4g}%"))
     elif panel.log:
         axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda y, _: f"{y:g}"))
-        axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 3)))
+        axes.yaxis.set_minor_locator(ticker.NullLocator())
     else:
         axes.yaxis.set_major_formatter(ticker.FuncFormatter(_tick))
 
@@ -320,7 +325,7 @@ def _limit(axes, panel: _Panel, values: np.ndarray) -> None:
         return
     room = 0.08 * (high - low) or 0.05 * abs(high) or 1.0
     zero = panel.from_zero or (low >= 0 and (low < room or low < 0.3 * high))
-    bottom = 0.0 if zero else low - room
+    bottom, room = (0.0, max(room, 0.08 * high)) if zero else (low - room, room)
     axes.set_ylim(bottom, min(high + room, 1.0) if panel.percent and high <= 1 else high + room)
     axes.yaxis.set_major_locator(ticker.MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
 
@@ -471,7 +476,7 @@ table { border-collapse: collapse; width: 100%; font-size: 13.5px; }
 .table { padding: 6px 18px; overflow-x: auto; }
 th, td { text-align: left; padding: 7px 0; border-top: 1px solid var(--line); font-weight: 400;
   vertical-align: baseline; }
-tr:first-child > * { border-top: 0; }
+table > :first-child > tr:first-child > * { border-top: 0; }
 th { color: var(--muted); padding-right: 18px; }
 td { overflow-wrap: anywhere; }
 .numbers td, .numbers thead th + th { text-align: right; padding: 7px 0 7px 18px;
@@ -489,7 +494,7 @@ _TILES = (
 )
 
 
-def _page(curves: _Curves, panels, summary: Summary, rows: Sequence[Mapping]) -> str:
+def _page(curves: _Curves, panels: Sequence[_Panel], summary: Summary) -> str:
     name = summary.get("name", "run")
     body = [_header(curves, summary), _tiles(curves, summary), "<h2>Curves</h2>"]
     if panels:

@@ -34,6 +34,15 @@ class TrainState:
     skipped_steps: jax.Array  # int32
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What a step says of itself."""
+
+    sums: metrics.Sums  # zeros where the step was skipped, so that no mean ever holds a NaN
+    checks: dict[str, jax.Array]  # scalars that must be finite, by name
+
+
 def init_state(objective, optimizer: optax.GradientTransformation, key: jax.Array) -> TrainState:
     """Fresh parameters and zeros."""
     params = objective.init(streams.stream(key, "init"))
@@ -54,7 +63,7 @@ def make_update(
     key: jax.Array,
     pad_id: int,
     accumulation: int = 1,
-) -> Callable[[TrainState, dict], tuple[TrainState, metrics.Sums]]:
+) -> Callable[[TrainState, dict], tuple[TrainState, Measured]]:
     """Returns `update(state, {'ids': [B, L], 'marks': [B, L]}) -> (state, metrics)`."""
 
     def update(state, lanes):
@@ -64,25 +73,27 @@ def make_update(
         knobs = objective.knobs(state.step)
         weights = objective.weights(batch, knobs)
         params, moments, carry = state.params, state.optimizer, None
-        measured = {}
-        finite = jnp.bool_(True)
+        measured, checks = {}, {}
         for phase in objective.phases:
             sums, gradients, measured_here, carry = _gradients(
                 phase, objective.total, params, batch, key, state.step, knobs, weights,
                 carry, accumulation,
             )  # fmt: skip
             means = {term: sums[term] / jnp.maximum(weights[term], 1) for term in sums}
-            loss = objective.total(means)
-            norm = optax.global_norm(gradients)
-            finite &= jnp.isfinite(loss) & jnp.isfinite(norm)
+            norms = {part: optax.global_norm(tree) for part, tree in gradients.items()}
+            loss, norm = objective.total(means), optax.global_norm(norms)
             updates, moments = optimizer.update(gradients, moments, params)
             step_size = rate(state.step)
             params = jax.tree.map(lambda p, u, s=step_size: p - s * u, params, updates)
-            measured |= measured_here | {"loss": _once(loss), "grad_norm": _once(norm)}
-            measured |= {
-                f"grad_norm_{part}": _once(optax.global_norm(tree))
-                for part, tree in gradients.items()
+            checks |= {f"{term}_loss": mean for term, mean in means.items()}
+            checks |= {f"grad_norm_{part}": norm for part, norm in norms.items()}
+            measured |= measured_here | {
+                "loss": _once(loss),
+                "grad_norm": _once(norm),
+                "learning_rate": _once(step_size),
             }
+            measured |= {f"grad_norm_{part}": _once(norm) for part, norm in norms.items()}
+        finite = jnp.all(jnp.isfinite(jnp.stack(list(checks.values()))))
         tokens = batch.real_BL.sum(dtype=jnp.uint32)
         new_state = TrainState(
             params=_where(finite, params, state.params),
@@ -92,8 +103,8 @@ def make_update(
             tokens_seen=_add_words(state.tokens_seen, tokens),
             skipped_steps=state.skipped_steps + (~finite).astype(jnp.int32),
         )
-        measured["learning_rate"] = _once(rate(state.step))
-        return new_state, measured
+        sums = jax.tree.map(lambda x: jnp.where(finite, x, jnp.zeros_like(x)), measured)
+        return new_state, Measured(sums, checks)
 
     return update
 

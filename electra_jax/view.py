@@ -9,10 +9,10 @@ Truth and belief are drawn apart. In HTML an underline says that a token was rep
 says how sure the discriminator is that it was; so underlined and shaded is a catch, underlined
 and bare a miss, shaded and bare a false alarm. In a terminal each judged token has one mark:
 
-    original       the  chef cooked   the  meal
-    masked         the  chef [MASK]   the  [MASK]
-    generator      the  chef ate      the  meal
-    discriminator        ✓87%         =12%
+    original       the  chef  cooked  the  meal
+    masked         the  chef  [MASK]  the  [MASK]
+    generator      the  chef  ate     the  meal
+    discriminator             ✓87%         =12%
 """
 
 import dataclasses
@@ -123,7 +123,7 @@ def to_terminal(example: Example, width: int = 100, colour: bool = True) -> str:
             label = f"\x1b[2m{label}\x1b[0m" if colour else label
             lines.append((label + "  ".join(cells)).rstrip())
         lines.append("")
-    return "\n".join(lines) + _sentence(example) + "\n"
+    return "\n".join([*lines, _sentence(example)]) + "\n"
 
 
 def terminal_key(colour: bool = True) -> str:

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters and floating-point operations of a configuration, by arithmetic alone.
+
+Operations are those of matrix products, two a multiply-add; a training step costs three forward
+passes, look-ups are free and nothing recomputed counts: the honest convention. (The paper's own
+script counts two passes and dense one-hot look-ups.)
+"""
+
+import dataclasses
+import math
+
+import jax
+
+from electra_jax.model import encoder, networks
+
+PEAKS = (  # dense bf16 FLOP/s of one device, from its datasheet; by a part of jax's device_kind
+    ("h200", 989e12),
+    ("h100", 989e12),
+    ("a100", 312e12),
+    ("v100", 125e12),
+    ("tpu v6", 918e12),
+    ("tpu v5p", 459e12),
+    ("tpu v5e", 197e12),
+    ("tpu v5 lite", 197e12),
+    ("tpu v5", 459e12),
+    ("tpu v4", 275e12),
+    ("tpu v3", 123e12),
+    ("tpu v2", 45e12),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Flops:
+    """Forward operations of one row, by part."""
+
+    discriminator: float
+    generator: float
+    generator_head: float
+
+    @property
+    def train(self) -> float:
+        """Operations of one row in a training step."""
+        return 3 * (self.discriminator + self.generator + self.generator_head)
+
+
+def flops(config: networks.NetworksConfig, length: int, slots: int) -> Flops:
+    """Counts a row of `length` tokens with `slots` slots for the generator's head."""
+    generator, discriminator = config.generator, config.discriminator
+    size = config.embedding_size
+    head = slots * (2 * generator.width * size + 2 * size * config.padded_vocab_size)
+    detection = length * (2 * discriminator.width**2 + 2 * discriminator.width)
+    return Flops(
+        discriminator=_tower(discriminator, size, length) + detection,
+        generator=_tower(generator, size, length),
+        generator_head=head,
+    )
+
+
+def peak(device_kind: str) -> float | None:
+    """The device's datasheet FLOP/s in dense bf16; None where unknown, CPUs included."""
+    return next((peak for name, peak in PEAKS if name in device_kind.lower()), None)
+
+
+def parameters(params) -> dict[str, int]:
+    """How many parameters each top-level subtree has; works on shapes too."""
+    return {
+        part: sum(math.prod(x.shape) for x in jax.tree.leaves(tree))
+        for part, tree in params.items()
+    }
+
+
+def _tower(c: encoder.EncoderConfig, embedding_size: int, length: int) -> float:
+    layer = 8 * c.width**2 + 4 * c.width * c.feed_forward + 4 * length * c.width
+    projection = 2 * embedding_size * c.width if embedding_size != c.width else 0
+    return length * (c.layers * layer + projection)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a configuration to the parts of a run: the one place where a variant is chosen by name."""
+
+import dataclasses
+
+import jax
+import optax
+from jax.sharding import Mesh
+
+from electra_jax import config as config_lib
+from electra_jax import corrupt, optimizer, sharding
+from electra_jax.data import vocabulary as vocabulary_lib
+from electra_jax.model import encoder, networks
+from electra_jax.objectives import replaced_token_detection
+
+OPTIMIZERS = {"reference_adamw": optimizer.reference_adamw, "adamw": optimizer.adamw}
+
+
+def mesh(config: config_lib.Config) -> Mesh:
+    """The mesh, checked against the devices and the batch. Raises ConfigError."""
+    try:
+        made = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+    except ValueError as error:
+        raise config_lib.ConfigError(str(error)) from error
+    ways = sharding.row_devices(made) * config.schedule.accumulation
+    if config.data.batch_size % ways:
+        low = config.data.batch_size // ways * ways
+        raise config_lib.ConfigError(
+            f"data.batch_size={config.data.batch_size} is not divisible by {ways} (devices that"
+            f" split the rows x accumulation); try {f'{low} or ' if low else ''}{low + ways}"
+        )
+    return made
+
+
+def networks_config(config: config_lib.Config, vocab_size: int) -> networks.NetworksConfig:
+    """Shapes of both networks, with 'auto' settled for the device at hand."""
+    model, platform = config.model, jax.default_backend()
+    scan = platform == "tpu" if model.scan == "auto" else model.scan == "on"
+    dtype = model.dtype
+    if dtype == "auto":
+        dtype = "float32" if platform == "cpu" else "bfloat16"
+
+    def shape(network):
+        return encoder.EncoderConfig(
+            **dataclasses.asdict(network),
+            dropout=model.dropout,
+            attention_dropout=model.attention_dropout,
+            initial_scale=model.initial_scale,
+            scan=scan,
+            remat=model.remat,
+        )
+
+    return networks.NetworksConfig(
+        vocab_size=vocab_size,
+        embedding_size=model.embedding_size,
+        max_positions=model.max_positions,
+        generator=shape(model.generator),
+        discriminator=shape(model.discriminator),
+        dtype=dtype,
+    )
+
+
+def objective(
+    config: config_lib.Config,
+    vocabulary: vocabulary_lib.Vocabulary,
+    mesh: Mesh | None = None,
+) -> replaced_token_detection.ReplacedTokenDetection:
+    """What is learnt. With a mesh, choosing and sampling run where the rows are."""
+    chosen = config.objective
+    objective = replaced_token_detection.ReplacedTokenDetection(
+        networks=networks_config(config, vocabulary.size),
+        special_ids=tuple(vocabulary.special_ids),
+        mask_id=vocabulary.mask_id,
+        slots=slots(config),
+        mask_rate=chosen.mask_rate,
+        mask_token_rate=chosen.mask_token_rate,
+        temperature=chosen.temperature,
+        gen_weight=chosen.gen_weight,
+        disc_weight=chosen.disc_weight,
+    )
+    if mesh is None:
+        return objective
+    return dataclasses.replace(objective, rowwise=sharding.rowwise(mesh))
+
+
+def slots(config: config_lib.Config) -> int:
+    """N, the most slots a row can have."""
+    length = config.data.sequence_length
+    return min(corrupt.slots(config.objective.mask_rate, length), length)
+
+
+def optimizer_of(config: config_lib.Config) -> optax.GradientTransformation:
+    """AdamW in the form that is asked for; the step multiplies by -rate."""
+    c = config.optimizer
+    adam = optimizer.AdamConfig(c.beta1, c.beta2, c.epsilon, c.weight_decay, c.clip_norm)
+    return OPTIMIZERS[c.name](adam)
+
+
+def rate(config: config_lib.Config):
+    """The learning rate as a function of the step."""
+    return optimizer.linear_schedule(
+        config.optimizer.learning_rate, config.schedule.steps, config.schedule.warmup_steps
+    )
+
+
+def run_key(config: config_lib.Config) -> jax.Array:
+    """The key that everything random on the device derives from."""
+    return jax.random.key(config.seed)

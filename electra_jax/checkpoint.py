@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints: saved behind the run's back, verified on the way in, never silently wrong.
+
+`directory/STEP/` is an orbax checkpoint of a plain dict of arrays plus JSON metadata. Orbax loads
+a flipped bit in weights without a word, so each save carries a digest of every leaf, the same on
+any mesh, and each restore compares it. A step that cannot be read or does not match is renamed
+STEP.corrupt and the one before it is used. The only room that knows orbax (its v1 interface).
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from absl import logging
+from jax import lax
+from jax import numpy as jnp
+from jax.experimental import multihost_utils
+from orbax.checkpoint import v1 as ocp
+
+CORRUPT = ".corrupt"
+
+
+class CheckpointError(ValueError):
+    """No usable checkpoint where there should be one; the message is one line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Restored:
+    """A verified checkpoint."""
+
+    step: int
+    tree: dict[str, Any]
+    metadata: dict[str, Any]
+
+
+class Checkpoints:
+    """The checkpoints of one run; use as a context manager so that the last save completes."""
+
+    def __init__(self, directory: str, keep_last: int, keep_every: int = 0):
+        self._directory = os.path.abspath(directory)
+        policies = ocp.training.preservation_policies
+        keep = [policies.LatestN(keep_last)]
+        if keep_every:
+            keep.append(policies.EveryNSteps(keep_every))
+        self._policy = policies.AnyPreservationPolicy(keep)
+        self._orbax = None
+        self._failed = 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        self.close(quiet=kind is not None)
+
+    def restore_latest(self, abstract: dict[str, Any]) -> Restored | None:
+        """The newest good checkpoint, placed as `abstract` (shapes with shardings) says.
+
+        Bad ones are renamed on the way. None where there is no checkpoint at all; CheckpointError
+        where there are some and none is good, since starting over would look like going on.
+        """
+        found = steps(self._directory)
+        for step in reversed(found):
+            try:
+                return restore(os.path.join(self._directory, str(step)), abstract)
+            except CheckpointError as error:
+                logging.error("checkpoint %d is damaged and set aside: %s", step, error)
+                self._set_aside(step)
+        if found:
+            raise CheckpointError(
+                f"none of the {len(found)} checkpoints in {self._directory} can be read; they are"
+                f" kept as STEP{CORRUPT}; restore a copy, or choose another --workdir"
+            )
+        return None
+
+    def save(self, step: int, tree: dict[str, Any], metadata: dict[str, Any]) -> None:
+        """Starts a save and returns; a failed one is logged and the next is tried as usual."""
+        leaves = digest(tree)
+        try:
+            self._open().save_async(
+                step,
+                tree,
+                force=True,
+                custom_metadata=metadata | {"digest": leaves, "step": step},
+            )
+        except (OSError, ValueError) as error:
+            self._note_failure(error)
+
+    def wait(self) -> None:
+        """Blocks until the save under way is on disk; a failure is logged."""
+        if self._orbax is None:
+            return
+        try:
+            self._orbax.wait()
+        except (OSError, ValueError) as error:
+            self._note_failure(error)
+
+    def close(self, quiet: bool = False) -> None:
+        """Waits and lets go. Raises CheckpointError if the last save failed, unless `quiet`."""
+        failed = self._failed
+        self.wait()
+        if self._orbax is not None:
+            self._orbax.close()
+            self._orbax = None
+        if self._failed > failed and not quiet:
+            raise CheckpointError(
+                f"the last checkpoint could not be saved in {self._directory}; free some space and"
+                " run the same command again: it goes on from the newest good checkpoint"
+            )
+
+    def _open(self):
+        """The orbax object, made after damaged steps were set aside: it keeps a list of steps."""
+        if self._orbax is None:
+            context = ocp.Context()
+            context.array.saving.use_compression = False  # 5 times faster, 8 % larger
+            self._orbax = ocp.training.Checkpointer(
+                self._directory,
+                preservation_policy=self._policy,
+                cleanup_tmp_directories=True,
+                context=context,
+            )
+        return self._orbax
+
+    def _note_failure(self, error):
+        self._failed += 1
+        logging.error(
+            "checkpoint not saved (%s); training goes on and the next one is tried at its step",
+            _reason(error),
+        )
+
+    def _set_aside(self, step):
+        if jax.process_index() == 0:
+            source = os.path.join(self._directory, str(step))
+            target, number = source + CORRUPT, 1
+            while os.path.exists(target):
+                target, number = f"{source}{CORRUPT}.{number}", number + 1
+            os.rename(source, target)
+        if jax.process_count() > 1:
+            multihost_utils.sync_global_devices(f"set aside {step}")
+
+
+def steps(directory: str) -> list[int]:
+    """The finished steps in a directory, oldest first."""
+    if not os.path.isdir(directory):
+        return []
+    return sorted(int(name) for name in os.listdir(directory) if name.isdecimal())
+
+
+def metadata(path: str) -> dict[str, Any]:
+    """The JSON metadata of one checkpoint. Raises CheckpointError where it cannot be read."""
+    try:
+        found = ocp.metadata(path).custom_metadata
+    except Exception as error:  # whatever a damaged file makes orbax raise
+        raise CheckpointError(f"{path} cannot be read: {_reason(error)}") from error
+    if not found or "digest" not in found:
+        raise CheckpointError(f"{path} has no digest, so its weights cannot be verified")
+    return dict(found)
+
+
+def restore(path: str, abstract: dict[str, Any]) -> Restored:
+    """Loads one checkpoint, or the part of it that `abstract` names, and verifies every leaf."""
+    about = metadata(path)
+    context = ocp.Context()
+    context.pytree.loading.partial_load = True
+    try:
+        with context:
+            tree = ocp.load(path, abstract)
+    except Exception as error:  # whatever a damaged file makes orbax raise
+        raise CheckpointError(f"{path} cannot be read: {_reason(error)}") from error
+    for name, value in digest(tree).items():
+        if about["digest"].get(name) != value:
+            raise CheckpointError(f"{path}: {name} is not what was saved (digest differs)")
+    return Restored(about["step"], tree, about)
+
+
+def digest(tree: Any) -> dict[str, str]:
+    """16 hex digits a leaf, by path: wrapping sums, equal on any mesh, that see any flip."""
+    sums = jax.device_get(_digest(tree))
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): f"{int(x[0]):08x}{int(x[1]):08x}"
+        for path, x in jax.tree_util.tree_leaves_with_path(sums)
+    }
+
+
+@jax.jit
+def _digest(tree):
+    return jax.tree.map(_leaf_digest, tree)
+
+
+def _leaf_digest(x):
+    bits = lax.bitcast_convert_type(x, f"uint{8 * x.dtype.itemsize}").astype(jnp.uint32)
+    bits = bits.reshape(-1)
+    odd = 2 * lax.iota(jnp.uint32, bits.size) + 1  # odd factors: no single flip cancels out
+    return jnp.stack([bits.sum(), (bits * (odd * jnp.uint32(2654435761))).sum()])
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost cause in one line: orbax wraps what really happened several times."""
+    chain: list[BaseException] = [error]
+    follow: Callable = lambda e: e.__cause__ or e.__context__  # noqa: E731
+    while follow(chain[-1]) is not None:
+        chain.append(follow(chain[-1]))
+    return " ".join(f"{type(chain[-1]).__name__}: {chain[-1]}".split())[:300]

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A finished or running workdir, opened to look at: its newest good weights and its data."""
+
+import dataclasses
+import json
+import os
+from typing import Any
+
+import jax
+from absl import logging
+
+from electra_jax import build, checkpoint, sharding
+from electra_jax import config as config_lib
+from electra_jax.data import preparation, records, vocabulary
+
+
+@dataclasses.dataclass(frozen=True)
+class Opened:
+    """What `show` and `evaluate` work on."""
+
+    config: config_lib.Config
+    records: records.Records
+    vocabulary: vocabulary.Vocabulary
+    objective: Any
+    mesh: Any
+    params_shardings: Any
+    params: dict
+    step: int
+
+
+def open_workdir(config: config_lib.Config, workdir: str, step: int | None = None) -> Opened:
+    """Reads, never writes: a run that is under way is not disturbed.
+
+    Args:
+      step: which checkpoint; None is the newest that can be read.
+
+    Raises:
+      ConfigError, CheckpointError: nothing trained here yet, or the step is not there.
+    """
+    directory = os.path.join(workdir, "checkpoints")
+    found = checkpoint.steps(directory)
+    if not found:
+        raise config_lib.ConfigError(
+            f"no checkpoint in {directory}; train first: python -m electra_jax.main"
+            f" --workdir={workdir}"
+        )
+    if step is not None and step not in found:
+        raise config_lib.ConfigError(
+            f"no checkpoint of step {step} in {directory}; there are {', '.join(map(str, found))}"
+        )
+    config = _as_trained(config, workdir)
+    root = config.data.dir or os.path.join(workdir, "data")
+    folder = preparation.folder_of(preparation.Settings.from_config(config), root)
+    opened = records.open(folder)
+    words = vocabulary.load(os.path.join(folder, "vocab"))
+    mesh = build.mesh(config)
+    objective = build.objective(config, words, mesh)
+    shapes = jax.eval_shape(objective.init, build.run_key(config))
+    where = sharding.shardings({"params": shapes}, mesh)
+    abstract = jax.tree.map(
+        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), {"params": shapes}, where
+    )
+    restored = _newest(directory, found if step is None else [step], abstract)
+    return Opened(
+        config=config,
+        records=opened,
+        vocabulary=words,
+        objective=objective,
+        mesh=mesh,
+        params_shardings=where["params"],
+        params=restored.tree["params"],
+        step=restored.step,
+    )
+
+
+def _newest(directory, found, abstract):
+    for number in reversed(found):
+        try:
+            return checkpoint.restore(os.path.join(directory, str(number)), abstract)
+        except checkpoint.CheckpointError as error:
+            logging.error("checkpoint %d cannot be used: %s", number, error)
+    raise checkpoint.CheckpointError(f"no checkpoint in {directory} can be read")
+
+
+def _as_trained(config, workdir):
+    """Data, model and objective as the run has them; devices and the rest as asked for now."""
+    path = os.path.join(workdir, "config.json")
+    with open(path, encoding="utf-8") as file:
+        trained = config_lib.parse(json.load(file))
+    _, refused = config_lib.differences(trained, config)
+    if refused:
+        raise config_lib.ConfigError(
+            f"workdir {workdir} was trained with other settings: {'; '.join(refused)}; leave"
+            " --config out to use its own"
+        )
+    return config

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every command does before its own work: flags, configuration, processes, errors.
+
+`run(main)` defines --config and --workdir, parses, starts jax.distributed where there are several
+processes, calls `main(config, workdir)`, and turns bad input into one line and exit code 2.
+"""
+
+import glob
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+import jax
+from absl import app, flags, logging
+from ml_collections import ConfigDict, config_flags
+
+from electra_jax import config as config_lib
+
+_WORKDIR = flags.DEFINE_string(
+    "workdir", None, "Where a run keeps everything it makes; runs/NAME of the config."
+)
+_COORDINATOR = flags.DEFINE_string(
+    "coordinator_address", None, "HOST:PORT of process 0; TPU pods and Slurm need no flag."
+)
+_PROCESSES = flags.DEFINE_integer("num_processes", None, "How many processes train together.")
+_PROCESS = flags.DEFINE_integer("process_id", None, "This process's number, from 0.")
+
+_BAD_INPUT = 2  # exit codes
+_FAILED = 1
+_INTERRUPTED = 130
+
+
+def run(
+    main: Callable[[config_lib.Config, str], int | None],
+    argv: Sequence[str] | None = None,
+) -> None:
+    """Runs a command and exits.
+
+    Args:
+      main: takes the parsed configuration and the workdir; returns an exit code or None.
+      argv: sys.argv in tests.
+    """
+    argv = list(sys.argv if argv is None else argv)
+    try:
+        define_config(argv)
+        rest = flags.FLAGS(argv)
+        if len(rest) > 1:
+            raise config_lib.ConfigError(
+                f"{rest[1]!r} is not a flag; write --{rest[1].lstrip('-')}"
+            )
+        config = config_lib.parse(flags.FLAGS["config"].value)
+        workdir = _WORKDIR.value or os.path.join("runs", config.name)
+    except (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
+        _exit(_explain(error, argv), _BAD_INPUT)
+
+    def guarded(_):
+        try:
+            start_processes()
+            return main(config, workdir)
+        except (ValueError, OSError, RuntimeError) as error:
+            if not _is_ours(error):
+                raise
+            _exit(str(error), _BAD_INPUT if isinstance(error, ValueError) else _FAILED)
+        except KeyboardInterrupt:
+            _exit("interrupted; the same command goes on from the last checkpoint", _INTERRUPTED)
+
+    logging.use_absl_handler()
+    logging.set_verbosity(logging.INFO)
+    app.run(guarded, argv=argv[:1], flags_parser=lambda args: args)
+
+
+def define_config(argv: Sequence[str]) -> None:
+    """Defines --config: the file that is named, else the config.json of the workdir."""
+    if "config" in flags.FLAGS:
+        del flags.FLAGS["config"]
+    given = [arg for arg in argv if arg.split("=")[0] in ("--config", "-config")]
+    workdir = next((arg.split("=", 1)[1] for arg in argv if arg.startswith("--workdir=")), "")
+    saved = os.path.join(workdir, "config.json") if workdir else ""
+    if not given and saved and os.path.exists(saved):
+        with open(saved, encoding="utf-8") as file:
+            config_flags.DEFINE_config_dict("config", ConfigDict(json.load(file)))
+        return
+    if not given and not {"--help", "--helpfull", "-h"} & set(argv):
+        raise config_lib.ConfigError(
+            "--config is missing: --config=configs/tiny.py, or --workdir of a run that was begun"
+        )
+    for arg in given:
+        path = arg.partition("=")[2].partition(":")[0]
+        if path and not os.path.exists(path):
+            known = ", ".join(sorted(glob.glob("configs/*.py"))) or "none under configs/ here"
+            raise config_lib.ConfigError(f"--config={path} does not exist; known: {known}")
+    config_flags.DEFINE_config_file("config", None, "A file such as configs/tiny.py.")
+
+
+def start_processes() -> None:
+    """jax.distributed by flags, on TPU machines and under Slurm; nothing to do elsewhere."""
+    given = (_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
+    if any(value is not None for value in given):
+        if any(value is None for value in given):
+            raise config_lib.ConfigError(
+                "--coordinator_address, --num_processes and --process_id belong together"
+            )
+        jax.distributed.initialize(*given)
+    elif int(os.environ.get("SLURM_NTASKS", "1")) > 1 or _on_tpu():
+        jax.distributed.initialize()
+
+
+def _on_tpu() -> bool:
+    """Whether this host has TPU chips and the library for them; asks without touching a device."""
+    chips = glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*")
+    if "tpu" not in (os.environ.get("JAX_PLATFORMS") or "tpu"):
+        return False
+    return bool(chips) and importlib.util.find_spec("libtpu") is not None
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Errors raised by our own code are written for the user; any other is a bug to be seen."""
+    trace = error.__traceback__
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    module = trace.tb_frame.f_globals.get("__name__", "") if trace else ""
+    return module.startswith("electra_jax") or isinstance(error, OSError)
+
+
+def _explain(error: BaseException, argv: Sequence[str]) -> str:
+    """One line for what is wrong with the command line; a misspelt field gets the nearest name."""
+    tree = flags.FLAGS["config"].value if "config" in flags.FLAGS else None
+    if isinstance(tree, ConfigDict):
+        for arg in argv:
+            if arg.startswith("--config."):
+                unknown = _unknown_field(arg[len("--config.") :].partition("=")[0], tree)
+                if unknown:
+                    return unknown
+    if isinstance(error, KeyError) and error.args:
+        return str(error.args[0]).splitlines()[0]
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0] if len(lines[0]) > 20 or len(lines) == 1 else " ".join(lines[:2])
+
+
+def _unknown_field(path: str, tree: ConfigDict) -> str | None:
+    node, seen = tree, ""
+    for name in path.split("."):
+        if not isinstance(node, ConfigDict):
+            return f"config.{seen.rstrip('.')} is a value and has no field {name!r}"
+        if name not in node:
+            return f"unknown field config.{seen}{name}; {config_lib.nearest(name, list(node))}"
+        node, seen = node[name], f"{seen}{name}."
+    return None
+
+
+def _exit(message: str, code: int) -> None:
+    print(f"error: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    sys.exit(code)

@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration as typed values, checked before anything is compiled or written.
+
+`configs/*.py` build ml_collections trees; `parse` turns one into the frozen dataclasses below and
+refuses what is unknown, missing, mistyped or out of range, in one line with the remedy. What each
+field means stands beside it in `configs/base.py`.
+"""
+
+import dataclasses
+import difflib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import ml_collections
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be used; the message is one line and names the remedy."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Text -> vocabulary -> rows -> batches."""
+
+    source: str
+    mixture_alpha: float
+    dir: str
+    vocab: str
+    vocab_sample_characters: int
+    lower_case: bool
+    strip_accents: bool
+    text_field: str
+    invalid_utf8: str
+    min_document_characters: int
+    deduplicate: bool
+    heldout_fraction: float
+    rows: str
+    sequence_length: int
+    single_segment_rate: float
+    short_row_rate: float
+    batch_size: int
+    workers: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """The shape of one encoder."""
+
+    layers: int
+    width: int
+    heads: int
+    feed_forward: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """Both networks and how they run."""
+
+    embedding_size: int
+    max_positions: int
+    discriminator: Network
+    generator: Network
+    dropout: float
+    attention_dropout: float
+    initial_scale: float
+    dtype: str
+    scan: str
+    remat: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """Replaced-token detection."""
+
+    mask_rate: float
+    mask_token_rate: float
+    temperature: float
+    gen_weight: float
+    disc_weight: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """AdamW in one of two forms."""
+
+    name: str
+    learning_rate: float
+    beta1: float
+    beta2: float
+    epsilon: float
+    weight_decay: float
+    clip_norm: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """How long, and how the rate moves."""
+
+    steps: int
+    warmup_steps: int
+    accumulation: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Mesh:
+    """Devices along each axis."""
+
+    data: int
+    fsdp: int
+    tensor: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """What is kept to go on from."""
+
+    every: int
+    keep_last: int
+    keep_every: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Held-out metrics."""
+
+    every: int
+    rows: int
+    batch_size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Logging:
+    """Console, files, report."""
+
+    every: int
+    tensorboard: bool
+    report_every: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Init:
+    """Where first weights come from."""
+
+    from_: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """A whole run."""
+
+    name: str
+    seed: int
+    data: Data
+    model: Model
+    objective: Objective
+    optimizer: Optimizer
+    schedule: Schedule
+    mesh: Mesh
+    checkpoint: Checkpoint
+    evaluation: Evaluation
+    logging: Logging
+    init: Init
+
+
+RESUMABLE = (  # what may differ between a run and its continuation
+    "name",
+    "schedule.steps",
+    "mesh.",
+    "model.dtype",
+    "model.scan",
+    "model.remat",
+    "checkpoint.",
+    "evaluation.",
+    "logging.",
+    "data.dir",
+    "data.workers",
+    "init.",
+)
+
+_CHOICES = {
+    "data.invalid_utf8": ("replace", "refuse"),
+    "data.rows": ("pairs", "packed"),
+    "model.dtype": ("auto", "float32", "bfloat16"),
+    "model.scan": ("auto", "on", "off"),
+    "model.remat": ("none", "dots", "full"),
+    "optimizer.name": ("reference_adamw", "adamw"),
+}
+
+_RANGES = {  # inclusive bounds
+    "seed": (0, 2**31 - 1),
+    "data.mixture_alpha": (0, 10),
+    "data.vocab_sample_characters": (1_000, math.inf),
+    "data.min_document_characters": (0, math.inf),
+    "data.heldout_fraction": (1e-6, 0.5),
+    "data.sequence_length": (8, 65_536),
+    "data.single_segment_rate": (0, 1),
+    "data.short_row_rate": (0, 1),
+    "data.batch_size": (1, 2**24),
+    "data.workers": (0, 4096),
+    "model.embedding_size": (1, 65_536),
+    "model.max_positions": (8, 65_536),
+    "model.dropout": (0, 0.9),
+    "model.attention_dropout": (0, 0.9),
+    "model.initial_scale": (1e-6, 10),
+    "objective.mask_rate": (0.001, 0.9),
+    "objective.mask_token_rate": (0, 1),
+    "objective.temperature": (0.01, 100),
+    "objective.gen_weight": (0, 1e6),
+    "objective.disc_weight": (0, 1e6),
+    "optimizer.learning_rate": (0, 10),
+    "optimizer.beta1": (0, 0.99999),
+    "optimizer.beta2": (0, 0.999999),
+    "optimizer.epsilon": (1e-20, 1),
+    "optimizer.weight_decay": (0, 10),
+    "optimizer.clip_norm": (0, math.inf),
+    "schedule.steps": (1, 2**31 - 1),
+    "schedule.warmup_steps": (0, 2**31 - 1),
+    "schedule.accumulation": (1, 65_536),
+    "checkpoint.every": (1, 2**31 - 1),
+    "checkpoint.keep_last": (1, 10_000),
+    "checkpoint.keep_every": (0, 2**31 - 1),
+    "evaluation.every": (1, 2**31 - 1),
+    "evaluation.rows": (1, 2**31 - 1),
+    "evaluation.batch_size": (0, 2**24),
+    "logging.every": (1, 2**31 - 1),
+    "logging.report_every": (1, 2**31 - 1),
+} | {
+    f"model.{network}.{field}": (1, 65_536)
+    for network in ("discriminator", "generator")
+    for field in ("layers", "width", "heads", "feed_forward")
+}
+
+
+def parse(tree: Mapping[str, Any]) -> Config:
+    """ml_collections or JSON tree -> Config. Raises ConfigError with the first thing wrong."""
+    if isinstance(tree, ml_collections.ConfigDict):
+        tree = tree.to_dict()
+    config = _build(Config, tree, "")
+    flat = flatten(config)
+    for path, allowed in _CHOICES.items():
+        if flat[path] not in allowed:
+            raise ConfigError(
+                f"{path}={flat[path]!r} is not one of {', '.join(map(repr, allowed))}"
+            )
+    for path, (low, high) in _RANGES.items():
+        if not low <= flat[path] <= high:  # a NaN fails this too
+            raise ConfigError(f"{path}={flat[path]} is outside [{low:g}, {high:g}]")
+    _check_together(config)
+    return config
+
+
+def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
+    """{'data.source': ..., ...}: every field by its path."""
+    flat = {}
+    for field in dataclasses.fields(config):
+        path, value = prefix + field.name.rstrip("_"), getattr(config, field.name)
+        flat |= flatten(value, path + ".") if dataclasses.is_dataclass(value) else {path: value}
+    return flat
+
+
+def to_tree(config: Config) -> dict[str, Any]:
+    """The nested dict that `parse` takes back, and what config.json holds."""
+    tree: dict[str, Any] = {}
+    for path, value in flatten(config).items():
+        *sections, name = path.split(".")
+        node = tree
+        for section in sections:
+            node = node.setdefault(section, {})
+        node[name] = value
+    return tree
+
+
+def to_json(config: Config) -> str:
+    """config.json: the tree, indented, in the order of the flow."""
+    return json.dumps(to_tree(config), indent=2) + "\n"
+
+
+def differences(old: Config, new: Config) -> tuple[list[str], list[str]]:
+    """(what a continuation may change and did, what it must not change but did), as texts."""
+    before, after = flatten(old), flatten(new)
+    changed = [path for path in after if before[path] != after[path]]
+    texts = {path: f"{path}: {before[path]!r} -> {after[path]!r}" for path in changed}
+    allowed = [path for path in changed if path.startswith(RESUMABLE)]
+    return [texts[p] for p in allowed], [texts[p] for p in changed if p not in allowed]
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """' Did you mean X?' or the list of what is known."""
+    close = difflib.get_close_matches(name, known, 1, 0.5)
+    return f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(known)}"
+
+
+def _build(kind, tree, prefix):
+    fields = {field.name.rstrip("_"): field for field in dataclasses.fields(kind)}
+    for name in tree:
+        if name not in fields:
+            raise ConfigError(f"unknown field {prefix}{name}; {nearest(name, list(fields))}")
+    values = {}
+    for name, field in fields.items():
+        path = prefix + name
+        if name not in tree:
+            raise ConfigError(f"field {path} is missing; configs/base.py has every field")
+        value = tree[name]
+        if dataclasses.is_dataclass(field.type):
+            if not isinstance(value, Mapping):
+                raise ConfigError(f"{path} is a section, not {value!r}")
+            values[field.name] = _build(field.type, value, path + ".")
+        else:
+            values[field.name] = _typed(path, value, field.type)
+    return kind(**values)
+
+
+def _typed(path, value, kind):
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise ConfigError(f"{path}={value!r} is a {type(value).__name__}, not a {kind.__name__}")
+    return value
+
+
+def _check_together(c: Config):
+    """What two fields say of each other."""
+    for name in ("discriminator", "generator"):
+        network = getattr(c.model, name)
+        if network.width % network.heads:
+            raise ConfigError(
+                f"model.{name}.width={network.width} is not divisible by heads={network.heads};"
+                f" try width={network.width // network.heads * network.heads or network.heads}"
+            )
+    if c.data.sequence_length > c.model.max_positions:
+        raise ConfigError(
+            f"data.sequence_length={c.data.sequence_length} is longer than"
+            f" model.max_positions={c.model.max_positions}; raise max_positions or shorten the rows"
+        )
+    if c.data.batch_size % c.schedule.accumulation:
+        raise ConfigError(
+            f"data.batch_size={c.data.batch_size} is not divisible by"
+            f" schedule.accumulation={c.schedule.accumulation}"
+        )
+    if not c.data.source.strip():
+        raise ConfigError("data.source is empty; try builtin, text:GLOB or tfds:NAME")
+    if not c.data.vocab.strip():
+        raise ConfigError("data.vocab is empty; try train:sentencepiece:8192 or a path")
+    for axis in ("data", "fsdp", "tensor"):
+        size = getattr(c.mesh, axis)
+        if size < 1 and not (axis == "data" and size == -1):
+            raise ConfigError(f"mesh.{axis}={size} must be positive (mesh.data may be -1)")

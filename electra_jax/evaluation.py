@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Held-out metrics that can be compared across runs: fixed rows, fixed keys, no dropout.
+
+The keys do not depend on the run's seed and a row's number counts from the start of its source,
+so two checkpoints of any runs over the same records are asked exactly the same questions.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import jax
+import numpy as np
+from jax import numpy as jnp
+from jax.sharding import Mesh
+
+from electra_jax import batch as batch_lib
+from electra_jax import metrics, sharding, streams
+
+KEY = 20_200_324  # of all evaluation draws, whatever the run's seed
+
+BY_SOURCE = ("gen_masked_loss", "gen_masked_accuracy", "disc_loss", "disc_auc", "disc_auc_unigram")
+
+
+def compile_evaluate(
+    objective, pad_id: int, unigram_V: np.ndarray, mesh: Mesh, params_shardings
+) -> Callable[[dict, dict], metrics.Sums]:
+    """Returns jitted `evaluate(params, {'ids', 'marks', 'row'}) -> sums` over the mesh."""
+    counts_V = np.full(objective.networks.padded_vocab_size, 0, np.float32)
+    counts_V[: len(unigram_V)] = unigram_V
+
+    def evaluate(params, lanes):
+        batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], lanes["row"], pad_id)
+        keys = streams.keys(jax.random.key(KEY), 0, batch.row_B, dropout=False)
+        return objective.evaluate(params, batch, keys, objective.knobs(0), jnp.asarray(counts_V))
+
+    rows = sharding.rows(mesh)
+    return jax.jit(
+        evaluate,
+        in_shardings=(params_shardings, dict(ids=rows, marks=rows, row=rows)),
+        out_shardings=sharding.replicated(mesh),
+    )
+
+
+def run(
+    evaluate: Callable,
+    objective,
+    params: dict,
+    sources: Sequence[tuple[str, np.ndarray, np.ndarray]],
+    batch_size: int,
+    pad_id: int,
+    mesh: Mesh,
+) -> dict[str, float | None]:
+    """All metrics over (name, ids [n, L], marks [n, L]) of each source, and a few by source."""
+    values, merged = {}, None
+    for name, ids_BL, marks_BL in sources:
+        sums = None
+        for lanes in _batches(ids_BL, marks_BL, batch_size, pad_id):
+            placed = {lane: _place(array, sharding.rows(mesh)) for lane, array in lanes.items()}
+            here = jax.tree.map(
+                lambda x: np.asarray(x, np.float64), jax.device_get(evaluate(params, placed))
+            )
+            sums = here if sums is None else metrics.add(sums, here)
+        if len(sources) > 1:
+            computed = metrics.compute(sums)
+            values |= {f"{metric}/{name}": computed[metric] for metric in BY_SOURCE}
+        merged = sums if merged is None else metrics.add(merged, sums)
+    return with_loss(metrics.compute(merged), objective) | values
+
+
+def with_loss(values: dict, objective) -> dict:
+    """Adds `loss`, the objective's total of its terms."""
+    terms = {"gen": values["gen_loss"], "disc": values["disc_loss"]}
+    known = {term: value for term, value in terms.items() if value is not None}
+    loss = float(objective.total(known)) if len(known) == len(terms) else None
+    return {"loss": loss} | values
+
+
+def _batches(ids_BL, marks_BL, size, pad_id) -> Iterator[dict[str, np.ndarray]]:
+    """Batches of one size; the last is filled with padding, which no metric counts."""
+    for first in range(0, len(ids_BL), size):
+        ids, marks = ids_BL[first : first + size], marks_BL[first : first + size]
+        missing = size - len(ids)
+        yield {
+            "ids": np.pad(ids, ((0, missing), (0, 0)), constant_values=pad_id),
+            "marks": np.pad(marks, ((0, missing), (0, 0))),
+            "row": np.arange(first, first + size, dtype=np.uint32),
+        }
+
+
+def _place(array, where):
+    return jax.make_array_from_callback(array.shape, where, lambda index: array[index])

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One writer at a time: a lock that the operating system lets go of when its owner dies.
+
+The file says who holds it, for the message that a second run gets.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def hold(path: str, what: str, error: type[ValueError] = ValueError) -> Iterator[None]:
+    """Holds `path` while the block runs. Raises `error`, one line, where another process does."""
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with open(path, "a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as busy:
+            file.seek(0)
+            raise error(
+                f"{what} is in use by another run ({_owner(file.read())}); stop that one or"
+                " choose another folder"
+            ) from busy
+        file.truncate(0)
+        file.write(
+            json.dumps(
+                {
+                    "host": socket.gethostname(),
+                    "pid": os.getpid(),
+                    "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+                }
+            )
+        )
+        file.flush()
+        yield
+
+
+def _owner(text):
+    try:
+        owner = json.loads(text)
+        return f"process {owner['pid']} on {owner['host']} since {owner['since']}"
+    except (ValueError, KeyError, TypeError):
+        return "which has not said who it is"

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pre-trains ELECTRA.
+
+    python -m electra_jax.main --config=configs/tiny.py
+    python -m electra_jax.main --config=configs/base.py --workdir=runs/base
+
+Prepares the data if it is not there yet, starts or goes on, trains, evaluates, saves, reports.
+The same command after an interruption goes on exactly where the run stopped.
+"""
+
+from absl import flags
+
+from electra_jax import command, estimate, train
+from electra_jax import config as config_lib
+
+_DRY_RUN = flags.DEFINE_bool(
+    "dry_run", False, "Print parameters, FLOPs, memory, epochs and time, and stop."
+)
+
+
+def main(config: config_lib.Config, workdir: str) -> None:
+    """Trains, or with --dry_run says what training would be."""
+    if _DRY_RUN.value:
+        print(estimate.text(config, workdir))
+        return
+    train.train(config, workdir)
+
+
+if __name__ == "__main__":
+    command.run(main)

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shows real held-out rows as text: original, masked, what was written, what was believed.
+
+python -m electra_jax.show --workdir=runs/tiny
+python -m electra_jax.show --workdir=runs/tiny --rows=40 --html=rows.html
+"""
+
+import dataclasses
+import os
+import shutil
+import sys
+
+import jax
+from absl import flags
+
+from electra_jax import checkpointed, command, samples, train, view
+from electra_jax import config as config_lib
+
+_STEP = flags.DEFINE_integer("step", None, "Which checkpoint; the newest without it.")
+_ROWS = flags.DEFINE_integer("rows", 4, "How many rows.", lower_bound=1)
+_HTML = flags.DEFINE_string("html", None, "Write a page to this file instead of the terminal.")
+_DRAW = flags.DEFINE_integer("draw", 0, "Another number draws other slots and samples.")
+_COLOUR = flags.DEFINE_enum(
+    "colour", "auto", ["auto", "always", "never"], "Colour in the terminal; auto: if it is one."
+)
+
+
+def main(config: config_lib.Config, workdir: str) -> None:
+    """Prints rows, or writes a page."""
+    opened = checkpointed.open_workdir(config, workdir, _STEP.value)
+    examples = []
+    for name, ids_BL, marks_BL in train.heldout(opened.records, _ROWS.value):
+        examples += samples.examples(
+            dataclasses.replace(opened.objective, rowwise=lambda function: function),
+            opened.params,
+            opened.vocabulary,
+            ids_BL,
+            marks_BL,
+            jax.random.fold_in(jax.random.key(_DRAW.value), len(name)),
+        )
+    examples = examples[: _ROWS.value]
+    if _HTML.value:
+        title = f"{opened.config.name}, step {opened.step:,}"
+        page = view.page([view.to_html(example) for example in examples], title)
+        with open(_HTML.value, "w", encoding="utf-8") as file:
+            file.write(page)
+        print(f"wrote {_HTML.value}")
+        return
+    tty = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    colour = _COLOUR.value == "always" or (_COLOUR.value == "auto" and tty)
+    width = shutil.get_terminal_size((100, 24)).columns
+    print(view.terminal_key(colour))
+    for example in examples:
+        print("\n" + view.to_terminal(example, width, colour))
+
+
+if __name__ == "__main__":
+    command.run(main)
