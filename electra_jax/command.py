@@ -91,6 +91,8 @@ def define_config(argv: Sequence[str]) -> None:
         if path and not os.path.exists(path):
             known = ", ".join(sorted(glob.glob("configs/*.py"))) or "none under configs/ here"
             raise config_lib.ConfigError(f"--config={path} does not exist; known: {known}")
+        # The files import one another as `configs.NAME`, from wherever the command is called.
+        sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(path))))
     config_flags.DEFINE_config_file("config", None, "A file such as configs/tiny.py.")
 
 

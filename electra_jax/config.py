@@ -246,7 +246,7 @@ def parse(tree: Mapping[str, Any]) -> Config:
             )
     for path, (low, high) in _RANGES.items():
         if not low <= flat[path] <= high:  # a NaN fails this too
-            raise ConfigError(f"{path}={flat[path]} is outside [{low:g}, {high:g}]")
+            raise ConfigError(f"{path}={flat[path]} is outside [{low}, {high}]")
     _check_together(config)
     return config
 
@@ -316,7 +316,7 @@ def _typed(path, value, kind):
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:
-        raise ConfigError(f"{path}={value!r} is a {type(value).__name__}, not a {kind.__name__}")
+        raise ConfigError(f"{path}={value!r} is of type {type(value).__name__}, not of type {kind.__name__}")
     return value
 
 

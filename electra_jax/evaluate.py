@@ -23,7 +23,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
     evaluate = evaluation.compile_evaluate(
         opened.objective,
         opened.vocabulary.pad_id,
-        opened.records.unigram_counts("train"),
+        opened.records.unigram()[0],
         opened.mesh,
         opened.params_shardings,
     )

@@ -153,7 +153,7 @@ def start(config: config_lib.Config, workdir: str) -> Run:
         objective=objective,
         update=train_step.compile_update(update, shapes, mesh),
         evaluate=evaluation.compile_evaluate(
-            objective, words.pad_id, opened.unigram_counts("train"), mesh, where.params
+            objective, words.pad_id, opened.unigram()[0], mesh, where.params
         ),
         abstract=abstract,
         state=state,
@@ -211,9 +211,7 @@ def _loop(run: Run, stop: "_Stop", extra_writers) -> dict[str, float | None]:
     first = int(run.state.step)
     order = pipeline.Order(run.records, c.seed)
     rows_seen = train_step.words_to_int(jax.device_get(run.state.rows_seen))
-    feed = _Feed(
-        order, sharding.rows(run.mesh), rows_seen, c.data.batch_size, c.schedule.steps - first
-    )
+    feed = Feed(run, order, rows_seen)
     out = _Output(run, first, extra_writers)
     add = jax.jit(metrics.add)
     checks, skipped, final = None, 0, {}
@@ -377,9 +375,22 @@ def summary(run: Run, status: str, rows: Sequence[Mapping]) -> report.Summary:
         ),
         parameters=accounting.parameters(run.state.params),
         config=config_lib.flatten(c),
-        corpus=manifest.facts(),
+        corpus=_corpus(manifest),
         samples=fragments,
     )
+
+
+def _corpus(manifest: records.Manifest) -> dict:
+    """The manifest's facts that a reader of the report wants."""
+    return {
+        "sources": ", ".join(source.spec for source in manifest.sources),
+        "vocabulary": f"{manifest.vocabulary['kind']}, {manifest.vocabulary['size']:,} pieces",
+        **manifest.totals,
+        "padding": f"{manifest.wasted_fraction:.2%} of all places",
+        "unknown tokens": f"{manifest.unk_rate:.4%}",
+        "unigram_entropy": f"{manifest.unigram_entropy:.3f} nats",
+        "hash": manifest.hash[:16],
+    }
 
 
 def _gaps(rows):
@@ -391,38 +402,45 @@ def _gaps(rows):
             before = row["step"]
 
 
-class _Feed:
+class Feed:
     """Batches on the devices, loaded ahead in a thread; each process reads the rows it holds."""
 
-    def __init__(self, order: pipeline.Order, where, rows_seen: int, batch_size: int, batches: int):
-        self._order, self._where = order, where
-        self._rows_seen, self._size = rows_seen, batch_size
-        self._prefetch = pipeline.Prefetch(self._load, 0, batches)
+    def __init__(self, run: Run, order: pipeline.Order, rows_seen: int):
+        self._order, self._rows_seen = order, rows_seen
+        self._where = sharding.rows(run.mesh)
+        self._shape = (run.config.data.batch_size, run.config.data.sequence_length)
+        self._prefetch = pipeline.Prefetch(self._load, 0)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
+        self.close()
+
+    def close(self) -> None:
+        """Ends the thread."""
         self._prefetch.close()
 
     def __next__(self):
         return next(self._prefetch)
 
     def _load(self, number: int) -> dict[str, jax.Array]:
-        first = self._rows_seen + number * self._size
+        size = self._shape[0]
+        first = self._rows_seen + number * size
         read: dict[tuple[int, int], pipeline.Rows] = {}
 
         def rows(index):
-            start, end, _ = index[0].indices(self._size)
+            start, end, _ = index[0].indices(size)
             if (start, end) not in read:
                 read[start, end] = self._order.take(first + start, end - start)
             return read[start, end]
 
-        shape = (self._size, self._order.sequence_length)
-        return {
-            "ids": jax.make_array_from_callback(shape, self._where, lambda i: rows(i).ids),
-            "marks": jax.make_array_from_callback(shape, self._where, lambda i: rows(i).marks),
-        }
+        def lane(name):
+            return jax.make_array_from_callback(
+                self._shape, self._where, lambda index: getattr(rows(index), name)
+            )
+
+        return {"ids": lane("ids"), "marks": lane("marks")}
 
 
 def _continue_or_begin(config: config_lib.Config, workdir: str) -> None:

@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows on disk: raw memory-mapped shards, and the manifest that says what they are.
+
+    records/train/NAME.ids      [rows, L] little-endian uint16 (uint32 above 65,536 pieces)
+    records/train/NAME.marks    [rows, L] uint8
+    records/heldout/...         the same, of documents that training never sees
+    manifest.json               settings, vocabulary, counts, and each file's rows and CRC32
+    unigram.npy                 [2, V] int64: how often each id occurs in train and held-out text
+
+A shard is written under another name and renamed when it is whole, so a file with its own name is
+a finished one. Raw files have no checksum inside: `open` compares every size with the manifest,
+`verify` every CRC. Reading is one fancy index a shard: no decoding, no copy but the last.
+"""
+
+import builtins
+import dataclasses
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+FORMAT_VERSION = 1
+LANES = ("ids", "marks")
+SPLITS = ("train", "heldout")
+SHARD_ROWS = 65_536  # at most
+MANIFEST = "manifest.json"
+UNIGRAM = "unigram.npy"
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """A pair of files: `name.ids` and `name.marks`."""
+
+    name: str
+    rows: int
+    crc: dict[str, int]  # lane -> CRC32
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """One source of the mixture: its share, its shards and what was counted in it."""
+
+    name: str
+    spec: str
+    weight: float  # share of the training rows; the shares sum to one
+    shards: dict[str, tuple[Shard, ...]]  # split -> shards
+    counts: dict[str, int]  # documents, tokens, rows, characters and what was left out
+
+    def rows(self, split: str) -> int:
+        """Rows of one split."""
+        return sum(shard.rows for shard in self.shards[split])
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """What a prepared folder holds, and how it came about."""
+
+    format_version: int
+    key: str
+    settings: dict[str, Any]
+    lanes: dict[str, str]  # name -> dtype
+    sequence_length: int
+    vocabulary: dict[str, Any]  # kind, size, sha256, special ids
+    sources: tuple[Source, ...]
+    totals: dict[str, int]
+    wasted_fraction: float  # padding / all places of the training rows
+    two_segment_fraction: float  # of the training rows
+    unk_rate: float  # of all text tokens
+    unigram_entropy: float  # nats, of the held-out text under its own frequencies
+    duplicates_dropped: int
+    seconds: float  # not part of the hash
+
+    @property
+    def hash(self) -> str:
+        """sha256 of everything but the time it took; equal data, equal hash."""
+        content = {k: v for k, v in _to_tree(self).items() if k not in ("seconds", "hash")}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+class ShardWriter:
+    """Writes rows of one split and one unit of text, a new shard each `SHARD_ROWS` rows."""
+
+    def __init__(self, directory: str, name: str, shard_rows: int = SHARD_ROWS):
+        self._directory = directory
+        self._name = name
+        self._shard_rows = shard_rows
+        self._files: dict[str, Any] = {}
+        self._rows = 0
+        self._crc: dict[str, int] = {}
+        self._shards: list[Shard] = []
+        os.makedirs(directory, exist_ok=True)
+
+    def write(self, ids_BL: np.ndarray, marks_BL: np.ndarray) -> None:
+        """Appends rows."""
+        while len(ids_BL):
+            if not self._files:
+                self._begin()
+            count = self._shard_rows - self._rows
+            for lane, rows in zip(LANES, (ids_BL[:count], marks_BL[:count])):
+                data = rows.tobytes()
+                self._files[lane].write(data)
+                self._crc[lane] = zlib.crc32(data, self._crc[lane])
+            self._rows += len(ids_BL[:count])
+            ids_BL, marks_BL = ids_BL[count:], marks_BL[count:]
+            if self._rows == self._shard_rows:
+                self._finish()
+
+    def close(self) -> tuple[Shard, ...]:
+        """Finishes the last shard and tells all of them."""
+        if self._files:
+            self._finish()
+        return tuple(self._shards)
+
+    def discard(self) -> None:
+        """Removes what is unfinished. Shards that were finished stay; they are written over."""
+        for lane, file in self._files.items():
+            try:
+                file.close()
+            finally:  # closing flushes, which fails again on a full disk
+                os.remove(self._path(lane) + ".partial")
+        self._files = {}
+
+    def _shard_name(self):
+        return f"{self._name}-{len(self._shards):03d}"
+
+    def _path(self, lane):
+        return os.path.join(self._directory, f"{self._shard_name()}.{lane}")
+
+    def _begin(self):
+        self._files = {lane: builtins.open(self._path(lane) + ".partial", "wb") for lane in LANES}
+        self._rows, self._crc = 0, dict.fromkeys(LANES, 0)
+
+    def _finish(self):
+        for file in self._files.values():
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
+        for lane in LANES:
+            os.replace(self._path(lane) + ".partial", self._path(lane))
+        self._shards.append(Shard(self._shard_name(), self._rows, self._crc))
+        self._files = {}
+
+
+class Records:
+    """A prepared folder, open for reading."""
+
+    def __init__(self, directory: str, manifest: Manifest):
+        self.directory = directory
+        self.manifest = manifest
+        self._maps: dict[tuple[str, int, int], tuple[np.ndarray, np.ndarray]] = {}
+        self._starts = {
+            (split, i): np.cumsum([0, *(shard.rows for shard in source.shards[split])])
+            for i, source in enumerate(manifest.sources)
+            for split in SPLITS
+        }
+
+    def rows(self, split: str, source_index: int) -> int:
+        """Rows of one source."""
+        return int(self._starts[split, source_index][-1])
+
+    def shard_rows(self, split: str, source_index: int) -> np.ndarray:
+        """Rows of each shard, in the order in which `read` numbers them."""
+        return np.diff(self._starts[split, source_index])
+
+    def unigram(self) -> np.ndarray:
+        """[2, V] int64: how often each id occurs in train and in held-out text."""
+        return np.load(os.path.join(self.directory, UNIGRAM))
+
+    def read(
+        self, split: str, source_index: int, rows: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Rows by number, in the order asked for -> ids [n, L] (native dtype), marks [n, L]."""
+        starts = self._starts[split, source_index]
+        rows = np.asarray(rows, np.int64)
+        if len(rows) and not (0 <= rows.min() and rows.max() < starts[-1]):
+            raise IndexError(f"rows {rows.min()}..{rows.max()} asked of {starts[-1]} {split} rows")
+        n, length = len(rows), self.manifest.sequence_length
+        ids = np.empty((n, length), np.dtype(self.manifest.lanes["ids"]).newbyteorder("="))
+        marks = np.empty((n, length), np.uint8)
+        shards = np.searchsorted(starts, rows, side="right") - 1
+        order = np.argsort(shards, kind="stable")
+        used, first = np.unique(shards[order], return_index=True)
+        for shard, places in zip(used.tolist(), np.split(order, first[1:])):
+            shard_ids, shard_marks = self._map(split, source_index, shard)
+            inside = rows[places] - starts[shard]
+            ids[places] = shard_ids[inside]
+            marks[places] = shard_marks[inside]
+        return ids, marks
+
+    def _map(self, split, source_index, shard):
+        found = self._maps.get((split, source_index, shard))
+        if found is None:
+            name = self.manifest.sources[source_index].shards[split][shard].name
+            found = self._maps[split, source_index, shard] = tuple(
+                np.memmap(_lane_path(self.directory, split, name, lane), dtype, "r")
+                .view(np.ndarray)
+                .reshape(-1, self.manifest.sequence_length)
+                for lane, dtype in self.manifest.lanes.items()
+            )
+        return found
+
+
+def open(directory: str) -> Records:  # noqa: A001 - reads as records.open
+    """Opens a prepared folder. Raises ValueError, one line, where a file lacks or has another size."""
+    manifest = read_manifest(directory)
+    for split, shard in _shards(manifest):
+        for lane, dtype in manifest.lanes.items():
+            path = _lane_path(directory, split, shard.name, lane)
+            expected = shard_bytes(shard.rows, manifest.sequence_length, dtype)
+            check_size(path, expected)
+    return Records(directory, manifest)
+
+
+def verify(directory: str, progress: Callable[[str], Any] = lambda line: None) -> int:
+    """Compares every file's CRC32 with the manifest; returns how many files were read.
+
+    Raises ValueError, one line, naming every damaged file.
+    """
+    manifest = open(directory).manifest
+    damaged, files = [], 0
+    for split, shard in _shards(manifest):
+        for lane in manifest.lanes:
+            path = _lane_path(directory, split, shard.name, lane)
+            files += 1
+            if _crc(path) != shard.crc[lane]:
+                damaged.append(path)
+    if damaged:
+        raise ValueError(
+            f"damaged records, the checksum differs: {', '.join(damaged)}; delete {directory} and"
+            " run prepare again"
+        )
+    progress(f"verified {files} record files in {directory}")
+    return files
+
+
+def read_manifest(directory: str) -> Manifest:
+    """manifest.json as a Manifest. Raises ValueError, one line, if it lacks or is not whole."""
+    path = os.path.join(directory, MANIFEST)
+    try:
+        with builtins.open(path, encoding="utf-8") as file:
+            tree = json.load(file)
+    except FileNotFoundError as error:
+        raise ValueError(f"{path} is missing; run prepare (again)") from error
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON ({error}); run prepare again") from error
+    if tree.get("format_version") != FORMAT_VERSION:
+        raise ValueError(
+            f"{path} has format version {tree.get('format_version')}, this program reads"
+            f" {FORMAT_VERSION}; run prepare again"
+        )
+    stated = tree.pop("hash", None)
+    sources = tuple(
+        Source(
+            **source
+            | {
+                "shards": {
+                    split: tuple(Shard(**shard) for shard in shards)
+                    for split, shards in source["shards"].items()
+                }
+            }
+        )
+        for source in tree.pop("sources")
+    )
+    manifest = Manifest(**tree, sources=sources)
+    if manifest.hash != stated:
+        raise ValueError(f"{path} was altered: its hash does not fit; run prepare again")
+    return manifest
+
+
+def write_manifest(directory: str, manifest: Manifest) -> None:
+    """Writes manifest.json, whole or not at all."""
+    write_whole(
+        os.path.join(directory, MANIFEST),
+        json.dumps(_to_tree(manifest) | {"hash": manifest.hash}, indent=2).encode() + b"\n",
+    )
+
+
+def write_whole(path: str, data: bytes) -> None:
+    """Writes a file so that a reader finds the old one or the new one, never a part."""
+    partial = path + ".partial"
+    try:
+        with builtins.open(partial, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError:
+        if os.path.exists(partial):
+            os.remove(partial)
+        raise
+
+
+def shard_bytes(rows: int, length: int, dtype: str | np.dtype) -> int:
+    """The size of one lane's file."""
+    return rows * length * np.dtype(dtype).itemsize
+
+
+def shards_are_whole(
+    directory: str, split: str, shards: tuple[Shard, ...], length: int, lanes: Mapping[str, str]
+) -> bool:
+    """True if every file is there with the size it should have."""
+    try:
+        for shard in shards:
+            for lane, dtype in lanes.items():
+                path = _lane_path(directory, split, shard.name, lane)
+                check_size(path, shard_bytes(shard.rows, length, dtype))
+    except ValueError:
+        return False
+    return True
+
+
+def check_size(path: str, expected: int) -> None:
+    """Raises ValueError, one line, if the file lacks or has another size."""
+    try:
+        size = os.path.getsize(path)
+    except FileNotFoundError as error:
+        raise ValueError(f"{path} is missing; run prepare again") from error
+    if size != expected:
+        raise ValueError(f"{path} has {size} bytes instead of {expected}; run prepare again")
+
+
+def split_directory(directory: str, split: str) -> str:
+    """Where a split's shards lie."""
+    return os.path.join(directory, "records", split)
+
+
+def _shards(manifest):
+    for source in manifest.sources:
+        for split in SPLITS:
+            for shard in source.shards[split]:
+                yield split, shard
+
+
+def _lane_path(directory, split, name, lane):
+    return os.path.join(split_directory(directory, split), f"{name}.{lane}")
+
+
+def _crc(path):
+    crc = 0
+    with builtins.open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            crc = zlib.crc32(block, crc)
+    return crc
+
+
+def _to_tree(manifest):
+    return json.loads(json.dumps(dataclasses.asdict(manifest)))

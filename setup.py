@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Installs electra_jax. Every bound carries its reason."""
+
+import pathlib
+
+import setuptools
+
+HERE = pathlib.Path(__file__).parent
+
+REQUIRES = [
+    "jax>=0.10",  # shard_map and make_mesh in today's form; 0.10.2 is the newest for Python 3.11
+    "flax>=0.12.8,<0.13",  # the first that runs on jax 0.10 to 0.12; 0.13 may change linen
+    "optax>=0.2.6",
+    "orbax-checkpoint>=0.12,<1.0",  # its v1 interface moves to the top level in 1.0
+    "ml_collections>=1.1",
+    "absl-py>=2.3",
+    "numpy>=2.0",
+    "sentencepiece>=0.2.1",  # wheels for Python 3.13
+    "tokenizers>=0.22",  # encode_batch_fast
+    "safetensors>=0.6",
+    "tensorflow-datasets>=4.9.10",  # its random-access sources run without TensorFlow
+    "importlib_resources",  # tensorflow-datasets imports it and does not ask for it
+    "pyarrow>=17",  # parquet and zstd
+    "matplotlib>=3.9",
+    "tensorboardX>=2.6.4",
+    "flatbuffers>=24",  # jax.export asks for it only when it is used
+]
+
+EXTRAS = {
+    "tpu": ["jax[tpu]"],
+    "cuda": ["jax[cuda13]"],
+    "gcs": ["gcsfs"],  # gs:// paths
+    "wikipedia": ["array_record>=0.8"],  # the format of TFDS's prepared Wikipedia
+    "test": ["pytest>=8", "scipy>=1.14"],
+    "parity": ["torch>=2.6", "transformers>=5.0"],  # Hugging Face's ELECTRA as the witness
+    "dev": ["ruff>=0.14"],
+}
+
+setuptools.setup(
+    name="electra_jax",
+    version="0.1.0",
+    description="Pre-trains text encoders by replaced-token detection (ELECTRA) in JAX",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    packages=setuptools.find_packages(include=["electra_jax", "electra_jax.*"]),
+    python_requires=">=3.11,<3.14",  # 3.10 has no newer jax; 3.14 lacks wheels of several needs
+    install_requires=REQUIRES,
+    extras_require=EXTRAS,
+)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Design C.13: one device, eight devices in three meshes, and two real processes agree.
+
+Rows, slots, keep/mask decisions and uniforms bit for bit, sampled ids at the first step, losses to
+rounding; accumulation of two halves equals one whole batch.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from corpus import ROOT, write_corpus
+
+pytestmark = pytest.mark.slow
+
+STEPS = 3
+LAYOUTS = {  # name -> devices a process, mesh, accumulation, processes
+    "one": (1, "1,1,1", 1, 1),
+    "accumulated": (1, "1,1,1", 2, 1),
+    "data 8": (8, "8,1,1", 1, 1),
+    "fsdp 8": (8, "1,8,1", 1, 1),
+    "2 x 2 x 2": (8, "2,2,2", 1, 1),
+    "2 x 2 x 2 accumulated": (8, "2,2,2", 2, 1),
+    "two processes": (2, "2,2,1", 1, 2),
+}
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """What each layout found: {layout: {name: array}}."""
+    base = tmp_path_factory.mktemp("layouts")
+    corpus = write_corpus(base / "corpus.txt")
+    found = {}
+    for name, (devices, mesh, accumulation, processes) in LAYOUTS.items():
+        out, workdir = base / f"{name}.npz", base / name
+        arguments = [out, corpus, base / "data", workdir, STEPS, devices, mesh, accumulation]
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        started = [
+            subprocess.Popen(
+                [
+                    sys.executable,
+                    str(ROOT / "tests" / "layout_worker.py"),
+                    *map(str, arguments),
+                    *([str(port), str(number)] if processes > 1 else []),
+                ],
+                cwd=ROOT,
+                env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"},
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for number in range(processes)
+        ]
+        for process in started:
+            _, errors = process.communicate(timeout=600)
+            assert process.returncode == 0, errors[-3000:]
+        found[name] = dict(np.load(out))
+    return found
+
+
+OTHERS = [name for name in LAYOUTS if name != "one"]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("what", ["ids", "slots", "used", "masked", "uniforms"])
+def test_decisions_are_equal_bit_for_bit(ran, name, what):
+    for step in range(STEPS):
+        np.testing.assert_array_equal(ran[name][f"{what}/{step}"], ran["one"][f"{what}/{step}"])
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_sampled_ids_are_equal_at_the_first_step_and_nearly_so_later(ran, name):
+    np.testing.assert_array_equal(ran[name]["sampled/0"], ran["one"]["sampled/0"])
+    for step in range(1, STEPS):
+        flips = ran[name][f"sampled/{step}"] != ran["one"][f"sampled/{step}"]
+        assert flips.mean() <= 1e-2  # of 80 draws: none
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_losses_are_equal_to_rounding(ran, name):
+    for step in range(STEPS):
+        for metric in ("loss", "gen_loss", "disc_loss", "grad_norm", "masked_rate"):
+            key = f"sums/{metric}/{step}"
+            np.testing.assert_allclose(ran[name][key], ran["one"][key], rtol=2e-5, err_msg=key)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_parameters_stay_together(ran, name):
+    """Adam turns the rounding of a gradient near zero into a step of the learning rate's size."""
+    rate = 1e-3
+    for key, value in ran["one"].items():
+        if key.startswith("params/"):
+            np.testing.assert_allclose(ran[name][key], value, atol=2 * rate, err_msg=key)
+            assert np.abs(ran[name][key] - value).mean() < rate / 20, key
+
+
+def test_the_table_really_splits_parameters(ran):
+    assert "PartitionSpec('tensor', 'fsdp')" in ran["2 x 2 x 2"]["specs"]
+    assert "PartitionSpec(None, 'fsdp', 'tensor')" in ran["fsdp 8"]["specs"]
