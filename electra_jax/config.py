@@ -316,7 +316,9 @@ def _typed(path, value, kind):
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:
-        raise ConfigError(f"{path}={value!r} is of type {type(value).__name__}, not of type {kind.__name__}")
+        raise ConfigError(
+            f"{path}={value!r} is of type {type(value).__name__}, not of type {kind.__name__}"
+        )
     return value
 
 

@@ -86,7 +86,7 @@ def shardings(tree, mesh: Mesh, report: Callable[[str], None] = lambda line: Non
         spec = spec_for(name)
         axes = []
         for size, axis in zip(x.shape, spec, strict=False):
-            if axis and size % mesh.shape[axis]:
+            if not _divides(mesh, size, axis):
                 undivided.append(f"{name} ({size} over {axis}={mesh.shape[axis]})")
                 axis = None
             axes.append(axis)
@@ -96,6 +96,28 @@ def shardings(tree, mesh: Mesh, report: Callable[[str], None] = lambda line: Non
     if undivided:
         report(f"not divided by the mesh, kept whole: {', '.join(undivided)}")
     return result
+
+
+def while_used(mesh: Mesh) -> Callable[[dict], dict]:
+    """How parameters lie while a step uses them: the embedding tables gathered over `fsdp`.
+
+    A look-up in a table split along E would give activations split over the axis that their rows
+    lie on, which XLA can only undo by gathering the activations. Layers need no such help.
+    """
+    if mesh.shape["fsdp"] == 1:
+        return lambda params: params
+
+    def gathered(path, x):
+        spec = spec_for(jax.tree_util.keystr(path, simple=True, separator="/"))
+        axes = [axis if axis != "fsdp" and _divides(mesh, n, axis) else None
+                for n, axis in zip(x.shape, spec, strict=False)]  # fmt: skip
+        return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(*axes)))
+
+    def apply(params):
+        tables = {"embeddings": params["embeddings"]}
+        return params | jax.tree_util.tree_map_with_path(gathered, tables)
+
+    return apply
 
 
 def spec_for(path: str) -> tuple[str | None, ...]:
@@ -116,3 +138,7 @@ def rowwise(mesh: Mesh) -> Callable[[Callable], Callable]:
     return lambda function: jax.shard_map(
         function, mesh=mesh, in_specs=ROWS, out_specs=ROWS, check_vma=False
     )
+
+
+def _divides(mesh, size, axis):
+    return axis is None or size % mesh.shape[axis] == 0

@@ -128,6 +128,7 @@ def start(config: config_lib.Config, workdir: str) -> Run:
         key,
         words.pad_id,
         config.schedule.accumulation,
+        sharding.while_used(mesh),
     )
     interval = _zero_interval(update, shapes, config, mesh)
     with _checkpoints(config, workdir) as saved:

@@ -63,8 +63,16 @@ def make_update(
     key: jax.Array,
     pad_id: int,
     accumulation: int = 1,
+    while_used: Callable[[dict], dict] = lambda params: params,
 ) -> Callable[[TrainState, dict], tuple[TrainState, Measured]]:
-    """Returns `update(state, {'ids': [B, L], 'marks': [B, L]}) -> (state, metrics)`."""
+    """Returns `update(state, {'ids': [B, L], 'marks': [B, L]}) -> (state, measured)`.
+
+    Args:
+      rate: the learning rate of a step.
+      key: the run's key; see `streams`.
+      accumulation: micro-batches a step.
+      while_used: says how parameters lie on the mesh while they are used (`sharding.while_used`).
+    """
 
     def update(state, lanes):
         size = lanes["ids"].shape[0]
@@ -77,7 +85,7 @@ def make_update(
         for phase in objective.phases:
             sums, gradients, measured_here, carry = _gradients(
                 phase, objective.total, params, batch, key, state.step, knobs, weights,
-                carry, accumulation,
+                carry, accumulation, while_used,
             )  # fmt: skip
             means = {term: sums[term] / jnp.maximum(weights[term], 1) for term in sums}
             norms = {part: optax.global_norm(tree) for part, tree in gradients.items()}
@@ -134,12 +142,15 @@ def born_sharded(init: Callable[[], TrainState], mesh: Mesh, report=lambda line:
     return jax.jit(init, out_shardings=where)(), abstract
 
 
-def _gradients(phase, total, params, batch, key, step, knobs, weights, carry, accumulation):
+def _gradients(
+    phase, total, params, batch, key, step, knobs, weights, carry, accumulation, while_used
+):
     """Sums, gradients of the total, metrics and carry, over one or several micro-batches."""
 
     def loss(trained, rest, batch, carry):
         keys = streams.keys(key, step, batch.row_B, dropout=True)
-        sums, measured, carry = phase.loss(rest | trained, batch, keys, knobs, carry)
+        used = while_used(rest | trained)
+        sums, measured, carry = phase.loss(used, batch, keys, knobs, carry)
         means = {term: sums[term] / jnp.maximum(weights[term], 1) for term in sums}
         return total(means), (sums, measured, carry)
 

@@ -205,7 +205,7 @@ class Records:
 
 
 def open(directory: str) -> Records:  # noqa: A001 - reads as records.open
-    """Opens a prepared folder. Raises ValueError, one line, where a file lacks or has another size."""
+    """Opens a prepared folder. Raises ValueError, one line, if a file is not as it was written."""
     manifest = read_manifest(directory)
     for split, shard in _shards(manifest):
         for lane, dtype in manifest.lanes.items():

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows come back as they were written, and damage is noticed and named."""
+
+import dataclasses
+import os
+
+import made_records
+import numpy as np
+import pytest
+
+from electra_jax.data import records
+
+
+def files(directory):
+    """Paths inside the folder."""
+    return sorted(
+        os.path.relpath(os.path.join(folder, name), directory)
+        for folder, _, names in os.walk(directory)
+        for name in names
+    )
+
+
+def test_rows_come_back_in_the_order_asked_for(tmp_path):
+    opened = records.open(made_records.write(str(tmp_path), [[3, 4], [2]]))
+    assert [opened.rows("train", s) for s in (0, 1)] == [7, 2]
+    ids, marks = opened.read("train", 0, np.array([6, 0, 3, 2, 3]))
+    np.testing.assert_array_equal(ids, np.repeat([[6], [0], [3], [2], [3]], 4, 1))
+    np.testing.assert_array_equal(marks, ids % 7)
+    ids, _ = opened.read("train", 1, np.array([1]))
+    np.testing.assert_array_equal(ids, [[1001] * 4])
+    ids, _ = opened.read("heldout", 1, np.array([2, 1]))
+    np.testing.assert_array_equal(ids, np.repeat([[2], [1]], 4, 1))
+    with pytest.raises(IndexError, match=r"rows 0\.\.7 asked of 7 train rows"):
+        opened.read("train", 0, np.array([0, 7]))
+
+
+@pytest.mark.parametrize("dtype", ["<u2", "<u4"])
+def test_shards_are_raw_little_endian_arrays(tmp_path, dtype):
+    made_records.write(str(tmp_path), [[2]], length=3, dtype=dtype)
+    assert files(tmp_path) == [
+        "manifest.json",
+        "records/heldout/source0-00000-000.ids",
+        "records/heldout/source0-00000-000.marks",
+        "records/train/source0-00000-000.ids",
+        "records/train/source0-00000-000.marks",
+    ]
+    raw = np.fromfile(tmp_path / "records/train/source0-00000-000.ids", dtype)
+    np.testing.assert_array_equal(raw, [0, 0, 0, 1, 1, 1])
+    assert records.open(str(tmp_path)).read("train", 0, np.array([1]))[0].dtype == dtype[1:]
+
+
+def test_a_large_unit_becomes_several_shards(tmp_path):
+    writer = records.ShardWriter(str(tmp_path), "wiki-00000", shard_rows=4)
+    for begin in (0, 3, 6):
+        ids = np.arange(begin, begin + 3, dtype=np.uint16)[:, None]
+        writer.write(ids, ids.astype(np.uint8))
+    assert [(shard.name, shard.rows) for shard in writer.close()] == [
+        ("wiki-00000-000", 4),
+        ("wiki-00000-001", 4),
+        ("wiki-00000-002", 1),
+    ]
+    assert np.fromfile(tmp_path / "wiki-00000-001.ids", np.uint16).tolist() == [4, 5, 6, 7]
+
+
+def test_an_unfinished_shard_never_has_its_own_name(tmp_path):
+    writer = records.ShardWriter(str(tmp_path), "wiki-00000")
+    writer.write(np.zeros((2, 4), np.uint16), np.zeros((2, 4), np.uint8))
+    assert files(tmp_path) == ["wiki-00000-000.ids.partial", "wiki-00000-000.marks.partial"]
+    writer.discard()
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize("size", [None, 0, 39, 41])
+def test_a_missing_cut_or_grown_file_is_named_with_the_remedy(tmp_path, size):
+    made_records.write(str(tmp_path), [[5, 5]])
+    path = tmp_path / "records/train/source0-00001-000.ids"
+    if size is None:
+        path.unlink()
+    else:
+        path.write_bytes(bytes(size))
+    message = "is missing" if size is None else f"has {size} bytes instead of 40"
+    with pytest.raises(ValueError, match=f"source0-00001-000.ids {message}; run prepare again"):
+        records.open(str(tmp_path))
+
+
+def test_verify_finds_one_flipped_bit(tmp_path):
+    made_records.write(str(tmp_path), [[5, 5]])
+    lines = []
+    assert records.verify(str(tmp_path), lines.append) == 6
+    assert lines == [f"verified 6 record files in {tmp_path}"]
+    path = tmp_path / "records/train/source0-00001-000.marks"
+    data = bytearray(path.read_bytes())
+    data[7] ^= 16
+    path.write_bytes(data)
+    records.open(str(tmp_path))  # the size is right
+    with pytest.raises(ValueError, match="checksum differs: .*source0-00001-000.marks; delete"):
+        records.verify(str(tmp_path))
+
+
+def test_the_manifest_comes_back_and_its_hash_leaves_out_the_time(tmp_path):
+    manifest = records.open(made_records.write(str(tmp_path), [[3]])).manifest
+    assert manifest.sources[0].rows("train") == 3
+    assert manifest.hash == dataclasses.replace(manifest, seconds=99.0).hash
+    assert manifest.hash != dataclasses.replace(manifest, unk_rate=0.1).hash
+    records.write_manifest(str(tmp_path), manifest)
+    assert records.read_manifest(str(tmp_path)) == manifest
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"unk_rate": 0.0', '"unk_rate": 0.1', "was altered"),
+        ('"format_version": 1', '"format_version": 9', "format version 9, this program reads 1"),
+        ("{", "", "is not JSON"),
+    ],
+)
+def test_a_manifest_that_is_not_as_written_is_refused(tmp_path, old, new, message):
+    path = tmp_path / "manifest.json"
+    made_records.write(str(tmp_path), [[3]])
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(ValueError, match=message):
+        records.open(str(tmp_path))
+
+
+def test_a_folder_without_manifest_says_what_to_do(tmp_path):
+    with pytest.raises(ValueError, match="manifest.json is missing; run prepare"):
+        records.open(str(tmp_path))
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "file"
+    records.write_whole(str(path), b"old")
+    (tmp_path / "file.partial").mkdir()  # so that writing fails
+    with pytest.raises(OSError):
+        records.write_whole(str(path), b"new")
+    assert path.read_bytes() == b"old"
