@@ -41,7 +41,7 @@ def small_run(source: str, data_dir: str, **overrides):
     config.data.update(
         source=source,
         dir=data_dir,
-        vocab="train:sentencepiece:120",
+        vocab="train:sentencepiece:64",
         heldout_fraction=0.05,
         sequence_length=32,
         batch_size=8,

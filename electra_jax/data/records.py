@@ -212,6 +212,9 @@ def open(directory: str) -> Records:  # noqa: A001 - reads as records.open
             path = _lane_path(directory, split, shard.name, lane)
             expected = shard_bytes(shard.rows, manifest.sequence_length, dtype)
             check_size(path, expected)
+    unigram = os.path.join(directory, UNIGRAM)
+    if not os.path.exists(unigram):
+        raise ValueError(f"{unigram} is missing; run prepare again")
     return Records(directory, manifest)
 
 

@@ -36,7 +36,8 @@ def write(directory, sources, length=4, heldout_rows=3, dtype="<u2"):
 
 
 def write_manifest(directory, sources, length=4, dtype="<u2"):
-    """Writes a manifest that tells these sources."""
+    """Writes a manifest that tells these sources, and counts beside it."""
+    np.save(f"{directory}/{records.UNIGRAM}", np.ones((2, 5), np.int64))
     records.write_manifest(
         directory,
         records.Manifest(

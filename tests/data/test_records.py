@@ -43,6 +43,7 @@ def test_shards_are_raw_little_endian_arrays(tmp_path, dtype):
         "records/heldout/source0-00000-000.marks",
         "records/train/source0-00000-000.ids",
         "records/train/source0-00000-000.marks",
+        "unigram.npy",
     ]
     raw = np.fromfile(tmp_path / "records/train/source0-00000-000.ids", dtype)
     np.testing.assert_array_equal(raw, [0, 0, 0, 1, 1, 1])

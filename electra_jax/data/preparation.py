@@ -1,0 +1,735 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text in, a folder of records out: vocabulary, rows, counts, manifest; resumable and repeatable.
+
+    sources -> units of text                     text.py: pieces of work that do not know each other
+    a sample -> vocabulary                       vocabulary.py, once
+    every unit -> documents -> token ids -> rows -> one shard a split     in worker processes
+    all counts -> manifest.json                  written last: where it is, the folder is whole
+
+The folder is named by a hash of the settings that matter and of the sources' names and sizes, so
+runs with equal settings share it and changed settings never meet old rows. A unit that is done
+leaves a small JSON file; whoever comes after an interruption skips it. Randomness belongs to the
+unit (seed, source, unit), never to a process: any number of workers writes the same bytes.
+
+A document is held out by a hash of its text: equal documents fall on the same side, and another
+seed or another order moves none of them.
+"""
+
+import collections
+import concurrent.futures
+import contextlib
+import dataclasses
+import errno
+import hashlib
+import io
+import json
+import multiprocessing
+import multiprocessing.connection
+import os
+import shutil
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from electra_jax import lock
+from electra_jax.data import records, segments, text, vocabulary
+
+ROWS = ("pairs", "packed")
+VOCABULARY = "vocab"  # folder inside the prepared folder
+
+_UNITS = "units"  # what finished units leave; removed at the end
+_BATCH_CHARACTERS = 400_000  # encoded in one call
+_BATCH_ROWS = 2048  # written in one call
+_LINE_CHARACTERS = 65_536  # a longer line goes to the tokenizer in parts
+_SAMPLED_UNITS = 16  # at least so many units, where there are, make up the vocabulary's sample
+_PROGRESS_SECONDS = 10
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The fields of `config.data` that preparing reads, and the seed; see configs/base.py."""
+
+    source: str
+    vocab: str
+    sequence_length: int
+    mixture_alpha: float = 1.0
+    vocab_sample_characters: int = 100_000_000
+    lower_case: bool = True
+    strip_accents: bool = True
+    text_field: str = "text"
+    invalid_utf8: str = "replace"
+    min_document_characters: int = 0
+    deduplicate: bool = False
+    heldout_fraction: float = 0.01
+    rows: str = "pairs"
+    single_segment_rate: float = 0.1
+    short_row_rate: float = 0.05
+    workers: int = 0
+    seed: int = 0
+
+    @classmethod
+    def from_config(cls, config: Any) -> "Settings":
+        """From a whole configuration: its section `data` and its `seed`."""
+        names = [field.name for field in dataclasses.fields(cls) if field.name != "seed"]
+        return cls(**{name: getattr(config.data, name) for name in names}, seed=config.seed)
+
+
+def prepare(settings: Settings, root: str, progress: Callable[[str], Any] = print) -> str:
+    """Makes the folder of records if it is not there yet, and returns its path.
+
+    Raises ValueError, one line with the remedy, for text, vocabularies and disks that cannot do,
+    and where another process is preparing the same folder.
+    """
+    plan = _plan(settings, root)
+    if _is_whole(plan.folder, progress):
+        return plan.folder
+    with lock.hold(os.path.join(plan.folder, "prepare.lock"), f"the data folder {plan.folder}"):
+        try:
+            if not _is_whole(plan.folder, progress):
+                _build(plan, progress)
+        except OSError as error:
+            if error.errno not in _NO_SPACE:
+                raise
+            raise ValueError(
+                f"no space left for {plan.folder}; free some or set data.dir, then run again: it"
+                " goes on from here"
+            ) from error
+        except concurrent.futures.BrokenExecutor as error:
+            raise ValueError(
+                "a process that prepares data was killed, most likely for memory; run again with"
+                f" data.workers={max(1, _workers(settings.workers) // 2)}: it goes on from here"
+            ) from error
+        finally:
+            _remove_partials(plan.folder)
+    return plan.folder
+
+
+def folder_of(settings: Settings, root: str) -> str:
+    """Where `prepare` puts these settings' records, made or not."""
+    return _plan(settings, root).folder
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """What is to be done: the sources, their units, and where it goes."""
+
+    settings: Settings
+    sources: tuple[text.Source, ...]
+    fingerprints: list[Any]
+    key: str
+    folder: str
+
+
+@dataclasses.dataclass(frozen=True)
+class _Task:
+    """One unit of text and all that a process needs to know to turn it into shards."""
+
+    settings: Settings
+    folder: str
+    name: str
+    source_index: int
+    unit_index: int
+    unit: Any
+    heldout_below: int  # a document with a smaller hash is held out
+
+
+def _plan(settings, root):
+    if settings.rows not in ROWS:
+        raise ValueError(f"data.rows={settings.rows!r} is not one of {', '.join(ROWS)}")
+    sources = text.parse(settings.source)
+    fingerprints = [text.fingerprint(source) for source in sources]
+    values = dataclasses.asdict(settings)
+    del values["workers"]
+    if not settings.vocab.startswith("train:"):
+        values["vocab"] = _load_vocabulary(settings).sha256
+    content = {"format": records.FORMAT_VERSION, "settings": values, "sources": fingerprints}
+    key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+    return _Plan(settings, sources, fingerprints, key, os.path.join(root, key))
+
+
+def _is_whole(folder, progress):
+    if not os.path.exists(os.path.join(folder, records.MANIFEST)):
+        return False
+    try:
+        records.open(folder)
+        vocabulary.load(os.path.join(folder, VOCABULARY))
+        return True
+    except ValueError as error:
+        progress(f"prepared data is damaged and is made again: {error}")
+        return False
+
+
+def _build(plan, progress):
+    """From nothing, or from where an interrupted one stopped, to a folder with a manifest."""
+    began = time.monotonic()
+    progress(f"preparing {plan.settings.source} in {plan.folder}")
+    if os.path.exists(os.path.join(plan.folder, records.MANIFEST)):  # damaged: trust nothing
+        os.remove(os.path.join(plan.folder, records.MANIFEST))
+        shutil.rmtree(os.path.join(plan.folder, _UNITS), ignore_errors=True)
+    os.makedirs(os.path.join(plan.folder, _UNITS), exist_ok=True)
+    _remove_partials(plan.folder)
+    tasks = _tasks(plan)
+    words = _vocabulary(plan, tasks, progress)
+    if plan.settings.deduplicate:
+        _mark_duplicates(tasks, progress)
+    results = _build_units(tasks, words, progress)
+    tasks = _with_both_splits(plan, tasks, results)
+    results = _build_units(tasks, words, progress)
+    manifest, unigram_2V = _manifest(plan, tasks, results, words, time.monotonic() - began)
+    _remove_strangers(plan.folder, manifest)
+    _save_array(os.path.join(plan.folder, records.UNIGRAM), unigram_2V)
+    records.write_manifest(plan.folder, manifest)
+    shutil.rmtree(os.path.join(plan.folder, _UNITS))
+    progress(
+        f"prepared {manifest.totals['documents']:,} documents,"
+        f" {manifest.totals['tokens']:,} tokens, {manifest.totals['rows']:,} rows"
+    )
+
+
+def _tasks(plan):
+    heldout_below = int(plan.settings.heldout_fraction * 2**64)
+    tasks = []
+    for s, source in enumerate(plan.sources):
+        for u, unit in enumerate(text.units(source)):
+            name = f"{source.name}-{u:05d}"
+            tasks.append(_Task(plan.settings, plan.folder, name, s, u, unit, heldout_below))
+    return tasks
+
+
+# The vocabulary
+
+
+def _vocabulary(plan, tasks, progress):
+    """The folder's vocabulary: kept if it is there, else loaded or trained, and saved."""
+    directory = os.path.join(plan.folder, VOCABULARY)
+    settings = plan.settings
+    if os.path.exists(os.path.join(directory, "vocabulary.json")):
+        return vocabulary.load(directory, settings.lower_case, settings.strip_accents)
+    if not settings.vocab.startswith("train:"):
+        words = _load_vocabulary(settings)
+    else:
+        kind, size = _trained_kind(settings.vocab)
+        progress(f"training a {kind} vocabulary of {size:,} pieces")
+        words = vocabulary.train(
+            kind,
+            size,
+            _sample(plan, tasks),
+            settings.lower_case,
+            settings.strip_accents,
+            settings.seed,
+        )
+    words.save(directory)
+    return words
+
+
+def _load_vocabulary(settings):
+    if not os.path.exists(settings.vocab):
+        raise ValueError(
+            f"data.vocab={settings.vocab!r} does not exist; give a .model, vocab.txt or"
+            " tokenizer.json, or train:sentencepiece:SIZE"
+        )
+    return vocabulary.load(settings.vocab, settings.lower_case, settings.strip_accents)
+
+
+def _trained_kind(vocab):
+    _, kind, size = (vocab.split(":") + ["", ""])[:3]
+    if kind not in ("sentencepiece", "wordpiece") or not size.isdigit():
+        raise ValueError(
+            f"data.vocab={vocab!r} is not train:sentencepiece:SIZE or train:wordpiece:SIZE"
+        )
+    return kind, int(size)
+
+
+def _sample(plan, tasks):
+    """Lines of training documents, `vocab_sample_characters` of them in all.
+
+    Each source gives its share. Its units come in an order that spreads over the source, and none
+    may fill the sample alone: a file is seldom the same from its beginning to its end.
+    """
+    sizes = [sum(size for _, size in found) for found in plan.fingerprints]
+    shares = _shares(plan, sizes)
+    for s, share in enumerate(shares):
+        units = [task for task in tasks if task.source_index == s]
+        units.sort(key=lambda task: hashlib.sha256(task.name.encode()).digest())
+        budget = int(share * plan.settings.vocab_sample_characters)
+        for place, task in enumerate(units):
+            left = min(_SAMPLED_UNITS, len(units)) - place
+            allowed = budget // left if left > 1 else budget
+            for document in _documents(task, collections.Counter()):
+                if allowed <= 0:
+                    break
+                if _hash(document)[0] >= task.heldout_below:
+                    lines = document.split("\n")
+                    yield from (part for line in lines for part in _parts(line))
+                    allowed -= len(document)
+                    budget -= len(document)
+            if budget <= 0:
+                break
+
+
+def _shares(plan, sizes):
+    """Each source's share of the mixture: as its weight says, else by size."""
+    weights = [source.weight for source in plan.sources]
+    if weights[0] is None:
+        weights = [max(size, 1) ** plan.settings.mixture_alpha for size in sizes]
+    return [weight / sum(weights) for weight in weights]
+
+
+# Units of text
+
+
+def _build_units(tasks, words, progress):
+    """Builds those that are not done; returns what each has left, in order."""
+    results = {task.name: _finished(task, words) for task in tasks}
+    todo = [task for task in tasks if results[task.name] is None]
+    if len(todo) < len(tasks) and todo:
+        progress(f"{len(tasks) - len(todo)} of {len(tasks)} units are there already")
+    began = told = time.monotonic()
+    documents = tokens = 0
+    for done, (task, result) in enumerate(_each(_build_unit, todo, words), 1):
+        results[task.name] = result
+        documents += result["counts"]["documents"]
+        tokens += result["counts"]["tokens"]
+        now = time.monotonic()
+        if now - told > _PROGRESS_SECONDS and done < len(todo):
+            told, spent = now, now - began
+            progress(
+                f"{done:,} of {len(todo):,} units, {documents:,} documents, {tokens:,} tokens,"
+                f" {tokens / spent:,.0f} tokens/s, {spent / done * (len(todo) - done):,.0f} s left"
+            )
+    return [results[task.name] for task in tasks]
+
+
+def _each(function, tasks, words):
+    """(task, function(task, words)) as they finish, in worker processes if that is worth it."""
+    workers = min(_workers(tasks[0].settings.workers), len(tasks)) if tasks else 1
+    if workers == 1:
+        for task in tasks:
+            yield task, function(task, words)
+        return
+    # Forking a process that runs JAX's threads can hang; a spawned one starts clean.
+    with concurrent.futures.ProcessPoolExecutor(
+        workers,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_start_worker,
+        initargs=(words,),
+    ) as pool:
+        try:
+            with _no_main():
+                futures = {pool.submit(_in_worker, function, task): task for task in tasks}
+            for future in concurrent.futures.as_completed(futures):
+                yield futures[future], future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+@contextlib.contextmanager
+def _no_main():
+    """A new process imports the caller's main module, JAX and all; these workers need none."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+_worker_words = None
+
+
+def _start_worker(words):
+    global _worker_words
+    _worker_words = words
+    # Killed, a parent cannot stop its workers, and they would wait for ever.
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+
+
+def _die_with_parent():
+    multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
+    os._exit(1)
+
+
+def _in_worker(function, task):
+    return function(task, _worker_words)
+
+
+def _workers(workers):
+    if workers:
+        return workers
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _build_unit(task, words):
+    """Text of one unit -> its shards; returns, and leaves in a file, what there is to know."""
+    writers = {split: _SplitWriter(task, split, words) for split in records.SPLITS}
+    counts = collections.Counter()
+    counts_2V = np.zeros((2, words.size), np.int64)
+    extremes = []
+    try:
+        for documents in _batches(_kept_documents(task, counts)):
+            for document, digest, ids, line_lengths in _encode(documents, words):
+                if not len(ids):
+                    counts["empty"] += 1
+                    continue
+                split = "heldout" if digest < task.heldout_below else "train"
+                writers[split].add(ids, line_lengths)
+                counts["documents"] += 1
+                counts["heldout_documents"] += split == "heldout"
+                counts["characters"] += len(document)
+                extremes = [min([digest, *extremes]), max([digest, *extremes])]
+            for split, counts_V in zip(records.SPLITS, counts_2V):
+                counts_V += writers[split].count()
+        shards = {split: writers[split].close() for split in records.SPLITS}
+    finally:
+        for writer in writers.values():
+            writer.discard()
+    _check_counts(counts_2V, words)
+    for split, prefix in zip(records.SPLITS, ("", "heldout_")):
+        for name, number in writers[split].counts.items():
+            counts[prefix + name] = number
+    counts["tokens"], counts["heldout_tokens"] = counts_2V.sum(1).tolist()
+    result = {
+        "vocabulary": words.sha256,
+        "heldout_below": task.heldout_below,
+        "extremes": extremes,
+        "counts": dict(sorted((name, int(number)) for name, number in counts.items())),
+        "shards": {s: [dataclasses.asdict(x) for x in found] for s, found in shards.items()},
+    }
+    present = np.flatnonzero(counts_2V.any(0))
+    _save_array(_unit_path(task, ".unigram.npy"), np.vstack([present, counts_2V[:, present]]))
+    records.write_whole(_unit_path(task, ".json"), json.dumps(result).encode())
+    return result
+
+
+class _SplitWriter:
+    """Documents of one split of one unit -> rows -> shards."""
+
+    def __init__(self, task, split, words):
+        s = task.settings
+        entropy = [s.seed, task.source_index, task.unit_index, records.SPLITS.index(split)]
+        self._rng = np.random.Generator(np.random.Philox(np.random.SeedSequence(entropy)))
+        self._settings = s
+        self._layout = segments.Layout.of(words, s.sequence_length)
+        self._packer = segments.Packer(s.sequence_length) if s.rows == "packed" else None
+        self._writer = records.ShardWriter(records.split_directory(task.folder, split), task.name)
+        self._rows = []
+        self._ids = []
+        self._size = words.size
+        self.counts = collections.Counter(rows=0, padding=0, two_segment_rows=0)
+
+    def add(self, ids, line_lengths):
+        """Takes in a document."""
+        self._ids.append(ids)
+        s = self._settings
+        if self._packer:
+            rows = self._packer.add(ids)
+        else:
+            rows = segments.pairs(
+                ids,
+                line_lengths,
+                s.sequence_length,
+                self._rng,
+                s.single_segment_rate,
+                s.short_row_rate,
+            )
+        for row in rows:
+            self._take(row)
+
+    def count(self):
+        """[V] how often each id came since the last call."""
+        counts_V = np.bincount(np.concatenate(self._ids or [[]]).astype(np.int64))
+        self._ids = []
+        return np.pad(counts_V, (0, self._size - len(counts_V)))
+
+    def close(self):
+        """Writes what is left; the shards."""
+        for row in self._packer.close() if self._packer else ():
+            self._take(row)
+        self._flush()
+        return self._writer.close()
+
+    def discard(self):
+        """Removes unfinished files; nothing to do after `close`."""
+        self._writer.discard()
+
+    def _take(self, row):
+        self._rows.append(row)
+        if len(self._rows) == _BATCH_ROWS:
+            self._flush()
+
+    def _flush(self):
+        if self._rows:
+            ids_BL, marks_BL = segments.lay(self._rows, self._layout)
+            self._writer.write(ids_BL, marks_BL)
+            self.counts["rows"] += len(ids_BL)
+            self.counts["padding"] += int((ids_BL == self._layout.pad_id).sum())
+            self.counts["two_segment_rows"] += int(
+                ((marks_BL & segments.SEGMENT_B_START) > 0).any(1).sum()
+            )
+            self._rows = []
+
+
+def _documents(task, counts):
+    """The documents of a unit as its source has them."""
+    s = task.settings
+    options = text.Options(
+        text_field=s.text_field,
+        invalid_utf8=s.invalid_utf8,
+        min_document_characters=s.min_document_characters,
+    )
+    return task.unit.documents(options, counts)
+
+
+def _kept_documents(task, counts):
+    """Without those that came before, where duplicates are dropped."""
+    documents = _documents(task, counts)
+    if not task.settings.deduplicate:
+        return documents
+    return _without(documents, np.load(_unit_path(task, ".duplicates.npy")), counts)
+
+
+def _without(documents, duplicates, counts):
+    for document, duplicate in zip(documents, duplicates, strict=True):
+        if duplicate:
+            counts["duplicates"] += 1
+        else:
+            yield document
+
+
+def _batches(documents: Iterable[str]) -> Iterator[list[str]]:
+    """Lists of documents, each list large enough to be worth a call of the tokenizer."""
+    batch, characters = [], 0
+    for document in documents:
+        batch.append(document)
+        characters += len(document)
+        if characters >= _BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+def _encode(documents, words):
+    """(document, hash, its ids [T], tokens in each line) of each document."""
+    lines = [[p for line in d.split("\n") for p in _parts(line)] for d in documents]
+    encoded = iter(words.encode([line for found in lines for line in found]))
+    for document, found in zip(documents, lines):
+        parts = [next(encoded) for _ in found]
+        ids = np.concatenate(parts) if parts else np.zeros(0, np.uint32)
+        yield document, _hash(document)[0], ids, [len(part) for part in parts]
+
+
+def _parts(line):
+    """A line, in parts cut at spaces where it is so long that a tokenizer would choke on it."""
+    while len(line) > _LINE_CHARACTERS:
+        cut = line.rfind(" ", 1, _LINE_CHARACTERS)
+        cut = cut if cut > 0 else _LINE_CHARACTERS
+        yield line[:cut]
+        line = line[cut:]
+    yield line
+
+
+def _hash(document):
+    """Two 64-bit numbers that are equal for documents that differ in white space alone."""
+    data = " ".join(document.split()).encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(data, digest_size=16).digest()
+    return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
+
+
+def _check_counts(counts_2V, words):
+    found = [i for i in words.special_ids if counts_2V[:, i].any()]
+    if found:
+        raise ValueError(
+            f"the vocabulary makes special tokens (ids {found}) out of plain text; train one with"
+            " train:sentencepiece:SIZE"
+        )
+
+
+def _finished(task, words):
+    """What a finished unit has left, or None if it is to be done (again)."""
+    try:
+        with open(_unit_path(task, ".json"), encoding="utf-8") as file:
+            result = json.load(file)
+    except FileNotFoundError:
+        return None
+    s = task.settings
+    lanes = _lanes(words)
+    same = result["vocabulary"] == words.sha256 and (result["heldout_below"] == task.heldout_below)
+    whole = os.path.exists(_unit_path(task, ".unigram.npy")) and all(
+        records.shards_are_whole(task.folder, split, found, s.sequence_length, lanes)
+        for split, found in _shards(result).items()
+    )
+    return result if same and whole else None
+
+
+def _with_both_splits(plan, tasks, results):
+    """Moves one document where a source would have no training or no held-out text.
+
+    The bound on the hash moves just so far that the smallest hash of the source is held out and
+    the largest is not; units that this touches get the new bound and are built again.
+    """
+    moved = list(tasks)
+    for s, source in enumerate(plan.sources):
+        mine = [i for i, task in enumerate(tasks) if task.source_index == s]
+        extremes = [results[i]["extremes"] for i in mine if results[i]["extremes"]]
+        if not extremes:
+            counts = collections.Counter()
+            for i in mine:
+                counts.update(results[i]["counts"])
+            raise ValueError(
+                f"source {source.spec} has no text ({counts['empty']} empty documents,"
+                f" {counts['skipped_short']} shorter than data.min_document_characters)"
+                "; give it another file"
+            )
+        smallest, largest = min(x[0] for x in extremes), max(x[1] for x in extremes)
+        if smallest == largest:
+            raise ValueError(
+                f"source {source.spec} has only one document, and one must be held out; separate"
+                " documents by blank lines or add some"
+            )
+        for i in mine:
+            below = tasks[i].heldout_below
+            if below <= smallest and results[i]["extremes"][:1] == [smallest]:
+                moved[i] = dataclasses.replace(tasks[i], heldout_below=smallest + 1)
+            elif below > largest and results[i]["extremes"][1:] == [largest]:
+                moved[i] = dataclasses.replace(tasks[i], heldout_below=largest)
+    return moved
+
+
+# Duplicates
+
+
+def _mark_duplicates(tasks, progress):
+    """Leaves for each unit which of its documents came before, in the order of all sources."""
+    if all(os.path.exists(_unit_path(task, ".duplicates.npy")) for task in tasks):
+        return
+    progress("looking for duplicates")
+    todo = [task for task in tasks if not os.path.exists(_unit_path(task, ".hashes.npy"))]
+    collections.deque(_each(_hash_unit, todo, None), maxlen=0)
+    hashes = [np.load(_unit_path(task, ".hashes.npy")) for task in tasks]
+    whole = np.concatenate(hashes)
+    order = np.lexsort((np.arange(len(whole)), whole[:, 1], whole[:, 0]))
+    same = (whole[order][1:] == whole[order][:-1]).all(1)
+    duplicates = np.zeros(len(whole), bool)
+    duplicates[order[1:][same]] = True
+    for task, found in zip(tasks, np.split(duplicates, np.cumsum([len(h) for h in hashes])[:-1])):
+        _save_array(_unit_path(task, ".duplicates.npy"), found)
+    progress(f"{duplicates.sum():,} of {len(duplicates):,} documents are duplicates")
+
+
+def _hash_unit(task, _):
+    hashes = [_hash(document) for document in _documents(task, collections.Counter())]
+    _save_array(_unit_path(task, ".hashes.npy"), np.array(hashes, np.uint64).reshape(-1, 2))
+
+
+# The manifest
+
+
+def _manifest(plan, tasks, results, words, seconds):
+    unigram_2V = np.zeros((2, words.size), np.int64)
+    for task in tasks:
+        present, *counts = np.load(_unit_path(task, ".unigram.npy"))
+        unigram_2V[:, present] += counts
+    counted = [collections.Counter() for _ in plan.sources]
+    shards = [{split: () for split in records.SPLITS} for _ in plan.sources]
+    for task, result in zip(tasks, results):
+        counted[task.source_index].update(result["counts"])
+        for split, found in _shards(result).items():
+            shards[task.source_index][split] += found
+    shares = _shares(plan, [counts["tokens"] for counts in counted])
+    totals = collections.Counter()
+    for counts in counted:
+        totals.update(counts)
+    places = totals["rows"] * plan.settings.sequence_length
+    settings = dataclasses.asdict(plan.settings)
+    del settings["workers"]
+    manifest = records.Manifest(
+        format_version=records.FORMAT_VERSION,
+        key=plan.key,
+        settings=settings,
+        lanes=_lanes(words),
+        sequence_length=plan.settings.sequence_length,
+        vocabulary={
+            "kind": words.kind,
+            "size": words.size,
+            "sha256": words.sha256,
+            "pad_id": words.pad_id,
+            "unk_id": words.unk_id,
+            "cls_id": words.cls_id,
+            "sep_id": words.sep_id,
+            "mask_id": words.mask_id,
+        },
+        sources=tuple(
+            records.Source(source.name, source.spec, share, found, dict(sorted(counts.items())))
+            for source, share, found, counts in zip(plan.sources, shares, shards, counted)
+        ),
+        totals=dict(sorted(totals.items())),
+        wasted_fraction=totals["padding"] / places,
+        two_segment_fraction=totals["two_segment_rows"] / totals["rows"],
+        unk_rate=float(unigram_2V[:, words.unk_id].sum() / unigram_2V.sum()),
+        unigram_entropy=_entropy(unigram_2V[1]),
+        duplicates_dropped=totals["duplicates"],
+        seconds=round(seconds, 1),
+    )
+    return manifest, unigram_2V
+
+
+def _entropy(counts_V):
+    """Of the distribution that the counts are, in nats."""
+    share = counts_V[counts_V > 0] / counts_V.sum()
+    return float(-(share * np.log(share)).sum())
+
+
+def _lanes(words):
+    return {"ids": segments.ids_dtype(words.size).str, "marks": "|u1"}
+
+
+def _shards(result):
+    return {
+        split: tuple(records.Shard(**shard) for shard in found)
+        for split, found in result["shards"].items()
+    }
+
+
+# Files
+
+
+def _unit_path(task, ending):
+    return os.path.join(task.folder, _UNITS, task.name + ending)
+
+
+def _save_array(path, array):
+    data = io.BytesIO()  # numpy's own errors do not tell a full disk
+    np.save(data, array)
+    records.write_whole(path, data.getvalue())
+
+
+def _remove_partials(folder):
+    for directory, _, names in os.walk(folder):
+        for name in names:
+            if name.endswith(".partial"):
+                os.remove(os.path.join(directory, name))
+
+
+def _remove_strangers(folder, manifest):
+    """Removes shards that no unit claims any more, left by an interruption."""
+    for split in records.SPLITS:
+        directory = records.split_directory(folder, split)
+        known = {
+            f"{shard.name}.{lane}"
+            for source in manifest.sources
+            for shard in source.shards[split]
+            for lane in manifest.lanes
+        }
+        for name in os.listdir(directory):
+            if name not in known:
+                os.remove(os.path.join(directory, name))

@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where text comes from: sources, cut into independent units, read as documents.
+
+    'text:en/*.txt@3; builtin@1'  ->  parse  ->  Source, Source
+    Source                        ->  units  ->  pieces of work that do not know each other
+    unit.documents(...)           ->  documents: lines (sentences) joined by newlines
+
+What the units are depends on the files alone, never on the number of cores. A large file is cut
+into stripes: stripe k of K reads the whole file and keeps every K-th block of 256 documents, since
+reading costs a tenth of tokenising and works for compressed files too.
+"""
+
+import bz2
+import codecs
+import collections
+import dataclasses
+import glob
+import gzip
+import importlib
+import io
+import json
+import lzma
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from electra_jax.data import builtin
+
+BLOCK = 256  # neighbouring documents that stay in one stripe
+_STRIPE_BYTES = 32 << 20  # of a plain file; a compressed one holds about four times its size
+_STRIPES = 64  # of one file, at most
+_TFDS_UNIT = 20_000  # records
+_CHUNK = 1 << 20
+_COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """One part of `data.source`."""
+
+    spec: str  # without its weight
+    name: str  # short, unique, fit for a file name and a metric
+    weight: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How text is read."""
+
+    text_field: str = "text"
+    invalid_utf8: str = "replace"
+    min_document_characters: int = 0
+
+
+def parse(data_source: str) -> tuple[Source, ...]:
+    """'SPEC@WEIGHT; SPEC@WEIGHT' -> sources. Raises ValueError, one line, for anything else."""
+    sources: list[Source] = []
+    taken: set[str] = set()
+    for part in filter(None, (part.strip() for part in data_source.split(";"))):
+        match = re.fullmatch(r"(.*?)@([0-9.eE+-]+)", part)
+        spec, weight = (match[1].strip(), _weight(part, match[2])) if match else (part, None)
+        kind = spec.partition(":")[0]
+        if spec != "builtin" and (kind not in ("text", "tfds") or spec.endswith(":")):
+            raise ValueError(
+                f"data.source {spec!r} is none of builtin, text:GLOB, tfds:NAME[/CONFIG][:SPLIT]"
+            )
+        sources.append(Source(spec, _name(spec, taken), weight))
+    if not sources:
+        raise ValueError("data.source is empty; try builtin, text:GLOB or tfds:NAME")
+    weighted = sum(source.weight is not None for source in sources)
+    if 0 < weighted < len(sources):
+        raise ValueError(
+            f"{weighted} of {len(sources)} sources of data.source have a weight; give each one"
+            " '@WEIGHT', or none (then data.mixture_alpha decides)"
+        )
+    return tuple(sources)
+
+
+def fingerprint(source: Source) -> list[tuple[str, int]]:
+    """(name, size) of all that the source reads: changed files are another corpus."""
+    kind, _, rest = source.spec.partition(":")
+    if kind == "builtin":
+        return builtin.identity()
+    if kind == "tfds":
+        name, split = _tfds_name(rest)
+        return [(f"{name}:{split}", len(_tfds_source(name, split)))]
+    return [(path, os.path.getsize(path)) for path in _paths(rest)]
+
+
+def units(source: Source) -> list[Any]:
+    """The source's pieces of work: picklable, each with `documents(options, counts)`."""
+    kind, _, rest = source.spec.partition(":")
+    if kind == "builtin":
+        return [BuiltinUnit(part) for part in builtin.parts()]
+    if kind == "tfds":
+        name, split = _tfds_name(rest)
+        size = len(_tfds_source(name, split))
+        starts = range(0, size, _TFDS_UNIT)
+        return [TfdsUnit(name, split, i, min(i + _TFDS_UNIT, size)) for i in starts]
+    found = []
+    for path in _paths(rest):
+        size = os.path.getsize(path) * (4 if path.endswith(_COMPRESSED) else 1)
+        stripes = min(_STRIPES, max(1, round(size / _STRIPE_BYTES)))
+        found += [FileUnit(path, stripe, stripes) for stripe in range(stripes)]
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class BuiltinUnit:
+    """One part of the builtin corpus."""
+
+    part: builtin.Part
+
+    def documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
+        """Its documents; fills `counts`."""
+        return _kept(self.part.documents(), options, counts)
+
+
+@dataclasses.dataclass(frozen=True)
+class FileUnit:
+    """A stripe of a file."""
+
+    path: str
+    stripe: int
+    stripes: int
+
+    def documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
+        """Its documents; fills `counts` (each stripe with what is its own)."""
+        base = self.path
+        while base.endswith(_COMPRESSED):
+            base = os.path.splitext(base)[0]
+        if base.endswith(".parquet"):
+            found = _parquet(self.path, options)
+        elif base.endswith((".jsonl", ".json", ".ndjson")):
+            found = _json_lines(self.path, options, counts)
+        else:
+            found = _plain(self.path, options, counts)
+        mine = (
+            document
+            for number, document in enumerate(found)
+            if number // BLOCK % self.stripes == self.stripe
+        )
+        return _kept(mine, options, counts)
+
+
+@dataclasses.dataclass(frozen=True)
+class TfdsUnit:
+    """Records first .. last - 1 of a TFDS split."""
+
+    name: str
+    split: str
+    first: int
+    last: int
+
+    def documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
+        """Their texts; fills `counts`."""
+        return _kept(self._texts(options, counts), options, counts)
+
+    def _texts(self, options, counts):
+        records = _tfds_source(self.name, self.split)
+        for begin in range(self.first, self.last, BLOCK):
+            numbers = list(range(begin, min(begin + BLOCK, self.last)))
+            for number, record in zip(numbers, records.__getitems__(numbers), strict=True):
+                if options.text_field not in record:
+                    raise ValueError(
+                        f"tfds:{self.name} has no field {options.text_field!r}; it has"
+                        f" {', '.join(record)}: set data.text_field"
+                    )
+                value = record[options.text_field]
+                if isinstance(value, bytes):
+                    where = f"tfds:{self.name} record {number}"
+                    value = _decode(value, where, options, counts)
+                yield value
+
+
+def _kept(documents, options, counts):
+    """Cleans documents, and leaves out what is empty or too short."""
+    for document in documents:
+        lines = (line.strip() for line in document.replace("\0", "").splitlines())
+        document = "\n".join(line for line in lines if line)
+        if not document:
+            counts["empty"] += 1
+        elif len(document) < options.min_document_characters:
+            counts["skipped_short"] += 1
+        else:
+            yield document
+
+
+def _plain(path, options, counts):
+    """Blank lines end documents; inside <doc ...> ... </doc> only </doc> does."""
+    lines: list[str] = []
+    wrapped = False
+    for line in _lines(path, options, counts):
+        if line.startswith("<doc ") and line.rstrip().endswith(">"):
+            if lines:
+                yield "\n".join(lines)
+            lines, wrapped = [], True
+        elif wrapped and line.startswith("</doc>"):
+            yield "\n".join(lines)
+            lines, wrapped = [], False
+        elif wrapped or line.strip():
+            lines.append(line)
+        elif lines:
+            yield "\n".join(lines)
+            lines = []
+    if lines:
+        yield "\n".join(lines)
+
+
+def _json_lines(path, options, counts):
+    for number, line in enumerate(_lines(path, options, counts), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise ValueError(
+                f"{path}, line {number}: not JSON ({error}); mend or delete it"
+            ) from error
+        text = record.get(options.text_field) if isinstance(record, dict) else None
+        if not isinstance(text, str):
+            known = ", ".join(record) if isinstance(record, dict) else type(record).__name__
+            raise ValueError(
+                f"{path}, line {number}: no text in field {options.text_field!r} (there is:"
+                f" {known}); set data.text_field"
+            )
+        yield text
+
+
+def _parquet(path, options):
+    from pyarrow import parquet  # noqa: PLC0415 - 0.3 s that only parquet needs
+
+    with _opened(path) as stream:
+        try:
+            table = parquet.ParquetFile(io.BytesIO(stream.read()) if _is_packed(path) else path)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{path} is not a parquet file: {error}") from error
+        if options.text_field not in table.schema_arrow.names:
+            raise ValueError(
+                f"{path} has no column {options.text_field!r}; it has"
+                f" {', '.join(table.schema_arrow.names)}: set data.text_field"
+            )
+        for batch in table.iter_batches(BLOCK, columns=[options.text_field]):
+            for value in batch.column(0).to_pylist():
+                yield value or ""
+
+
+def _lines(path, options, counts):
+    """The lines of a file, decoded in pieces, so that a file without newlines fits in memory."""
+    strict = options.invalid_utf8 == "refuse"
+    decoder = codecs.getincrementaldecoder("utf-8")("strict" if strict else "replace")
+    read = 0
+    tail: list[str] = []
+    with _opened(path) as stream:
+        while True:
+            try:
+                chunk = stream.read(_CHUNK)
+            except (OSError, EOFError, lzma.LZMAError, ValueError) as error:
+                raise ValueError(f"{path} cannot be read: {error}; is the file whole?") from error
+            try:
+                text = decoder.decode(chunk, final=not chunk)
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"{path}: invalid UTF-8 near byte {read + error.start}; mend the file or set"
+                    " data.invalid_utf8=replace"
+                ) from error
+            if not strict and "\ufffd" in text:
+                counts["invalid_utf8"] += text.count("\ufffd")
+            read += len(chunk)
+            first, *others = text.split("\n")
+            tail.append(first)
+            if others:
+                yield "".join(tail).removesuffix("\r").removeprefix("\ufeff")
+                yield from (line.removesuffix("\r") for line in others[:-1])
+                tail = [others[-1]]
+            if not chunk:
+                last = "".join(tail)
+                if last:
+                    yield last.removesuffix("\r").removeprefix("\ufeff")
+                return
+
+
+def _decode(data, where, options, counts):
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if options.invalid_utf8 == "refuse":
+            raise ValueError(
+                f"{where}: invalid UTF-8 at byte {error.start}; set data.invalid_utf8=replace"
+            ) from error
+        text = data.decode("utf-8", "replace")
+        counts["invalid_utf8"] += text.count("\ufffd")
+        return text
+
+
+def _is_packed(path):
+    return path.endswith(_COMPRESSED)
+
+
+def _opened(path):
+    if path.endswith(".gz"):
+        return gzip.open(path, "rb")
+    if path.endswith(".xz"):
+        return lzma.open(path, "rb")
+    if path.endswith(".bz2"):
+        return bz2.open(path, "rb")
+    if path.endswith(".zst"):
+        import pyarrow  # noqa: PLC0415 - 0.3 s that only zstd needs
+
+        return pyarrow.CompressedInputStream(pyarrow.OSFile(path), "zstd")
+    return open(path, "rb")
+
+
+def _paths(pattern):
+    found = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
+    if not found:
+        folder = os.path.abspath(os.path.dirname(pattern.split("*")[0]) or ".")
+        state = "holds no such file" if os.path.isdir(folder) else "does not exist"
+        raise ValueError(f"text:{pattern} matches no file; the folder {folder} {state}")
+    return found
+
+
+def _tfds_name(rest):
+    name, _, split = rest.partition(":")
+    return name, split or "train"
+
+
+def _tfds_source(name, split):
+    """The split as a random-access sequence, prepared if need be. TensorFlow is never imported."""
+    import tensorflow_datasets as tfds  # noqa: PLC0415 - a second that only TFDS needs
+
+    remedy = "without network or extra, read your own files: data.source=text:GLOB"
+    try:
+        importlib.import_module("tensorflow_datasets.text")  # registers wikipedia, c4, glue
+        builder = tfds.builder(name, file_format="array_record")
+        builder.download_and_prepare()
+        return builder.as_data_source(split=split)
+    except Exception as error:  # whatever a missing network, name or extra makes TFDS raise
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"tfds:{name}:{split} cannot be had ({type(error).__name__}: {reason}); {remedy}"
+        ) from error
+
+
+def _name(spec, taken):
+    """'text:en/*.txt.gz' -> 'en': the last telling word of a spec, made unique."""
+    kind, _, rest = spec.partition(":")
+    words = [word for word in re.split(r"[^0-9A-Za-z_-]+", rest) if word]
+    endings = {"txt", "jsonl", "json", "parquet", "gz", "xz", "zst", "bz2", "train"}
+    telling = [word for word in words if word not in endings] or words or [kind]
+    base = name = telling[0] if kind == "tfds" else telling[-1]
+    number = 2
+    while name in taken:
+        name, number = f"{base}{number}", number + 1
+    taken.add(name)
+    return name
+
+
+def _weight(part, text):
+    try:
+        weight = float(text)
+    except ValueError:
+        weight = 0.0
+    if not 0 < weight < float("inf"):
+        raise ValueError(f"the weight in {part!r} must be a positive number: SPEC@0.7")
+    return weight

@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Vocabularies: trained or loaded, SentencePiece or WordPiece, with their special ids checked.
+
+    lines of text -> normalised (accents) -> pieces -> ids            encode
+    [PAD] [UNK] [CLS] [SEP] [MASK]                                    looked up, never assumed
+
+No special id ever comes out of text: a literal "[MASK]" is five characters like any other. [UNK]
+is a text token: it may be masked and sampled, as in the reference.
+"""
+
+import hashlib
+import io
+import itertools
+import json
+import os
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import sentencepiece
+import tokenizers
+from sentencepiece import sentencepiece_model_pb2
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+SPELLINGS = {  # of each special token, in order of preference
+    "pad": ("[PAD]", "<pad>"),
+    "unk": ("[UNK]", "<unk>"),
+    "cls": ("[CLS]", "<cls>", "<s>"),
+    "sep": ("[SEP]", "<sep>", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+FILES = {
+    "sentencepiece": "vocab.model",
+    "wordpiece": "vocab.txt",
+    "tokenizer_json": "tokenizer.json",
+}
+_ABOUT = "vocabulary.json"
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+class Vocabulary:
+    """Text to ids and back. Pickles, so that worker processes can have it."""
+
+    def __init__(self, kind: str, data: bytes, lower_case: bool, strip_accents: bool):
+        self.kind, self.lower_case, self.strip_accents = kind, lower_case, strip_accents
+        self._data = data
+        self._codec = _CODECS[kind](data, lower_case, strip_accents)
+        self.pieces: list[str] = self._codec.pieces
+        self.size = len(self.pieces)
+        found = _special_ids(self.pieces, kind)
+        self.pad_id, self.unk_id = found["pad"], found["unk"]
+        self.cls_id, self.sep_id, self.mask_id = found["cls"], found["sep"], found["mask"]
+        self.special_ids = (self.pad_id, self.cls_id, self.sep_id, self.mask_id)
+        self.starts_word_V = np.array([self._codec.starts_word(piece) for piece in self.pieces])
+        self.starts_word_V[list(self.special_ids)] = True
+        self.sha256 = hashlib.sha256(
+            json.dumps([kind, lower_case, strip_accents, self._codec.identity]).encode()
+        ).hexdigest()
+
+    def __reduce__(self):
+        return Vocabulary, (self.kind, self._data, self.lower_case, self.strip_accents)
+
+    def encode(self, lines: Sequence[str]) -> list[np.ndarray]:
+        """One uint32 array of ids a line; never a special id but [UNK]."""
+        encoded = [
+            np.asarray(ids, np.uint32)
+            for ids in self._codec.encode([_SURROGATES.sub("\ufffd", line) for line in lines])
+        ]
+        special = np.array(self.special_ids, np.uint32)
+        return [np.where(np.isin(ids, special), np.uint32(self.unk_id), ids) for ids in encoded]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids, special ones left out."""
+        return self._codec.decode([int(i) for i in ids if int(i) not in self.special_ids])
+
+    def piece(self, id_: int) -> str:
+        """The piece of one id, as the vocabulary spells it."""
+        return self.pieces[id_]
+
+    def save(self, directory: str) -> None:
+        """Writes the native file and vocabulary.json, the latter last and whole."""
+        os.makedirs(directory, exist_ok=True)
+        _write(os.path.join(directory, FILES[self.kind]), self._data)
+        about = {
+            "kind": self.kind,
+            "size": self.size,
+            "lower_case": self.lower_case,
+            "strip_accents": self.strip_accents,
+            "pad_id": self.pad_id,
+            "unk_id": self.unk_id,
+            "cls_id": self.cls_id,
+            "sep_id": self.sep_id,
+            "mask_id": self.mask_id,
+            "sha256": self.sha256,
+        }
+        _write(os.path.join(directory, _ABOUT), json.dumps(about, indent=2).encode() + b"\n")
+
+
+def load(path: str, lower_case: bool = True, strip_accents: bool = True) -> Vocabulary:
+    """A folder that `save` wrote, a SentencePiece .model, a BERT vocab.txt or a tokenizer.json.
+
+    A folder, a .model and a tokenizer.json know how they normalise; the two settings are for
+    vocab.txt, and `strip_accents` for a .model too.
+
+    Raises ValueError, one line: no such file, not a vocabulary, or a special token is missing.
+    """
+    if os.path.isdir(path):
+        about_path = os.path.join(path, _ABOUT)
+        if not os.path.exists(about_path):
+            raise ValueError(f"{path} holds no {_ABOUT}; give a .model, .txt or tokenizer.json")
+        with open(about_path, encoding="utf-8") as file:
+            about = json.load(file)
+        native = os.path.join(path, FILES[about["kind"]])
+        found = Vocabulary(
+            about["kind"], _read(native), about["lower_case"], about["strip_accents"]
+        )
+        if found.sha256 != about["sha256"]:
+            raise ValueError(f"{native} is not the file that {_ABOUT} describes; prepare again")
+        return found
+    kind = {".model": "sentencepiece", ".txt": "wordpiece", ".json": "tokenizer_json"}.get(
+        os.path.splitext(path)[1]
+    )
+    if kind is None:
+        raise ValueError(
+            f"vocabulary {path!r} is none of *.model (SentencePiece), vocab.txt (BERT),"
+            " tokenizer.json; or use train:sentencepiece:SIZE, train:wordpiece:SIZE"
+        )
+    if kind == "tokenizer_json":  # it holds its own normaliser
+        lower_case = strip_accents = False
+    return Vocabulary(kind, _read(path), lower_case, strip_accents)
+
+
+def train(
+    kind: str,
+    size: int,
+    lines: Iterator[str],
+    lower_case: bool = True,
+    strip_accents: bool = True,
+    seed: int = 0,
+) -> Vocabulary:
+    """Trains a vocabulary: 'sentencepiece' (unigram) or 'wordpiece'; [PAD] is 0, [MASK] 4.
+
+    Raises ValueError, one line: an unknown kind, no text, or more pieces than the text has.
+    """
+    if kind not in ("sentencepiece", "wordpiece"):
+        raise ValueError(f"vocabulary kind {kind!r} is neither 'sentencepiece' nor 'wordpiece'")
+    if size < 16:
+        raise ValueError(f"a vocabulary of {size} is too small; 16 is the least")
+    cleaned = (_SURROGATES.sub("\ufffd", line) for line in lines if line.strip())
+    first = next(cleaned, None)
+    if first is None:
+        raise ValueError("there is no text to train a vocabulary on; look at data.source")
+    cleaned = itertools.chain([first], cleaned)
+    if kind == "wordpiece":
+        return _train_wordpiece(size, cleaned, lower_case, strip_accents)
+    return _train_sentencepiece(size, cleaned, lower_case, strip_accents, seed)
+
+
+def strip(text: str) -> str:
+    """Removes combining marks; ASCII comes back as it is."""
+    if text.isascii():
+        return text
+    decomposed = unicodedata.normalize("NFD", text)
+    return "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
+
+
+class _SentencePiece:
+    def __init__(self, data, lower_case, strip_accents):
+        del lower_case  # the model's own normaliser folds case or does not
+        self._strip = strip_accents
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=data)
+            model = sentencepiece_model_pb2.ModelProto.FromString(data)
+        except Exception as error:  # a damaged protobuf raises many kinds
+            raise ValueError(f"not a SentencePiece model ({str(error).splitlines()[0]})") from error
+        self.pieces = [piece.piece for piece in model.pieces]
+        charsmap = hashlib.sha256(model.normalizer_spec.precompiled_charsmap).hexdigest()
+        self.identity = [[p.piece, round(p.score, 4), p.type] for p in model.pieces] + [charsmap]
+
+    def encode(self, lines):
+        if self._strip:
+            lines = [strip(line) for line in lines]
+        return self._processor.encode(list(lines), num_threads=1)
+
+    def decode(self, ids):
+        return self._processor.decode(ids)
+
+    @staticmethod
+    def starts_word(piece):
+        return piece.startswith("▁")
+
+
+class _WordPiece:
+    def __init__(self, data, lower_case, strip_accents):
+        text = data.decode("utf-8")
+        self.pieces = text.splitlines() if "\u2028" not in text else text.split("\n")
+        if self.pieces and not self.pieces[-1]:
+            self.pieces.pop()
+        vocab = {piece: number for number, piece in enumerate(self.pieces)}
+        if len(vocab) != len(self.pieces):
+            raise ValueError(f"vocab.txt has {len(self.pieces) - len(vocab)} pieces twice")
+        unknown = next((s for s in SPELLINGS["unk"] if s in vocab), "[UNK]")
+        self._tokenizer = tokenizers.Tokenizer(
+            models.WordPiece(vocab, unk_token=unknown, max_input_chars_per_word=100)
+        )
+        self._tokenizer.normalizer = normalizers.BertNormalizer(
+            lowercase=lower_case, strip_accents=strip_accents
+        )
+        self._tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        self._tokenizer.decoder = decoders.WordPiece()
+        self.identity = self.pieces
+
+    def encode(self, lines):
+        batch = self._tokenizer.encode_batch_fast(list(lines), add_special_tokens=False)
+        return [encoding.ids for encoding in batch]
+
+    def decode(self, ids):
+        return self._tokenizer.decode(ids, skip_special_tokens=False)
+
+    @staticmethod
+    def starts_word(piece):
+        return not piece.startswith("##")
+
+
+class _TokenizerJson:
+    def __init__(self, data, lower_case, strip_accents):
+        del lower_case, strip_accents  # the file says it all
+        try:
+            self._tokenizer = tokenizers.Tokenizer.from_buffer(data)
+        except Exception as error:  # the library raises plain Exception
+            raise ValueError(f"not a tokenizer.json ({str(error).splitlines()[0]})") from error
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self._tokenizer.encode_special_tokens = True  # "[MASK]" in text is text
+        size = self._tokenizer.get_vocab_size(with_added_tokens=True)
+        self.pieces = [self._tokenizer.id_to_token(i) or f"[id {i}]" for i in range(size)]
+        self.identity = hashlib.sha256(data).hexdigest()
+        model = json.loads(data)["model"]["type"]
+        marked = any(piece.startswith(("Ġ", "▁")) for piece in self.pieces)
+        self._begins = ("Ġ", "▁") if marked and model != "WordPiece" else None
+
+    def encode(self, lines):
+        batch = self._tokenizer.encode_batch_fast(list(lines), add_special_tokens=False)
+        return [encoding.ids for encoding in batch]
+
+    def decode(self, ids):
+        return self._tokenizer.decode(ids, skip_special_tokens=False)
+
+    def starts_word(self, piece):
+        return piece.startswith(self._begins) if self._begins else not piece.startswith("##")
+
+
+_CODECS: dict[str, Any] = {
+    "sentencepiece": _SentencePiece,
+    "wordpiece": _WordPiece,
+    "tokenizer_json": _TokenizerJson,
+}
+
+
+def _special_ids(pieces, kind) -> dict[str, int]:
+    numbers = {piece: number for number, piece in enumerate(pieces)}
+    found = {}
+    for role, spellings in SPELLINGS.items():
+        known = [numbers[spelling] for spelling in spellings if spelling in numbers]
+        if not known:
+            raise ValueError(
+                f"the {kind} vocabulary has no {role} token ({' or '.join(spellings)}); add it, or"
+                " train one: data.vocab=train:sentencepiece:SIZE"
+            )
+        found[role] = known[0]
+    if len(set(found.values())) != len(found):
+        raise ValueError(f"two special tokens of the vocabulary have one id: {found}")
+    return found
+
+
+def _train_sentencepiece(size, lines, lower_case, strip_accents, seed):
+    if strip_accents:
+        lines = map(strip, lines)
+    model = io.BytesIO()
+    sentencepiece.set_random_generator_seed(seed)
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=lines,
+            model_writer=model,
+            vocab_size=size,
+            model_type="unigram",
+            pad_id=0,
+            unk_id=1,
+            bos_id=-1,
+            eos_id=-1,
+            pad_piece="[PAD]",
+            unk_piece="[UNK]",
+            control_symbols="[CLS],[SEP],[MASK]",
+            normalization_rule_name="nmt_nfkc_cf" if lower_case else "nmt_nfkc",
+            max_sentence_length=1 << 16,
+            num_threads=1,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        least = re.search(r"(?:<=|>=|set it to a value <=)\s*(\d+)", str(error))
+        most = re.search(r"value <= (\d+)", str(error))
+        limit = (most or least).group(1) if (most or least) else "fewer"
+        raise ValueError(
+            f"a SentencePiece vocabulary of {size} cannot be trained on this text; the limit is"
+            f" {limit}: data.vocab=train:sentencepiece:{limit}"
+        ) from error
+    return Vocabulary("sentencepiece", model.getvalue(), lower_case, strip_accents)
+
+
+def _train_wordpiece(size, lines, lower_case, strip_accents):
+    special = [spellings[0] for spellings in SPELLINGS.values()]
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        lowercase=lower_case, strip_accents=strip_accents
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size, special_tokens=special, show_progress=False, min_frequency=2
+    )
+    tokenizer.train_from_iterator(lines, trainer)
+    vocab = tokenizer.get_vocab()
+    data = "\n".join(sorted(vocab, key=vocab.__getitem__)) + "\n"
+    return Vocabulary("wordpiece", data.encode(), lower_case, strip_accents)
+
+
+def _read(path):
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise ValueError(f"vocabulary {path} cannot be read: {error.strerror}") from error
+
+
+def _write(path, data):
+    with open(path + ".partial", "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(path + ".partial", path)

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole runs on real text, real tokenizer, real checkpoints: begin, stop, go on, refuse."""
+
+import dataclasses
+import glob
+import json
+import os
+import shutil
+import signal
+
+import jax
+import numpy as np
+import pytest
+from corpus import small_run, write_corpus
+from jax import numpy as jnp
+
+from electra_jax import build, checkpoint, lock, train, writers
+from electra_jax import config as config_lib
+from electra_jax.objectives import replaced_token_detection
+
+STEPS = 6
+TIMES = ("tokens_per_second", "step_seconds", "mfu")  # the only figures that a clock decides
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """(source, folder for prepared data) that every run of this module shares."""
+    base = tmp_path_factory.mktemp("text")
+    return f"text:{write_corpus(base / 'corpus.txt')}", str(base / "data")
+
+
+@pytest.fixture(scope="module")
+def finished(text, tmp_path_factory):
+    """An uninterrupted run: (workdir, final metrics)."""
+    workdir = tmp_path_factory.mktemp("finished")
+    return workdir, train.train(small_run(*text), workdir)
+
+
+class Recorder:
+    """A writer hook; may send this process a signal when a step is logged."""
+
+    def __init__(self, signal_at=None):
+        self.rows, self.closed, self._signal_at = [], False, signal_at
+
+    def write(self, step, kind, metrics):
+        self.rows.append({"step": step, "kind": kind} | dict(metrics))
+        if step == self._signal_at and kind == "train":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def close(self):
+        self.closed = True
+
+
+def leaves(workdir, step):
+    """Every array of a checkpoint, by path."""
+    about = checkpoint.metadata(f"{workdir}/checkpoints/{step}")
+    return about["digest"]
+
+
+def rows(workdir):
+    """metrics.jsonl without what a clock decides."""
+    return [
+        {name: value for name, value in row.items() if name not in TIMES}
+        for row in writers.read(f"{workdir}/metrics.jsonl")
+    ]
+
+
+def test_a_run_leaves_what_the_contract_says(finished):
+    workdir, final = finished
+    for name in ("config.json", "metrics.jsonl", "report.html", "report.png", "log.txt"):
+        assert (workdir / name).stat().st_size > 0, name
+    assert glob.glob(f"{workdir}/tensorboard/events*")
+    assert checkpoint.steps(f"{workdir}/checkpoints") == [2, 4, 6]
+    kinds = [(row["step"], row["kind"]) for row in rows(workdir)]
+    assert kinds == [(2, "train"), (4, "train"), (6, "train"), (6, "eval")]
+    assert final["step"] if "step" in final else True
+    train_names = set(rows(workdir)[0])
+    assert train_names >= {
+        "loss", "gen_loss", "disc_loss", "gen_masked_loss", "gen_masked_accuracy", "gen_accuracy",
+        "gen_sampled_accuracy", "disc_accuracy", "disc_precision", "disc_recall", "disc_f1",
+        "disc_majority", "masked_rate", "replaced_rate", "grad_norm", "grad_norm_embeddings",
+        "grad_norm_generator", "grad_norm_discriminator", "learning_rate", "tokens_seen", "epoch",
+        "skipped_steps",
+    }  # fmt: skip
+    assert set(final) >= {"disc_auc", "disc_auc_unigram", "unigram_entropy", "gen_masked_loss"}
+    saved = json.loads((workdir / "config.json").read_text())
+    assert saved == config_lib.to_tree(config_lib.parse(small_run("", "") | saved))
+
+
+def test_stopped_by_sigterm_and_started_again_is_as_if_never_stopped(text, finished, tmp_path):
+    """The signal comes between two checkpoints and two log lines: nothing may be lost."""
+    config = small_run(*text, checkpoint__every=5)
+    whole = train.train(config, tmp_path / "whole")
+    first = Recorder(signal_at=2)
+    train.train(config, tmp_path / "parts", [first])
+    assert checkpoint.steps(f"{tmp_path}/parts/checkpoints") == [3]
+    assert first.closed
+    second = Recorder()
+    parts = train.train(config, tmp_path / "parts", [second])
+    assert parts == whole
+    assert leaves(tmp_path / "parts", STEPS) == leaves(tmp_path / "whole", STEPS)
+    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+    assert [row["step"] for row in second.rows] == [4, 6, 6]
+
+
+def test_a_finished_run_started_again_only_evaluates(text, finished):
+    workdir, final = finished
+    before = rows(workdir)
+    assert train.train(small_run(*text), workdir) == final
+    assert rows(workdir) == before
+
+
+def test_a_damaged_newest_checkpoint_is_set_aside(text, finished, tmp_path, caplog):
+    shutil.copytree(finished[0], tmp_path / "run")
+    largest = max(
+        glob.glob(f"{tmp_path}/run/checkpoints/6/state/ocdbt.process_0/d/*"), key=os.path.getsize
+    )
+    with open(largest, "r+b") as file:
+        file.seek(os.path.getsize(largest) // 2)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 1]))
+    final = train.train(small_run(*text), tmp_path / "run")
+    assert "checkpoint 6 is damaged and set aside" in caplog.text
+    assert os.path.isdir(tmp_path / "run" / "checkpoints" / "6.corrupt")
+    assert final == finished[1]
+    assert leaves(tmp_path / "run", STEPS) == leaves(finished[0], STEPS)
+    assert rows(tmp_path / "run") == rows(finished[0])
+
+
+def test_another_configuration_is_refused_and_nothing_touched(text, finished):
+    workdir, _ = finished
+    before = (workdir / "config.json").read_bytes()
+    with pytest.raises(config_lib.ConfigError) as error:
+        train.train(small_run(*text, optimizer__learning_rate=0.5), workdir)
+    assert "optimizer.learning_rate: 0.001 -> 0.5" in str(error.value)
+    assert "init.from" in str(error.value)
+    assert (workdir / "config.json").read_bytes() == before
+
+
+def test_a_second_run_on_the_workdir_is_refused(text, tmp_path):
+    with lock.hold(str(tmp_path / "run.lock"), "it"):
+        with pytest.raises(
+            config_lib.ConfigError, match=f"in use by another run .process {os.getpid()}"
+        ):
+            train.train(small_run(*text), tmp_path)
+
+
+def test_a_batch_that_the_mesh_cannot_split_is_refused_before_anything(text, tmp_path):
+    with pytest.raises(config_lib.ConfigError, match="mesh of data=1 x fsdp=3 x tensor=1 = 3"):
+        train.train(small_run(*text, mesh__fsdp=3), tmp_path)
+    assert not os.path.exists(tmp_path / "checkpoints")
+
+
+def test_weights_of_another_run_are_a_start(text, finished, tmp_path):
+    workdir, _ = finished
+    config = small_run(*text, schedule__steps=2, optimizer__learning_rate=0.0)
+    config.init["from"] = str(workdir)
+    train.train(config, tmp_path)
+    params = [name for name in leaves(workdir, STEPS) if name.startswith("params/")]
+    assert params
+    for name in params:
+        assert leaves(tmp_path, 2)[name] == leaves(workdir, STEPS)[name]
+
+
+def test_weights_of_another_vocabulary_are_refused(text, finished, tmp_path):
+    config = small_run(*text, data__vocab="train:sentencepiece:60")
+    config.init["from"] = str(finished[0])
+    with pytest.raises(config_lib.ConfigError, match="was trained with vocabulary"):
+        train.train(config, tmp_path)
+
+
+@dataclasses.dataclass(frozen=True)
+class Poisoned(replaced_token_detection.ReplacedTokenDetection):
+    """Gives a loss that is not a number at some steps."""
+
+    steps: tuple[int, ...] = ()
+
+    def knobs(self, step):
+        poison = jnp.where(jnp.isin(step, jnp.array(self.steps)), jnp.nan, 1.0)
+        return super().knobs(step) | {"poison": poison}
+
+    def loss(self, params, batch, keys, knobs, carry=None):
+        sums, measured, carry = super().loss(params, batch, keys, knobs, carry)
+        return {term: x * knobs["poison"] for term, x in sums.items()}, measured, carry
+
+
+@pytest.fixture
+def poison(monkeypatch):
+    """poison(3, 4) makes the steps that begin at those counts not finite."""
+    original = build.objective
+
+    def at(*steps):
+        def poisoned(config, words, mesh=None):
+            base = original(config, words, mesh)
+            fields = {f.name: getattr(base, f.name) for f in dataclasses.fields(base)}
+            return Poisoned(**fields, steps=steps)
+
+        monkeypatch.setattr(build, "objective", poisoned)
+
+    return at
+
+
+def test_one_bad_step_is_skipped_and_counted(text, tmp_path, poison):
+    poison(3)
+    train.train(small_run(*text), tmp_path)
+    skipped = {
+        row["step"]: row["skipped_steps"] for row in rows(tmp_path) if row["kind"] == "train"
+    }
+    assert skipped == {2: 0, 4: 1, 6: 1}
+    assert all(np.isfinite(row["loss"]) for row in rows(tmp_path))
+
+
+def test_bad_steps_in_a_row_end_the_run_with_the_last_checkpoint_good(text, tmp_path, poison):
+    poison(*range(2, 100))
+    with pytest.raises(train.TrainingError, match="3 steps in a row .* step 5: .*_loss is nan"):
+        train.train(small_run(*text), tmp_path)
+    assert 2 in checkpoint.steps(f"{tmp_path}/checkpoints")
+    checkpoint.metadata(f"{tmp_path}/checkpoints/2")
+
+
+def test_the_learning_rate_of_every_step_is_that_of_the_schedule(finished):
+    """peak 1e-3, 6 steps, warmup 2: steps 0 and 1, 2 and 3, 4 and 5 are logged as means."""
+    rate = [1e-3 * (1 - s / 6) * min(1, s / 2) for s in range(6)]
+    logged = [row["learning_rate"] for row in rows(finished[0]) if row["kind"] == "train"]
+    expected = [(rate[0] + rate[1]) / 2, (rate[2] + rate[3]) / 2, (rate[4] + rate[5]) / 2]
+    np.testing.assert_allclose(logged, expected, rtol=1e-5)
+
+
+def test_no_row_is_seen_twice_within_an_epoch(finished):
+    workdir, _ = finished
+    config = config_lib.parse(json.loads((workdir / "config.json").read_text()))
+    run = train.start(config, str(workdir))
+    order = train.pipeline.Order(run.records, config.seed)
+    _, numbers = order.numbers(0, order.rows_per_epoch)
+    assert sorted(numbers) == list(range(order.rows_per_epoch))
+    assert jax.device_get(run.state.rows_seen).tolist() == [STEPS * config.data.batch_size, 0]
