@@ -18,12 +18,13 @@ def get_config():
         sequence_length=64,
         batch_size=64,
     )
-    config.model.update(embedding_size=128, max_positions=64, initial_scale=0.09)
+    config.model.update(embedding_size=128, max_positions=64, initial_scale=0.06)
     config.model.discriminator.update(layers=2, width=128, heads=4, feed_forward=512)
     config.model.generator.update(layers=2, width=128, heads=4, feed_forward=512)
     config.model.update(dropout=0.0, attention_dropout=0.0)
-    config.optimizer.learning_rate = 1.5e-3
-    config.schedule.update(steps=4000, warmup_steps=200)
+    config.objective.disc_weight = 5.0
+    config.optimizer.learning_rate = 1e-3
+    config.schedule.update(steps=3500, warmup_steps=200)
     config.checkpoint.every = 500
     config.evaluation.update(every=500, rows=512)
     config.logging.update(every=50, report_every=500)

@@ -13,10 +13,11 @@ import sys
 from collections.abc import Callable, Sequence
 
 import jax
-from absl import app, flags, logging
+from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 
 from electra_jax import config as config_lib
+from electra_jax import logs
 
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Where a run keeps everything it makes; runs/NAME of the config."
@@ -66,8 +67,7 @@ def run(
         except KeyboardInterrupt:
             _exit("interrupted; the same command goes on from the last checkpoint", _INTERRUPTED)
 
-    logging.use_absl_handler()
-    logging.set_verbosity(logging.INFO)
+    logs.show()
     app.run(guarded, argv=argv[:1], flags_parser=lambda args: args)
 
 

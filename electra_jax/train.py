@@ -8,7 +8,6 @@ Reading order from here: `build.py` (what is chosen), `train_step.py` (one step)
 import contextlib
 import dataclasses
 import json
-import logging as std_logging
 import os
 import signal
 import time
@@ -28,6 +27,7 @@ from electra_jax import (
     checkpoint,
     evaluation,
     lock,
+    logs,
     metrics,
     report,
     samples,
@@ -91,7 +91,7 @@ def train(
                     os.path.join(workdir, "run.lock"), f"workdir {workdir}", config_lib.ConfigError
                 )
             )
-            stack.enter_context(_log_file(os.path.join(workdir, "log.txt")))
+            stack.enter_context(logs.file(os.path.join(workdir, "log.txt")))
         _cache_compilations()
         _same_everywhere(config)
         _continue_or_begin(config, workdir)
@@ -608,17 +608,3 @@ def _stop_on_signals():
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _log_file(path: str):
-    """Copies the log into a file while the block runs."""
-    handler = std_logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(std_logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logger = logging.get_absl_logger()
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        handler.close()

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run says: our own lines, short, on the console and in a file.
+
+Libraries that log through the same logger are heard from warnings on; a checkpoint alone would
+otherwise be forty lines.
+"""
+
+import contextlib
+import logging as std_logging
+from collections.abc import Iterator
+
+from absl import logging
+
+
+def show() -> None:
+    """Sets the console up: time and message, on standard error."""
+    logging.use_absl_handler()
+    logging.set_verbosity(logging.INFO)
+    logging.set_stderrthreshold("info")
+    handler = logging.get_absl_handler()
+    handler.setFormatter(std_logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    if _ours not in handler.filters:
+        handler.addFilter(_ours)
+
+
+@contextlib.contextmanager
+def file(path: str) -> Iterator[None]:
+    """Copies the same lines into a file while the block runs."""
+    handler = std_logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(std_logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.addFilter(_ours)
+    logger = logging.get_absl_logger()
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
+
+
+def _ours(record: std_logging.LogRecord) -> bool:
+    return record.levelno >= std_logging.WARNING or "electra_jax" in record.pathname

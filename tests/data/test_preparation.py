@@ -1,0 +1,450 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From text files to records: nothing is lost, nothing depends on who did it or how often."""
+
+import collections
+import dataclasses
+import errno
+import hashlib
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from electra_jax import lock
+from electra_jax.data import preparation, records, vocabulary
+
+PIECES = "the cat a dog sees follows river house old young and then home ##s . ,".split()
+LENGTH = 16
+
+
+@pytest.fixture(scope="session")
+def vocab(tmp_path_factory):
+    """A vocab.txt that knows every word of the corpus."""
+    path = tmp_path_factory.mktemp("vocab") / "vocab.txt"
+    path.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PIECES]) + "\n")
+    return str(path)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Six files of twenty documents, so that there are six units."""
+    draw = random.Random(3)
+    for number in range(6):
+        documents = []
+        for _ in range(20):
+            lines = [" ".join(draw.choices(PIECES[:13], k=draw.randint(1, 9))) for _ in range(4)]
+            documents.append("\n".join(lines))
+        (tmp_path / f"{number}.txt").write_text("\n\n".join(documents) + "\n")
+    return tmp_path
+
+
+def settings_for(folder, vocab, **changes):
+    values = dict(
+        source=f"text:{folder}/*.txt",
+        vocab=vocab,
+        sequence_length=LENGTH,
+        heldout_fraction=0.1,
+        workers=1,
+    )
+    return preparation.Settings(**(values | changes))
+
+
+def prepare(settings, root):
+    """Prepares without a word and opens the result."""
+    return records.open(preparation.prepare(settings, str(root), lambda line: None))
+
+
+def digests(folder):
+    """{file: sha256} of what a finished folder holds; the manifest without its time."""
+    found = {}
+    for path in sorted(pathlib.Path(folder).rglob("*")):
+        if path.is_file() and path.name != "prepare.lock":
+            data = path.read_bytes()
+            if path.name == "manifest.json":
+                data = re.sub(rb'"seconds": [0-9.]+', b"", data)
+            found[str(path.relative_to(folder))] = hashlib.sha256(data).hexdigest()
+    return found
+
+
+def texts(opened, split, source=0):
+    """The rows of a split as texts, A and B joined."""
+    words = vocabulary.load(os.path.join(opened.directory, "vocab"))
+    ids, _ = opened.read(split, source, np.arange(opened.rows(split, source)))
+    return [words.decode(row.tolist()) for row in ids]
+
+
+def words_of(folder):
+    """How often each word occurs in the files."""
+    text = " ".join(path.read_text() for path in pathlib.Path(folder).glob("*.txt"))
+    return collections.Counter(text.split())
+
+
+@pytest.mark.parametrize("rows", ["pairs", "packed"])
+def test_every_word_is_in_exactly_one_row(corpus, vocab, rows):
+    opened = prepare(settings_for(corpus, vocab, rows=rows), corpus / "data")
+    found = collections.Counter(
+        word for split in records.SPLITS for row in texts(opened, split) for word in row.split()
+    )
+    assert found == words_of(corpus)
+
+
+def test_the_folder_holds_what_the_manifest_tells(corpus, vocab):
+    opened = prepare(settings_for(corpus, vocab), corpus / "data")
+    manifest = opened.manifest
+    assert sorted(os.listdir(opened.directory)) == [
+        "manifest.json",
+        "prepare.lock",
+        "records",
+        "unigram.npy",
+        "vocab",
+    ]
+    assert manifest.totals["documents"] == 120
+    assert 3 <= manifest.totals["heldout_documents"] <= 25
+    unigram_2V = opened.unigram()
+    assert unigram_2V.sum() == sum(words_of(corpus).values())
+    assert unigram_2V.sum(1).tolist() == [
+        manifest.totals["tokens"],
+        manifest.totals["heldout_tokens"],
+    ]
+    ids, marks = opened.read("train", 0, np.arange(opened.rows("train", 0)))
+    assert manifest.totals["rows"] == len(ids)
+    assert manifest.wasted_fraction == (ids == 0).mean()
+    np.testing.assert_array_equal(marks == 0, ids == 0)
+    assert (ids[:, 0] == 2).all() and (marks[:, 0] == 5).all()
+    assert np.bincount(ids[ids > 4], minlength=len(unigram_2V[0])).tolist() == (
+        unigram_2V[0].tolist()
+    )
+    assert records.verify(opened.directory) == 2 * sum(
+        len(found) for found in manifest.sources[0].shards.values()
+    )
+
+
+def test_unigram_entropy_is_that_of_the_heldout_text(corpus, vocab):
+    opened = prepare(settings_for(corpus, vocab), corpus / "data")
+    counts = collections.Counter(" ".join(texts(opened, "heldout")).split())
+    share = np.array(list(counts.values())) / sum(counts.values())
+    assert opened.manifest.unigram_entropy == pytest.approx(-(share * np.log(share)).sum())
+
+
+def test_any_number_of_workers_writes_the_same_bytes(corpus, vocab):
+    for changes in ({}, {"rows": "packed", "deduplicate": True}):
+        one = settings_for(corpus, vocab, **changes)
+        folders = [
+            prepare(dataclasses.replace(one, workers=workers), corpus / f"{workers}").directory
+            for workers in (1, 3)
+        ]
+        assert digests(folders[0]) == digests(folders[1])
+
+
+# Kills itself when the N-th unit reports, as a machine would at the worst moment.
+KILLED = """
+import json, os, signal, sys
+from electra_jax.data import preparation, records
+settings, root, units = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+each, whole, done = preparation._each, records.write_whole, []
+def die():
+    done.append(1)
+    if len(done) == units:
+        os.kill(os.getpid(), signal.SIGKILL)
+def dying_each(*args):
+    for found in each(*args):
+        die()
+        yield found
+def dying_write(path, data):
+    if path.endswith(".json"):  # the shards are there, the unit's own file is not
+        die()
+    whole(path, data)
+if settings["workers"] > 1:
+    preparation._each = dying_each
+else:
+    records.write_whole = dying_write
+preparation.prepare(preparation.Settings(**settings), root)
+"""
+
+
+@pytest.mark.parametrize(("workers", "units"), [(1, 1), (1, 4), (2, 2)])
+def test_killed_and_run_again_gives_the_same_bytes(corpus, vocab, workers, units):
+    settings = settings_for(corpus, vocab, workers=workers)
+    whole = prepare(settings, corpus / "whole").directory
+    arguments = [json.dumps(dataclasses.asdict(settings)), str(corpus / "killed"), str(units)]
+    # Ends only when the workers, who hold its output open, have ended too.
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, *arguments],
+        capture_output=True,
+        timeout=120,
+        check=False,
+        cwd=pathlib.Path(__file__).parents[2],
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    folder = preparation.folder_of(settings, str(corpus / "killed"))
+    assert not os.path.exists(os.path.join(folder, "manifest.json"))
+    lines = []
+    assert preparation.prepare(settings, str(corpus / "killed"), lines.append) == folder
+    assert (f"{units - 1} of 6 units are there already" in lines) == (workers == 1 and units > 1)
+    assert digests(folder) == digests(whole)
+
+
+def test_a_finished_folder_is_taken_as_it_is(corpus, vocab, monkeypatch):
+    settings = settings_for(corpus, vocab)
+    folder = prepare(settings, corpus / "data").directory
+    monkeypatch.setattr(preparation, "_build", None)
+    assert preparation.prepare(settings, str(corpus / "data")) == folder
+
+
+@pytest.mark.parametrize("damaged", ["unigram.npy", "vocab/vocab.txt", "records/train", "manifest"])
+def test_a_damaged_folder_is_made_again(corpus, vocab, damaged):
+    settings = settings_for(corpus, vocab)
+    opened = prepare(settings, corpus / "data")
+    before = digests(opened.directory)
+    for name in before:
+        if name.startswith(damaged):
+            pathlib.Path(opened.directory, name).write_bytes(b"{")
+            break
+    if damaged == "unigram.npy":
+        os.remove(os.path.join(opened.directory, damaged))
+    lines = []
+    preparation.prepare(settings, str(corpus / "data"), lines.append)
+    assert any("is damaged and is made again" in line for line in lines)
+    assert digests(opened.directory) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sequence_length": 17},
+        {"rows": "packed"},
+        {"heldout_fraction": 0.2},
+        {"deduplicate": True},
+        {"lower_case": False},
+        {"min_document_characters": 5},
+        {"single_segment_rate": 0.2},
+        {"short_row_rate": 0.2},
+        {"mixture_alpha": 0.5},
+        {"invalid_utf8": "refuse"},
+        {"text_field": "body"},
+        {"seed": 1},
+        {"vocab": "train:wordpiece:64"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_changed_settings_never_meet_old_records(corpus, vocab, change):
+    settings = settings_for(corpus, vocab)
+    before = preparation.folder_of(settings, "data")
+    assert preparation.folder_of(dataclasses.replace(settings, **change), "data") != before
+
+
+def test_the_folder_depends_on_what_is_in_the_files_not_on_who_works(corpus, vocab):
+    settings = settings_for(corpus, vocab)
+    before = preparation.folder_of(settings, "data")
+    assert preparation.folder_of(dataclasses.replace(settings, workers=7), "data") == before
+    other = corpus / "copy.vocab.txt"
+    other.write_text(pathlib.Path(vocab).read_text())
+    # The copy is the same vocabulary, but also one more file for the glob to find.
+    assert preparation.folder_of(dataclasses.replace(settings, vocab=str(other)), "data") != before
+    other.rename(corpus / "vocab.copy")
+    (corpus / "0.txt").write_text("the cat\n")
+    assert preparation.folder_of(settings, "data") != before
+
+
+def test_the_same_vocabulary_elsewhere_is_the_same_folder(corpus, vocab, tmp_path_factory):
+    copy = tmp_path_factory.mktemp("elsewhere") / "vocab.txt"
+    copy.write_text(pathlib.Path(vocab).read_text())
+    before = preparation.folder_of(settings_for(corpus, vocab), "data")
+    assert preparation.folder_of(settings_for(corpus, str(copy)), "data") == before
+
+
+def test_equal_documents_fall_on_the_same_side(tmp_path, vocab):
+    unique = [f"{a} {b} {c} ." for a in PIECES for b in PIECES for c in PIECES[:2]]
+    (tmp_path / "1.txt").write_text("\n\n".join(unique))
+    (tmp_path / "2.txt").write_text("\n\n".join(reversed(unique)))
+    opened = prepare(settings_for(tmp_path, vocab, heldout_fraction=0.2), tmp_path / "data")
+    sides = [collections.Counter(texts(opened, split)) for split in records.SPLITS]
+    assert not sides[0].keys() & sides[1].keys()
+    assert set(sides[0].values()) | set(sides[1].values()) == {2}
+    assert 0.15 < sides[1].total() / 1024 < 0.25
+
+
+def test_another_seed_holds_out_the_same_documents(corpus, vocab):
+    heldout = [
+        sorted(" ".join(texts(prepare(settings, corpus / "data"), "heldout")).split())
+        for settings in (settings_for(corpus, vocab, seed=seed) for seed in (0, 1))
+    ]
+    assert heldout[0] == heldout[1]
+
+
+@pytest.mark.parametrize("fraction", [1e-6, 0.5])
+@pytest.mark.parametrize("name", ["then", "river", "house", "home"])
+def test_two_documents_are_enough(tmp_path, vocab, fraction, name):
+    (tmp_path / "1.txt").write_text(f"the cat {name}\n\nthe dog {name}\n")
+    settings = settings_for(tmp_path, vocab, heldout_fraction=fraction)
+    opened = prepare(settings, tmp_path / "data")
+    both = [texts(opened, split) for split in records.SPLITS]
+    assert sorted(both[0] + both[1]) == [f"the cat {name}", f"the dog {name}"]
+    assert len(both[0]) == len(both[1]) == 1
+
+
+def test_a_document_that_had_to_be_moved_takes_its_equals_with_it(tmp_path, vocab):
+    for number in range(4):
+        (tmp_path / f"{number}.txt").write_text("the cat\n\nthe dog\n")
+    opened = prepare(settings_for(tmp_path, vocab, heldout_fraction=1e-6), tmp_path / "data")
+    both = [texts(opened, split) for split in records.SPLITS]
+    assert sorted(map(len, both)) == [4, 4]
+    assert len(set(both[0])) == len(set(both[1])) == 1
+    assert opened.manifest.totals["documents"] == 8
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "has no text"),
+        ("\n\n \n\n", "has no text"),
+        ("the cat\n", "has only one document, and one must be held out"),
+        ("the cat\n\nthe  cat\n", "has only one document"),
+    ],
+)
+def test_too_little_text_is_refused_in_one_line(tmp_path, vocab, content, message):
+    (tmp_path / "1.txt").write_text(content)
+    with pytest.raises(ValueError, match=message) as error:
+        prepare(settings_for(tmp_path, vocab), tmp_path / "data")
+    assert "\n" not in str(error.value)
+    assert f"{tmp_path}/*.txt" in str(error.value)
+
+
+def test_documents_without_tokens_are_counted_and_left_out(tmp_path, vocab):
+    (tmp_path / "1.txt").write_text("the cat\n\n\u0301\u200b\n\nthe dog\n\n\u200b\n")
+    opened = prepare(settings_for(tmp_path, vocab), tmp_path / "data")
+    assert opened.manifest.totals["documents"] == 2
+    assert opened.manifest.totals["empty"] == 2
+    assert opened.manifest.totals["rows"] == opened.manifest.totals["heldout_rows"] == 1
+
+
+def test_duplicates_are_dropped_and_the_first_stays(tmp_path, vocab):
+    (tmp_path / "1.txt").write_text("the cat\n\na dog\n\nthe   cat\n")
+    (tmp_path / "2.txt").write_text("a river\n\na dog\n\nthe cat\n\na house\n")
+    source = f"text:{tmp_path}/1.txt; text:{tmp_path}/2.txt"
+    settings = settings_for(tmp_path, vocab, source=source, deduplicate=True)
+    opened = prepare(settings, tmp_path / "data")
+    both = [texts(opened, "train", s) + texts(opened, "heldout", s) for s in (0, 1)]
+    assert sorted(both[0]) == ["a dog", "the cat"]
+    assert sorted(both[1]) == ["a house", "a river"]
+    assert opened.manifest.duplicates_dropped == 3
+
+
+def test_sources_get_their_weights(tmp_path, vocab):
+    (tmp_path / "1.txt").write_text("the cat\n\n" * 2 + "a dog\n\n" * 300)
+    (tmp_path / "2.txt").write_text("the cat\n\n" * 2 + "a river\n\n" * 100)
+    first, second = f"text:{tmp_path}/1.txt", f"text:{tmp_path}/2.txt"
+    settings = settings_for(tmp_path, vocab, source=f"{first}@3; {second}@1")
+    weighted = prepare(settings, tmp_path / "data").manifest
+    assert [source.weight for source in weighted.sources] == [0.75, 0.25]
+    settings = dataclasses.replace(settings, source=f"{first}; {second}", mixture_alpha=0.5)
+    manifest = prepare(settings, tmp_path / "data").manifest
+    tokens = [source.counts["tokens"] ** 0.5 for source in manifest.sources]
+    assert [source.weight for source in manifest.sources] == pytest.approx(
+        [tokens[0] / sum(tokens), tokens[1] / sum(tokens)]
+    )
+
+
+def test_a_document_of_a_million_tokens(tmp_path, vocab):
+    (tmp_path / "1.txt").write_text("the cat follows a dog " * 200_000 + "\n\nthe cat\n\na dog\n")
+    opened = prepare(settings_for(tmp_path, vocab, sequence_length=128), tmp_path / "data")
+    totals = opened.manifest.totals
+    assert totals["tokens"] + totals["heldout_tokens"] == 1_000_004
+    assert totals["rows"] + totals["heldout_rows"] >= 1_000_000 // 126
+    assert opened.manifest.wasted_fraction < 0.05
+
+
+def test_large_vocabularies_get_wider_ids(tmp_path):
+    vocab = tmp_path / "vocab.txt"
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(69_995))]
+    vocab.write_text("\n".join(pieces) + "\n")
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "1.txt").write_text("w69994\n\nw69993\n")
+    opened = prepare(settings_for(tmp_path / "text", str(vocab)), tmp_path / "data")
+    assert opened.manifest.lanes == {"ids": "<u4", "marks": "|u1"}
+    assert sorted(texts(opened, "train") + texts(opened, "heldout")) == ["w69993", "w69994"]
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
+def test_a_vocabulary_is_trained_and_repeatable(corpus, kind):
+    settings = settings_for(corpus, f"train:{kind}:48")
+    folders = [prepare(settings, corpus / name).directory for name in ("one", "two")]
+    words = vocabulary.load(os.path.join(folders[0], "vocab"))
+    assert (words.kind, words.size) == (kind, 48)
+    assert digests(folders[0]).keys() == digests(folders[1]).keys()
+    if kind == "sentencepiece":
+        assert records.open(folders[0]).manifest.hash == records.open(folders[1]).manifest.hash
+
+
+def test_the_vocabulary_is_trained_on_training_text_of_the_size_asked_for(corpus, vocab):
+    settings = settings_for(corpus, vocab, vocab_sample_characters=2000)
+    plan = preparation._plan(settings, "data")
+    lines = list(preparation._sample(plan, preparation._tasks(plan)))
+    assert 2000 <= sum(map(len, lines)) < 2000 + 6 * 200
+    everything = dataclasses.replace(settings, vocab_sample_characters=10**9)
+    plan = preparation._plan(everything, "data")
+    tokens = " ".join(preparation._sample(plan, preparation._tasks(plan))).split()
+    opened = prepare(settings, corpus / "data")
+    assert len(tokens) == opened.manifest.totals["tokens"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"vocab": "no/such/vocab.txt"}, "data.vocab='no/such/vocab.txt' does not exist"),
+        ({"vocab": "train:bpe:100"}, "'train:bpe:100' is not train:sentencepiece:SIZE"),
+        ({"vocab": "train:sentencepiece"}, "is not train:sentencepiece:SIZE"),
+        ({"rows": "pair"}, "data.rows='pair' is not one of pairs, packed"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_refused(corpus, vocab, change, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        prepare(settings_for(corpus, vocab, **change), corpus / "data")
+
+
+def test_a_full_disk_is_one_line_and_the_next_run_goes_on(corpus, vocab, monkeypatch):
+    settings, root = settings_for(corpus, vocab), str(corpus / "data")
+    write, units = records.ShardWriter._finish, []
+
+    def full(writer):
+        units.append(writer)
+        if len(units) == 5:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(writer)
+
+    monkeypatch.setattr(records.ShardWriter, "_finish", full)
+    with pytest.raises(
+        ValueError, match="no space left for .*; free some or set data.dir"
+    ) as error:
+        preparation.prepare(settings, root, lambda line: None)
+    assert "\n" not in str(error.value)
+    folder = pathlib.Path(preparation.folder_of(settings, root))
+    assert not list(folder.rglob("*.partial"))
+    assert not (folder / "manifest.json").exists()
+    lines = []
+    preparation.prepare(settings, root, lines.append)
+    assert "2 of 6 units are there already" in lines
+    assert digests(folder) == digests(prepare(settings, corpus / "whole").directory)
+
+
+def test_two_runs_do_not_write_together(corpus, vocab):
+    settings, root = settings_for(corpus, vocab), str(corpus / "data")
+    folder = preparation.folder_of(settings, root)
+    with lock.hold(os.path.join(folder, "prepare.lock"), "it"):
+        with pytest.raises(ValueError, match=f"in use by another run .process {os.getpid()} on"):
+            preparation.prepare(settings, root, lambda line: None)
+    prepare(settings, root)
+
+
+def test_progress_tells_the_beginning_and_the_end(corpus, vocab):
+    lines = []
+    preparation.prepare(settings_for(corpus, vocab), str(corpus / "data"), lines.append)
+    assert lines[0].startswith(f"preparing text:{corpus}/*.txt in {corpus}/data/")
+    assert lines[-1].startswith("prepared 120 documents, ")
