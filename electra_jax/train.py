@@ -84,6 +84,7 @@ def train(
     if not isinstance(config, config_lib.Config):
         config = config_lib.parse(config)
     workdir = os.fspath(workdir)
+    logs.show()
     with contextlib.ExitStack() as stack:
         if jax.process_index() == 0:
             stack.enter_context(
@@ -133,7 +134,7 @@ def start(config: config_lib.Config, workdir: str) -> Run:
     )
     interval = _zero_interval(update, shapes, config, mesh)
     with _checkpoints(config, workdir) as saved:
-        restored = saved.restore_latest(_saved_tree(abstract, _placed_like(interval)))
+        restored = saved.restore_latest(saved_tree(abstract, placed_like(interval)))
     if restored is not None:
         _check_vocabulary(restored.metadata, words, workdir)
         tree = dict(restored.tree)
@@ -237,7 +238,7 @@ def _loop(run: Run, stop: "_Stop", extra_writers) -> dict[str, float | None]:
                     final = out.evaluate(step)
             if step % c.checkpoint.every == 0 or last:
                 with out.off_the_clock():
-                    saved.save(step, _saved_tree(run.state, run.interval), _metadata(run))
+                    saved.save(step, saved_tree(run.state, run.interval), _metadata(run))
             if step % c.logging.report_every == 0 and not last:
                 with out.off_the_clock():
                     out.report("running")
@@ -516,7 +517,7 @@ def _checkpoints(config: config_lib.Config, workdir: str) -> checkpoint.Checkpoi
     return checkpoint.Checkpoints(os.path.join(workdir, "checkpoints"), c.keep_last, c.keep_every)
 
 
-def _saved_tree(state: train_step.TrainState, interval: metrics.Sums) -> dict:
+def saved_tree(state: train_step.TrainState, interval: metrics.Sums) -> dict:
     """What a checkpoint holds: the state's fields, and the sums since the last log."""
     fields = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
     return fields | {"interval": interval}
@@ -542,7 +543,7 @@ def _placed(shapes, where):
     )
 
 
-def _placed_like(tree):
+def placed_like(tree):
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
 
 

@@ -88,8 +88,8 @@ def make_update(
                 carry, accumulation, while_used,
             )  # fmt: skip
             means = {term: sums[term] / jnp.maximum(weights[term], 1) for term in sums}
-            norms = {part: optax.global_norm(tree) for part, tree in gradients.items()}
-            loss, norm = objective.total(means), optax.global_norm(norms)
+            norms = {part: optax.tree.norm(tree) for part, tree in gradients.items()}
+            loss, norm = objective.total(means), optax.tree.norm(norms)
             updates, moments = optimizer.update(gradients, moments, params)
             step_size = rate(state.step)
             params = jax.tree.map(lambda p, u, s=step_size: p - s * u, params, updates)

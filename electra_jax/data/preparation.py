@@ -48,6 +48,15 @@ _BATCH_ROWS = 2048  # written in one call
 _LINE_CHARACTERS = 16_384  # a longer line goes to the tokenizer in parts
 _SAMPLED_UNITS = 16  # at least so many units, where there are, make up the vocabulary's sample
 _PROGRESS_SECONDS = 10
+_COUNTS = (  # of a unit, beside those of its rows
+    "documents",
+    "heldout_documents",
+    "characters",
+    "empty",
+    "skipped_short",
+    "duplicates",
+    "invalid_utf8",
+)
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -209,8 +218,11 @@ def _vocabulary(plan, tasks, progress):
     """The folder's vocabulary: kept if it is there, else loaded or trained, and saved."""
     directory = os.path.join(plan.folder, VOCABULARY)
     settings = plan.settings
-    if os.path.exists(os.path.join(directory, "vocabulary.json")):
-        return vocabulary.load(directory, settings.lower_case, settings.strip_accents)
+    if os.path.exists(directory):
+        try:
+            return vocabulary.load(directory)
+        except ValueError as error:
+            progress(f"the vocabulary is not whole and is made again: {error}")
     if not settings.vocab.startswith("train:"):
         words = _load_vocabulary(settings)
     else:
@@ -252,7 +264,8 @@ def _sample(plan, tasks):
     Each source gives its share. Its units come in an order that spreads over the source, and none
     may fill the sample alone: a file is seldom the same from its beginning to its end.
     """
-    sizes = [sum(size for _, size in found) for found in plan.fingerprints]
+    files = all(source.spec.startswith("text:") for source in plan.sources)
+    sizes = [sum(size for _, size in found) if files else 1 for found in plan.fingerprints]
     shares = _shares(plan, sizes)
     for s, share in enumerate(shares):
         units = [task for task in tasks if task.source_index == s]
@@ -371,7 +384,7 @@ def _workers(workers):
 def _build_unit(task, words):
     """Text of one unit -> its shards; returns, and leaves in a file, what there is to know."""
     writers = {split: _SplitWriter(task, split, words) for split in records.SPLITS}
-    counts = collections.Counter()
+    counts = collections.Counter(dict.fromkeys(_COUNTS, 0))
     counts_2V = np.zeros((2, words.size), np.int64)
     extremes = []
     try:

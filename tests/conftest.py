@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every test runs on the CPU and shares one cache of compiled programs: compiling is what costs."""
+
+import os
+
+import pytest
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Points jax, here and in the processes that tests start, at pytest's cache folder."""
+    cache = config.cache.mkdir("xla")
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Killed at any point, run again, and it ends as if nothing had happened: bit for bit."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from corpus import ROOT, small_run, write_corpus
+
+from electra_jax import checkpoint, train, writers
+from electra_jax import config as config_lib
+
+pytestmark = pytest.mark.slow
+
+STEPS = 120
+KILLS = 10
+TIMES = ("tokens_per_second", "step_seconds", "mfu")
+
+
+def start(workdir, *flags):
+    """The real command on a workdir that holds a config.json, in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "electra_jax.main", f"--workdir={workdir}", *flags],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """(config, workdir) of a run that nobody disturbed."""
+    base = tmp_path_factory.mktemp("kills")
+    config = small_run(
+        f"text:{write_corpus(base / 'corpus.txt')}",
+        str(base / "data"),
+        schedule__steps=STEPS,
+        checkpoint__every=7,
+        checkpoint__keep_last=2,
+        evaluation__every=40,
+        logging__every=10,
+        logging__report_every=50,
+    )
+    train.train(config, base / "whole")
+    return config, base / "whole"
+
+
+def begin(workdir, config):
+    os.makedirs(workdir)
+    (workdir / "config.json").write_text(config_lib.to_json(config_lib.parse(config)))
+
+
+def same(workdir, other):
+    def rows(where):
+        return [
+            {name: value for name, value in row.items() if name not in TIMES}
+            for row in writers.read(where / "metrics.jsonl")
+        ]
+
+    last = f"checkpoints/{STEPS}"
+    digests = [checkpoint.metadata(str(where / last))["digest"] for where in (workdir, other)]
+    assert digests[0] == digests[1]
+    assert rows(workdir) == rows(other)
+
+
+def test_sigkill_at_random_moments(whole, tmp_path):
+    """Ten kills, each some way further into the run; saves every 7 steps, logs every 10."""
+    config, undisturbed = whole
+    workdir = tmp_path / "killed"
+    begin(workdir, config)
+    draw = random.Random(0)
+    kills = 0
+    while kills < KILLS:
+        before = max(checkpoint.steps(workdir / "checkpoints"), default=0)
+        process = start(workdir)
+        wanted = before + draw.randint(0, 12)  # then killed a random few milliseconds later
+        while process.poll() is None:
+            rows = workdir / "metrics.jsonl"
+            reached = max(checkpoint.steps(workdir / "checkpoints"), default=0)
+            if reached >= min(wanted, STEPS - 10) and (rows.exists() or wanted == 0):
+                break
+            time.sleep(0.005)  # a poll, not a wait for something to have happened
+        time.sleep(draw.random() / 5)
+        process.kill()
+        process.communicate()
+        kills += 1
+    last = start(workdir)
+    _, errors = last.communicate()
+    assert last.returncode == 0, errors[-2000:]
+    same(workdir, undisturbed)
+
+
+def test_sigterm_saves_where_it_stands_and_exits_cleanly(whole, tmp_path):
+    config, undisturbed = whole
+    workdir = tmp_path / "terminated"
+    begin(workdir, config)
+    process = start(workdir)
+    while not checkpoint.steps(workdir / "checkpoints"):
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors[-2000:]
+    assert "stopped and saved at step" in errors
+    stopped = max(checkpoint.steps(workdir / "checkpoints"))
+    assert 7 <= stopped < STEPS
+    assert f"stopped and saved at step {stopped}" in errors
+    again = start(workdir)
+    _, errors = again.communicate()
+    assert again.returncode == 0, errors[-2000:]
+    assert f"resuming from step {stopped}" in errors
+    same(workdir, undisturbed)
+
+
+def test_every_file_of_the_newest_checkpoint_may_be_damaged(whole, tmp_path):
+    """Each file emptied, cut or with one bit flipped: found or harmless, never silently wrong."""
+    config, undisturbed = whole
+    parsed = config_lib.parse(config)
+    run = train.start(parsed, str(undisturbed))
+    abstract = train.saved_tree(run.abstract, train.placed_like(run.interval))
+    good = checkpoint.restore(str(undisturbed / f"checkpoints/{STEPS}"), abstract)
+    expected = checkpoint.digest(good.tree)
+    draw = random.Random(1)
+    silent = caught = 0
+    source = undisturbed / f"checkpoints/{STEPS}"
+    files = sorted(path.relative_to(source) for path in source.rglob("*") if path.is_file())
+    for case in range(100):
+        copy = tmp_path / str(case)
+        subprocess.run(["cp", "-r", source, copy], check=True)
+        victim = copy / files[case % len(files)]
+        data = bytearray(victim.read_bytes())
+        kind = ("flip", "cut", "empty", "delete")[case // len(files) % 4]
+        if kind == "delete" or not data:
+            victim.unlink()
+        else:
+            if kind == "flip":
+                data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+            victim.write_bytes({"flip": data, "cut": data[: len(data) // 2], "empty": b""}[kind])
+        try:
+            loaded = checkpoint.restore(str(copy), abstract)
+        except checkpoint.CheckpointError as error:
+            assert "\n" not in str(error)
+            caught += 1
+        else:
+            silent += checkpoint.digest(loaded.tree) != expected
+    assert silent == 0
+    assert caught > 40
+
+
+def test_all_checkpoints_bad_is_an_error_and_not_a_fresh_start(whole, tmp_path):
+    config, _ = whole
+    workdir = tmp_path / "bad"
+    begin(workdir, config)
+    for step in (7, 14):
+        os.makedirs(workdir / "checkpoints" / str(step))
+    process = start(workdir)
+    _, errors = process.communicate()
+    assert process.returncode == 2
+    line = next(line for line in errors.splitlines() if line.startswith("error: "))
+    assert "none of the 2 checkpoints" in line
+    assert sorted(os.listdir(workdir / "checkpoints")) == ["14.corrupt", "7.corrupt"]
+
+
+def test_a_second_run_on_a_workdir_is_refused_while_the_first_lives(whole, tmp_path):
+    config, _ = whole
+    workdir = tmp_path / "shared"
+    begin(workdir, config)
+    first = start(workdir)
+    while not checkpoint.steps(workdir / "checkpoints"):
+        assert first.poll() is None
+        time.sleep(0.005)
+    second = start(workdir)
+    _, errors = second.communicate()
+    first.kill()
+    first.communicate()
+    assert second.returncode == 2
+    assert f"in use by another run (process {first.pid}" in errors
+    third = start(workdir)  # the lock died with its owner
+    _, errors = third.communicate()
+    assert third.returncode == 0, errors[-2000:]
+
+
+def test_a_full_disk_stops_no_training_that_can_go_on(whole, tmp_path):
+    """A file system of 2 MB: saves fail, are logged, and the newest good checkpoint stays good."""
+    config, _ = whole
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", small], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("this machine may not mount a file system")
+    try:
+        begin(small / "run", config)
+        filler = small / "filler"
+        process = start(small / "run", "--config.logging.tensorboard=False")
+        while not checkpoint.steps(small / "run" / "checkpoints"):
+            assert process.poll() is None
+            time.sleep(0.005)
+        with open(filler, "wb", buffering=0) as file:
+            try:
+                while file.write(bytes(4096)):
+                    pass
+            except OSError:
+                pass
+        _, errors = process.communicate()
+        assert process.returncode != 0
+        assert "not saved" in errors or "No space left" in errors
+        filler.unlink()
+        again = start(small / "run", "--config.logging.tensorboard=False")
+        _, errors = again.communicate()
+        assert again.returncode == 0, errors[-2000:]
+        assert "resuming from step" in errors
+        rows = writers.read(small / "run" / "metrics.jsonl")
+        assert json.dumps(rows[-1]) and rows[-1]["step"] == STEPS
+    finally:
+        subprocess.run(["umount", small], check=True)
