@@ -9,7 +9,7 @@ import json
 
 from absl import flags
 
-from electra_jax import checkpointed, command, evaluation, train, writers
+from electra_jax import checkpointed, command, evaluation, runs, writers
 from electra_jax import config as config_lib
 
 _STEP = flags.DEFINE_integer("step", None, "Which checkpoint; the newest without it.")
@@ -31,7 +31,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
         evaluate,
         opened.objective,
         opened.params,
-        train.heldout(opened.records, c.evaluation.rows),
+        runs.heldout(opened.records, c.evaluation.rows),
         c.evaluation.batch_size or c.data.batch_size,
         opened.vocabulary.pad_id,
         opened.mesh,

@@ -13,7 +13,7 @@ import sys
 import jax
 from absl import flags
 
-from electra_jax import checkpointed, command, samples, train, view
+from electra_jax import checkpointed, command, runs, samples, view
 from electra_jax import config as config_lib
 
 _STEP = flags.DEFINE_integer("step", None, "Which checkpoint; the newest without it.")
@@ -29,7 +29,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
     """Prints rows, or writes a page."""
     opened = checkpointed.open_workdir(config, workdir, _STEP.value)
     examples = []
-    for name, ids_BL, marks_BL in train.heldout(opened.records, _ROWS.value):
+    for name, ids_BL, marks_BL in runs.heldout(opened.records, _ROWS.value):
         examples += samples.examples(
             dataclasses.replace(opened.objective, rowwise=lambda function: function),
             opened.params,

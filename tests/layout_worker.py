@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a few steps on one layout of devices and writes down what happened; own process.
 
-    python tests/layout_worker.py OUT.npz CORPUS DATA WORKDIR STEPS DEVICES MESH ACCUMULATION [PORT ID]
+    python tests/layout_worker.py OUT CORPUS DATA WORKDIR STEPS DEVICES MESH ACCUMULATION [PORT ID]
 
 DEVICES fake host devices a process; MESH as 2,2,2; PORT and ID make it one of two processes.
 """
@@ -24,14 +24,16 @@ from jax.experimental import multihost_utils  # noqa: E402
 
 from electra_jax import batch as batch_lib  # noqa: E402
 from electra_jax import config as config_lib  # noqa: E402
-from electra_jax import sharding, streams, train  # noqa: E402
+from electra_jax import feed as feed_lib  # noqa: E402
+from electra_jax import runs, sharding, streams  # noqa: E402
+from electra_jax.data import pipeline  # noqa: E402
 
 config = small_run(f"text:{corpus}", data, data__batch_size=16)
 config.mesh.data, config.mesh.fsdp, config.mesh.tensor = map(int, mesh.split(","))
 config.schedule.accumulation = int(accumulation)
 config.schedule.steps = 1000
-run = train.start(config_lib.parse(config), workdir)
-feed = train.Feed(run, train.pipeline.Order(run.records, 0), 0)
+run = runs.start(config_lib.parse(config), workdir)
+feed = feed_lib.Feed(pipeline.Order(run.records, 0), run.mesh, 0, 16, 32)
 
 
 @jax.jit
@@ -67,7 +69,7 @@ for step in range(int(steps)):
     for name, value in jax.device_get(measured.sums).items():
         found[f"sums/{name}/{step}"] = value
 feed.close()
-spread = {str(x.sharding.spec) for x in jax.tree.leaves(run.state.params)}
+spread = {str(tuple(x.sharding.spec)) for x in jax.tree.leaves(run.state.params)}
 found["specs"] = np.array(sorted(spread))
 replicate = jax.jit(lambda t: t, out_shardings=sharding.replicated(run.mesh))
 leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(replicate(run.state.params)))

@@ -7,12 +7,11 @@ import random
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from corpus import ROOT, small_run, write_corpus
 
-from electra_jax import checkpoint, train, writers
+from electra_jax import checkpoint, runs, train, writers
 from electra_jax import config as config_lib
 
 pytestmark = pytest.mark.slow
@@ -32,6 +31,16 @@ def start(workdir, *flags):
     )
 
 
+def read_until(process, text):
+    """Follows what a run says until a line has `text`; what was read."""
+    said = ""
+    for line in process.stderr:
+        said += line
+        if text in line:
+            return said
+    raise AssertionError(f"ended without {text!r}:\n{said[-2000:]}")
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """(config, workdir) of a run that nobody disturbed."""
@@ -43,7 +52,7 @@ def whole(tmp_path_factory):
         checkpoint__every=7,
         checkpoint__keep_last=2,
         evaluation__every=40,
-        logging__every=10,
+        logging__every=1,
         logging__report_every=50,
     )
     train.train(config, base / "whole")
@@ -69,26 +78,18 @@ def same(workdir, other):
 
 
 def test_sigkill_at_random_moments(whole, tmp_path):
-    """Ten kills, each some way further into the run; saves every 7 steps, logs every 10."""
+    """Ten kills as a step is logged; every 7th is followed at once by a save in the background."""
     config, undisturbed = whole
     workdir = tmp_path / "killed"
     begin(workdir, config)
     draw = random.Random(0)
-    kills = 0
-    while kills < KILLS:
-        before = max(checkpoint.steps(workdir / "checkpoints"), default=0)
+    for kill in range(KILLS):
+        saved = max(checkpoint.steps(workdir / "checkpoints"), default=0)
+        ahead = draw.randint(1, 14) if kill % 2 else 7 * draw.randint(1, 2)  # odd: while saving
         process = start(workdir)
-        wanted = before + draw.randint(0, 12)  # then killed a random few milliseconds later
-        while process.poll() is None:
-            rows = workdir / "metrics.jsonl"
-            reached = max(checkpoint.steps(workdir / "checkpoints"), default=0)
-            if reached >= min(wanted, STEPS - 10) and (rows.exists() or wanted == 0):
-                break
-            time.sleep(0.005)  # a poll, not a wait for something to have happened
-        time.sleep(draw.random() / 5)
+        read_until(process, f"step {min(saved + ahead, STEPS - 1):>3}/{STEPS}")
         process.kill()
         process.communicate()
-        kills += 1
     last = start(workdir)
     _, errors = last.communicate()
     assert last.returncode == 0, errors[-2000:]
@@ -100,15 +101,12 @@ def test_sigterm_saves_where_it_stands_and_exits_cleanly(whole, tmp_path):
     workdir = tmp_path / "terminated"
     begin(workdir, config)
     process = start(workdir)
-    while not checkpoint.steps(workdir / "checkpoints"):
-        assert process.poll() is None
-        time.sleep(0.005)
+    read_until(process, f"step   9/{STEPS}")
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate()
     assert process.returncode == 0, errors[-2000:]
-    assert "stopped and saved at step" in errors
     stopped = max(checkpoint.steps(workdir / "checkpoints"))
-    assert 7 <= stopped < STEPS
+    assert 9 <= stopped < STEPS
     assert f"stopped and saved at step {stopped}" in errors
     again = start(workdir)
     _, errors = again.communicate()
@@ -121,8 +119,8 @@ def test_every_file_of_the_newest_checkpoint_may_be_damaged(whole, tmp_path):
     """Each file emptied, cut or with one bit flipped: found or harmless, never silently wrong."""
     config, undisturbed = whole
     parsed = config_lib.parse(config)
-    run = train.start(parsed, str(undisturbed))
-    abstract = train.saved_tree(run.abstract, train.placed_like(run.interval))
+    run = runs.start(parsed, str(undisturbed))
+    abstract = runs.saved_tree(run.abstract, runs.placed_like(run.interval))
     good = checkpoint.restore(str(undisturbed / f"checkpoints/{STEPS}"), abstract)
     expected = checkpoint.digest(good.tree)
     draw = random.Random(1)
@@ -171,9 +169,7 @@ def test_a_second_run_on_a_workdir_is_refused_while_the_first_lives(whole, tmp_p
     workdir = tmp_path / "shared"
     begin(workdir, config)
     first = start(workdir)
-    while not checkpoint.steps(workdir / "checkpoints"):
-        assert first.poll() is None
-        time.sleep(0.005)
+    read_until(first, f"step   9/{STEPS}")
     second = start(workdir)
     _, errors = second.communicate()
     first.kill()
@@ -199,9 +195,7 @@ def test_a_full_disk_stops_no_training_that_can_go_on(whole, tmp_path):
         begin(small / "run", config)
         filler = small / "filler"
         process = start(small / "run", "--config.logging.tensorboard=False")
-        while not checkpoint.steps(small / "run" / "checkpoints"):
-            assert process.poll() is None
-            time.sleep(0.005)
+        read_until(process, f"step   9/{STEPS}")
         with open(filler, "wb", buffering=0) as file:
             try:
                 while file.write(bytes(4096)):

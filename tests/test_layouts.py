@@ -73,11 +73,10 @@ def test_decisions_are_equal_bit_for_bit(ran, name, what):
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_sampled_ids_are_equal_at_the_first_step_and_nearly_so_later(ran, name):
-    np.testing.assert_array_equal(ran[name]["sampled/0"], ran["one"]["sampled/0"])
-    for step in range(1, STEPS):
-        flips = ran[name][f"sampled/{step}"] != ran["one"][f"sampled/{step}"]
-        assert flips.mean() <= 1e-2  # of 80 draws: none
+def test_sampled_ids_are_equal(ran, name):
+    """Promised at the first step, and at most one flip in 10,000 later; there are 64 a step."""
+    for step in range(STEPS):
+        np.testing.assert_array_equal(ran[name][f"sampled/{step}"], ran["one"][f"sampled/{step}"])
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -99,5 +98,5 @@ def test_parameters_stay_together(ran, name):
 
 
 def test_the_table_really_splits_parameters(ran):
-    assert "PartitionSpec('tensor', 'fsdp')" in ran["2 x 2 x 2"]["specs"]
-    assert "PartitionSpec(None, 'fsdp', 'tensor')" in ran["fsdp 8"]["specs"]
+    assert "('tensor', 'fsdp')" in ran["2 x 2 x 2"]["specs"]
+    assert "(None, 'fsdp', 'tensor')" in ran["fsdp 8"]["specs"]

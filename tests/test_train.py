@@ -14,8 +14,9 @@ import pytest
 from corpus import small_run, write_corpus
 from jax import numpy as jnp
 
-from electra_jax import build, checkpoint, lock, train, writers
+from electra_jax import build, checkpoint, lock, runs, train, writers
 from electra_jax import config as config_lib
+from electra_jax.data import pipeline
 from electra_jax.objectives import replaced_token_detection
 
 STEPS = 6
@@ -229,8 +230,8 @@ def test_the_learning_rate_of_every_step_is_that_of_the_schedule(finished):
 def test_no_row_is_seen_twice_within_an_epoch(finished):
     workdir, _ = finished
     config = config_lib.parse(json.loads((workdir / "config.json").read_text()))
-    run = train.start(config, str(workdir))
-    order = train.pipeline.Order(run.records, config.seed)
+    run = runs.start(config, str(workdir))
+    order = pipeline.Order(run.records, config.seed)
     _, numbers = order.numbers(0, order.rows_per_epoch)
     assert sorted(numbers) == list(range(order.rows_per_epoch))
     assert jax.device_get(run.state.rows_seen).tolist() == [STEPS * config.data.batch_size, 0]

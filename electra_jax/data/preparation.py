@@ -20,6 +20,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import errno
+import functools
 import hashlib
 import io
 import json
@@ -43,6 +44,7 @@ ROWS = ("pairs", "packed")
 VOCABULARY = "vocab"  # folder inside the prepared folder
 
 _UNITS = "units"  # what finished units leave; removed at the end
+_DOCUMENTS = ".documents.json"
 _BATCH_CHARACTERS = 400_000  # encoded in one call
 _BATCH_ROWS = 2048  # written in one call
 _LINE_CHARACTERS = 16_384  # a longer line goes to the tokenizer in parts
@@ -146,6 +148,7 @@ class _Task:
     unit_index: int
     unit: Any
     heldout_below: int  # a document with a smaller hash is held out
+    vocabulary: str = ""  # its sha256, once there is one
 
 
 def _plan(settings, root):
@@ -184,12 +187,14 @@ def _build(plan, progress):
     os.makedirs(os.path.join(plan.folder, _UNITS), exist_ok=True)
     _remove_partials(plan.folder)
     tasks = _tasks(plan)
-    words = _vocabulary(plan, tasks, progress)
-    if plan.settings.deduplicate:
-        _mark_duplicates(tasks, progress)
-    results = _build_units(tasks, words, progress)
-    tasks = _with_both_splits(plan, tasks, results)
-    results = _build_units(tasks, words, progress)
+    with _Workers(plan.settings.workers) as workers:
+        words = _vocabulary(plan, tasks, workers, progress)
+        tasks = [dataclasses.replace(task, vocabulary=words.sha256) for task in tasks]
+        if plan.settings.deduplicate:
+            _mark_duplicates(tasks, workers, progress)
+        results = _build_units(tasks, workers, progress)
+        tasks = _with_both_splits(plan, tasks, results)
+        results = _build_units(tasks, workers, progress)
     manifest, unigram_2V = _manifest(plan, tasks, results, words, time.monotonic() - began)
     _remove_strangers(plan.folder, manifest)
     _save_array(os.path.join(plan.folder, records.UNIGRAM), unigram_2V)
@@ -214,7 +219,7 @@ def _tasks(plan):
 # The vocabulary
 
 
-def _vocabulary(plan, tasks, progress):
+def _vocabulary(plan, tasks, workers, progress):
     """The folder's vocabulary: kept if it is there, else loaded or trained, and saved."""
     directory = os.path.join(plan.folder, VOCABULARY)
     settings = plan.settings
@@ -231,12 +236,21 @@ def _vocabulary(plan, tasks, progress):
         words = vocabulary.train(
             kind,
             size,
-            _sample(plan, tasks),
+            _sample(plan, tasks, workers),
             settings.lower_case,
             settings.strip_accents,
             settings.seed,
         )
     words.save(directory)
+    return words
+
+
+@functools.lru_cache(maxsize=2)
+def _words(folder, sha256):
+    """The folder's vocabulary, loaded once a process; its hash tells it from an older one."""
+    words = vocabulary.load(os.path.join(folder, VOCABULARY))
+    if words.sha256 != sha256:
+        raise ValueError(f"the vocabulary in {folder} was changed while it was used; run again")
     return words
 
 
@@ -258,32 +272,39 @@ def _trained_kind(vocab):
     return kind, int(size)
 
 
-def _sample(plan, tasks):
+def _sample(plan, tasks, workers):
     """Lines of training documents, `vocab_sample_characters` of them in all.
 
-    Each source gives its share. Its units come in an order that spreads over the source, and none
-    may fill the sample alone: a file is seldom the same from its beginning to its end.
+    Each source gives its share. Its units come in an order that spreads over the source, and some
+    of them share what is wanted: a file is seldom the same from its beginning to its end.
     """
     files = all(source.spec.startswith("text:") for source in plan.sources)
     sizes = [sum(size for _, size in found) if files else 1 for found in plan.fingerprints]
-    shares = _shares(plan, sizes)
-    for s, share in enumerate(shares):
+    for s, share in enumerate(_shares(plan, sizes)):
+        wanted = int(share * plan.settings.vocab_sample_characters)
         units = [task for task in tasks if task.source_index == s]
         units.sort(key=lambda task: hashlib.sha256(task.name.encode()).digest())
-        budget = int(share * plan.settings.vocab_sample_characters)
-        for place, task in enumerate(units):
-            left = min(_SAMPLED_UNITS, len(units)) - place
-            allowed = budget // left if left > 1 else budget
-            for document in _documents(task, collections.Counter()):
-                if allowed <= 0:
-                    break
-                if _hash(document)[0] >= task.heldout_below:
-                    lines = document.split("\n")
-                    yield from (part for line in lines for part in _parts(line))
-                    allowed -= len(document)
-                    budget -= len(document)
-            if budget <= 0:
-                break
+        while units and wanted > 0:
+            asked, units = units[:_SAMPLED_UNITS], units[_SAMPLED_UNITS:]
+            function = functools.partial(_sample_unit, characters=-(-wanted // len(asked)))
+            found = {task.name: lines for task, lines in workers.each(function, asked)}
+            for task in asked:
+                yield from found[task.name]
+                wanted -= sum(map(len, found[task.name]))
+
+
+def _sample_unit(task, characters):
+    """Lines from the beginning of a unit. A unit that was read to its end need not be again."""
+    kept, lines, counts = [], [], collections.Counter()
+    for document in _documents(task, counts):
+        kept.append(document)
+        if _hash(document)[0] >= task.heldout_below:
+            lines += [part for line in document.split("\n") for part in _parts(line)]
+            characters -= len(document)
+            if characters <= 0:
+                return lines
+    records.write_whole(_unit_path(task, _DOCUMENTS), json.dumps([kept, counts]).encode())
+    return lines
 
 
 def _shares(plan, sizes):
@@ -297,15 +318,15 @@ def _shares(plan, sizes):
 # Units of text
 
 
-def _build_units(tasks, words, progress):
+def _build_units(tasks, workers, progress):
     """Builds those that are not done; returns what each has left, in order."""
-    results = {task.name: _finished(task, words) for task in tasks}
+    results = {task.name: _finished(task) for task in tasks}
     todo = [task for task in tasks if results[task.name] is None]
     if len(todo) < len(tasks) and todo:
         progress(f"{len(tasks) - len(todo)} of {len(tasks)} units are there already")
     began = told = time.monotonic()
     documents = tokens = 0
-    for done, (task, result) in enumerate(_each(_build_unit, todo, words), 1):
+    for done, (task, result) in enumerate(workers.each(_build_unit, todo), 1):
         results[task.name] = result
         documents += result["counts"]["documents"]
         tokens += result["counts"]["tokens"]
@@ -319,28 +340,39 @@ def _build_units(tasks, words, progress):
     return [results[task.name] for task in tasks]
 
 
-def _each(function, tasks, words):
-    """(task, function(task, words)) as they finish, in worker processes if that is worth it."""
-    workers = min(_workers(tasks[0].settings.workers), len(tasks)) if tasks else 1
-    if workers == 1:
-        for task in tasks:
-            yield task, function(task, words)
-        return
-    # Forking a process that runs JAX's threads can hang; a spawned one starts clean.
-    with concurrent.futures.ProcessPoolExecutor(
-        workers,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start_worker,
-        initargs=(words,),
-    ) as pool:
-        try:
-            with _no_main():
-                futures = {pool.submit(_in_worker, function, task): task for task in tasks}
-            for future in concurrent.futures.as_completed(futures):
-                yield futures[future], future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+class _Workers:
+    """Runs a function on tasks, in processes of its own if there are to be several."""
+
+    def __init__(self, workers):
+        self._pool = None
+        if _workers(workers) > 1:
+            # Forking a process that runs JAX's threads can hang; a spawned one starts clean.
+            self._pool = concurrent.futures.ProcessPoolExecutor(
+                _workers(workers),
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=_start_worker,
+            )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if self._pool:
+            self._pool.shutdown(wait=True, cancel_futures=kind is not None)
+
+    def each(self, function, tasks):
+        """(task, function(task)) as they finish."""
+        if self._pool is None or len(tasks) < 2:
+            for task in tasks:
+                yield task, function(task)
+            return
+        with _no_main():
+            futures = {self._pool.submit(_answer, function, task): task for task in tasks}
+        for future in concurrent.futures.as_completed(futures):
+            answer = future.result()
+            if isinstance(answer, ValueError):
+                raise ValueError(*answer.args)
+            yield futures[future], answer
 
 
 @contextlib.contextmanager
@@ -354,23 +386,27 @@ def _no_main():
         sys.modules["__main__"] = main
 
 
-_worker_words = None
-
-
-def _start_worker(words):
-    global _worker_words
-    _worker_words = words
+def _start_worker():
     # Killed, a parent cannot stop its workers, and they would wait for ever.
     threading.Thread(target=_die_with_parent, daemon=True).start()
+
+
+def _answer(function, task):
+    """The result, or our own refusal as a value: raised elsewhere, it would look like a bug."""
+    try:
+        return function(task)
+    except ValueError as error:
+        trace = error.__traceback__
+        while trace.tb_next:
+            trace = trace.tb_next
+        if trace.tb_frame.f_globals["__name__"].startswith("electra_jax"):
+            return error
+        raise
 
 
 def _die_with_parent():
     multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
     os._exit(1)
-
-
-def _in_worker(function, task):
-    return function(task, _worker_words)
 
 
 def _workers(workers):
@@ -381,8 +417,9 @@ def _workers(workers):
     return os.cpu_count() or 1
 
 
-def _build_unit(task, words):
+def _build_unit(task):
     """Text of one unit -> its shards; returns, and leaves in a file, what there is to know."""
+    words = _words(task.folder, task.vocabulary)
     writers = {split: _SplitWriter(task, split, words) for split in records.SPLITS}
     counts = collections.Counter(dict.fromkeys(_COUNTS, 0))
     counts_2V = np.zeros((2, words.size), np.int64)
@@ -412,6 +449,7 @@ def _build_unit(task, words):
     counts["tokens"], counts["heldout_tokens"] = counts_2V.sum(1).tolist()
     result = {
         "vocabulary": words.sha256,
+        "lanes": _lanes(words),
         "heldout_below": task.heldout_below,
         "extremes": extremes,
         "counts": dict(sorted((name, int(number)) for name, number in counts.items())),
@@ -492,7 +530,13 @@ class _SplitWriter:
 
 
 def _documents(task, counts):
-    """The documents of a unit as its source has them."""
+    """The documents of a unit as its source has them, or as the sample left them."""
+    path = _unit_path(task, _DOCUMENTS)
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            kept, counted = json.load(file)
+        counts.update(counted)
+        return iter(kept)
     s = task.settings
     options = text.Options(
         text_field=s.text_field,
@@ -567,18 +611,21 @@ def _check_counts(counts_2V, words):
         )
 
 
-def _finished(task, words):
+def _finished(task):
     """What a finished unit has left, or None if it is to be done (again)."""
     try:
         with open(_unit_path(task, ".json"), encoding="utf-8") as file:
             result = json.load(file)
     except FileNotFoundError:
         return None
-    s = task.settings
-    lanes = _lanes(words)
-    same = result["vocabulary"] == words.sha256 and (result["heldout_below"] == task.heldout_below)
+    same = (result["vocabulary"], result["heldout_below"]) == (
+        task.vocabulary,
+        task.heldout_below,
+    )
     whole = os.path.exists(_unit_path(task, ".unigram.npy")) and all(
-        records.shards_are_whole(task.folder, split, found, s.sequence_length, lanes)
+        records.shards_are_whole(
+            task.folder, split, found, task.settings.sequence_length, result["lanes"]
+        )
         for split, found in _shards(result).items()
     )
     return result if same and whole else None
@@ -621,13 +668,13 @@ def _with_both_splits(plan, tasks, results):
 # Duplicates
 
 
-def _mark_duplicates(tasks, progress):
+def _mark_duplicates(tasks, workers, progress):
     """Leaves for each unit which of its documents came before, in the order of all sources."""
     if all(os.path.exists(_unit_path(task, ".duplicates.npy")) for task in tasks):
         return
     progress("looking for duplicates")
     todo = [task for task in tasks if not os.path.exists(_unit_path(task, ".hashes.npy"))]
-    collections.deque(_each(_hash_unit, todo, None), maxlen=0)
+    collections.deque(workers.each(_hash_unit, todo), maxlen=0)
     hashes = [np.load(_unit_path(task, ".hashes.npy")) for task in tasks]
     whole = np.concatenate(hashes)
     order = np.lexsort((np.arange(len(whole)), whole[:, 1], whole[:, 0]))
@@ -639,7 +686,7 @@ def _mark_duplicates(tasks, progress):
     progress(f"{duplicates.sum():,} of {len(duplicates):,} documents are duplicates")
 
 
-def _hash_unit(task, _):
+def _hash_unit(task):
     hashes = [_hash(document) for document in _documents(task, collections.Counter())]
     _save_array(_unit_path(task, ".hashes.npy"), np.array(hashes, np.uint64).reshape(-1, 2))
 

@@ -148,7 +148,7 @@ KILLED = """
 import json, os, signal, sys
 from electra_jax.data import preparation, records
 settings, root, units = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-each, whole, done = preparation._each, records.write_whole, []
+each, whole, done = preparation._Workers.each, records.write_whole, []
 def die():
     done.append(1)
     if len(done) == units:
@@ -162,7 +162,7 @@ def dying_write(path, data):
         die()
     whole(path, data)
 if settings["workers"] > 1:
-    preparation._each = dying_each
+    preparation._Workers.each = dying_each
 else:
     records.write_whole = dying_write
 preparation.prepare(preparation.Settings(**settings), root)
@@ -372,25 +372,31 @@ def test_large_vocabularies_get_wider_ids(tmp_path):
     assert sorted(texts(opened, "train") + texts(opened, "heldout")) == ["w69993", "w69994"]
 
 
-@pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
-def test_a_vocabulary_is_trained_and_repeatable(corpus, kind):
-    settings = settings_for(corpus, f"train:{kind}:36")
+@pytest.mark.parametrize(("kind", "size"), [("sentencepiece", 36), ("wordpiece", 44)])
+def test_a_vocabulary_is_trained_and_repeatable(corpus, kind, size):
+    settings = settings_for(corpus, f"train:{kind}:{size}")
     folders = [prepare(settings, corpus / name).directory for name in ("one", "two")]
     words = vocabulary.load(os.path.join(folders[0], "vocab"))
-    assert (words.kind, words.size) == (kind, 36)
+    assert (words.kind, words.size) == (kind, size)
     assert digests(folders[0]).keys() == digests(folders[1]).keys()
     if kind == "sentencepiece":
         assert records.open(folders[0]).manifest.hash == records.open(folders[1]).manifest.hash
 
 
+def sample(settings):
+    """The lines that a vocabulary would be trained on."""
+    plan = preparation._plan(settings, settings.source[5:-6] + "/data")
+    os.makedirs(os.path.join(plan.folder, "units"), exist_ok=True)
+    with preparation._Workers(1) as workers:
+        return list(preparation._sample(plan, preparation._tasks(plan), workers))
+
+
 def test_the_vocabulary_is_trained_on_training_text_of_the_size_asked_for(corpus, vocab):
     settings = settings_for(corpus, vocab, vocab_sample_characters=2000)
-    plan = preparation._plan(settings, "data")
-    lines = list(preparation._sample(plan, preparation._tasks(plan)))
+    lines = sample(settings)
     assert 1900 < sum(map(len, lines)) < 2000 + 6 * 200
     everything = dataclasses.replace(settings, vocab_sample_characters=10**9)
-    plan = preparation._plan(everything, "data")
-    tokens = " ".join(preparation._sample(plan, preparation._tasks(plan))).split()
+    tokens = " ".join(sample(everything)).split()
     opened = prepare(settings, corpus / "data")
     assert len(tokens) == opened.manifest.totals["tokens"]
 
@@ -432,6 +438,43 @@ def test_a_full_disk_is_one_line_and_the_next_run_goes_on(corpus, vocab, monkeyp
     preparation.prepare(settings, root, lines.append)
     assert "2 of 6 units are there already" in lines
     assert digests(folder) == digests(prepare(settings, corpus / "whole").directory)
+
+
+def test_a_shard_that_no_unit_claims_is_removed(corpus, vocab):
+    settings, root = settings_for(corpus, vocab), str(corpus / "data")
+    left = pathlib.Path(preparation.folder_of(settings, root), "records", "train")
+    left.mkdir(parents=True)
+    (left / "0-00099-000.ids").write_bytes(b"left by an interruption")
+    folder = preparation.prepare(settings, root, lambda line: None)
+    assert digests(folder) == digests(prepare(settings, corpus / "whole").directory)
+
+
+class Dying:
+    """A unit of text at which its process is killed."""
+
+    def documents(self, options, counts):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_worker_is_one_line_and_the_next_run_goes_on(corpus, vocab, monkeypatch):
+    settings, root = settings_for(corpus, vocab, workers=2), str(corpus / "data")
+    units = preparation.text.units
+    with monkeypatch.context() as patch:
+        patch.setattr(preparation.text, "units", lambda source: [*units(source)[:5], Dying()])
+        with pytest.raises(ValueError, match="was killed.*run again with data.workers=1"):
+            preparation.prepare(settings, root, lambda line: None)
+    folder = preparation.prepare(settings, root, lambda line: None)
+    assert digests(folder) == digests(prepare(settings, corpus / "whole").directory)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_worker_s_refusal_is_the_user_s_one_line(corpus, vocab, workers):
+    (corpus / "3.txt").write_bytes(b"the cat\n\na d\xffog\n")
+    settings = settings_for(corpus, vocab, invalid_utf8="refuse", workers=workers)
+    with pytest.raises(ValueError, match="3.txt: invalid UTF-8 near byte") as error:
+        prepare(settings, corpus / "data")
+    # The command line tells a refusal from a bug by where it was raised.
+    assert str(error.traceback[-1].path).startswith(os.path.dirname(preparation.__file__))
 
 
 def test_two_runs_do_not_write_together(corpus, vocab):

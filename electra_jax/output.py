@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run says on its way: metrics to every writer, evaluations, the report."""
+
+import contextlib
+import dataclasses
+import os
+import time
+from collections.abc import Mapping, Sequence
+
+import jax
+from absl import logging
+from jax import numpy as jnp
+
+from electra_jax import (
+    accounting,
+    evaluation,
+    metrics,
+    report,
+    runs,
+    samples,
+    train_step,
+    view,
+    writers,
+)
+from electra_jax import config as config_lib
+from electra_jax.data import pipeline, records
+
+SAMPLES = 8  # rows shown in the report
+
+
+class Output:
+    """Everything that a run says, on the first process."""
+
+    def __init__(self, run: runs.Run, first: int, extra_writers: Sequence[writers.Writer]):
+        self._run, self._c = run, run.config
+        self._speaks = jax.process_index() == 0
+        self._writers: list[writers.Writer] = []
+        self._path = os.path.join(run.workdir, "metrics.jsonl")
+        if self._speaks:
+            lines = writers.JsonLines(self._path)
+            lines.drop_after(first)
+            self._writers = [lines, writers.Console(self._c.schedule.steps), *extra_writers]
+            if self._c.logging.tensorboard:
+                where = os.path.join(run.workdir, "tensorboard")
+                self._writers.append(writers.TensorBoard(where, first if run.restored else None))
+        self._heldout = runs.heldout(run.records, self._c.evaluation.rows)
+        self._order = pipeline.Order(run.records, self._c.seed)
+        self._begun = self._clock = time.monotonic()
+        self._clock_step, self._tokens = first, self._tokens_seen()
+        self._flops = accounting.flops(
+            run.objective.networks, self._c.data.sequence_length, run.objective.slots
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for writer in self._writers:
+            writer.close()
+
+    def first_step_done(self, step: int) -> None:
+        """Compilation is over: the clock of tokens per second starts here."""
+        jax.block_until_ready(self._run.state.step)
+        logging.info("first step after %.1f s", time.monotonic() - self._begun)
+        self._clock, self._clock_step, self._tokens = time.monotonic(), step, self._tokens_seen()
+
+    @contextlib.contextmanager
+    def off_the_clock(self):
+        """Leaves out of the speed what is done inside."""
+        begun = time.monotonic()
+        yield
+        self._clock += time.monotonic() - begun
+
+    def log(self, step: int) -> None:
+        """Writes the means since the last log and starts adding up anew."""
+        run = self._run
+        values = evaluation.with_loss(metrics.compute(jax.device_get(run.interval)), run.objective)
+        run.interval = jax.tree.map(jnp.zeros_like, run.interval)
+        now, tokens = time.monotonic(), self._tokens_seen()
+        steps = max(1, step - self._clock_step)
+        seconds = max(now - self._clock, 1e-9)
+        device = jax.devices()[0].device_kind
+        peak = accounting.peak(device)
+        flops = self._flops.train * self._c.data.batch_size * steps / seconds
+        values |= {
+            "tokens_seen": tokens,
+            "tokens_per_second": (tokens - self._tokens) / seconds,
+            "step_seconds": seconds / steps,
+            "mfu": flops / (peak * jax.device_count()) if peak else None,
+            "epoch": self._order.epoch(train_step.words_to_int(run.state.rows_seen)),
+            "skipped_steps": int(run.state.skipped_steps),
+        }
+        self._write(step, "train", values)
+        self._clock, self._clock_step, self._tokens = time.monotonic(), step, tokens
+
+    def evaluate(self, step: int, write: bool = True) -> dict[str, float | None]:
+        """Held-out metrics of the state as it is."""
+        run, c = self._run, self._c
+        values = evaluation.run(
+            run.evaluate,
+            run.objective,
+            run.state.params,
+            self._heldout,
+            c.evaluation.batch_size or c.data.batch_size,
+            run.vocabulary.pad_id,
+            run.mesh,
+        )
+        values["unigram_entropy"] = run.records.manifest.unigram_entropy
+        values["tokens_seen"] = self._tokens_seen()
+        if write:
+            self._write(step, "eval", values)
+        return values
+
+    def report(self, status: str) -> None:
+        """Draws report.html and report.png anew."""
+        if not self._speaks or not os.path.exists(self._path):
+            return
+        rows = writers.read(self._path)
+        report.write(self._run.workdir, rows, summary(self._run, status, rows))
+
+    def _write(self, step, kind, values):
+        for writer in self._writers:
+            writer.write(step, kind, values)
+
+    def _tokens_seen(self):
+        return train_step.words_to_int(jax.device_get(self._run.state.tokens_seen))
+
+
+def summary(run: runs.Run, status: str, rows: Sequence[Mapping]) -> report.Summary:
+    """What the report says beside the curves."""
+    c, manifest = run.config, run.records.manifest
+    fragments = []
+    if jax.process_count() == 1:  # other processes are not here to help with the networks
+        name, ids, marks = runs.heldout(run.records, SAMPLES)[0]
+        shown = samples.examples(
+            dataclasses.replace(run.objective, rowwise=lambda function: function),
+            run.state.params,
+            run.vocabulary,
+            ids,
+            marks,
+            jax.random.key(evaluation.KEY),
+        )
+        fragments = [view.to_html(example) for example in shown]
+    return report.Summary(
+        name=c.name,
+        status=status,
+        steps=c.schedule.steps,
+        device=f"{jax.device_count()} x {jax.devices()[0].device_kind}",
+        elapsed_seconds=sum(
+            row["step_seconds"] * gap for row, gap in _gaps(rows) if row.get("step_seconds")
+        ),
+        parameters=accounting.parameters(run.state.params),
+        config=config_lib.flatten(c),
+        corpus=_corpus(manifest),
+        samples=fragments,
+    )
+
+
+def _corpus(manifest: records.Manifest) -> dict:
+    """The manifest's facts that a reader of the report wants."""
+    return {
+        "sources": ", ".join(source.spec for source in manifest.sources),
+        "vocabulary": f"{manifest.vocabulary['kind']}, {manifest.vocabulary['size']:,} pieces",
+        **manifest.totals,
+        "padding": f"{manifest.wasted_fraction:.2%} of all places",
+        "unknown tokens": f"{manifest.unk_rate:.4%}",
+        "unigram_entropy": f"{manifest.unigram_entropy:.3f} nats",
+        "hash": manifest.hash[:16],
+    }
+
+
+def _gaps(rows):
+    """Each training row with the steps that it stands for."""
+    before = 0
+    for row in rows:
+        if row["kind"] == "train":
+            yield row, row["step"] - before
+            before = row["step"]

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks, a batch and weights of odd small sizes, so that no dimension passes for another."""
+
+import functools
+
+import jax
+import numpy as np
+from jax import numpy as jnp
+
+from electra_jax import batch as batch_lib
+from electra_jax.model import encoder, networks
+from electra_jax.objectives import replaced_token_detection
+
+PAD, UNK, CLS, SEP, MASK = range(5)
+D, B = batch_lib.DOCUMENT_START, batch_lib.SEGMENT_B_START
+
+NETWORKS = networks.NetworksConfig(
+    vocab_size=37,
+    embedding_size=6,
+    max_positions=13,
+    generator=encoder.EncoderConfig(2, 8, 2, 12, dropout=0, attention_dropout=0),
+    discriminator=encoder.EncoderConfig(2, 10, 2, 14, dropout=0, attention_dropout=0),
+)
+SLOTS = 3
+
+# Compiling is what tests cost; the program is the same, its machine code is slower.
+jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
+IDS_BL = np.array(
+    [
+        [CLS, 11, 12, SEP, 13, 14, SEP, CLS, 15, SEP, PAD],  # two documents, the first with a B
+        [CLS, 16, 17, 18, 19, 20, 21, 22, 36, 24, SEP],  # one, without padding
+        [PAD] * 11,
+        [CLS, SEP] + [PAD] * 9,  # nothing to choose
+        [CLS, 5, 6, 7, SEP, 8, 9, 10, SEP, PAD, PAD],
+        [CLS, 25, SEP, CLS, 26, 27, SEP, CLS, 28, 29, SEP],
+    ]
+)
+MARKS_BL = np.array(
+    [
+        [D, 0, 0, 0, B, 0, 0, D, 0, 0, 0],
+        [D, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        [0] * 11,
+        [D] + [0] * 10,
+        [D, 0, 0, 0, 0, B, 0, 0, 0, 0, 0],
+        [D, 0, 0, D, 0, 0, 0, D, 0, 0, 0],
+    ]
+)
+LANES = {"ids": IDS_BL, "marks": MARKS_BL}
+
+
+def objective(**changes) -> replaced_token_detection.ReplacedTokenDetection:
+    """Replaced-token detection with the networks above; three slots a row."""
+    settings = dict(
+        networks=NETWORKS,
+        special_ids=(PAD, CLS, SEP, MASK),
+        mask_id=MASK,
+        slots=SLOTS,
+        mask_rate=0.3,
+        mask_token_rate=0.6,
+    )
+    return replaced_token_detection.ReplacedTokenDetection(**settings | changes)
+
+
+def batch(ids_BL=IDS_BL, marks_BL=MARKS_BL, first_row: int = 0) -> batch_lib.Batch:
+    """A batch of the rows above, or of others."""
+    rows = np.arange(first_row, first_row + len(ids_BL), dtype=np.uint32)
+    return batch_lib.from_lanes(*map(jnp.asarray, (ids_BL, marks_BL, rows)), PAD)
+
+
+def weights(config: networks.NetworksConfig = NETWORKS, seed: int = 2) -> dict:
+    """Random numbers in every leaf, so that no bias is zero and no scale is one."""
+    shapes = jax.eval_shape(lambda: networks.init(config, jax.random.key(0)))
+    draw = np.random.default_rng(seed)
+
+    def leaf(path, shape):
+        scale = jax.tree_util.keystr(path, simple=True, separator="/").endswith("scale")
+        return jnp.asarray(scale + 0.3 * draw.standard_normal(shape.shape), jnp.float32)
+
+    return jax.tree_util.tree_map_with_path(leaf, shapes)
+
+
+def flat(tree, dtype=None) -> dict[str, np.ndarray]:
+    """A tree as a dict from path to array."""
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(x, dtype)
+        for path, x in jax.tree_util.tree_leaves_with_path(tree)
+    }
+
+
+def nested(leaves: dict[str, np.ndarray]) -> dict:
+    """The way back from `flat`."""
+    tree = {}
+    for path, x in leaves.items():
+        *parents, name = path.split("/")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[name] = x
+    return tree

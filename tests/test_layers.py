@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The small parts against float64 and against what they promise."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+
+from electra_jax import streams
+from electra_jax.model import attention, layers
+
+
+def row_keys(rows, seed=0):
+    return streams.row_keys(jax.random.key(seed), 0, jnp.asarray(rows, jnp.uint32))
+
+
+# Dropout
+
+
+@pytest.mark.parametrize(("rate", "dropped"), [(0.1, 26), (0.5, 128), (0.25, 64)])
+def test_dropout_drops_its_share_and_scales_the_rest(rate, dropped):
+    x = jnp.full((8, 125, 101), 3.0)
+    found = np.asarray(layers.dropout(x, rate, row_keys(range(8))))
+    assert set(np.unique(found)) == {np.float32(0), np.float32(3 * (256 / (256 - dropped)))}
+    share, deviation = (found == 0).mean(), math.sqrt(dropped * (256 - dropped) / 256**2 / x.size)
+    assert abs(share - dropped / 256) < 4 * deviation
+    for axis in (1, 2):  # no line of the array is dropped more than another
+        lines = (found == 0).mean(axis)
+        assert abs(lines - dropped / 256).max() < 6 * deviation * math.sqrt(x.size / 808)
+
+
+def test_dropout_keeps_the_mean():
+    found = layers.dropout(jnp.ones((4, 50_001)), 0.1, row_keys(range(4)))
+    assert float(found.mean()) == pytest.approx(1, abs=3e-3)
+
+
+def test_without_keys_or_rate_nothing_is_dropped():
+    x = jnp.arange(6.0).reshape(2, 3)
+    assert layers.dropout(x, 0.5, None) is x
+    assert layers.dropout(x, 0.0, row_keys(range(2))) is x
+
+
+def test_a_row_is_dropped_alike_in_every_batch():
+    x = jnp.ones((6, 5, 7))
+    whole = layers.dropout(x, 0.4, row_keys(range(6)))
+    part = layers.dropout(x[:2], 0.4, row_keys([4, 1]))
+    assert part.tolist() == whole[jnp.array([4, 1])].tolist()
+    assert len({str(row) for row in whole.tolist()}) == 6
+
+
+def test_dropout_keeps_the_dtype():
+    assert layers.dropout(jnp.ones((1, 5), jnp.bfloat16), 0.1, row_keys([0])).dtype == jnp.bfloat16
+
+
+def test_dropout_passes_gradients_where_it_passes_values():
+    x, keys_B = jnp.ones((2, 40)), row_keys([0, 1])
+    found = jax.grad(lambda x: layers.dropout(x, 0.3, keys_B).sum())(x)
+    assert found.tolist() == layers.dropout(x, 0.3, keys_B).tolist()
+
+
+# GELU
+
+GRID = np.concatenate([np.linspace(-12, 12, 2001), [0.0, -1e4, 1e4, 1e-20]])
+
+
+def test_gelu_is_the_exact_one():
+    below = np.array([math.erfc(-x / math.sqrt(2)) / 2 for x in GRID])
+    found = layers.gelu(jnp.array(GRID, jnp.float32))
+    np.testing.assert_allclose(found, GRID * below, atol=1e-6, rtol=1e-6)
+
+
+def test_so_is_its_derivative():
+    below = np.array([math.erfc(-x / math.sqrt(2)) / 2 for x in GRID])
+    density = np.exp(-0.5 * GRID**2) / math.sqrt(2 * math.pi)
+    found = jax.vmap(jax.grad(layers.gelu))(jnp.array(GRID, jnp.float32))
+    np.testing.assert_allclose(found, below + GRID * density, atol=1e-6)
+
+
+def test_gelu_in_bfloat16_is_computed_in_float32():
+    x = jnp.linspace(-6, 6, 301, dtype=jnp.bfloat16)
+    exact = layers.gelu(x.astype(jnp.float32)).astype(jnp.bfloat16)
+    assert layers.gelu(x).tolist() == exact.tolist()
+
+
+# Layer norm
+
+
+def norm_of(x, scale=1.0, bias=0.0):
+    width = np.shape(x)[-1]
+    return layers.layer_norm(
+        {"scale": jnp.full(width, scale), "bias": jnp.full(width, bias)}, jnp.asarray(x)
+    )
+
+
+def test_layer_norm_by_eye():
+    assert norm_of([[1.0, 3.0], [8.0, 4.0]]).tolist() == [[-1, 1], [1, -1]]
+    assert norm_of([[1.0, 3.0]], scale=2.0, bias=10.0).tolist() == [[8, 12]]
+
+
+def test_layer_norm_against_float64():
+    x = (5 + 3 * np.random.default_rng(0).standard_normal((4, 7, 33))).astype(np.float32)
+    y = x.astype(np.float64)
+    expected = (y - y.mean(-1, keepdims=True)) / y.std(-1, keepdims=True)
+    np.testing.assert_allclose(norm_of(x), expected, atol=2e-6)
+
+
+def test_the_epsilon_is_that_of_bert():
+    """At a variance of 1e-12 it halves what is divided by; flax's 1e-6 would leave nothing."""
+    found = norm_of([[1e-6, -1e-6]])
+    np.testing.assert_allclose(found, [[math.sqrt(0.5), -math.sqrt(0.5)]], rtol=1e-5)
+
+
+def test_a_constant_row_becomes_the_bias():
+    assert norm_of([[7.0, 7.0, 7.0]], bias=0.5).tolist() == [[0.5, 0.5, 0.5]]
+
+
+def test_statistics_of_bfloat16_are_taken_in_float32():
+    """Squares near 10,000 would lose the difference of 1 in bfloat16."""
+    x = jnp.array([[100.0, 101.0, 102.0, 103.0]], jnp.bfloat16)
+    found = norm_of(x)
+    assert found.dtype == jnp.bfloat16
+    np.testing.assert_allclose(
+        found.astype(jnp.float32), [[-1.342, -0.447, 0.447, 1.342]], atol=6e-3
+    )
+
+
+# Products and first weights
+
+
+def test_dense_takes_any_shape_of_kernel():
+    draw = np.random.default_rng(0)
+    x, kernel, bias = (draw.standard_normal(s) for s in ((2, 3, 5), (5, 2, 4), (2, 4)))
+    found = layers.dense({"kernel": jnp.array(kernel), "bias": jnp.array(bias)}, jnp.array(x))
+    np.testing.assert_allclose(found, np.einsum("BLD,DHK->BLHK", x, kernel) + bias, atol=1e-5)
+
+
+def test_kernels_begin_as_truncated_normals():
+    found = layers.init_dense(jax.random.key(0), (400, 300), (300,), 0.02)
+    kernel = np.asarray(found["kernel"])
+    assert abs(kernel).max() <= 0.04
+    assert kernel.std() == pytest.approx(0.02 * 0.8796, rel=0.01)  # of what lies within two
+    assert not found["bias"].any()
+
+
+def test_projections_begin_as_glorot_uniform():
+    kernel = np.asarray(layers.init_glorot(jax.random.key(0), 200, 100)["kernel"])
+    bound = math.sqrt(6 / 300)
+    assert 0.99 * bound < abs(kernel).max() <= bound
+    assert kernel.std() == pytest.approx(bound / math.sqrt(3), rel=0.02)
+
+
+def test_a_token_sees_its_document():
+    found = attention.visible(jnp.array([[1, 1, 2, 0]]))
+    assert found.astype(int).tolist() == [[[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [1, 1, 1, 0]]]
