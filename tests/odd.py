@@ -75,9 +75,22 @@ def weights(config: networks.NetworksConfig = NETWORKS, seed: int = 2) -> dict:
 
     def leaf(path, shape):
         scale = jax.tree_util.keystr(path, simple=True, separator="/").endswith("scale")
-        return jnp.asarray(scale + 0.3 * draw.standard_normal(shape.shape), jnp.float32)
+        return jnp.asarray(scale + 0.5 * draw.standard_normal(shape.shape), jnp.float32)
 
     return jax.tree_util.tree_map_with_path(leaf, shapes)
+
+
+@functools.cache
+def forward(config: networks.NetworksConfig = NETWORKS):
+    """(params, batch) -> generator logits at every token, hidden states, discriminator logits."""
+
+    def run(params, batch):
+        every_BL = jnp.broadcast_to(jnp.arange(batch.ids_BL.shape[1]), batch.ids_BL.shape)
+        gen_logits_BLV = networks.generate(config, params, batch, every_BL)
+        hidden_BLD, disc_logits_BL = networks.encode(config, params, batch)
+        return gen_logits_BLV, hidden_BLD, disc_logits_BL
+
+    return jit(run)
 
 
 def flat(tree, dtype=None) -> dict[str, np.ndarray]:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Choosing, masking, sampling, writing back and labelling, each held to what it promises."""
 
-import fractions
 import functools
 
 import jax
@@ -50,14 +49,14 @@ def test_slots_are_those_of_the_reference(rate, length, expected):
     ],
 )
 def test_every_length_has_exactly_its_share_of_slots(percent, length, by_eye):
-    """Rows of 0, 1, ... tokens, two of them special; halves round to even."""
+    """Rows of 0, 1, ... tokens, two of them special; float32 halves go to even (reference)."""
     places, tokens = np.arange(length), np.arange(length + 1)
     real_BL = places < tokens[:, None]
     candidates_BL = real_BL & (places > 0) & (places < tokens[:, None] - 1)
     n = corrupt.slots(percent / 100, length)
     count_B = count(jnp.array(candidates_BL), jnp.array(real_BL), percent / 100, n)
-    share_B = [max(1, round(fractions.Fraction(percent * t, 100))) for t in tokens]
-    assert count_B.tolist() == [min(k, max(0, t - 2)) for k, t in zip(share_B, tokens)]
+    share_B = np.maximum(1, np.round(np.float32(percent / 100) * tokens.astype(np.float32)))
+    assert count_B.tolist() == np.minimum(share_B, np.maximum(0, tokens - 2)).tolist()
     assert {t: int(count_B[t]) for t in by_eye} == by_eye
     found = choose(row_keys(length + 1), jnp.array(candidates_BL), count_B, n, 0.85)
     assert found.used_BN.sum(1).tolist() == count_B.tolist()
@@ -224,7 +223,7 @@ def draws(logits_V, temperature, rounds, method="inverse"):
     return lax.map(one, jnp.arange(rounds)).reshape(-1)
 
 
-def some_logits(spread=2.0):
+def some_logits(spread=1.0):
     logits_V = spread * np.random.default_rng(0).standard_normal(V)
     logits_V[SIZE:] = -1e9  # as generator.logits leaves them
     logits_V[5], logits_V[SIZE - 2] = 4 * spread, 3 * spread
@@ -247,7 +246,7 @@ def test_samples_follow_the_generator(temperature):
     assert not counts_V[list(FORBIDDEN)].any()
     assert not counts_V[SIZE:].any()
     rare_V = expected_V < 5
-    assert (~rare_V).sum() > 400
+    assert (~rare_V).sum() > 500
     found, expected = (
         np.append(x[~rare_V], x[rare_V].sum()) for x in (counts_V, expected_V)
     )
@@ -256,7 +255,7 @@ def test_samples_follow_the_generator(temperature):
 
 
 def test_samples_are_distributed_as_gumbel_draws_are():
-    logits_V = jnp.array(some_logits(1.0))
+    logits_V = jnp.array(some_logits())
     counts = [
         np.bincount(draws(logits_V, 1.0, 12, method), minlength=V)
         for method in ("inverse", "gumbel")
