@@ -8,13 +8,17 @@ Prepares the data if it is not there yet, starts or goes on, trains, evaluates, 
 The same command after an interruption goes on exactly where the run stopped.
 """
 
-from absl import flags
+from absl import flags, logging
 
-from electra_jax import command, estimate, train
+from electra_jax import command, estimate, runs, training
 from electra_jax import config as config_lib
+from electra_jax.data import records
 
 _DRY_RUN = flags.DEFINE_bool(
     "dry_run", False, "Print parameters, FLOPs, memory, epochs and time, and stop."
+)
+_VERIFY = flags.DEFINE_bool(
+    "verify_data", False, "First read all prepared records and compare their checksums."
 )
 
 
@@ -23,7 +27,9 @@ def main(config: config_lib.Config, workdir: str) -> None:
     if _DRY_RUN.value:
         print(estimate.text(config, workdir))
         return
-    train.train(config, workdir)
+    if _VERIFY.value:
+        records.verify(runs.prepare(config, workdir), logging.info)
+    training.train(config, workdir)
 
 
 if __name__ == "__main__":

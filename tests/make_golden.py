@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rewrites what `golden/` holds; by hand, and only where a change is meant.
 
-    PYTHONPATH=. python tests/make_golden.py parameters     # paths and shapes of the small model
-    PYTHONPATH=. python tests/make_golden.py hugging_face   # needs torch and transformers
+PYTHONPATH=. python tests/make_golden.py parameters     # paths and shapes of the small model
+PYTHONPATH=. python tests/make_golden.py hugging_face   # needs torch and transformers
 """
 
 import json

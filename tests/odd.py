@@ -69,13 +69,15 @@ def batch(ids_BL=IDS_BL, marks_BL=MARKS_BL, first_row: int = 0) -> batch_lib.Bat
 
 
 def weights(config: networks.NetworksConfig = NETWORKS, seed: int = 2) -> dict:
-    """Random numbers in every leaf, so that no bias is zero and no scale is one."""
+    """Random numbers in every leaf, so large that tokens differ; no bias is 0, no scale is 1."""
     shapes = jax.eval_shape(lambda: networks.init(config, jax.random.key(0)))
     draw = np.random.default_rng(seed)
 
     def leaf(path, shape):
-        scale = jax.tree_util.keystr(path, simple=True, separator="/").endswith("scale")
-        return jnp.asarray(scale + 0.5 * draw.standard_normal(shape.shape), jnp.float32)
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        spread = 0.2 if name.endswith(("bias", "scale")) else 0.6
+        values = name.endswith("scale") + spread * draw.standard_normal(shape.shape)
+        return jnp.asarray(values, jnp.float32)
 
     return jax.tree_util.tree_map_with_path(leaf, shapes)
 

@@ -156,7 +156,9 @@ def test_a_row_decides_alone():
 def test_streams_steps_rows_and_runs_have_keys_of_their_own():
     found = set()
     for seed, step in ((0, 0), (0, 1), (1, 0)):
-        keys = streams.keys(jax.random.key(seed), step, jnp.arange(4, dtype=jnp.uint32), dropout=True)
+        keys = streams.keys(
+            jax.random.key(seed), step, jnp.arange(4, dtype=jnp.uint32), dropout=True
+        )
         for keys_B in (keys.mask_B, keys.sample_B, keys.generator_B, keys.discriminator_B):
             found |= {tuple(words) for words in jax.random.key_data(keys_B).tolist()}
     assert len(found) == 3 * 4 * 4
@@ -247,9 +249,7 @@ def test_samples_follow_the_generator(temperature):
     assert not counts_V[SIZE:].any()
     rare_V = expected_V < 5
     assert (~rare_V).sum() > 500
-    found, expected = (
-        np.append(x[~rare_V], x[rare_V].sum()) for x in (counts_V, expected_V)
-    )
+    found, expected = (np.append(x[~rare_V], x[rare_V].sum()) for x in (counts_V, expected_V))
     kept = expected > 0
     assert stats.chisquare(found[kept], expected[kept]).pvalue > UNLIKELY
 
@@ -290,9 +290,7 @@ def test_only_differences_of_logits_matter(shift):
     assert plain.tolist() == moved.tolist()
 
 
-@pytest.mark.parametrize(
-    ("uniform", "expected"), [(0.0, 1), (1 - 2**-24, 598), (1 - 2**-23, 598)]
-)
+@pytest.mark.parametrize(("uniform", "expected"), [(0.0, 1), (1 - 2**-24, 598), (1 - 2**-23, 598)])
 def test_the_ends_of_the_unit_interval_draw_ids_that_may_be_drawn(monkeypatch, uniform, expected):
     """Id 0 is forbidden and so is 599; the tail begins at 600."""
     monkeypatch.setattr(jax.random, "uniform", lambda key, shape: jnp.full(shape, uniform))

@@ -11,7 +11,8 @@ import sys
 import pytest
 from corpus import ROOT, small_run, write_corpus
 
-from electra_jax import checkpoint, runs, train, writers
+import electra_jax
+from electra_jax import checkpoint, runs, writers
 from electra_jax import config as config_lib
 
 pytestmark = pytest.mark.slow
@@ -55,7 +56,7 @@ def whole(tmp_path_factory):
         logging__every=1,
         logging__report_every=50,
     )
-    train.train(config, base / "whole")
+    electra_jax.train(config, base / "whole")
     return config, base / "whole"
 
 

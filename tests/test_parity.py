@@ -57,9 +57,7 @@ def test_the_whole_gradient_agrees(shape):
 
     gen_labels_BL = np.where(used_BL, hugging_face.IDS_BL, -100)
     total = objective.gen_weight * judge(generator, played.masked_BL, gen_labels_BL)
-    total += objective.disc_weight * judge(
-        discriminator, played.corrupted_BL, played.replaced_BL
-    )
+    total += objective.disc_weight * judge(discriminator, played.corrupted_BL, played.replaced_BL)
     total.backward()
     assert loss == pytest.approx(total.item(), rel=1e-6)
     theirs = hugging_face.gradients(config, params, (generator, discriminator))

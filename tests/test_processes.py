@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from corpus import ROOT, small_run, write_corpus
 
-from electra_jax import checkpoint, train, writers
+import electra_jax
+from electra_jax import checkpoint, writers
 from electra_jax import config as config_lib
 
 pytestmark = pytest.mark.slow
@@ -57,7 +58,7 @@ def alone(tmp_path_factory):
         evaluation__every=STEPS,
         logging__every=1,
     )
-    train.train(config, base / "alone")
+    electra_jax.train(config, base / "alone")
     return config, base / "alone"
 
 
@@ -81,7 +82,7 @@ def test_sigterm_to_one_stops_both_at_one_step_and_one_process_goes_on(alone, tm
     assert 9 <= stopped < STEPS
     assert all(f"stopped and saved at step {stopped}" in text for text in said)
 
-    train.train(config, workdir)  # one process goes on where two stopped
+    electra_jax.train(config, workdir)  # one process goes on where two stopped
     loss = {
         where: {r["step"]: r["loss"] for r in writers.read(where / "metrics.jsonl")}
         for where in (workdir, undisturbed)

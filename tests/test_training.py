@@ -14,7 +14,8 @@ import pytest
 from corpus import small_run, write_corpus
 from jax import numpy as jnp
 
-from electra_jax import build, checkpoint, lock, runs, train, writers
+import electra_jax
+from electra_jax import build, checkpoint, lock, runs, training, writers
 from electra_jax import config as config_lib
 from electra_jax.data import pipeline
 from electra_jax.objectives import replaced_token_detection
@@ -34,7 +35,7 @@ def text(tmp_path_factory):
 def finished(text, tmp_path_factory):
     """An uninterrupted run: (workdir, final metrics)."""
     workdir = tmp_path_factory.mktemp("finished")
-    return workdir, train.train(small_run(*text), workdir)
+    return workdir, electra_jax.train(small_run(*text), workdir)
 
 
 class Recorder:
@@ -90,13 +91,13 @@ def test_a_run_leaves_what_the_contract_says(text, finished):
 def test_stopped_by_sigterm_and_started_again_is_as_if_never_stopped(text, finished, tmp_path):
     """The signal comes between two checkpoints and two log lines: nothing may be lost."""
     config = small_run(*text, checkpoint__every=5)
-    whole = train.train(config, tmp_path / "whole")
+    whole = electra_jax.train(config, tmp_path / "whole")
     first = Recorder(signal_at=2)
-    train.train(config, tmp_path / "parts", [first])
+    electra_jax.train(config, tmp_path / "parts", [first])
     assert checkpoint.steps(f"{tmp_path}/parts/checkpoints") == [3]
     assert first.closed
     second = Recorder()
-    parts = train.train(config, tmp_path / "parts", [second])
+    parts = electra_jax.train(config, tmp_path / "parts", [second])
     assert parts == whole
     assert leaves(tmp_path / "parts", STEPS) == leaves(tmp_path / "whole", STEPS)
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
@@ -106,7 +107,7 @@ def test_stopped_by_sigterm_and_started_again_is_as_if_never_stopped(text, finis
 def test_a_finished_run_started_again_only_evaluates(text, finished):
     workdir, final = finished
     before = rows(workdir)
-    assert train.train(small_run(*text), workdir) == final
+    assert electra_jax.train(small_run(*text), workdir) == final
     assert rows(workdir) == before
 
 
@@ -120,7 +121,7 @@ def test_a_damaged_newest_checkpoint_is_set_aside(text, finished, tmp_path, capl
         byte = file.read(1)
         file.seek(-1, os.SEEK_CUR)
         file.write(bytes([byte[0] ^ 1]))
-    final = train.train(small_run(*text), tmp_path / "run")
+    final = electra_jax.train(small_run(*text), tmp_path / "run")
     assert "checkpoint 6 is damaged and set aside" in caplog.text
     assert os.path.isdir(tmp_path / "run" / "checkpoints" / "6.corrupt")
     assert final == finished[1]
@@ -132,7 +133,7 @@ def test_another_configuration_is_refused_and_nothing_touched(text, finished):
     workdir, _ = finished
     before = (workdir / "config.json").read_bytes()
     with pytest.raises(config_lib.ConfigError) as error:
-        train.train(small_run(*text, optimizer__learning_rate=0.5), workdir)
+        electra_jax.train(small_run(*text, optimizer__learning_rate=0.5), workdir)
     assert "optimizer.learning_rate: 0.001 -> 0.5" in str(error.value)
     assert "init.from" in str(error.value)
     assert (workdir / "config.json").read_bytes() == before
@@ -143,12 +144,12 @@ def test_a_second_run_on_the_workdir_is_refused(text, tmp_path):
         with pytest.raises(
             config_lib.ConfigError, match=f"in use by another run .process {os.getpid()}"
         ):
-            train.train(small_run(*text), tmp_path)
+            electra_jax.train(small_run(*text), tmp_path)
 
 
 def test_a_batch_that_the_mesh_cannot_split_is_refused_before_anything(text, tmp_path):
     with pytest.raises(config_lib.ConfigError, match="mesh of data=1 x fsdp=3 x tensor=1 = 3"):
-        train.train(small_run(*text, mesh__fsdp=3), tmp_path)
+        electra_jax.train(small_run(*text, mesh__fsdp=3), tmp_path)
     assert not os.path.exists(tmp_path / "checkpoints")
 
 
@@ -156,7 +157,7 @@ def test_weights_of_another_run_are_a_start(text, finished, tmp_path):
     workdir, _ = finished
     config = small_run(*text, schedule__steps=2, optimizer__learning_rate=0.0)
     config.init["from"] = str(workdir)
-    train.train(config, tmp_path)
+    electra_jax.train(config, tmp_path)
     params = [name for name in leaves(workdir, STEPS) if name.startswith("params/")]
     assert params
     for name in params:
@@ -167,7 +168,7 @@ def test_weights_of_another_vocabulary_are_refused(text, finished, tmp_path):
     config = small_run(*text, data__vocab="train:sentencepiece:60")
     config.init["from"] = str(finished[0])
     with pytest.raises(config_lib.ConfigError, match="was trained with vocabulary"):
-        train.train(config, tmp_path)
+        electra_jax.train(config, tmp_path)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,7 +204,7 @@ def poison(monkeypatch):
 
 def test_one_bad_step_is_skipped_and_counted(text, tmp_path, poison):
     poison(3)
-    train.train(small_run(*text), tmp_path)
+    electra_jax.train(small_run(*text), tmp_path)
     skipped = {
         row["step"]: row["skipped_steps"] for row in rows(tmp_path) if row["kind"] == "train"
     }
@@ -213,8 +214,8 @@ def test_one_bad_step_is_skipped_and_counted(text, tmp_path, poison):
 
 def test_bad_steps_in_a_row_end_the_run_with_the_last_checkpoint_good(text, tmp_path, poison):
     poison(*range(2, 100))
-    with pytest.raises(train.TrainingError, match="3 steps in a row .* step 5: .*_loss is nan"):
-        train.train(small_run(*text), tmp_path)
+    with pytest.raises(training.TrainingError, match="3 steps in a row .* step 5: .*_loss is nan"):
+        electra_jax.train(small_run(*text), tmp_path)
     assert 2 in checkpoint.steps(f"{tmp_path}/checkpoints")
     checkpoint.metadata(f"{tmp_path}/checkpoints/2")
 
