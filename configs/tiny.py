@@ -24,8 +24,8 @@ def get_config():
     config.model.update(dropout=0.0, attention_dropout=0.0)
     config.objective.disc_weight = 5.0
     config.optimizer.learning_rate = 1e-3
-    config.schedule.update(steps=3500, warmup_steps=200)
-    config.checkpoint.every = 500
-    config.evaluation.update(every=500, rows=512)
+    config.schedule.update(steps=2000, warmup_steps=200)
+    config.checkpoint.every = 250
+    config.evaluation.update(every=250, rows=512)
     config.logging.update(every=50, report_every=500)
     return config

@@ -68,14 +68,15 @@ def batch(ids_BL=IDS_BL, marks_BL=MARKS_BL, first_row: int = 0) -> batch_lib.Bat
     return batch_lib.from_lanes(*map(jnp.asarray, (ids_BL, marks_BL, rows)), PAD)
 
 
-def weights(config: networks.NetworksConfig = NETWORKS, seed: int = 2) -> dict:
-    """Random numbers in every leaf, so large that tokens differ; no bias is 0, no scale is 1."""
+def weights(config: networks.NetworksConfig = NETWORKS, seed: int = 3) -> dict:
+    """Random numbers in every leaf, so that no bias is 0, no scale is 1, and all tokens differ."""
     shapes = jax.eval_shape(lambda: networks.init(config, jax.random.key(0)))
     draw = np.random.default_rng(seed)
 
     def leaf(path, shape):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
-        spread = 0.2 if name.endswith(("bias", "scale")) else 0.6
+        table, small = name.startswith("embeddings/"), name.endswith(("bias", "scale"))
+        spread = 0.1 if small else 0.6 if table else 0.3
         values = name.endswith("scale") + spread * draw.standard_normal(shape.shape)
         return jnp.asarray(values, jnp.float32)
 
