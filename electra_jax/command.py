@@ -44,6 +44,7 @@ def run(
       argv: sys.argv in tests.
     """
     argv = list(sys.argv if argv is None else argv)
+    app.define_help_flags()
     try:
         define_config(argv)
         rest = flags.FLAGS(argv)
@@ -74,13 +75,11 @@ def run(
 def define_config(argv: Sequence[str]) -> None:
     """Defines --config: the file that is named, else the config.json of the workdir."""
     if "config" in flags.FLAGS:
-        del flags.FLAGS["config"]
+        delattr(flags.FLAGS, "config")
     given = [arg for arg in argv if arg.split("=")[0] in ("--config", "-config")]
-    workdir = next((arg.split("=", 1)[1] for arg in argv if arg.startswith("--workdir=")), "")
-    saved = os.path.join(workdir, "config.json") if workdir else ""
-    if not given and saved and os.path.exists(saved):
-        with open(saved, encoding="utf-8") as file:
-            config_flags.DEFINE_config_dict("config", ConfigDict(json.load(file)))
+    saved = None if given else _saved_config(argv)
+    if saved is not None:
+        config_flags.DEFINE_config_dict("config", saved)
         return
     if not given and not {"--help", "--helpfull", "-h"} & set(argv):
         raise config_lib.ConfigError(
@@ -128,17 +127,37 @@ def _is_ours(error: BaseException) -> bool:
 
 def _explain(error: BaseException, argv: Sequence[str]) -> str:
     """One line for what is wrong with the command line; a misspelt field gets the nearest name."""
-    tree = flags.FLAGS["config"].value if "config" in flags.FLAGS else None
-    if isinstance(tree, ConfigDict):
-        for arg in argv:
-            if arg.startswith("--config."):
-                unknown = _unknown_field(arg[len("--config.") :].partition("=")[0], tree)
-                if unknown:
-                    return unknown
-    if isinstance(error, KeyError) and error.args:
-        return str(error.args[0]).splitlines()[0]
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0] if len(lines[0]) > 20 or len(lines) == 1 else " ".join(lines[:2])
+    overrides = [arg[len("--config.") :] for arg in argv if arg.startswith("--config.")]
+    if overrides and not isinstance(error, config_lib.ConfigError):
+        tree = _named_config(argv)
+        for override in overrides:
+            unknown = tree and _unknown_field(override.partition("=")[0], tree)
+            if unknown:
+                return unknown
+    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    return " ".join(text.split()) or type(error).__name__
+
+
+def _named_config(argv: Sequence[str]) -> ConfigDict | None:
+    """The configuration without its overrides: parsing stopped at the first bad one."""
+    given = next((arg.partition("=")[2] for arg in argv if arg.startswith("--config=")), None)
+    if given is None:
+        return _saved_config(argv)
+    path, _, argument = given.partition(":")
+    spec = importlib.util.spec_from_file_location("named_config", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.get_config(argument) if argument else module.get_config()
+
+
+def _saved_config(argv: Sequence[str]) -> ConfigDict | None:
+    """What the config.json of the workdir holds, if there is one."""
+    workdir = next((arg.partition("=")[2] for arg in argv if arg.startswith("--workdir=")), "")
+    path = os.path.join(workdir, "config.json")
+    if not workdir or not os.path.exists(path):
+        return None
+    with open(path, encoding="utf-8") as file:
+        return ConfigDict(json.load(file))
 
 
 def _unknown_field(path: str, tree: ConfigDict) -> str | None:

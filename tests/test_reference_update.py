@@ -42,17 +42,27 @@ class Step:
     expected_state: dict
 
 
-@pytest.fixture(scope="module")
-def steps() -> list[Step]:
-    objective, adam = odd.objective(), optimizer.AdamConfig()
-    rate = optimizer.linear_schedule(SETTINGS.peak, SETTINGS.steps, SETTINGS.warmup_steps)
-    chain = optimizer.reference_adamw(adam)
-    update = odd.jit(train_step.make_update(objective, chain, rate, KEY, odd.PAD))
-    play = odd.jit(lambda state, lanes: _play(objective, state, lanes))
+ADAM = optimizer.AdamConfig()
+CHAIN = optimizer.reference_adamw(ADAM)
 
-    lanes = jax.tree.map(jnp.asarray, odd.LANES)
-    state = train_step.state_of(odd.weights(), chain)
-    state = dataclasses.replace(state, step=jnp.int32(FIRST))
+
+def start() -> train_step.TrainState:
+    """Weights in every leaf, moments of zero, a step in the middle of the warmup."""
+    state = train_step.state_of(odd.weights(), CHAIN)
+    return dataclasses.replace(state, step=jnp.int32(FIRST))
+
+
+@pytest.fixture(scope="module")
+def update():
+    rate = optimizer.linear_schedule(SETTINGS.peak, SETTINGS.steps, SETTINGS.warmup_steps)
+    return odd.jit(train_step.make_update(odd.objective(), CHAIN, rate, KEY, odd.PAD))
+
+
+@pytest.fixture(scope="module")
+def steps(update) -> list[Step]:
+    objective = odd.objective()
+    play = odd.jit(lambda state, lanes: _play(objective, state, lanes))
+    lanes, state = jax.tree.map(jnp.asarray, odd.LANES), start()
     params = odd.flat(state.params, np.float64)
     mu, nu = ({path: np.zeros_like(x) for path, x in params.items()} for _ in range(2))
     expected, steps = {"params": params, "mu": mu, "nu": nu}, []
@@ -73,13 +83,13 @@ def steps() -> list[Step]:
         state, measured = update(state, lanes)
         mu = odd.flat(_moments(state).mu, np.float64)
         sums = jax.device_get(measured.sums)
-        unclip = max(1, sums["grad_norm"][0] / adam.clip_norm) / (1 - adam.beta1)
+        unclip = max(1, sums["grad_norm"][0] / ADAM.clip_norm) / (1 - ADAM.beta1)
         expected = dict(zip(("params", "mu", "nu"), expected_state))
         steps.append(
             Step(
                 played=played,
                 measured=sums,
-                gradients={path: (mu[path] - adam.beta1 * old_mu[path]) * unclip for path in mu},
+                gradients={path: (mu[path] - ADAM.beta1 * old_mu[path]) * unclip for path in mu},
                 state={
                     "params": odd.flat(state.params, np.float64),
                     "mu": mu,
@@ -149,7 +159,7 @@ def test_every_gradient_agrees(steps, number):
 
 
 @pytest.mark.parametrize("number", [0, 1])
-@pytest.mark.parametrize(("name", "floor"), [("params", 0), ("mu", 1e-4), ("nu", 1e-8)])
+@pytest.mark.parametrize(("name", "floor"), [("params", 0.5), ("mu", 1e-4), ("nu", 1e-8)])
 def test_the_new_state_agrees(steps, number, name, floor):
     step = steps[number]
     _assert_close(step.state[name], step.expected_state[name], floor)
@@ -182,3 +192,23 @@ def test_what_is_measured_is_what_happened(steps, number):
     }
     for name, want in expected.items():
         assert tuple(steps[number].measured[name]) == want, name
+
+
+@pytest.mark.parametrize("ids_L", [[odd.PAD] * 11, [odd.CLS, odd.SEP] + [odd.PAD] * 9])
+def test_a_batch_with_nothing_to_choose_does_no_harm(update, ids_L):
+    """Weights of zero, finite losses; without tokens only the decay moves a parameter."""
+    state, real = start(), ids_L[0] != odd.PAD
+    marks_BL = np.zeros((6, 11), int)
+    marks_BL[:, 0] = real
+    lanes = {"ids": jnp.array([ids_L] * 6), "marks": jnp.array(marks_BL)}
+    new_state, measured = update(state, lanes)
+    assert int(new_state.skipped_steps) == 0
+    assert all(np.isfinite(x) for x in measured.checks.values())
+    assert measured.sums["gen_loss"].tolist() == [0, 0]
+    assert measured.sums["disc_loss"][1] == (12 if real else 0)
+    assert not measured.sums["replaced_rate"][0]
+    if not real:
+        assert measured.sums["grad_norm"].tolist() == [0, 1]
+        old = odd.flat(state.params)
+        moved = {path for path, x in odd.flat(new_state.params).items() if (x != old[path]).any()}
+        assert moved == {path for path in old if optimizer.decays(path)}
