@@ -10,6 +10,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Points jax, here and in the processes that tests start, at pytest's cache folder."""
+    if not hasattr(config, "cache"):  # pytest -p no:cacheprovider
+        return
     cache = config.cache.mkdir("xla")
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")

@@ -290,9 +290,11 @@ def test_only_differences_of_logits_matter(shift):
     assert plain.tolist() == moved.tolist()
 
 
-@pytest.mark.parametrize(("uniform", "expected"), [(0.0, 1), (1 - 2**-24, 598), (1 - 2**-23, 598)])
+@pytest.mark.parametrize(
+    ("uniform", "expected"), [(0.0, 1), (1 - 2**-23, 598), (1 - 2**-24, 598), (1.0, 598)]
+)
 def test_the_ends_of_the_unit_interval_draw_ids_that_may_be_drawn(monkeypatch, uniform, expected):
-    """Id 0 is forbidden and so is 599; the tail begins at 600."""
+    """Id 0 is forbidden and so is 599; the tail begins at 600. A 1 is what rounding may make."""
     monkeypatch.setattr(jax.random, "uniform", lambda key, shape: jnp.full(shape, uniform))
     for logits_V in (np.zeros(V, np.float32), np.full(V, -30.0, np.float32)):
         logits_V[SIZE:] = -1e9

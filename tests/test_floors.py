@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Imports point down: the house as a table, held against the code."""
+
+import ast
+
+from corpus import ROOT
+
+FLOORS = (  # from the ground up; a room may use any floor below its own
+    "batch streams config style lock logs metrics optimizer sharding checkpoint",
+    "baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments",
+    "model.attention model.feed_forward model.embeddings data.text data.pipeline view writers",
+    "model.encoder data.preparation report",
+    "model.generator model.discriminator",
+    "model.networks objectives.phase",
+    "accounting objectives.replaced_token_detection",
+    "train_step evaluation build samples feed signals",
+    "runs estimate",
+    "checkpointed output",
+    "training command",
+    "main prepare show evaluate",
+)
+
+
+def imports(path):
+    """The modules of ours that a file imports, as data.text for electra_jax.data.text."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("electra_jax"):
+            package = node.module.removeprefix("electra_jax").lstrip(".")
+            yield from (f"{package}.{alias.name}".lstrip(".") for alias in node.names)
+
+
+def rooms():
+    """{name: path} of every room but the packages' own files."""
+    base = ROOT / "electra_jax"
+    return {
+        ".".join(path.relative_to(base).with_suffix("").parts): path
+        for path in sorted(base.rglob("*.py"))
+        if path.name != "__init__.py"
+    }
+
+
+def test_every_room_stands_on_a_floor():
+    table = {room for floor in FLOORS for room in floor.split()}
+    assert set(rooms()) - table == set(), "give each new room a floor in FLOORS"
+    assert table - set(rooms()) == set(), "FLOORS names rooms that are gone"
+
+
+def test_imports_point_down():
+    floor = {room: n for n, names in enumerate(FLOORS) for room in names.split()}
+    up = [
+        f"{room} (floor {floor[room]}) -> {name} (floor {floor[name]})"
+        for room, path in rooms().items()
+        for name in imports(path)
+        if name in floor and floor[name] >= floor[room]
+    ]
+    assert up == [], "move what they share to a lower floor"
+
+
+def test_only_the_model_knows_flax_and_only_one_room_knows_orbax():
+    for library, allowed in (("flax", "model"), ("orbax", "checkpoint"), ("tensorflow", "")):
+        for room, path in rooms().items():
+            found = [
+                getattr(node, "module", None) or alias.name
+                for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+                if isinstance(node, ast.Import | ast.ImportFrom)
+                for alias in node.names
+            ]
+            if not (allowed and room.startswith(allowed)):
+                assert not [name for name in found if name.split(".")[0] == library], room
+
+
+def test_preparing_needs_no_jax():
+    """Worker processes import these; jax costs them seconds and memory."""
+    for room, path in rooms().items():
+        if room.startswith("data."):
+            text = path.read_text(encoding="utf-8")
+            assert "import jax" not in text and "from jax" not in text, room
