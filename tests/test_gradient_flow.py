@@ -5,6 +5,8 @@ The objective itself is under test. Where the networks are to share nothing, its
 handed a copy of the embeddings that stands beside the trees as `own`.
 """
 
+import dataclasses
+
 import jax
 import numpy as np
 import odd
@@ -14,6 +16,11 @@ from jax import numpy as jnp
 from electra_jax import streams
 from electra_jax.model import networks
 
+SHALLOW = dataclasses.replace(
+    odd.NETWORKS,
+    generator=dataclasses.replace(odd.NETWORKS.generator, layers=1),
+    discriminator=dataclasses.replace(odd.NETWORKS.discriminator, layers=1),
+)
 TERMS = ("gen", "disc")
 GENERATOR = ("own", "generator")
 DISCRIMINATOR = ("embeddings", "discriminator")
@@ -21,7 +28,7 @@ DISCRIMINATOR = ("embeddings", "discriminator")
 
 def largest_gradients(params: dict) -> dict[str, dict[str, float]]:
     """{term: {path: the largest derivative of that term's sum}}."""
-    objective, batch = odd.objective(), odd.batch()
+    objective, batch = odd.objective(networks=SHALLOW), odd.batch()
     keys = streams.keys(jax.random.key(0), 0, batch.row_B, dropout=True)
 
     @odd.jit
@@ -57,7 +64,7 @@ def apart(monkeypatch):
         return generate(config, params | {"embeddings": params["own"]}, *rest)
 
     monkeypatch.setattr(networks, "generate", generate_from_its_own)
-    params = odd.weights()
+    params = odd.weights(SHALLOW)
     return largest_gradients(params | {"own": jax.tree.map(jnp.copy, params["embeddings"])})
 
 
@@ -71,7 +78,7 @@ def test_with_nothing_shared_each_loss_trains_its_own_network_alone(apart):
 
 
 def test_with_shared_tables_the_losses_meet_there_and_nowhere_else():
-    tied = largest_gradients(odd.weights())
+    tied = largest_gradients(odd.weights(SHALLOW))
     assert max(within(tied["disc"], ("generator",)).values()) == 0
     assert max(within(tied["gen"], ("discriminator",)).values()) == 0
     for term in TERMS:

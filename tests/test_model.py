@@ -14,7 +14,7 @@ from jax import numpy as jnp
 
 from electra_jax import accounting, build, streams
 from electra_jax import config as config_lib
-from electra_jax.model import encoder, networks
+from electra_jax.model import encoder, layers, networks
 
 VOCABULARY = 30_522  # of BERT, which the published sizes are counted with
 
@@ -144,6 +144,37 @@ def test_every_input_is_used(outputs):
         moved = odd.forward()(odd.weights(), dataclasses.replace(batch, **change))
         for old, new in zip(outputs, moved):
             assert abs(old - new)[batch.real_BL].max() > 1e-2
+
+
+# Dropout
+
+
+@pytest.mark.parametrize("network", ["generator", "discriminator"])
+def test_every_place_of_dropout_has_keys_of_its_own(network, monkeypatch):
+    """After the embeddings, and three in each of two layers; none in a head."""
+    shape = dataclasses.replace(odd.NETWORKS.generator, dropout=0.1, attention_dropout=0.2)
+    config = dataclasses.replace(odd.NETWORKS, generator=shape, discriminator=shape)
+    batch, rates = odd.batch(), []
+
+    def run(params):
+        drawn = []
+
+        def record(x, rate, keys_B):
+            rates.append(rate)
+            drawn.append(jax.random.key_data(keys_B))
+            return x
+
+        monkeypatch.setattr(layers, "dropout", record)
+        keys_B = streams.row_keys(jax.random.key(0), 0, batch.row_B)
+        if network == "generator":
+            networks.generate(config, params, batch, batch.positions_BL[:, :3], keys_B)
+        else:
+            networks.discriminate(config, params, batch, keys_B)
+        return jnp.stack(drawn)
+
+    drawn = odd.jit(run)(odd.weights(config))
+    assert rates == [0.1, *[0.2, 0.1, 0.1] * 2]
+    assert len({tuple(key) for key in drawn.reshape(-1, 2).tolist()}) == 7 * 6  # and by row
 
 
 # Speed settings change nothing

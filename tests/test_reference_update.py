@@ -54,20 +54,22 @@ def start() -> train_step.TrainState:
 
 @pytest.fixture(scope="module")
 def update():
+    """(state, lanes) -> (state, measured, what chance decided on the way)."""
+    objective = odd.objective()
     rate = optimizer.linear_schedule(SETTINGS.peak, SETTINGS.steps, SETTINGS.warmup_steps)
-    return odd.jit(train_step.make_update(odd.objective(), CHAIN, rate, KEY, odd.PAD))
+    step = train_step.make_update(objective, CHAIN, rate, KEY, odd.PAD)
+    return odd.jit(lambda state, lanes: (*step(state, lanes), _play(objective, state, lanes)))
 
 
 @pytest.fixture(scope="module")
 def steps(update) -> list[Step]:
-    objective = odd.objective()
-    play = odd.jit(lambda state, lanes: _play(objective, state, lanes))
     lanes, state = jax.tree.map(jnp.asarray, odd.LANES), start()
     params = odd.flat(state.params, np.float64)
     mu, nu = ({path: np.zeros_like(x) for path, x in params.items()} for _ in range(2))
     expected, steps = {"params": params, "mu": mu, "nu": nu}, []
     for number in (FIRST, FIRST + 1):
-        played = jax.device_get(play(state, lanes))
+        old_mu = odd.flat(_moments(state).mu, np.float64)
+        state, measured, played = jax.device_get(update(state, lanes))
         chosen = played.chosen
         gen_loss, disc_loss, gradients, norm, *expected_state = reference.update(
             *expected.values(),
@@ -79,10 +81,8 @@ def steps(update) -> list[Step]:
             ),
             SETTINGS,
         )
-        old_mu = odd.flat(_moments(state).mu, np.float64)
-        state, measured = update(state, lanes)
         mu = odd.flat(_moments(state).mu, np.float64)
-        sums = jax.device_get(measured.sums)
+        sums = measured.sums
         unclip = max(1, sums["grad_norm"][0] / ADAM.clip_norm) / (1 - ADAM.beta1)
         expected = dict(zip(("params", "mu", "nu"), expected_state))
         steps.append(
@@ -201,7 +201,7 @@ def test_a_batch_with_nothing_to_choose_does_no_harm(update, ids_L):
     marks_BL = np.zeros((6, 11), int)
     marks_BL[:, 0] = real
     lanes = {"ids": jnp.array([ids_L] * 6), "marks": jnp.array(marks_BL)}
-    new_state, measured = update(state, lanes)
+    new_state, measured, _ = update(state, lanes)
     assert int(new_state.skipped_steps) == 0
     assert all(np.isfinite(x) for x in measured.checks.values())
     assert measured.sums["gen_loss"].tolist() == [0, 0]

@@ -299,12 +299,17 @@ def _train_sentencepiece(size, lines, lower_case, strip_accents, seed):
             minloglevel=2,
         )
     except RuntimeError as error:
-        least = re.search(r"(?:<=|>=|set it to a value <=)\s*(\d+)", str(error))
-        most = re.search(r"value <= (\d+)", str(error))
-        limit = (most or least).group(1) if (most or least) else "fewer"
+        reason = " ".join(str(error).split())
+        most = re.search(r"value <= (\d+)", reason)
+        least = re.search(r"required_chars\D+\d+ vs (\d+)", reason)
+        if most:
+            remedy = f"the most is {most[1]}: data.vocab=train:sentencepiece:{most[1]}"
+        elif least:
+            remedy = f"its characters alone are {least[1]}; take more"
+        else:
+            remedy = reason[-200:]
         raise ValueError(
-            f"a SentencePiece vocabulary of {size} cannot be trained on this text; the limit is"
-            f" {limit}: data.vocab=train:sentencepiece:{limit}"
+            f"a SentencePiece vocabulary of {size} cannot be trained on this text; {remedy}"
         ) from error
     return Vocabulary("sentencepiece", model.getvalue(), lower_case, strip_accents)
 

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text from every kind of file, and the words it is made of."""
+
+import collections
+import gzip
+import json
+import lzma
+import pickle
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from electra_jax.data import builtin, text, vocabulary
+
+DOCUMENTS = ["one line\nanother line", "second document"]
+
+
+def read(spec, **options):
+    """(documents, counts) of a source, unit by unit."""
+    (source,) = text.parse(spec)
+    counts = collections.Counter()
+    found = []
+    for unit in text.units(source):
+        found += unit.documents(text.Options(**options), counts)
+    return found, counts
+
+
+def compress(path, data):
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(data))
+    elif path.suffix == ".xz":
+        path.write_bytes(lzma.compress(data))
+    elif path.suffix == ".zst":
+        with pyarrow.CompressedOutputStream(pyarrow.OSFile(str(path), "wb"), "zstd") as stream:
+            stream.write(data)
+    else:
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".xz", ".zst"])
+@pytest.mark.parametrize("kind", ["txt", "doc", "jsonl", "parquet"])
+def test_the_same_documents_from_every_kind_of_file(kind, ending, tmp_path):
+    if kind == "txt":
+        data = b"\xef\xbb\xbfone line\r\nanother line\r\n\r\n\r\nsecond document"
+    elif kind == "doc":
+        data = (
+            b'<doc id="1" url="u">\none line\n\nanother line\n</doc>\n'
+            b'<doc id="2">\nsecond document\n</doc>\n'
+        )
+    elif kind == "jsonl":
+        data = "\n".join(json.dumps({"text": d, "n": 1}) for d in DOCUMENTS).encode()
+    else:
+        buffer = pyarrow.BufferOutputStream()
+        parquet.write_table(pyarrow.table({"text": DOCUMENTS}), buffer)
+        data = buffer.getvalue().to_pybytes()
+    name = {"txt": "a.txt", "doc": "a.txt"}.get(kind, f"a.{kind}") + ending
+    compress(tmp_path / name, data)
+    assert read(f"text:{tmp_path}/*")[0] == DOCUMENTS
+
+
+def test_stripes_of_a_file_are_its_documents_once(tmp_path):
+    path = tmp_path / "many.txt"
+    path.write_text("\n\n".join(f"document {number}" for number in range(1500)))
+    counts = collections.Counter()
+    stripes = [
+        list(text.FileUnit(str(path), k, 3).documents(text.Options(), counts)) for k in range(3)
+    ]
+    assert all(stripes)
+    assert sorted(sum(stripes, [])) == sorted(f"document {number}" for number in range(1500))
+
+
+def test_invalid_utf8_is_replaced_and_counted_or_refused(tmp_path):
+    (tmp_path / "bad.txt").write_bytes(b"caf\xe9 au lait\n\nfine")
+    found, counts = read(f"text:{tmp_path}/*")
+    assert found == ["caf\ufffd au lait", "fine"]
+    assert counts["invalid_utf8"] == 1
+    with pytest.raises(ValueError, match=r"bad.txt: invalid UTF-8 near byte 3"):
+        read(f"text:{tmp_path}/*", invalid_utf8="refuse")
+
+
+def test_empty_short_and_odd_documents_are_counted(tmp_path):
+    (tmp_path / "a.jsonl").write_text(
+        "\n".join(json.dumps({"text": t}) for t in ("", " \n ", "ab", "a\0bcdef"))
+    )
+    found, counts = read(f"text:{tmp_path}/*", min_document_characters=3)
+    assert found == ["abcdef"]
+    assert counts == {"empty": 2, "skipped_short": 1}
+
+
+def test_a_line_of_megabytes_is_one_line(tmp_path):
+    (tmp_path / "long.txt").write_text("word " * 1_000_000)
+    (found,) = read(f"text:{tmp_path}/*")[0]
+    assert len(found) == 4_999_999
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"text": "a"}\n{"text": \n', "a.jsonl, line 2: not JSON"),
+        ('{"body": "a"}\n', "no text in field 'text' .there is: body.; set data.text_field"),
+        ('{"text": 3}\n', "line 1: no text in field 'text'"),
+    ],
+)
+def test_bad_json_lines_are_named(content, message, tmp_path):
+    (tmp_path / "a.jsonl").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        read(f"text:{tmp_path}/*")
+
+
+@pytest.mark.parametrize("ending", ["gz", "xz"])
+def test_a_truncated_file_is_named(ending, tmp_path):
+    path = tmp_path / f"a.txt.{ending}"
+    compress(path, ("some words here\n" * 50_000).encode())
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(ValueError, match=f"a.txt.{ending} cannot be read: .*is the file whole"):
+        read(f"text:{tmp_path}/*")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("", "data.source is empty"),
+        ("wiki", "'wiki' is none of builtin, text:GLOB, tfds:NAME"),
+        ("text:", "is none of"),
+        ("builtin@-1", "must be a positive number"),
+        ("builtin@1;text:a.txt", "1 of 2 sources of data.source have a weight"),
+        ("text:/nowhere/*.txt", "matches no file; the folder /nowhere does not exist"),
+    ],
+)
+def test_a_bad_source_is_one_line(spec, message):
+    with pytest.raises(ValueError, match=message) as error:
+        for source in text.parse(spec):
+            text.fingerprint(source)
+    assert "\n" not in str(error.value)
+
+
+def test_sources_have_weights_and_names_of_their_own():
+    sources = text.parse("text:en/*.txt@3; text:de/a.jsonl.gz@1 ;builtin@0.5")
+    assert [(s.spec, s.name, s.weight) for s in sources] == [
+        ("text:en/*.txt", "en", 3.0),
+        ("text:de/a.jsonl.gz", "a", 1.0),
+        ("builtin", "builtin", 0.5),
+    ]
+    assert [s.name for s in text.parse("text:x/*.txt;text:x/*.jsonl")] == ["x", "x2"]
+
+
+DOCSTRING = """Return the sum of all numbers in the given list of values.
+
+    The value of ``start`` is added to it, as in :func:`~math.fsum`.  It is
+    used for numbers only and will not take strings.
+
+    Parameters
+    ----------
+    values : list
+        What to add up.
+
+    For example, this is how it is used in a program::
+
+        total = add(values)
+
+        print(total)
+
+    >>> add([1, 2])
+    3
+
+    - a list item that is not a sentence of its own
+    """
+
+
+def test_prose_is_what_a_docstring_says_in_sentences():
+    assert list(builtin.prose(DOCSTRING)) == [
+        "Return the sum of all numbers in the given list of values.",
+        "The value of start is added to it, as in fsum. It is used for numbers only and will"
+        " not take strings.",
+    ]
+    assert builtin.sentences("One is here. Two is there, e.g. this one. Three.") == [
+        "One is here.",
+        "Two is there, e.g. this one.",
+        "Three.",
+    ]
+
+
+def test_the_topics_alone_are_thousands_of_words_and_always_the_same():
+    topics = builtin.Part(builtin.TOPICS)
+    found = list(topics.documents())
+    assert found == list(topics.documents())
+    lines = [line for document in found for line in document.split("\n")]
+    assert sum(len(line.split()) for line in lines) > 10_000
+    assert len(builtin.parts()) > 15
+
+
+LINES = ["the cat sat on the mat", "a dog and a cat", "the café is open", "日本語 の テキスト"] * 50
+
+
+SIZES = {"sentencepiece": 32, "wordpiece": 60}
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def words(request):
+    return vocabulary.train(request.param, SIZES[request.param], iter(LINES))
+
+
+def test_special_ids_are_the_first_five_and_never_come_out_of_text(words):
+    assert (words.pad_id, words.unk_id, words.cls_id, words.sep_id, words.mask_id) == (
+        0,
+        1,
+        2,
+        3,
+        4,
+    )
+    assert words.special_ids == (0, 2, 3, 4)
+    (ids,) = words.encode(["[CLS] the [MASK] cat [SEP] [PAD]"])
+    assert not set(ids.tolist()) & set(words.special_ids)
+
+
+def test_text_comes_back_without_accents_and_capitals(words):
+    upper, lower = words.encode(["THE CAFÉ", "the cafe"])
+    assert upper.tolist() == lower.tolist()
+    assert words.decode([words.cls_id, *lower, words.sep_id]) == "the cafe"
+
+
+def test_pieces_that_begin_a_word_are_marked(words):
+    (ids,) = words.encode(["the cat sat on the mat"])
+    assert sum(words.starts_word_V[ids]) == 6
+    assert words.starts_word_V[list(words.special_ids)].all()
+
+
+def test_lone_surrogates_and_nothing_at_all_are_harmless(words):
+    surrogate, empty = words.encode(["\ud800 cat", ""])
+    assert len(surrogate) >= 1
+    assert len(empty) == 0
+
+
+def test_a_vocabulary_comes_back_from_disk_and_from_another_process(words, tmp_path):
+    words.save(str(tmp_path))
+    for other in (vocabulary.load(str(tmp_path)), pickle.loads(pickle.dumps(words))):
+        assert other.sha256 == words.sha256
+        assert [ids.tolist() for ids in other.encode(LINES[:4])] == [
+            ids.tolist() for ids in words.encode(LINES[:4])
+        ]
+
+
+def test_a_saved_vocabulary_that_was_exchanged_is_refused(words, tmp_path):
+    words.save(str(tmp_path))
+    other = vocabulary.train(words.kind, SIZES[words.kind] - 2, iter(LINES))
+    native = tmp_path / vocabulary.FILES[words.kind]
+    other.save(str(tmp_path / "other"))
+    native.write_bytes((tmp_path / "other" / native.name).read_bytes())
+    with pytest.raises(ValueError, match="is not the file that vocabulary.json describes"):
+        vocabulary.load(str(tmp_path))
+
+
+def test_wordpiece_is_berts(tmp_path):
+    """Longest piece first, ## inside words, punctuation and Chinese characters alone."""
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "un", "##aff", "##able", ",", "日", "!"]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    words = vocabulary.load(str(tmp_path / "vocab.txt"))
+    (ids,) = words.encode(["Unaffable, 日日 ünaff xyz!"])
+    assert ids.tolist() == [5, 6, 7, 8, 9, 9, 5, 6, 1, 10]
+
+
+def test_missing_special_tokens_are_named(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
+    with pytest.raises(ValueError, match=r"no mask token .\[MASK\] or <mask>."):
+        vocabulary.load(str(tmp_path / "vocab.txt"))
+
+
+def test_what_is_no_vocabulary_is_refused(tmp_path):
+    (tmp_path / "broken.model").write_bytes(b"not a model")
+    (tmp_path / "broken.json").write_bytes(b"{}")
+    for path, message in (
+        ("broken.model", "not a SentencePiece model"),
+        ("broken.json", "not a tokenizer.json"),
+        ("none.txt", "cannot be read"),
+        ("what.bin", "is none of"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            vocabulary.load(str(tmp_path / path))
+
+
+def test_too_large_a_vocabulary_names_the_largest():
+    with pytest.raises(ValueError, match=r"of 5000 cannot be trained .* the most is \d+"):
+        vocabulary.train("sentencepiece", 5000, iter(LINES))
