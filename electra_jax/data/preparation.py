@@ -132,7 +132,6 @@ class _Plan:
 
     settings: Settings
     sources: tuple[text.Source, ...]
-    fingerprints: list[Any]
     key: str
     folder: str
 
@@ -162,7 +161,7 @@ def _plan(settings, root):
         values["vocab"] = _load_vocabulary(settings).sha256
     content = {"format": records.FORMAT_VERSION, "settings": values, "sources": fingerprints}
     key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-    return _Plan(settings, sources, fingerprints, key, os.path.join(root, key))
+    return _Plan(settings, sources, key, os.path.join(root, key))
 
 
 def _is_whole(folder, progress):
@@ -278,8 +277,7 @@ def _sample(plan, tasks, workers):
     Each source gives its share. Its units come in an order that spreads over the source, and some
     of them share what is wanted: a file is seldom the same from its beginning to its end.
     """
-    files = all(source.spec.startswith("text:") for source in plan.sources)
-    sizes = [sum(size for _, size in found) if files else 1 for found in plan.fingerprints]
+    sizes = [text.size(source) for source in plan.sources]
     for s, share in enumerate(_shares(plan, sizes)):
         wanted = int(share * plan.settings.vocab_sample_characters)
         units = [task for task in tasks if task.source_index == s]

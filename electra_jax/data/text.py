@@ -28,9 +28,10 @@ from typing import Any
 from electra_jax.data import builtin
 
 BLOCK = 256  # neighbouring documents that stay in one stripe
-_STRIPE_BYTES = 32 << 20  # of a plain file; a compressed one holds about four times its size
+_STRIPE_BYTES = 32 << 20  # of text
 _STRIPES = 64  # of one file, at most
 _TFDS_UNIT = 20_000  # records
+_TFDS_RECORD_BYTES = 3_000  # of text, roughly; Wikipedia's mean
 _CHUNK = 1 << 20
 _COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 
@@ -82,10 +83,22 @@ def fingerprint(source: Source) -> list[tuple[str, int]]:
     kind, _, rest = source.spec.partition(":")
     if kind == "builtin":
         return builtin.identity()
+    if kind == "tfds":  # the version tells, without a download
+        name, split = _tfds_name(rest)
+        return [(f"{_tfds_builder(name).info.full_name}:{split}", 0)]
+    return [(path, os.path.getsize(path)) for path in _paths(rest)]
+
+
+def size(source: Source) -> int:
+    """About how many bytes of text a source has; prepares a TFDS source."""
+    kind, _, rest = source.spec.partition(":")
+    if kind == "builtin":
+        return builtin.BYTES
     if kind == "tfds":
         name, split = _tfds_name(rest)
-        return [(f"{name}:{split}", len(_tfds_source(name, split)))]
-    return [(path, os.path.getsize(path)) for path in _paths(rest)]
+        records = len(_tfds_source(name, split))
+        return records * _TFDS_RECORD_BYTES
+    return sum(_text_bytes(path) for path in _paths(rest))
 
 
 def units(source: Source) -> list[Any]:
@@ -100,8 +113,7 @@ def units(source: Source) -> list[Any]:
         return [TfdsUnit(name, split, i, min(i + _TFDS_UNIT, size)) for i in starts]
     found = []
     for path in _paths(rest):
-        size = os.path.getsize(path) * (4 if path.endswith(_COMPRESSED) else 1)
-        stripes = min(_STRIPES, max(1, round(size / _STRIPE_BYTES)))
+        stripes = min(_STRIPES, max(1, round(_text_bytes(path) / _STRIPE_BYTES)))
         found += [FileUnit(path, stripe, stripes) for stripe in range(stripes)]
     return found
 
@@ -326,21 +338,39 @@ def _tfds_name(rest):
     return name, split or "train"
 
 
-def _tfds_source(name, split):
-    """The split as a random-access sequence, prepared if need be. TensorFlow is never imported."""
+def _tfds_builder(name):
+    """The builder of a data set; TensorFlow is never imported and nothing is downloaded."""
     import tensorflow_datasets as tfds  # noqa: PLC0415 - a second that only TFDS needs
 
-    remedy = "without network or extra, read your own files: data.source=text:GLOB"
     try:
         importlib.import_module("tensorflow_datasets.text")  # registers wikipedia, c4, glue
-        builder = tfds.builder(name, file_format="array_record")
+        return tfds.builder(name, file_format="array_record")
+    except Exception as error:  # whatever an unknown name makes TFDS raise
+        raise ValueError(
+            f"tfds:{name} is not known ({_reason(error)}); your own files: data.source=text:GLOB"
+        ) from error
+
+
+def _tfds_source(name, split):
+    """The split as a random-access sequence, downloaded and prepared if need be."""
+    builder = _tfds_builder(name)
+    try:
         builder.download_and_prepare()
         return builder.as_data_source(split=split)
-    except Exception as error:  # whatever a missing network, name or extra makes TFDS raise
-        reason = " ".join(str(error).split())[:200]
+    except Exception as error:  # whatever a missing network, split or extra makes TFDS raise
         raise ValueError(
-            f"tfds:{name}:{split} cannot be had ({type(error).__name__}: {reason}); {remedy}"
+            f"tfds:{name}:{split} cannot be had ({_reason(error)}); without network or the extra"
+            " electra_jax[wikipedia], read your own files: data.source=text:GLOB"
         ) from error
+
+
+def _reason(error):
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+
+
+def _text_bytes(path):
+    """The size of a file's text; a compressed one holds about four times its size."""
+    return os.path.getsize(path) * (4 if path.endswith(_COMPRESSED) else 1)
 
 
 def _name(spec, taken):
