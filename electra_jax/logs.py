@@ -30,12 +30,15 @@ def file(path: str) -> Iterator[None]:
     handler.setFormatter(std_logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     handler.addFilter(_ours)
     logger = logging.get_absl_logger()
+    # A full disk is told once, by whoever meets it next; not with a traceback a line.
+    handler.handleError = lambda record: logger.removeHandler(handler)
     logger.addHandler(handler)
     try:
         yield
     finally:
         logger.removeHandler(handler)
-        handler.close()
+        with contextlib.suppress(OSError):
+            handler.close()
 
 
 def _ours(record: std_logging.LogRecord) -> bool:

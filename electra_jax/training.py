@@ -6,6 +6,7 @@ Reading order from here: `build.py` (what is chosen), `train_step.py` (one step)
 """
 
 import contextlib
+import errno
 import json
 import os
 from collections.abc import Sequence
@@ -60,7 +61,15 @@ def train(
         _continue_or_begin(config, workdir)
         run = runs.start(config, workdir)
         stop = stack.enter_context(signals.stop_on_signals())
-        return _loop(run, stop, extra_writers)
+        try:
+            return _loop(run, stop, extra_writers)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise TrainingError(
+                f"no space left for {error.filename or workdir}; free some and run the same command"
+                " again: it goes on from the newest checkpoint"
+            ) from error
 
 
 def _loop(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float | None]:

@@ -9,6 +9,7 @@ Every writer takes the same call and writes the same names. All of them work on 
 thread: a full disk raises here, at the step where it happens, and never stalls a queue.
 """
 
+import errno
 import json
 import math
 import os
@@ -57,9 +58,8 @@ class JsonLines:
             try:
                 written = file.write(line)
                 if written != len(line):
-                    raise OSError(
-                        f"{self._path}: {written} of {len(line)} bytes written; disk full?"
-                    )
+                    why = f"{written} of {len(line)} bytes written; disk full"
+                    raise OSError(errno.ENOSPC, why, self._path)
             except OSError:
                 os.truncate(self._path, end)  # no half line for the next row to be glued to
                 raise

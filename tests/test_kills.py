@@ -116,6 +116,8 @@ def test_sigterm_saves_where_it_stands_and_exits_cleanly(whole, tmp_path):
     same(workdir, undisturbed)
 
 
+# What orbax began to read when it met the damage is left behind in its event loop.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_every_file_of_the_newest_checkpoint_may_be_damaged(whole, tmp_path):
     """Each file emptied, cut or with one bit flipped: found or harmless, never silently wrong."""
     config, undisturbed = whole
@@ -183,12 +185,12 @@ def test_a_second_run_on_a_workdir_is_refused_while_the_first_lives(whole, tmp_p
 
 
 def test_a_full_disk_stops_no_training_that_can_go_on(whole, tmp_path):
-    """A file system of 2 MB: saves fail, are logged, and the newest good checkpoint stays good."""
+    """A file system of 8 MB: saves fail, are logged, and the newest good checkpoint stays good."""
     config, _ = whole
     small = tmp_path / "small"
     small.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", small], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", small], capture_output=True, check=False
     )
     if mounted.returncode:
         pytest.skip("this machine may not mount a file system")
@@ -196,7 +198,7 @@ def test_a_full_disk_stops_no_training_that_can_go_on(whole, tmp_path):
         begin(small / "run", config)
         filler = small / "filler"
         process = start(small / "run", "--config.logging.tensorboard=False")
-        read_until(process, f"step   9/{STEPS}")
+        read_until(process, f"step  15/{STEPS}")  # the save of step 14 has waited for that of 7
         with open(filler, "wb", buffering=0) as file:
             try:
                 while file.write(bytes(4096)):
@@ -205,7 +207,7 @@ def test_a_full_disk_stops_no_training_that_can_go_on(whole, tmp_path):
                 pass
         _, errors = process.communicate()
         assert process.returncode != 0
-        assert "not saved" in errors or "No space left" in errors
+        assert "error: no space left" in errors
         filler.unlink()
         again = start(small / "run", "--config.logging.tensorboard=False")
         _, errors = again.communicate()

@@ -7,7 +7,8 @@
 
 What the units are depends on the files alone, never on the number of cores. A large file is cut
 into stripes: stripe k of K reads the whole file and keeps every K-th block of 256 documents, since
-reading costs a tenth of tokenising and works for compressed files too.
+reading costs a tenth of tokenising and works for compressed files too; parquet gives it every K-th
+row group instead.
 """
 
 import bz2
@@ -22,6 +23,7 @@ import json
 import lzma
 import os
 import re
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,6 +36,8 @@ _TFDS_UNIT = 20_000  # records
 _TFDS_RECORD_BYTES = 3_000  # of text, roughly; Wikipedia's mean
 _CHUNK = 1 << 20
 _COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
+_ARCHIVES = (".tar", ".tgz", ".txz", ".zip", ".7z")
+_REPLACED = "\ufffd".encode()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,21 +143,19 @@ class FileUnit:
 
     def documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
         """Its documents; fills `counts` (each stripe with what is its own)."""
-        base = self.path
-        while base.endswith(_COMPRESSED):
-            base = os.path.splitext(base)[0]
+        # Every stripe reads all bytes; what is wrong with them is counted by the first alone.
+        reading = counts if self.stripe == 0 else collections.Counter()
+        base = _unpacked_name(self.path)
         if base.endswith(".parquet"):
-            found = _parquet(self.path, options)
+            found = _parquet(self.path, options, reading, self.stripe, self.stripes)
         elif base.endswith((".jsonl", ".json", ".ndjson")):
-            found = _json_lines(self.path, options, counts)
+            found = self._mine(_json_lines(self.path, options, reading))
         else:
-            found = _plain(self.path, options, counts)
-        mine = (
-            document
-            for number, document in enumerate(found)
-            if number // BLOCK % self.stripes == self.stripe
-        )
-        return _kept(mine, options, counts)
+            found = self._mine(_plain(self.path, options, reading))
+        return _kept(found, options, counts)
+
+    def _mine(self, documents):
+        return _striped(documents, self.stripe, self.stripes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,11 +181,8 @@ class TfdsUnit:
                         f"tfds:{self.name} has no field {options.text_field!r}; it has"
                         f" {', '.join(record)}: set data.text_field"
                     )
-                value = record[options.text_field]
-                if isinstance(value, bytes):
-                    where = f"tfds:{self.name} record {number}"
-                    value = _decode(value, where, options, counts)
-                yield value
+                where = f"tfds:{self.name} record {number}"
+                yield _as_text(record[options.text_field], where, options, counts)
 
 
 def _kept(documents, options, counts):
@@ -199,6 +198,13 @@ def _kept(documents, options, counts):
             yield document
 
 
+def _striped(documents, stripe, stripes):
+    """Every `stripes`-th block of documents."""
+    for number, document in enumerate(documents):
+        if number // BLOCK % stripes == stripe:
+            yield document
+
+
 def _plain(path, options, counts):
     """Blank lines end documents; inside <doc ...> ... </doc> only </doc> does."""
     lines: list[str] = []
@@ -208,7 +214,8 @@ def _plain(path, options, counts):
             if lines:
                 yield "\n".join(lines)
             lines, wrapped = [], True
-        elif wrapped and line.startswith("</doc>"):
+        elif wrapped and line.rstrip().endswith("</doc>"):
+            lines.append(line.rstrip().removesuffix("</doc>"))
             yield "\n".join(lines)
             lines, wrapped = [], False
         elif wrapped or line.strip():
@@ -230,7 +237,9 @@ def _json_lines(path, options, counts):
             raise ValueError(
                 f"{path}, line {number}: not JSON ({error}); mend or delete it"
             ) from error
-        text = record.get(options.text_field) if isinstance(record, dict) else None
+        text = record.get(options.text_field, 0) if isinstance(record, dict) else 0
+        if text is None:  # a document without text, as a null in parquet
+            text = ""
         if not isinstance(text, str):
             known = ", ".join(record) if isinstance(record, dict) else type(record).__name__
             raise ValueError(
@@ -240,74 +249,122 @@ def _json_lines(path, options, counts):
         yield text
 
 
-def _parquet(path, options):
+def _parquet(path, options, counts, stripe, stripes):
+    """The stripe's documents: whole row groups, where there are enough of them, else blocks."""
     from pyarrow import parquet  # noqa: PLC0415 - 0.3 s that only parquet needs
 
-    with _opened(path) as stream:
+    try:
+        if path.endswith(_COMPRESSED):
+            with _opened(path) as stream:
+                table = parquet.ParquetFile(io.BytesIO(stream.read()))
+        else:
+            table = parquet.ParquetFile(path)
+    except _UNREADABLE as error:
+        raise ValueError(f"{path} is not a parquet file: {_one_line(error)}") from error
+    if options.text_field not in table.schema_arrow.names:
+        raise ValueError(
+            f"{path} has no column {options.text_field!r}; it has"
+            f" {', '.join(table.schema_arrow.names)}: set data.text_field"
+        )
+    groups = list(range(table.num_row_groups))
+    enough = len(groups) >= stripes
+    mine = groups[stripe::stripes] if enough else groups
+    values = _column(table, path, options, counts, mine)
+    return values if enough else _striped(values, stripe, stripes)
+
+
+def _column(table, path, options, counts, groups):
+    batches = table.iter_batches(BLOCK, row_groups=groups, columns=[options.text_field])
+    while True:
         try:
-            table = parquet.ParquetFile(io.BytesIO(stream.read()) if _is_packed(path) else path)
-        except (OSError, ValueError) as error:
-            raise ValueError(f"{path} is not a parquet file: {error}") from error
-        if options.text_field not in table.schema_arrow.names:
+            batch = next(batches, None)
+        except _UNREADABLE as error:
             raise ValueError(
-                f"{path} has no column {options.text_field!r}; it has"
-                f" {', '.join(table.schema_arrow.names)}: set data.text_field"
-            )
-        for batch in table.iter_batches(BLOCK, columns=[options.text_field]):
-            for value in batch.column(0).to_pylist():
-                yield value or ""
+                f"{path} cannot be read: {_one_line(error)}; is the file whole?"
+            ) from error
+        if batch is None:
+            return
+        for value in batch.column(0).to_pylist():
+            where = f"{path}, column {options.text_field!r}"
+            yield "" if value is None else _as_text(value, where, options, counts)
 
 
 def _lines(path, options, counts):
     """The lines of a file, decoded in pieces, so that a file without newlines fits in memory."""
     strict = options.invalid_utf8 == "refuse"
-    decoder = codecs.getincrementaldecoder("utf-8")("strict" if strict else "replace")
+    decoder = codecs.getincrementaldecoder("utf-8-sig")("strict" if strict else "replace")
     read = 0
     tail: list[str] = []
     with _opened(path) as stream:
         while True:
+            pending = decoder.getstate()[0]  # the beginning of a character, from the last piece
             try:
                 chunk = stream.read(_CHUNK)
-            except (OSError, EOFError, lzma.LZMAError, ValueError) as error:
-                raise ValueError(f"{path} cannot be read: {error}; is the file whole?") from error
+            except _UNREADABLE as error:
+                raise ValueError(
+                    f"{path} cannot be read: {_one_line(error)}; is the file whole?"
+                ) from error
             try:
                 text = decoder.decode(chunk, final=not chunk)
             except UnicodeDecodeError as error:
                 raise ValueError(
-                    f"{path}: invalid UTF-8 near byte {read + error.start}; mend the file or set"
-                    " data.invalid_utf8=replace"
+                    f"{path}: invalid UTF-8 near byte {read - len(pending) + error.start}; mend"
+                    " the file or set data.invalid_utf8=replace"
                 ) from error
-            if not strict and "\ufffd" in text:
-                counts["invalid_utf8"] += text.count("\ufffd")
+            if replaced := _replaced(text, pending + chunk):
+                counts["invalid_utf8"] += replaced
             read += len(chunk)
             first, *others = text.split("\n")
             tail.append(first)
             if others:
-                yield "".join(tail).removesuffix("\r").removeprefix("\ufeff")
+                yield "".join(tail).removesuffix("\r")
                 yield from (line.removesuffix("\r") for line in others[:-1])
                 tail = [others[-1]]
             if not chunk:
                 last = "".join(tail)
                 if last:
-                    yield last.removesuffix("\r").removeprefix("\ufeff")
+                    yield last.removesuffix("\r")
                 return
 
 
-def _decode(data, where, options, counts):
+def _as_text(value, where, options, counts):
+    """A field's value, which may be undecoded, as text."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, bytes):
+        raise ValueError(
+            f"{where} is {type(value).__name__}, not text; set data.text_field to a text field"
+        )
     try:
-        return data.decode("utf-8")
+        return value.decode("utf-8")
     except UnicodeDecodeError as error:
         if options.invalid_utf8 == "refuse":
             raise ValueError(
                 f"{where}: invalid UTF-8 at byte {error.start}; set data.invalid_utf8=replace"
             ) from error
-        text = data.decode("utf-8", "replace")
-        counts["invalid_utf8"] += text.count("\ufffd")
+        text = value.decode("utf-8", "replace")
+        counts["invalid_utf8"] += _replaced(text, value)
         return text
 
 
-def _is_packed(path):
-    return path.endswith(_COMPRESSED)
+def _replaced(text, data):
+    """How many bad sequences became U+FFFD, not counting those that were U+FFFD before."""
+    if "\ufffd" not in text:
+        return 0
+    return text.count("\ufffd") - data.count(_REPLACED)
+
+
+_UNREADABLE = (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error)
+
+
+def _one_line(error):
+    return " ".join(str(error).split())[:160]
+
+
+def _unpacked_name(path):
+    while path.endswith(_COMPRESSED):
+        path = os.path.splitext(path)[0]
+    return path
 
 
 def _opened(path):
@@ -325,11 +382,19 @@ def _opened(path):
 
 
 def _paths(pattern):
-    found = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
+    pattern = os.path.expanduser(pattern)
+    # A name that is there is meant as it stands, brackets and all.
+    names = [pattern] if os.path.exists(pattern) else glob.glob(pattern, recursive=True)
+    found = sorted(path for path in names if os.path.isfile(path))
+    if not found and os.path.isdir(pattern):
+        raise ValueError(f"text:{pattern} is a folder; its files are text:{pattern}/*")
     if not found:
-        folder = os.path.abspath(os.path.dirname(pattern.split("*")[0]) or ".")
+        folder = os.path.abspath(os.path.dirname(re.split(r"[*?[]", pattern)[0]) or ".")
         state = "holds no such file" if os.path.isdir(folder) else "does not exist"
         raise ValueError(f"text:{pattern} matches no file; the folder {folder} {state}")
+    for path in found:
+        if _unpacked_name(path).endswith(_ARCHIVES):
+            raise ValueError(f"{path} is an archive; unpack it and give its files: text:GLOB")
     return found
 
 
@@ -365,7 +430,7 @@ def _tfds_source(name, split):
 
 
 def _reason(error):
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+    return f"{type(error).__name__}: {_one_line(error)}"
 
 
 def _text_bytes(path):
@@ -379,11 +444,11 @@ def _name(spec, taken):
     words = [word for word in re.split(r"[^0-9A-Za-z_-]+", rest) if word]
     endings = {"txt", "jsonl", "json", "parquet", "gz", "xz", "zst", "bz2", "train"}
     telling = [word for word in words if word not in endings] or words or [kind]
-    base = name = telling[0] if kind == "tfds" else telling[-1]
+    base = name = (telling[0] if kind == "tfds" else telling[-1])[:40]
     number = 2
-    while name in taken:
+    while name.lower() in taken:  # some file systems take En and en for one
         name, number = f"{base}{number}", number + 1
-    taken.add(name)
+    taken.add(name.lower())
     return name
 
 

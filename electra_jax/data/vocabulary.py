@@ -4,10 +4,14 @@
     lines of text -> normalised (accents) -> pieces -> ids            encode
     [PAD] [UNK] [CLS] [SEP] [MASK]                                    looked up, never assumed
 
-No special id ever comes out of text: a literal "[MASK]" is five characters like any other. [UNK]
-is a text token: it may be masked and sampled, as in the reference.
+No special id ever comes out of text: a literal "[MASK]" is six characters like any other. [UNK]
+is a text token: it may be masked and sampled, as in the reference. WordPiece from a vocab.txt gives
+the ids of BERT's own tokenizer, but for such literals.
+
+Training is repeatable: the same lines give the same pieces, in any process.
 """
 
+import collections
 import hashlib
 import io
 import itertools
@@ -37,6 +41,9 @@ FILES = {
     "tokenizer_json": "tokenizer.json",
 }
 _ABOUT = "vocabulary.json"
+_LEAST = 16  # pieces
+_COVERAGE = 0.9999  # of all characters; WordPiece knows no rarer ones
+_LONGEST = 1 << 14  # characters; SentencePiece silently skips lines longer than 2**16 bytes
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -55,6 +62,8 @@ class Vocabulary:
         self.special_ids = (self.pad_id, self.cls_id, self.sep_id, self.mask_id)
         self.starts_word_V = np.array([self._codec.starts_word(piece) for piece in self.pieces])
         self.starts_word_V[list(self.special_ids)] = True
+        self._text_ids_V = np.arange(self.size, dtype=np.uint32)  # what an id from text becomes
+        self._text_ids_V[list(self.special_ids)] = self.unk_id
         self.sha256 = hashlib.sha256(
             json.dumps([kind, lower_case, strip_accents, self._codec.identity]).encode()
         ).hexdigest()
@@ -64,12 +73,12 @@ class Vocabulary:
 
     def encode(self, lines: Sequence[str]) -> list[np.ndarray]:
         """One uint32 array of ids a line; never a special id but [UNK]."""
-        encoded = [
-            np.asarray(ids, np.uint32)
-            for ids in self._codec.encode([_SURROGATES.sub("\ufffd", line) for line in lines])
-        ]
-        special = np.array(self.special_ids, np.uint32)
-        return [np.where(np.isin(ids, special), np.uint32(self.unk_id), ids) for ids in encoded]
+        found = self._codec.encode([_SURROGATES.sub("\ufffd", line) for line in lines])
+        if not found:
+            return []
+        lengths = np.fromiter(map(len, found), np.int64, len(found))
+        flat = np.fromiter(itertools.chain.from_iterable(found), np.uint32, lengths.sum())
+        return np.split(self._text_ids_V[flat], np.cumsum(lengths)[:-1])
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, special ones left out."""
@@ -110,12 +119,13 @@ def load(path: str, lower_case: bool = True, strip_accents: bool = True) -> Voca
         about_path = os.path.join(path, _ABOUT)
         if not os.path.exists(about_path):
             raise ValueError(f"{path} holds no {_ABOUT}; give a .model, .txt or tokenizer.json")
-        with open(about_path, encoding="utf-8") as file:
-            about = json.load(file)
-        native = os.path.join(path, FILES[about["kind"]])
-        found = Vocabulary(
-            about["kind"], _read(native), about["lower_case"], about["strip_accents"]
-        )
+        try:
+            about = json.loads(_read(about_path))
+            native = os.path.join(path, FILES[about["kind"]])
+            settings = about["lower_case"], about["strip_accents"]
+        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            raise ValueError(f"{about_path} is damaged; prepare again") from error
+        found = _make(about["kind"], native, *settings)
         if found.sha256 != about["sha256"]:
             raise ValueError(f"{native} is not the file that {_ABOUT} describes; prepare again")
         return found
@@ -129,7 +139,7 @@ def load(path: str, lower_case: bool = True, strip_accents: bool = True) -> Voca
         )
     if kind == "tokenizer_json":  # it holds its own normaliser
         lower_case = strip_accents = False
-    return Vocabulary(kind, _read(path), lower_case, strip_accents)
+    return _make(kind, path, lower_case, strip_accents)
 
 
 def train(
@@ -142,19 +152,23 @@ def train(
 ) -> Vocabulary:
     """Trains a vocabulary: 'sentencepiece' (unigram) or 'wordpiece'; [PAD] is 0, [MASK] 4.
 
-    Raises ValueError, one line: an unknown kind, no text, or more pieces than the text has.
+    WordPiece may end with fewer pieces than `size`, where the text has no more words to join.
+
+    Raises ValueError, one line: an unknown kind, no text, a size that SentencePiece cannot reach
+    on this text, or one too small for its characters.
     """
     if kind not in ("sentencepiece", "wordpiece"):
         raise ValueError(f"vocabulary kind {kind!r} is neither 'sentencepiece' nor 'wordpiece'")
-    if size < 16:
-        raise ValueError(f"a vocabulary of {size} is too small; 16 is the least")
-    cleaned = (_SURROGATES.sub("\ufffd", line) for line in lines if line.strip())
+    if size < _LEAST:
+        raise ValueError(f"a vocabulary of {size} is too small; {_LEAST} is the least")
+    parts = (line[i : i + _LONGEST] for line in lines for i in range(0, len(line), _LONGEST))
+    cleaned = (_SURROGATES.sub("\ufffd", part) for part in parts if not part.isspace())
     first = next(cleaned, None)
     if first is None:
         raise ValueError("there is no text to train a vocabulary on; look at data.source")
     cleaned = itertools.chain([first], cleaned)
     if kind == "wordpiece":
-        return _train_wordpiece(size, cleaned, lower_case, strip_accents)
+        return _train_wordpiece(size, list(cleaned), lower_case, strip_accents)
     return _train_sentencepiece(size, cleaned, lower_case, strip_accents, seed)
 
 
@@ -174,10 +188,12 @@ class _SentencePiece:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=data)
             model = sentencepiece_model_pb2.ModelProto.FromString(data)
         except Exception as error:  # a damaged protobuf raises many kinds
-            raise ValueError(f"not a SentencePiece model ({str(error).splitlines()[0]})") from error
+            raise ValueError(f"not a SentencePiece model ({_first_line(error)})") from error
         self.pieces = [piece.piece for piece in model.pieces]
         charsmap = hashlib.sha256(model.normalizer_spec.precompiled_charsmap).hexdigest()
         self.identity = [[p.piece, round(p.score, 4), p.type] for p in model.pieces] + [charsmap]
+        spec = model.normalizer_spec
+        self.identity += [name for name in _SPACE_RULES if not getattr(spec, name)]
 
     def encode(self, lines):
         if self._strip:
@@ -194,13 +210,15 @@ class _SentencePiece:
 
 class _WordPiece:
     def __init__(self, data, lower_case, strip_accents):
-        text = data.decode("utf-8")
-        self.pieces = text.splitlines() if "\u2028" not in text else text.split("\n")
-        if self.pieces and not self.pieces[-1]:
-            self.pieces.pop()
+        try:
+            lines = data.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"not a vocab.txt ({error})") from error
+        self.pieces = lines if lines[-1] else lines[:-1]
         vocab = {piece: number for number, piece in enumerate(self.pieces)}
         if len(vocab) != len(self.pieces):
-            raise ValueError(f"vocab.txt has {len(self.pieces) - len(vocab)} pieces twice")
+            twice = next(p for n, p in enumerate(self.pieces) if vocab[p] != n)
+            raise ValueError(f"piece {twice!r} stands there twice; every line must differ")
         unknown = next((s for s in SPELLINGS["unk"] if s in vocab), "[UNK]")
         self._tokenizer = tokenizers.Tokenizer(
             models.WordPiece(vocab, unk_token=unknown, max_input_chars_per_word=100)
@@ -230,14 +248,18 @@ class _TokenizerJson:
         try:
             self._tokenizer = tokenizers.Tokenizer.from_buffer(data)
         except Exception as error:  # the library raises plain Exception
-            raise ValueError(f"not a tokenizer.json ({str(error).splitlines()[0]})") from error
+            raise ValueError(f"not a tokenizer.json ({_first_line(error)})") from error
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._tokenizer.encode_special_tokens = True  # "[MASK]" in text is text
-        size = self._tokenizer.get_vocab_size(with_added_tokens=True)
+        numbers = self._tokenizer.get_vocab(with_added_tokens=True).values()
+        size = max(numbers, default=-1) + 1  # numbers may leave gaps
         self.pieces = [self._tokenizer.id_to_token(i) or f"[id {i}]" for i in range(size)]
-        self.identity = hashlib.sha256(data).hexdigest()
-        model = json.loads(data)["model"]["type"]
+        content = json.loads(data)
+        # Truncation and padding are not ours to follow, and spacing is no content.
+        rest = {name: part for name, part in content.items() if name not in _NOT_FOLLOWED}
+        self.identity = hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+        model = content["model"].get("type")
         marked = any(piece.startswith(("Ġ", "▁")) for piece in self.pieces)
         self._begins = ("Ġ", "▁") if marked and model != "WordPiece" else None
 
@@ -252,6 +274,8 @@ class _TokenizerJson:
         return piece.startswith(self._begins) if self._begins else not piece.startswith("##")
 
 
+_NOT_FOLLOWED = ("truncation", "padding", "post_processor")
+_SPACE_RULES = ("add_dummy_prefix", "remove_extra_whitespaces", "escape_whitespaces")
 _CODECS: dict[str, Any] = {
     "sentencepiece": _SentencePiece,
     "wordpiece": _WordPiece,
@@ -315,19 +339,65 @@ def _train_sentencepiece(size, lines, lower_case, strip_accents, seed):
 
 
 def _train_wordpiece(size, lines, lower_case, strip_accents):
-    special = [spellings[0] for spellings in SPELLINGS.values()]
     tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(
         lowercase=lower_case, strip_accents=strip_accents
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = [spellings[0] for spellings in SPELLINGS.values()]
+    alphabet, inside = _characters(tokenizer, lines, size * 3 // 4 - len(special))
+    # The trainer numbers characters inside words as it meets them in a hash table, and breaks
+    # ties between pairs by number: another run would give other pieces. Named beforehand, as if
+    # they were special, they have the same numbers in every run.
     trainer = trainers.WordPieceTrainer(
-        vocab_size=size, special_tokens=special, show_progress=False, min_frequency=2
+        vocab_size=size,
+        special_tokens=special + ["##" + c for c in inside],
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        min_frequency=2,
+        show_progress=False,
     )
     tokenizer.train_from_iterator(lines, trainer)
     vocab = tokenizer.get_vocab()
     data = "\n".join(sorted(vocab, key=vocab.__getitem__)) + "\n"
     return Vocabulary("wordpiece", data.encode(), lower_case, strip_accents)
+
+
+def _characters(tokenizer, lines, room):
+    """(characters to know, those of them that come inside words), the frequent ones, sorted.
+
+    As many as cover the text, and as have room: one inside words takes a second piece.
+    """
+    chunks = collections.Counter(chunk for line in lines for chunk in line.split(" "))
+    counts, inside = collections.Counter(), set()
+    for chunk, count in chunks.items():
+        normal = tokenizer.normalizer.normalize_str(chunk)
+        for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal):
+            inside.update(word[1:])
+            for character in word:
+                counts[character] += count
+    wanted = _COVERAGE * counts.total()
+    alphabet = []
+    for character, count in sorted(counts.items(), key=lambda found: (-found[1], found[0])):
+        room -= 1 + (character in inside)
+        if wanted <= 0 or room < 0:
+            break
+        alphabet.append(character)
+        wanted -= count
+    return sorted(alphabet), sorted(inside.intersection(alphabet))
+
+
+def _make(kind, path, lower_case, strip_accents):
+    try:
+        return Vocabulary(kind, _read(path), lower_case, strip_accents)
+    except ValueError as error:
+        if str(path) in str(error):
+            raise
+        raise ValueError(f"vocabulary {path}: {error}") from error
+
+
+def _first_line(error):
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _read(path):

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Odd, damaged and large files: each document once, each count once, each error named."""
+
+import collections
+import gzip
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from electra_jax.data import text
+
+
+def read(path, stripes=1, **options):
+    """(documents of each stripe, counts) of one file."""
+    counts = collections.Counter()
+    units = [text.FileUnit(str(path), stripe, stripes) for stripe in range(stripes)]
+    return [list(unit.documents(text.Options(**options), counts)) for unit in units], counts
+
+
+def write_parquet(path, values, rows):
+    parquet.write_table(pyarrow.table({"text": values}), path, row_group_size=rows)
+
+
+def test_stripes_take_whole_row_groups_of_parquet(tmp_path):
+    write_parquet(tmp_path / "a.parquet", list("abcdefg"), rows=2)  # ab cd ef g
+    assert read(tmp_path / "a.parquet", stripes=2)[0] == [list("abef"), list("cdg")]
+
+
+def test_a_single_row_group_is_striped_by_blocks(tmp_path):
+    values = [str(number) for number in range(600)]
+    write_parquet(tmp_path / "a.parquet", values, rows=600)
+    first, second = read(tmp_path / "a.parquet", stripes=2)[0]
+    assert first == values[:256] + values[512:]
+    assert second == values[256:512]
+
+
+def test_bad_bytes_are_counted_once_however_many_stripes_there_are(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"caf\xe9 au lait\n")
+    assert [read(tmp_path / "a.txt", stripes=k)[1]["invalid_utf8"] for k in (1, 3)] == [1, 1]
+
+
+def test_a_replacement_character_that_was_there_is_no_bad_byte(tmp_path):
+    (tmp_path / "a.txt").write_bytes("was \ufffd there, ".encode() + b"\xff was not\n")
+    (documents,), counts = read(tmp_path / "a.txt")
+    assert documents == ["was \ufffd there, \ufffd was not"]
+    assert counts == {"invalid_utf8": 1}
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 5])
+def test_characters_and_line_ends_may_lie_across_pieces(chunk, tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "_CHUNK", chunk)
+    (tmp_path / "a.txt").write_bytes("\ufeff日本\r\né\ufffd\r\n\r\nz".encode())
+    (documents,), counts = read(tmp_path / "a.txt")
+    assert documents == ["日本\né\ufffd", "z"]
+    assert not counts
+    (tmp_path / "b.txt").write_bytes("日本".encode() + b"\xe6x")  # six bytes, then a broken one
+    with pytest.raises(ValueError, match="b.txt: invalid UTF-8 near byte 6;"):
+        read(tmp_path / "b.txt", invalid_utf8="refuse")
+
+
+def test_a_wrapped_document_may_end_in_the_middle_of_a_line(tmp_path):
+    (tmp_path / "a.txt").write_text("<doc id='1'>\nfirst\nlast words.</doc>\nloose\n")
+    assert read(tmp_path / "a.txt")[0] == [["first\nlast words.", "loose"]]
+
+
+def test_null_is_an_empty_document(tmp_path):
+    write_parquet(tmp_path / "a.parquet", ["a", None], rows=2)
+    (tmp_path / "b.jsonl").write_text('{"text": "a"}\n{"text": null}\n')
+    for name in ("a.parquet", "b.jsonl"):
+        assert read(tmp_path / name) == ([["a"]], {"empty": 1})
+
+
+def test_undecoded_parquet_is_decoded_and_numbers_are_refused(tmp_path):
+    write_parquet(tmp_path / "a.parquet", pyarrow.array([b"caf\xc3\xa9", b"\xff"]), rows=2)
+    assert read(tmp_path / "a.parquet") == ([["café", "\ufffd"]], {"invalid_utf8": 1})
+    write_parquet(tmp_path / "b.parquet", [1, 2], rows=2)
+    with pytest.raises(ValueError, match="b.parquet, column 'text' is int, not text; set data"):
+        read(tmp_path / "b.parquet")
+
+
+def test_damage_inside_a_compressed_file_is_named(tmp_path):
+    data = bytearray(gzip.compress(bytes(range(256)) * 400, mtime=0))
+    for at in range(12, len(data), 9):
+        data[at] ^= 0x55
+    (tmp_path / "a.txt.gz").write_bytes(data)
+    with pytest.raises(ValueError, match="a.txt.gz cannot be read: .*; is the file whole"):
+        read(tmp_path / "a.txt.gz")
+
+
+def test_compressed_files_may_be_joined(tmp_path):
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"one\n\n") + gzip.compress(b"two"))
+    assert read(tmp_path / "a.txt.gz")[0] == [["one", "two"]]
+
+
+def test_a_name_that_is_there_is_no_pattern(tmp_path):
+    (tmp_path / "part[1].txt").write_text("found")
+    (source,) = text.parse(f"text:{tmp_path}/part[1].txt")
+    assert text.fingerprint(source) == [(f"{tmp_path}/part[1].txt", 5)]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("", "is a folder; its files are text:.*/[*]"), ("a.tar.xz", "is an archive; unpack it")],
+)
+def test_folders_and_archives_are_refused_with_the_remedy(name, message, tmp_path):
+    (tmp_path / "a.tar.xz").write_bytes(b"")
+    (source,) = text.parse(f"text:{tmp_path}/{name}".rstrip("/"))
+    with pytest.raises(ValueError, match=message):
+        text.units(source)
+
+
+def test_names_differ_on_file_systems_that_fold_case():
+    assert [s.name for s in text.parse("text:en/*.txt;text:EN/*.txt")] == ["en", "EN2"]
