@@ -44,7 +44,7 @@ def text(config: config_lib.Config, workdir: str) -> str:
     lines = [
         ("devices", f"{jax.device_count()} x {kind}, mesh {dict(mesh.shape)}"),
         ("parameters", f"{sum(parts.values()):,} ({_joined(parts)})"),
-        ("discriminator, as published", f"{parts['discriminator'] + parts['embeddings']:,}"),
+        ("discriminator with its tables", f"{parts['discriminator'] + parts['embeddings']:,}"),
         ("FLOPs a step", f"{step_flops:.3g} (3 x forward matrix products)"),
         ("FLOPs of the run", f"{step_flops * config.schedule.steps:.3g}"),
         ("state a device", f"{state_bytes / split / 2**20:,.1f} MiB (weights and moments)"),
