@@ -15,6 +15,7 @@ draws slots with replacement and averages the ids of colliding samples; here slo
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 from jax import lax
@@ -95,19 +96,45 @@ def sample(
     id inside, so a slot costs two random numbers where a Gumbel draw costs V. All in float32.
     Returns int32 [B, N].
     """
-    n, v = logits_BNV.shape[1:]
+    v = logits_BNV.shape[2]
     if v % BLOCK:
         raise ValueError(f"vocabulary of {v} is not padded to a multiple of {BLOCK}")
-    uniforms_BN2 = jax.vmap(lambda key: jax.random.uniform(key, (n, 2)))(keys_B)
     logits_BNV = logits_BNV.astype(jnp.float32) / temperature
     if forbidden_ids:
         forbidden_V = jnp.isin(jnp.arange(v), jnp.array(forbidden_ids))
         logits_BNV = jnp.where(forbidden_V, -jnp.inf, logits_BNV)
     mass_BNV = jnp.exp(logits_BNV - logits_BNV.max(-1, keepdims=True))
     mass_BNGI = mass_BNV.reshape(*mass_BNV.shape[:2], v // BLOCK, BLOCK)
-    block_BN = _invert(mass_BNGI.sum(-1), uniforms_BN2[..., 0])
-    mass_BNI = jnp.take_along_axis(mass_BNGI, block_BN[..., None, None], axis=2)[:, :, 0]
-    return block_BN * BLOCK + _invert(mass_BNI, uniforms_BN2[..., 1])
+
+    def mass_of(block_BN):
+        return jnp.take_along_axis(mass_BNGI, block_BN[..., None, None], axis=2)[:, :, 0]
+
+    return draw(keys_B, mass_BNGI.sum(-1), mass_of)
+
+
+def sample_from(
+    keys_B: jax.Array, n: int, weights_V: jax.Array, forbidden_ids: tuple[int, ...]
+) -> jax.Array:
+    """Draws n ids a row from one distribution, in proportion to weights_V; never a forbidden id."""
+    forbidden_V = jnp.isin(jnp.arange(len(weights_V)), jnp.array(forbidden_ids, jnp.int32))
+    mass_GI = jnp.where(forbidden_V, 0, weights_V).reshape(-1, BLOCK)
+    mass_BNG = jnp.broadcast_to(mass_GI.sum(-1), (len(keys_B), n, len(mass_GI)))
+    return draw(keys_B, mass_BNG, lambda block_BN: mass_GI[block_BN])
+
+
+def draw(
+    keys_B: jax.Array, mass_BNG: jax.Array, mass_of: Callable[[jax.Array], jax.Array]
+) -> jax.Array:
+    """The two-level draw itself: ids int32 [B, N] from the masses of the blocks.
+
+    Args:
+      mass_BNG: the mass of each block of 128 ids; blocks of one slot are on one scale.
+      mass_of: block_BN -> the masses [B, N, 128] inside one block a slot, on any scale.
+    """
+    n = mass_BNG.shape[1]
+    uniforms_BN2 = jax.vmap(lambda key: jax.random.uniform(key, (n, 2)))(keys_B)
+    block_BN = _invert(mass_BNG, uniforms_BN2[..., 0])
+    return block_BN * BLOCK + _invert(mass_of(block_BN), uniforms_BN2[..., 1])
 
 
 def write(ids_BL: jax.Array, chosen: Chosen, values_BN: jax.Array) -> jax.Array:

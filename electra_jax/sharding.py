@@ -129,15 +129,24 @@ def spec_for(path: str) -> tuple[str | None, ...]:
 
 
 def rowwise(mesh: Mesh) -> Callable[[Callable], Callable]:
-    """Runs a function of rows where the rows are, so that nothing is gathered for it.
+    """Runs `function(shared, *rows)` where the rows are, so that nothing is gathered for it.
 
-    Every argument and result must have the rows as its first dimension.
+    `shared` is a tree that every device gets whole, and whose gradient is summed over them once;
+    every other argument and every result has the rows as its first dimension.
     """
     if math.prod(mesh.shape.values()) == 1:
         return lambda function: function
-    return lambda function: jax.shard_map(
-        function, mesh=mesh, in_specs=ROWS, out_specs=ROWS, check_vma=False
-    )
+
+    def lift(function):
+        def run(shared, *rows):
+            specs = (PartitionSpec(), *(ROWS for _ in rows))
+            return jax.shard_map(
+                function, mesh=mesh, in_specs=specs, out_specs=ROWS, check_vma=False
+            )(shared, *rows)
+
+        return run
+
+    return lift
 
 
 def _divides(mesh, size, axis):

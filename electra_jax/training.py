@@ -18,7 +18,7 @@ from jax.experimental import multihost_utils
 
 from electra_jax import config as config_lib
 from electra_jax import feed as feed_lib
-from electra_jax import lock, logs, metrics, output, runs, signals, train_step, writers
+from electra_jax import heap, lock, logs, metrics, output, runs, signals, train_step, writers
 from electra_jax.data import pipeline
 
 SKIPS = 3  # non-finite steps in a row that end a run
@@ -57,6 +57,8 @@ def train(
             )
             stack.enter_context(logs.file(os.path.join(workdir, "log.txt")))
         _cache_compilations()
+        if jax.default_backend() == "cpu":
+            heap.keep()
         _same_everywhere(config)
         _continue_or_begin(config, workdir)
         run = runs.start(config, workdir)

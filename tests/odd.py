@@ -89,7 +89,7 @@ def forward(config: networks.NetworksConfig = NETWORKS):
 
     def run(params, batch):
         every_BL = jnp.broadcast_to(jnp.arange(batch.ids_BL.shape[1]), batch.ids_BL.shape)
-        gen_logits_BLV = networks.generate(config, params, batch, every_BL)
+        gen_logits_BLV = networks.generator_logits(config, params, batch, every_BL)
         hidden_BLD, disc_logits_BL = networks.encode(config, params, batch)
         return gen_logits_BLV, hidden_BLD, disc_logits_BL
 

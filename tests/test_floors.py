@@ -6,9 +6,9 @@ import ast
 from corpus import ROOT
 
 FLOORS = (  # from the ground up; a room may use any floor below its own
-    "batch streams config style lock logs metrics optimizer sharding checkpoint",
+    "batch streams config heap style lock logs metrics optimizer sharding checkpoint",
     "baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments",
-    "model.attention model.feed_forward model.embeddings data.text data.pipeline view writers",
+    "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers",
     "model.encoder data.preparation report",
     "model.generator model.discriminator",
     "model.networks objectives.phase",

@@ -58,12 +58,15 @@ def within(gradients: dict[str, float], parts: tuple[str, ...]) -> dict[str, flo
 
 @pytest.fixture
 def apart(monkeypatch):
-    generate = networks.generate
+    generate, table = networks.generate, networks.generator_table
 
-    def generate_from_its_own(config, params, *rest):
-        return generate(config, params | {"embeddings": params["own"]}, *rest)
+    def own(params):
+        return params | {"embeddings": params["own"]}
 
-    monkeypatch.setattr(networks, "generate", generate_from_its_own)
+    monkeypatch.setattr(
+        networks, "generate", lambda c, params, *rest: generate(c, own(params), *rest)
+    )
+    monkeypatch.setattr(networks, "generator_table", lambda params: table(own(params)))
     params = odd.weights(SHALLOW)
     return largest_gradients(params | {"own": jax.tree.map(jnp.copy, params["embeddings"])})
 

@@ -176,8 +176,7 @@ def test_what_is_measured_is_what_happened(steps, number):
                 tokens.append((replaced, played.disc_logits_BL[row, place] > 0))
         for n, slot in enumerate(played.chosen.slots_BN[row]):
             if played.chosen.used_BN[row, n]:
-                best = played.gen_logits_BNV[row, n].argmax()
-                hits = (best == ids_L[slot], played.sampled_BN[row, n] == ids_L[slot])
+                hits = (played.gen_hits_BN[row, n], played.sampled_BN[row, n] == ids_L[slot])
                 slots.append((played.masked_BL[row, slot] == odd.MASK, *hits))
     (replaced, believed), (masked, hit, lucky) = np.array(tokens).T, np.array(slots).T
     expected = {

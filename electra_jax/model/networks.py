@@ -69,14 +69,30 @@ def generate(
     slots_BN: jax.Array,
     keys_B: jax.Array | None = None,
 ) -> jax.Array:
-    """Generator logits at the chosen slots, float32 [B, N, V]. Dropout only with keys."""
+    """What the generator makes of the chosen slots, [B, N, E], to be scored against the token table
+    (`fill.fill`, or `generator_logits` for all scores). Dropout only with keys."""
     embed_keys_B, encoder_keys_B = _pair(keys_B)
     embedded_BLE = _embed(config, params, batch, embed_keys_B)
-    vectors_BNE = _generator(config).apply(
+    return _generator(config).apply(
         {"params": params["generator"]}, embedded_BLE, batch.documents_BL, slots_BN, encoder_keys_B
     )
-    bias_V = params["generator"]["head"]["bias"]
-    return generator.logits(vectors_BNE, params["embeddings"]["token"], bias_V, config.vocab_size)
+
+
+def generator_logits(
+    config: NetworksConfig,
+    params: dict,
+    batch: batch_lib.Batch,
+    slots_BN: jax.Array,
+    keys_B: jax.Array | None = None,
+) -> jax.Array:
+    """All scores of the generator at the chosen slots, float32 [B, N, V], for those who look."""
+    vectors_BNE = generate(config, params, batch, slots_BN, keys_B)
+    return generator.logits(vectors_BNE, *generator_table(params), config.vocab_size)
+
+
+def generator_table(params: dict) -> tuple[jax.Array, jax.Array]:
+    """What the generator scores its vectors against: the tied token table [V, E] and a bias [V]."""
+    return params["embeddings"]["token"], params["generator"]["head"]["bias"]
 
 
 def discriminate(

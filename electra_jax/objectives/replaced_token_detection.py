@@ -15,7 +15,7 @@ from jax import lax
 from jax import numpy as jnp
 
 from electra_jax import batch as batch_lib
-from electra_jax import corrupt, metrics, streams
+from electra_jax import corrupt, fill, metrics, streams
 from electra_jax.model import networks
 from electra_jax.objectives import phase
 
@@ -27,7 +27,8 @@ class Played:
 
     chosen: corrupt.Chosen
     masked_BL: jax.Array  # ids that the generator saw
-    gen_logits_BNV: jax.Array  # float32
+    gen_losses_BN: jax.Array  # float32, -log p_G of the originals
+    gen_hits_BN: jax.Array  # bool: nothing seemed more plausible than the original
     sampled_BN: jax.Array  # ids
     corrupted_BL: jax.Array  # ids that the discriminator saw
     replaced_BL: jax.Array  # bool, the truth
@@ -87,30 +88,31 @@ class ReplacedTokenDetection:
     ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
         """Both losses as sums, and what was measured on the way."""
         played = self.play(params, batch, keys, knobs)
-        gen_losses_BN = masked_language_model_loss(played, batch)
         disc_losses_BL = detection_loss(played)
         sums = {
-            "gen": (gen_losses_BN * played.chosen.used_BN).sum(),
+            "gen": (played.gen_losses_BN * played.chosen.used_BN).sum(),
             "disc": (disc_losses_BL * batch.real_BL).sum(),
         }
-        return sums, _measure(played, batch, gen_losses_BN, disc_losses_BL), carry
+        return sums, _measure(played, batch, disc_losses_BL), carry
 
     def play(self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict) -> Played:
         """Masks a batch, lets the generator fill it and the discriminator judge it."""
         # Masking: m ~ distinct slots of the row; x_masked = REPLACE(x, m, [MASK])
         chosen = self._choose(batch, keys, knobs)
         masked_BL = corrupt.mask(batch.ids_BL, chosen, self.mask_id)
-        gen_logits_BNV = networks.generate(
+        vectors_BNE = networks.generate(
             self.networks,
             params,
             dataclasses.replace(batch, ids_BL=masked_BL),
             chosen.slots_BN,
             keys.generator_B,
         )
-        # Replacement: x_hat ~ p_G(x | x_masked); x_corrupt = REPLACE(x, m, x_hat)
-        sampled_BN = self._sample(keys.sample_B, gen_logits_BNV, knobs["temperature"])
+        # L_MLM = -log p_G(x_t | x_masked), and x_hat ~ p_G(x_t | x_masked), in one walk over V
+        originals_BN = corrupt.at(batch.ids_BL, chosen)
+        filled = self._fill(params, vectors_BNE, originals_BN, keys, knobs["temperature"])
         # "We don't back-propagate the discriminator loss through the generator."
-        sampled_BN = lax.stop_gradient(sampled_BN)
+        sampled_BN = lax.stop_gradient(filled.sampled_BN)
+        # Replacement: x_corrupt = REPLACE(x, m, x_hat)
         corrupted_BL = corrupt.write(batch.ids_BL, chosen, sampled_BN)
         disc_logits_BL = networks.discriminate(
             self.networks,
@@ -121,7 +123,8 @@ class ReplacedTokenDetection:
         return Played(
             chosen=chosen,
             masked_BL=masked_BL,
-            gen_logits_BNV=gen_logits_BNV,
+            gen_losses_BN=filled.losses_BN,
+            gen_hits_BN=filled.hits_BN,
             sampled_BN=sampled_BN,
             corrupted_BL=corrupted_BL,
             replaced_BL=corrupt.label(batch.ids_BL, corrupted_BL),
@@ -143,14 +146,11 @@ class ReplacedTokenDetection:
         unigram distribution `unigram_V` (counts of the training text).
         """
         played = self.play(params, batch, keys, knobs)
-        sums = _measure(
-            played, batch, masked_language_model_loss(played, batch), detection_loss(played)
-        )
+        sums = _measure(played, batch, detection_loss(played))
         sums["disc_auc"] = metrics.histogram(
             played.disc_logits_BL, played.replaced_BL, batch.real_BL
         )
-        logits_BNV = jnp.broadcast_to(jnp.log(unigram_V), played.gen_logits_BNV.shape)
-        drawn_BN = self._sample(keys.sample_B, logits_BNV, jnp.float32(1))
+        drawn_BN = self._draw(unigram_V, keys.sample_B)
         corrupted_BL = corrupt.write(batch.ids_BL, played.chosen, drawn_BN)
         logits_BL = networks.discriminate(
             self.networks, params, dataclasses.replace(batch, ids_BL=corrupted_BL)
@@ -165,23 +165,35 @@ class ReplacedTokenDetection:
         return corrupt.count(candidates_BL, batch.real_BL, knobs["mask_rate"], self.slots)
 
     def _choose(self, batch, keys, knobs):
-        def choose(keys_B, candidates_BL, count_B):
+        def choose(_, keys_B, candidates_BL, count_B):
             return corrupt.choose(keys_B, candidates_BL, count_B, self.slots, self.mask_token_rate)
 
         candidates_BL = corrupt.candidates(batch.ids_BL, self.special_ids)
-        return self.rowwise(choose)(keys.mask_B, candidates_BL, self._count(batch, knobs))
+        return self.rowwise(choose)((), keys.mask_B, candidates_BL, self._count(batch, knobs))
 
-    def _sample(self, keys_B, logits_BNV, temperature):
-        def sample(keys_B, logits_BNV):
-            return corrupt.sample(keys_B, logits_BNV, 1.0, self.special_ids)
+    def _fill(self, params, vectors_BNE, originals_BN, keys, temperature):
+        def fill_rows(shared, vectors_BNE, originals_BN, keys_B):
+            table, temperature = shared
+            return fill.fill(
+                vectors_BNE,
+                *table,
+                originals_BN,
+                keys_B,
+                temperature,
+                size=self.networks.vocab_size,
+                forbidden_ids=self.special_ids,
+            )
 
-        return self.rowwise(sample)(keys_B, logits_BNV / temperature)
+        shared = networks.generator_table(params), temperature
+        return self.rowwise(fill_rows)(shared, vectors_BNE, originals_BN, keys.sample_B)
 
+    def _draw(self, weights_V, keys_B):
+        """Ids [B, N] from one distribution for all slots, special ids left out."""
 
-def masked_language_model_loss(played: Played, batch: batch_lib.Batch) -> jax.Array:
-    """L_MLM of each slot: -log p_G(x_t | x_masked), [B, N]."""
-    originals_BN = corrupt.at(batch.ids_BL, played.chosen)
-    return optax.softmax_cross_entropy_with_integer_labels(played.gen_logits_BNV, originals_BN)
+        def draw(weights_V, keys_B):
+            return corrupt.sample_from(keys_B, self.slots, weights_V, self.special_ids)
+
+        return self.rowwise(draw)(weights_V, keys_B)
 
 
 def detection_loss(played: Played) -> jax.Array:
@@ -191,10 +203,10 @@ def detection_loss(played: Played) -> jax.Array:
     )
 
 
-def _measure(played, batch, gen_losses_BN, disc_losses_BL) -> metrics.Sums:
+def _measure(played, batch, disc_losses_BL) -> metrics.Sums:
     used_BN, masked_BN = played.chosen.used_BN, played.chosen.masked_BN
-    originals_BN = corrupt.at(batch.ids_BL, played.chosen)
-    hit_BN = played.gen_logits_BNV.argmax(-1) == originals_BN
+    gen_losses_BN, hits_BN = played.gen_losses_BN, played.gen_hits_BN
+    lucky_BN = played.sampled_BN == corrupt.at(batch.ids_BL, played.chosen)
     real_BL, replaced_BL = batch.real_BL, played.replaced_BL
     believed_BL = played.disc_logits_BL > 0
     used_BL = corrupt.write(jnp.zeros_like(batch.ids_BL), played.chosen, jnp.ones_like(used_BN))
@@ -202,9 +214,9 @@ def _measure(played, batch, gen_losses_BN, disc_losses_BL) -> metrics.Sums:
         {
             "gen_loss": metrics.pair(gen_losses_BN, used_BN),
             "gen_masked_loss": metrics.pair(gen_losses_BN, masked_BN),
-            "gen_accuracy": metrics.pair(hit_BN, used_BN),
-            "gen_masked_accuracy": metrics.pair(hit_BN, masked_BN),
-            "gen_sampled_accuracy": metrics.pair(played.sampled_BN == originals_BN, used_BN),
+            "gen_accuracy": metrics.pair(hits_BN, used_BN),
+            "gen_masked_accuracy": metrics.pair(hits_BN, masked_BN),
+            "gen_sampled_accuracy": metrics.pair(lucky_BN, used_BN),
             "disc_loss": metrics.pair(disc_losses_BL, real_BL),
             "disc_accuracy": metrics.pair(believed_BL == replaced_BL, real_BL),
             "disc_precision": metrics.pair(replaced_BL, believed_BL & real_BL),

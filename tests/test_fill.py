@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The walk over the vocabulary gives what the whole table of scores would, and never holds it."""
+
+import jax
+import numpy as np
+import optax
+import pytest
+from jax import numpy as jnp
+
+from electra_jax import corrupt, fill
+from electra_jax.model import generator
+
+B, N, E, SIZE, V = 5, 7, 4, 600, 640  # five blocks of 128, the last with a tail that is not used
+FORBIDDEN = (0, 3, 130, 599)
+PIECES = [128, 256, 384, 640, 10_000]  # 5, 3 (ragged), 2 (ragged), 1 and 1 pieces
+
+
+def inputs(dtype=jnp.float32):
+    draw = np.random.default_rng(1)
+    vectors_BNE = jnp.asarray(draw.standard_normal((B, N, E)), dtype)
+    table_VE = jnp.asarray(draw.standard_normal((V, E)), jnp.float32)
+    bias_V = jnp.asarray(draw.standard_normal(V), jnp.float32)
+    originals_BN = jnp.asarray(draw.integers(0, SIZE, (B, N)))
+    return vectors_BNE, table_VE, bias_V, originals_BN
+
+
+KEYS_B = jax.random.split(jax.random.key(2), B)
+
+
+def walk(piece, temperature=1.0, dtype=jnp.float32):
+    """(gradients of a weighted sum of losses, what was filled)."""
+    *trained, originals_BN = inputs(dtype)
+
+    def loss(vectors_BNE, table_VE, bias_V):
+        filled = fill.fill(
+            vectors_BNE, table_VE, bias_V, originals_BN, KEYS_B, jnp.float32(temperature),
+            size=SIZE, forbidden_ids=FORBIDDEN, piece=piece,
+        )  # fmt: skip
+        return (filled.losses_BN * jnp.arange(B * N).reshape(B, N)).sum(), filled
+
+    return jax.grad(loss, (0, 1, 2), has_aux=True)(*trained)
+
+
+def whole(temperature=1.0, dtype=jnp.float32):
+    """The same from all scores at once."""
+    *trained, originals_BN = inputs(dtype)
+
+    def loss(vectors_BNE, table_VE, bias_V):
+        logits_BNV = generator.logits(vectors_BNE, table_VE, bias_V, SIZE)
+        losses_BN = optax.softmax_cross_entropy_with_integer_labels(logits_BNV, originals_BN)
+        sampled_BN = corrupt.sample(KEYS_B, logits_BNV, temperature, FORBIDDEN)
+        filled = fill.Filled(losses_BN, logits_BNV.argmax(-1) == originals_BN, sampled_BN)
+        return (losses_BN * jnp.arange(B * N).reshape(B, N)).sum(), filled
+
+    return jax.grad(loss, (0, 1, 2), has_aux=True)(*trained)
+
+
+@pytest.mark.parametrize("piece", PIECES)
+@pytest.mark.parametrize("temperature", [1.0, 0.3])
+def test_losses_hits_and_samples_are_those_of_all_scores(piece, temperature):
+    (_, filled), (_, expected) = walk(piece, temperature), whole(temperature)
+    np.testing.assert_allclose(filled.losses_BN, expected.losses_BN, rtol=1e-5)
+    np.testing.assert_array_equal(filled.hits_BN, expected.hits_BN)
+    np.testing.assert_array_equal(filled.sampled_BN, expected.sampled_BN)
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_gradients_are_those_of_all_scores(piece):
+    for found, expected in zip(walk(piece)[0], whole()[0]):
+        scale = abs(expected).max()
+        np.testing.assert_allclose(found / scale, expected / scale, atol=2e-6)
+
+
+def test_gradients_come_in_the_dtype_of_what_they_belong_to():
+    dtypes = [x.dtype for x in walk(256, dtype=jnp.bfloat16)[0]]
+    assert dtypes == [jnp.bfloat16, jnp.float32, jnp.float32]
+    for found, expected in zip(walk(256, dtype=jnp.bfloat16)[0], whole(dtype=jnp.bfloat16)[0]):
+        scale = np.abs(np.asarray(expected, np.float32)).max()
+        np.testing.assert_allclose(found / scale, expected / scale, atol=0.01)  # 2^-8, bfloat16's
+
+
+def test_an_original_that_is_the_best_is_a_hit():
+    vectors_BNE, table_VE, bias_V, _ = inputs()
+    best_BN = generator.logits(vectors_BNE, table_VE, bias_V, SIZE).argmax(-1)
+    for originals_BN, expected in ((best_BN, True), ((best_BN + 1) % SIZE, False)):
+        filled = fill.fill(
+            vectors_BNE, table_VE, bias_V, originals_BN, KEYS_B, jnp.float32(1),
+            size=SIZE, forbidden_ids=FORBIDDEN, piece=256,
+        )  # fmt: skip
+        assert (filled.hits_BN == expected).all()
+
+
+def test_a_block_of_forbidden_ids_is_never_drawn():
+    vectors_BNE, table_VE, bias_V, originals_BN = inputs()
+    filled = fill.fill(
+        vectors_BNE, table_VE, bias_V.at[:512].add(1000.0), originals_BN, KEYS_B, jnp.float32(1),
+        size=SIZE, forbidden_ids=tuple(range(512)), piece=128,
+    )  # fmt: skip
+    assert (filled.sampled_BN >= 512).all() and (filled.sampled_BN < SIZE).all()
+
+
+def arrays_of(jaxpr):
+    """Every array that a program makes, those of its loops and branches too."""
+    for equation in jaxpr.eqns:
+        yield from (variable.aval for variable in equation.outvars)
+        for value in equation.params.values():
+            for inner in value if isinstance(value, list | tuple) else (value,):
+                inner = getattr(inner, "jaxpr", inner)
+                if hasattr(inner, "eqns"):
+                    yield from arrays_of(inner)
+
+
+@pytest.mark.parametrize(("program", "holds"), [(lambda: walk(128), False), (whole, True)])
+def test_no_array_holds_all_scores(program, holds):
+    largest = max(aval.size for aval in arrays_of(jax.make_jaxpr(program)().jaxpr))
+    assert (largest >= B * N * V) == holds
