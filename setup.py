@@ -29,6 +29,10 @@ REQUIRES = [
 EXTRAS = {
     "tpu": ["jax[tpu]"],
     "cuda": ["jax[cuda13]"],
+    "aot": [  # compilers for chips that are not there; pytest -m aot
+        "jax[tpu,cuda13-local]",  # libtpu and the CUDA plugin of this jax, no CUDA libraries
+        "nvidia-cuda-nvcc>=13,<14",  # ptxas and libdevice, where no CUDA toolkit lies around
+    ],
     "gcs": ["gcsfs"],  # gs:// paths
     "wikipedia": ["array_record>=0.8"],  # the format of TFDS's prepared Wikipedia
     "test": ["pytest>=8", "scipy>=1.14"],

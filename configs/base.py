@@ -70,8 +70,9 @@ def model() -> ml_collections.ConfigDict:
     c.generator = ml_collections.ConfigDict(  # a third of the width, the same depth (table 6)
         dict(layers=12, width=256, heads=4, feed_forward=1024)
     )
-    c.dropout = 0.1  # embeddings, attention output, feed-forward output; kept exact to 1/256
+    c.dropout = 0.1  # embeddings, attention output, feed-forward output
     c.attention_dropout = 0.1  # attention probabilities
+    c.dropout_bits = 8  # random bits a decision: 8 (a rate of 0.1 becomes 26/256) or 32
     c.initial_scale = 0.02  # of the truncated normal, as in BERT
     c.dtype = "auto"  # compute: bfloat16 on TPU and GPU, float32 on CPU; weights stay float32
     c.scan = "auto"  # layers as one loop (compiles fast): on TPU; 'on' | 'off' to say it
@@ -145,6 +146,7 @@ def logging() -> ml_collections.ConfigDict:
     c.every = 100  # steps
     c.tensorboard = True
     c.report_every = 5000  # steps between two drawings of report.html; always drawn at the end
+    c.profile = ()  # (first step, last step) whose trace goes to WORKDIR/profile; (): none
     return c
 
 

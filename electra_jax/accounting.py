@@ -69,6 +69,24 @@ def parameters(params) -> dict[str, int]:
     }
 
 
+def random_bits(program) -> int:
+    """Random bits that a traced program (`jax.make_jaxpr`) draws, its loops counted through.
+
+    Keys that are derived from others are not counted: some tens of bits a row and layer.
+    """
+    drawn = 0
+    for equation in getattr(program, "jaxpr", program).eqns:
+        if equation.primitive.name == "random_bits":
+            drawn += equation.params["bit_width"] * math.prod(equation.outvars[0].aval.shape)
+            continue
+        times = equation.params["length"] if equation.primitive.name == "scan" else 1
+        for value in equation.params.values():
+            for inner in value if isinstance(value, list | tuple) else (value,):
+                if hasattr(getattr(inner, "jaxpr", inner), "eqns"):
+                    drawn += times * random_bits(inner)
+    return drawn
+
+
 def _tower(c: encoder.EncoderConfig, embedding_size: int, length: int) -> float:
     layer = 8 * c.width**2 + 4 * c.width * c.feed_forward + 4 * length * c.width
     projection = 2 * embedding_size * c.width if embedding_size != c.width else 0

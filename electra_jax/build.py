@@ -2,13 +2,15 @@
 """From a configuration to the parts of a run: the one place where a variant is chosen by name."""
 
 import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import optax
 from jax.sharding import Mesh
 
 from electra_jax import config as config_lib
-from electra_jax import corrupt, optimizer, sharding
+from electra_jax import corrupt, optimizer, sharding, train_step
 from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.model import encoder, networks
 from electra_jax.objectives import replaced_token_detection
@@ -16,10 +18,59 @@ from electra_jax.objectives import replaced_token_detection
 OPTIMIZERS = {"reference_adamw": optimizer.reference_adamw, "adamw": optimizer.adamw}
 
 
-def mesh(config: config_lib.Config) -> Mesh:
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One training step of a configuration, before it is compiled."""
+
+    objective: Any
+    optimizer: optax.GradientTransformation
+    init: Callable[[], train_step.TrainState]
+    update: Callable  # (state, lanes) -> (state, measured)
+    shapes: train_step.TrainState  # what init returns, without arrays
+    where: train_step.TrainState  # the sharding of each leaf
+
+
+def step(
+    config: config_lib.Config,
+    vocabulary: vocabulary_lib.Vocabulary,
+    mesh: Mesh,
+    report: Callable[[str], None] = lambda line: None,
+) -> Step:
+    """The step with all its choices made; `report` hears of what the mesh does not divide."""
+    objective_, optimizer_ = objective(config, vocabulary, mesh), optimizer_of(config)
+    key = run_key(config)
+
+    def init():
+        return train_step.init_state(objective_, optimizer_, key)
+
+    shapes = jax.eval_shape(init)
+    update = train_step.make_update(
+        objective_,
+        optimizer_,
+        rate(config),
+        key,
+        vocabulary.pad_id,
+        config.schedule.accumulation,
+        sharding.while_used(mesh),
+    )
+    where = sharding.shardings(shapes, mesh, report)
+    return Step(objective_, optimizer_, init, update, shapes, where)
+
+
+def vocab_size(config: config_lib.Config) -> int:
+    """The size that data.vocab asks for, or that of the vocabulary it names."""
+    if config.data.vocab.startswith("train:"):
+        return int(config.data.vocab.rpartition(":")[2])
+    return vocabulary_lib.load(
+        config.data.vocab, config.data.lower_case, config.data.strip_accents
+    ).size
+
+
+def mesh(config: config_lib.Config, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """The mesh, checked against the devices and the batch. Raises ConfigError."""
+    c = config.mesh
     try:
-        made = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+        made = sharding.make_mesh(c.data, c.fsdp, c.tensor, devices)
     except ValueError as error:
         raise config_lib.ConfigError(str(error)) from error
     ways = sharding.row_devices(made) * config.schedule.accumulation
@@ -45,6 +96,7 @@ def networks_config(config: config_lib.Config, vocab_size: int) -> networks.Netw
             **dataclasses.asdict(network),
             dropout=model.dropout,
             attention_dropout=model.attention_dropout,
+            dropout_bits=model.dropout_bits,
             initial_scale=model.initial_scale,
             scan=scan,
             remat=model.remat,

@@ -64,6 +64,7 @@ class Model:
     generator: Network
     dropout: float
     attention_dropout: float
+    dropout_bits: int
     initial_scale: float
     dtype: str
     scan: str
@@ -137,6 +138,7 @@ class Logging:
     every: int
     tensorboard: bool
     report_every: int
+    profile: tuple
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,9 +181,15 @@ RESUMABLE = (  # what may differ between a run and its continuation
     "init.",
 )
 
+_ADDED = {  # fields that came later, and what a config.json written before them means
+    "model.dropout_bits": 8,
+    "logging.profile": (),
+}
+
 _CHOICES = {
     "data.invalid_utf8": ("replace", "refuse"),
     "data.rows": ("pairs", "packed"),
+    "model.dropout_bits": (8, 32),
     "model.dtype": ("auto", "float32", "bfloat16"),
     "model.scan": ("auto", "on", "off"),
     "model.remat": ("none", "dots", "full"),
@@ -300,9 +308,9 @@ def _build(kind, tree, prefix):
     values = {}
     for name, field in fields.items():
         path = prefix + name
-        if name not in tree:
+        if name not in tree and path not in _ADDED:
             raise ConfigError(f"field {path} is missing; configs/base.py has every field")
-        value = tree[name]
+        value = tree[name] if name in tree else _ADDED[path]
         if dataclasses.is_dataclass(field.type):
             if not isinstance(value, Mapping):
                 raise ConfigError(f"{path} is a section, not {value!r}")
@@ -315,6 +323,8 @@ def _build(kind, tree, prefix):
 def _typed(path, value, kind):
     if kind is float and type(value) is int:
         return float(value)
+    if kind is tuple and isinstance(value, list):  # as JSON has it
+        return tuple(value)
     if type(value) is not kind:
         raise ConfigError(
             f"{path}={value!r} is of type {type(value).__name__}, not of type {kind.__name__}"
@@ -340,6 +350,14 @@ def _check_together(c: Config):
         raise ConfigError(
             f"data.batch_size={c.data.batch_size} is not divisible by"
             f" schedule.accumulation={c.schedule.accumulation}"
+        )
+    profile = c.logging.profile
+    if profile and not (
+        len(profile) == 2 and all(type(n) is int for n in profile) and 1 <= profile[0] <= profile[1]
+    ):
+        raise ConfigError(
+            f"logging.profile={profile!r} is not (first step, last step);"
+            " try (10, 12), or () for none"
         )
     if not c.data.source.strip():
         raise ConfigError("data.source is empty; try builtin, text:GLOB or tfds:NAME")

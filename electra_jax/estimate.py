@@ -23,13 +23,8 @@ def text(config: config_lib.Config, workdir: str) -> str:
     ready = os.path.exists(os.path.join(folder, "manifest.json"))
     if ready:
         vocab_size = vocabulary.load(os.path.join(folder, "vocab")).size
-    elif config.data.vocab.startswith("train:"):
-        vocab_size = int(config.data.vocab.rpartition(":")[2])
     else:
-        words = vocabulary.load(
-            config.data.vocab, config.data.lower_case, config.data.strip_accents
-        )
-        vocab_size = words.size
+        vocab_size = build.vocab_size(config)
     networks_config = build.networks_config(config, vocab_size)
     slots = build.slots(config)
     shapes = jax.eval_shape(lambda: _init_state(config, networks_config))

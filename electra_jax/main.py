@@ -8,6 +8,11 @@ Prepares the data if it is not there yet, starts or goes on, trains, evaluates, 
 The same command after an interruption goes on exactly where the run stopped.
 """
 
+if __name__ == "__main__":
+    from electra_jax import heap
+
+    heap.use_huge_pages()  # first of all: the program begins anew
+
 from absl import flags, logging
 
 from electra_jax import command, estimate, runs, training

@@ -48,26 +48,9 @@ def start(config: config_lib.Config, workdir: str) -> Run:
     opened = records.open(data)
     words = vocabulary.load(os.path.join(data, "vocab"))
     _check_records(config, opened, words)
-    objective = build.objective(config, words, mesh)
-    optimizer = build.optimizer_of(config)
-    key = build.run_key(config)
-
-    def init():
-        return train_step.init_state(objective, optimizer, key)
-
-    shapes = jax.eval_shape(init)
-    where = sharding.shardings(shapes, mesh, logging.warning)
-    abstract = _placed(shapes, where)
-    update = train_step.make_update(
-        objective,
-        optimizer,
-        build.rate(config),
-        key,
-        words.pad_id,
-        config.schedule.accumulation,
-        sharding.while_used(mesh),
-    )
-    interval = _zero_interval(update, shapes, config, mesh)
+    step = build.step(config, words, mesh, logging.warning)
+    abstract = _placed(step.shapes, step.where)
+    interval = _zero_interval(step.update, step.shapes, config, mesh)
     with checkpoints_of(config, workdir) as saved:
         restored = saved.restore_latest(saved_tree(abstract, placed_like(interval)))
     if restored is not None:
@@ -77,7 +60,7 @@ def start(config: config_lib.Config, workdir: str) -> Run:
         state = train_step.TrainState(**tree)
         logging.info("resuming from step %d of %s", restored.step, workdir)
     else:
-        state = jax.jit(init, out_shardings=where)()
+        state = jax.jit(step.init, out_shardings=step.where)()
         if config.init.from_:
             params = initial_params(config.init.from_, abstract.params, words)
             state = dataclasses.replace(state, params=params)
@@ -88,10 +71,10 @@ def start(config: config_lib.Config, workdir: str) -> Run:
         mesh=mesh,
         records=opened,
         vocabulary=words,
-        objective=objective,
-        update=train_step.compile_update(update, shapes, mesh),
+        objective=step.objective,
+        update=train_step.compile_update(step.update, step.shapes, mesh),
         evaluate=evaluation.compile_evaluate(
-            objective, words.pad_id, opened.unigram()[0], mesh, where.params
+            step.objective, words.pad_id, opened.unigram()[0], mesh, step.where.params
         ),
         abstract=abstract,
         state=state,

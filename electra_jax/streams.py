@@ -10,6 +10,7 @@ import dataclasses
 import zlib
 
 import jax
+from jax import numpy as jnp
 
 
 @jax.tree_util.register_dataclass
@@ -51,3 +52,8 @@ def row_keys(key: jax.Array, step: jax.Array | int, row_B: jax.Array) -> jax.Arr
 def fold(keys_B: jax.Array, place: jax.Array | int) -> jax.Array:
     """Returns the rows' keys for one place of a network, such as a layer."""
     return jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys_B, place)
+
+
+def fold_each(keys_B: jax.Array, count: int) -> jax.Array:
+    """Returns the rows' keys for places 0 to count - 1, [count, B], in one go."""
+    return jax.vmap(lambda place: fold(keys_B, place))(jnp.arange(count))

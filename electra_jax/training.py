@@ -18,7 +18,17 @@ from jax.experimental import multihost_utils
 
 from electra_jax import config as config_lib
 from electra_jax import feed as feed_lib
-from electra_jax import heap, lock, logs, metrics, output, runs, signals, train_step, writers
+from electra_jax import (
+    lock,
+    logs,
+    metrics,
+    output,
+    profiling,
+    runs,
+    signals,
+    train_step,
+    writers,
+)
 from electra_jax.data import pipeline
 
 SKIPS = 3  # non-finite steps in a row that end a run
@@ -57,8 +67,6 @@ def train(
             )
             stack.enter_context(logs.file(os.path.join(workdir, "log.txt")))
         _cache_compilations()
-        if jax.default_backend() == "cpu":
-            heap.keep()
         _same_everywhere(config)
         _continue_or_begin(config, workdir)
         run = runs.start(config, workdir)
@@ -90,10 +98,13 @@ def _loop(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float |
     out = output.Output(run, first, extra_writers)
     add = jax.jit(metrics.add)
     checks, skipped, final = None, 0, {}
-    with feed, runs.checkpoints_of(c, run.workdir) as saved, out:
+    profile = profiling.Profile(c.logging.profile, run.workdir)
+    with feed, runs.checkpoints_of(c, run.workdir) as saved, out, profile:
         for step in range(first + 1, c.schedule.steps + 1):
             lanes = next(feed)
+            profile.before(step, run.state)
             run.state, measured = run.update(run.state, lanes)
+            profile.after(step, run.state)
             run.interval = add(run.interval, measured.sums)
             # The step before this one is read while this one runs: the device never waits.
             skipped = _count_skips(skipped, checks, step - 1, rows_seen, c)

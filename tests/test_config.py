@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings are checked before anything is compiled or written, each error one line."""
 
+import json
+
 import pytest
 from corpus import load_config, small_run
 
@@ -90,6 +92,25 @@ def test_a_missing_field_is_named():
     del tree["model"]["generator"]["width"]
     with pytest.raises(config_lib.ConfigError, match="field model.generator.width is missing"):
         config_lib.parse(tree)
+
+
+def test_a_config_json_from_before_a_field_existed_still_opens():
+    tree = small_run("builtin", "").to_dict()
+    del tree["model"]["dropout_bits"], tree["logging"]["profile"]
+    config = config_lib.parse(tree)
+    assert (config.model.dropout_bits, config.logging.profile) == (8, ())
+
+
+@pytest.mark.parametrize("steps", [(3,), (0, 2), (5, 4), (1.0, 2.0), ("1", "2")])
+def test_a_profile_is_a_first_and_a_last_step(steps):
+    tree = small_run("builtin", "", logging__profile=steps)
+    with pytest.raises(config_lib.ConfigError, match="logging.profile=.* try"):
+        config_lib.parse(tree)
+
+
+def test_a_profile_survives_config_json():
+    config = config_lib.parse(small_run("builtin", "", logging__profile=(2, 3)))
+    assert config_lib.parse(json.loads(config_lib.to_json(config))) == config
 
 
 def test_what_a_continuation_may_change():

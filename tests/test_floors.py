@@ -6,18 +6,20 @@ import ast
 from corpus import ROOT
 
 FLOORS = (  # from the ground up; a room may use any floor below its own
-    "batch streams config heap style lock logs metrics optimizer sharding checkpoint",
+    "timing batch streams config heap style lock logs metrics optimizer sharding checkpoint",
     "baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments",
     "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers",
     "model.encoder data.preparation report",
     "model.generator model.discriminator",
     "model.networks objectives.phase",
     "accounting objectives.replaced_token_detection",
-    "train_step evaluation build samples feed signals",
-    "runs estimate",
+    "train_step evaluation samples feed signals profiling",
+    "build",
+    "runs rehearsal estimate",
+    "parts",
     "checkpointed output",
     "training command",
-    "main prepare show evaluate",
+    "main prepare show evaluate benchmark",
 )
 
 

@@ -19,44 +19,61 @@ def row_keys(rows, seed=0):
 # Dropout
 
 
-@pytest.mark.parametrize(("rate", "dropped"), [(0.1, 26), (0.5, 128), (0.25, 64)])
-def test_dropout_drops_its_share_and_scales_the_rest(rate, dropped):
+def dropped(x, rate, keys_B, bits=8):
+    (drawn,) = layers.draw(keys_B, [(rate, x.shape[1:])], bits)
+    return layers.dropout(x, rate, drawn)
+
+
+@pytest.mark.parametrize(
+    ("rate", "bits", "share"),
+    [(0.1, 8, 26 / 256), (0.5, 8, 0.5), (0.25, 8, 0.25), (0.1, 32, round(0.1 * 2**32) / 2**32)],
+)
+def test_dropout_drops_its_share_and_scales_the_rest(rate, bits, share):
     x = jnp.full((8, 125, 101), 3.0)
-    found = np.asarray(layers.dropout(x, rate, row_keys(range(8))))
-    assert set(np.unique(found)) == {np.float32(0), np.float32(3 * (256 / (256 - dropped)))}
-    share, deviation = (found == 0).mean(), math.sqrt(dropped * (256 - dropped) / 256**2 / x.size)
-    assert abs(share - dropped / 256) < 4 * deviation
+    found = np.asarray(dropped(x, rate, row_keys(range(8)), bits))
+    assert np.unique(found) == pytest.approx([0, 3 / (1 - share)], rel=1e-6)
+    deviation = math.sqrt(share * (1 - share) / x.size)
+    assert abs((found == 0).mean() - share) < 4 * deviation
     places = (found == 0).mean((0, 1))  # no column is dropped more than another
-    assert abs(places - dropped / 256).max() < 5 * deviation * math.sqrt(places.size)
+    assert abs(places - share).max() < 5 * deviation * math.sqrt(places.size)
 
 
 def test_dropout_keeps_the_mean():
-    found = layers.dropout(jnp.ones((4, 50_001)), 0.1, row_keys(range(4)))
+    found = dropped(jnp.ones((4, 50_001)), 0.1, row_keys(range(4)))
     assert float(found.mean()) == pytest.approx(1, abs=3e-3)
 
 
 def test_without_keys_or_rate_nothing_is_dropped():
+    assert layers.draw(None, [(0.5, (3,))], 8) == [None]
+    assert layers.draw(row_keys(range(2)), [(0.0, (3,))], 8) == [None]
     x = jnp.arange(6.0).reshape(2, 3)
     assert layers.dropout(x, 0.5, None) is x
-    assert layers.dropout(x, 0.0, row_keys(range(2))) is x
+
+
+@pytest.mark.parametrize("bits", [8, 32])
+def test_one_draw_is_cut_into_places_that_share_nothing(bits):
+    one, none, two = layers.draw(row_keys([5]), [(0.1, (2, 3)), (0.0, (9,)), (0.1, (5,))], bits)
+    (whole,) = layers.draw(row_keys([5]), [(0.1, (11,))], bits)
+    assert none is None and one.shape == (1, 2, 3) and two.shape == (1, 5)
+    assert [*one.reshape(-1).tolist(), *two[0].tolist()] == whole[0].tolist()
 
 
 def test_a_row_is_dropped_alike_in_every_batch():
     x = jnp.ones((6, 5, 7))
-    whole = layers.dropout(x, 0.4, row_keys(range(6)))
-    part = layers.dropout(x[:2], 0.4, row_keys([4, 1]))
+    whole = dropped(x, 0.4, row_keys(range(6)))
+    part = dropped(x[:2], 0.4, row_keys([4, 1]))
     assert part.tolist() == whole[jnp.array([4, 1])].tolist()
     assert len({str(row) for row in whole.tolist()}) == 6
 
 
 def test_dropout_keeps_the_dtype():
-    assert layers.dropout(jnp.ones((1, 5), jnp.bfloat16), 0.1, row_keys([0])).dtype == jnp.bfloat16
+    assert dropped(jnp.ones((1, 5), jnp.bfloat16), 0.1, row_keys([0])).dtype == jnp.bfloat16
 
 
 def test_dropout_passes_gradients_where_it_passes_values():
     x, keys_B = jnp.ones((2, 40)), row_keys([0, 1])
-    found = jax.grad(lambda x: layers.dropout(x, 0.3, keys_B).sum())(x)
-    assert found.tolist() == layers.dropout(x, 0.3, keys_B).tolist()
+    found = jax.grad(lambda x: dropped(x, 0.3, keys_B).sum())(x)
+    assert found.tolist() == dropped(x, 0.3, keys_B).tolist()
 
 
 # GELU

@@ -150,18 +150,19 @@ def test_every_input_is_used(outputs):
 
 
 @pytest.mark.parametrize("network", ["generator", "discriminator"])
-def test_every_place_of_dropout_has_keys_of_its_own(network, monkeypatch):
+def test_every_place_of_dropout_has_numbers_of_its_own(network, monkeypatch):
     """After the embeddings, and three in each of two layers; none in a head."""
     shape = dataclasses.replace(odd.NETWORKS.generator, dropout=0.1, attention_dropout=0.2)
     config = dataclasses.replace(odd.NETWORKS, generator=shape, discriminator=shape)
     batch, rates = odd.batch(), []
 
     def run(params):
-        drawn = []
+        begins = []
 
-        def record(x, rate, keys_B):
+        def record(x, rate, drawn):
+            assert drawn.shape == x.shape
             rates.append(rate)
-            drawn.append(jax.random.key_data(keys_B))
+            begins.append(drawn.reshape(len(drawn), -1)[:, :8])
             return x
 
         monkeypatch.setattr(layers, "dropout", record)
@@ -170,11 +171,11 @@ def test_every_place_of_dropout_has_keys_of_its_own(network, monkeypatch):
             networks.generate(config, params, batch, batch.positions_BL[:, :3], keys_B)
         else:
             networks.discriminate(config, params, batch, keys_B)
-        return jnp.stack(drawn)
+        return jnp.stack(begins)
 
-    drawn = odd.jit(run)(odd.weights(config))
+    begins = odd.jit(run)(odd.weights(config))
     assert rates == [0.1, *[0.2, 0.1, 0.1] * 2]
-    assert len({tuple(key) for key in drawn.reshape(-1, 2).tolist()}) == 7 * 6  # and by row
+    assert len({tuple(begin) for begin in begins.reshape(-1, 8).tolist()}) == 7 * 6  # and by row
 
 
 # Speed settings change nothing

@@ -88,6 +88,23 @@ def test_a_run_leaves_what_the_contract_says(text, finished):
     assert saved == config_lib.parse(small_run(*text))
 
 
+def test_a_trace_of_the_steps_that_were_asked_for(text, finished, caplog):
+    """Beyond the end of the finished run, which may be profiled like any continuation."""
+    workdir, _ = finished
+    config = small_run(*text, schedule__steps=8, logging__profile=(7, 8))
+    copy = workdir.parent / "profiled"
+    shutil.copytree(workdir, copy)
+    electra_jax.train(config, copy)
+    (trace,) = copy.glob("profile/plugins/profile/*/*.xplane.pb")
+    names = {
+        event.name
+        for plane in jax.profiler.ProfileData.from_file(str(trace)).planes
+        for line in plane.lines
+        for event in line.events
+    }
+    assert sum("PjitFunction(update)" in name for name in names) > 0
+
+
 def test_stopped_by_sigterm_and_started_again_is_as_if_never_stopped(text, finished, tmp_path):
     """The signal comes between two checkpoints and two log lines: nothing may be lost."""
     config = small_run(*text, checkpoint__every=5)

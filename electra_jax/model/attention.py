@@ -6,6 +6,7 @@ every real token, which changes no real token and is what BERT's additive mask d
 """
 
 import math
+from collections.abc import Sequence
 
 import jax
 from jax import numpy as jnp
@@ -50,11 +51,13 @@ def apply(
     *,
     dropout: float,
     attention_dropout: float,
-    keys_B: tuple[jax.Array, jax.Array] | tuple[None, None],
+    drawn: Sequence[jax.Array | None],
 ) -> jax.Array:
-    """Attends, projects, drops, adds the residual and norms (post-norm): [B, L, D]."""
-    probability_keys_B, output_keys_B = keys_B
+    """Attends, projects, drops, adds the residual and norms (post-norm): [B, L, D].
 
+    `drawn` is what `layers.draw` gave for the probabilities and for the output.
+    """
+    drawn_BHLM, drawn_BLD = drawn
     query_BLHK, key_BLHK, value_BLHK = (
         layers.dense(params[name], hidden_BLD) for name in ("query", "key", "value")
     )
@@ -62,10 +65,10 @@ def apply(
     scores_BHLM *= 1 / math.sqrt(query_BLHK.shape[-1])
     scores_BHLM = jnp.where(visible_BLL[:, None], scores_BHLM, _HIDDEN)
     probabilities_BHLM = jax.nn.softmax(scores_BHLM).astype(hidden_BLD.dtype)
-    probabilities_BHLM = layers.dropout(probabilities_BHLM, attention_dropout, probability_keys_B)
+    probabilities_BHLM = layers.dropout(probabilities_BHLM, attention_dropout, drawn_BHLM)
     mixed_BLHK = jnp.einsum("BHLM,BMHK->BLHK", probabilities_BHLM, value_BLHK)
     output_BLD = layers.dense(_merge_heads(params["output"]), _flat_heads(mixed_BLHK))
-    output_BLD = layers.dropout(output_BLD, dropout, output_keys_B)
+    output_BLD = layers.dropout(output_BLD, dropout, drawn_BLD)
     return layers.layer_norm(params["norm"], hidden_BLD + output_BLD)
 
 

@@ -22,6 +22,7 @@ class Embeddings(nn.Module):
     size: int
     max_positions: int
     dropout: float
+    dropout_bits: int
     initial_scale: float
     dtype: jnp.dtype
 
@@ -42,4 +43,7 @@ class Embeddings(nn.Module):
             token_VE[batch.ids_BL] + position_PE[batch.positions_BL] + type_TE[batch.types_BL]
         )
         normed_BLE = layers.layer_norm(norm, summed_BLE).astype(self.dtype)
-        return layers.dropout(normed_BLE, self.dropout, keys_B)
+        (drawn_BLE,) = layers.draw(
+            keys_B, [(self.dropout, normed_BLE.shape[1:])], self.dropout_bits
+        )
+        return layers.dropout(normed_BLE, self.dropout, drawn_BLE)

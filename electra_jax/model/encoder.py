@@ -10,12 +10,9 @@ import dataclasses
 import jax
 from flax import linen as nn
 from jax import lax
-from jax import numpy as jnp
 
 from electra_jax import streams
-from electra_jax.model import attention, feed_forward
-
-_SITES = 3  # places of dropout in a layer: probabilities, attention output, feed-forward output
+from electra_jax.model import attention, feed_forward, layers
 
 REMAT = {  # what the backward pass keeps instead of computing it again
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
@@ -33,6 +30,7 @@ class EncoderConfig:
     feed_forward: int
     dropout: float = 0.1
     attention_dropout: float = 0.1
+    dropout_bits: int = 8
     initial_scale: float = 0.02
     scan: bool = False
     remat: str = "none"
@@ -58,31 +56,35 @@ class Encoder(nn.Module):
             ),
         }
         visible_BLL = attention.visible(documents_BL)
+        length = documents_BL.shape[1]
+        sites = (
+            (c.attention_dropout, (c.heads, length, length)),  # attention probabilities
+            (c.dropout, (length, c.width)),  # attention output
+            (c.dropout, (length, c.width)),  # feed-forward output
+        )
 
-        def layer(hidden_BLD, numbered_params):
-            number, params = numbered_params
-            site_keys = [
-                None if keys_B is None else streams.fold(keys_B, number * _SITES + site)
-                for site in range(_SITES)
-            ]
+        def layer(hidden_BLD, keys_params):
+            keys_B, params = keys_params
+            *attention_drawn, feed_forward_drawn = layers.draw(keys_B, sites, c.dropout_bits)
             hidden_BLD = attention.apply(
                 params["attention"],
                 hidden_BLD,
                 visible_BLL,
                 dropout=c.dropout,
                 attention_dropout=c.attention_dropout,
-                keys_B=(site_keys[0], site_keys[1]),
+                drawn=attention_drawn,
             )
             hidden_BLD = feed_forward.apply(
-                params["feed_forward"], hidden_BLD, dropout=c.dropout, keys_B=site_keys[2]
+                params["feed_forward"], hidden_BLD, dropout=c.dropout, drawn_BLD=feed_forward_drawn
             )
             return hidden_BLD, None
 
+        keys_NB = None if keys_B is None else streams.fold_each(keys_B, c.layers)
         if c.remat != "none":
             layer = jax.checkpoint(layer, policy=REMAT[c.remat], prevent_cse=not c.scan)
         if c.scan:
-            return lax.scan(layer, hidden_BLD, (jnp.arange(c.layers), stacked))[0]
+            return lax.scan(layer, hidden_BLD, (keys_NB, stacked))[0]
         for number in range(c.layers):
-            params = jax.tree.map(lambda x, number=number: x[number], stacked)
-            hidden_BLD, _ = layer(hidden_BLD, (number, params))
+            one = jax.tree.map(lambda x, number=number: x[number], (keys_NB, stacked))
+            hidden_BLD, _ = layer(hidden_BLD, one)
         return hidden_BLD

@@ -17,9 +17,9 @@ def init(key: jax.Array, *, stack: int, width: int, feed_forward: int, scale: fl
 
 
 def apply(
-    params: dict, hidden_BLD: jax.Array, *, dropout: float, keys_B: jax.Array | None
+    params: dict, hidden_BLD: jax.Array, *, dropout: float, drawn_BLD: jax.Array | None
 ) -> jax.Array:
     """Widens, GELU, narrows, drops, adds the residual and norms (post-norm): [B, L, D]."""
     wide_BLF = layers.gelu(layers.dense(params["in"], hidden_BLD))
-    output_BLD = layers.dropout(layers.dense(params["out"], wide_BLF), dropout, keys_B)
+    output_BLD = layers.dropout(layers.dense(params["out"], wide_BLF), dropout, drawn_BLD)
     return layers.layer_norm(params["norm"], hidden_BLD + output_BLD)

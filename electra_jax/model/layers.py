@@ -71,18 +71,46 @@ def _gelu(x):
 gelu.defvjp(_gelu, lambda derivative, gradient: (gradient * derivative,))
 
 
-def dropout(x: jax.Array, rate: float, keys_B: jax.Array | None) -> jax.Array:
-    """Drops elements of x [B, ...] with each row's own key; without keys x comes back as it is.
+def draw(
+    keys_B: jax.Array | None, sites: Sequence[tuple[float, Sequence[int]]], bits: int
+) -> list[jax.Array | None]:
+    """Random numbers for several places of dropout: one draw a row from its own key, then cut.
 
-    One random byte decides an element, four to a drawn word, so the rate is round(256 rate) / 256
-    (0.1 becomes 26/256) and what is kept is divided by the probability that is really used.
+    Args:
+      sites: (rate, shape within a row) of each place; one that drops nothing gets None.
+      bits: 8 packs four decisions into a drawn word, so a rate is a multiple of 1/256 (0.1 becomes
+        26/256); 32 spends a word on each.
+
+    Returns uint8 or uint32 [B, *shape] for each site; None for all without keys.
     """
-    drop_below = round(rate * 256)
-    if keys_B is None or drop_below == 0:
+    shapes = [tuple(shape) if _drop_below(rate, bits) else None for rate, shape in sites]
+    if keys_B is None or not any(shapes):
+        return [None] * len(shapes)
+    sizes = [math.prod(shape) if shape else 0 for shape in shapes]
+    words = -(-sum(sizes) * bits // 32)
+    drawn = jax.vmap(lambda key: jax.random.bits(key, (words,), jnp.uint32))(keys_B)
+    if bits == 8:
+        drawn = lax.bitcast_convert_type(drawn, jnp.uint8).reshape(len(keys_B), 4 * words)
+    pieces, first = [], 0
+    for shape, size in zip(shapes, sizes):
+        piece = drawn[:, first : first + size]
+        pieces.append(piece.reshape(len(keys_B), *shape) if shape else None)
+        first += size
+    return pieces
+
+
+def dropout(x: jax.Array, rate: float, drawn: jax.Array | None) -> jax.Array:
+    """Drops elements of x by what `draw` gave for them; without that x comes back as it is.
+
+    What is kept is divided by the probability that is really used, so the mean stays exact.
+    """
+    if drawn is None:
         return x
-    size = x[0].size
-    words = -(-size // 4)
-    bits = jax.vmap(lambda key: jax.random.bits(key, (words,), jnp.uint32))(keys_B)
-    bytes_ = lax.bitcast_convert_type(bits, jnp.uint8).reshape(x.shape[0], 4 * words)
-    kept = bytes_[:, :size].reshape(x.shape) >= drop_below
-    return jnp.where(kept, x * (256 / (256 - drop_below)), 0).astype(x.dtype)
+    bits = 8 * drawn.dtype.itemsize
+    drop_below = _drop_below(rate, bits)
+    kept = 1 - drop_below / 2**bits
+    return jnp.where(drawn >= drop_below, x * (1 / kept), 0).astype(x.dtype)
+
+
+def _drop_below(rate, bits):
+    return round(rate * 2**bits)

@@ -45,12 +45,12 @@ def init_embeddings(config: NetworksConfig, key: jax.Array) -> dict:
 def init_generator(config: NetworksConfig, key: jax.Array) -> dict:
     """Returns the `generator` subtree."""
     slots_BN = jnp.zeros((1, 1), jnp.int32)
-    return _generator(config).init(key, *_one_embedded(config), slots_BN, None)["params"]
+    return generator_module(config).init(key, *_one_embedded(config), slots_BN, None)["params"]
 
 
 def init_discriminator(config: NetworksConfig, key: jax.Array) -> dict:
     """Returns the `discriminator` subtree."""
-    return _discriminator(config).init(key, *_one_embedded(config), None)["params"]
+    return discriminator_module(config).init(key, *_one_embedded(config), None)["params"]
 
 
 def init(config: NetworksConfig, key: jax.Array) -> dict:
@@ -60,6 +60,23 @@ def init(config: NetworksConfig, key: jax.Array) -> dict:
         "generator": init_generator(config, streams.stream(key, "generator")),
         "discriminator": init_discriminator(config, streams.stream(key, "discriminator")),
     }
+
+
+def embed(
+    config: NetworksConfig, params: dict, batch: batch_lib.Batch, keys_B: jax.Array | None = None
+) -> jax.Array:
+    """Looks both networks' input up: [B, L, E] in the compute dtype. Dropout only with keys."""
+    return _embeddings(config).apply({"params": params["embeddings"]}, batch, keys_B)
+
+
+def generator_module(config: NetworksConfig) -> generator.Generator:
+    """What stands between embedded rows and the generator's vectors."""
+    return generator.Generator(config.generator, config.embedding_size, config.padded_vocab_size)
+
+
+def discriminator_module(config: NetworksConfig) -> discriminator.Discriminator:
+    """What stands between embedded rows and the discriminator's logits."""
+    return discriminator.Discriminator(config.discriminator, config.embedding_size)
 
 
 def generate(
@@ -72,8 +89,8 @@ def generate(
     """What the generator makes of the chosen slots, [B, N, E], to be scored against the token table
     (`fill.fill`, or `generator_logits` for all scores). Dropout only with keys."""
     embed_keys_B, encoder_keys_B = _pair(keys_B)
-    embedded_BLE = _embed(config, params, batch, embed_keys_B)
-    return _generator(config).apply(
+    embedded_BLE = embed(config, params, batch, embed_keys_B)
+    return generator_module(config).apply(
         {"params": params["generator"]}, embedded_BLE, batch.documents_BL, slots_BN, encoder_keys_B
     )
 
@@ -107,14 +124,10 @@ def encode(
 ) -> tuple[jax.Array, jax.Array]:
     """The discriminator's hidden states [B, L, D] and its logits [B, L]."""
     embed_keys_B, encoder_keys_B = _pair(keys_B)
-    embedded_BLE = _embed(config, params, batch, embed_keys_B)
-    return _discriminator(config).apply(
+    embedded_BLE = embed(config, params, batch, embed_keys_B)
+    return discriminator_module(config).apply(
         {"params": params["discriminator"]}, embedded_BLE, batch.documents_BL, encoder_keys_B
     )
-
-
-def _embed(config, params, batch, keys_B):
-    return _embeddings(config).apply({"params": params["embeddings"]}, batch, keys_B)
 
 
 def _embeddings(config):
@@ -123,17 +136,10 @@ def _embeddings(config):
         size=config.embedding_size,
         max_positions=config.max_positions,
         dropout=config.discriminator.dropout,
+        dropout_bits=config.discriminator.dropout_bits,
         initial_scale=config.discriminator.initial_scale,
         dtype=jnp.dtype(config.dtype),
     )
-
-
-def _generator(config):
-    return generator.Generator(config.generator, config.embedding_size, config.padded_vocab_size)
-
-
-def _discriminator(config):
-    return discriminator.Discriminator(config.discriminator, config.embedding_size)
 
 
 def _pair(keys_B):

@@ -98,7 +98,7 @@ class ReplacedTokenDetection:
     def play(self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict) -> Played:
         """Masks a batch, lets the generator fill it and the discriminator judge it."""
         # Masking: m ~ distinct slots of the row; x_masked = REPLACE(x, m, [MASK])
-        chosen = self._choose(batch, keys, knobs)
+        chosen = self.choose(batch, keys, knobs)
         masked_BL = corrupt.mask(batch.ids_BL, chosen, self.mask_id)
         vectors_BNE = networks.generate(
             self.networks,
@@ -109,7 +109,7 @@ class ReplacedTokenDetection:
         )
         # L_MLM = -log p_G(x_t | x_masked), and x_hat ~ p_G(x_t | x_masked), in one walk over V
         originals_BN = corrupt.at(batch.ids_BL, chosen)
-        filled = self._fill(params, vectors_BNE, originals_BN, keys, knobs["temperature"])
+        filled = self.fill(params, vectors_BNE, originals_BN, keys, knobs["temperature"])
         # "We don't back-propagate the discriminator loss through the generator."
         sampled_BN = lax.stop_gradient(filled.sampled_BN)
         # Replacement: x_corrupt = REPLACE(x, m, x_hat)
@@ -164,14 +164,25 @@ class ReplacedTokenDetection:
         candidates_BL = corrupt.candidates(batch.ids_BL, self.special_ids)
         return corrupt.count(candidates_BL, batch.real_BL, knobs["mask_rate"], self.slots)
 
-    def _choose(self, batch, keys, knobs):
+    def choose(self, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict) -> corrupt.Chosen:
+        """m: the slots of each row, and which of them are masked."""
+
         def choose(_, keys_B, candidates_BL, count_B):
             return corrupt.choose(keys_B, candidates_BL, count_B, self.slots, self.mask_token_rate)
 
         candidates_BL = corrupt.candidates(batch.ids_BL, self.special_ids)
         return self.rowwise(choose)((), keys.mask_B, candidates_BL, self._count(batch, knobs))
 
-    def _fill(self, params, vectors_BNE, originals_BN, keys, temperature):
+    def fill(
+        self,
+        params: dict,
+        vectors_BNE: jax.Array,
+        originals_BN: jax.Array,
+        keys: streams.Keys,
+        temperature: jax.Array,
+    ) -> fill.Filled:
+        """p_G at every slot: -log p_G(x_t | x_masked), and x_hat drawn from it."""
+
         def fill_rows(shared, vectors_BNE, originals_BN, keys_B):
             table, temperature = shared
             return fill.fill(

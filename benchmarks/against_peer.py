@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains the same pair of networks in both programs by turns, and prints the ratio.
+
+    python benchmarks/against_peer.py --config=small --batch_size=16
+    python benchmarks/against_peer.py --config=small --batch_size=16 --other=CHECKOUT
+
+All sides start first and stay; while one works the others wait. Each round gives every side the
+same number of steps, in an order that turns round. The peer comes in each of its forms and the
+fastest counts. `--other` holds another checkout of ours against this one instead.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).parent
+sys.path.append(str(HERE.parent))
+
+from configs import base, large, small, tiny  # noqa: E402
+
+CONFIGS = {"tiny": tiny, "small": small, "base": base, "large": large}
+HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # what `electra_jax.heap` asks for
+KEPT_HEAP = {  # as fast for the peer, or faster
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(2**40),
+    "MALLOC_ARENA_MAX": "1",
+}
+
+
+class Side:
+    """One program that trains when it is told to."""
+
+    def __init__(self, name, command, environment=None):
+        self.name, self.seconds, self.losses = name, [], None
+        self._process = subprocess.Popen(
+            [sys.executable, *map(str, command)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=HERE.parent,
+            env=os.environ | (environment or {}),
+        )
+        self.about = self._answer()
+
+    def run(self, steps):
+        """Trains some steps and keeps their seconds."""
+        self._process.stdin.write(f"{steps}\n")
+        self._process.stdin.flush()
+        answer = self._answer()
+        self.seconds += answer["seconds"]
+        self.losses = answer["losses"]
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _answer(self):
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self.name} ended with exit code {self._process.wait()}")
+        return json.loads(line)
+
+
+def shape_of(config, vocab_size, batch_size):
+    """What the peer must know of a configuration."""
+    model, length = config.model, config.data.sequence_length
+    return {
+        "vocab": vocab_size,
+        "embedding": model.embedding_size,
+        "positions": model.max_positions,
+        "batch": batch_size,
+        "length": length,
+        "slots": int((config.objective.mask_rate + 0.005) * length),
+        "dropout": model.dropout,
+        "attention_dropout": model.attention_dropout,
+        "generator": dict(model.generator),
+        "discriminator": dict(model.discriminator),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--config", choices=CONFIGS, default="small")
+    parser.add_argument("--batch_size", type=int, default=16)
+    parser.add_argument("--length", type=int, default=0, help="0: the configuration's")
+    parser.add_argument("--attention_dropout", type=float, default=None)
+    parser.add_argument("--vocab_size", type=int, default=30522)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=3, help="of a side in one round")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--other", help="another checkout of ours, instead of the peer")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    config = CONFIGS[arguments.config].get_config()
+    changes = {"data.batch_size": arguments.batch_size, "model.dtype": arguments.dtype}
+    if arguments.length:
+        config.data.sequence_length = changes["data.sequence_length"] = arguments.length
+    if arguments.attention_dropout is not None:
+        config.model.attention_dropout = arguments.attention_dropout
+        changes["model.attention_dropout"] = arguments.attention_dropout
+    ours = [
+        HERE / "ours.py",
+        f"--config={arguments.config}",
+        f"--vocab_size={arguments.vocab_size}",
+    ]
+    ours += [f"--set={field}={value}" for field, value in changes.items()]
+    sides = [Side("ours", ours)]
+    if arguments.other:
+        sides.append(Side("other checkout", ours, {"PYTHONPATH": arguments.other}))
+    else:
+        shape = shape_of(config, arguments.vocab_size, arguments.batch_size)
+        peer = [HERE / "peer_torch.py", f"--shape={json.dumps(shape)}"]
+        peer += [f"--dtype={arguments.dtype}"]
+        sides += [
+            Side("peer, eager", peer),
+            Side("peer, eager, huge pages", peer, HUGE_PAGES),
+            Side("peer, eager, heap kept", peer, KEPT_HEAP),
+            Side("peer, compiled, heap kept", [*peer, "--compile"], KEPT_HEAP),
+        ]
+    for number in range(arguments.rounds):
+        for side in sides if number % 2 == 0 else reversed(sides):
+            side.run(arguments.steps)
+    for side in sides:
+        side.close()
+    tokens = arguments.batch_size * config.data.sequence_length
+    found = {
+        side.name: {
+            "tokens_per_second": tokens / statistics.median(side.seconds),
+            "step_seconds": statistics.median(side.seconds),
+            "fastest": min(side.seconds),
+            "slowest": max(side.seconds),
+            "losses": side.losses,
+            **side.about,
+        }
+        for side in sides
+    }
+    if arguments.json:
+        print(json.dumps(found))
+        return
+    print(f"{arguments.config}, {arguments.batch_size} x {config.data.sequence_length}, ", end="")
+    print(f"{arguments.dtype}, {arguments.rounds} rounds of {arguments.steps} steps")
+    print(f"{'':<28}{'tokens/s':>10}{'step s':>9}{'fastest':>9}{'slowest':>9}{'ours / it':>11}")
+    mine = found["ours"]
+    for name, it in found.items():
+        ratio = it["step_seconds"] / mine["step_seconds"]
+        print(
+            f"{name:<28}{it['tokens_per_second']:>10,.0f}{it['step_seconds']:>9.3f}"
+            f"{it['fastest']:>9.3f}{it['slowest']:>9.3f}{ratio:>10.2f}x"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our side of a comparison: trains a configuration's step on made-up rows, as a worker.
+
+One line of JSON when it is ready, then for each line `N` on standard input N steps and one line of
+JSON with their seconds. The code measured is the `electra_jax` that Python finds first, so with
+PYTHONPATH set to another checkout it measures that one.
+"""
+
+import pathlib
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).parents[1]))
+
+if __name__ == "__main__":
+    from electra_jax import heap
+
+    heap.use_huge_pages()
+
+import argparse
+import importlib
+import json
+import time
+
+import jax
+
+from electra_jax import config as config_lib
+from electra_jax import rehearsal
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--config", default="small", help="a file of configs/, without .py")
+    parser.add_argument("--vocab_size", type=int, default=30522)
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE")
+    arguments = parser.parse_args()
+    jax.config.update("jax_enable_compilation_cache", False)
+    tree = importlib.import_module(f"configs.{arguments.config}").get_config()
+    for change in arguments.set:
+        path, _, value = change.partition("=")
+        *sections, name = path.split(".")
+        node = tree
+        for section in sections:
+            node = node[section]
+        node[name] = value if isinstance(node[name], str) else type(node[name])(float(value))
+    rehearsed = rehearsal.prepare(config_lib.parse(tree), arguments.vocab_size)
+    state, batches = rehearsed.state(), [rehearsed.lanes(number) for number in range(4)]
+    begun = time.perf_counter()
+    step = rehearsed.update.lower(state, batches[0]).compile()
+    compiled = time.perf_counter() - begun
+
+    def run(state, count):
+        seconds = []
+        for number in range(count):
+            begun = time.perf_counter()
+            state, measured = step(state, batches[number % len(batches)])
+            jax.block_until_ready(state)
+            seconds.append(time.perf_counter() - begun)
+        losses = [float(measured.checks[name]) for name in ("gen_loss", "disc_loss")]
+        return state, seconds, losses
+
+    state, _, _ = run(state, 2)
+    print(json.dumps({"compile_seconds": compiled, "jax": jax.__version__}), flush=True)
+    for line in sys.stdin:
+        state, seconds, losses = run(state, int(line))
+        print(json.dumps({"seconds": seconds, "losses": losses}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

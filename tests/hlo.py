@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads what a compiler made of a step: optimised HLO text -> kernels, bytes, collectives.
+
+`compiled.as_text()` prints computations, one instruction a line:
+
+    ENTRY %main (p: f32[4]) -> f32[4] {
+      ROOT %add.1 = f32[4]{0} fusion(%p), kind=kLoop, calls=%fused_add
+    }
+
+The text is cut into instructions; a program is then walked from its entry the way a device runs
+it: into the bodies of loops (as often as they run), calls and branches, but not into a fusion,
+which is one kernel. Nothing here needs jax.
+"""
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterator
+
+COLLECTIVES = (
+    "all-reduce",
+    "all-gather",
+    "reduce-scatter",
+    "all-to-all",
+    "collective-permute",
+    "collective-broadcast",
+)
+
+_FREE = {  # say where bytes are, or wait; nothing is launched for them
+    "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "domain",
+    "opt-barrier", "partition-id", "replica-id",
+}  # fmt: skip
+_BITS = {"pred": 8, "token": 0, "opaque": 0, "c64": 64, "c128": 128, "bf16": 16}  # or in the name
+_SHAPE = re.compile(r"([a-z][a-z0-9]*)\[([0-9,]*)\]")
+_HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
+_BEGIN = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = ")
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_OPEN, _CLOSE = "({[", ")}]"
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """One array: bf16[4,128]."""
+
+    dtype: str
+    dims: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        """What it holds, without the padding of a device's layout."""
+        named = re.search(r"\d+", self.dtype)
+        bits = _BITS[self.dtype] if self.dtype in _BITS else int(named.group())
+        return math.prod(self.dims) * bits // 8
+
+    def __str__(self):
+        return f"{self.dtype}[{','.join(map(str, self.dims))}]"
+
+
+@dataclasses.dataclass(frozen=True)
+class Instruction:
+    """One line. A tuple's result is the shapes of all its arrays."""
+
+    name: str
+    opcode: str
+    shapes: tuple[Shape, ...]
+    operands: tuple[str, ...]
+    text: str  # between the operands' brackets: a parameter's number
+    attributes: str
+    root: bool
+
+    @property
+    def bytes(self) -> int:
+        return sum(shape.bytes for shape in self.shapes)
+
+    @property
+    def source(self) -> str:
+        """Where in the program it comes from, as jax names it."""
+        return _attribute(self, r'op_name="([^"]*)"') or ""
+
+    def called(self, attribute: str) -> str | None:
+        """The computation that an attribute such as `calls` names."""
+        return _attribute(self, rf"\b{attribute}=%?([\w.\-]+)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Module:
+    """Computations by name, each {name: instruction} in its order; the first to run is `entry`."""
+
+    entry: str
+    computations: dict[str, dict[str, Instruction]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """Something launched: how often in one run of the program, and the bytes of one launch."""
+
+    name: str
+    opcode: str
+    times: int
+    bytes: int
+    source: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Collective:
+    """One exchange between devices."""
+
+    kind: str
+    shapes: tuple[Shape, ...]  # its results on one device
+    source: str
+
+    @property
+    def bytes(self) -> int:
+        return sum(shape.bytes for shape in self.shapes)
+
+
+def parse(text: str) -> Module:
+    """Cuts HLO text. Raises ValueError where it has no entry."""
+    entry, computations, current = None, {}, None
+    for line in text.splitlines():
+        if current is None:
+            header = _HEADER.match(line)
+            if header:
+                current = computations[header[2]] = {}
+                entry = header[2] if header[1] else entry
+        elif line.startswith("}"):
+            current = None
+        else:
+            instruction = _instruction(line)
+            if instruction:
+                current[instruction.name] = instruction
+    if entry is None:
+        raise ValueError("this text has no ENTRY computation; give compiled.as_text()")
+    return Module(entry, computations)
+
+
+def kernels(text: str) -> list[Kernel]:
+    """Everything that one run of the program launches, in order.
+
+    A kernel is an instruction of the entry, or of a computation that the entry reaches through
+    loops, calls and branches, that does work on a device: a fusion, custom call, copy, collective,
+    sort and so on, each as one, whatever it is made of. Not counted: parameters, constants, tuples
+    and their elements, bitcasts, and the `-done` half of what was started. A loop's body counts as
+    often as the loop runs; a loop whose number of runs the compiler does not know raises
+    ValueError. Of the branches of a conditional all are counted, though one runs.
+
+    A kernel's bytes are those of its operands and results, each once, but: an operand of which a
+    fusion only reads slices or gathered rows counts as those, and a result that is an operand
+    updated in place (dynamic-update-slice, scatter) counts as the update, for a scatter twice:
+    it is read and written. What caches save is not known here.
+    """
+    module = parse(text)
+    return list(_walk(module, module.entry, 1))
+
+
+def launches(text: str) -> int:
+    """How many kernels one run of the program launches."""
+    return sum(kernel.times for kernel in kernels(text))
+
+
+def bytes_moved(text: str) -> int:
+    """Bytes that the kernels of one run read and write; see `kernels`."""
+    return sum(kernel.times * kernel.bytes for kernel in kernels(text))
+
+
+def collectives(text: str) -> list[Collective]:
+    """Every exchange that stands in the text, those inside a loop once, each named by its opcode.
+
+    A compiler may cut one exchange into halves (`-start`, `-done`) or spread it over several
+    fusions; pieces of one exchange have its channel and shapes, and count once.
+    """
+    found = {}
+    for computation in parse(text).computations.values():
+        for x in computation.values():
+            kind = x.opcode.removesuffix("-start")
+            if kind not in COLLECTIVES:
+                continue
+            channel = _attribute(x, r"channel_id=(\d+)") or x.name
+            shapes = x.shapes
+            if x.opcode == "all-gather-start":  # (operands, results)
+                shapes = shapes[len(shapes) // 2 :]
+            found.setdefault((kind, channel, shapes), Collective(kind, shapes, x.source))
+    return list(found.values())
+
+
+def aliased(text: str) -> int:
+    """How many results take the memory of an argument."""
+    header = text[: text.index("\n")]
+    begin = header.find("input_output_alias={")
+    if begin < 0:
+        return 0
+    begin = header.index("{", begin)
+    return header[begin : _closing(header, begin)].count("-alias)")
+
+
+def _walk(module, name, times) -> Iterator[Kernel]:
+    computation = module.computations[name]
+    for x in computation.values():
+        if x.opcode in _FREE or x.opcode.endswith(("-done", "-update")):
+            continue
+        if x.opcode == "while":
+            trips = _TRIPS.search(x.attributes)
+            if not trips:
+                raise ValueError(f"{x.name}: how often this loop runs is not in the text")
+            yield from _walk(module, x.called("body"), times * int(trips[1]))
+        elif x.opcode == "call":
+            yield from _walk(module, x.called("to_apply"), times)
+        elif x.opcode == "conditional":
+            for branch in _branches(x):
+                yield from _walk(module, branch, times)
+        else:
+            yield Kernel(x.name, x.opcode, times, _moved(module, computation, x), x.source)
+
+
+def _branches(x):
+    listed = _attribute(x, r"branch_computations=\{([^}]*)\}")
+    if listed is not None:
+        return [name.strip().removeprefix("%") for name in listed.split(",")]
+    return [x.called("true_computation"), x.called("false_computation")]
+
+
+def _moved(module, computation, x):
+    """Bytes read and written by one launch."""
+    inside = {f"p{n}": _stand_in(f"p{n}", n, computation[o]) for n, o in enumerate(x.operands)}
+    body = module.computations.get(x.called("calls")) if x.opcode == "fusion" else None
+    if body is None:  # as if it were a fusion of itself alone
+        alone = dataclasses.replace(x, operands=tuple(inside), root=True)
+        body = inside | {x.name: alone}
+    users = {}
+    for user in body.values():
+        for operand in user.operands:
+            users.setdefault(operand, []).append(user)
+    parameters = {int(y.text): y for y in body.values() if y.opcode == "parameter"}
+    first = {}  # the same buffer given twice is read once
+    for n, operand in enumerate(x.operands):
+        first.setdefault(operand, n)
+    read = sum(_read(parameters[n], users) for n in first.values())
+    root = next(y for y in body.values() if y.root)
+    results = [body[o] for o in root.operands] if root.opcode == "tuple" else [root]
+    return read + sum(_written(result, body) for result in results)
+
+
+def _stand_in(name, number, operand):
+    return Instruction(name, "parameter", operand.shapes, (), str(number), "", False)
+
+
+def _read(x, users):
+    """Bytes of a fusion's operand that it reads."""
+    total = 0
+    for user in users.get(x.name, []):
+        if user.opcode == "bitcast":
+            total += _read(user, users)
+        elif user.opcode in ("dynamic-slice", "slice", "gather") and user.operands[0] == x.name:
+            total += user.bytes
+        elif user.opcode in ("dynamic-update-slice", "scatter") and user.operands[0] == x.name:
+            total += 0  # in place: counted with what is written
+        else:
+            return x.bytes
+    return min(total, x.bytes)
+
+
+def _written(x, body):
+    while x.opcode == "bitcast":
+        x = body[x.operands[0]]
+    if x.opcode in ("dynamic-update-slice", "scatter"):
+        target = x
+        while target.opcode in ("dynamic-update-slice", "scatter", "bitcast"):
+            target = body[target.operands[0]]
+        if target.opcode == "parameter":
+            update = body[x.operands[1 if x.opcode == "dynamic-update-slice" else -1]]
+            return update.bytes * (1 if x.opcode == "dynamic-update-slice" else 2)
+    return x.bytes
+
+
+def _instruction(line):
+    begin = _BEGIN.match(line)
+    if not begin:
+        return None
+    at = begin.end()
+    end = _closing(line, at) if line[at] == "(" else line.index(" ", at)
+    shapes = tuple(
+        Shape(dtype, tuple(map(int, filter(None, dims.split(",")))))
+        for dtype, dims in _SHAPE.findall(line[at:end])
+    )
+    bracket = line.index("(", end)
+    close = _closing(line, bracket)
+    inside = line[bracket + 1 : close - 1]
+    return Instruction(
+        name=begin[2],
+        opcode=line[end:bracket].strip(),
+        shapes=shapes,
+        operands=tuple(re.findall(r"%([\w.\-]+)", inside)),
+        text=inside,
+        attributes=line[close:],
+        root=bool(begin[1]),
+    )
+
+
+def _closing(line, at):
+    """Just behind the bracket that closes the one at `at`."""
+    depth = 0
+    for place in range(at, len(line)):
+        depth += (line[place] in _OPEN) - (line[place] in _CLOSE)
+        if depth == 0:
+            return place + 1
+    raise ValueError(f"a bracket stays open: {line[at : at + 80]}")
+
+
+def _attribute(x, pattern):
+    found = re.search(pattern, x.attributes)
+    return found[1] if found else None
