@@ -33,7 +33,6 @@ EXTRAS = {
         "jax[tpu,cuda13-local]",  # libtpu and the CUDA plugin of this jax, no CUDA libraries
         "nvidia-cuda-nvcc>=13,<14",  # ptxas and libdevice, where no CUDA toolkit lies around
     ],
-    "gcs": ["gcsfs"],  # gs:// paths
     "wikipedia": ["array_record>=0.8"],  # the format of TFDS's prepared Wikipedia
     "test": ["pytest>=8", "scipy>=1.14"],
     "parity": ["torch>=2.6", "transformers>=5.0"],  # Hugging Face's ELECTRA as the witness

@@ -6,7 +6,8 @@
 
 All sides start first and stay; while one works the others wait. Each round gives every side the
 same number of steps, in an order that turns round. The peer comes in each of its forms and the
-fastest counts. `--other` holds another checkout of ours against this one instead.
+fastest counts. `--other` holds another checkout of ours against this one instead, `--variant` ours
+with another setting.
 """
 
 import argparse
@@ -93,6 +94,10 @@ def main():
     parser.add_argument("--steps", type=int, default=3, help="of a side in one round")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--other", help="another checkout of ours, instead of the peer")
+    parser.add_argument(
+        "--variant", action="append", default=[], metavar="FIELD=VALUE",
+        help="ours with this setting, instead of the peer; may be repeated",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     config = CONFIGS[arguments.config].get_config()
@@ -111,7 +116,9 @@ def main():
     sides = [Side("ours", ours)]
     if arguments.other:
         sides.append(Side("other checkout", ours, {"PYTHONPATH": arguments.other}))
-    else:
+    for variant in arguments.variant:
+        sides.append(Side(f"ours, {variant}", [*ours, f"--set={variant}"]))
+    if not (arguments.other or arguments.variant):
         shape = shape_of(config, arguments.vocab_size, arguments.batch_size)
         peer = [HERE / "peer_torch.py", f"--shape={json.dumps(shape)}"]
         peer += [f"--dtype={arguments.dtype}"]
@@ -149,8 +156,12 @@ def main():
         ratio = it["step_seconds"] / mine["step_seconds"]
         print(
             f"{name:<28}{it['tokens_per_second']:>10,.0f}{it['step_seconds']:>9.3f}"
-            f"{it['fastest']:>9.3f}{it['slowest']:>9.3f}{ratio:>10.2f}x"
+            f"{it['fastest']:>9.3f}{it['slowest']:>9.3f}{ratio:>10.2f}x{_compiling(it)}"
         )
+
+
+def _compiling(it):
+    return f"  compiled in {it['compile_seconds']:.1f} s" if "compile_seconds" in it else ""
 
 
 if __name__ == "__main__":

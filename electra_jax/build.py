@@ -132,7 +132,7 @@ def objective(
     )
     if mesh is None:
         return objective
-    return dataclasses.replace(objective, rowwise=sharding.rowwise(mesh))
+    return objective.placed(sharding.rowwise(mesh), sharding.keep_rows(mesh))
 
 
 def slots(config: config_lib.Config) -> int:

@@ -2,7 +2,6 @@
 """What a run says on its way: metrics to every writer, evaluations, the report."""
 
 import contextlib
-import dataclasses
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -133,7 +132,7 @@ def summary(run: runs.Run, status: str, rows: Sequence[Mapping]) -> report.Summa
     if jax.process_count() == 1:  # other processes are not here to help with the networks
         name, ids, marks = runs.heldout(run.records, SAMPLES)[0]
         shown = samples.examples(
-            dataclasses.replace(run.objective, rowwise=lambda function: function),
+            run.objective.placed(),
             run.state.params,
             run.vocabulary,
             ids,

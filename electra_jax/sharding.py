@@ -128,6 +128,22 @@ def spec_for(path: str) -> tuple[str | None, ...]:
     raise KeyError(f"no line of sharding.TABLE covers {path}")
 
 
+def keep_rows(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
+    """Says of hidden states [B, ...] that their rows are split and nothing else.
+
+    Left to itself XLA splits the widths of scanned layers over `fsdp`, as their weights are, and
+    gathers hidden states instead of weights.
+    """
+    if math.prod(mesh.shape.values()) == 1:
+        return as_they_are
+    return lambda hidden: jax.lax.with_sharding_constraint(hidden, rows(mesh))
+
+
+def as_they_are(hidden: jax.Array) -> jax.Array:
+    """What `keep_rows` is on one device."""
+    return hidden
+
+
 def rowwise(mesh: Mesh) -> Callable[[Callable], Callable]:
     """Runs `function(shared, *rows)` where the rows are, so that nothing is gathered for it.
 

@@ -5,7 +5,6 @@ python -m electra_jax.show --workdir=runs/tiny
 python -m electra_jax.show --workdir=runs/tiny --rows=40 --html=rows.html
 """
 
-import dataclasses
 import os
 import shutil
 import sys
@@ -31,7 +30,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
     examples = []
     for name, ids_BL, marks_BL in runs.heldout(opened.records, _ROWS.value):
         examples += samples.examples(
-            dataclasses.replace(opened.objective, rowwise=lambda function: function),
+            opened.objective.placed(),
             opened.params,
             opened.vocabulary,
             ids_BL,

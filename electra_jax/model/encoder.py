@@ -6,12 +6,13 @@ unrolled: how fast it runs never changes what a checkpoint looks like.
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 from flax import linen as nn
 from jax import lax
 
-from electra_jax import streams
+from electra_jax import sharding, streams
 from electra_jax.model import attention, feed_forward, layers
 
 REMAT = {  # what the backward pass keeps instead of computing it again
@@ -34,6 +35,7 @@ class EncoderConfig:
     initial_scale: float = 0.02
     scan: bool = False
     remat: str = "none"
+    keep_rows: Callable[[jax.Array], jax.Array] = sharding.as_they_are  # where hidden states lie
 
 
 class Encoder(nn.Module):
@@ -77,8 +79,9 @@ class Encoder(nn.Module):
             hidden_BLD = feed_forward.apply(
                 params["feed_forward"], hidden_BLD, dropout=c.dropout, drawn_BLD=feed_forward_drawn
             )
-            return hidden_BLD, None
+            return c.keep_rows(hidden_BLD), None
 
+        hidden_BLD = c.keep_rows(hidden_BLD)
         keys_NB = None if keys_B is None else streams.fold_each(keys_B, c.layers)
         if c.remat != "none":
             layer = jax.checkpoint(layer, policy=REMAT[c.remat], prevent_cse=not c.scan)

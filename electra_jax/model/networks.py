@@ -9,6 +9,7 @@ The parameter tree, which is also a checkpoint's table of contents (docs/paramet
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 from jax import numpy as jnp
@@ -35,6 +36,14 @@ class NetworksConfig:
     def padded_vocab_size(self) -> int:
         """V: the vocabulary with its masked tail."""
         return -(-self.vocab_size // LANES) * LANES
+
+    def placed(self, keep_rows: Callable[[jax.Array], jax.Array]) -> "NetworksConfig":
+        """The same shapes, with hidden states where `keep_rows` says."""
+        return dataclasses.replace(
+            self,
+            generator=dataclasses.replace(self.generator, keep_rows=keep_rows),
+            discriminator=dataclasses.replace(self.discriminator, keep_rows=keep_rows),
+        )
 
 
 def init_embeddings(config: NetworksConfig, key: jax.Array) -> dict:

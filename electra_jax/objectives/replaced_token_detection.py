@@ -15,7 +15,7 @@ from jax import lax
 from jax import numpy as jnp
 
 from electra_jax import batch as batch_lib
-from electra_jax import corrupt, fill, metrics, streams
+from electra_jax import corrupt, fill, metrics, sharding, streams
 from electra_jax.model import networks
 from electra_jax.objectives import phase
 
@@ -49,6 +49,15 @@ class ReplacedTokenDetection:
     gen_weight: float = 1.0
     disc_weight: float = 50.0
     rowwise: Callable = lambda function: function  # noqa: E731 - the identity, without a mesh
+
+    def placed(
+        self,
+        rowwise: Callable = lambda function: function,
+        keep_rows: Callable = sharding.as_they_are,
+    ) -> "ReplacedTokenDetection":
+        """The same over a mesh (`sharding.rowwise`, `sharding.keep_rows`), or freed of one."""
+        networks = self.networks.placed(keep_rows)
+        return dataclasses.replace(self, networks=networks, rowwise=rowwise)
 
     def init(self, key: jax.Array) -> dict:
         """Returns embeddings, generator and discriminator."""
