@@ -52,10 +52,11 @@ def test_without_keys_or_rate_nothing_is_dropped():
 
 @pytest.mark.parametrize("bits", [8, 32])
 def test_one_draw_is_cut_into_places_that_share_nothing(bits):
-    one, none, two = layers.draw(row_keys([5]), [(0.1, (2, 3)), (0.0, (9,)), (0.1, (5,))], bits)
-    (whole,) = layers.draw(row_keys([5]), [(0.1, (11,))], bits)
-    assert none is None and one.shape == (1, 2, 3) and two.shape == (1, 5)
-    assert [*one.reshape(-1).tolist(), *two[0].tolist()] == whole[0].tolist()
+    """Eight numbers fill two words; the next place begins with the third."""
+    one, none, two = layers.draw(row_keys([5]), [(0.1, (2, 4)), (0.0, (9,)), (0.1, (5,))], bits)
+    (whole,) = layers.draw(row_keys([5]), [(0.1, (13 if bits == 32 else 16,))], bits)
+    assert none is None and one.shape == (1, 2, 4) and two.shape == (1, 5)
+    assert [*one.reshape(-1).tolist(), *two[0].tolist()] == whole[0, :13].tolist()
 
 
 def test_a_row_is_dropped_alike_in_every_batch():
