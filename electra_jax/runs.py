@@ -48,7 +48,8 @@ def start(config: config_lib.Config, workdir: str) -> Run:
     opened = records.open(data)
     words = vocabulary.load(os.path.join(data, "vocab"))
     _check_records(config, opened, words)
-    step = build.step(config, words, mesh, logging.warning)
+    unigram_V = opened.unigram()[0]
+    step = build.step(config, words, mesh, unigram_V, logging.warning)
     abstract = _placed(step.shapes, step.where)
     interval = _zero_interval(step.update, step.shapes, config, mesh)
     with checkpoints_of(config, workdir) as saved:
@@ -74,7 +75,7 @@ def start(config: config_lib.Config, workdir: str) -> Run:
         objective=step.objective,
         update=train_step.compile_update(step.update, step.shapes, mesh),
         evaluate=evaluation.compile_evaluate(
-            step.objective, words.pad_id, opened.unigram()[0], mesh, step.where.params
+            step.objective, words.pad_id, unigram_V, mesh, step.where.params
         ),
         abstract=abstract,
         state=state,
