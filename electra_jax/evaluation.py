@@ -76,7 +76,7 @@ def with_loss(values: dict, objective) -> dict:
     """Adds `loss`, the objective's total of its terms."""
     known = {term: values.get(f"{term}_loss") for term in objective.terms}
     loss = None if None in known.values() else float(objective.total(known))
-    return {"loss": loss} | values
+    return {"loss": None} | values | ({} if loss is None else {"loss": loss})
 
 
 def _batches(ids_BL, marks_BL, size, pad_id) -> Iterator[dict[str, np.ndarray]]:

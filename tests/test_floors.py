@@ -19,6 +19,7 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     " objectives.frozen_generator objectives.adversarial_generator objectives.all_tokens_mlm",
     "train_step evaluation samples feed signals profiling",
     "build",
+    "initial",
     "runs rehearsal",
     "parts estimate",
     "checkpointed output",
