@@ -54,9 +54,10 @@ class ReplacedTokenDetection:
         self,
         rowwise: Callable = lambda function: function,
         keep_rows: Callable = sharding.as_they_are,
+        headwise: Callable = sharding.as_they_are,
     ) -> "ReplacedTokenDetection":
-        """The same over a mesh (`sharding.rowwise`, `sharding.keep_rows`), or freed of one."""
-        networks = self.networks.placed(keep_rows)
+        """The same over a mesh (`sharding.{rowwise, keep_rows, headwise}`), or freed of one."""
+        networks = self.networks.placed(keep_rows, headwise)
         return dataclasses.replace(self, networks=networks, rowwise=rowwise)
 
     def init(self, key: jax.Array) -> dict:
