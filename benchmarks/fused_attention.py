@@ -4,8 +4,8 @@
     python benchmarks/fused_attention.py --rows=64 --length=512 --heads=12 --size=64
 
 Splash on a TPU, cuDNN on a GPU; on a CPU the call that cuDNN would get runs as XLA's products,
-which shows that the script works. Rows hold three documents and padding. Prints one JSON object: errors
-are those of bfloat16 against the same in float32, on real tokens, as a share of the largest value.
+which shows that the script works. Rows hold three documents and padding. Prints one JSON object;
+errors are those of bfloat16 against float32, on real tokens, as a share of the largest value.
 """
 
 import argparse
