@@ -32,7 +32,8 @@ class Summary(TypedDict, total=False):
     name: str  # of the run
     status: str  # 'running', 'finished' or 'stopped'
     note: str  # plain words, such as why it stopped
-    steps: int  # the last step of the schedule
+    steps: int  # the last step of the schedule; 0 where something else is the budget
+    budget: str  # in words: '1,000 steps', '10.0B tokens'
     device: str  # in words: '8 x TPU v5e'
     elapsed_seconds: float
     parameters: Mapping[str, int]  # part -> count, as 'generator' -> 3_000_000
@@ -194,6 +195,7 @@ def _panels(curves: _Curves) -> list[_Panel]:
             ("learning_rate", "shared", ""),
             ("gen_learning_rate", "generator", "generator"),
             ("disc_learning_rate", "discriminator", "discriminator"),
+            ("muon_learning_rate", "ink", "matrices"),
         )
     ]
     norms = [train("grad_norm", "muted", "all")] + [
@@ -533,16 +535,21 @@ def _header(curves: _Curves, summary: Summary) -> str:
             if status == "running"
             else style.duration(summary["elapsed_seconds"])
         )
-    pace = baselines.value(curves.last.get("train", {}), "step_seconds")
-    if status == "running" and steps and pace:
-        facts.append(f"{style.duration(pace * max(0, steps - step))} left")
+    train = curves.last.get("train", {})
+    share = baselines.value(train, "progress")
+    if share is not None and summary.get("budget"):
+        facts[0] += f", {share:.1%} of {summary['budget']}"
+    elif steps:
+        share = min(1.0, step / steps)
+    left = baselines.seconds_left(step, steps or 0, train)
+    if status == "running" and share is not None and left is not None:
+        facts.append(f"{style.duration(left)} left")
     if "parameters" in summary:
         facts.append(f"{style.count(sum(summary['parameters'].values()))} parameters")
     facts += [summary[entry] for entry in ("device", "note") if summary.get(entry)]
     badge = f'<span class="status {status}">{status}</span>' if status else ""
     bar = ""
-    if steps:
-        share = min(1.0, step / steps)
+    if share is not None:
         bar = f'<div class="done"><i style="width:{100 * share:.1f}%"></i></div>'
     return (
         f"<header><h1>{html.escape(summary.get('name', 'run'))}{badge}</h1>"
@@ -579,7 +586,7 @@ def _tiles(curves: _Curves, summary: Summary) -> str:
         tiles.append(_tile("Tokens per second", style.count(speed), beside))
     skipped = baselines.value(train, "skipped_steps")
     if skipped:
-        beside = '<span class="bad">not finite</span>, never applied'
+        beside = '<span class="bad">not finite</span> or a spike, never applied'
         tiles.append(_tile("Skipped steps", style.count(skipped), beside))
     return f'<div class="tiles">{"".join(tiles)}</div>' if tiles else ""
 

@@ -62,8 +62,9 @@ def start(config: config_lib.Config, workdir: str) -> Run:
     else:
         state = jax.jit(step.init, out_shardings=step.where)()
         if config.init.from_:
-            params = initial_params(config.init.from_, abstract.params, words)
-            state = dataclasses.replace(state, params=params)
+            params = initial_params(config.init, abstract.params, words)
+            ema = None if state.ema is None else jax.tree.map(jnp.copy, params)
+            state = dataclasses.replace(state, params=params, ema=ema)
             logging.info("starting from the weights of %s", config.init.from_)
     return Run(
         config=config,
@@ -101,8 +102,12 @@ def prepare(config: config_lib.Config, workdir: str) -> str:
     return folder
 
 
-def initial_params(path: str, abstract: dict, words: vocabulary.Vocabulary) -> dict:
-    """The parameters of another workdir's newest checkpoint, or of one checkpoint folder."""
+def initial_params(init: config_lib.Init, abstract: dict, words: vocabulary.Vocabulary) -> dict:
+    """The parameters of another workdir's newest checkpoint, or of one checkpoint folder.
+
+    They are the averages that were evaluated there, unless `init.weights` says otherwise.
+    """
+    path = init.from_
     found = checkpoint.steps(os.path.join(path, "checkpoints"))
     if found:
         path = os.path.join(path, "checkpoints", str(found[-1]))
@@ -112,7 +117,13 @@ def initial_params(path: str, abstract: dict, words: vocabulary.Vocabulary) -> d
         )
     about = checkpoint.metadata(path)
     _check_vocabulary(about, words, path)
-    return checkpoint.restore(path, {"params": abstract}).tree["params"]
+    averaged = any(name.startswith("ema/") for name in about["digest"])
+    if init.weights == "ema" and not averaged:
+        raise config_lib.ConfigError(
+            f"init.weights='ema', but {path} holds no averages; use 'auto' or 'raw'"
+        )
+    part = "ema" if averaged and init.weights != "raw" else "params"
+    return checkpoint.restore(path, {part: abstract}).tree[part]
 
 
 def heldout(run_records: records.Records, limit: int) -> list[tuple[str, np.ndarray, np.ndarray]]:
@@ -134,7 +145,8 @@ def checkpoints_of(config: config_lib.Config, workdir: str) -> checkpoint.Checkp
 def saved_tree(state: train_step.TrainState, interval: metrics.Sums) -> dict:
     """What a checkpoint holds: the state's fields, and the sums since the last log."""
     fields = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
-    return fields | {"interval": interval}
+    kept = {name: value for name, value in fields.items() if value is not None}
+    return kept | {"interval": interval}
 
 
 def metadata_of(run: Run) -> dict:

@@ -30,7 +30,7 @@ TABLE = (  # the end of a path -> one mesh axis (or None) a dimension; the first
     (r"head/output/kernel", ("fsdp", None)),
     (r"generator/head/bias", ("tensor",)),  # [V]
     (r"(bias|scale)", ()),
-    (r"(step|rows_seen|tokens_seen|skipped_steps|count)", ()),
+    (r"(step|rows_seen|tokens_seen|skipped_steps|count|norms|seconds|ns_coeffs)", ()),
 )
 
 

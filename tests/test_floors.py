@@ -6,7 +6,8 @@ import ast
 from corpus import ROOT
 
 FLOORS = (  # from the ground up; a room may use any floor below its own
-    "timing batch streams config heap style lock logs metrics optimizer sharding checkpoint",
+    "timing batch streams config heap style lock logs metrics optimizer schedule averages sharding"
+    " checkpoint",
     "baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments",
     "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers",
     "model.encoder data.preparation report",
@@ -14,6 +15,7 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     "model.networks objectives.phase",
     "accounting objectives.replaced_token_detection",
     "train_step evaluation samples feed signals profiling",
+    "budget",
     "build",
     "runs rehearsal estimate",
     "parts",

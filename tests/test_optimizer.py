@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The update rule in numbers, the learning rate in places, the decayed leaves in a list."""
+"""The update rules in numbers, the decayed leaves in a list, rates and clips by network."""
 
 import jax
 import numpy as np
@@ -76,28 +76,6 @@ def test_decay_is_decoupled_and_spares_biases_and_norms(make):
     (found,) = run(make(DEFAULT), params, [zeros])
     assert found["kernel"].tolist() == pytest.approx([0.03])
     assert found["head"]["bias"].tolist() == [0]
-
-
-@pytest.mark.parametrize(
-    ("step", "expected"),
-    [
-        (0, 0.0),  # the first step of the reference changes nothing
-        (1, 0.1 * 0.99),
-        (5, 0.5 * 0.95),
-        (10, 0.9),  # warm: the peak itself is never reached
-        (50, 0.5),
-        (99, 0.01),
-        (100, 0.0),
-        (150, 0.0),  # never below
-    ],
-)
-def test_the_rate_decays_from_step_zero_while_it_warms_up(step, expected):
-    rate = optimizer.linear_schedule(2.0, steps=100, warmup_steps=10)
-    assert float(rate(jnp.int32(step))) == pytest.approx(2.0 * expected, abs=1e-6)
-
-
-def test_without_warmup_the_first_step_has_the_peak():
-    assert float(optimizer.linear_schedule(2.0, 100, 0)(jnp.int32(0))) == 2.0
 
 
 def test_these_leaves_decay_and_no_others():
