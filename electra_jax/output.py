@@ -12,6 +12,7 @@ from jax import numpy as jnp
 
 from electra_jax import (
     accounting,
+    alarms,
     evaluation,
     metrics,
     report,
@@ -49,6 +50,8 @@ class Output:
             if self._c.logging.tensorboard:
                 where = os.path.join(run.workdir, "tensorboard")
                 self._writers.append(writers.TensorBoard(where, first if run.restored else None))
+        begun = self._speaks and os.path.exists(self._path)
+        self._watch = alarms.Watch(writers.read(self._path) if begun else ())
         self._heldout = runs.heldout(run.records, self._c.evaluation.rows)
         self._order = pipeline.Order(run.records, self._c.seed)
         self._begun, self._clock = time.monotonic(), budget.clock.seconds
@@ -128,6 +131,9 @@ class Output:
     def _write(self, step, kind, values):
         for writer in self._writers:
             writer.write(step, kind, values)
+        if self._speaks:
+            for alarm in self._watch.see({"step": step, "kind": kind} | values):
+                logging.warning("alarm at step %d: %s", alarm.step, alarm.sentence)
 
     def _tokens_seen(self):
         return train_step.words_to_int(jax.device_get(self._run.state.tokens_seen))

@@ -10,7 +10,7 @@ import pytest
 from corpus import small_run, write_corpus
 
 import electra_jax
-from electra_jax import averages, build, checkpoint, checkpointed, runs, sharding, writers
+from electra_jax import alarms, averages, build, checkpoint, checkpointed, runs, sharding, writers
 from electra_jax import config as config_lib
 
 TIMES = ("tokens_per_second", "step_seconds", "mfu")
@@ -30,9 +30,12 @@ def settings(text, **changes):
 
 @pytest.fixture(scope="module", autouse=True)
 def judged_early():
-    """A few steps are enough to tell a spike here."""
+    """A few steps are enough to tell a spike here, and any loss from the third row on alarms."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(averages, "JUDGED_AFTER", 2)
+        patch.setattr(alarms, "FEWEST", 2)
+        patch.setattr(alarms, "DEVIATIONS", -1e9)
+        patch.setattr(alarms, "LEAST_RISE", -0.5)
         yield
 
 
@@ -102,6 +105,10 @@ def test_stopped_and_started_again_it_is_as_if_never_stopped(text, finished, tmp
     assert electra_jax.train(settings(text), tmp_path) == finished[1]
     assert digest(tmp_path) == digest(finished[0])
     assert rows(tmp_path) == rows(finished[0])
+    log = (tmp_path / "log.txt").read_text()
+    for loss in ("loss", "gen_loss", "disc_loss"):  # each alarm once, over both starts
+        assert log.count(f"alarm at step 3: {loss} jumped to") == 1
+    assert log.count("alarm at step") == 3
 
 
 def test_every_array_of_the_state_has_its_place_on_a_mesh(finished):

@@ -9,7 +9,8 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     "timing batch streams config heap style lock logs metrics optimizer schedule averages sharding"
     " checkpoint",
     "baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments",
-    "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers",
+    "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers"
+    " alarms",
     "model.encoder data.preparation report",
     "model.generator model.discriminator",
     "model.networks objectives.phase",
