@@ -6,9 +6,11 @@ import ast
 from corpus import ROOT
 
 FLOORS = (  # from the ground up; a room may use any floor below its own
-    "timing batch streams config heap style lock logs metrics optimizer sharding checkpoint",
+    "timing batch streams config heap style lock logs metrics optimizer schedule averages sharding"
+    " checkpoint",
     "baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments",
-    "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers",
+    "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers"
+    " alarms",
     "model.encoder data.preparation report",
     "model.generator model.discriminator model.two_towers",
     "model.networks objectives.phase",
@@ -19,6 +21,7 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     " objectives.frozen_generator objectives.electric objectives.adversarial_generator"
     " objectives.all_tokens_mlm",
     "train_step evaluation samples feed signals profiling",
+    "budget",
     "build",
     "initial",
     "runs rehearsal",

@@ -98,7 +98,7 @@ def stepped():
     for name in KINDS:
         objective = make(name)
         update = train_step.make_update(
-            objective, adam, lambda step: jnp.float32(0.1), KEY, odd.PAD, steps=10
+            objective, adam, lambda *_: jnp.float32(0.1), KEY, odd.PAD, steps=10
         )
         state = train_step.state_of(objective, adam, weights(objective))
         new_state, measured = odd.jit(update)(state, odd.LANES)
@@ -264,7 +264,7 @@ def test_the_discriminators_phase_reads_the_tables_after_the_generators_step():
     adam = optimizer.adamw(optimizer.AdamConfig(clip_norm=0.0, weight_decay=0.0))
     rate = jnp.float32(0.1)
     update = odd.jit(
-        train_step.make_update(objective, adam, lambda step: rate, KEY, odd.PAD, steps=10)
+        train_step.make_update(objective, adam, lambda *_: rate, KEY, odd.PAD, steps=10)
     )
     _, measured = update(train_step.state_of(objective, adam, params), odd.LANES)
 
@@ -296,7 +296,7 @@ def test_lambda_means_nothing_to_adam_unless_something_is_shared(name, equal):
         objective = make(kind, networks=config, disc_weight=weight)
         state = train_step.state_of(objective, adam, weights(objective))
         update = train_step.make_update(
-            objective, adam, lambda step: jnp.float32(1e-3), KEY, odd.PAD, steps=10
+            objective, adam, lambda *_: jnp.float32(1e-3), KEY, odd.PAD, steps=10
         )
         update = odd.jit(update)
         for _ in range(3):
