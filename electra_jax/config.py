@@ -218,6 +218,14 @@ READS = {  # objective -> the fields of its section that change what it does
     "frozen_generator": (*_MASKING, *_SAMPLING, "disc_weight"),
     "uniform_generator": ("mask_rate", "first_mask_rate", "mask_unit", "span_words", "disc_weight"),
     "unigram_generator": ("mask_rate", "first_mask_rate", "mask_unit", "span_words", "disc_weight"),
+    "electric": (
+        "mask_rate",
+        "first_mask_rate",
+        "mask_unit",
+        "span_words",
+        "gen_weight",
+        "disc_weight",
+    ),
     "masked_lm": (*_MASKING, "mlm_weight"),
     "replace_mlm": (*_MASKING, *_SAMPLING, "gen_weight", "mlm_weight"),
     "all_tokens_mlm": (*_MASKING, *_SAMPLING, "gen_weight", "mlm_weight"),
@@ -226,6 +234,7 @@ READS = {  # objective -> the fields of its section that change what it does
 _SHARING = {  # objective -> how its networks may share; without a generator nothing is shared
     "decoupled_detection": ("embeddings", "none", "gdes"),
     "frozen_generator": ("none", "gdes"),
+    "electric": ("embeddings",),
     "replace_mlm": ("embeddings", "none"),
     "all_tokens_mlm": ("embeddings", "none"),
 }

@@ -10,13 +10,14 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     "baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments",
     "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers",
     "model.encoder data.preparation report",
-    "model.generator model.discriminator",
+    "model.generator model.discriminator model.two_towers",
     "model.networks objectives.phase",
     "accounting objectives.corruption",
     "objectives.measuring",
     "objectives.replaced_token_detection objectives.masked_lm objectives.replace_mlm",
     "objectives.masked_token_detection objectives.decoupled_detection objectives.fixed_generator"
-    " objectives.frozen_generator objectives.adversarial_generator objectives.all_tokens_mlm",
+    " objectives.frozen_generator objectives.electric objectives.adversarial_generator"
+    " objectives.all_tokens_mlm",
     "train_step evaluation samples feed signals profiling",
     "build",
     "initial",
