@@ -12,14 +12,14 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     "model.encoder data.preparation report",
     "model.generator model.discriminator",
     "model.networks objectives.phase",
-    "accounting objectives.replaced_token_detection",
+    "accounting paper_flops objectives.replaced_token_detection",
     "train_step evaluation samples feed signals profiling",
     "build",
     "runs rehearsal estimate",
     "parts",
     "checkpointed output",
     "training command",
-    "main prepare show evaluate benchmark",
+    "main prepare show evaluate benchmark flops",
 )
 
 
