@@ -13,7 +13,11 @@ and what is kept of a run. `small.py`, `large.py` and `tiny.py` start from it an
 lines. Any field can be overridden: `--config.schedule.steps=1000`.
 """
 
+import importlib
+
 import ml_collections
+
+SIZES = ("tiny", "small", "base", "large")
 
 
 def get_config() -> ml_collections.ConfigDict:
@@ -31,6 +35,15 @@ def get_config() -> ml_collections.ConfigDict:
     config.evaluation = evaluation()
     config.logging = logging()
     config.init = init()
+    return config
+
+
+def of(size: str, name: str) -> ml_collections.ConfigDict:
+    """configs/SIZE.py under another name, for the files that change a few lines of any size."""
+    if size not in SIZES:
+        raise ValueError(f"no size {size!r}; there are {', '.join(SIZES)}")
+    config = importlib.import_module(f"configs.{size}").get_config()
+    config.name = f"{name}_{size}"
     return config
 
 
@@ -70,6 +83,10 @@ def model() -> ml_collections.ConfigDict:
     c.generator = ml_collections.ConfigDict(  # a third of the width, the same depth (table 6)
         dict(layers=12, width=256, heads=4, feed_forward=1024)
     )
+    # what the networks share: 'embeddings' | 'none' | 'gdes' (the discriminator learns a difference
+    # from the generator's tables, DeBERTaV3) | 'all' (networks of one shape; section 3.2)
+    c.sharing = "embeddings"
+    c.discriminator_head = "token"  # | 'cls_context': [CLS] is added to every token, DeBERTaV3
     c.dropout = 0.1  # embeddings, attention output, feed-forward output
     c.attention_dropout = 0.1  # attention probabilities
     c.dropout_bits = 8  # random bits a decision: 8 (a rate of 0.1 becomes 26/256) or 32
@@ -81,13 +98,22 @@ def model() -> ml_collections.ConfigDict:
 
 
 def objective() -> ml_collections.ConfigDict:
-    """Replaced-token detection, section 2 of the paper."""
+    """Replaced-token detection, section 2 of the paper; docs/objectives.md has all others."""
     c = ml_collections.ConfigDict()
+    c.name = "replaced_token_detection"  # a room of electra_jax/objectives/
     c.mask_rate = 0.15  # of a row's tokens; large uses 0.25
+    c.first_mask_rate = 0.0  # falls from here to mask_rate over the run; 0: constant
     c.mask_token_rate = 0.85  # of the chosen become [MASK], the rest keep their token
+    c.random_token_rate = 0.0  # of the chosen become a random token: BERT's 80/10/10 has 0.1
+    c.mask_unit = "token"  # what is chosen as a whole: 'token' | 'word' | 'span' of words
+    c.span_words = 3.8  # mean length of a span; SpanBERT's
     c.temperature = 1.0  # of the generator when it samples
+    c.first_temperature = 0.0  # falls from here to temperature; 0: constant (Fast-ELECTRA: 2)
+    c.temperature_decay = 0.1  # time constant of that fall, as a share of the run
+    c.disallow_correct = False  # never sample the original token
     c.gen_weight = 1.0  # of the generator's masked-language-model loss
     c.disc_weight = 50.0  # lambda, of the discriminator's loss
+    c.mlm_weight = 1.0  # of the main network's loss where it predicts tokens
     return c
 
 
@@ -154,4 +180,6 @@ def init() -> ml_collections.ConfigDict:
     """Where the first weights come from."""
     c = ml_collections.ConfigDict()
     c["from"] = ""  # a workdir or a checkpoint folder whose weights to start from; '': fresh
+    # one whose generator to take: of another objective the main network, if that predicts tokens
+    c.generator_from = ""
     return c

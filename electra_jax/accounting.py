@@ -33,26 +33,38 @@ PEAKS = (  # dense bf16 FLOP/s of one device, from its datasheet; by a part of j
 class Flops:
     """Forward operations of one row, by part."""
 
-    discriminator: float
-    generator: float
-    generator_head: float
+    discriminator: float  # the main network with its head
+    generator: float = 0.0
+    generator_head: float = 0.0
+    generator_passes: int = 3  # 1 where it is frozen
 
     @property
     def train(self) -> float:
         """Operations of one row in a training step."""
-        return 3 * (self.discriminator + self.generator + self.generator_head)
+        generated = self.generator + self.generator_head
+        return 3 * self.discriminator + self.generator_passes * generated
 
 
-def flops(config: networks.NetworksConfig, length: int, slots: int) -> Flops:
-    """Counts a row of `length` tokens with `slots` slots for the generator's head."""
-    generator, discriminator = config.generator, config.discriminator
-    size = config.embedding_size
-    head = slots * (2 * generator.width * size + 2 * size * config.padded_vocab_size)
-    detection = length * (2 * discriminator.width**2 + 2 * discriminator.width)
-    return Flops(
-        discriminator=_tower(discriminator, size, length) + detection,
-        generator=_tower(generator, size, length),
-        generator_head=head,
+def detection(config: networks.NetworksConfig, length: int) -> Flops:
+    """A row of `length` tokens through the discriminator alone."""
+    width = config.discriminator.width
+    head = length * (2 * width**2 + 2 * width)
+    return Flops(_tower(config.discriminator, config.embedding_size, length) + head)
+
+
+def prediction(config: networks.NetworksConfig, length: int, places: int) -> Flops:
+    """A row through a main network that predicts tokens at so many places."""
+    tower = _tower(config.discriminator, config.embedding_size, length)
+    return Flops(tower + _head(config, config.discriminator.width, places))
+
+
+def with_generator(flops: Flops, config: networks.NetworksConfig, length: int, slots: int) -> Flops:
+    """The same with a generator that fills `slots` slots."""
+    generator = config.generator
+    return dataclasses.replace(
+        flops,
+        generator=_tower(generator, config.embedding_size, length),
+        generator_head=_head(config, generator.width, slots),
     )
 
 
@@ -85,6 +97,11 @@ def random_bits(program) -> int:
                 if hasattr(getattr(inner, "jaxpr", inner), "eqns"):
                     drawn += times * random_bits(inner)
     return drawn
+
+
+def _head(config, width, places):
+    size = config.embedding_size
+    return places * (2 * width * size + 2 * size * config.padded_vocab_size)
 
 
 def _tower(c: encoder.EncoderConfig, embedding_size: int, length: int) -> float:

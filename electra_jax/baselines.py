@@ -2,6 +2,7 @@
 """What each metric has to beat: the score of a guesser that has learnt nothing.
 
     gen_masked_loss    unigram_entropy   always answering with the word frequencies of the text
+    mlm_masked_loss    the same
     disc_loss          constant guess    the same probability for every token, the best such one
     disc_accuracy      disc_majority     always saying "original"
     disc_auc           chance            0.5, whatever the share of replaced tokens
@@ -41,7 +42,7 @@ def of(name: str, metrics: Mapping[str, Number]) -> Baseline | None:
     stem, slash, source = name.partition("/")
     if stem in ("disc_auc", "disc_auc_unigram"):
         return Baseline("chance", CHANCE, lower_wins=False)
-    if stem == "gen_masked_loss":
+    if stem in ("gen_masked_loss", "mlm_masked_loss"):
         entropy = value(metrics, f"unigram_entropy{slash}{source}")
         return None if entropy is None else Baseline("unigram_entropy", entropy, lower_wins=True)
     majority = value(metrics, f"disc_majority{slash}{source}")
@@ -65,10 +66,11 @@ def value(metrics: Mapping[str, Number], name: str) -> float | None:
 def verdict(metrics: Mapping[str, Number]) -> str:
     """One plain sentence: how far both networks are from knowing nothing."""
     parts = []
-    loss, entropy = value(metrics, "gen_masked_loss"), of("gen_masked_loss", metrics)
-    if loss is not None and entropy is not None:
-        side = entropy.side(loss)
-        parts.append(f"generator {abs(entropy.margin(loss)):.2f} nats {side} the unigram line")
+    for name, who in (("gen_masked_loss", "generator"), ("mlm_masked_loss", "main network")):
+        loss, entropy = value(metrics, name), of(name, metrics)
+        if loss is not None and entropy is not None:
+            side = entropy.side(loss)
+            parts.append(f"{who} {abs(entropy.margin(loss)):.2f} nats {side} the unigram line")
     auc = value(metrics, "disc_auc")
     accuracy, majority = value(metrics, "disc_accuracy"), of("disc_accuracy", metrics)
     heard = []

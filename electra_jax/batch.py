@@ -33,13 +33,14 @@ WORD_START = 4
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Rows of token ids with what tells their tokens apart. All int32 but the last."""
+    """Rows of token ids with what tells their tokens apart. All int32 but the last two."""
 
     ids_BL: jax.Array
     types_BL: jax.Array  # 0 in segment A, 1 in segment B
     positions_BL: jax.Array  # restart with each document
     documents_BL: jax.Array  # 1, 2, ... along a row; 0 is padding
     row_B: jax.Array  # uint32, the row's number in the run: randomness belongs to it
+    word_starts_BL: jax.Array  # bool: the first token of a word, and every special token
 
     @property
     def real_BL(self) -> jax.Array:
@@ -63,6 +64,7 @@ def from_lanes(ids_BL: jax.Array, marks_BL: jax.Array, row_B: jax.Array, pad_id:
         positions_BL=place_BL - start_place_BL,
         documents_BL=jnp.where(real_BL, jnp.cumsum(starts_BL, axis=1, dtype=jnp.int32), 0),
         row_B=row_B.astype(jnp.uint32),
+        word_starts_BL=(marks_BL & WORD_START) > 0,
     )
 
 

@@ -69,7 +69,7 @@ def measure(config: config_lib.Config, vocab_size: int, steps: int, with_parts: 
     seconds = timing.calls(step, steps, warm_up=2)
     device, data = jax.devices()[0], config.data
     objective = rehearsed.step.objective
-    flops = accounting.flops(objective.networks, data.sequence_length, objective.slots)
+    flops = objective.flops(data.sequence_length)
     rate = flops.train * data.batch_size / seconds.median
     peak = accounting.peak(device.device_kind)
     product_rate = _product_rate(objective.networks.dtype)
@@ -102,7 +102,9 @@ def measure(config: config_lib.Config, vocab_size: int, steps: int, with_parts: 
     }
     found |= _pipeline(config, rehearsed, seconds.median)
     del held[:], state  # the parts need the room
-    if with_parts and jax.device_count() == 1:
+    # The parts are those of the paper's objective.
+    published = config.objective.name == "replaced_token_detection"
+    if with_parts and published and jax.device_count() == 1:
         found["parts"] = {
             name: timing.calls(_compiled(function, arguments), steps).median
             for name, (function, arguments) in parts.programs(rehearsed).items()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 import optax
 from jax.sharding import Mesh
 
@@ -13,7 +14,30 @@ from electra_jax import config as config_lib
 from electra_jax import corrupt, optimizer, sharding, train_step
 from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.model import encoder, networks
-from electra_jax.objectives import replaced_token_detection
+from electra_jax.objectives import (
+    adversarial_generator,
+    all_tokens_mlm,
+    decoupled_detection,
+    fixed_generator,
+    frozen_generator,
+    masked_lm,
+    masked_token_detection,
+    replace_mlm,
+    replaced_token_detection,
+)
+
+OBJECTIVES = {
+    "replaced_token_detection": replaced_token_detection.ReplacedTokenDetection,
+    "decoupled_detection": decoupled_detection.DecoupledDetection,
+    "masked_token_detection": masked_token_detection.MaskedTokenDetection,
+    "adversarial_generator": adversarial_generator.AdversarialGenerator,
+    "frozen_generator": frozen_generator.FrozenGenerator,
+    "uniform_generator": fixed_generator.FixedGenerator,
+    "unigram_generator": fixed_generator.FixedGenerator,
+    "masked_lm": masked_lm.MaskedLM,
+    "replace_mlm": replace_mlm.ReplaceMLM,
+    "all_tokens_mlm": all_tokens_mlm.AllTokensMLM,
+}
 
 OPTIMIZERS = {"reference_adamw": optimizer.reference_adamw, "adamw": optimizer.adamw}
 
@@ -34,10 +58,15 @@ def step(
     config: config_lib.Config,
     vocabulary: vocabulary_lib.Vocabulary,
     mesh: Mesh,
+    unigram_V: np.ndarray,
     report: Callable[[str], None] = lambda line: None,
 ) -> Step:
-    """The step with all its choices made; `report` hears of what the mesh does not divide."""
-    objective_, optimizer_ = objective(config, vocabulary, mesh), optimizer_of(config)
+    """The step with all its choices made; `report` hears of what the mesh does not divide.
+
+    `unigram_V` counts how often the training text has each id.
+    """
+    objective_ = objective(config, vocabulary, unigram_V, mesh)
+    optimizer_ = optimizer_of(config)
     key = run_key(config)
 
     def init():
@@ -52,6 +81,7 @@ def step(
         vocabulary.pad_id,
         config.schedule.accumulation,
         sharding.while_used(mesh),
+        config.schedule.steps,
     )
     where = sharding.shardings(shapes, mesh, report)
     return Step(objective_, optimizer_, init, update, shapes, where)
@@ -91,6 +121,8 @@ def networks_config(config: config_lib.Config, vocab_size: int) -> networks.Netw
     if dtype == "auto":
         dtype = "float32" if platform == "cpu" else "bfloat16"
 
+    alone = config.objective.name in config_lib.WITHOUT_GENERATOR
+
     def shape(network):
         return encoder.EncoderConfig(
             **dataclasses.asdict(network),
@@ -109,27 +141,32 @@ def networks_config(config: config_lib.Config, vocab_size: int) -> networks.Netw
         generator=shape(model.generator),
         discriminator=shape(model.discriminator),
         dtype=dtype,
+        sharing="embeddings" if alone else model.sharing,
+        discriminator_head=model.discriminator_head,
     )
 
 
 def objective(
     config: config_lib.Config,
     vocabulary: vocabulary_lib.Vocabulary,
+    unigram_V: np.ndarray,
     mesh: Mesh | None = None,
-) -> replaced_token_detection.ReplacedTokenDetection:
+) -> Any:
     """What is learnt. With a mesh, choosing and sampling run where the rows are."""
-    chosen = config.objective
-    objective = replaced_token_detection.ReplacedTokenDetection(
-        networks=networks_config(config, vocabulary.size),
+    settings = dataclasses.asdict(config.objective)
+    name = settings.pop("name")
+    networks_ = networks_config(config, vocabulary.size)
+    objective = OBJECTIVES[name](
+        networks=networks_,
         special_ids=tuple(vocabulary.special_ids),
         mask_id=vocabulary.mask_id,
         slots=slots(config),
-        mask_rate=chosen.mask_rate,
-        mask_token_rate=chosen.mask_token_rate,
-        temperature=chosen.temperature,
-        gen_weight=chosen.gen_weight,
-        disc_weight=chosen.disc_weight,
+        **settings,
     )
+    if name in ("uniform_generator", "unigram_generator"):
+        weights_V = np.zeros(networks_.padded_vocab_size, np.float32)
+        weights_V[: vocabulary.size] = unigram_V if name == "unigram_generator" else 1
+        objective = dataclasses.replace(objective, weights_V=weights_V)
     if mesh is None:
         return objective
     return objective.placed(sharding.rowwise(mesh), sharding.keep_rows(mesh))
@@ -137,8 +174,8 @@ def objective(
 
 def slots(config: config_lib.Config) -> int:
     """N, the most slots a row can have."""
-    length = config.data.sequence_length
-    return min(corrupt.slots(config.objective.mask_rate, length), length)
+    length, chosen = config.data.sequence_length, config.objective
+    return min(corrupt.slots(max(chosen.mask_rate, chosen.first_mask_rate), length), length)
 
 
 def optimizer_of(config: config_lib.Config) -> optax.GradientTransformation:

@@ -62,6 +62,8 @@ class Model:
     max_positions: int
     discriminator: Network
     generator: Network
+    sharing: str
+    discriminator_head: str
     dropout: float
     attention_dropout: float
     dropout_bits: int
@@ -73,13 +75,22 @@ class Model:
 
 @dataclasses.dataclass(frozen=True)
 class Objective:
-    """Replaced-token detection."""
+    """What is learnt. `READS` says which fields each objective reads."""
 
+    name: str
     mask_rate: float
+    first_mask_rate: float
     mask_token_rate: float
+    random_token_rate: float
+    mask_unit: str
+    span_words: float
     temperature: float
+    first_temperature: float
+    temperature_decay: float
+    disallow_correct: bool
     gen_weight: float
     disc_weight: float
+    mlm_weight: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,6 +157,7 @@ class Init:
     """Where first weights come from."""
 
     from_: str
+    generator_from: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,9 +193,50 @@ RESUMABLE = (  # what may differ between a run and its continuation
     "init.",
 )
 
+_MASKING = (
+    "mask_rate", "first_mask_rate", "mask_token_rate", "random_token_rate", "mask_unit",
+    "span_words",
+)  # fmt: skip
+_SAMPLING = ("temperature", "first_temperature", "temperature_decay", "disallow_correct")
+_DETECTION = (*_MASKING, *_SAMPLING, "gen_weight", "disc_weight")
+
+READS = {  # objective -> the fields of its section that change what it does
+    "replaced_token_detection": _DETECTION,
+    "decoupled_detection": _DETECTION,
+    "masked_token_detection": _DETECTION,
+    "adversarial_generator": _DETECTION,
+    "frozen_generator": (*_MASKING, *_SAMPLING, "disc_weight"),
+    "uniform_generator": ("mask_rate", "first_mask_rate", "mask_unit", "span_words", "disc_weight"),
+    "unigram_generator": ("mask_rate", "first_mask_rate", "mask_unit", "span_words", "disc_weight"),
+    "masked_lm": (*_MASKING, "mlm_weight"),
+    "replace_mlm": (*_MASKING, *_SAMPLING, "gen_weight", "mlm_weight"),
+    "all_tokens_mlm": (*_MASKING, *_SAMPLING, "gen_weight", "mlm_weight"),
+}
+
+_SHARING = {  # objective -> how its networks may share; without a generator nothing is shared
+    "decoupled_detection": ("embeddings", "none", "gdes"),
+    "frozen_generator": ("none", "gdes"),
+    "replace_mlm": ("embeddings", "none"),
+    "all_tokens_mlm": ("embeddings", "none"),
+}
+
+WITHOUT_GENERATOR = ("uniform_generator", "unigram_generator", "masked_lm")
+
 _ADDED = {  # fields that came later, and what a config.json written before them means
     "model.dropout_bits": 8,
     "logging.profile": (),
+    "model.sharing": "embeddings",
+    "model.discriminator_head": "token",
+    "objective.name": "replaced_token_detection",
+    "objective.first_mask_rate": 0.0,
+    "objective.random_token_rate": 0.0,
+    "objective.mask_unit": "token",
+    "objective.span_words": 3.8,
+    "objective.first_temperature": 0.0,
+    "objective.temperature_decay": 0.1,
+    "objective.disallow_correct": False,
+    "objective.mlm_weight": 1.0,
+    "init.generator_from": "",
 }
 
 _CHOICES = {
@@ -193,6 +246,10 @@ _CHOICES = {
     "model.dtype": ("auto", "float32", "bfloat16"),
     "model.scan": ("auto", "on", "off"),
     "model.remat": ("none", "dots", "full"),
+    "model.sharing": ("embeddings", "none", "gdes", "all"),
+    "model.discriminator_head": ("token", "cls_context"),
+    "objective.name": tuple(READS),
+    "objective.mask_unit": ("token", "word", "span"),
     "optimizer.name": ("reference_adamw", "adamw"),
 }
 
@@ -213,8 +270,14 @@ _RANGES = {  # inclusive bounds
     "model.attention_dropout": (0, 0.9),
     "model.initial_scale": (1e-6, 10),
     "objective.mask_rate": (0.001, 0.9),
+    "objective.first_mask_rate": (0, 0.9),
     "objective.mask_token_rate": (0, 1),
+    "objective.random_token_rate": (0, 1),
+    "objective.span_words": (1, 100),
     "objective.temperature": (0.01, 100),
+    "objective.first_temperature": (0, 100),
+    "objective.temperature_decay": (1e-3, 100),
+    "objective.mlm_weight": (0, 1e6),
     "objective.gen_weight": (0, 1e6),
     "objective.disc_weight": (0, 1e6),
     "optimizer.learning_rate": (0, 10),
@@ -294,6 +357,20 @@ def differences(old: Config, new: Config) -> tuple[list[str], list[str]]:
     return [texts[p] for p in allowed], [texts[p] for p in changed if p not in allowed]
 
 
+def unread(config: Config) -> list[str]:
+    """Settings of the objective's section that its objective does not read, where they are not 0,
+    False or a default."""
+    given, name = flatten(config.objective), config.objective.name
+    known = (*READS[name], "name")
+    plain = {"temperature": 1.0, "gen_weight": 1.0, "mlm_weight": 1.0, "disc_weight": 50.0}
+    plain |= {path.partition(".")[2]: value for path, value in _ADDED.items()}
+    return [
+        f"objective.{field}={value!r}"
+        for field, value in given.items()
+        if field not in known and value and value != plain.get(field)
+    ]
+
+
 def nearest(name: str, known: list[str]) -> str:
     """' Did you mean X?' or the list of what is known."""
     close = difflib.get_close_matches(name, known, 1, 0.5)
@@ -341,6 +418,7 @@ def _check_together(c: Config):
                 f"model.{name}.width={network.width} is not divisible by heads={network.heads};"
                 f" try width={network.width // network.heads * network.heads or network.heads}"
             )
+    _check_objective(c)
     if c.data.sequence_length > c.model.max_positions:
         raise ConfigError(
             f"data.sequence_length={c.data.sequence_length} is longer than"
@@ -367,3 +445,30 @@ def _check_together(c: Config):
         size = getattr(c.mesh, axis)
         if size < 1 and not (axis == "data" and size == -1):
             raise ConfigError(f"mesh.{axis}={size} must be positive (mesh.data may be -1)")
+
+
+def _check_objective(c: Config):
+    """Objective, sharing and shapes that go together."""
+    o, sharing = c.objective, c.model.sharing
+    allowed = _SHARING.get(o.name, _CHOICES["model.sharing"])
+    if sharing not in allowed:
+        raise ConfigError(
+            f"model.sharing={sharing!r} does not go with objective.name={o.name!r};"
+            f" try {' or '.join(map(repr, allowed))}"
+        )
+    if sharing == "all" and c.model.generator != c.model.discriminator:
+        raise ConfigError(
+            f"model.sharing='all' needs networks of one shape, not {c.model.generator} and"
+            f" {c.model.discriminator}; set model.generator to the discriminator's"
+        )
+    shown = o.mask_token_rate + o.random_token_rate
+    if shown > 1:
+        raise ConfigError(
+            f"objective.mask_token_rate={o.mask_token_rate} and random_token_rate="
+            f"{o.random_token_rate} make {shown:g}, more than 1; BERT has 0.8 and 0.1"
+        )
+    if o.name == "frozen_generator" and not c.init.generator_from:
+        raise ConfigError(
+            "objective.name='frozen_generator' needs a trained generator; give"
+            " init.generator_from a workdir with one"
+        )

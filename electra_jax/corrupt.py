@@ -31,7 +31,8 @@ class Chosen:
 
     slots_BN: jax.Array  # int32 places in the row, distinct
     used_BN: jax.Array  # bool
-    masked_BN: jax.Array  # bool: shown to the generator as [MASK], not as they were
+    masked_BN: jax.Array  # bool: shown to the network that predicts as [MASK]
+    random_BN: jax.Array  # bool: shown as a token drawn by chance; all others as they were
 
 
 def slots(mask_rate: float, length: int) -> int:
@@ -56,22 +57,44 @@ def choose(
     count_B: jax.Array,
     n: int,
     mask_token_rate: float,
+    random_token_rate: float = 0.0,
+    starts_BL: jax.Array | None = None,
 ) -> Chosen:
-    """Draws exactly `count` slots a row, uniformly and without replacement.
+    """Draws exactly `count` slots a row without replacement; a row without candidates gets none.
 
     The k highest of uniform scores among the candidates; each chosen slot then becomes [MASK]
-    with probability `mask_token_rate`. A row without candidates gets no slot.
+    with probability `mask_token_rate`, else a random token with `random_token_rate`.
+
+    Args:
+      starts_BL: where a unit begins that is chosen as a whole (`word_starts`, `span_starts`); None
+        makes every token one. The last unit may be cut, so that k stays exact.
     """
 
-    def one(key, candidates_L, count):
+    def one(key, candidates_L, count, starts_L):
         score_key, keep_key = jax.random.split(key)
         scores_L = (jax.random.bits(score_key, candidates_L.shape) >> 1).astype(jnp.int32)
+        if starts_L is not None:  # every token of a unit has the score of its first
+            first_L = lax.cummax(jnp.where(starts_L, jnp.arange(len(starts_L)), 0))
+            scores_L = scores_L[first_L]
+        # Of equal scores top_k takes the earlier one, so a unit is filled from its start.
         _, slots_N = lax.top_k(jnp.where(candidates_L, scores_L, -1), n)
         used_N = jnp.arange(n) < count
-        masked_N = used_N & (jax.random.uniform(keep_key, (n,)) < mask_token_rate)
-        return Chosen(slots_N, used_N, masked_N)
+        uniform_N = jax.random.uniform(keep_key, (n,))
+        masked_N = used_N & (uniform_N < mask_token_rate)
+        random_N = used_N & ~masked_N & (uniform_N < mask_token_rate + random_token_rate)
+        return Chosen(slots_N, used_N, masked_N, random_N)
 
-    return jax.vmap(one)(keys_B, candidates_BL, count_B)
+    return jax.vmap(one)(keys_B, candidates_BL, count_B, starts_BL)
+
+
+def span_starts(keys_B: jax.Array, starts_BL: jax.Array, mean_words: float) -> jax.Array:
+    """Cuts each row into spans of whole words, geometric in length: [B, L] bool.
+
+    A word begins a new span with probability 1 / mean_words, which makes lengths geometric, as
+    SpanBERT draws them (Joshi et al. 2020, section 3.1; theirs end at 10 words, mean 3.8).
+    """
+    draw = jax.vmap(lambda key: jax.random.uniform(key, starts_BL.shape[1:]))
+    return starts_BL & (draw(keys_B) < 1 / mean_words)
 
 
 def at(array_BL: jax.Array, chosen: Chosen) -> jax.Array:
@@ -79,9 +102,14 @@ def at(array_BL: jax.Array, chosen: Chosen) -> jax.Array:
     return jnp.take_along_axis(array_BL, chosen.slots_BN, axis=1)
 
 
-def mask(ids_BL: jax.Array, chosen: Chosen, mask_id: int) -> jax.Array:
-    """Writes [MASK] at the slots that are masked."""
-    return write(ids_BL, chosen, jnp.where(chosen.masked_BN, mask_id, at(ids_BL, chosen)))
+def mask(
+    ids_BL: jax.Array, chosen: Chosen, mask_id: int, random_ids_BN: jax.Array | None = None
+) -> jax.Array:
+    """Writes [MASK] at the slots that are masked, and chance tokens where those are given."""
+    shown_BN = jnp.where(chosen.masked_BN, mask_id, at(ids_BL, chosen))
+    if random_ids_BN is not None:
+        shown_BN = jnp.where(chosen.random_BN, random_ids_BN, shown_BN)
+    return write(ids_BL, chosen, shown_BN)
 
 
 def sample(

@@ -6,10 +6,9 @@ import os
 import jax
 import numpy as np
 
-from electra_jax import accounting, build, style, train_step
+from electra_jax import accounting, build, fill, rehearsal, style
 from electra_jax import config as config_lib
 from electra_jax.data import preparation, records, vocabulary
-from electra_jax.model import networks
 
 _SHARE_OF_PEAK = 0.35  # what a first run reaches; the estimate says so
 
@@ -25,12 +24,11 @@ def text(config: config_lib.Config, workdir: str) -> str:
         vocab_size = vocabulary.load(os.path.join(folder, "vocab")).size
     else:
         vocab_size = build.vocab_size(config)
-    networks_config = build.networks_config(config, vocab_size)
-    slots = build.slots(config)
-    shapes = jax.eval_shape(lambda: _init_state(config, networks_config))
+    step = build.step(config, rehearsal.Words(vocab_size), mesh, np.ones(vocab_size))
+    shapes = step.shapes
     parts = accounting.parameters(shapes.params)
     rows = config.data.batch_size
-    flops = accounting.flops(networks_config, config.data.sequence_length, slots)
+    flops = step.objective.flops(config.data.sequence_length)
     step_flops = flops.train * rows
     state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(shapes))
     split = mesh.shape["fsdp"] * mesh.shape["tensor"]
@@ -39,11 +37,11 @@ def text(config: config_lib.Config, workdir: str) -> str:
     lines = [
         ("devices", f"{jax.device_count()} x {kind}, mesh {dict(mesh.shape)}"),
         ("parameters", f"{sum(parts.values()):,} ({_joined(parts)})"),
-        ("discriminator with its tables", f"{parts['discriminator'] + parts['embeddings']:,}"),
+        ("main network with its tables", f"{_main(parts):,}"),
         ("FLOPs a step", f"{step_flops:.3g} (3 x forward matrix products)"),
         ("FLOPs of the run", f"{step_flops * config.schedule.steps:.3g}"),
         ("state a device", f"{state_bytes / split / 2**20:,.1f} MiB (weights and moments)"),
-        ("logits a device", f"{_logits_bytes(config, networks_config, slots, mesh):,.1f} MiB"),
+        ("scores a device", f"{_scores_bytes(config, step.objective, mesh):,.1f} MiB at a time"),
     ]
     if ready:
         opened = records.open(folder)
@@ -61,17 +59,18 @@ def text(config: config_lib.Config, workdir: str) -> str:
     return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
 
 
-def _init_state(config, networks_config):
-    params = networks.init(networks_config, build.run_key(config))
-    return train_step.state_of(params, build.optimizer_of(config))
+def _main(parts):
+    """What is fine-tuned: tables, the main network, and the trunk where it is shared."""
+    return sum(parts.get(part, 0) for part in ("embeddings", "encoder", "discriminator"))
 
 
 def _joined(parts):
     return ", ".join(f"{name} {count:,}" for name, count in parts.items())
 
 
-def _logits_bytes(config, networks_config, slots, mesh):
-    """Generator logits of one micro-batch in float32, the largest single array of a step."""
+def _scores_bytes(config, objective, mesh):
+    """Scores of the vocabulary's pieces for one micro-batch, float32."""
     rows = config.data.batch_size / config.schedule.accumulation
     rows /= mesh.shape["data"] * mesh.shape["fsdp"]
-    return np.ceil(rows) * slots * networks_config.padded_vocab_size * 4 / 2**20
+    piece = min(fill.PIECE, objective.networks.padded_vocab_size)
+    return np.ceil(rows) * objective.slots * piece * 4 / 2**20

@@ -17,7 +17,10 @@ from electra_jax import metrics, sharding, streams
 
 KEY = 20_200_324  # of all evaluation draws, whatever the run's seed
 
-BY_SOURCE = ("gen_masked_loss", "gen_masked_accuracy", "disc_loss", "disc_auc", "disc_auc_unigram")
+BY_SOURCE = (
+    "gen_masked_loss", "gen_masked_accuracy", "disc_loss", "disc_auc", "disc_auc_unigram",
+    "mlm_masked_loss", "mlm_masked_accuracy",
+)  # fmt: skip
 
 
 def compile_evaluate(
@@ -30,7 +33,8 @@ def compile_evaluate(
     def evaluate(params, lanes):
         batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], lanes["row"], pad_id)
         keys = streams.keys(jax.random.key(KEY), 0, batch.row_B, dropout=False)
-        return objective.evaluate(params, batch, keys, objective.knobs(0), jnp.asarray(counts_V))
+        # As at the end of a run: every checkpoint is asked the same questions.
+        return objective.evaluate(params, batch, keys, objective.knobs(1.0), jnp.asarray(counts_V))
 
     rows = sharding.rows(mesh)
     return jax.jit(
@@ -61,17 +65,18 @@ def run(
             sums = here if sums is None else metrics.add(sums, here)
         if len(sources) > 1:
             computed = metrics.compute(sums)
-            values |= {f"{metric}/{name}": computed[metric] for metric in BY_SOURCE}
+            values |= {
+                f"{metric}/{name}": computed[metric] for metric in BY_SOURCE if metric in computed
+            }
         merged = sums if merged is None else metrics.add(merged, sums)
     return with_loss(metrics.compute(merged), objective) | values
 
 
 def with_loss(values: dict, objective) -> dict:
     """Adds `loss`, the objective's total of its terms."""
-    terms = {"gen": values["gen_loss"], "disc": values["disc_loss"]}
-    known = {term: value for term, value in terms.items() if value is not None}
-    loss = float(objective.total(known)) if len(known) == len(terms) else None
-    return {"loss": loss} | values
+    known = {term: values.get(f"{term}_loss") for term in objective.terms}
+    loss = None if None in known.values() else float(objective.total(known))
+    return {"loss": None} | values | ({} if loss is None else {"loss": loss})
 
 
 def _batches(ids_BL, marks_BL, size, pad_id) -> Iterator[dict[str, np.ndarray]]:

@@ -41,40 +41,69 @@ def fill(
     *,
     size: int,
     forbidden_ids: tuple[int, ...],
+    disallow_correct: bool = False,
     piece: int = PIECE,
 ) -> Filled:
     """Scores every token at every slot: `table_VE @ vector + bias`, the tail from `size` on never.
 
     Products run in the dtype of the vectors with float32 sums; all else is float32. Draws as
-    `corrupt.sample` does, from the same two uniforms a slot.
+    `corrupt.sample` does, from the same two uniforms a slot; with `disallow_correct` never the
+    original of the slot (the reference's setting of that name).
     """
     b, n, e = vectors_BNE.shape
     vectors_SE, originals_S = vectors_BNE.reshape(b * n, e), originals_BN.reshape(b * n)
     bias_V = jnp.where(jnp.arange(bias_V.shape[0]) < size, bias_V, -1e9)
     forbidden_V = jnp.isin(jnp.arange(bias_V.shape[0]), jnp.array(forbidden_ids, jnp.int32))
+    spared_S = originals_S if disallow_correct else jnp.full_like(originals_S, -1)
     losses_S, hits_S, mass_SG = _walk(
-        piece, vectors_SE, table_VE, bias_V, originals_S, forbidden_V, temperature
+        piece, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
     )
 
     seen_SE, table_VE, bias_V = lax.stop_gradient((vectors_SE, table_VE, bias_V))
 
     def mass_of(block_BN):
         return _masses_of_blocks(
-            seen_SE, table_VE, bias_V, block_BN.reshape(-1), forbidden_V, temperature
+            seen_SE, table_VE, bias_V, block_BN.reshape(-1), spared_S, forbidden_V, temperature
         ).reshape(b, n, corrupt.BLOCK)
 
     sampled_BN = corrupt.draw(keys_B, mass_SG.reshape(b, n, -1), mass_of)
     return Filled(losses_S.reshape(b, n), hits_S.reshape(b, n), sampled_BN)
 
 
+def score(
+    vectors_BNE: jax.Array,
+    table_VE: jax.Array,
+    bias_V: jax.Array,
+    targets_BN: jax.Array,
+    *,
+    size: int,
+    piece: int = PIECE,
+) -> tuple[jax.Array, jax.Array]:
+    """(-log p of the targets, whether nothing scores higher), [B, N] each: `fill` without the draw.
+
+    Where N is the whole row, as for a network that predicts every token, no [B, L, V] is held.
+    """
+    b, n, e = vectors_BNE.shape
+    bias_V = jnp.where(jnp.arange(bias_V.shape[0]) < size, bias_V, -1e9)
+    targets_S, none_V = targets_BN.reshape(b * n), jnp.zeros(bias_V.shape, bool)
+    spared_S = jnp.full_like(targets_S, -1)
+    vectors_SE, heat = vectors_BNE.reshape(b * n, e), jnp.float32(1)
+    losses_S, hits_S, _ = _walk(
+        piece, vectors_SE, table_VE, bias_V, targets_S, spared_S, none_V, heat
+    )
+    return losses_S.reshape(b, n), hits_S.reshape(b, n)
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _walk(piece, vectors_SE, table_VE, bias_V, originals_S, forbidden_V, temperature):
+def _walk(piece, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature):
     """Losses [S], hits [S], and the mass of each block [S, G] for the draw."""
-    inputs = vectors_SE, table_VE, bias_V, originals_S, forbidden_V, temperature
+    inputs = vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
     return _walk_forward(piece, *inputs)[0]
 
 
-def _walk_forward(piece, vectors_SE, table_VE, bias_V, originals_S, forbidden_V, temperature):
+def _walk_forward(
+    piece, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
+):
     def step(first, pieces):
         table_PE, bias_P, forbidden_P = pieces
         scores_SP = _scores(vectors_SE, table_PE, bias_P)
@@ -83,9 +112,10 @@ def _walk_forward(piece, vectors_SE, table_VE, bias_V, originals_S, forbidden_V,
         at_S = originals_S - first
         here_S = (at_S >= 0) & (at_S < len(bias_P))
         original_S = jnp.take_along_axis(scores_SP, jnp.where(here_S, at_S, 0)[:, None], 1)[:, 0]
-        heated_SP = jnp.where(forbidden_P, _NOTHING, scores_SP / temperature)
+        spared_SP = forbidden_P | (spared_S[:, None] == first + jnp.arange(len(bias_P)))
+        heated_SP = jnp.where(spared_SP, _NOTHING, scores_SP / temperature)
         top_S = heated_SP.max(-1)
-        mass_SP = jnp.exp(heated_SP - top_S[:, None]) * ~forbidden_P
+        mass_SP = jnp.exp(heated_SP - top_S[:, None]) * ~spared_SP
         mass_SG = mass_SP.reshape(len(at_S), -1, corrupt.BLOCK).sum(-1)
         original_S = jnp.where(here_S, original_S, 0)
         return first + len(bias_P), (best_S, sum_S, original_S, top_S, mass_SG)
@@ -133,6 +163,7 @@ def _walk_backward(piece, saved, gradients):
         None,
         None,
         None,
+        None,
     )
 
 
@@ -158,18 +189,19 @@ def _cut(piece, table_VE, bias_V, forbidden_V=None):
     return *pieces, jnp.pad(forbidden_V, (0, more)).reshape(count, length)
 
 
-def _masses_of_blocks(vectors_SE, table_VE, bias_V, block_S, forbidden_V, temperature):
+def _masses_of_blocks(vectors_SE, table_VE, bias_V, block_S, spared_S, forbidden_V, temperature):
     """exp(score / temperature) of the 128 ids of one block a slot, over their highest: [S, I]."""
 
     def one(inputs):
-        vector_E, block = inputs
+        vector_E, block, spared = inputs
         first = block * corrupt.BLOCK
         table_IE = lax.dynamic_slice_in_dim(table_VE, first, corrupt.BLOCK)
         bias_I = lax.dynamic_slice_in_dim(bias_V, first, corrupt.BLOCK)
         forbidden_I = lax.dynamic_slice_in_dim(forbidden_V, first, corrupt.BLOCK)
+        forbidden_I |= first + jnp.arange(corrupt.BLOCK) == spared
         scores_I = _scores(vector_E[None], table_IE, bias_I)[0]
         heated_I = jnp.where(forbidden_I, _NOTHING, scores_I / temperature)
         return jnp.exp(heated_I - heated_I.max()) * ~forbidden_I
 
     bytes_a_slot = corrupt.BLOCK * table_VE.shape[1] * table_VE.dtype.itemsize
-    return lax.map(one, (vectors_SE, block_S), batch_size=max(1, 2**24 // bytes_a_slot))
+    return lax.map(one, (vectors_SE, block_S, spared_S), batch_size=max(1, 2**24 // bytes_a_slot))

@@ -15,11 +15,11 @@ import json
 from collections.abc import Sequence
 
 import jax
+import numpy as np
 from absl import flags
 
-from electra_jax import accounting, build, command, paper_flops
+from electra_jax import accounting, build, command, paper_flops, rehearsal
 from electra_jax import config as config_lib
-from electra_jax.model import networks
 
 _JSON = flags.DEFINE_bool("json", False, "Print one JSON object instead of a table.")
 _SPEED = flags.DEFINE_float(
@@ -74,34 +74,32 @@ def published() -> list[dict]:
 
 def of_config(config: config_lib.Config, vocab_size: int) -> dict:
     """Everything that the table of a configuration shows, as plain numbers."""
-    shapes = build.networks_config(config, vocab_size)
-    params = jax.eval_shape(lambda: networks.init(shapes, build.run_key(config)))
-    length, slots = config.data.sequence_length, build.slots(config)
-    rows = config.data.batch_size * config.schedule.steps
-    run = _run_of(config, vocab_size)
-    billed, done = _parts(run), _parts(_run_of(config, shapes.padded_vocab_size))
-    billed["generator head"] = paper_flops.OUTPUT_SHARE * billed["generator head"]
-    done["generator head"] = slots / length * done["generator head"]
-    parts = {
-        part: {"paper": billed[part].billed(), "honest": done[part].products} for part in billed
-    }
-    honest = accounting.flops(shapes, length, slots)
-    one = paper_flops.inference(run.encoder)
+    objective = build.objective(config, rehearsal.Words(vocab_size), np.ones(vocab_size))
+    params = jax.eval_shape(objective.init, build.run_key(config))
+    length, rows = config.data.sequence_length, config.data.batch_size * config.schedule.steps
+    counted = objective.flops(length)
+    billed = _parts(config, vocab_size, paper_flops.OUTPUT_SHARE)
+    done = _parts(config, objective.networks.padded_vocab_size, objective.slots / length)
+    billed_row = 0.0
+    for part, operations in billed.items():
+        frozen = part.startswith("generator") and counted.generator_passes == 1
+        billed_row += (1 if frozen else 2) * length * operations.billed()
+    one = paper_flops.inference(_shape(config, config.model.discriminator, vocab_size))
     return {
         "config": config.name,
+        "objective": config.objective.name,
         "vocab_size": vocab_size,
         "sequence_length": length,
-        "slots": slots,
+        "slots": objective.slots,
         "batch_size": config.data.batch_size,
         "steps": config.schedule.steps,
         "parameters": {part: accounting.parameters(tree) for part, tree in params.items()},
-        "forward_per_token": parts,
-        "train": {"paper": paper_flops.train(run), "honest": honest.train * rows},
-        "train_per_row": {
-            "paper": paper_flops.train(run) / rows,
-            "honest": honest.train,
+        "forward_per_token": {
+            part: {"paper": billed[part].billed(), "honest": done[part].products} for part in done
         },
-        "inference": {"paper": length * one.billed(), "honest": honest.discriminator},
+        "train_per_row": {"paper": billed_row, "honest": counted.train},
+        "train": {"paper": billed_row * rows, "honest": counted.train * rows},
+        "inference": {"paper": length * one.billed(), "honest": length * one.products},
     }
 
 
@@ -173,8 +171,9 @@ def table(found: dict) -> str:
     """What was reckoned of a configuration, for a reader."""
     f = found
     lines = [
-        f"{f['config']}: vocabulary {f['vocab_size']:,}, rows of {f['sequence_length']},"
-        f" {f['slots']} slots; {f['steps']:,} steps of {f['batch_size']:,} rows",
+        f"{f['config']}: {f['objective']}, vocabulary {f['vocab_size']:,}, rows of"
+        f" {f['sequence_length']}, {f['slots']} slots; {f['steps']:,} steps of"
+        f" {f['batch_size']:,} rows",
         "",
     ]
     cells = [("parameters", "", "")]
@@ -183,8 +182,10 @@ def table(found: dict) -> str:
         cells += [(f"  {part}/{name}", f"{count:,}", "") for name, count in trees.items()]
         cells.append((f"  {part}", "", f"{sum(trees.values()):,}"))
         total += sum(trees.values())
-    kept = sum(sum(f["parameters"][part].values()) for part in ("embeddings", "discriminator"))
-    cells.append(("  discriminator with its tables", "", f"{kept:,}"))
+    main = [f["parameters"].get(part, {}) for part in ("embeddings", "encoder", "discriminator")]
+    # The encoder stands alone where it is shared; a delta of the tables is added into them.
+    kept = sum(sum(trees.values()) - trees.get("embeddings_delta", 0) for trees in main)
+    cells.append(("  main network with its tables", "", f"{kept:,}"))
     cells.append(("  all", "", f"{total:,}"))
     lines += [*_aligned(cells), ""]
     cells = [("FLOPs", "paper", "honest"), ("forward, a token", "", "")]
@@ -211,6 +212,7 @@ def table(found: dict) -> str:
 
 
 _ONE = paper_flops.INFERENCE_LENGTH
+_PREDICTING = ("masked_lm", "replace_mlm", "all_tokens_mlm")  # the main network, not judging
 _KEY = (
     "script      2 x forward, tokens looked up by one-hot products: the paper's convention",
     "3x, sparse  the script's operations, 3 x forward, tokens looked up for nothing",
@@ -227,39 +229,44 @@ def _check_flags(alone: bool) -> None:
         raise config_lib.ConfigError(f"--tokens_per_second={_SPEED.value} is not positive")
 
 
-def _run_of(config: config_lib.Config, vocab_size: int) -> paper_flops.Run:
-    """The configuration as the paper's script would be told of it."""
-
-    def shape(network: config_lib.Network) -> paper_flops.Shape:
-        return paper_flops.Shape(
-            network.width,
-            network.layers,
-            config.data.sequence_length,
-            vocab_size,
-            config.model.embedding_size,
-            network.heads,
-            network.feed_forward,
-        )
-
-    return paper_flops.Run(
-        shape(config.model.discriminator),
-        batch=config.data.batch_size,
-        steps=config.schedule.steps,
-        generator=shape(config.model.generator),
-        mask_rate=config.objective.mask_rate,
-    )
-
-
-def _parts(run: paper_flops.Run) -> dict[str, paper_flops.Operations]:
-    """Operations of a token in each part; in the generator's head of one that is asked for."""
-    return {
-        "discriminator embeddings": paper_flops.embeddings(run.encoder),
-        "discriminator layers": paper_flops.layers(run.encoder),
-        "discriminator head": paper_flops.detection_head(run.encoder),
-        "generator embeddings": paper_flops.embeddings(run.generator),
-        "generator layers": paper_flops.layers(run.generator),
-        "generator head": paper_flops.masked_head(run.generator),
+def _parts(
+    config: config_lib.Config, vocab_size: int, predicted: float
+) -> dict[str, paper_flops.Operations]:
+    """Operations of a token in each part; heads over the words are asked for a share of them."""
+    name, model = config.objective.name, config.model
+    main = _shape(config, model.discriminator, vocab_size)
+    head = paper_flops.detection_head(main)
+    if name in _PREDICTING:
+        share = 1.0 if name == "all_tokens_mlm" else predicted
+        head = share * paper_flops.masked_head(main)
+    parts = {
+        "discriminator embeddings": paper_flops.embeddings(main),
+        "discriminator layers": paper_flops.layers(main),
+        "discriminator head": head,
     }
+    if name not in config_lib.WITHOUT_GENERATOR:
+        generator = _shape(config, model.generator, vocab_size)
+        parts |= {
+            "generator embeddings": paper_flops.embeddings(generator),
+            "generator layers": paper_flops.layers(generator),
+            "generator head": predicted * paper_flops.masked_head(generator),
+        }
+    return parts
+
+
+def _shape(
+    config: config_lib.Config, network: config_lib.Network, vocab_size: int
+) -> paper_flops.Shape:
+    """A network as the paper's script would be told of it."""
+    return paper_flops.Shape(
+        network.width,
+        network.layers,
+        config.data.sequence_length,
+        vocab_size,
+        config.model.embedding_size,
+        network.heads,
+        network.feed_forward,
+    )
 
 
 def _short(number: float | None, digits: int = 3) -> str:

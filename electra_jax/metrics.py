@@ -49,7 +49,7 @@ def compute(sums: Mapping[str, np.ndarray]) -> dict[str, float | None]:
     if "disc_precision" in values:
         both = (precision or 0) + (recall or 0)
         values["disc_f1"] = 2 * (precision or 0) * (recall or 0) / both if both else 0.0
-    if values.get("replaced_rate") is not None:
+    if values.get("replaced_rate") is not None and any(n.startswith("disc_") for n in values):
         values["disc_majority"] = 1 - values["replaced_rate"]
     return values
 

@@ -46,9 +46,7 @@ class Output:
         self._order = pipeline.Order(run.records, self._c.seed)
         self._begun = self._clock = time.monotonic()
         self._clock_step, self._tokens = first, self._tokens_seen()
-        self._flops = accounting.flops(
-            run.objective.networks, self._c.data.sequence_length, run.objective.slots
-        )
+        self._flops = run.objective.flops(self._c.data.sequence_length)
 
     def __enter__(self):
         return self

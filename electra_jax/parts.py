@@ -27,7 +27,7 @@ from electra_jax.model import layers, networks
 def programs(rehearsed: rehearsal.Rehearsal) -> dict[str, tuple[Callable, tuple]]:
     """{part: (function, its arguments)} for a rehearsed step on one device; not yet compiled."""
     objective = rehearsed.step.objective
-    config, knobs = objective.networks, objective.knobs(0)
+    config, knobs = objective.networks, objective.knobs(1.0)
     state, lanes = rehearsed.state(), rehearsed.lanes()
     rows_n = len(lanes["ids"])
     batch = batch_lib.from_lanes(
@@ -36,16 +36,13 @@ def programs(rehearsed: rehearsal.Rehearsal) -> dict[str, tuple[Callable, tuple]
     keys = streams.keys(jax.random.key(0), 0, batch.row_B, dropout=True)
     params, key = state.params, keys.discriminator_B
     played = jax.jit(objective.play)(params, batch, keys, knobs)
-    embedded_BLE = jax.jit(lambda p: networks.embed(config, p, batch))(params)
+    embedded_BLE = jax.jit(lambda p: networks.embed(config, p, batch))(params["embeddings"])
     slots_BN = played.chosen.slots_BN
 
     def embeddings(tables):
         masked = dataclasses.replace(batch, ids_BL=played.masked_BL)
         corrupted = dataclasses.replace(batch, ids_BL=played.corrupted_BL)
-        looked_up = (
-            networks.embed(config, {"embeddings": tables}, rows, key)
-            for rows in (masked, corrupted)
-        )
+        looked_up = (networks.embed(config, tables, rows, key) for rows in (masked, corrupted))
         return sum((x * x).sum(dtype=jnp.float32) for x in looked_up)
 
     def corruption(params):
@@ -83,7 +80,7 @@ def programs(rehearsed: rehearsal.Rehearsal) -> dict[str, tuple[Callable, tuple]
         "generator": (jax.grad(generator, (0, 1)), (params["generator"], embedded_BLE)),
         "filling": (jax.grad(filling, (0, 1), has_aux=True), (params, vectors_BNE)),
         "discriminator": (jax.grad(discriminator, (0, 1)), (params["discriminator"], embedded_BLE)),
-        "optimizer": (optimizer, (params, params, state.optimizer)),
+        "optimizer": (optimizer, (params, params, state.optimizer["joint"])),
         "dropout bits": (_dropout_bits(config, batch.ids_BL.shape[1]), (key,)),
     }
 

@@ -60,7 +60,7 @@ def prepare(
     """Builds the step of a configuration, over its mesh; `devices` may be described ones."""
     mesh = build.mesh(config, devices)
     words = Words(vocab_size)
-    step = build.step(config, words, mesh)
+    step = build.step(config, words, mesh, np.ones(vocab_size))
     return Rehearsal(
         config, mesh, words, step, train_step.compile_update(step.update, step.shapes, mesh)
     )

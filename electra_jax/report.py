@@ -200,6 +200,7 @@ def _panels(curves: _Curves) -> list[_Panel]:
         train(f"grad_norm_{part}", colour, part)
         for part, colour in (
             ("embeddings", "shared"),
+            ("encoder", "shared"),
             ("generator", "generator"),
             ("discriminator", "discriminator"),
         )
@@ -210,6 +211,21 @@ def _panels(curves: _Curves) -> list[_Panel]:
             "Generator loss",
             f"{trained}, nats" if masked else "train gen_loss, held-out gen_masked_loss, nats",
             (baseline("unigram_entropy", "unigram"), train(trained, g), held("gen_masked_loss", g)),
+        ),
+        _Panel(
+            "Main network's loss",
+            "mlm_masked_loss, nats",
+            (
+                baseline("unigram_entropy", "unigram"),
+                train("mlm_masked_loss", d),
+                held("mlm_masked_loss", d),
+            ),
+        ),
+        _Panel(
+            "Main network's accuracy",
+            "mlm_masked_accuracy",
+            (train("mlm_masked_accuracy", d), held("mlm_masked_accuracy", d)),
+            percent=True,
         ),
         _Panel(
             "Discriminator loss",
@@ -488,6 +504,7 @@ td .bar { display: inline-block; height: 8px; border-radius: 2px; background: va
 
 _TILES = (
     ("gen_masked_loss", "Generator loss"),
+    ("mlm_masked_loss", "Main network's loss"),
     ("gen_masked_accuracy", "Generator accuracy"),
     ("disc_auc", "Discriminator AUC"),
     ("disc_accuracy", "Discriminator accuracy"),

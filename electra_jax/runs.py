@@ -3,7 +3,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ from jax import numpy as jnp
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from electra_jax import build, checkpoint, evaluation, metrics, sharding, train_step
+from electra_jax import build, checkpoint, evaluation, initial, metrics, sharding, train_step
 from electra_jax import config as config_lib
 from electra_jax.data import pipeline, preparation, records, vocabulary
 
@@ -40,31 +40,33 @@ def start(config: config_lib.Config, workdir: str) -> Run:
     """Everything before the first step: data, parts, and a state from the first of these:
 
     1. this workdir's newest good checkpoint (exactly where it stopped, data position included);
-    2. the weights that `init.from` names (a fresh optimizer, step 0);
+    2. the weights that `init` names (a fresh optimizer, step 0);
     3. fresh weights.
     """
+    for setting in config_lib.unread(config):
+        logging.warning("%s changes nothing: %s does not read it", setting, config.objective.name)
     mesh = build.mesh(config)  # refuses a batch that does not divide before any data is touched
     data = prepare(config, workdir)
     opened = records.open(data)
     words = vocabulary.load(os.path.join(data, "vocab"))
     _check_records(config, opened, words)
-    step = build.step(config, words, mesh, logging.warning)
+    unigram_V = opened.unigram()[0]
+    step = build.step(config, words, mesh, unigram_V, logging.warning)
     abstract = _placed(step.shapes, step.where)
     interval = _zero_interval(step.update, step.shapes, config, mesh)
     with checkpoints_of(config, workdir) as saved:
         restored = saved.restore_latest(saved_tree(abstract, placed_like(interval)))
     if restored is not None:
-        _check_vocabulary(restored.metadata, words, workdir)
+        initial.check_vocabulary(restored.metadata, words, workdir)
         tree = dict(restored.tree)
         interval = tree.pop("interval")
         state = train_step.TrainState(**tree)
         logging.info("resuming from step %d of %s", restored.step, workdir)
     else:
         state = jax.jit(step.init, out_shardings=step.where)()
-        if config.init.from_:
-            params = initial_params(config.init.from_, abstract.params, words)
+        if config.init.from_ or config.init.generator_from:
+            params = initial.params(config, state.params, words, mesh)
             state = dataclasses.replace(state, params=params)
-            logging.info("starting from the weights of %s", config.init.from_)
     return Run(
         config=config,
         workdir=workdir,
@@ -74,7 +76,7 @@ def start(config: config_lib.Config, workdir: str) -> Run:
         objective=step.objective,
         update=train_step.compile_update(step.update, step.shapes, mesh),
         evaluate=evaluation.compile_evaluate(
-            step.objective, words.pad_id, opened.unigram()[0], mesh, step.where.params
+            step.objective, words.pad_id, unigram_V, mesh, step.where.params
         ),
         abstract=abstract,
         state=state,
@@ -99,20 +101,6 @@ def prepare(config: config_lib.Config, workdir: str) -> str:
         digest = np.frombuffer(bytes.fromhex(records.open(folder).manifest.hash), np.uint32)
         multihost_utils.assert_equal(digest, "processes prepared different data")
     return folder
-
-
-def initial_params(path: str, abstract: dict, words: vocabulary.Vocabulary) -> dict:
-    """The parameters of another workdir's newest checkpoint, or of one checkpoint folder."""
-    found = checkpoint.steps(os.path.join(path, "checkpoints"))
-    if found:
-        path = os.path.join(path, "checkpoints", str(found[-1]))
-    if not os.path.isdir(path):
-        raise config_lib.ConfigError(
-            f"init.from={path!r} is neither a workdir with checkpoints nor a checkpoint folder"
-        )
-    about = checkpoint.metadata(path)
-    _check_vocabulary(about, words, path)
-    return checkpoint.restore(path, {"params": abstract}).tree["params"]
 
 
 def heldout(run_records: records.Records, limit: int) -> list[tuple[str, np.ndarray, np.ndarray]]:
@@ -153,14 +141,6 @@ def _check_records(config, opened: records.Records, words: vocabulary.Vocabulary
         raise config_lib.ConfigError(
             f"the records were made with vocabulary {manifest.vocabulary['sha256'][:12]}, not with"
             f" {words.sha256[:12]} which lies beside them; delete the folder and prepare again"
-        )
-
-
-def _check_vocabulary(about: Mapping, words: vocabulary.Vocabulary, where: str) -> None:
-    if about["vocabulary"] != words.sha256:
-        raise config_lib.ConfigError(
-            f"{where} was trained with vocabulary {about['vocabulary'][:12]}, the data here has"
-            f" {words.sha256[:12]}; give data.vocab the file that it was trained with"
         )
 
 

@@ -25,15 +25,15 @@ def examples(
         row_B = jnp.arange(ids_BL.shape[0], dtype=jnp.uint32)
         batch = batch_lib.from_lanes(ids_BL, marks_BL, row_B, vocabulary.pad_id)
         keys = streams.keys(key, 0, row_B, dropout=False)
-        played = objective.play(params, batch, keys, objective.knobs(0))
+        played = objective.play(params, batch, keys, objective.knobs(1.0))
+        logits_BL = getattr(played, "disc_logits_BL", None)  # None where nobody judges
         return {
             "slots": played.chosen.slots_BN,
             "used": played.chosen.used_BN,
             "masked": played.chosen.masked_BN,
             "sampled": played.sampled_BN,
             "replaced": played.replaced_BL,
-            "believed": jax.nn.sigmoid(played.disc_logits_BL),
-        }
+        } | ({} if logits_BL is None else {"believed": jax.nn.sigmoid(logits_BL)})
 
     played = jax.device_get(play(params, ids_BL, marks_BL))
     return [
@@ -63,7 +63,7 @@ def _example(vocabulary, ids_L, played) -> view.Example:
         kept=[i in sampled and i not in masked for i in real],
         sampled=[vocabulary.piece(sampled[i]) if i in sampled else None for i in real],
         replaced=[bool(played["replaced"][i]) for i in real],
-        p_replaced=[float(played["believed"][i]) for i in real],
+        p_replaced=[float(played["believed"][i]) if "believed" in played else None for i in real],
         special=[int(ids_L[i]) in vocabulary.special_ids for i in real],
         sampled_starts_word=[starts(sampled.get(i, ids_L[i])) for i in real],
     )

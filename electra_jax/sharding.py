@@ -17,8 +17,8 @@ AXES = ("data", "fsdp", "tensor")
 ROWS = PartitionSpec(("data", "fsdp"))
 
 TABLE = (  # the end of a path -> one mesh axis (or None) a dimension; the first match wins
-    (r"embeddings/token", ("tensor", "fsdp")),  # [V, E]
-    (r"embeddings/(position|type)", (None, "fsdp")),
+    (r"embeddings(_delta)?/token", ("tensor", "fsdp")),  # [V, E]
+    (r"embeddings(_delta)?/(position|type)", (None, "fsdp")),
     (r"attention/(query|key|value)/kernel", (None, "fsdp", "tensor", None)),  # [layers, D, H, K]
     (r"attention/(query|key|value)/bias", (None, "tensor", None)),
     (r"attention/output/kernel", (None, "tensor", None, "fsdp")),  # [layers, H, K, D]
@@ -28,7 +28,8 @@ TABLE = (  # the end of a path -> one mesh axis (or None) a dimension; the first
     (r"projection/kernel", ("fsdp", "tensor")),
     (r"head/dense/kernel", ("fsdp", "tensor")),
     (r"head/output/kernel", ("fsdp", None)),
-    (r"generator/head/bias", ("tensor",)),  # [V]
+    (r"head/bias", ("tensor",)),  # [V]
+    (r"(copy|baseline)/kernel", ()),  # one number a vector
     (r"(bias|scale)", ()),
     (r"(step|rows_seen|tokens_seen|skipped_steps|count)", ()),
 )
@@ -108,16 +109,15 @@ def while_used(mesh: Mesh) -> Callable[[dict], dict]:
         return lambda params: params
 
     def gathered(path, x):
-        spec = spec_for(jax.tree_util.keystr(path, simple=True, separator="/"))
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        if not re.search(r"(^|/)embeddings(_delta)?/", name):
+            return x
+        spec = spec_for(name)
         axes = [axis if axis != "fsdp" and _divides(mesh, n, axis) else None
                 for n, axis in zip(x.shape, spec, strict=False)]  # fmt: skip
         return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(*axes)))
 
-    def apply(params):
-        tables = {"embeddings": params["embeddings"]}
-        return params | jax.tree_util.tree_map_with_path(gathered, tables)
-
-    return apply
+    return lambda params: jax.tree_util.tree_map_with_path(gathered, params)
 
 
 def spec_for(path: str) -> tuple[str | None, ...]:

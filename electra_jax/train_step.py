@@ -27,7 +27,7 @@ class TrainState:
     """All that a run needs to go on. Long counters are two uint32 words, low first."""
 
     params: dict
-    optimizer: Any
+    optimizer: dict[str, Any]  # one optax state a phase, over the parameters that it trains
     step: jax.Array  # int32, steps taken, skipped ones too
     rows_seen: jax.Array  # uint32 [2]
     tokens_seen: jax.Array  # uint32 [2], discriminator inputs without padding
@@ -46,14 +46,15 @@ class Measured:
 def init_state(objective, optimizer: optax.GradientTransformation, key: jax.Array) -> TrainState:
     """Fresh parameters and zeros."""
     params = objective.init(streams.stream(key, "init"))
-    return state_of(params, optimizer)
+    return state_of(objective, optimizer, params)
 
 
-def state_of(params: dict, optimizer: optax.GradientTransformation) -> TrainState:
+def state_of(objective, optimizer: optax.GradientTransformation, params: dict) -> TrainState:
     """A state at step 0 around given parameters."""
     words = jnp.zeros((2,), jnp.uint32)
     zero = jnp.zeros((), jnp.int32)
-    return TrainState(params, optimizer.init(params), zero, words, words, zero)
+    moments = {phase.name: optimizer.init(phase.trained(params)) for phase in objective.phases}
+    return TrainState(params, moments, zero, words, words, zero)
 
 
 def make_update(
@@ -64,6 +65,7 @@ def make_update(
     pad_id: int,
     accumulation: int = 1,
     while_used: Callable[[dict], dict] = lambda params: params,
+    steps: int = 1,
 ) -> Callable[[TrainState, dict], tuple[TrainState, Measured]]:
     """Returns `update(state, {'ids': [B, L], 'marks': [B, L]}) -> (state, measured)`.
 
@@ -72,35 +74,40 @@ def make_update(
       key: the run's key; see `streams`.
       accumulation: micro-batches a step.
       while_used: says how parameters lie on the mesh while they are used (`sharding.while_used`).
+      steps: of the run; what the objective lets move goes by the share of them that is done.
     """
 
     def update(state, lanes):
         size = lanes["ids"].shape[0]
         row_B = state.rows_seen[0] + jnp.arange(size, dtype=jnp.uint32)
         batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, pad_id)
-        knobs = objective.knobs(state.step)
+        knobs = objective.knobs(state.step / steps)
         weights = objective.weights(batch, knobs)
-        params, moments, carry = state.params, state.optimizer, None
-        measured, checks = {}, {}
+        params, moments, carry = state.params, dict(state.optimizer), None
+        measured, checks, losses, squares = {}, {}, [], {}
+        step_size = rate(state.step)
         for phase in objective.phases:
             sums, gradients, measured_here, carry = _gradients(
                 phase, objective.total, params, batch, key, state.step, knobs, weights,
                 carry, accumulation, while_used,
             )  # fmt: skip
             means = {term: sums[term] / jnp.maximum(weights[term], 1) for term in sums}
-            norms = {part: optax.tree.norm(tree) for part, tree in gradients.items()}
-            loss, norm = objective.total(means), optax.tree.norm(norms)
-            updates, moments = optimizer.update(gradients, moments, params)
-            step_size = rate(state.step)
-            params = jax.tree.map(lambda p, u, s=step_size: p - s * u, params, updates)
+            losses.append(objective.total(means))
+            for part, tree in gradients.items():
+                squares[part] = squares.get(part, 0) + optax.tree.norm(tree, squared=True)
+            trained = phase.trained(params)
+            updates, moments[phase.name] = optimizer.update(gradients, moments[phase.name], trained)
+            params = params | jax.tree.map(lambda p, u: p - step_size * u, trained, updates)
             checks |= {f"{term}_loss": mean for term, mean in means.items()}
-            checks |= {f"grad_norm_{part}": norm for part, norm in norms.items()}
-            measured |= measured_here | {
-                "loss": _once(loss),
-                "grad_norm": _once(norm),
-                "learning_rate": _once(step_size),
-            }
-            measured |= {f"grad_norm_{part}": _once(norm) for part, norm in norms.items()}
+            measured |= measured_here
+        norms = {part: jnp.sqrt(square) for part, square in squares.items()}
+        checks |= {f"grad_norm_{part}": norm for part, norm in norms.items()}
+        measured |= {
+            "loss": _once(sum(losses)),
+            "grad_norm": _once(optax.tree.norm(norms)),
+            "learning_rate": _once(step_size),
+        }
+        measured |= {f"grad_norm_{part}": _once(norm) for part, norm in norms.items()}
         finite = jnp.all(jnp.isfinite(jnp.stack(list(checks.values()))))
         tokens = batch.real_BL.sum(dtype=jnp.uint32)
         new_state = TrainState(
@@ -154,8 +161,8 @@ def _gradients(
         means = {term: sums[term] / jnp.maximum(weights[term], 1) for term in sums}
         return total(means), (sums, measured, carry)
 
-    trained = {part: params[part] for part in phase.trains}
-    rest = {part: params[part] for part in params if part not in phase.trains}
+    trained = phase.trained(params)
+    rest = {part: params[part] for part in params if part not in trained}
     differentiate = jax.grad(loss, has_aux=True)
     if accumulation == 1:
         gradients, (sums, measured, carry) = differentiate(trained, rest, batch, carry)

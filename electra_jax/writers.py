@@ -189,7 +189,10 @@ def progress_line(step: int, steps: int, metrics: Mapping[str, Number]) -> str:
 
 def evaluation_block(step: int, steps: int, metrics: Mapping[str, Number]) -> str:
     """A few lines: each metric that has a trivial baseline beside it, then the others."""
-    stems = ("gen_masked_loss", "disc_loss", "disc_accuracy", "disc_auc", "disc_auc_unigram")
+    stems = (
+        "gen_masked_loss", "mlm_masked_loss", "disc_loss", "disc_accuracy", "disc_auc",
+        "disc_auc_unigram",
+    )  # fmt: skip
     beside = sorted(
         (name for name in metrics if name.partition("/")[0] in stems),
         key=lambda name: (name.partition("/")[2], stems.index(name.partition("/")[0])),
@@ -217,8 +220,10 @@ def evaluation_block(step: int, steps: int, metrics: Mapping[str, Number]) -> st
 _PROGRESS = {
     "loss": 6,
     "gen_loss": 6,
+    "mlm_loss": 6,
     "disc_loss": 6,
     "gen_accuracy": 6,
+    "mlm_accuracy": 6,
     "disc_accuracy": 6,
     "disc_auc": 5,
     "learning_rate": 8,
@@ -228,6 +233,8 @@ _PROGRESS = {
 _ALONE = (
     "gen_masked_accuracy",
     "gen_sampled_accuracy",
+    "mlm_masked_accuracy",
+    "copy_rate",
     "disc_precision",
     "disc_recall",
     "disc_f1",

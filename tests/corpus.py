@@ -25,13 +25,13 @@ def write_corpus(path: pathlib.Path, documents: int = 300, seed: int = 0) -> pat
     return path
 
 
-def load_config(name: str):
-    """The tree that configs/NAME.py returns."""
+def load_config(name: str, *argument: str):
+    """The tree that configs/NAME.py returns; an argument is what follows the colon."""
     path = ROOT / "configs" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(f"config_{name}", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.get_config()
+    return module.get_config(*argument)
 
 
 def small_run(source: str, data_dir: str, **overrides):

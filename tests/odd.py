@@ -9,7 +9,7 @@ from jax import numpy as jnp
 
 from electra_jax import batch as batch_lib
 from electra_jax.model import encoder, networks
-from electra_jax.objectives import replaced_token_detection
+from electra_jax.objectives import corruption, replaced_token_detection
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 D, B = batch_lib.DOCUMENT_START, batch_lib.SEGMENT_B_START
@@ -49,8 +49,10 @@ MARKS_BL = np.array(
 LANES = {"ids": IDS_BL, "marks": MARKS_BL}
 
 
-def objective(**changes) -> replaced_token_detection.ReplacedTokenDetection:
-    """Replaced-token detection with the networks above; three slots a row."""
+def objective(
+    kind=replaced_token_detection.ReplacedTokenDetection, **changes
+) -> corruption.Corruption:
+    """An objective over the networks above; three slots a row."""
     settings = dict(
         networks=NETWORKS,
         special_ids=(PAD, CLS, SEP, MASK),
@@ -59,7 +61,7 @@ def objective(**changes) -> replaced_token_detection.ReplacedTokenDetection:
         mask_rate=0.3,
         mask_token_rate=0.6,
     )
-    return replaced_token_detection.ReplacedTokenDetection(**settings | changes)
+    return kind(**settings | changes)
 
 
 def batch(ids_BL=IDS_BL, marks_BL=MARKS_BL, first_row: int = 0) -> batch_lib.Batch:
@@ -70,12 +72,16 @@ def batch(ids_BL=IDS_BL, marks_BL=MARKS_BL, first_row: int = 0) -> batch_lib.Bat
 
 def weights(config: networks.NetworksConfig = NETWORKS, seed: int = 3) -> dict:
     """Random numbers in every leaf, so that no bias is 0, no scale is 1, and all tokens differ."""
-    shapes = jax.eval_shape(lambda: networks.init(config, jax.random.key(0)))
+    return random_like(jax.eval_shape(lambda: networks.init(config, jax.random.key(0))), seed)
+
+
+def random_like(shapes: dict, seed: int = 3) -> dict:
+    """The same for a tree of shapes."""
     draw = np.random.default_rng(seed)
 
     def leaf(path, shape):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
-        table, small = name.startswith("embeddings/"), name.endswith(("bias", "scale"))
+        table, small = "embeddings" in name, name.endswith(("bias", "scale"))
         spread = 0.1 if small else 0.6 if table else 0.3
         values = name.endswith("scale") + spread * draw.standard_normal(shape.shape)
         return jnp.asarray(values, jnp.float32)

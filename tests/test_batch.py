@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two lanes tell everything about a row."""
 
+import dataclasses
+
 import jax
 import numpy as np
 from jax import numpy as jnp
@@ -24,9 +26,11 @@ def test_types_documents_and_positions_follow_from_the_marks():
     assert row.real_BL.tolist() == [[True] * 9 + [False]]
 
 
-def test_word_starts_change_nothing():
+def test_word_starts_change_nothing_else():
     ids = [2, 11, 12, 3, 13, 3]
     plain, words = one_row(ids, [D, 0, 0, 0, B, 0]), one_row(ids, [D, W, 0, 0, B | W, 0])
+    assert words.word_starts_BL.tolist() == [[False, True, False, False, True, False]]
+    words = dataclasses.replace(words, word_starts_BL=plain.word_starts_BL)
     assert jax.tree.map(lambda x: x.tolist(), plain) == jax.tree.map(lambda x: x.tolist(), words)
 
 
@@ -46,7 +50,7 @@ def test_padding_has_no_document_and_no_type():
 def test_narrow_lanes_become_int32():
     row = one_row([2, 65535, 3], [D, 0, 0])
     assert row.ids_BL.tolist() == [[2, 65535, 3]]
-    assert {x.dtype.name for x in jax.tree.leaves(row)} == {"int32", "uint32"}
+    assert {x.dtype.name for x in jax.tree.leaves(row)} == {"int32", "uint32", "bool"}
     assert row.row_B.dtype == np.uint32
 
 

@@ -69,7 +69,7 @@ def test_a_missing_file_is_named(tmp_path):
 def test_dry_run_prints_what_a_run_would_be_and_writes_nothing(tmp_path):
     result = command("--config=configs/small.py", f"--workdir={tmp_path / 'run'}", "--dry_run")
     assert result.returncode == 0, result.stderr
-    assert "discriminator with its tables" in result.stdout
+    assert "main network with its tables" in result.stdout
     assert "13,558,017" in result.stdout  # 13,549,057 and 70 padded rows of the table
     assert not (tmp_path / "run").exists()
 

@@ -18,6 +18,44 @@ def test_every_config_file_is_complete_and_valid(name):
     assert config_lib.parse(config_lib.to_tree(config)) == config
 
 
+VARIANTS = {  # configs/NAME.py -> what makes it different, by path
+    "masked_lm": {"objective.name": "masked_lm", "objective.random_token_rate": 0.1},
+    "replace_mlm": {"objective.name": "replace_mlm"},
+    "all_tokens_mlm": {"objective.name": "all_tokens_mlm"},
+    "electra_15": {"objective.name": "masked_token_detection"},
+    "uniform_generator": {"objective.name": "uniform_generator"},
+    "unigram_generator": {"objective.name": "unigram_generator"},
+    "adversarial": {"objective.name": "adversarial_generator"},
+    "generator_alone": {"objective.name": "masked_lm"},
+    "fast_electra": {"objective.name": "frozen_generator", "objective.first_temperature": 2.0},
+    "deberta_v3": {"objective.name": "decoupled_detection", "model.sharing": "gdes"},
+}
+
+
+@pytest.mark.parametrize("size", ["tiny", "small", "base", "large"])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_variant_is_a_config_of_every_size(name, size):
+    config = config_lib.parse(load_config(name, size))
+    flat = config_lib.flatten(config)
+    assert {path: flat[path] for path in VARIANTS[name]} == VARIANTS[name]
+    assert config.name == f"{name}_{size}"
+    assert config.data.batch_size == load_config(size).data.batch_size
+
+
+def test_the_two_stages_are_one_shape():
+    first, second = (
+        config_lib.parse(load_config("two_stage", f"small,{stage}"))
+        for stage in ("generator", "discriminator")
+    )
+    assert [first.objective.name, second.objective.name] == ["masked_lm", "frozen_generator"]
+    assert first.model.discriminator == second.model.generator == second.model.discriminator
+
+
+def test_an_unknown_size_is_named():
+    with pytest.raises(ValueError, match="no size 'huge'; there are tiny, small, base, large"):
+        load_config("masked_lm", "huge")
+
+
 @pytest.mark.parametrize(
     ("name", "layers", "width", "generator", "length", "batch", "mask", "rate", "steps"),
     [  # table 6 of the paper

@@ -27,7 +27,9 @@ def chosen(slots, used=None, masked=None):
     """A row's choice written down."""
     used = [True] * len(slots) if used is None else used
     masked = used if masked is None else masked
-    return corrupt.Chosen(jnp.array([slots]), jnp.array([used]), jnp.array([masked]))
+    return corrupt.Chosen(
+        *(jnp.array([lane]) for lane in (slots, used, masked, [False] * len(used)))
+    )
 
 
 # How many

@@ -206,7 +206,7 @@ def test_the_honest_convention_is_that_of_the_mfu():
         generator=encoder.EncoderConfig(12, 64, 1, 256),
         discriminator=encoder.EncoderConfig(12, 256, 4, 1024),
     )
-    counted = accounting.flops(shapes, length=128, slots=19)
+    counted = accounting.with_generator(accounting.detection(shapes, 128), shapes, 128, 19)
     assert paper_flops.honest(run) == pytest.approx(counted.train * run.batch * run.steps)
 
 
@@ -222,6 +222,39 @@ def test_a_configuration_is_counted_as_the_published_row_is(small):
     for name, passes in (("paper", 2), ("honest", 3)):
         token = sum(part[name] for part in small["forward_per_token"].values())
         assert passes * 128 * token == pytest.approx(small["train_per_row"][name])
+
+
+def of(name):
+    return flops.of_config(config_lib.parse(load_config(name)), 30_522)
+
+
+def test_a_masked_language_model_is_counted_as_the_published_one_is():
+    found = of("masked_lm")
+    assert found["train"]["paper"] == pytest.approx(ROWS["BERT-Small"]["script"])
+    assert found["train"]["honest"] == pytest.approx(ROWS["BERT-Small"]["honest"], rel=1e-3)
+    assert list(found["forward_per_token"]) == [
+        "discriminator embeddings",
+        "discriminator layers",
+        "discriminator head",
+    ]
+
+
+def test_a_frozen_generator_is_billed_its_forward_pass(small):
+    found, parts = of("fast_electra"), small["forward_per_token"]
+    generator = sum(
+        parts[f"generator {part}"]["paper"] for part in ("embeddings", "layers", "head")
+    )
+    saved = small["train_per_row"]["paper"] - found["train_per_row"]["paper"]
+    assert saved == pytest.approx(128 * generator)
+
+
+@pytest.mark.parametrize("name", ["all_tokens_mlm", "replace_mlm", "deberta_v3", "electra_15"])
+def test_the_parts_add_up_whatever_is_learnt(name):
+    found = of(name)
+    for convention, passes in (("paper", 2), ("honest", 3)):
+        token = sum(part[convention] for part in found["forward_per_token"].values())
+        row = found["train_per_row"][convention]
+        assert passes * found["sequence_length"] * token == pytest.approx(row)
 
 
 def test_parameters_of_small_by_part(small):
@@ -258,7 +291,7 @@ def test_the_command_tells_of_a_configuration_and_of_a_speed():
     assert result.returncode == 0, result.stderr
     lines = [line.split() for line in result.stdout.splitlines()]
     assert ["discriminator/head", "66,049"] in lines
-    assert ["discriminator", "with", "its", "tables", "13,558,017"] in lines
+    assert ["main", "network", "with", "its", "tables", "13,558,017"] in lines
     assert ["all", "14,205,249"] in lines
     assert ["FLOPs", "paper", "honest"] in lines
     assert ["generator", "embeddings", "7.86e6", "1.64e4"] in lines

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No gradient crosses from one loss into the other network; the shared tables hear both.
-
-The objective itself is under test. Where the networks are to share nothing, its generator is
-handed a copy of the embeddings that stands beside the trees as `own`.
-"""
+"""No gradient crosses from one loss into the other network; what is shared hears both."""
 
 import dataclasses
 
@@ -14,7 +10,6 @@ import pytest
 from jax import numpy as jnp
 
 from electra_jax import streams
-from electra_jax.model import networks
 
 SHALLOW = dataclasses.replace(
     odd.NETWORKS,
@@ -22,13 +17,14 @@ SHALLOW = dataclasses.replace(
     discriminator=dataclasses.replace(odd.NETWORKS.discriminator, layers=1),
 )
 TERMS = ("gen", "disc")
-GENERATOR = ("own", "generator")
-DISCRIMINATOR = ("embeddings", "discriminator")
 
 
-def largest_gradients(params: dict) -> dict[str, dict[str, float]]:
+def largest_gradients(sharing: str) -> dict[str, dict[str, float]]:
     """{term: {path: the largest derivative of that term's sum}}."""
-    objective, batch = odd.objective(networks=SHALLOW), odd.batch()
+    config = dataclasses.replace(SHALLOW, sharing=sharing)
+    if sharing == "all":  # networks of one shape
+        config = dataclasses.replace(config, generator=config.discriminator)
+    objective, batch = odd.objective(networks=config), odd.batch()
     keys = streams.keys(jax.random.key(0), 0, batch.row_B, dropout=True)
 
     @odd.jit
@@ -41,7 +37,7 @@ def largest_gradients(params: dict) -> dict[str, dict[str, float]]:
             term: back({other: jnp.float32(other == term) for other in found})[0] for term in TERMS
         }
 
-    found = gradients(params, batch, keys)
+    found = gradients(odd.weights(config), batch, keys)
     return {
         term: {path: np.abs(x).max() for path, x in odd.flat(found[term]).items()} for term in TERMS
     }
@@ -56,33 +52,28 @@ def within(gradients: dict[str, float], parts: tuple[str, ...]) -> dict[str, flo
     }
 
 
-@pytest.fixture
-def apart(monkeypatch):
-    generate, table = networks.generate, networks.generator_table
-
-    def own(params):
-        return params | {"embeddings": params["own"]}
-
-    monkeypatch.setattr(
-        networks, "generate", lambda c, params, *rest: generate(c, own(params), *rest)
-    )
-    monkeypatch.setattr(networks, "generator_table", lambda params: table(own(params)))
-    params = odd.weights(SHALLOW)
-    return largest_gradients(params | {"own": jax.tree.map(jnp.copy, params["embeddings"])})
+# sharing -> what each loss moves; the other loss moves exactly none of it, unless both do.
+#                 gen (L_MLM)                    disc (L_Disc)
+MOVED = {
+    "embeddings": (("embeddings", "generator"), ("embeddings", "discriminator")),
+    "none": (("generator",), ("embeddings", "discriminator")),
+    "gdes": (("embeddings", "generator"), ("discriminator",)),
+    "all": (("embeddings", "encoder", "generator"), ("embeddings", "encoder", "discriminator")),
+}
 
 
-def test_with_nothing_shared_each_loss_trains_its_own_network_alone(apart):
-    for term, mine, others in (
-        ("gen", GENERATOR, DISCRIMINATOR),
-        ("disc", DISCRIMINATOR, GENERATOR),
-    ):
-        assert min(within(apart[term], mine).values()) > 0
-        assert max(within(apart[term], others).values()) == 0  # exactly
+@pytest.mark.parametrize("sharing", MOVED)
+def test_each_loss_moves_its_own_network_what_is_shared_and_nothing_else(sharing):
+    gradients = largest_gradients(sharing)
+    for term, moved in zip(TERMS, MOVED[sharing]):
+        parts = {path.split("/")[0] for path in gradients[term]}
+        assert min(within(gradients[term], moved).values()) > 0
+        still = within(gradients[term], tuple(parts - set(moved)))
+        assert max(still.values()) == 0  # exactly
 
 
-def test_with_shared_tables_the_losses_meet_there_and_nowhere_else():
-    tied = largest_gradients(odd.weights(SHALLOW))
-    assert max(within(tied["disc"], ("generator",)).values()) == 0
-    assert max(within(tied["gen"], ("discriminator",)).values()) == 0
-    for term in TERMS:
-        assert min(within(tied[term], ("embeddings",)).values()) > 0
+def test_under_gdes_the_difference_hears_the_discriminator_alone():
+    gradients = largest_gradients("gdes")
+    delta = ("discriminator/embeddings_delta/",)
+    assert max(within(gradients["gen"], delta).values()) == 0
+    assert min(within(gradients["disc"], delta).values()) > 0

@@ -48,7 +48,7 @@ CHAIN = optimizer.reference_adamw(ADAM)
 
 def start() -> train_step.TrainState:
     """Weights in every leaf, moments of zero, a step in the middle of the warmup."""
-    state = train_step.state_of(odd.weights(), CHAIN)
+    state = train_step.state_of(odd.objective(), CHAIN, odd.weights())
     return dataclasses.replace(state, step=jnp.int32(FIRST))
 
 
@@ -117,7 +117,7 @@ def _play(objective, state, lanes):
 
 
 def _moments(state):
-    (moments,) = (part for part in state.optimizer if hasattr(part, "mu"))
+    (moments,) = (part for part in state.optimizer["joint"] if hasattr(part, "mu"))
     return moments
 
 

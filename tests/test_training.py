@@ -193,10 +193,12 @@ class Poisoned(replaced_token_detection.ReplacedTokenDetection):
     """Gives a loss that is not a number at some steps."""
 
     steps: tuple[int, ...] = ()
+    of: int = 1
 
-    def knobs(self, step):
+    def knobs(self, progress):
+        step = jnp.round(progress * self.of)
         poison = jnp.where(jnp.isin(step, jnp.array(self.steps)), jnp.nan, 1.0)
-        return super().knobs(step) | {"poison": poison}
+        return super().knobs(progress) | {"poison": poison}
 
     def loss(self, params, batch, keys, knobs, carry=None):
         sums, measured, carry = super().loss(params, batch, keys, knobs, carry)
@@ -209,10 +211,10 @@ def poison(monkeypatch):
     original = build.objective
 
     def at(*steps):
-        def poisoned(config, words, mesh=None):
-            base = original(config, words, mesh)
+        def poisoned(config, *rest):
+            base = original(config, *rest)
             fields = {f.name: getattr(base, f.name) for f in dataclasses.fields(base)}
-            return Poisoned(**fields, steps=steps)
+            return Poisoned(**fields, steps=steps, of=config.schedule.steps)
 
         monkeypatch.setattr(build, "objective", poisoned)
 

@@ -3,6 +3,7 @@
 
 import jax
 from flax import linen as nn
+from jax import lax
 from jax import numpy as jnp
 
 from electra_jax.model import encoder, layers
@@ -11,11 +12,13 @@ from electra_jax.model import encoder, layers
 class Discriminator(nn.Module):
     """Embedded rows [B, L, E] -> hidden states [B, L, D] and logits [B, L], float32.
 
-    A logit above 0 says that the token was replaced.
+    A logit above 0 says that the token was replaced. With `cls_context` the head sees
+    norm(h_t + h_[CLS]), so that [CLS] hears of every token of its document (DeBERTaV3's code).
     """
 
     config: encoder.EncoderConfig
     embedding_size: int
+    cls_context: bool = False
 
     @nn.compact
     def __call__(
@@ -28,7 +31,12 @@ class Discriminator(nn.Module):
             hidden_BLD = layers.dense(projection, hidden_BLD)
         hidden_BLD = encoder.Encoder(c, name="encoder")(hidden_BLD, documents_BL, keys_B)
         head = self.param("head", self._init_head)
-        scored_BLD = layers.gelu(layers.dense(head["dense"], hidden_BLD))
+        heard_BLD = hidden_BLD
+        if self.cls_context:
+            heard_BLD = layers.layer_norm(
+                head["norm"], hidden_BLD + _first(hidden_BLD, documents_BL)
+            )
+        scored_BLD = layers.gelu(layers.dense(head["dense"], heard_BLD))
         output = head["output"]
         logits_BL = jnp.einsum(
             "BLD,D->BL",
@@ -41,7 +49,16 @@ class Discriminator(nn.Module):
     def _init_head(self, key):
         width = self.config.width
         dense, output = jax.random.split(key)
-        return {
+        norm = {"norm": layers.init_norm((width,))} if self.cls_context else {}
+        return norm | {
             "dense": layers.init_dense(dense, (width, width), (width,), self.config.initial_scale),
             "output": layers.init_glorot(output, width, 1),
         }
+
+
+def _first(hidden_BLD, documents_BL):
+    """For each token the hidden state of its document's first, [CLS]."""
+    place_BL = jnp.broadcast_to(jnp.arange(documents_BL.shape[1]), documents_BL.shape)
+    before_BL = jnp.pad(documents_BL, ((0, 0), (1, 0)))[:, :-1]
+    first_BL = lax.cummax(jnp.where(documents_BL != before_BL, place_BL, 0), axis=1)
+    return jnp.take_along_axis(hidden_BLD, first_BL[:, :, None], axis=1)

@@ -6,19 +6,31 @@ The parameter tree, which is also a checkpoint's table of contents (docs/paramet
     embeddings/{token, position, type, norm}
     generator/{projection?, encoder/{attention, feed_forward}, head/{dense, norm, bias}}
     discriminator/{projection?, encoder/{attention, feed_forward}, head/{dense, output}}
+
+What the two share is `sharing` (section 3.2 of the paper, and DeBERTaV3, arXiv:2111.09543):
+
+    embeddings  the tables and their norm, as published
+    none        generator/embeddings/ is the generator's own
+    gdes        the discriminator reads stop_gradient(embeddings) + discriminator/embeddings_delta/
+    all         encoder/{projection?, attention, feed_forward} is both networks' as well
+
+The main network keeps the name `discriminator/` where it learns to predict tokens instead of
+judging them; its head is then the generator's kind.
 """
 
 import dataclasses
 from collections.abc import Callable
 
 import jax
+from jax import lax
 from jax import numpy as jnp
 
 from electra_jax import batch as batch_lib
 from electra_jax import streams
-from electra_jax.model import discriminator, embeddings, encoder, generator
+from electra_jax.model import discriminator, embeddings, encoder, generator, layers
 
 LANES = 128  # the vocabulary is padded to a multiple of it
+_OF_A_NETWORK = ("projection", "encoder", "head")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +43,8 @@ class NetworksConfig:
     generator: encoder.EncoderConfig
     discriminator: encoder.EncoderConfig
     dtype: str = "float32"  # of the computation; parameters are float32
+    sharing: str = "embeddings"
+    discriminator_head: str = "token"  # 'cls_context'
 
     @property
     def padded_vocab_size(self) -> int:
@@ -52,30 +66,72 @@ def init_embeddings(config: NetworksConfig, key: jax.Array) -> dict:
 
 
 def init_generator(config: NetworksConfig, key: jax.Array) -> dict:
-    """Returns the `generator` subtree."""
+    """Returns the `generator` subtree, its encoder included."""
     slots_BN = jnp.zeros((1, 1), jnp.int32)
     return generator_module(config).init(key, *_one_embedded(config), slots_BN, None)["params"]
 
 
 def init_discriminator(config: NetworksConfig, key: jax.Array) -> dict:
-    """Returns the `discriminator` subtree."""
+    """Returns the `discriminator` subtree, its encoder included."""
     return discriminator_module(config).init(key, *_one_embedded(config), None)["params"]
 
 
+def init_predictor(config: NetworksConfig, key: jax.Array) -> dict:
+    """Returns the `discriminator` subtree of a main network that predicts tokens."""
+    slots_BN = jnp.zeros((1, 1), jnp.int32)
+    return predictor_module(config).init(key, *_one_embedded(config), slots_BN, None)["params"]
+
+
 def init(config: NetworksConfig, key: jax.Array) -> dict:
-    """Returns all three subtrees, from one stream each."""
-    return {
-        "embeddings": init_embeddings(config, streams.stream(key, "embeddings")),
-        "generator": init_generator(config, streams.stream(key, "generator")),
-        "discriminator": init_discriminator(config, streams.stream(key, "discriminator")),
-    }
+    """Returns all subtrees of generator and discriminator, from one stream each."""
+    embedded = init_embeddings(config, streams.stream(key, "embeddings"))
+    generator_ = init_generator(config, streams.stream(key, "generator"))
+    discriminator_ = init_discriminator(config, streams.stream(key, "discriminator"))
+    params = {"embeddings": embedded, "generator": generator_, "discriminator": discriminator_}
+    if config.sharing == "none":
+        own = init_embeddings(config, streams.stream(key, "generator_embeddings"))
+        params["generator"] = generator_ | {"embeddings": own}
+    elif config.sharing == "gdes":
+        delta = jax.tree.map(jnp.zeros_like, embedded)
+        params["discriminator"] = discriminator_ | {"embeddings_delta": delta}
+    elif config.sharing == "all":
+        params["encoder"], params["discriminator"] = _split_trunk(discriminator_)
+        params["generator"] = _split_trunk(generator_)[1]
+    return params
+
+
+def init_gate(config: NetworksConfig, key: jax.Array) -> dict:
+    """One number for each vector that a head makes: kernel [E, 1] and bias [1]."""
+    return layers.init_glorot(key, config.embedding_size, 1)
+
+
+def gate(params: dict, vectors_BNE: jax.Array) -> jax.Array:
+    """That number, float32 [B, N]."""
+    return layers.dense(params, vectors_BNE)[..., 0].astype(jnp.float32)
+
+
+def generator_embeddings(config: NetworksConfig, params: dict) -> dict:
+    """The tables that the generator reads."""
+    return params["generator"]["embeddings"] if config.sharing == "none" else params["embeddings"]
+
+
+def main_embeddings(config: NetworksConfig, params: dict) -> dict:
+    """The tables that the main network reads; folded into one under `gdes`.
+
+    The delta begins at zero and is trained by the discriminator alone; the tables beneath by the
+    generator alone. DeBERTaV3 does so for tokens and positions; here types and norm go along.
+    """
+    if config.sharing != "gdes":
+        return params["embeddings"]
+    below, delta = lax.stop_gradient(params["embeddings"]), params["discriminator"]
+    return jax.tree.map(jnp.add, below, delta["embeddings_delta"])
 
 
 def embed(
-    config: NetworksConfig, params: dict, batch: batch_lib.Batch, keys_B: jax.Array | None = None
+    config: NetworksConfig, tables: dict, batch: batch_lib.Batch, keys_B: jax.Array | None = None
 ) -> jax.Array:
-    """Looks both networks' input up: [B, L, E] in the compute dtype. Dropout only with keys."""
-    return _embeddings(config).apply({"params": params["embeddings"]}, batch, keys_B)
+    """Looks a network's input up: [B, L, E] in the compute dtype. Dropout only with keys."""
+    return _embeddings(config).apply({"params": tables}, batch, keys_B)
 
 
 def generator_module(config: NetworksConfig) -> generator.Generator:
@@ -85,7 +141,14 @@ def generator_module(config: NetworksConfig) -> generator.Generator:
 
 def discriminator_module(config: NetworksConfig) -> discriminator.Discriminator:
     """What stands between embedded rows and the discriminator's logits."""
-    return discriminator.Discriminator(config.discriminator, config.embedding_size)
+    shape = config.discriminator, config.embedding_size
+    return discriminator.Discriminator(*shape, config.discriminator_head == "cls_context")
+
+
+def predictor_module(config: NetworksConfig) -> generator.Generator:
+    """The main network where it predicts tokens: its trunk under a generator's head."""
+    size, vocabulary = config.embedding_size, config.padded_vocab_size
+    return generator.Generator(config.discriminator, size, vocabulary)
 
 
 def generate(
@@ -98,9 +161,33 @@ def generate(
     """What the generator makes of the chosen slots, [B, N, E], to be scored against the token table
     (`fill.fill`, or `generator_logits` for all scores). Dropout only with keys."""
     embed_keys_B, encoder_keys_B = _pair(keys_B)
-    embedded_BLE = embed(config, params, batch, embed_keys_B)
+    tables = generator_embeddings(config, params)
+    embedded_BLE = embed(config, tables, batch, embed_keys_B)
     return generator_module(config).apply(
-        {"params": params["generator"]}, embedded_BLE, batch.documents_BL, slots_BN, encoder_keys_B
+        {"params": _network(config, params, "generator")},
+        embedded_BLE,
+        batch.documents_BL,
+        slots_BN,
+        encoder_keys_B,
+    )
+
+
+def predict(
+    config: NetworksConfig,
+    params: dict,
+    batch: batch_lib.Batch,
+    slots_BN: jax.Array,
+    keys_B: jax.Array | None = None,
+) -> jax.Array:
+    """The same of a main network that predicts tokens: vectors [B, N, E]."""
+    embed_keys_B, encoder_keys_B = _pair(keys_B)
+    embedded_BLE = embed(config, main_embeddings(config, params), batch, embed_keys_B)
+    return predictor_module(config).apply(
+        {"params": _network(config, params, "discriminator")},
+        embedded_BLE,
+        batch.documents_BL,
+        slots_BN,
+        encoder_keys_B,
     )
 
 
@@ -113,12 +200,18 @@ def generator_logits(
 ) -> jax.Array:
     """All scores of the generator at the chosen slots, float32 [B, N, V], for those who look."""
     vectors_BNE = generate(config, params, batch, slots_BN, keys_B)
-    return generator.logits(vectors_BNE, *generator_table(params), config.vocab_size)
+    table = generator_table(config, params)
+    return generator.logits(vectors_BNE, *table, config.vocab_size)
 
 
-def generator_table(params: dict) -> tuple[jax.Array, jax.Array]:
-    """What the generator scores its vectors against: the tied token table [V, E] and a bias [V]."""
-    return params["embeddings"]["token"], params["generator"]["head"]["bias"]
+def generator_table(config: NetworksConfig, params: dict) -> tuple[jax.Array, jax.Array]:
+    """What the generator scores its vectors against: its token table [V, E] and a bias [V]."""
+    return generator_embeddings(config, params)["token"], params["generator"]["head"]["bias"]
+
+
+def predictor_table(config: NetworksConfig, params: dict) -> tuple[jax.Array, jax.Array]:
+    """The same for a main network that predicts tokens."""
+    return main_embeddings(config, params)["token"], params["discriminator"]["head"]["bias"]
 
 
 def discriminate(
@@ -133,10 +226,29 @@ def encode(
 ) -> tuple[jax.Array, jax.Array]:
     """The discriminator's hidden states [B, L, D] and its logits [B, L]."""
     embed_keys_B, encoder_keys_B = _pair(keys_B)
-    embedded_BLE = embed(config, params, batch, embed_keys_B)
+    embedded_BLE = embed(config, main_embeddings(config, params), batch, embed_keys_B)
     return discriminator_module(config).apply(
-        {"params": params["discriminator"]}, embedded_BLE, batch.documents_BL, encoder_keys_B
+        {"params": _network(config, params, "discriminator")},
+        embedded_BLE,
+        batch.documents_BL,
+        encoder_keys_B,
     )
+
+
+def _network(config, params, name):
+    """One network's weights as its module takes them; what is not its own is not in the way."""
+    own = {part: params[name][part] for part in params[name] if part in _OF_A_NETWORK}
+    if config.sharing != "all" or "encoder" in own:
+        return own
+    trunk = dict(params["encoder"])
+    projection = {"projection": trunk.pop("projection")} if "projection" in trunk else {}
+    return own | projection | {"encoder": trunk}
+
+
+def _split_trunk(network):
+    """(what `all` shares, the head)."""
+    projection = {"projection": network["projection"]} if "projection" in network else {}
+    return network["encoder"] | projection, {"head": network["head"]}
 
 
 def _embeddings(config):

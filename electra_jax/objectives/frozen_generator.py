@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replaced-token detection with a generator that was trained before and stays as it is.
+
+Two methods are this room with other settings. Two-stage training (section 3.2 of the paper): the
+discriminator begins with the generator's weights. Fast-ELECTRA (arXiv:2310.07347): a small
+generator samples at a temperature that falls towards 1, which stands in for the one that begins
+weak when both learn together. The generator's embeddings are its own or the ones beneath `gdes`.
+"""
+
+import dataclasses
+
+import jax
+from jax import lax
+
+from electra_jax import accounting, metrics, streams
+from electra_jax import batch as batch_lib
+from electra_jax.objectives import phase
+from electra_jax.objectives import replaced_token_detection as rtd
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenGenerator(rtd.ReplacedTokenDetection):
+    """Only the discriminator learns; the generator's loss is measured and not a term."""
+
+    terms = ("disc",)
+
+    @property
+    def phases(self) -> tuple[phase.Phase, ...]:
+        """One, over what the generator does not read."""
+        gdes = self.networks.sharing == "gdes"
+        trains = ("discriminator",) if gdes else ("embeddings", "discriminator")
+        return (phase.Phase("discriminator", self.loss, trains),)
+
+    def flops(self, length: int) -> accounting.Flops:
+        """Forward operations of a row of `length` tokens."""
+        return dataclasses.replace(super().flops(length), generator_passes=1)
+
+    def weights(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
+        """How many tokens the loss is a mean over."""
+        return {"disc": super().weights(batch, knobs)["disc"]}
+
+    def loss(
+        self,
+        params: dict,
+        batch: batch_lib.Batch,
+        keys: streams.Keys,
+        knobs: dict,
+        carry: None = None,
+    ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
+        """The discriminator's loss as a sum. The generator runs without dropout."""
+        asleep = dataclasses.replace(keys, generator_B=None)
+        made = lax.stop_gradient(self.generate(params, batch, asleep, knobs))
+        played = self.judge(params, batch, made, keys)
+        losses_BL = rtd.detection_loss(played) * self.judged(batch, played)
+        return {"disc": losses_BL.sum()}, self.measure(played, batch), carry

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""BERT's masked language model with dynamic masking: the control of table 5 of the paper.
+
+The main network sees [MASK] at 80 % of the chosen slots, a random token at 10 % and the original
+at 10 % (Devlin et al. 2019, section 3.1) and predicts the originals. There is no generator. The
+main network lies at `discriminator/`, so whatever reads an encoder finds it, under a head that
+predicts.
+"""
+
+import dataclasses
+
+import jax
+from jax import numpy as jnp
+
+from electra_jax import accounting, corrupt, metrics, streams
+from electra_jax import batch as batch_lib
+from electra_jax.model import networks
+from electra_jax.objectives import corruption, measuring, phase
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedLM(corruption.Corruption):
+    """One network, one loss."""
+
+    terms = ("mlm",)
+
+    def init(self, key: jax.Array) -> dict:
+        """Returns embeddings and the main network."""
+        return {
+            "embeddings": networks.init_embeddings(
+                self.networks, streams.stream(key, "embeddings")
+            ),
+            "discriminator": networks.init_predictor(
+                self.networks, streams.stream(key, "discriminator")
+            ),
+        }
+
+    @property
+    def phases(self) -> tuple[phase.Phase, ...]:
+        """One."""
+        return (phase.Phase("joint", self.loss),)
+
+    def flops(self, length: int) -> accounting.Flops:
+        """Forward operations of a row of `length` tokens."""
+        return accounting.prediction(self.networks, length, self.slots)
+
+    def weights(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
+        """How many slots the loss is a mean over."""
+        return {"mlm": self.count(batch, knobs).sum().astype(jnp.float32)}
+
+    def loss(
+        self,
+        params: dict,
+        batch: batch_lib.Batch,
+        keys: streams.Keys,
+        knobs: dict,
+        carry: None = None,
+    ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
+        """The loss as a sum."""
+        made, losses_BN, hits_BN = self._predict(params, batch, keys, knobs)
+        used_BN, masked_BN = made.chosen.used_BN, made.chosen.masked_BN
+        measured = measuring.predicted(losses_BN, hits_BN, used_BN, masked_BN)
+        sums = {"mlm": (losses_BN * used_BN).sum()}
+        return sums, measured | measuring.corrupted(made, batch), carry
+
+    def play(
+        self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
+    ) -> corruption.Corrupted:
+        """What the main network saw, and what it would write at the slots."""
+        return self._predict(params, batch, keys, knobs)[0]
+
+    def evaluate(
+        self,
+        params: dict,
+        batch: batch_lib.Batch,
+        keys: streams.Keys,
+        knobs: dict,
+        unigram_V: jax.Array,
+    ) -> metrics.Sums:
+        """The metrics of a step without dropout."""
+        del unigram_V
+        return self.loss(params, batch, keys, knobs)[1]
+
+    def _predict(self, params, batch, keys, knobs):
+        chosen = self.choose(batch, keys, knobs)
+        seen = self.mask(batch, chosen, keys)
+        vectors_BNE = networks.predict(
+            self.networks, params, seen, chosen.slots_BN, keys.discriminator_B
+        )
+        originals_BN = corrupt.at(batch.ids_BL, chosen)
+        table = networks.predictor_table(self.networks, params)
+        losses_BN, hits_BN = self.score(table, vectors_BNE, originals_BN)
+        shown_BN = corrupt.at(seen.ids_BL, chosen)
+        made = corruption.Corrupted(
+            chosen=chosen,
+            masked_BL=seen.ids_BL,
+            sampled_BN=shown_BN,
+            corrupted_BL=seen.ids_BL,
+            replaced_BL=corrupt.label(batch.ids_BL, seen.ids_BL),
+        )
+        return made, losses_BN, hits_BN

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replace MLM: the main network predicts originals from a text without [MASK] (table 5).
+
+A generator fills the slots as in replaced-token detection; the main network sees its samples and
+predicts the original ids at those slots. What it gains over BERT (82.4 against 82.2 in the paper)
+is what the mismatch of [MASK] costs.
+"""
+
+import dataclasses
+
+import jax
+from jax import numpy as jnp
+
+from electra_jax import accounting, corrupt, metrics, streams
+from electra_jax import batch as batch_lib
+from electra_jax.model import networks
+from electra_jax.objectives import corruption, measuring, phase
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplaceMLM(corruption.Corruption):
+    """A generator and a main network, both predicting tokens."""
+
+    terms = ("gen", "mlm")
+
+    def init(self, key: jax.Array) -> dict:
+        """Returns embeddings, generator and the main network."""
+        params = networks.init(self.networks, key)
+        main = networks.init_predictor(self.networks, streams.stream(key, "discriminator"))
+        return params | {"discriminator": main}
+
+    @property
+    def phases(self) -> tuple[phase.Phase, ...]:
+        """One: both losses in one backward pass."""
+        return (phase.Phase("joint", self.loss),)
+
+    def flops(self, length: int) -> accounting.Flops:
+        """Forward operations of a row of `length` tokens."""
+        predicted = accounting.prediction(self.networks, length, self.slots)
+        return accounting.with_generator(predicted, self.networks, length, self.slots)
+
+    def weights(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
+        """Both losses are means over the chosen slots."""
+        count = self.count(batch, knobs).sum().astype(jnp.float32)
+        return {"gen": count, "mlm": count}
+
+    def loss(
+        self,
+        params: dict,
+        batch: batch_lib.Batch,
+        keys: streams.Keys,
+        knobs: dict,
+        carry: None = None,
+    ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
+        """Both losses as sums."""
+        made = self.generate(params, batch, keys, knobs)
+        chosen = made.chosen
+        seen = dataclasses.replace(batch, ids_BL=made.corrupted_BL)
+        vectors_BNE = networks.predict(
+            self.networks, params, seen, chosen.slots_BN, keys.discriminator_B
+        )
+        table = networks.predictor_table(self.networks, params)
+        originals_BN = corrupt.at(batch.ids_BL, chosen)
+        losses_BN, hits_BN = self.score(table, vectors_BNE, originals_BN)
+        hidden_BN = chosen.used_BN & corrupt.at(made.replaced_BL, chosen)
+        sums = {
+            "gen": (made.gen_losses_BN * chosen.used_BN).sum(),
+            "mlm": (losses_BN * chosen.used_BN).sum(),
+        }
+        measured = measuring.predicted(losses_BN, hits_BN, chosen.used_BN, hidden_BN)
+        made_of_it = measuring.generated(made, batch) | measuring.corrupted(made, batch)
+        return sums, measured | made_of_it, carry
+
+    def play(
+        self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
+    ) -> corruption.Corrupted:
+        """What the generator made of a batch."""
+        return self.generate(params, batch, keys, knobs)
+
+    def evaluate(
+        self,
+        params: dict,
+        batch: batch_lib.Batch,
+        keys: streams.Keys,
+        knobs: dict,
+        unigram_V: jax.Array,
+    ) -> metrics.Sums:
+        """The metrics of a step without dropout."""
+        del unigram_V
+        return self.loss(params, batch, keys, knobs)[1]
