@@ -73,10 +73,10 @@ def data() -> ml_collections.ConfigDict:
 
 
 def model() -> ml_collections.ConfigDict:
-    """Two post-norm Transformer encoders over one embedding table."""
+    """Two Transformer encoders over one embedding table; BERT's, unless the trunk is changed."""
     c = ml_collections.ConfigDict()
     c.embedding_size = 768  # of the shared tables; projected where a network is wider or narrower
-    c.max_positions = 512
+    c.max_positions = 512  # rows of the table of learned positions
     c.discriminator = ml_collections.ConfigDict(
         dict(layers=12, width=768, heads=12, feed_forward=3072)
     )
@@ -91,6 +91,18 @@ def model() -> ml_collections.ConfigDict:
     c.attention_dropout = 0.1  # attention probabilities
     c.dropout_bits = 8  # random bits a decision: 8 (a rate of 0.1 becomes 26/256) or 32
     c.initial_scale = 0.02  # of the truncated normal, as in BERT
+    # The trunk of both networks (docs/modern_trunk.md); parameters differ, so a run keeps its own
+    c.positions = "learned"  # a table, as BERT | 'rotary': turned queries and keys, no table
+    c.rotary_base = 10_000.0  # RoFormer; larger for longer rows
+    c.feed_forward_kind = "gelu"  # as BERT | 'geglu': gated, half as many weights again
+    c.norm_place = "post"  # after the residual, as BERT | 'pre': before, and one at the end
+    c.norm_kind = "layer"  # | 'rms': no mean, no bias; in the encoders' layers
+    c.biases = True  # of attention and feed-forward; ModernBERT has none
+    c.local_window = 0  # tokens seen to either side; 0: the whole document. ModernBERT: 64
+    c.global_every = 3  # with a window, layers 0, 3, 6, ... still see the whole document
+    # How attention is computed; the result is the same. 'einsum' | 'splash' (TPU) | 'cudnn' (GPU),
+    # both without attention_dropout | 'auto': splash where a TPU can take it from 512 tokens on
+    c.attention = "auto"
     c.dtype = "auto"  # compute: bfloat16 on TPU and GPU, float32 on CPU; weights stay float32
     c.scan = "auto"  # layers as one loop (compiles fast): on TPU; 'on' | 'off' to say it
     c.remat = "none"  # what backward recomputes: 'none' | 'dots' (keep matmuls) | 'full'

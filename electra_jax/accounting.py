@@ -2,7 +2,8 @@
 """Parameters and floating-point operations of a configuration, by arithmetic alone.
 
 Operations are those of matrix products, two a multiply-add; a training step costs three forward
-passes, look-ups are free and nothing recomputed counts: the honest convention. (The paper's own
+passes, look-ups are free and nothing recomputed counts: the honest convention. Local attention
+counts the pairs inside its window, though `einsum` computes and hides the others. (The paper's own
 script counts two passes and dense one-hot look-ups.)
 """
 
@@ -105,6 +106,14 @@ def _head(config, width, places):
 
 
 def _tower(c: encoder.EncoderConfig, embedding_size: int, length: int) -> float:
-    layer = 8 * c.width**2 + 4 * c.width * c.feed_forward + 4 * length * c.width
+    kernels = {"gelu": 2, "geglu": 3}[c.feed_forward_kind]
+    layer = 8 * c.width**2 + 2 * kernels * c.width * c.feed_forward
     projection = 2 * embedding_size * c.width if embedding_size != c.width else 0
-    return length * (c.layers * layer + projection)
+    pairs = sum(_pairs(length, 0 if whole else c.local_window) for whole in c.global_layers)
+    return length * (c.layers * layer + projection) + 4 * c.width * pairs
+
+
+def _pairs(length, window):
+    """Pairs of a query and a key that it sees in a row of one document; window 0 is all."""
+    reach = min(window or length, length - 1)
+    return length * (2 * reach + 1) - reach * (reach + 1)

@@ -68,6 +68,18 @@ def from_lanes(ids_BL: jax.Array, marks_BL: jax.Array, row_B: jax.Array, pad_id:
     )
 
 
+def restarted(documents_BL: jax.Array) -> jax.Array:
+    """Places that restart with each document, for who has documents only; padding counts on.
+
+    documents  1 1 1 2 2 0
+    places     0 1 2 0 1 0
+    """
+    place_BL = lax.broadcasted_iota(jnp.int32, documents_BL.shape, 1)
+    before_BL = jnp.pad(documents_BL[:, :-1], ((0, 0), (1, 0)), constant_values=-1)
+    starts_BL = documents_BL != before_BL
+    return place_BL - lax.cummax(jnp.where(starts_BL, place_BL, 0), axis=1)
+
+
 def split(batch: Batch, parts: int) -> Batch:
     """[B, ...] -> [parts, B / parts, ...]; part i holds rows i, i + parts, ...
 

@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from electra_jax import config as config_lib
 from electra_jax import corrupt, optimizer, sharding, train_step
 from electra_jax.data import vocabulary as vocabulary_lib
-from electra_jax.model import encoder, networks
+from electra_jax.model import attention, encoder, networks
 from electra_jax.objectives import (
     adversarial_generator,
     all_tokens_mlm,
@@ -38,6 +38,17 @@ OBJECTIVES = {
     "replace_mlm": replace_mlm.ReplaceMLM,
     "all_tokens_mlm": all_tokens_mlm.AllTokensMLM,
 }
+
+TRUNK = (  # fields of model that both encoders take as they are
+    "positions",
+    "rotary_base",
+    "feed_forward_kind",
+    "norm_place",
+    "norm_kind",
+    "biases",
+    "local_window",
+    "global_every",
+)
 
 OPTIMIZERS = {"reference_adamw": optimizer.reference_adamw, "adamw": optimizer.adamw}
 
@@ -113,9 +124,14 @@ def mesh(config: config_lib.Config, devices: Sequence[jax.Device] | None = None)
     return made
 
 
-def networks_config(config: config_lib.Config, vocab_size: int) -> networks.NetworksConfig:
-    """Shapes of both networks, with 'auto' settled for the device at hand."""
-    model, platform = config.model, jax.default_backend()
+def networks_config(
+    config: config_lib.Config, vocab_size: int, mesh: Mesh | None = None
+) -> networks.NetworksConfig:
+    """Shapes of both networks, with 'auto' settled for the devices of the mesh or those at hand.
+
+    Raises ConfigError where these devices cannot compute attention as asked.
+    """
+    model, platform = config.model, _platform(mesh)
     scan = platform == "tpu" if model.scan == "auto" else model.scan == "on"
     dtype = model.dtype
     if dtype == "auto":
@@ -126,10 +142,12 @@ def networks_config(config: config_lib.Config, vocab_size: int) -> networks.Netw
     def shape(network):
         return encoder.EncoderConfig(
             **dataclasses.asdict(network),
+            **{name: getattr(model, name) for name in TRUNK},
             dropout=model.dropout,
             attention_dropout=model.attention_dropout,
             dropout_bits=model.dropout_bits,
             initial_scale=model.initial_scale,
+            attention=_attention(config, platform, dtype),
             scan=scan,
             remat=model.remat,
         )
@@ -137,7 +155,7 @@ def networks_config(config: config_lib.Config, vocab_size: int) -> networks.Netw
     return networks.NetworksConfig(
         vocab_size=vocab_size,
         embedding_size=model.embedding_size,
-        max_positions=model.max_positions,
+        max_positions=model.max_positions if model.positions == "learned" else 0,
         generator=shape(model.generator),
         discriminator=shape(model.discriminator),
         dtype=dtype,
@@ -152,10 +170,10 @@ def objective(
     unigram_V: np.ndarray,
     mesh: Mesh | None = None,
 ) -> Any:
-    """What is learnt. With a mesh, choosing and sampling run where the rows are."""
+    """What is learnt. With a mesh, choosing, sampling and fused attention run where rows are."""
     settings = dataclasses.asdict(config.objective)
     name = settings.pop("name")
-    networks_ = networks_config(config, vocabulary.size)
+    networks_ = networks_config(config, vocabulary.size, mesh)
     objective = OBJECTIVES[name](
         networks=networks_,
         special_ids=tuple(vocabulary.special_ids),
@@ -169,7 +187,9 @@ def objective(
         objective = dataclasses.replace(objective, weights_V=weights_V)
     if mesh is None:
         return objective
-    return objective.placed(sharding.rowwise(mesh), sharding.keep_rows(mesh))
+    return objective.placed(
+        sharding.rowwise(mesh), sharding.keep_rows(mesh), sharding.headwise(mesh)
+    )
 
 
 def slots(config: config_lib.Config) -> int:
@@ -195,3 +215,23 @@ def rate(config: config_lib.Config):
 def run_key(config: config_lib.Config) -> jax.Array:
     """The key that everything random on the device derives from."""
     return jax.random.key(config.seed)
+
+
+def _platform(mesh):
+    """'cpu', 'gpu' or 'tpu': of the mesh's devices, which need not be there, or of this machine."""
+    platform = jax.default_backend() if mesh is None else mesh.devices.flat[0].platform
+    return "gpu" if platform in ("cuda", "rocm") else platform
+
+
+def _attention(config, platform, dtype):
+    """How attention is computed on this platform. Raises ConfigError."""
+    model, length = config.model, config.data.sequence_length
+    sizes = [network.width // network.heads for network in (model.generator, model.discriminator)]
+    if model.attention == "auto":
+        # On a GPU einsum, until cudnn has been timed on one.
+        splash = platform == "tpu" and model.attention_dropout == 0 and length >= 512
+        splash = splash and not attention.refused("splash", platform, dtype, length, sizes)
+        return "splash" if splash else "einsum"
+    if reason := attention.refused(model.attention, platform, dtype, length, sizes):
+        raise config_lib.ConfigError(f"model.attention={model.attention!r} {reason}")
+    return model.attention

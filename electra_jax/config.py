@@ -68,6 +68,15 @@ class Model:
     attention_dropout: float
     dropout_bits: int
     initial_scale: float
+    positions: str
+    rotary_base: float
+    feed_forward_kind: str
+    norm_place: str
+    norm_kind: str
+    biases: bool
+    local_window: int
+    global_every: int
+    attention: str
     dtype: str
     scan: str
     remat: str
@@ -178,10 +187,11 @@ class Config:
     init: Init
 
 
-RESUMABLE = (  # what may differ between a run and its continuation
+RESUMABLE = (  # fields, and sections with a dot, that may differ between a run and its continuation
     "name",
     "schedule.steps",
     "mesh.",
+    "model.attention",
     "model.dtype",
     "model.scan",
     "model.remat",
@@ -224,6 +234,15 @@ WITHOUT_GENERATOR = ("uniform_generator", "unigram_generator", "masked_lm")
 
 _ADDED = {  # fields that came later, and what a config.json written before them means
     "model.dropout_bits": 8,
+    "model.positions": "learned",
+    "model.rotary_base": 10_000.0,
+    "model.feed_forward_kind": "gelu",
+    "model.norm_place": "post",
+    "model.norm_kind": "layer",
+    "model.biases": True,
+    "model.local_window": 0,
+    "model.global_every": 3,
+    "model.attention": "einsum",
     "logging.profile": (),
     "model.sharing": "embeddings",
     "model.discriminator_head": "token",
@@ -243,6 +262,11 @@ _CHOICES = {
     "data.invalid_utf8": ("replace", "refuse"),
     "data.rows": ("pairs", "packed"),
     "model.dropout_bits": (8, 32),
+    "model.positions": ("learned", "rotary"),
+    "model.feed_forward_kind": ("gelu", "geglu"),
+    "model.norm_place": ("post", "pre"),
+    "model.norm_kind": ("layer", "rms"),
+    "model.attention": ("auto", "einsum", "splash", "cudnn"),
     "model.dtype": ("auto", "float32", "bfloat16"),
     "model.scan": ("auto", "on", "off"),
     "model.remat": ("none", "dots", "full"),
@@ -269,6 +293,9 @@ _RANGES = {  # inclusive bounds
     "model.dropout": (0, 0.9),
     "model.attention_dropout": (0, 0.9),
     "model.initial_scale": (1e-6, 10),
+    "model.rotary_base": (2, 1e9),
+    "model.local_window": (0, 65_536),
+    "model.global_every": (1, 65_536),
     "objective.mask_rate": (0.001, 0.9),
     "objective.first_mask_rate": (0, 0.9),
     "objective.mask_token_rate": (0, 1),
@@ -353,7 +380,7 @@ def differences(old: Config, new: Config) -> tuple[list[str], list[str]]:
     before, after = flatten(old), flatten(new)
     changed = [path for path in after if before[path] != after[path]]
     texts = {path: f"{path}: {before[path]!r} -> {after[path]!r}" for path in changed}
-    allowed = [path for path in changed if path.startswith(RESUMABLE)]
+    allowed = [path for path in changed if _resumable(path)]
     return [texts[p] for p in allowed], [texts[p] for p in changed if p not in allowed]
 
 
@@ -375,6 +402,11 @@ def nearest(name: str, known: list[str]) -> str:
     """' Did you mean X?' or the list of what is known."""
     close = difflib.get_close_matches(name, known, 1, 0.5)
     return f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(known)}"
+
+
+def _resumable(path):
+    section = path[: path.rfind(".") + 1]
+    return path in RESUMABLE or section in RESUMABLE
 
 
 def _build(kind, tree, prefix):
@@ -418,8 +450,19 @@ def _check_together(c: Config):
                 f"model.{name}.width={network.width} is not divisible by heads={network.heads};"
                 f" try width={network.width // network.heads * network.heads or network.heads}"
             )
+        if c.model.positions == "rotary" and network.width // network.heads % 2:
+            raise ConfigError(
+                f"model.positions='rotary' turns channels in pairs, but heads of model.{name} have"
+                f" {network.width // network.heads}; change width or heads"
+            )
+    if c.model.attention in ("splash", "cudnn") and c.model.attention_dropout > 0:
+        raise ConfigError(
+            f"model.attention={c.model.attention!r} cannot drop attention probabilities, but"
+            f" model.attention_dropout={c.model.attention_dropout}; set it to 0 or try"
+            " model.attention=einsum"
+        )
     _check_objective(c)
-    if c.data.sequence_length > c.model.max_positions:
+    if c.model.positions == "learned" and c.data.sequence_length > c.model.max_positions:
         raise ConfigError(
             f"data.sequence_length={c.data.sequence_length} is longer than"
             f" model.max_positions={c.model.max_positions}; raise max_positions or shorten the rows"

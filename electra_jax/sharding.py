@@ -22,8 +22,8 @@ TABLE = (  # the end of a path -> one mesh axis (or None) a dimension; the first
     (r"attention/(query|key|value)/kernel", (None, "fsdp", "tensor", None)),  # [layers, D, H, K]
     (r"attention/(query|key|value)/bias", (None, "tensor", None)),
     (r"attention/output/kernel", (None, "tensor", None, "fsdp")),  # [layers, H, K, D]
-    (r"feed_forward/in/kernel", (None, "fsdp", "tensor")),  # [layers, D, F]
-    (r"feed_forward/in/bias", (None, "tensor")),
+    (r"feed_forward/(in|gate)/kernel", (None, "fsdp", "tensor")),  # [layers, D, F]
+    (r"feed_forward/(in|gate)/bias", (None, "tensor")),
     (r"feed_forward/out/kernel", (None, "tensor", "fsdp")),
     (r"projection/kernel", ("fsdp", "tensor")),
     (r"head/dense/kernel", ("fsdp", "tensor")),
@@ -139,9 +139,9 @@ def keep_rows(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
     return lambda hidden: jax.lax.with_sharding_constraint(hidden, rows(mesh))
 
 
-def as_they_are(hidden: jax.Array) -> jax.Array:
-    """What `keep_rows` is on one device."""
-    return hidden
+def as_they_are(x):
+    """What `keep_rows` and `headwise` are on one device."""
+    return x
 
 
 def rowwise(mesh: Mesh) -> Callable[[Callable], Callable]:
@@ -159,6 +159,28 @@ def rowwise(mesh: Mesh) -> Callable[[Callable], Callable]:
             return jax.shard_map(
                 function, mesh=mesh, in_specs=specs, out_specs=ROWS, check_vma=False
             )(shared, *rows)
+
+        return run
+
+    return lift
+
+
+def headwise(mesh: Mesh) -> Callable[[Callable], Callable]:
+    """Runs `function(query, key, value, *rows)` where the rows and heads of [B, L, H, K] are.
+
+    For kernels, which XLA cannot split by itself. Heads that `tensor` does not divide stay whole.
+    """
+    if math.prod(mesh.shape.values()) == 1:
+        return as_they_are
+
+    def lift(function):
+        def run(query_BLHK, key_BLHK, value_BLHK, *rows):
+            heads = "tensor" if _divides(mesh, query_BLHK.shape[2], "tensor") else None
+            split = PartitionSpec(*ROWS, None, heads)
+            specs = (split, split, split, *(ROWS for _ in rows))
+            return jax.shard_map(
+                function, mesh=mesh, in_specs=specs, out_specs=split, check_vma=False
+            )(query_BLHK, key_BLHK, value_BLHK, *rows)
 
         return run
 

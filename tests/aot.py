@@ -61,17 +61,22 @@ dnn_version_info { major: 9 minor: 12 }
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """ELECTRA-Small's widths in bfloat16, on `data x fsdp` chips of one kind."""
+    """ELECTRA-Small's widths in bfloat16, on `data x fsdp x tensor` chips of one kind."""
 
     chip: str  # 'tpu': v5e, 'cuda': H100
     data: int
     fsdp: int
     rows: int  # of a batch, over all chips
     scan: bool
+    tensor: int = 1
+    length: int = LENGTH
+    attention: str = "einsum"
 
     def __str__(self):
         layers = "scanned" if self.scan else "unrolled"
-        return f"{self.chip}, data {self.data} x fsdp {self.fsdp}, {self.rows} rows, {layers}"
+        mesh = f"data {self.data} x fsdp {self.fsdp} x tensor {self.tensor}"
+        rows = f"{self.rows} rows of {self.length}"
+        return f"{self.chip}, {mesh}, {rows}, {layers}, {self.attention}"
 
 
 # 7 divides no size of a parameter, so on the TPU a dimension that it divides is one of rows.
@@ -80,6 +85,10 @@ TPU = {
     "data": Variant("tpu", 4, 1, 4 * ROWS_A_CHIP, True),
     "fsdp": Variant("tpu", 1, 4, 4 * ROWS_A_CHIP, True),
     "data x fsdp": Variant("tpu", 2, 2, 4 * ROWS_A_CHIP, True),
+}
+LONG = {  # no attention dropout; of the discriminator's four heads a chip has two
+    way: Variant("tpu", 2, 1, 2 * ROWS_A_CHIP, True, tensor=2, length=1024, attention=way)
+    for way in ("einsum", "splash")
 }
 CUDA = {
     "scanned": Variant("cuda", 1, 1, 128, True),
@@ -111,14 +120,18 @@ def missing(chip: str) -> str:
 def compile_step(variant: Variant, layers: int = 2) -> Compiled:
     """Traces and compiles one step. Raises what the compiler raises: memory that does not fit."""
     tree = load_config("small")
-    tree.data.update(batch_size=variant.rows, sequence_length=LENGTH)
+    tree.data.update(batch_size=variant.rows, sequence_length=variant.length)
     tree.model.update(dtype="bfloat16", scan="on" if variant.scan else "off")
+    if variant in LONG.values():
+        tree.model.update(
+            attention=variant.attention, attention_dropout=0.0, max_positions=variant.length
+        )
     tree.model.discriminator.layers = tree.model.generator.layers = layers
-    tree.mesh.update(data=variant.data, fsdp=variant.fsdp)
+    tree.mesh.update(data=variant.data, fsdp=variant.fsdp, tensor=variant.tensor)
     ready = rehearsal.prepare(config_lib.parse(tree), VOCAB, _devices(variant))
     lanes = {
-        "ids": jax.ShapeDtypeStruct((variant.rows, LENGTH), jnp.uint16),
-        "marks": jax.ShapeDtypeStruct((variant.rows, LENGTH), jnp.uint8),
+        "ids": jax.ShapeDtypeStruct((variant.rows, variant.length), jnp.uint16),
+        "marks": jax.ShapeDtypeStruct((variant.rows, variant.length), jnp.uint8),
     }
     lowered = ready.update.lower(ready.step.shapes, lanes)
     # Without a chip no kernel can be timed, so none is chosen by its time.
@@ -168,7 +181,7 @@ def _without_cache():
 def _main(layers: int, folder: str | None) -> None:
     print("| step | compile, CPU s | kernels | GB moved | peak MiB a chip | collectives (MB) |")
     print("| --- | --- | --- | --- | --- | --- |")
-    for variant in (*TPU.values(), *CUDA.values()):
+    for variant in (*TPU.values(), *LONG.values(), *CUDA.values()):
         if missing(variant.chip):
             print(f"| {variant} | {missing(variant.chip)} |")
             continue

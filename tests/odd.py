@@ -102,6 +102,12 @@ def forward(config: networks.NetworksConfig = NETWORKS):
     return jit(run)
 
 
+def flat_shapes(tree) -> dict[str, jax.ShapeDtypeStruct]:
+    """The same as `flat`, for shapes."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
+
+
 def flat(tree, dtype=None) -> dict[str, np.ndarray]:
     """A tree as a dict from path to array."""
     return {

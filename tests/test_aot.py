@@ -33,6 +33,9 @@ H100 = {
     "unrolled": (710, 8.8, 550),
 }
 
+# MiB a chip of the step with rows of 1,024 and splash; einsum took 713.
+SPLASH_MEBIBYTES = 500
+
 TABLE_BYTES = 30592 * 128 * 4  # the token table, the largest parameter
 meshes = pytest.mark.parametrize("mesh", aot.TPU)
 layers = pytest.mark.parametrize("layers", aot.CUDA)
@@ -43,7 +46,7 @@ def step(chip, name):
     """Each step is compiled once for all tests."""
     if reason := aot.missing(chip):
         pytest.skip(reason)
-    return aot.compile_step({"tpu": aot.TPU, "cuda": aot.CUDA}[chip][name])
+    return aot.compile_step({"tpu": aot.TPU | aot.LONG, "cuda": aot.CUDA}[chip][name])
 
 
 @meshes
@@ -82,6 +85,18 @@ def test_tpu_nothing_that_belongs_to_rows_is_gathered(mesh):
     ]
     assert of_rows == []
     assert max([c.bytes for c in gathered], default=0) <= TABLE_BYTES
+
+
+def test_tpu_splash_runs_on_the_heads_of_a_chip_and_holds_no_scores():
+    """Forward, and backward for queries and for keys with values, in each of two scanned towers."""
+    made, variant = step("tpu", "splash"), aot.LONG["splash"]
+    kernels = [line for line in made.text.splitlines() if "tpu_custom_call" in line]
+    assert len(kernels) == 6
+    mine = f"[{aot.ROWS_A_CHIP},2,{variant.length},64]"  # of four heads; the generator has one
+    assert sum(mine in line for line in kernels) == 3
+    assert f"{variant.length},{variant.length}]" not in made.text
+    assert hlo.aliased(made.text) == made.leaves
+    assert made.memory.peak_memory_in_bytes / 2**20 <= SPLASH_MEBIBYTES
 
 
 @layers

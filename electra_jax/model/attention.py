@@ -1,35 +1,67 @@
 # SPDX-License-Identifier: Apache-2.0
 """Multi-head self-attention of one layer, for stacked weights [layers, ...].
 
-visible_BLL says who sees whom: a token sees the tokens of its own document. A padded query sees
-every real token, which changes no real token and is what BERT's additive mask does.
+    hidden -> query, key, value -> [turned by position] -> mixed -> output
+
+Values are mixed in one of three ways that agree. `einsum` is plain, runs everywhere and is the only
+one that can drop probabilities. `splash` (Pallas, on TPUs) and `cudnn` (on GPUs, and it has not met
+one yet) never hold the scores [B, H, L, L]. In all of them a token sees the tokens of its own
+document, within a window where one is set. What a padded query gets differs between them; it is
+finite and reaches no real token, for no real query sees a padded key and no loss looks at padding.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 from jax import numpy as jnp
+from jax.experimental.pallas.ops.tpu import splash_attention
 
 from electra_jax.model import layers
 
 _HIDDEN = -1e9  # a score that softmax turns into exactly 0 in float32
+_BLOCKS = (512, 256, 128)  # tokens in a block of splash; 128 is its least, the rest untimed
+_CUDNN_HEAD = 128  # what every GPU takes; Hopper takes 256
 
 
 def init(
-    key: jax.Array, *, stack: int, width: int, heads: int, scale: float
+    key: jax.Array, *, stack: int, width: int, heads: int, scale: float, biases: bool = True
 ) -> dict[str, dict[str, jax.Array]]:
-    """Returns query, key, value, output and norm, each with a leading `stack` dimension."""
+    """Returns query, key, value and output, each with a leading `stack` dimension."""
     size = width // heads
     query, key_, value, output = jax.random.split(key, 4)
     into, out_of = (stack, width, heads, size), (stack, heads, size, width)
+    inner, outer = ((stack, heads, size), (stack, width)) if biases else (None, None)
     return {
-        "query": layers.init_dense(query, into, (stack, heads, size), scale),
-        "key": layers.init_dense(key_, into, (stack, heads, size), scale),
-        "value": layers.init_dense(value, into, (stack, heads, size), scale),
-        "output": layers.init_dense(output, out_of, (stack, width), scale),
-        "norm": layers.init_norm((stack, width)),
+        "query": layers.init_dense(query, into, inner, scale),
+        "key": layers.init_dense(key_, into, inner, scale),
+        "value": layers.init_dense(value, into, inner, scale),
+        "output": layers.init_dense(output, out_of, outer, scale),
     }
+
+
+def apply(
+    params: dict,
+    hidden_BLD: jax.Array,
+    mix: Callable[[jax.Array, jax.Array, jax.Array], jax.Array],
+    rotation: tuple[jax.Array, jax.Array] | None = None,
+) -> jax.Array:
+    """Projects, mixes and projects back: [B, L, D]; residual, norm and dropout are the caller's.
+
+    Args:
+      mix: query, key and value [B, L, H, K] -> mixed values [B, L, H, K], one of those below.
+      rotation: what `rotation` returned, or None where positions are in the embeddings.
+    """
+    query_BLHK, key_BLHK, value_BLHK = (
+        layers.dense(params[name], hidden_BLD) for name in ("query", "key", "value")
+    )
+    if rotation is not None:
+        query_BLHK, key_BLHK = rotate(query_BLHK, rotation), rotate(key_BLHK, rotation)
+    mixed_BLHK = mix(query_BLHK, key_BLHK, value_BLHK)
+    return layers.dense(_merge_heads(params["output"]), _flat_heads(mixed_BLHK))
+
+
+# Who sees whom
 
 
 def visible(documents_BL: jax.Array) -> jax.Array:
@@ -39,37 +71,153 @@ def visible(documents_BL: jax.Array) -> jax.Array:
                             query 1  1 1 . .
                             query 2  . . 1 .
                             padding  1 1 1 .
+
+    A padded query sees every real token, which is what BERT's additive mask does.
     """
     query_BL1, key_B1L = documents_BL[:, :, None], documents_BL[:, None, :]
     return ((query_BL1 == key_B1L) | (query_BL1 == 0)) & (key_B1L > 0)
 
 
-def apply(
-    params: dict,
-    hidden_BLD: jax.Array,
+def near(length: int, window: int) -> jax.Array:
+    """Keys that are `window` places away at most, to either side: [query, key] bool."""
+    place_L = jnp.arange(length)
+    return abs(place_L[:, None] - place_L[None, :]) <= window
+
+
+# Rotary positions (RoFormer, section 3.2.2)
+
+
+def rotation(positions_BL: jax.Array, size: int, base: float) -> tuple[jax.Array, jax.Array]:
+    """Cosine and sine of position x base^(-2i / size), float32 [B, L, size / 2] each."""
+    rates = base ** (-jnp.arange(0, size, 2, dtype=jnp.float32) / size)
+    angles = positions_BL[..., None].astype(jnp.float32) * rates
+    return jnp.cos(angles), jnp.sin(angles)
+
+
+def rotate(x_BLHK: jax.Array, rotation: tuple[jax.Array, jax.Array]) -> jax.Array:
+    """Turns each pair of channels by its angle, in float32.
+
+    Channel i is paired with i + K / 2, which is a fixed order of the paper's neighbouring pairs and
+    needs no strided reads.
+    """
+    cosine, sine = (x[:, :, None] for x in rotation)
+    first, second = jnp.split(x_BLHK.astype(jnp.float32), 2, axis=-1)
+    turned = (first * cosine - second * sine, second * cosine + first * sine)
+    return jnp.concatenate(turned, axis=-1).astype(x_BLHK.dtype)
+
+
+# Mixing values by softmax(query key / sqrt(K))
+
+
+def einsum(
+    query_BLHK: jax.Array,
+    key_BLHK: jax.Array,
+    value_BLHK: jax.Array,
     visible_BLL: jax.Array,
     *,
-    dropout: float,
-    attention_dropout: float,
-    drawn: Sequence[jax.Array | None],
+    dropout: float = 0.0,
+    drawn_BHLM: jax.Array | None = None,
 ) -> jax.Array:
-    """Attends, projects, drops, adds the residual and norms (post-norm): [B, L, D].
-
-    `drawn` is what `layers.draw` gave for the probabilities and for the output.
-    """
-    drawn_BHLM, drawn_BLD = drawn
-    query_BLHK, key_BLHK, value_BLHK = (
-        layers.dense(params[name], hidden_BLD) for name in ("query", "key", "value")
-    )
+    """In plain products, softmax in float32. `drawn_BHLM` is `layers.draw`'s for `dropout`."""
     scores_BHLM = jnp.einsum("BLHK,BMHK->BHLM", query_BLHK, key_BLHK).astype(jnp.float32)
     scores_BHLM *= 1 / math.sqrt(query_BLHK.shape[-1])
     scores_BHLM = jnp.where(visible_BLL[:, None], scores_BHLM, _HIDDEN)
-    probabilities_BHLM = jax.nn.softmax(scores_BHLM).astype(hidden_BLD.dtype)
-    probabilities_BHLM = layers.dropout(probabilities_BHLM, attention_dropout, drawn_BHLM)
-    mixed_BLHK = jnp.einsum("BHLM,BMHK->BLHK", probabilities_BHLM, value_BLHK)
-    output_BLD = layers.dense(_merge_heads(params["output"]), _flat_heads(mixed_BLHK))
-    output_BLD = layers.dropout(output_BLD, dropout, drawn_BLD)
-    return layers.layer_norm(params["norm"], hidden_BLD + output_BLD)
+    probabilities_BHLM = jax.nn.softmax(scores_BHLM).astype(query_BLHK.dtype)
+    probabilities_BHLM = layers.dropout(probabilities_BHLM, dropout, drawn_BHLM)
+    return jnp.einsum("BHLM,BMHK->BLHK", probabilities_BHLM, value_BLHK)
+
+
+def splash(
+    query_BLHK: jax.Array,
+    key_BLHK: jax.Array,
+    value_BLHK: jax.Array,
+    documents_BL: jax.Array,
+    *,
+    window: int = 0,
+) -> jax.Array:
+    """Pallas splash attention, documents as its segments; blocks outside `window` are left out.
+
+    Padding is segment 0 and sees padding. On a TPU it has been compiled but not run yet.
+    """
+    length, heads, size = query_BLHK.shape[1:]
+    shape = (length, length)
+    full = splash_attention.FullMask(shape)
+    seen = splash_attention.LocalMask(shape, (window, window), 0) if window else full
+    block = next(n for n in _BLOCKS if length % n == 0)
+    kernel = splash_attention.make_splash_mha(
+        splash_attention.MultiHeadMask([seen] * heads),
+        head_shards=1,
+        q_seq_shards=1,
+        block_sizes=splash_attention.BlockSizes(
+            block_q=block,
+            block_kv=block,
+            block_kv_compute=block,
+            block_q_dkv=block,
+            block_kv_dkv=block,
+            block_kv_dkv_compute=block,
+            block_q_dq=block,
+            block_kv_dq=block,
+        ),
+    )
+
+    def row(query_HLK, key_HLK, value_HLK, documents_L):
+        segments = splash_attention.SegmentIds(documents_L, documents_L)
+        return kernel(query_HLK, key_HLK, value_HLK, segment_ids=segments)
+
+    scaled_BLHK = (query_BLHK.astype(jnp.float32) / math.sqrt(size)).astype(query_BLHK.dtype)
+    by_head = (x.swapaxes(1, 2) for x in (scaled_BLHK, key_BLHK, value_BLHK))
+    return jax.vmap(row)(*by_head, documents_BL).swapaxes(1, 2)
+
+
+def cudnn(
+    query_BLHK: jax.Array,
+    key_BLHK: jax.Array,
+    value_BLHK: jax.Array,
+    visible_BLL: jax.Array,
+    *,
+    implementation: str = "cudnn",
+) -> jax.Array:
+    """cuDNN's fused attention, bfloat16 or float16. It has not met a GPU yet."""
+    return jax.nn.dot_product_attention(
+        query_BLHK,
+        key_BLHK,
+        value_BLHK,
+        mask=visible_BLL[:, None],
+        implementation=implementation,
+    )
+
+
+def refused(way: str, platform: str, dtype: str, length: int, sizes: Sequence[int]) -> str:
+    """What keeps attention from being computed this way, with the remedy, or ''.
+
+    Args:
+      way: 'einsum', 'splash' or 'cudnn'.
+      platform: 'cpu', 'gpu' or 'tpu'.
+      dtype: of the computation.
+      sizes: of one head, in each network.
+    """
+    checks = {
+        "einsum": (),
+        "splash": (
+            (platform != "tpu", f"needs a TPU, not a {platform.upper()}", ""),
+            (length % 128, f"needs rows of a multiple of 128 tokens, not of {length}", ""),
+        ),
+        "cudnn": (
+            (platform != "gpu", f"needs a GPU, not a {platform.upper()}", ""),
+            (dtype == "float32", "cannot compute in float32", "model.dtype=bfloat16 or "),
+            (length % 2, f"needs rows of an even number of tokens, not of {length}", ""),
+            (
+                any(size % 8 or size > _CUDNN_HEAD for size in sizes),
+                f"needs heads of a multiple of 8, at most {_CUDNN_HEAD}, not of"
+                f" {' and '.join(map(str, sizes))}",
+                "",
+            ),
+        ),
+    }
+    for found, reason, remedy in checks[way]:
+        if found:
+            return f"{reason}; try {remedy}model.attention=einsum"
+    return ""
 
 
 def _flat_heads(mixed_BLHK):
@@ -78,4 +226,4 @@ def _flat_heads(mixed_BLHK):
 
 def _merge_heads(output):
     kernel_HKD = output["kernel"]
-    return {"kernel": kernel_HKD.reshape(-1, kernel_HKD.shape[-1]), "bias": output["bias"]}
+    return output | {"kernel": kernel_HKD.reshape(-1, kernel_HKD.shape[-1])}

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Token, position and type tables with their norm: one subtree that both networks read.
 
+Where positions turn queries and keys (`attention.rotate`) there is no table of them.
+
 The reference shares all four (the paper's text names only tokens and positions); each network
 then projects to its own width. The generator's output matrix is the token table again.
 """
@@ -20,7 +22,7 @@ class Embeddings(nn.Module):
 
     vocab_size: int
     size: int
-    max_positions: int
+    max_positions: int  # 0: no table of positions
     dropout: float
     dropout_bits: int
     initial_scale: float
@@ -36,12 +38,11 @@ class Embeddings(nn.Module):
             return self.param(name, init)
 
         token_VE = table("token", self.vocab_size)
-        position_PE = table("position", self.max_positions)
-        type_TE = table("type", TYPES)
+        summed_BLE = token_VE[batch.ids_BL]
+        if self.max_positions:
+            summed_BLE += table("position", self.max_positions)[batch.positions_BL]
+        summed_BLE += table("type", TYPES)[batch.types_BL]
         norm = self.param("norm", lambda _: layers.init_norm((self.size,)))
-        summed_BLE = (
-            token_VE[batch.ids_BL] + position_PE[batch.positions_BL] + type_TE[batch.types_BL]
-        )
         normed_BLE = layers.layer_norm(norm, summed_BLE).astype(self.dtype)
         (drawn_BLE,) = layers.draw(
             keys_B, [(self.dropout, normed_BLE.shape[1:])], self.dropout_bits

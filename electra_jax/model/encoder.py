@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stack of post-norm Transformer layers (BERT's, without a pooler).
+"""A stack of Transformer layers without a pooler: BERT's, and the modern trunk by its settings.
 
-Weights are stored stacked, [layers, ...], whether the layers run as one loop (`scan`) or
-unrolled: how fast it runs never changes what a checkpoint looks like.
+Each setting chooses between sibling functions: where norms stand and of what kind, the kind of
+feed-forward, learned or rotary positions, biases, global or local attention (docs/modern_trunk.md),
+and how values are mixed. Weights are stored stacked, [layers, ...], whether the layers run as one
+loop (`scan`) or unrolled: how fast it runs never changes what a checkpoint looks like.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import jax
+import numpy as np
 from flax import linen as nn
 from jax import lax
+from jax import numpy as jnp
 
+from electra_jax import batch as batch_lib
 from electra_jax import sharding, streams
 from electra_jax.model import attention, feed_forward, layers
 
@@ -20,10 +26,20 @@ REMAT = {  # what the backward pass keeps instead of computing it again
     "full": jax.checkpoint_policies.nothing_saveable,
 }
 
+NORMS = {  # kind -> how its parameters begin, and the norm
+    "layer": (layers.init_norm, layers.layer_norm),
+    "rms": (layers.init_rms_norm, layers.rms_norm),
+}
+
+FEED_FORWARDS = {
+    "gelu": (feed_forward.init, feed_forward.gelu),
+    "geglu": (feed_forward.init_gated, feed_forward.geglu),
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class EncoderConfig:
-    """The shape of one network, and how its layers run."""
+    """The shape of one network, and how its layers run; every name is settled, none is 'auto'."""
 
     layers: int
     width: int
@@ -33,13 +49,54 @@ class EncoderConfig:
     attention_dropout: float = 0.1
     dropout_bits: int = 8
     initial_scale: float = 0.02
+    positions: str = "learned"
+    rotary_base: float = 10_000.0
+    feed_forward_kind: str = "gelu"
+    norm_place: str = "post"
+    norm_kind: str = "layer"
+    biases: bool = True
+    local_window: int = 0
+    global_every: int = 3
+    attention: str = "einsum"
     scan: bool = False
     remat: str = "none"
     keep_rows: Callable[[jax.Array], jax.Array] = sharding.as_they_are  # where hidden states lie
+    headwise: Callable[[Callable], Callable] = sharding.as_they_are  # where fused attention runs
+
+    def __post_init__(self):
+        if self.attention != "einsum" and self.attention_dropout > 0:
+            raise ValueError(
+                f"attention={self.attention!r} drops no probabilities, but"
+                f" attention_dropout={self.attention_dropout}; set it to 0 or use 'einsum'"
+            )
+
+    @property
+    def head_size(self) -> int:
+        """K."""
+        return self.width // self.heads
+
+    @property
+    def global_layers(self) -> np.ndarray:
+        """Which layers see whole documents, bool [layers]; the first always does."""
+        number = np.arange(self.layers)
+        return (number % self.global_every == 0) | (self.local_window == 0)
+
+
+def post_norm(norm: Callable, params: dict, hidden_BLD: jax.Array, branch: Callable) -> jax.Array:
+    """norm(x + f(x)), as the first Transformer and BERT."""
+    return norm(params, hidden_BLD + branch(hidden_BLD))
+
+
+def pre_norm(norm: Callable, params: dict, hidden_BLD: jax.Array, branch: Callable) -> jax.Array:
+    """x + f(norm(x)) (Xiong et al. 2020); what comes out of the last layer is normed once more."""
+    return hidden_BLD + branch(norm(params, hidden_BLD))
+
+
+PLACES = {"post": post_norm, "pre": pre_norm}
 
 
 class Encoder(nn.Module):
-    """[B, L, D] -> [B, L, D]; dropout only with keys."""
+    """[B, L, D] -> [B, L, D]; dropout only with keys. Positions restart with each document."""
 
     config: EncoderConfig
 
@@ -48,46 +105,119 @@ class Encoder(nn.Module):
         self, hidden_BLD: jax.Array, documents_BL: jax.Array, keys_B: jax.Array | None
     ) -> jax.Array:
         c = self.config
-        shape = dict(stack=c.layers, width=c.width, scale=c.initial_scale)
+        init_norm, norm = NORMS[c.norm_kind]
+        init_feed_forward, feed = FEED_FORWARDS[c.feed_forward_kind]
+        shape = dict(stack=c.layers, width=c.width, scale=c.initial_scale, biases=c.biases)
         stacked = {
             "attention": self.param(
-                "attention", lambda k: attention.init(k, heads=c.heads, **shape)
+                "attention",
+                lambda k: (
+                    attention.init(k, heads=c.heads, **shape)
+                    | {"norm": init_norm((c.layers, c.width))}
+                ),
             ),
             "feed_forward": self.param(
-                "feed_forward", lambda k: feed_forward.init(k, feed_forward=c.feed_forward, **shape)
+                "feed_forward",
+                lambda k: (
+                    init_feed_forward(k, feed_forward=c.feed_forward, **shape)
+                    | {"norm": init_norm((c.layers, c.width))}
+                ),
             ),
         }
-        visible_BLL = attention.visible(documents_BL)
+        if c.norm_place == "pre":
+            last_norm = self.param("norm", lambda _: init_norm((c.width,)))
+        if self.is_initializing():  # on rows that no fused attention takes
+            return hidden_BLD
         length = documents_BL.shape[1]
         sites = (
             (c.attention_dropout, (c.heads, length, length)),  # attention probabilities
             (c.dropout, (length, c.width)),  # attention output
             (c.dropout, (length, c.width)),  # feed-forward output
         )
+        mix, around = MIXING[c.attention](c, documents_BL), PLACES[c.norm_place]
+        rotation = None
+        if c.positions == "rotary":
+            positions_BL = batch_lib.restarted(documents_BL)
+            rotation = attention.rotation(positions_BL, c.head_size, c.rotary_base)
 
-        def layer(hidden_BLD, keys_params):
-            keys_B, params = keys_params
-            *attention_drawn, feed_forward_drawn = layers.draw(keys_B, sites, c.dropout_bits)
-            hidden_BLD = attention.apply(
-                params["attention"],
-                hidden_BLD,
-                visible_BLL,
-                dropout=c.dropout,
-                attention_dropout=c.attention_dropout,
-                drawn=attention_drawn,
-            )
-            hidden_BLD = feed_forward.apply(
-                params["feed_forward"], hidden_BLD, dropout=c.dropout, drawn_BLD=feed_forward_drawn
-            )
+        def layer(hidden_BLD, inputs):
+            keys_B, params, is_global = inputs
+            drawn_BHLM, *drawn_BLD = layers.draw(keys_B, sites, c.dropout_bits)
+
+            def attend(x_BLD):
+                mix_here = functools.partial(mix, is_global, drawn_BHLM)
+                output_BLD = attention.apply(params["attention"], x_BLD, mix_here, rotation)
+                return layers.dropout(output_BLD, c.dropout, drawn_BLD[0])
+
+            def widen(x_BLD):
+                return layers.dropout(feed(params["feed_forward"], x_BLD), c.dropout, drawn_BLD[1])
+
+            hidden_BLD = around(norm, params["attention"]["norm"], hidden_BLD, attend)
+            hidden_BLD = around(norm, params["feed_forward"]["norm"], hidden_BLD, widen)
             return c.keep_rows(hidden_BLD), None
 
         hidden_BLD = c.keep_rows(hidden_BLD)
         keys_NB = None if keys_B is None else streams.fold_each(keys_B, c.layers)
+        is_global_N = c.global_layers if c.local_window else None
         if c.remat != "none":
             layer = jax.checkpoint(layer, policy=REMAT[c.remat], prevent_cse=not c.scan)
         if c.scan:
-            return lax.scan(layer, hidden_BLD, (keys_NB, stacked))[0]
-        for number in range(c.layers):
-            one = jax.tree.map(lambda x, number=number: x[number], (keys_NB, stacked))
-            hidden_BLD, _ = layer(hidden_BLD, one)
-        return hidden_BLD
+            hidden_BLD, _ = lax.scan(layer, hidden_BLD, (keys_NB, stacked, is_global_N))
+        else:
+            for number in range(c.layers):
+                one = jax.tree.map(
+                    lambda x, number=number: x[number], (keys_NB, stacked, is_global_N)
+                )
+                hidden_BLD, _ = layer(hidden_BLD, one)
+        return norm(last_norm, hidden_BLD) if c.norm_place == "pre" else hidden_BLD
+
+
+# (is this layer global, numbers for dropout, query, key, value) -> mixed values, for one batch
+
+
+def _einsum(c, documents_BL):
+    seen_BLL = _seen(c, documents_BL)
+
+    def mix(is_global, drawn_BHLM, query_BLHK, key_BLHK, value_BLHK):
+        return attention.einsum(
+            query_BLHK,
+            key_BLHK,
+            value_BLHK,
+            seen_BLL(is_global),
+            dropout=c.attention_dropout,
+            drawn_BHLM=drawn_BHLM,
+        )
+
+    return mix
+
+
+def _cudnn(c, documents_BL):
+    seen_BLL, run = _seen(c, documents_BL), c.headwise(attention.cudnn)
+    return lambda is_global, _, *query_key_value: run(*query_key_value, seen_BLL(is_global))
+
+
+def _splash(c, documents_BL):
+    everywhere = c.headwise(attention.splash)
+    nearby = c.headwise(functools.partial(attention.splash, window=c.local_window))
+
+    def mix(is_global, _, *query_key_value):
+        rows = (*query_key_value, documents_BL)
+        if is_global is None:
+            return everywhere(*rows)
+        if isinstance(is_global, np.bool_):  # an unrolled layer, known before it is compiled
+            return (everywhere if is_global else nearby)(*rows)
+        return lax.cond(is_global, everywhere, nearby, *rows)
+
+    return mix
+
+
+MIXING = {"einsum": _einsum, "cudnn": _cudnn, "splash": _splash}
+
+
+def _seen(c, documents_BL):
+    """is_global -> who sees whom in that layer."""
+    everywhere_BLL = attention.visible(documents_BL)
+    if not c.local_window:
+        return lambda is_global: everywhere_BLL
+    nearby_BLL = everywhere_BLL & attention.near(documents_BL.shape[1], c.local_window)
+    return lambda is_global: jnp.where(is_global, everywhere_BLL, nearby_BLL)

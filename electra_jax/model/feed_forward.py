@@ -1,25 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The feed-forward half of one layer, for stacked weights [layers, ...]."""
+"""The feed-forward half of one layer in two kinds, for stacked weights [layers, ...].
+
+    gelu    out(GELU(in(x)))                BERT
+    geglu   out(GELU(gate(x)) * in(x))      Shazeer 2020, "GLU Variants Improve Transformer"
+
+Residual, norm and dropout are the caller's.
+"""
 
 import jax
 
 from electra_jax.model import layers
 
 
-def init(key: jax.Array, *, stack: int, width: int, feed_forward: int, scale: float) -> dict:
-    """Returns in, out and norm, each with a leading `stack` dimension."""
+def init(
+    key: jax.Array, *, stack: int, width: int, feed_forward: int, scale: float, biases: bool = True
+) -> dict:
+    """Returns in and out, each with a leading `stack` dimension."""
     in_, out = jax.random.split(key)
+    inner, outer = ((stack, feed_forward), (stack, width)) if biases else (None, None)
     return {
-        "in": layers.init_dense(in_, (stack, width, feed_forward), (stack, feed_forward), scale),
-        "out": layers.init_dense(out, (stack, feed_forward, width), (stack, width), scale),
-        "norm": layers.init_norm((stack, width)),
+        "in": layers.init_dense(in_, (stack, width, feed_forward), inner, scale),
+        "out": layers.init_dense(out, (stack, feed_forward, width), outer, scale),
     }
 
 
-def apply(
-    params: dict, hidden_BLD: jax.Array, *, dropout: float, drawn_BLD: jax.Array | None
-) -> jax.Array:
-    """Widens, GELU, narrows, drops, adds the residual and norms (post-norm): [B, L, D]."""
+def init_gated(
+    key: jax.Array, *, stack: int, width: int, feed_forward: int, scale: float, biases: bool = True
+) -> dict:
+    """Returns in, gate and out; the inner width is not cut to keep the number of weights."""
+    rest, gate = jax.random.split(key)
+    inner = (stack, feed_forward) if biases else None
+    made = init(
+        rest, stack=stack, width=width, feed_forward=feed_forward, scale=scale, biases=biases
+    )
+    return made | {"gate": layers.init_dense(gate, (stack, width, feed_forward), inner, scale)}
+
+
+def gelu(params: dict, hidden_BLD: jax.Array) -> jax.Array:
+    """Widens, GELU, narrows: [B, L, D]."""
     wide_BLF = layers.gelu(layers.dense(params["in"], hidden_BLD))
-    output_BLD = layers.dropout(layers.dense(params["out"], wide_BLF), dropout, drawn_BLD)
-    return layers.layer_norm(params["norm"], hidden_BLD + output_BLD)
+    return layers.dense(params["out"], wide_BLF)
+
+
+def geglu(params: dict, hidden_BLD: jax.Array) -> jax.Array:
+    """Widens twice, multiplies one by GELU of the other, narrows: [B, L, D]."""
+    gate_BLF = layers.gelu(layers.dense(params["gate"], hidden_BLD))
+    return layers.dense(params["out"], gate_BLF * layers.dense(params["in"], hidden_BLD))

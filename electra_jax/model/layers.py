@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The small parts: dense products, layer norm, dropout, and how their weights begin.
+"""The small parts: dense products, norms, dropout, and how their weights begin.
 
 Weights are plain dicts, float32, and cast to the compute dtype where they are used. A leading
 `layers` dimension is just another dimension of the shape that is asked for.
@@ -15,9 +15,13 @@ from jax import numpy as jnp
 NORM_EPSILON = 1e-12  # as BERT; flax's default is 1e-6
 
 
-def init_dense(key: jax.Array, shape: Sequence[int], bias: Sequence[int], scale: float) -> dict:
-    """A kernel from the truncated normal (2 deviations, as TensorFlow) and a zero bias."""
+def init_dense(
+    key: jax.Array, shape: Sequence[int], bias: Sequence[int] | None, scale: float
+) -> dict:
+    """A kernel from the truncated normal (2 deviations, as TensorFlow) and a zero bias, if any."""
     kernel = scale * jax.random.truncated_normal(key, -2.0, 2.0, tuple(shape), jnp.float32)
+    if bias is None:
+        return {"kernel": kernel}
     return {"kernel": kernel, "bias": jnp.zeros(tuple(bias), jnp.float32)}
 
 
@@ -32,15 +36,22 @@ def init_norm(shape: Sequence[int]) -> dict:
     return {"scale": jnp.ones(tuple(shape)), "bias": jnp.zeros(tuple(shape))}
 
 
+def init_rms_norm(shape: Sequence[int]) -> dict:
+    """Scale one, and no bias."""
+    return {"scale": jnp.ones(tuple(shape))}
+
+
 def dense(params: dict, x: jax.Array) -> jax.Array:
-    """x [..., D] times kernel [D, ...] plus bias [...], in the dtype of x.
+    """x [..., D] times kernel [D, ...] plus bias [...] where there is one, in the dtype of x.
 
     All leading dimensions are one for the product: on a CPU the backward pass of a product with
     two of them transposes inside its loops and is five times slower (docs/LOG.md).
     """
-    kernel, bias = params["kernel"].astype(x.dtype), params["bias"].astype(x.dtype)
+    kernel = params["kernel"].astype(x.dtype)
     width = kernel.shape[0]
-    y = x.reshape(-1, width) @ kernel.reshape(width, -1) + bias.reshape(-1)
+    y = x.reshape(-1, width) @ kernel.reshape(width, -1)
+    if "bias" in params:
+        y = y + params["bias"].astype(x.dtype).reshape(-1)
     return y.reshape(*x.shape[:-1], *kernel.shape[1:])
 
 
@@ -52,6 +63,13 @@ def layer_norm(params: dict, x: jax.Array) -> jax.Array:
     variance = (centred * centred).mean(-1, keepdims=True)
     y = centred * lax.rsqrt(variance + NORM_EPSILON) * params["scale"] + params["bias"]
     return y.astype(x.dtype)
+
+
+def rms_norm(params: dict, x: jax.Array) -> jax.Array:
+    """Divides the last dimension by its root mean square (Zhang & Sennrich 2019), in float32."""
+    y = x.astype(jnp.float32)
+    square = (y * y).mean(-1, keepdims=True)
+    return (y * lax.rsqrt(square + NORM_EPSILON) * params["scale"]).astype(x.dtype)
 
 
 @jax.custom_vjp

@@ -3,16 +3,16 @@
 
 The parameter tree, which is also a checkpoint's table of contents (docs/parameters.md):
 
-    embeddings/{token, position, type, norm}
-    generator/{projection?, encoder/{attention, feed_forward}, head/{dense, norm, bias}}
-    discriminator/{projection?, encoder/{attention, feed_forward}, head/{dense, output}}
+    embeddings/{token, position?, type, norm}
+    generator/{projection?, encoder/{attention, feed_forward, norm?}, head/{dense, norm, bias}}
+    discriminator/{projection?, encoder/{attention, feed_forward, norm?}, head/{dense, output}}
 
 What the two share is `sharing` (section 3.2 of the paper, and DeBERTaV3, arXiv:2111.09543):
 
     embeddings  the tables and their norm, as published
     none        generator/embeddings/ is the generator's own
     gdes        the discriminator reads stop_gradient(embeddings) + discriminator/embeddings_delta/
-    all         encoder/{projection?, attention, feed_forward} is both networks' as well
+    all         encoder/{projection?, attention, feed_forward, norm?} is both networks' as well
 
 The main network keeps the name `discriminator/` where it learns to predict tokens instead of
 judging them; its head is then the generator's kind.
@@ -39,7 +39,7 @@ class NetworksConfig:
 
     vocab_size: int
     embedding_size: int
-    max_positions: int
+    max_positions: int  # 0: no table of positions
     generator: encoder.EncoderConfig
     discriminator: encoder.EncoderConfig
     dtype: str = "float32"  # of the computation; parameters are float32
@@ -51,12 +51,13 @@ class NetworksConfig:
         """V: the vocabulary with its masked tail."""
         return -(-self.vocab_size // LANES) * LANES
 
-    def placed(self, keep_rows: Callable[[jax.Array], jax.Array]) -> "NetworksConfig":
-        """The same shapes, with hidden states where `keep_rows` says."""
+    def placed(self, keep_rows: Callable, headwise: Callable) -> "NetworksConfig":
+        """The same shapes; hidden states and fused attention lie where `sharding`'s two say."""
+        where = dict(keep_rows=keep_rows, headwise=headwise)
         return dataclasses.replace(
             self,
-            generator=dataclasses.replace(self.generator, keep_rows=keep_rows),
-            discriminator=dataclasses.replace(self.discriminator, keep_rows=keep_rows),
+            generator=dataclasses.replace(self.generator, **where),
+            discriminator=dataclasses.replace(self.discriminator, **where),
         )
 
 

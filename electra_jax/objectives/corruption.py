@@ -71,9 +71,10 @@ class Corruption:
         self,
         rowwise: Callable = lambda function: function,
         keep_rows: Callable = sharding.as_they_are,
+        headwise: Callable = sharding.as_they_are,
     ):
-        """The same over a mesh (`sharding.rowwise`, `sharding.keep_rows`), or freed of one."""
-        networks = self.networks.placed(keep_rows)
+        """The same over a mesh (`sharding.{rowwise, keep_rows, headwise}`), or freed of one."""
+        networks = self.networks.placed(keep_rows, headwise)
         return dataclasses.replace(self, networks=networks, rowwise=rowwise)
 
     def knobs(self, progress: jax.Array | float) -> dict:
