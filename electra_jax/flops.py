@@ -79,12 +79,21 @@ def of_config(config: config_lib.Config, vocab_size: int) -> dict:
     length, rows = config.data.sequence_length, config.data.batch_size * config.schedule.steps
     counted = objective.flops(length)
     billed = _parts(config, vocab_size, paper_flops.OUTPUT_SHARE)
-    done = _parts(config, objective.networks.padded_vocab_size, objective.slots / length)
+    parts = _parts(config, objective.networks.padded_vocab_size, objective.slots / length)
+    done = {part: operations.products for part, operations in parts.items()}
+    for network, count in (
+        ("discriminator", counted.discriminator),
+        ("generator", counted.generator + counted.generator_head),
+    ):  # the layers may see less than the whole row, which the accountant knows
+        if count:
+            around = done[f"{network} embeddings"] + done[f"{network} head"]
+            done[f"{network} layers"] = count / length - around
     billed_row = 0.0
     for part, operations in billed.items():
         frozen = part.startswith("generator") and counted.generator_passes == 1
         billed_row += (1 if frozen else 2) * length * operations.billed()
     one = paper_flops.inference(_shape(config, config.model.discriminator, vocab_size))
+    judged = accounting.detection(objective.networks, length)
     return {
         "config": config.name,
         "objective": config.objective.name,
@@ -95,11 +104,11 @@ def of_config(config: config_lib.Config, vocab_size: int) -> dict:
         "steps": config.schedule.steps,
         "parameters": {part: accounting.parameters(tree) for part, tree in params.items()},
         "forward_per_token": {
-            part: {"paper": billed[part].billed(), "honest": done[part].products} for part in done
+            part: {"paper": billed[part].billed(), "honest": done[part]} for part in done
         },
         "train_per_row": {"paper": billed_row, "honest": counted.train},
         "train": {"paper": billed_row * rows, "honest": counted.train * rows},
-        "inference": {"paper": length * one.billed(), "honest": length * one.products},
+        "inference": {"paper": length * one.billed(), "honest": judged.discriminator},
     }
 
 
@@ -266,6 +275,7 @@ def _shape(
         config.model.embedding_size,
         network.heads,
         network.feed_forward,
+        3 if config.model.feed_forward_kind == "geglu" else 2,
     )
 
 

@@ -53,6 +53,7 @@ class Shape:
     embedding_size: int | None = None
     heads: int | None = None
     feed_forward: int | None = None
+    kernels: int = 2  # of the feed-forward; 3 where it is gated, which no model of the paper has
 
     def __post_init__(self):
         for name, value in (
@@ -84,9 +85,10 @@ def layers(c: Shape) -> Operations:
         + (3 + 1 + DROPOUT + 1) * c.width
         + NORM,
     )
+    gate = 2 * (c.kernels - 2)  # a bias, and to be multiplied in
     feed_forward = Operations(
-        products=4 * c.width * c.feed_forward,
-        others=(GELU + 1) * c.feed_forward + (1 + DROPOUT + 1 + NORM) * c.width,
+        products=2 * c.kernels * c.width * c.feed_forward,
+        others=(GELU + 1 + gate) * c.feed_forward + (1 + DROPOUT + 1 + NORM) * c.width,
     )
     return c.layers * (attention + feed_forward)
 

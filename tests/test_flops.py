@@ -219,6 +219,9 @@ def test_a_configuration_is_counted_as_the_published_row_is(small):
     assert small["train"]["paper"] == pytest.approx(ROWS["ELECTRA-Small"]["script"])
     assert small["train"]["honest"] == pytest.approx(ROWS["ELECTRA-Small"]["honest"], rel=1e-3)
     assert small["inference"]["paper"] == ROWS["ELECTRA-Small"]["inference_script"]
+    # The layers of a plain trunk, counted apart from the accountant's whole.
+    layers = paper_flops.layers(run_of("ELECTRA-Small").encoder).products
+    assert small["forward_per_token"]["discriminator layers"]["honest"] == pytest.approx(layers)
     for name, passes in (("paper", 2), ("honest", 3)):
         token = sum(part[name] for part in small["forward_per_token"].values())
         assert passes * 128 * token == pytest.approx(small["train_per_row"][name])
@@ -237,6 +240,19 @@ def test_a_masked_language_model_is_counted_as_the_published_one_is():
         "discriminator layers",
         "discriminator head",
     ]
+
+
+def test_a_gate_and_a_window_change_what_layers_cost(small):
+    tree = load_config("small")
+    tree.model.update(feed_forward_kind="geglu", local_window=16, global_every=3)
+    found = flops.of_config(config_lib.parse(tree), 30_522)
+    before, after = (kind["forward_per_token"]["discriminator layers"] for kind in (small, found))
+    gate = 12 * 2 * 256 * 1024  # 12 layers of width 256
+    assert after["paper"] - before["paper"] == pytest.approx(gate + 12 * 2 * 1024)
+    # 8 of 12 layers see 16 to either side, and less at both ends, instead of 128.
+    unseen = 128 * 128 - (128 * 33 - 16 * 17)
+    windows = 8 * 4 * 256 * unseen / 128
+    assert after["honest"] - before["honest"] == pytest.approx(gate - windows)
 
 
 def test_a_frozen_generator_is_billed_its_forward_pass(small):
