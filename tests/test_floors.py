@@ -7,7 +7,7 @@ from corpus import ROOT
 
 FLOORS = (  # from the ground up; a room may use any floor below its own
     "timing batch streams config heap style lock logs metrics optimizer sharding checkpoint",
-    "baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments",
+    "baselines drawing model.layers corrupt data.builtin data.vocabulary data.records data.segments",
     "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers",
     "model.encoder data.preparation report",
     "model.generator model.discriminator",
