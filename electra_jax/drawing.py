@@ -56,6 +56,20 @@ def svg(figure, title: str) -> str:
     return drawn.replace("<svg", f'<svg aria-label="{html.escape(title)}"', 1)
 
 
+def smoothed(values: np.ndarray, share: float = 0.04) -> np.ndarray:
+    """A running mean over a share of the points.
+
+    It narrows towards the start, so that the steep beginning stays where it is, and looks only
+    back at the end, so that the number written there is a mean too.
+    """
+    count = len(values)
+    place, half = np.arange(count), int(count * share / 2)
+    back = np.minimum(place, half)
+    ahead = np.minimum(back, count - 1 - place)
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    return (total[place + ahead + 1] - total[place - back]) / (ahead + back + 1)
+
+
 def above(axes, points: float):
     """Axes coordinates, moved up by a fixed distance."""
     return axes.transAxes + transforms.ScaledTranslation(

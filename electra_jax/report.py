@@ -127,20 +127,6 @@ def _thinned(series: _Series) -> tuple[_Series, np.ndarray, np.ndarray]:
     return _Series(*(run.mean(axis=1) for run in runs)), low, high
 
 
-def _smoothed(values: np.ndarray) -> np.ndarray:
-    """A running mean over 4 % of the points.
-
-    It narrows towards the start, so that the steep beginning stays where it is, and looks only
-    back at the end, so that the number written there is a mean too.
-    """
-    count = len(values)
-    place, half = np.arange(count), count // 50
-    back = np.minimum(place, half)
-    ahead = np.minimum(back, count - 1 - place)
-    total = np.concatenate([[0.0], np.cumsum(values)])
-    return (total[place + ahead + 1] - total[place - back]) / (ahead + back + 1)
-
-
 # --- panels: what is drawn, before any drawing ------------------------------------------------
 
 
@@ -297,7 +283,7 @@ def _draw(axes, panel: _Panel, curves: _Curves, palette: Mapping[str, str]) -> N
         means, low, high = _thinned(line.series)
         steps, shown = means.steps, means.values
         if line.look == "train":
-            shown = _smoothed(means.values)
+            shown = drawing.smoothed(means.values)
             if len(panel.lines) < 4:  # more clouds than that would hide the lines
                 axes.fill_between(steps, low, high, color=colour, alpha=0.14, linewidth=0)
                 axes.plot(steps, means.values, color=colour, alpha=0.2, linewidth=0.7)

@@ -7,10 +7,11 @@ from corpus import ROOT
 
 FLOORS = (  # from the ground up; a room may use any floor below its own
     "timing batch streams config heap style lock logs metrics optimizer sharding checkpoint",
-    "baselines drawing model.layers corrupt data.builtin data.vocabulary data.records data.segments",
+    "baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments"
+    " drawing",
     "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers",
-    "model.encoder data.preparation report",
-    "model.generator model.discriminator",
+    "model.encoder data.preparation report comparison",
+    "model.generator model.discriminator comparison_page",
     "model.networks objectives.phase",
     "accounting paper_flops objectives.corruption",
     "objectives.measuring",
@@ -24,7 +25,7 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     "parts estimate",
     "checkpointed output",
     "training command",
-    "main prepare show evaluate benchmark flops",
+    "main prepare show evaluate benchmark flops compare",
 )
 
 
