@@ -3,6 +3,7 @@
 
 `run(main)` defines --config and --workdir, parses, starts jax.distributed where there are several
 processes, calls `main(config, workdir)`, and turns bad input into one line and exit code 2.
+`run_on_paths(main)` is for a command that has no configuration of its own: `main(paths)`.
 """
 
 import glob
@@ -36,40 +37,52 @@ _INTERRUPTED = 130
 def run(
     main: Callable[[config_lib.Config, str], int | None],
     argv: Sequence[str] | None = None,
+    config_needed: bool = True,
 ) -> None:
     """Runs a command and exits.
 
     Args:
       main: takes the parsed configuration and the workdir; returns an exit code or None.
       argv: sys.argv in tests.
+      config_needed: if not, and nothing on the command line speaks of a run, main gets two Nones.
     """
     argv = list(sys.argv if argv is None else argv)
     app.define_help_flags()
+    config = workdir = None
     try:
-        define_config(argv)
+        if config_needed or _speaks_of_a_run(argv):
+            define_config(argv)
         rest = flags.FLAGS(argv)
         if len(rest) > 1:
             raise config_lib.ConfigError(
                 f"{rest[1]!r} is not a flag; write --{rest[1].lstrip('-')}"
             )
-        config = config_lib.parse(flags.FLAGS["config"].value)
-        workdir = _WORKDIR.value or os.path.join("runs", config.name)
+        if "config" in flags.FLAGS:
+            config = config_lib.parse(flags.FLAGS["config"].value)
+            workdir = _WORKDIR.value or os.path.join("runs", config.name)
     except (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
         _exit(_explain(error, argv), _BAD_INPUT)
 
-    def guarded(_):
-        try:
-            start_processes()
-            return main(config, workdir)
-        except (ValueError, OSError, RuntimeError) as error:
-            if not _is_ours(error):
-                raise
-            _exit(str(error), _BAD_INPUT if isinstance(error, ValueError) else _FAILED)
-        except KeyboardInterrupt:
-            _exit("interrupted; the same command goes on from the last checkpoint", _INTERRUPTED)
+    def work():
+        start_processes()
+        return main(config, workdir)
 
-    logs.show()
-    app.run(guarded, argv=argv[:1], flags_parser=lambda args: args)
+    _run(work, argv)
+
+
+def run_on_paths(
+    main: Callable[[Sequence[str]], int | None], argv: Sequence[str] | None = None
+) -> None:
+    """Runs a command whose arguments, but for its flags, are paths; and exits."""
+    argv = list(sys.argv if argv is None else argv)
+    app.define_help_flags()
+    try:
+        paths = flags.FLAGS(argv)[1:]
+        if _WORKDIR.present:
+            raise config_lib.ConfigError(f"write {_WORKDIR.value} without --workdir=")
+    except (flags.Error, config_lib.ConfigError) as error:
+        _exit(_explain(error, argv), _BAD_INPUT)
+    _run(lambda: main(paths), argv)
 
 
 def define_config(argv: Sequence[str]) -> None:
@@ -108,6 +121,29 @@ def start_processes() -> None:
         jax.distributed.initialize()
 
 
+def _run(work: Callable[[], int | None], argv: Sequence[str]) -> None:
+    """Does the work and exits; an error that is written for the user becomes one line."""
+
+    def guarded(_):
+        try:
+            return work()
+        except (ValueError, OSError, RuntimeError) as error:
+            if not _is_ours(error):
+                raise
+            _exit(str(error), _BAD_INPUT if isinstance(error, ValueError) else _FAILED)
+        except KeyboardInterrupt:
+            _exit("interrupted; the same command goes on from the last checkpoint", _INTERRUPTED)
+
+    logs.show()
+    app.run(guarded, argv=argv[:1], flags_parser=lambda args: args)
+
+
+def _speaks_of_a_run(argv: Sequence[str]) -> bool:
+    """Whether an argument names a configuration or a workdir, or asks for help with them."""
+    names = [arg.lstrip("-").partition("=")[0].partition(".")[0] for arg in argv[1:]]
+    return bool({"config", "workdir", "help", "helpfull", "h"} & set(names))
+
+
 def _on_tpu() -> bool:
     """Whether this host has TPU chips and the library for them; asks without touching a device."""
     chips = glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*")
@@ -122,7 +158,8 @@ def _is_ours(error: BaseException) -> bool:
     while trace and trace.tb_next:
         trace = trace.tb_next
     module = trace.tb_frame.f_globals.get("__name__", "") if trace else ""
-    return module.startswith("electra_jax") or isinstance(error, OSError)
+    ours = isinstance(error, OSError | config_lib.ConfigError)  # a command's own module is __main__
+    return module.startswith("electra_jax") or ours
 
 
 def _explain(error: BaseException, argv: Sequence[str]) -> str:

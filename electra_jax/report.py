@@ -14,17 +14,15 @@ import html
 import io
 import math
 import os
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-import matplotlib
 import numpy as np
 from matplotlib import figure as mpl_figure
-from matplotlib import ticker, transforms
+from matplotlib import ticker
 
 from electra_jax import alarms as alarms_lib
-from electra_jax import baselines, style, view
+from electra_jax import baselines, drawing, style, view
 
 
 class Summary(TypedDict, total=False):
@@ -64,9 +62,11 @@ def write(workdir: str | os.PathLike, rows: Sequence[Mapping], summary: Summary)
         raise ValueError(f"status {summary['status']!r} is unknown; use one of {STATUSES}")
     curves = _Curves.of(rows)
     panels = _panels(curves)
-    _replace(os.path.join(os.fspath(workdir), "report.png"), _picture(curves, panels, summary))
+    drawing.write_whole(
+        os.path.join(os.fspath(workdir), "report.png"), _picture(curves, panels, summary)
+    )
     page = _page(curves, panels, summary)
-    _replace(os.path.join(os.fspath(workdir), "report.html"), page.encode())
+    drawing.write_whole(os.path.join(os.fspath(workdir), "report.html"), page.encode())
 
 
 # --- series ---------------------------------------------------------------------------------
@@ -130,20 +130,6 @@ def _thinned(series: _Series) -> tuple[_Series, np.ndarray, np.ndarray]:
     ]
     low, high = np.quantile(runs[1], (0.05, 0.95), axis=1)
     return _Series(*(run.mean(axis=1) for run in runs)), low, high
-
-
-def _smoothed(values: np.ndarray) -> np.ndarray:
-    """A running mean over 4 % of the points.
-
-    It narrows towards the start, so that the steep beginning stays where it is, and looks only
-    back at the end, so that the number written there is a mean too.
-    """
-    count = len(values)
-    place, half = np.arange(count), count // 50
-    back = np.minimum(place, half)
-    ahead = np.minimum(back, count - 1 - place)
-    total = np.concatenate([[0.0], np.cumsum(values)])
-    return (total[place + ahead + 1] - total[place - back]) / (ahead + back + 1)
 
 
 # --- panels: what is drawn, before any drawing ------------------------------------------------
@@ -303,7 +289,7 @@ def _draw(axes, panel: _Panel, curves: _Curves, palette: Mapping[str, str]) -> N
         means, low, high = _thinned(line.series)
         steps, shown = means.steps, means.values
         if line.look == "train":
-            shown = _smoothed(means.values)
+            shown = drawing.smoothed(means.values)
             if len(panel.lines) < 4:  # more clouds than that would hide the lines
                 axes.fill_between(steps, low, high, color=colour, alpha=0.14, linewidth=0)
                 axes.plot(steps, means.values, color=colour, alpha=0.2, linewidth=0.7)
@@ -328,7 +314,7 @@ def _draw(axes, panel: _Panel, curves: _Curves, palette: Mapping[str, str]) -> N
         panel.title, loc="left", fontsize=11, fontweight="bold", color=palette["ink"], pad=34
     )
     axes.text(
-        0, 1, panel.unit, transform=_above(axes, 23), fontsize=8.5, color=palette["muted"],
+        0, 1, panel.unit, transform=drawing.above(axes, 23), fontsize=8.5, color=palette["muted"],
         parse_math=False,
     )  # fmt: skip
     if panel.percent:
@@ -338,7 +324,7 @@ def _draw(axes, panel: _Panel, curves: _Curves, palette: Mapping[str, str]) -> N
         axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 3)))
         axes.yaxis.set_minor_locator(ticker.NullLocator())
     else:
-        axes.yaxis.set_major_formatter(ticker.FuncFormatter(_tick))
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(drawing.tick))
 
 
 _MARKED = {  # alarm -> the panels that it is seen in
@@ -370,15 +356,9 @@ def _label_ends(axes, panel: _Panel, ends: list, palette: Mapping[str, str]) -> 
     """Writes each line's name and last value beside its end, moved apart where they would meet."""
     heights = axes.transData.transform([(0, value) for _, value in ends])
     places = np.clip(axes.transAxes.inverted().transform(heights)[:, 1], 0, 1)
-    order, gap = np.argsort(places), 0.105  # a label's height, as a share of the panel's
-    for _ in range(60):
-        for below, above in zip(order[:-1], order[1:]):
-            overlap = max(0.0, gap - (places[above] - places[below]))
-            places[below] -= overlap / 2
-            places[above] += overlap / 2
-    places += max(0.0, -0.03 - places.min())
+    places = drawing.spread(places, 0.105)  # a label's height, as a share of the panel's
     for (line, value), place in zip(ends, places):
-        number = f"{100 * value:.1f}%" if panel.percent else _tick(value)
+        number = f"{100 * value:.1f}%" if panel.percent else drawing.tick(value)
         axes.text(
             1.02, place, f"{line.label} {number}".strip(), transform=axes.transAxes, fontsize=8.5,
             va="center", color=palette[line.colour], parse_math=False,
@@ -392,7 +372,7 @@ def _label_steps(axes, curves: _Curves, palette: Mapping[str, str]) -> None:
         t for t in ticker.MaxNLocator(nbins=4, integer=True).tick_values(0, end) if 0 <= t <= end
     ]
     axes.set_xlim(0, end)
-    axes.set_xticks(ticks, [_round(t, end) for t in ticks])
+    axes.set_xticks(ticks, [drawing.rounded(t, end) for t in ticks])
     axes.set_xlabel("steps", fontsize=8.5, color=palette["muted"], loc="right", labelpad=1)
     tokens = curves.get("train", "tokens_seen") or curves.get("eval", "tokens_seen")
     if not tokens:
@@ -402,30 +382,9 @@ def _label_steps(axes, curves: _Curves, palette: Mapping[str, str]) -> None:
         if tick:
             label = f"{style.count(seen)} tokens" if tick == ticks[-1] else style.count(seen)
             axes.text(
-                tick / end, 1, label, transform=_above(axes, 6), fontsize=7.5, ha="center",
+                tick / end, 1, label, transform=drawing.above(axes, 6), fontsize=7.5, ha="center",
                 color=palette["muted"],
             )  # fmt: skip
-
-
-def _above(axes, points: float):
-    """Axes coordinates, moved up by a fixed distance."""
-    return axes.transAxes + transforms.ScaledTranslation(
-        0, points / 72, axes.figure.dpi_scale_trans
-    )
-
-
-def _tick(value: float, _=None) -> str:
-    if value and abs(value) < 0.01:
-        return f"{value:.1e}".replace("e-0", "e-")
-    return _round(value, value) if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def _round(number: float, largest: float) -> str:
-    """A tick in the unit that suits the end of its axis: 500k beside 1000k, 0.5M beside 2M."""
-    for size, letter in ((1e9, "B"), (1e6, "M"), (1e4, "k")):
-        if number and abs(largest) >= size:
-            return f"{number / (1e3 if letter == 'k' else size):.3g}{letter}"
-    return f"{number:,.0f}"
 
 
 def _picture(curves: _Curves, panels: Sequence[_Panel], summary: Summary) -> bytes:
@@ -459,24 +418,10 @@ def _picture(curves: _Curves, panels: Sequence[_Panel], summary: Summary) -> byt
 
 def _svg(panel: _Panel, curves: _Curves) -> str:
     """A panel as inline SVG in the colours and the font of the page around it."""
-    names = list(style.LIGHT)
-    stand_ins = {name: f"#fe01{place:02x}" for place, name in enumerate(names)}
     figure = mpl_figure.Figure(figsize=(4.6, 2.9), facecolor="none")
     axes = figure.add_axes((0.105, 0.14, 0.63, 0.6))
-    _draw(axes, panel, curves, stand_ins)
-    file = io.StringIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": panel.title}):
-        figure.savefig(file, format="svg", metadata={"Date": None})
-    svg = file.getvalue()
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
-    svg = re.sub(r' id="[A-Za-z]+[A-Za-z.]*_\d+"', "", svg)  # the same in every figure
-    svg = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', ' role="img"', svg, count=1)
-    svg = re.sub(r' transform="rotate\(-0 [^"]*"', "", svg)
-    svg = re.sub(r"'DejaVu Sans'[^;\"]*", style.FONT, svg)
-    for name, stand_in in stand_ins.items():
-        svg = svg.replace(stand_in, f"var(--{name})")
-    return svg.replace("<svg", f'<svg aria-label="{html.escape(panel.title)}"', 1)
+    _draw(axes, panel, curves, drawing.STAND_INS)
+    return drawing.svg(figure, panel.title)
 
 
 # --- the page -------------------------------------------------------------------------------
@@ -501,25 +446,11 @@ header .facts { color: var(--muted); font-size: 14px; margin-top: 6px; }
 .tile .beside { font-size: 12.5px; color: var(--muted); }
 .good { color: var(--good); } .bad { color: var(--bad); }
 .tile .good, .tile .bad { font-weight: 600; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(350px, 100%), 1fr));
-  gap: 12px; }
-.chart { padding: 8px 6px 4px 10px; }
-.chart svg { display: block; width: 100%; height: auto; overflow: visible; font-family: inherit; }
 .tables { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(350px, 100%), 1fr));
   gap: 12px; align-items: start; }
 .tables h2 { margin-bottom: 10px; }
-table { border-collapse: collapse; width: 100%; font-size: 13.5px; }
-.table { padding: 6px 18px; overflow-x: auto; }
-th, td { text-align: left; padding: 7px 0; border-top: 1px solid var(--line); font-weight: 400;
-  vertical-align: baseline; }
-table > :first-child > tr:first-child > * { border-top: 0; }
-th { color: var(--muted); padding-right: 18px; }
-td { overflow-wrap: anywhere; }
-.numbers td, .numbers thead th + th { text-align: right; padding: 7px 0 7px 18px;
-  white-space: nowrap; }
 td .bar { display: inline-block; height: 8px; border-radius: 2px; background: var(--generator);
   margin-right: 8px; }
-.empty { padding: 44px 20px; text-align: center; color: var(--muted); }
 """
 
 _TILES = (
@@ -547,7 +478,8 @@ def _page(curves: _Curves, panels: Sequence[_Panel], summary: Summary) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(name)}</title><style>{style.stylesheet()}{_SHEET}</style></head>\n"
+        f"<title>{html.escape(name)}</title>"
+        f"<style>{style.stylesheet()}{drawing.SHEET}{_SHEET}</style></head>\n"
         "<body><main>\n" + "\n".join(body) + "\n</main></body></html>\n"
     )
 
@@ -728,11 +660,3 @@ def _fact(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     return ", ".join(map(_fact, value)) if isinstance(value, (list, tuple)) else str(value)
-
-
-def _replace(path: str, content: bytes) -> None:
-    """A reader of the file sees the old one or the new one, never half of one."""
-    temporary = f"{path}.{os.getpid()}.partial"
-    with open(temporary, "wb") as file:
-        file.write(content)
-    os.replace(temporary, path)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The look that the console, the report and the view share: colours, one stylesheet, numbers.
 
-Hue says whose it is (blue: generator, orange: discriminator), in every chart, tile and sentence.
+Hue says whose it is (blue: generator, orange: discriminator), in every chart, tile and sentence;
+where runs are compared it says which group's (`GROUPS`), and the first, grey, is what others are
+held against.
 The hues are apart for colour-blind eyes, and no meaning hangs on a hue alone: lines are labelled,
 outcomes have a mark of their own. `LIGHT` and `DARK` hold the same names; the stylesheet turns
 them into CSS variables, so a page follows the reader's setting, charts included.
@@ -22,6 +24,13 @@ LIGHT = {
     "good": "#00775a",
     "bad": "#b3261e",
     "belief": "#ffa64d",
+    "first": "#5b6168",
+    "second": "#0067a5",
+    "third": "#c74e00",
+    "fourth": "#00775a",
+    "fifth": "#8a3ea8",
+    "sixth": "#957200",
+    "seventh": "#c2407f",
 }
 DARK = {
     "page": "#131517",
@@ -36,7 +45,15 @@ DARK = {
     "good": "#45c39c",
     "bad": "#ff8a80",
     "belief": "#9c5410",
+    "first": "#b4bbc3",
+    "second": "#5fb4ee",
+    "third": "#f5914f",
+    "fourth": "#45c39c",
+    "fifth": "#c78cec",
+    "sixth": "#d9b84a",
+    "seventh": "#f08fb6",
 }
+GROUPS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")  # of runs compared
 
 # Names in single quotes, so that it may stand inside an attribute of the page.
 FONT = "Inter, 'Segoe UI', system-ui, -apple-system, Roboto, 'Helvetica Neue', Arial, sans-serif"

@@ -8,13 +8,14 @@ from corpus import ROOT
 FLOORS = (  # from the ground up; a room may use any floor below its own
     "timing batch streams config heap style lock logs metrics optimizer schedule averages sharding"
     " checkpoint",
-    "baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments",
+    "baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments"
+    " drawing",
     "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers"
     " alarms",
-    "model.encoder data.preparation report",
-    "model.generator model.discriminator model.two_towers",
+    "model.encoder data.preparation report comparison",
+    "model.generator model.discriminator model.two_towers comparison_page",
     "model.networks objectives.phase",
-    "accounting objectives.corruption",
+    "accounting paper_flops objectives.corruption",
     "objectives.measuring",
     "objectives.replaced_token_detection objectives.masked_lm objectives.replace_mlm",
     "objectives.masked_token_detection objectives.decoupled_detection objectives.fixed_generator"
@@ -28,7 +29,7 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     "parts estimate",
     "checkpointed output",
     "training command",
-    "main prepare show evaluate benchmark",
+    "main prepare show evaluate benchmark flops compare",
 )
 
 

@@ -9,7 +9,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from electra_jax import report
+from electra_jax import drawing, report
 
 
 def _rows(count):
@@ -156,9 +156,9 @@ def test_a_hundred_thousand_rows_become_as_many_points_as_can_be_seen():
 
 def test_smoothing_keeps_the_start_and_averages_at_the_end():
     ramp = np.arange(100.0)  # half a window is 2 points
-    assert np.allclose(report._smoothed(ramp)[:98], ramp[:98])  # a straight line stays one
-    assert np.allclose(report._smoothed(ramp)[-1], 98.0)  # the mean of 97, 98, 99
-    assert report._smoothed(np.array([3.0])) == [3.0]
+    assert np.allclose(drawing.smoothed(ramp)[:98], ramp[:98])  # a straight line stays one
+    assert np.allclose(drawing.smoothed(ramp)[-1], 98.0)  # the mean of 97, 98, 99
+    assert drawing.smoothed(np.array([3.0])) == [3.0]
 
 
 def _unclosed(page):

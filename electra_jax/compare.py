@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lays several runs side by side: what differs, their curves, their final held-out metrics.
+
+    python -m electra_jax.compare runs/a runs/b --out=compare.html
+    python -m electra_jax.compare runs/mask15-seed{0,1,2} runs/mask25-seed{0,1,2}
+
+Runs that differ in their seed alone become one group, mean and standard error; groups are held
+against that of the first workdir. Prints a table, and draws a page and a picture beside it.
+"""
+
+import os
+from collections.abc import Sequence
+
+from absl import flags
+
+from electra_jax import command, comparison, comparison_page
+from electra_jax import config as config_lib
+
+_OUT = flags.DEFINE_string("out", "compare.html", "The page; its picture goes beside it, as .png.")
+
+
+def main(workdirs: Sequence[str]) -> None:
+    """Reads, prints, draws."""
+    if len(workdirs) < 2:
+        raise config_lib.ConfigError(
+            f"{len(workdirs)} workdirs given; name at least two: runs/a runs/b --out=compare.html"
+        )
+    stem, ending = os.path.splitext(_OUT.value)
+    if ending != ".html":
+        raise config_lib.ConfigError(f"--out={_OUT.value} does not end in .html")
+    folder = os.path.dirname(stem) or "."
+    if not os.path.isdir(folder):
+        raise config_lib.ConfigError(f"--out={_OUT.value}: there is no folder {folder}")
+    found = comparison.compare([comparison.load(workdir) for workdir in workdirs])
+    print(comparison.text(found))
+    comparison_page.write(found, _OUT.value, f"{stem}.png")
+    print(f"\nwrote {_OUT.value} and {stem}.png")
+
+
+if __name__ == "__main__":
+    command.run_on_paths(main)

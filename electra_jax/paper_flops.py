@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Floating-point operations as the ELECTRA paper bills them, and of the runs that it reports.
+
+    shape of a network  ->  operations of one token in a forward pass  ->  those of a whole run
+
+The paper's tables come from a script that its authors released (flops_computation.py): a product
+of an m-vector with an m x n matrix is 2mn operations, the exponential one, a backward pass as many
+as a forward pass (so training is twice a forward pass), and a look-up in the token table is a
+product with a one-hot vector. The formulas below follow it term by term, with one slip of it: the
+norm behind the attention is billed 5 operations, not 5 times the width.
+
+What is called honest here is what `accounting.py` counts and what MFU is a share of: matrix
+products alone, three forward passes, look-ups free, the slots and the row lengths that were
+trained on.
+"""
+
+import dataclasses
+
+DROPOUT, NORM, GELU, SOFTMAX = 4, 5, 8, 5  # operations an element, by the script
+OUTPUT_SHARE = 80 / 512  # of the positions that the script bills a softmax over the vocabulary for
+INFERENCE_LENGTH = 128  # of the single input that the paper bills inference for
+
+
+@dataclasses.dataclass(frozen=True)
+class Operations:
+    """Of one token in a forward pass, by what they are."""
+
+    products: float = 0.0  # of a vector with weights, and of attention
+    lookup: float = 0.0  # in the token table, were it a product with a one-hot vector
+    others: float = 0.0  # biases, norms, softmax, dropout; positions, which stay one-hot products
+
+    def __add__(self, other: "Operations") -> "Operations":
+        return Operations(
+            self.products + other.products, self.lookup + other.lookup, self.others + other.others
+        )
+
+    def __rmul__(self, times: float) -> "Operations":
+        return Operations(times * self.products, times * self.lookup, times * self.others)
+
+    def billed(self, sparse: bool = False) -> float:
+        """All that the script counts; `sparse` leaves the look-up out, as its switch does."""
+        return self.products + self.others + (0.0 if sparse else self.lookup)
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """One Transformer. What is None is what BERT makes of the width."""
+
+    width: int
+    layers: int
+    length: int = 512
+    vocab_size: int = 30_522
+    embedding_size: int | None = None
+    heads: int | None = None
+    feed_forward: int | None = None
+    kernels: int = 2  # of the feed-forward; 3 where it is gated, which no model of the paper has
+
+    def __post_init__(self):
+        for name, value in (
+            ("embedding_size", self.width),
+            ("heads", max(1, self.width // 64)),
+            ("feed_forward", 4 * self.width),
+        ):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+
+
+def embeddings(c: Shape) -> Operations:
+    """Token, position and segment; their sum, norm and dropout; the way to another width."""
+    size = c.embedding_size
+    project = size != c.width
+    return Operations(
+        products=2 * size * c.width * project,
+        lookup=2 * size * c.vocab_size,
+        others=2 * size * (c.length + 2) + (2 + NORM + DROPOUT) * size + c.width * project,
+    )
+
+
+def layers(c: Shape) -> Operations:
+    """All layers: attention over the whole row, then feed-forward."""
+    attention = Operations(
+        products=8 * c.width**2 + 4 * c.length * c.width,
+        # Biases, scaling, softmax and dropout of the scores; the norm's 5 is the script's slip.
+        others=(SOFTMAX + DROPOUT + 1) * c.length * c.heads
+        + (3 + 1 + DROPOUT + 1) * c.width
+        + NORM,
+    )
+    gate = 2 * (c.kernels - 2)  # a bias, and to be multiplied in
+    feed_forward = Operations(
+        products=2 * c.kernels * c.width * c.feed_forward,
+        others=(GELU + 1 + gate) * c.feed_forward + (1 + DROPOUT + 1 + NORM) * c.width,
+    )
+    return c.layers * (attention + feed_forward)
+
+
+def masked_head(c: Shape) -> Operations:
+    """The head over the vocabulary, of one position that it is asked for."""
+    size = c.embedding_size
+    return Operations(
+        products=2 * c.width * size + 2 * size * c.vocab_size,
+        others=(1 + GELU + NORM) * size + (SOFTMAX + 2) * c.vocab_size,
+    )
+
+
+def detection_head(c: Shape) -> Operations:
+    """Original or replaced, of one position; the paper bills it for inference of any network."""
+    return Operations(products=2 * c.width**2 + 2 * c.width, others=(1 + GELU) * c.width)
+
+
+def inference(c: Shape) -> Operations:
+    """A network that says one thing about its input, a token of it."""
+    return embeddings(c) + layers(c) + detection_head(c)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A pre-training: BERT's where there is no generator, else ELECTRA's.
+
+    Attributes:
+      encoder: the network that is kept.
+      mask_rate: of the positions that were predicted in truth; the script takes OUTPUT_SHARE.
+      stages: (share of the steps, row length) in truth, where the script takes one length.
+    """
+
+    encoder: Shape
+    batch: int
+    steps: float
+    generator: Shape | None = None
+    mask_rate: float = 0.15
+    stages: tuple[tuple[float, int], ...] = ()
+    output_share: float = OUTPUT_SHARE
+
+
+def forward(run: Run, output_share: float | None = None) -> Operations:
+    """A token of a run, both networks together."""
+    share = run.output_share if output_share is None else output_share
+    predicts = run.generator or run.encoder
+    total = embeddings(predicts) + layers(predicts) + share * masked_head(predicts)
+    return total if run.generator is None else total + inference(run.encoder)
+
+
+def train(run: Run, passes: int = 2, sparse: bool = False) -> float:
+    """Operations of the whole run with the script's terms; as it is called, the script's figure."""
+    return passes * run.batch * run.steps * run.encoder.length * forward(run).billed(sparse)
+
+
+def honest(run: Run) -> float:
+    """Three forward passes of matrix products alone, with the lengths and slots of the truth."""
+    total = 0.0
+    for share, length in run.stages or ((1.0, run.encoder.length),):
+        slots = length if run.mask_rate == 1 else int((run.mask_rate + 0.005) * length)
+        tokens = share * run.batch * run.steps * length
+        total += 3 * tokens * forward(at_length(run, length), slots / length).products
+    return total
+
+
+def at_length(run: Run, length: int) -> Run:
+    """The same run over rows of another length."""
+    generator = run.generator and dataclasses.replace(run.generator, length=length)
+    encoder = dataclasses.replace(run.encoder, length=length)
+    return dataclasses.replace(run, encoder=encoder, generator=generator)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A line of the paper's tables 1 to 3.
+
+    Attributes:
+      paper: training FLOPs as printed, two digits.
+      run: what the script is asked for; None where its figure is a constant, `measured`.
+      paper_inference: FLOPs of one input of 128 tokens as printed.
+      why: of a difference; or what is to be known of the row.
+    """
+
+    name: str
+    paper: float
+    run: Run | None = None
+    measured: float | None = None
+    paper_inference: float | None = None
+    why: str = ""
+
+    @property
+    def script(self) -> float:
+        """The figure of the script, in full."""
+        return self.measured if self.run is None else train(self.run)
+
+    @property
+    def equal(self) -> bool:
+        """Whether the script's figure, rounded to the paper's two digits, is the paper's."""
+        return f"{self.script:.1e}" == f"{self.paper:.1e}"
+
+
+_SMALL = Shape(256, 12, length=128, embedding_size=128)
+_SMALL_GENERATOR = Shape(64, 12, length=128, embedding_size=128)
+_BASE = Shape(768, 12)
+_LARGE = Shape(1024, 24)
+_LARGE_GENERATOR = Shape(256, 24, embedding_size=1024)
+_ROBERTA = Shape(1024, 24, vocab_size=50_265)
+
+_PAPER_SMALL = {1: 1.4e18, 2: 7.1e17, 4: 3.6e17, 8: 1.8e17, 16: 8.9e16}  # by parts of a run
+
+
+def _small(parts: int) -> Run:
+    return Run(_SMALL, batch=128, steps=1e6 / parts, generator=_SMALL_GENERATOR)
+
+
+def _large(steps: float) -> Run:
+    return Run(_LARGE, batch=2048, steps=steps, generator=_LARGE_GENERATOR, mask_rate=0.25)
+
+
+PUBLISHED = (
+    Row(
+        "ELMo",
+        3.3e18,
+        # Operations of 20 rows of 128 words by TensorFlow's count; 10 epochs of LM1B; twice.
+        measured=2 * 10 * 768_648_884 * 568_093_262_680 / (20 * 128),
+        paper_inference=2.6e10,
+        why="a constant of the script, which rounds to 3.4e18",
+    ),
+    Row(
+        "GPT",
+        4.0e19,
+        Run(
+            Shape(768, 12, vocab_size=40_000),
+            batch=128,
+            steps=960_800,
+            mask_rate=1.0,
+            output_share=1.0,
+        ),
+        paper_inference=3.0e10,
+        why="predicts every position",
+    ),
+    Row("BERT-Small", 1.4e18, Run(_SMALL, batch=128, steps=1.45e6), paper_inference=3.7e9),
+    Row("BERT-Base", 6.4e19, Run(_BASE, batch=256, steps=1e6), paper_inference=2.9e10),
+    *(
+        Row(
+            f"ELECTRA-Small{f', {100 / parts:g} %' if parts > 1 else ''}",
+            paper,
+            _small(parts),
+            paper_inference=3.7e9,
+            why=f"printed is {'' if parts == 1 else f'1/{parts} of '}BERT-Small's"
+            + (", whose 1.45M steps cost 10 % more" if parts == 1 else ""),
+        )
+        for parts, paper in _PAPER_SMALL.items()
+    ),
+    Row(
+        "ELECTRA-Base",
+        6.4e19,
+        Run(_BASE, batch=256, steps=766_000, generator=Shape(256, 12, embedding_size=768)),
+        paper_inference=2.9e10,
+    ),
+    Row(
+        "BERT-Large",
+        1.9e20,
+        Run(_LARGE, batch=256, steps=1e6, stages=((0.9, 128), (0.1, 512))),
+        why="billed at 512 tokens; nine steps in ten had 128",
+    ),
+    Row("BERT-Large, theirs", 7.1e20, Run(_LARGE, batch=2048, steps=464_000, mask_rate=0.25)),
+    Row("ELECTRA-Large, 400K", 7.1e20, _large(400_000)),
+    Row("ELECTRA-Large, 1.75M", 3.1e21, _large(1_750_000)),
+    Row("RoBERTa, 100K", 6.4e20, Run(_ROBERTA, batch=8000, steps=100_000)),
+    Row("RoBERTa, 500K", 3.2e21, Run(_ROBERTA, batch=8000, steps=500_000)),
+    Row(
+        "XLNet",
+        3.9e21,
+        # Operations of 32 rows by TensorFlow's count; 500,000 steps of 8192 rows; twice.
+        measured=2 * 500_000 * 8192 * 15_064_773_691_518 / 32,
+        why="a constant of the script",
+    ),
+    Row(
+        "ALBERT-xxlarge",
+        3.1e22,
+        Run(
+            Shape(4096, 12, vocab_size=30_000, embedding_size=128),
+            batch=4096,
+            steps=1.5e6,
+        ),
+    ),
+)
