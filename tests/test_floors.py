@@ -21,7 +21,7 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     "objectives.masked_token_detection objectives.decoupled_detection objectives.fixed_generator"
     " objectives.frozen_generator objectives.electric objectives.adversarial_generator"
     " objectives.all_tokens_mlm",
-    "train_step evaluation samples feed signals profiling",
+    "train_step evaluation samples scoring feed signals profiling",
     "budget",
     "build",
     "initial",
@@ -29,7 +29,7 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     "parts estimate",
     "checkpointed output",
     "training command",
-    "main prepare show evaluate benchmark flops compare",
+    "main prepare show evaluate score benchmark flops compare",
 )
 
 

@@ -96,7 +96,7 @@ class Electric(rtd.ReplacedTokenDetection):
         judged = played.disc_logits_BL, played.replaced_BL, self._words(batch)
         return sums | {"disc_auc": metrics.histogram(*judged)}
 
-    def log_probabilities(self, params: dict, batch: batch_lib.Batch) -> jax.Array:
+    def token_scores(self, params: dict, batch: batch_lib.Batch) -> jax.Array:
         """log p(x_t | others) of every token as the main network sees it: -E, [B, L]."""
         return -networks.discriminate(self.networks, params, batch)
 

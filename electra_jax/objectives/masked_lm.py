@@ -69,6 +69,16 @@ class MaskedLM(corruption.Corruption):
         """What the main network saw, and what it would write at the slots."""
         return self._predict(params, batch, keys, knobs)[0]
 
+    def masked_scores(self, params: dict, batch: batch_lib.Batch, places_B: jax.Array) -> jax.Array:
+        """log p of the token at one place of each row, which alone is masked: [B]."""
+        slots_B1 = places_B[:, None]
+        targets_B1 = jnp.take_along_axis(batch.ids_BL, slots_B1, axis=1)
+        here_BL = jnp.arange(batch.ids_BL.shape[1]) == slots_B1
+        seen = dataclasses.replace(batch, ids_BL=jnp.where(here_BL, self.mask_id, batch.ids_BL))
+        vectors_B1E = networks.predict(self.networks, params, seen, slots_B1)
+        table = networks.predictor_table(self.networks, params)
+        return -self.score(table, vectors_B1E, targets_B1)[0][:, 0]
+
     def evaluate(
         self,
         params: dict,

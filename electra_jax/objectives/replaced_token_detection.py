@@ -97,6 +97,10 @@ class ReplacedTokenDetection(corruption.Corruption):
         made = {} if played.gen_losses_BN is None else measuring.generated(played, batch)
         return made | measuring.detected(*disc) | measuring.corrupted(played, batch)
 
+    def token_scores(self, params: dict, batch: batch_lib.Batch) -> jax.Array:
+        """log P(original) of every token of a text as it is, [B, L]."""
+        return -jax.nn.softplus(networks.discriminate(self.networks, params, batch))
+
     def evaluate(
         self,
         params: dict,
