@@ -29,8 +29,8 @@ def main(config: config_lib.Config, workdir: str) -> None:
     if _FIRST.value and min(map(len, groups)) < 2:
         (text,) = next(group for group in groups if len(group) < 2)
         raise config_lib.ConfigError(
-            f"--first_is_right compares alternatives, but {text[:60]!r} has none beside it; put a tab"
-            " between alternatives"
+            f"--first_is_right compares alternatives, but {text[:60]!r} has none beside it; put a"
+            " tab between alternatives"
         )
     opened = checkpointed.open_workdir(config, workdir, _STEP.value)
     flat = [text for group in groups for text in group]
