@@ -99,11 +99,22 @@ def measure(arguments):
     return {"exit_code": code, "seconds": seconds, **json.loads(found), "end": output[-1500:]}
 
 
+def fused_attention():
+    """cuDNN's attention against einsum, bfloat16: errors, seconds and memory of both."""
+    code, output, seconds = run([sys.executable, "benchmarks/fused_attention.py"], 300)
+    found = next((line for line in output.splitlines() if line.startswith("{")), "{}")
+    found = json.loads(found)
+    if code == 0 and not found["agree"]:
+        code = 1
+    return {"exit_code": code, "seconds": seconds, **found, "end": output[-1500:]}
+
+
 def checks(out):
     """{name: what does it}, cheapest first."""
     found = {
         "tests_of_the_model": lambda: tests(TESTS),
         "tests_of_step_and_resume": lambda: tests(RESUME),
+        "fused_attention": fused_attention,
         "small_trains": lambda: trains(300, out / "small"),
     }
     for name, arguments in PAIRS.items():
@@ -124,6 +135,9 @@ def line_of(name, found):
         text += f", step {end['step']}: gen_loss {end['gen_loss']:.3f}"
     if "tokens_per_second" in found:
         text += f", {found['tokens_per_second']:,.0f} tokens/s, MFU {found['mfu'] or 0:.1%}"
+    for way, it in found.get("ways", {}).items():
+        error, megabytes = max(it["errors"].values()), it["temporary_mib"]
+        text += f", {way}: {1e3 * it['seconds']:.2f} ms, {megabytes:.0f} MiB, off by {error:.1e}"
     if found.get("sides"):
         sides = {side: it["tokens_per_second"] for side, it in found["sides"].items()}
         best = max(rate for side, rate in sides.items() if side != "ours")

@@ -132,21 +132,34 @@ def objective() -> ml_collections.ConfigDict:
 def optimizer() -> ml_collections.ConfigDict:
     """AdamW as the reference runs it (optimization.py)."""
     c = ml_collections.ConfigDict()
-    c.name = "reference_adamw"  # no bias correction | 'adamw': optax's own
+    # no bias correction | 'adamw': optax's own | 'muon': the layers' matrices by Muon, rest adamw
+    c.name = "reference_adamw"
     c.learning_rate = 2e-4  # peak
+    c.gen_learning_rate = 0.0  # peak of the generator and the embeddings; 0: learning_rate
+    c.disc_learning_rate = 0.0  # peak of what lies in discriminator/; 0: learning_rate
+    c.muon_learning_rate = 0.0  # peak of the matrices that Muon takes; 0: learning_rate
     c.beta1 = 0.9
     c.beta2 = 0.999
     c.epsilon = 1e-6
     c.weight_decay = 0.01  # decoupled; not on biases and norms
-    c.clip_norm = 1.0  # of both networks' gradient together; 0 switches it off
+    c.clip_norm = 1.0  # largest norm of a gradient; 0 switches clipping off
+    c.clip = "joint"  # of both networks together, as the reference | 'per_network': each its own
+    c.ema_decay = 0.0  # of an average of the weights that is evaluated instead of them; 0: none
     return c
 
 
 def schedule() -> ml_collections.ConfigDict:
-    """rate = peak x (1 - step / steps) x min(1, step / warmup_steps)."""
+    """rate = peak x shape(share of the budget spent) x min(1, step / warmup_steps)."""
     c = ml_collections.ConfigDict()
-    c.steps = 766_000
+    c.steps = 766_000  # the end; with another budget the latest end
+    c.budget = "steps"  # what a run spends: 'steps' | 'tokens' | 'minutes'
+    c.tokens = 0  # budget in tokens that are no padding
+    c.minutes = 0.0  # budget in minutes of training, without evaluating, saving and compiling
     c.warmup_steps = 10_000
+    c.shape = "linear"  # falls from step 0 as in the reference | 'cosine' | 'warmup_stable_decay'
+    c.decay_share = 0.1  # of the budget, in which warmup_stable_decay falls to 0
+    c.on_spike = "go_on"  # 'skip': no step whose gradient norm is far above its running mean
+    c.spike_factor = 5.0  # how far that is
     c.accumulation = 1  # micro-batches a step; the result is that of the whole batch
     return c
 
@@ -194,4 +207,5 @@ def init() -> ml_collections.ConfigDict:
     c["from"] = ""  # a workdir or a checkpoint folder whose weights to start from; '': fresh
     # one whose generator to take: of another objective the main network, if that predicts tokens
     c.generator_from = ""
+    c.weights = "auto"  # its averages where it has some | 'ema': only those | 'raw': the last ones
     return c

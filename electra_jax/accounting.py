@@ -69,6 +69,16 @@ def with_generator(flops: Flops, config: networks.NetworksConfig, length: int, s
     )
 
 
+def with_towers(flops: Flops, config: networks.NetworksConfig, length: int) -> Flops:
+    """The same with two towers that guess every token."""
+    generator = config.generator
+    return dataclasses.replace(
+        flops,
+        generator=2 * _tower(generator, config.embedding_size, length),
+        generator_head=_head(config, 2 * generator.width, length),
+    )
+
+
 def peak(device_kind: str) -> float | None:
     """The device's datasheet FLOP/s in dense bf16; None where unknown, CPUs included."""
     return next((peak for name, peak in PEAKS if name in device_kind.lower()), None)

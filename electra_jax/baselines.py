@@ -63,6 +63,14 @@ def value(metrics: Mapping[str, Number], name: str) -> float | None:
     return float(number)
 
 
+def seconds_left(step: int, steps: int, metrics: Mapping[str, Number]) -> float | None:
+    """Of the run, from a training row: what the row says itself, or its pace times the steps."""
+    left, pace = value(metrics, "seconds_left"), value(metrics, "step_seconds")
+    if left is not None:
+        return left
+    return None if pace is None else pace * max(0, steps - step)
+
+
 def verdict(metrics: Mapping[str, Number]) -> str:
     """One plain sentence: how far both networks are from knowing nothing."""
     parts = []

@@ -2,6 +2,7 @@
 """From a configuration to the parts of a run: the one place where a variant is chosen by name."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,13 +12,14 @@ import optax
 from jax.sharding import Mesh
 
 from electra_jax import config as config_lib
-from electra_jax import corrupt, optimizer, sharding, train_step
+from electra_jax import corrupt, optimizer, schedule, sharding, train_step
 from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.model import attention, encoder, networks
 from electra_jax.objectives import (
     adversarial_generator,
     all_tokens_mlm,
     decoupled_detection,
+    electric,
     fixed_generator,
     frozen_generator,
     masked_lm,
@@ -34,6 +36,7 @@ OBJECTIVES = {
     "frozen_generator": frozen_generator.FrozenGenerator,
     "uniform_generator": fixed_generator.FixedGenerator,
     "unigram_generator": fixed_generator.FixedGenerator,
+    "electric": electric.Electric,
     "masked_lm": masked_lm.MaskedLM,
     "replace_mlm": replace_mlm.ReplaceMLM,
     "all_tokens_mlm": all_tokens_mlm.AllTokensMLM,
@@ -50,7 +53,11 @@ TRUNK = (  # fields of model that both encoders take as they are
     "global_every",
 )
 
-OPTIMIZERS = {"reference_adamw": optimizer.reference_adamw, "adamw": optimizer.adamw}
+OPTIMIZERS = {
+    "reference_adamw": optimizer.reference_adamw,
+    "adamw": optimizer.adamw,
+    "muon": optimizer.muon,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,10 +85,10 @@ def step(
     """
     objective_ = objective(config, vocabulary, unigram_V, mesh)
     optimizer_ = optimizer_of(config)
-    key = run_key(config)
+    key, extras_ = run_key(config), extras(config)
 
     def init():
-        return train_step.init_state(objective_, optimizer_, key)
+        return train_step.init_state(objective_, optimizer_, key, extras_)
 
     shapes = jax.eval_shape(init)
     update = train_step.make_update(
@@ -92,6 +99,8 @@ def step(
         vocabulary.pad_id,
         config.schedule.accumulation,
         sharding.while_used(mesh),
+        progress(config),
+        extras_,
         config.schedule.steps,
     )
     where = sharding.shardings(shapes, mesh, report)
@@ -199,16 +208,56 @@ def slots(config: config_lib.Config) -> int:
 
 
 def optimizer_of(config: config_lib.Config) -> optax.GradientTransformation:
-    """AdamW in the form that is asked for; the step multiplies by -rate."""
+    """The optimizer that is asked for; the step multiplies by -rate."""
     c = config.optimizer
-    adam = optimizer.AdamConfig(c.beta1, c.beta2, c.epsilon, c.weight_decay, c.clip_norm)
-    return OPTIMIZERS[c.name](adam)
+    return OPTIMIZERS[c.name](
+        optimizer.AdamConfig(
+            c.beta1, c.beta2, c.epsilon, c.weight_decay, c.clip_norm, c.clip, rates(config)
+        )
+    )
 
 
-def rate(config: config_lib.Config):
-    """The learning rate as a function of the step."""
-    return optimizer.linear_schedule(
-        config.optimizer.learning_rate, config.schedule.steps, config.schedule.warmup_steps
+def rates(config: config_lib.Config) -> optimizer.Rates:
+    """The peak of each parameter's rate."""
+    c = config.optimizer
+    return optimizer.Rates(
+        generator=c.gen_learning_rate or c.learning_rate,
+        discriminator=c.disc_learning_rate or c.learning_rate,
+        matrices=(c.muon_learning_rate or c.learning_rate) if c.name == "muon" else None,
+    )
+
+
+def rate(config: config_lib.Config) -> Callable[..., jax.Array]:
+    """The largest learning rate as a function of the step and of progress."""
+    c = config.schedule
+    shapes = {
+        "linear": schedule.linear,
+        "cosine": schedule.cosine,
+        "warmup_stable_decay": functools.partial(
+            schedule.warmup_stable_decay, decay_share=c.decay_share
+        ),
+    }
+    return schedule.rate(rates(config).peak, c.steps, c.warmup_steps, shapes[c.shape])
+
+
+def progress(config: config_lib.Config) -> Callable[[train_step.TrainState], jax.Array | None]:
+    """The share of the budget that a state has spent; None where the rate counts steps itself."""
+    c = config.schedule
+    if c.budget == "tokens":
+        return lambda state: schedule.tokens_share(state.tokens_seen, c.tokens)
+    if c.budget == "minutes":
+        return lambda state: state.seconds / (60 * c.minutes)
+    return lambda state: None
+
+
+def extras(config: config_lib.Config) -> train_step.Extras:
+    """What the steps do beside learning."""
+    c, named = config.schedule, rates(config).named()
+    return train_step.Extras(
+        ema_decay=config.optimizer.ema_decay,
+        spike_factor=c.spike_factor if c.on_spike == "skip" else 0.0,
+        timed=c.budget == "minutes",
+        rates=None if named == {"learning_rate": 1.0} else named,
     )
 
 

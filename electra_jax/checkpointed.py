@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A finished or running workdir, opened to look at: its newest good weights and its data."""
+"""A finished or running workdir, opened to look at: its newest good weights and its data.
+
+Where the run keeps averages of its weights, these are what is looked at, as in its evaluations.
+"""
 
 import dataclasses
 import json
@@ -56,9 +59,10 @@ def open_workdir(config: config_lib.Config, workdir: str, step: int | None = Non
     mesh = build.mesh(config)
     objective = build.objective(config, words, opened.unigram()[0], mesh)
     shapes = jax.eval_shape(objective.init, build.run_key(config))
-    where = sharding.shardings({"params": shapes}, mesh)
+    part = "ema" if config.optimizer.ema_decay else "params"
+    where = sharding.shardings({part: shapes}, mesh)
     abstract = jax.tree.map(
-        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), {"params": shapes}, where
+        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), {part: shapes}, where
     )
     restored = _newest(directory, found if step is None else [step], abstract)
     return Opened(
@@ -67,8 +71,8 @@ def open_workdir(config: config_lib.Config, workdir: str, step: int | None = Non
         vocabulary=words,
         objective=objective,
         mesh=mesh,
-        params_shardings=where["params"],
-        params=restored.tree["params"],
+        params_shardings=where[part],
+        params=restored.tree[part],
         step=restored.step,
     )
 

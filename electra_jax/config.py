@@ -104,15 +104,20 @@ class Objective:
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-    """AdamW in one of two forms."""
+    """AdamW in one of two forms, or Muon."""
 
     name: str
     learning_rate: float
+    gen_learning_rate: float
+    disc_learning_rate: float
+    muon_learning_rate: float
     beta1: float
     beta2: float
     epsilon: float
     weight_decay: float
     clip_norm: float
+    clip: str
+    ema_decay: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +125,14 @@ class Schedule:
     """How long, and how the rate moves."""
 
     steps: int
+    budget: str
+    tokens: int
+    minutes: float
     warmup_steps: int
+    shape: str
+    decay_share: float
+    on_spike: str
+    spike_factor: float
     accumulation: int
 
 
@@ -167,6 +179,7 @@ class Init:
 
     from_: str
     generator_from: str
+    weights: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,6 +203,8 @@ class Config:
 RESUMABLE = (  # fields, and sections with a dot, that may differ between a run and its continuation
     "name",
     "schedule.steps",
+    "schedule.tokens",
+    "schedule.minutes",
     "mesh.",
     "model.attention",
     "model.dtype",
@@ -218,6 +233,14 @@ READS = {  # objective -> the fields of its section that change what it does
     "frozen_generator": (*_MASKING, *_SAMPLING, "disc_weight"),
     "uniform_generator": ("mask_rate", "first_mask_rate", "mask_unit", "span_words", "disc_weight"),
     "unigram_generator": ("mask_rate", "first_mask_rate", "mask_unit", "span_words", "disc_weight"),
+    "electric": (
+        "mask_rate",
+        "first_mask_rate",
+        "mask_unit",
+        "span_words",
+        "gen_weight",
+        "disc_weight",
+    ),
     "masked_lm": (*_MASKING, "mlm_weight"),
     "replace_mlm": (*_MASKING, *_SAMPLING, "gen_weight", "mlm_weight"),
     "all_tokens_mlm": (*_MASKING, *_SAMPLING, "gen_weight", "mlm_weight"),
@@ -226,6 +249,7 @@ READS = {  # objective -> the fields of its section that change what it does
 _SHARING = {  # objective -> how its networks may share; without a generator nothing is shared
     "decoupled_detection": ("embeddings", "none", "gdes"),
     "frozen_generator": ("none", "gdes"),
+    "electric": ("embeddings",),
     "replace_mlm": ("embeddings", "none"),
     "all_tokens_mlm": ("embeddings", "none"),
 }
@@ -256,6 +280,19 @@ _ADDED = {  # fields that came later, and what a config.json written before them
     "objective.disallow_correct": False,
     "objective.mlm_weight": 1.0,
     "init.generator_from": "",
+    "optimizer.gen_learning_rate": 0.0,
+    "optimizer.disc_learning_rate": 0.0,
+    "optimizer.muon_learning_rate": 0.0,
+    "optimizer.clip": "joint",
+    "optimizer.ema_decay": 0.0,
+    "schedule.budget": "steps",
+    "schedule.tokens": 0,
+    "schedule.minutes": 0.0,
+    "schedule.shape": "linear",
+    "schedule.decay_share": 0.1,
+    "schedule.on_spike": "go_on",
+    "schedule.spike_factor": 5.0,
+    "init.weights": "auto",
 }
 
 _CHOICES = {
@@ -274,7 +311,12 @@ _CHOICES = {
     "model.discriminator_head": ("token", "cls_context"),
     "objective.name": tuple(READS),
     "objective.mask_unit": ("token", "word", "span"),
-    "optimizer.name": ("reference_adamw", "adamw"),
+    "optimizer.name": ("reference_adamw", "adamw", "muon"),
+    "optimizer.clip": ("joint", "per_network"),
+    "schedule.budget": ("steps", "tokens", "minutes"),
+    "schedule.shape": ("linear", "cosine", "warmup_stable_decay"),
+    "schedule.on_spike": ("go_on", "skip"),
+    "init.weights": ("auto", "ema", "raw"),
 }
 
 _RANGES = {  # inclusive bounds
@@ -308,13 +350,21 @@ _RANGES = {  # inclusive bounds
     "objective.gen_weight": (0, 1e6),
     "objective.disc_weight": (0, 1e6),
     "optimizer.learning_rate": (0, 10),
+    "optimizer.gen_learning_rate": (0, 10),
+    "optimizer.disc_learning_rate": (0, 10),
+    "optimizer.muon_learning_rate": (0, 10),
     "optimizer.beta1": (0, 0.99999),
     "optimizer.beta2": (0, 0.999999),
     "optimizer.epsilon": (1e-20, 1),
     "optimizer.weight_decay": (0, 10),
     "optimizer.clip_norm": (0, math.inf),
+    "optimizer.ema_decay": (0, 0.999999),
     "schedule.steps": (1, 2**31 - 1),
+    "schedule.tokens": (0, 2**62),
+    "schedule.minutes": (0, 10_000_000),
     "schedule.warmup_steps": (0, 2**31 - 1),
+    "schedule.decay_share": (0.000001, 1),
+    "schedule.spike_factor": (1, 1e6),
     "schedule.accumulation": (1, 65_536),
     "checkpoint.every": (1, 2**31 - 1),
     "checkpoint.keep_last": (1, 10_000),
@@ -471,6 +521,18 @@ def _check_together(c: Config):
         raise ConfigError(
             f"data.batch_size={c.data.batch_size} is not divisible by"
             f" schedule.accumulation={c.schedule.accumulation}"
+        )
+    for budget in ("tokens", "minutes"):
+        given = getattr(c.schedule, budget)
+        if (c.schedule.budget == budget) != (given > 0):
+            raise ConfigError(
+                f"schedule.{budget}={given} with schedule.budget={c.schedule.budget!r}; give"
+                f" {budget} above 0 where they are the budget, and 0 where they are not"
+            )
+    if c.optimizer.muon_learning_rate and c.optimizer.name != "muon":
+        raise ConfigError(
+            f"optimizer.muon_learning_rate={c.optimizer.muon_learning_rate} does nothing with"
+            f" optimizer.name={c.optimizer.name!r}; leave it at 0, or set optimizer.name='muon'"
         )
     profile = c.logging.profile
     if profile and not (

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run would be, before it is one: parameters, FLOPs, memory, epochs, time."""
 
+import math
 import os
 
 import jax
 import numpy as np
 
-from electra_jax import accounting, build, fill, rehearsal, style
+from electra_jax import accounting, budget, build, fill, rehearsal, style
 from electra_jax import config as config_lib
 from electra_jax.data import preparation, records, vocabulary
 
 _SHARE_OF_PEAK = 0.35  # what a first run reaches; the estimate says so
+_NOT_BEFORE = "not known before the speed is"
 
 
 def text(config: config_lib.Config, workdir: str) -> str:
@@ -34,25 +36,30 @@ def text(config: config_lib.Config, workdir: str) -> str:
     split = mesh.shape["fsdp"] * mesh.shape["tensor"]
     kind = jax.devices()[0].device_kind
     peak = accounting.peak(kind)
+    step_seconds = step_flops / (peak * jax.device_count() * _SHARE_OF_PEAK) if peak else None
+    opened = records.open(folder) if ready else None
+    steps = _steps(config, opened.manifest.wasted_fraction if ready else 0.0, step_seconds)
+    what = "weights, averages and moments" if shapes.ema is not None else "weights and moments"
     lines = [
         ("devices", f"{jax.device_count()} x {kind}, mesh {dict(mesh.shape)}"),
         ("parameters", f"{sum(parts.values()):,} ({_joined(parts)})"),
         ("main network with its tables", f"{_main(parts):,}"),
         ("FLOPs a step", f"{step_flops:.3g} (3 x forward matrix products)"),
-        ("FLOPs of the run", f"{step_flops * config.schedule.steps:.3g}"),
-        ("state a device", f"{state_bytes / split / 2**20:,.1f} MiB (weights and moments)"),
+        ("budget", _budget(config.schedule, steps)),
+        ("FLOPs of the run", f"{step_flops * steps:.3g}" if steps else _NOT_BEFORE),
+        ("state a device", f"{state_bytes / split / 2**20:,.1f} MiB ({what})"),
         ("scores a device", f"{_scores_bytes(config, step.objective, mesh):,.1f} MiB at a time"),
     ]
-    if ready:
-        opened = records.open(folder)
+    if ready and steps:
         held = sum(opened.rows("train", index) for index in range(len(opened.manifest.sources)))
-        epochs = rows * config.schedule.steps / held
+        epochs = rows * steps / held
         lines.append(("epochs over the data", f"{epochs:.2f} ({held:,} rows)"))
     else:
-        lines.append(("epochs over the data", "not known before the data is prepared"))
+        unknown = _NOT_BEFORE if ready else "not known before the data is prepared"
+        lines.append(("epochs over the data", unknown))
     if peak:
-        seconds = step_flops * config.schedule.steps / (peak * jax.device_count() * _SHARE_OF_PEAK)
-        lines.append(("time", f"{style.duration(seconds)} at {_SHARE_OF_PEAK:.0%} of the peak"))
+        time = style.duration(step_seconds * steps)
+        lines.append(("time", f"{time} at {_SHARE_OF_PEAK:.0%} of the peak"))
     else:
         lines.append(("time", f"not known for {kind}; electra_jax.main prints it as ETA"))
     width = max(len(name) for name, _ in lines)
@@ -62,6 +69,24 @@ def text(config: config_lib.Config, workdir: str) -> str:
 def _main(parts):
     """What is fine-tuned: tables, the main network, and the trunk where it is shared."""
     return sum(parts.get(part, 0) for part in ("embeddings", "encoder", "discriminator"))
+
+
+def _steps(config, padding, step_seconds):
+    """How many steps the budget buys; None where that hangs on a speed that is not known."""
+    c, data = config.schedule, config.data
+    if c.budget == "tokens":
+        a_step = data.batch_size * data.sequence_length * (1 - padding)
+        return min(c.steps, math.ceil(c.tokens / a_step))
+    if c.budget == "minutes":
+        return step_seconds and min(c.steps, math.ceil(60 * c.minutes / step_seconds))
+    return c.steps
+
+
+def _budget(schedule, steps):
+    words = budget.in_words(schedule)
+    if schedule.budget == "steps" or steps is None:
+        return words
+    return f"{words}, about {steps:,} steps" + " (their limit)" * (steps == schedule.steps)
 
 
 def _joined(parts):

@@ -37,6 +37,8 @@ def main(config: config_lib.Config, workdir: str) -> None:
         opened.mesh,
     )
     values["unigram_entropy"] = manifest.unigram_entropy
+    if c.optimizer.ema_decay:
+        values["ema_decay"] = c.optimizer.ema_decay  # says what was evaluated
     print(writers.evaluation_block(opened.step, c.schedule.steps, values))
     if _JSON.value:
         print(json.dumps({"step": opened.step} | values))

@@ -77,14 +77,18 @@ def score(
     targets_BN: jax.Array,
     *,
     size: int,
+    forbidden_ids: tuple[int, ...] = (),
     piece: int = PIECE,
 ) -> tuple[jax.Array, jax.Array]:
     """(-log p of the targets, whether nothing scores higher), [B, N] each: `fill` without the draw.
 
     Where N is the whole row, as for a network that predicts every token, no [B, L, V] is held.
+    Forbidden ids have no probability; as a target one has a loss of about 1e9.
     """
     b, n, e = vectors_BNE.shape
-    bias_V = jnp.where(jnp.arange(bias_V.shape[0]) < size, bias_V, -1e9)
+    place_V = jnp.arange(bias_V.shape[0])
+    allowed_V = (place_V < size) & ~jnp.isin(place_V, jnp.array(forbidden_ids, jnp.int32))
+    bias_V = jnp.where(allowed_V, bias_V, -1e9)
     targets_S, none_V = targets_BN.reshape(b * n), jnp.zeros(bias_V.shape, bool)
     spared_S = jnp.full_like(targets_S, -1)
     vectors_SE, heat = vectors_BNE.reshape(b * n, e), jnp.float32(1)

@@ -29,7 +29,7 @@ def params(
     """Fresh parameters with those of `init` laid over them. Raises ConfigError."""
     leaves = _flat(fresh)
     if config.init.from_:
-        leaves |= _main(config.init.from_, leaves, words, mesh)
+        leaves |= _main(config.init.from_, config.init.weights, leaves, words, mesh)
     if config.init.generator_from:
         leaves |= _generator(config, leaves, words, mesh)
     paths = jax.tree_util.tree_leaves_with_path(fresh)
@@ -46,8 +46,8 @@ def check_vocabulary(about: Mapping, words: vocabulary.Vocabulary, where: str) -
         )
 
 
-def _main(source, fresh, words, mesh):
-    found = _flat(_load(source, "init.from", words, mesh))
+def _main(source, weights, fresh, words, mesh):
+    found = _flat(_load(source, "init.from", weights, words, mesh))
     taken = {path: x for path, x in found.items() if path in fresh and fresh[path].shape == x.shape}
     if not any(path.startswith(_TRUNKS) for path in taken):
         path = next(path for path in fresh if path.startswith(_TRUNKS))
@@ -65,7 +65,7 @@ def _main(source, fresh, words, mesh):
 
 def _generator(config, fresh, words, mesh):
     source = config.init.generator_from
-    other = _load(source, "init.generator_from", words, mesh)
+    other = _load(source, "init.generator_from", config.init.weights, words, mesh)
     network = dict(other.get("generator", other["discriminator"]))
     own = network.pop("embeddings", other["embeddings"])
     if "encoder" not in network:
@@ -88,8 +88,11 @@ def _generator(config, fresh, words, mesh):
     return {path: found[path] for path in needed}
 
 
-def _load(source, setting, words, mesh) -> dict:
-    """All parameters of a workdir's newest checkpoint, or of one checkpoint folder."""
+def _load(source, setting, weights, words, mesh) -> dict:
+    """All parameters of a workdir's newest checkpoint, or of one checkpoint folder.
+
+    They are the averages that were evaluated there, unless `init.weights` says otherwise.
+    """
     steps = checkpoint.steps(os.path.join(source, "checkpoints"))
     path = os.path.join(source, "checkpoints", str(steps[-1])) if steps else source
     if not os.path.isdir(path):
@@ -106,7 +109,13 @@ def _load(source, setting, words, mesh) -> dict:
         shapes,
         sharding.shardings(shapes, mesh),
     )
-    return checkpoint.restore(path, abstract).tree["params"]
+    averaged = any(name.startswith("ema/") for name in about["digest"])
+    if weights == "ema" and not averaged:
+        raise config_lib.ConfigError(
+            f"init.weights='ema', but {path} holds no averages; use 'auto' or 'raw'"
+        )
+    part = "ema" if averaged and weights != "raw" else "params"
+    return checkpoint.restore(path, {part: abstract["params"]}).tree[part]
 
 
 def _flat(tree) -> dict[str, jax.Array]:

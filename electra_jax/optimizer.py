@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AdamW as the reference runs it, optax's own beside it, and the learning rate.
+"""AdamW as the reference runs it, optax's own beside it, and Muon for the matrices of the layers.
 
-Reference: google-research/electra optimization.py. Rules go by a parameter's path: biases and
-norms do not decay, everything else does, embedding tables included.
+    gradients -> clip -> moments -> decay -> share of the peak rate -> updates; the step subtracts
+
+Reference: google-research/electra optimization.py. Rules go by a parameter's path, never by its
+rank: what decays, which network's rate and clip it has, which arrays Muon takes as matrices.
 """
 
 import dataclasses
-from typing import NamedTuple
+import functools
+import math
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import optax
@@ -14,14 +20,52 @@ from jax import numpy as jnp
 
 
 @dataclasses.dataclass(frozen=True)
+class Rates:
+    """The peak of each parameter's learning rate."""
+
+    generator: float  # of the embeddings too
+    discriminator: float
+    matrices: float | None = None  # of both networks' layers, where Muon takes them
+
+    @property
+    def peak(self) -> float:
+        """The largest; the others are shares of it."""
+        return max(self.generator, self.discriminator, self.matrices or 0.0)
+
+    def share(self, path: str) -> float:
+        """The rate of the parameter at this path, as a share of the peak."""
+        if self.matrices is not None and matrix(path):
+            return self._share(self.matrices)
+        return self._share(getattr(self, network(path)))
+
+    def named(self) -> dict[str, float]:
+        """{metric: share of the peak}: `learning_rate` once, one a network where they differ."""
+        if self.generator == self.discriminator:
+            named = {"learning_rate": self.generator}
+        else:
+            named = {
+                "gen_learning_rate": self.generator,
+                "disc_learning_rate": self.discriminator,
+            }
+        if self.matrices is not None and {self.matrices} != set(named.values()):
+            named["muon_learning_rate"] = self.matrices
+        return {name: self._share(rate) for name, rate in named.items()}
+
+    def _share(self, rate):
+        return rate / self.peak if self.peak else 1.0
+
+
+@dataclasses.dataclass(frozen=True)
 class AdamConfig:
-    """What both optimizers need; `clip_norm` 0 switches clipping off."""
+    """What every optimizer needs; `clip_norm` 0 switches clipping off."""
 
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-6
     weight_decay: float = 0.01
     clip_norm: float = 1.0
+    clip: str = "joint"  # of all gradients together | 'per_network': each network for itself
+    rates: Rates = Rates(1.0, 1.0)
 
 
 def reference_adamw(config: AdamConfig) -> optax.GradientTransformation:
@@ -38,15 +82,47 @@ def adamw(config: AdamConfig) -> optax.GradientTransformation:
     return _chain(config, optax.scale_by_adam(config.beta1, config.beta2, config.epsilon))
 
 
-def linear_schedule(peak: float, steps: int, warmup_steps: int):
-    """rate(step) = peak (1 - step / steps) min(1, step / warmup_steps): decay runs from step 0."""
+def muon(config: AdamConfig) -> optax.GradientTransformation:
+    """Optax's Muon for the matrices of the layers, bias-corrected Adam for all else.
 
-    def rate(step: jax.Array) -> jax.Array:
-        step = jnp.asarray(step, jnp.float32)
-        warmup = jnp.minimum(1.0, step / warmup_steps) if warmup_steps else 1.0
-        return peak * jnp.maximum(0.0, 1 - step / steps) * warmup
+    Jordan et al. 2024 (kellerjordan.github.io/posts/muon), with the size of an update that Liu et
+    al. 2025 (arXiv:2502.16982, section 2.2) give it: 0.2 sqrt(max(rows, columns)) makes its root
+    mean square AdamW's, so that rates and decay tuned for AdamW carry over.
+    """
+    matrices = optax.chain(
+        optax.contrib.scale_by_muon(weight_dimension_numbers=_by_path(_dimensions)),
+        optax.stateless(_as_large_as_adams),
+    )
+    others = optax.scale_by_adam(config.beta1, config.beta2, config.epsilon)
+    kinds = _by_path(lambda path: "matrix" if matrix(path) else "other")
+    return _chain(config, optax.partition({"matrix": matrices, "other": others}, kinds))
 
-    return rate
+
+MATRICES = (  # the end of a path -> axes that a product sums over, axes of its result
+    (r"attention/(query|key|value)/kernel", (1,), (2, 3)),  # [layers, D, H, K]
+    (r"attention/output/kernel", (1, 2), (3,)),  # [layers, H, K, D]
+    (r"feed_forward/in/kernel", (1,), (2,)),  # [layers, D, F]
+    (r"feed_forward/out/kernel", (1,), (2,)),  # [layers, F, D]
+)
+
+
+@functools.cache
+def matrix(path: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Which axes of a layer's kernel make its matrix; None for what is no matrix of a layer.
+
+    Raises KeyError for a kernel of a layer that no line of the table covers.
+    """
+    if not re.search(r"(^|/)encoder/.*kernel$", path):
+        return None
+    for pattern, reduced, made in MATRICES:
+        if re.search(rf"(^|/){pattern}$", path):
+            return reduced, made
+    raise KeyError(f"no line of optimizer.MATRICES covers {path}")
+
+
+def network(path: str) -> str:
+    """Whose parameter is at this path; what no network has for itself goes with the generator."""
+    return "discriminator" if path.startswith("discriminator/") else "generator"
 
 
 def decays(path: str) -> bool:
@@ -56,9 +132,7 @@ def decays(path: str) -> bool:
 
 def decay_mask(params: dict) -> dict:
     """The same for a whole tree."""
-    return jax.tree_util.tree_map_with_path(
-        lambda path, _: decays(jax.tree_util.keystr(path, simple=True, separator="/")), params
-    )
+    return _by_path(decays)(params)
 
 
 class UncorrectedAdamState(NamedTuple):
@@ -88,6 +162,48 @@ def scale_by_uncorrected_adam(
     return optax.GradientTransformation(init, update)
 
 
-def _chain(config, adam):
-    clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm else optax.identity()
-    return optax.chain(clip, adam, optax.add_decayed_weights(config.weight_decay, decay_mask))
+def _chain(config, moments):
+    parts = [_clip(config), moments, optax.add_decayed_weights(config.weight_decay, decay_mask)]
+    if set(config.rates.named().values()) != {1.0}:
+        parts.append(optax.stateless(functools.partial(_at_own_rate, config.rates)))
+    return optax.chain(*parts)
+
+
+def _clip(config):
+    if not config.clip_norm:
+        return optax.identity()
+    clip = optax.clip_by_global_norm(config.clip_norm)
+    if config.clip == "joint":
+        return clip
+    return optax.partition({"generator": clip, "discriminator": clip}, _by_path(network))
+
+
+def _at_own_rate(rates, updates, params=None):
+    del params
+    shares = _by_path(rates.share)(updates)
+    return jax.tree.map(lambda u, share: u * share, updates, shares)
+
+
+def _dimensions(path):
+    return optax.contrib.MuonDimensionNumbers(*matrix(path))
+
+
+def _as_large_as_adams(updates, params=None):
+    del params
+
+    def scaled(update, dimensions):
+        sides = (math.prod(update.shape[axis] for axis in axes) for axes in dimensions)
+        return 0.2 * math.sqrt(max(sides)) * update
+
+    return jax.tree.map(scaled, updates, _by_path(_dimensions)(updates))
+
+
+def _by_path(rule: Callable[[str], Any]) -> Callable[[dict], dict]:
+    """Turns a rule for one path into a tree of its answers."""
+
+    def answers(tree):
+        return jax.tree_util.tree_map_with_path(
+            lambda path, _: rule(jax.tree_util.keystr(path, simple=True, separator="/")), tree
+        )
+
+    return answers

@@ -12,6 +12,7 @@ from jax import numpy as jnp
 
 from electra_jax import (
     accounting,
+    alarms,
     evaluation,
     metrics,
     report,
@@ -21,6 +22,7 @@ from electra_jax import (
     view,
     writers,
 )
+from electra_jax import budget as budget_lib
 from electra_jax import config as config_lib
 from electra_jax.data import pipeline, records
 
@@ -30,8 +32,14 @@ SAMPLES = 8  # rows shown in the report
 class Output:
     """Everything that a run says, on the first process."""
 
-    def __init__(self, run: runs.Run, first: int, extra_writers: Sequence[writers.Writer]):
-        self._run, self._c = run, run.config
+    def __init__(
+        self,
+        run: runs.Run,
+        first: int,
+        budget: budget_lib.Budget,
+        extra_writers: Sequence[writers.Writer],
+    ):
+        self._run, self._c, self._budget = run, run.config, budget
         self._speaks = jax.process_index() == 0
         self._writers: list[writers.Writer] = []
         self._path = os.path.join(run.workdir, "metrics.jsonl")
@@ -42,9 +50,11 @@ class Output:
             if self._c.logging.tensorboard:
                 where = os.path.join(run.workdir, "tensorboard")
                 self._writers.append(writers.TensorBoard(where, first if run.restored else None))
+        begun = self._speaks and os.path.exists(self._path)
+        self._watch = alarms.Watch(writers.read(self._path) if begun else ())
         self._heldout = runs.heldout(run.records, self._c.evaluation.rows)
         self._order = pipeline.Order(run.records, self._c.seed)
-        self._begun = self._clock = time.monotonic()
+        self._begun, self._clock = time.monotonic(), budget.clock.seconds
         self._clock_step, self._tokens = first, self._tokens_seen()
         self._flops = run.objective.flops(self._c.data.sequence_length)
 
@@ -59,21 +69,19 @@ class Output:
         """Compilation is over: the clock of tokens per second starts here."""
         jax.block_until_ready(self._run.state.step)
         logging.info("first step after %.1f s", time.monotonic() - self._begun)
-        self._clock, self._clock_step, self._tokens = time.monotonic(), step, self._tokens_seen()
+        self._budget.clock.begin()
+        self._clock_step, self._tokens = step, self._tokens_seen()
 
-    @contextlib.contextmanager
-    def off_the_clock(self):
-        """Leaves out of the speed what is done inside."""
-        begun = time.monotonic()
-        yield
-        self._clock += time.monotonic() - begun
+    def off_the_clock(self) -> contextlib.AbstractContextManager[None]:
+        """Leaves out of the speed, and of a budget of minutes, what is done inside."""
+        return self._budget.clock.paused()
 
     def log(self, step: int) -> None:
         """Writes the means since the last log and starts adding up anew."""
         run = self._run
         values = evaluation.with_loss(metrics.compute(jax.device_get(run.interval)), run.objective)
         run.interval = jax.tree.map(jnp.zeros_like, run.interval)
-        now, tokens = time.monotonic(), self._tokens_seen()
+        now, tokens = self._budget.clock.seconds, self._tokens_seen()
         steps = max(1, step - self._clock_step)
         seconds = max(now - self._clock, 1e-9)
         device = jax.devices()[0].device_kind
@@ -87,8 +95,9 @@ class Output:
             "epoch": self._order.epoch(train_step.words_to_int(run.state.rows_seen)),
             "skipped_steps": int(run.state.skipped_steps),
         }
+        values |= self._budget.metrics(step, values)
         self._write(step, "train", values)
-        self._clock, self._clock_step, self._tokens = time.monotonic(), step, tokens
+        self._clock, self._clock_step, self._tokens = now, step, tokens
 
     def evaluate(self, step: int, write: bool = True) -> dict[str, float | None]:
         """Held-out metrics of the state as it is."""
@@ -96,7 +105,7 @@ class Output:
         values = evaluation.run(
             run.evaluate,
             run.objective,
-            run.state.params,
+            run.state.evaluated,
             self._heldout,
             c.evaluation.batch_size or c.data.batch_size,
             run.vocabulary.pad_id,
@@ -104,6 +113,8 @@ class Output:
         )
         values["unigram_entropy"] = run.records.manifest.unigram_entropy
         values["tokens_seen"] = self._tokens_seen()
+        if run.state.ema is not None:
+            values["ema_decay"] = c.optimizer.ema_decay  # says what was evaluated
         if write:
             self._write(step, "eval", values)
         return values
@@ -118,6 +129,9 @@ class Output:
     def _write(self, step, kind, values):
         for writer in self._writers:
             writer.write(step, kind, values)
+        if self._speaks:
+            for alarm in self._watch.see({"step": step, "kind": kind} | values):
+                logging.warning("alarm at step %d: %s", alarm.step, alarm.sentence)
 
     def _tokens_seen(self):
         return train_step.words_to_int(jax.device_get(self._run.state.tokens_seen))
@@ -131,7 +145,7 @@ def summary(run: runs.Run, status: str, rows: Sequence[Mapping]) -> report.Summa
         name, ids, marks = runs.heldout(run.records, SAMPLES)[0]
         shown = samples.examples(
             run.objective.placed(),
-            run.state.params,
+            run.state.evaluated,
             run.vocabulary,
             ids,
             marks,
@@ -141,7 +155,8 @@ def summary(run: runs.Run, status: str, rows: Sequence[Mapping]) -> report.Summa
     return report.Summary(
         name=c.name,
         status=status,
-        steps=c.schedule.steps,
+        steps=c.schedule.steps if c.schedule.budget == "steps" else 0,
+        budget=budget_lib.in_words(c.schedule),
         device=f"{jax.device_count()} x {jax.devices()[0].device_kind}",
         elapsed_seconds=sum(
             row["step_seconds"] * gap for row, gap in _gaps(rows) if row.get("step_seconds")

@@ -21,6 +21,7 @@ import numpy as np
 from matplotlib import figure as mpl_figure
 from matplotlib import ticker
 
+from electra_jax import alarms as alarms_lib
 from electra_jax import baselines, drawing, style, view
 
 
@@ -30,7 +31,8 @@ class Summary(TypedDict, total=False):
     name: str  # of the run
     status: str  # 'running', 'finished' or 'stopped'
     note: str  # plain words, such as why it stopped
-    steps: int  # the last step of the schedule
+    steps: int  # the last step of the schedule; 0 where something else is the budget
+    budget: str  # in words: '1,000 steps', '10.0B tokens'
     device: str  # in words: '8 x TPU v5e'
     elapsed_seconds: float
     parameters: Mapping[str, int]  # part -> count, as 'generator' -> 3_000_000
@@ -70,6 +72,7 @@ def write(workdir: str | os.PathLike, rows: Sequence[Mapping], summary: Summary)
 # --- series ---------------------------------------------------------------------------------
 
 POINTS = 600  # more than a panel has pixels to tell apart
+ALARMS = 12  # sentences shown; the marks in the curves are all of them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +91,7 @@ class _Curves:
     series: Mapping[tuple[str, str], _Series]
     last: Mapping[str, Mapping]  # kind -> its last row
     last_step: int
+    alarms: Sequence[alarms_lib.Alarm]
 
     @classmethod
     def of(cls, rows: Sequence[Mapping]) -> "_Curves":
@@ -105,7 +109,8 @@ class _Curves:
         series = {
             key: _Series(np.array(s, float), np.array(v, float)) for key, (s, v) in points.items()
         }
-        return cls(series, last, max((row["step"] for row in rows), default=0))
+        end = max((row["step"] for row in rows), default=0)
+        return cls(series, last, end, alarms_lib.alarms(rows))
 
     def get(self, kind: str, name: str) -> _Series:
         return self.series.get((kind, name), _NOTHING)
@@ -180,6 +185,7 @@ def _panels(curves: _Curves) -> list[_Panel]:
             ("learning_rate", "shared", ""),
             ("gen_learning_rate", "generator", "generator"),
             ("disc_learning_rate", "discriminator", "discriminator"),
+            ("muon_learning_rate", "ink", "matrices"),
         )
     ]
     norms = [train("grad_norm", "muted", "all")] + [
@@ -298,6 +304,9 @@ def _draw(axes, panel: _Panel, curves: _Curves, palette: Mapping[str, str]) -> N
             axes.plot(steps, shown, "o", color=colour, markersize=size, clip_on=False)
         extent.append(shown)
         ends.append((line, shown[-1]))
+    for alarm in curves.alarms:
+        if panel.title in _MARKED[alarm.name]:
+            axes.axvline(alarm.step, color=palette["bad"], linewidth=1, linestyle=(0, (1, 2)))
     _limit(axes, panel, np.concatenate(extent))
     _label_ends(axes, panel, ends, palette)
     _label_steps(axes, curves, palette)
@@ -316,6 +325,17 @@ def _draw(axes, panel: _Panel, curves: _Curves, palette: Mapping[str, str]) -> N
         axes.yaxis.set_minor_locator(ticker.NullLocator())
     else:
         axes.yaxis.set_major_formatter(ticker.FuncFormatter(drawing.tick))
+
+
+_MARKED = {  # alarm -> the panels that it is seen in
+    "loss_spike": ("Generator loss", "Discriminator loss", "Gradient norms"),
+    "generator_collapse": ("Generator loss", "Generator accuracy"),
+    "discriminator_collapse": (
+        "Discriminator loss",
+        "Discriminator AUC",
+        "Discriminator accuracy",
+    ),
+}
 
 
 def _limit(axes, panel: _Panel, values: np.ndarray) -> None:
@@ -444,7 +464,7 @@ _TILES = (
 
 def _page(curves: _Curves, panels: Sequence[_Panel], summary: Summary) -> str:
     name = summary.get("name", "run")
-    body = [_header(curves, summary), _tiles(curves, summary), "<h2>Curves</h2>"]
+    body = [_header(curves, summary), _tiles(curves, summary), _alarms(curves), "<h2>Curves</h2>"]
     if panels:
         charts = "".join(f'<div class="chart card">{_svg(panel, curves)}</div>' for panel in panels)
         body.append(f'<div class="charts">{charts}</div>')
@@ -482,16 +502,21 @@ def _header(curves: _Curves, summary: Summary) -> str:
             if status == "running"
             else style.duration(summary["elapsed_seconds"])
         )
-    pace = baselines.value(curves.last.get("train", {}), "step_seconds")
-    if status == "running" and steps and pace:
-        facts.append(f"{style.duration(pace * max(0, steps - step))} left")
+    train = curves.last.get("train", {})
+    share = baselines.value(train, "progress")
+    if share is not None and summary.get("budget"):
+        facts[0] += f", {share:.1%} of {summary['budget']}"
+    elif steps:
+        share = min(1.0, step / steps)
+    left = baselines.seconds_left(step, steps or 0, train)
+    if status == "running" and share is not None and left is not None:
+        facts.append(f"{style.duration(left)} left")
     if "parameters" in summary:
         facts.append(f"{style.count(sum(summary['parameters'].values()))} parameters")
     facts += [summary[entry] for entry in ("device", "note") if summary.get(entry)]
     badge = f'<span class="status {status}">{status}</span>' if status else ""
     bar = ""
-    if steps:
-        share = min(1.0, step / steps)
+    if share is not None:
         bar = f'<div class="done"><i style="width:{100 * share:.1f}%"></i></div>'
     return (
         f"<header><h1>{html.escape(summary.get('name', 'run'))}{badge}</h1>"
@@ -528,9 +553,24 @@ def _tiles(curves: _Curves, summary: Summary) -> str:
         tiles.append(_tile("Tokens per second", style.count(speed), beside))
     skipped = baselines.value(train, "skipped_steps")
     if skipped:
-        beside = '<span class="bad">not finite</span>, never applied'
+        beside = '<span class="bad">not finite</span> or a spike, never applied'
         tiles.append(_tile("Skipped steps", style.count(skipped), beside))
     return f'<div class="tiles">{"".join(tiles)}</div>' if tiles else ""
+
+
+def _alarms(curves: _Curves) -> str:
+    """What looked wrong, the latest first."""
+    latest = list(curves.alarms)[::-1][:ALARMS]
+    if not latest:
+        return ""
+    lines = "".join(
+        f'<tr><th><span class="bad">! step {alarm.step:,}</span></th>'
+        f"<td>{html.escape(alarm.sentence)}</td></tr>"
+        for alarm in latest
+    )
+    more = len(curves.alarms) - len(latest)
+    earlier = f'<p class="note">and {more} earlier</p>' if more else ""
+    return f'<h2>Alarms</h2><div class="table card"><table>{lines}</table></div>{earlier}'
 
 
 def _tile(title: str, value: str, beside: str) -> str:

@@ -66,7 +66,8 @@ def start(config: config_lib.Config, workdir: str) -> Run:
         state = jax.jit(step.init, out_shardings=step.where)()
         if config.init.from_ or config.init.generator_from:
             params = initial.params(config, state.params, words, mesh)
-            state = dataclasses.replace(state, params=params)
+            ema = None if state.ema is None else jax.tree.map(jnp.copy, params)
+            state = dataclasses.replace(state, params=params, ema=ema)
     return Run(
         config=config,
         workdir=workdir,
@@ -122,7 +123,8 @@ def checkpoints_of(config: config_lib.Config, workdir: str) -> checkpoint.Checkp
 def saved_tree(state: train_step.TrainState, interval: metrics.Sums) -> dict:
     """What a checkpoint holds: the state's fields, and the sums since the last log."""
     fields = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
-    return fields | {"interval": interval}
+    kept = {name: value for name, value in fields.items() if value is not None}
+    return kept | {"interval": interval}
 
 
 def metadata_of(run: Run) -> dict:

@@ -31,7 +31,7 @@ TABLE = (  # the end of a path -> one mesh axis (or None) a dimension; the first
     (r"head/bias", ("tensor",)),  # [V]
     (r"(copy|baseline)/kernel", ()),  # one number a vector
     (r"(bias|scale)", ()),
-    (r"(step|rows_seen|tokens_seen|skipped_steps|count)", ()),
+    (r"(step|rows_seen|tokens_seen|skipped_steps|count|norms|seconds|ns_coeffs)", ()),
 )
 
 

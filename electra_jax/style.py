@@ -152,5 +152,5 @@ def difference(name: str, amount: float) -> str:
 def is_share(name: str) -> bool:
     """True for the metrics that are shares of tokens and are written in percent."""
     stem = name.partition("/")[0]
-    endings = ("_accuracy", "_rate", "_majority", "_precision", "_recall", "mfu")
+    endings = ("_accuracy", "_rate", "_majority", "_precision", "_recall", "mfu", "progress")
     return stem.endswith(endings) and "learning" not in stem

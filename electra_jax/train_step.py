@@ -4,11 +4,12 @@
 `make_update` returns that function; `compile_update` jits it over a mesh, state donated. Sums are
 global and divided by global weights known before any gradient, so micro-batches, devices and
 processes change nothing but the order of additions. A step whose loss or gradient is not finite
-leaves parameters and optimizer as they were and is counted.
+leaves parameters and optimizer as they were and is counted, and so does one whose gradient is a
+spike, where `Extras` asks for that.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -17,8 +18,8 @@ from jax import lax
 from jax import numpy as jnp
 from jax.sharding import Mesh
 
+from electra_jax import averages, metrics, sharding, streams
 from electra_jax import batch as batch_lib
-from electra_jax import metrics, sharding, streams
 
 
 @jax.tree_util.register_dataclass
@@ -32,6 +33,24 @@ class TrainState:
     rows_seen: jax.Array  # uint32 [2]
     tokens_seen: jax.Array  # uint32 [2], discriminator inputs without padding
     skipped_steps: jax.Array  # int32
+    ema: dict | None = None  # averages of the parameters, where `Extras.ema_decay` keeps them
+    norms: jax.Array | None = None  # of gradients, see `averages`; where spikes are skipped
+    seconds: jax.Array | None = None  # float32, spent on training; the loop writes it
+
+    @property
+    def evaluated(self) -> dict:
+        """The parameters that evaluation looks at: the averages where there are some."""
+        return self.params if self.ema is None else self.ema
+
+
+@dataclasses.dataclass(frozen=True)
+class Extras:
+    """What a run asks of its steps beside learning; without it neither state nor step has it."""
+
+    ema_decay: float = 0.0  # of the average that is evaluated; 0: none
+    spike_factor: float = 0.0  # a gradient norm this far above its mean is not applied; 0: it is
+    timed: bool = False  # the state counts seconds
+    rates: Mapping[str, float] | None = None  # metric -> share of the rate, where it is not one
 
 
 @jax.tree_util.register_dataclass
@@ -41,51 +60,78 @@ class Measured:
 
     sums: metrics.Sums  # zeros where the step was skipped, so that no mean ever holds a NaN
     checks: dict[str, jax.Array]  # scalars that must be finite, by name
+    limits: dict[str, jax.Array]  # the most that a check may be for the step to be applied
+    tokens: jax.Array  # uint32, what the step added to `tokens_seen`
 
 
-def init_state(objective, optimizer: optax.GradientTransformation, key: jax.Array) -> TrainState:
+def init_state(
+    objective,
+    optimizer: optax.GradientTransformation,
+    key: jax.Array,
+    extras: Extras = Extras(),
+) -> TrainState:
     """Fresh parameters and zeros."""
     params = objective.init(streams.stream(key, "init"))
-    return state_of(objective, optimizer, params)
+    return state_of(objective, optimizer, params, extras)
 
 
-def state_of(objective, optimizer: optax.GradientTransformation, params: dict) -> TrainState:
+def state_of(
+    objective,
+    optimizer: optax.GradientTransformation,
+    params: dict,
+    extras: Extras = Extras(),
+) -> TrainState:
     """A state at step 0 around given parameters."""
     words = jnp.zeros((2,), jnp.uint32)
     zero = jnp.zeros((), jnp.int32)
-    moments = {phase.name: optimizer.init(phase.trained(params)) for phase in objective.phases}
-    return TrainState(params, moments, zero, words, words, zero)
+    return TrainState(
+        params,
+        {phase.name: optimizer.init(phase.trained(params)) for phase in objective.phases},
+        zero,
+        words,
+        words,
+        zero,
+        ema=jax.tree.map(jnp.copy, params) if extras.ema_decay else None,
+        norms=averages.no_norms() if extras.spike_factor else None,
+        seconds=jnp.zeros((), jnp.float32) if extras.timed else None,
+    )
 
 
 def make_update(
     objective,
     optimizer: optax.GradientTransformation,
-    rate: Callable[[jax.Array], jax.Array],
+    rate: Callable[..., jax.Array],
     key: jax.Array,
     pad_id: int,
     accumulation: int = 1,
     while_used: Callable[[dict], dict] = lambda params: params,
+    progress: Callable[[TrainState], jax.Array | None] = lambda state: None,
+    extras: Extras = Extras(),
     steps: int = 1,
 ) -> Callable[[TrainState, dict], tuple[TrainState, Measured]]:
     """Returns `update(state, {'ids': [B, L], 'marks': [B, L]}) -> (state, measured)`.
 
     Args:
-      rate: the learning rate of a step.
+      rate: the learning rate of (step, progress).
       key: the run's key; see `streams`.
       accumulation: micro-batches a step.
       while_used: says how parameters lie on the mesh while they are used (`sharding.while_used`).
-      steps: of the run; what the objective lets move goes by the share of them that is done.
+      progress: the share of the run's budget that is spent; None where steps alone tell it.
+      extras: those that the state was made with.
+      steps: of the run; their share is the progress where `progress` is None. What the objective
+        lets move goes by progress.
     """
 
     def update(state, lanes):
         size = lanes["ids"].shape[0]
         row_B = state.rows_seen[0] + jnp.arange(size, dtype=jnp.uint32)
         batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, pad_id)
-        knobs = objective.knobs(state.step / steps)
+        spent = progress(state)
+        knobs = objective.knobs(state.step / steps if spent is None else spent)
         weights = objective.weights(batch, knobs)
         params, moments, carry = state.params, dict(state.optimizer), None
         measured, checks, losses, squares = {}, {}, [], {}
-        step_size = rate(state.step)
+        step_size = rate(state.step, spent)
         for phase in objective.phases:
             sums, gradients, measured_here, carry = _gradients(
                 phase, objective.total, params, batch, key, state.step, knobs, weights,
@@ -100,26 +146,42 @@ def make_update(
             params = params | jax.tree.map(lambda p, u: p - step_size * u, trained, updates)
             checks |= {f"{term}_loss": mean for term, mean in means.items()}
             measured |= measured_here
-        norms = {part: jnp.sqrt(square) for part, square in squares.items()}
-        checks |= {f"grad_norm_{part}": norm for part, norm in norms.items()}
+        parts = {f"grad_norm_{part}": jnp.sqrt(square) for part, square in squares.items()}
+        checks |= parts
+        norm = optax.tree.norm(parts)
         measured |= {
             "loss": _once(sum(losses)),
-            "grad_norm": _once(optax.tree.norm(norms)),
+            "grad_norm": _once(norm),
             "learning_rate": _once(step_size),
         }
-        measured |= {f"grad_norm_{part}": _once(norm) for part, norm in norms.items()}
+        measured |= {name: _once(x) for name, x in parts.items()}
         finite = jnp.all(jnp.isfinite(jnp.stack(list(checks.values()))))
+        applied, limits, norms = finite, {}, state.norms
+        if extras.spike_factor:
+            limit = averages.limit(state.norms, extras.spike_factor)
+            checks["grad_norm"], limits["grad_norm"] = norm, limit
+            applied = finite & (norm <= limit)
+            norms = _where(finite, averages.with_norm(norms, norm, limit), norms)
+        ema = state.ema
+        if extras.ema_decay:
+            updates = state.step - state.skipped_steps
+            ema = averages.weights(ema, params, extras.ema_decay, updates)
+        if extras.rates is not None:
+            measured |= _rates(measured.pop("learning_rate"), extras.rates)
         tokens = batch.real_BL.sum(dtype=jnp.uint32)
         new_state = TrainState(
-            params=_where(finite, params, state.params),
-            optimizer=_where(finite, moments, state.optimizer),
+            params=_where(applied, params, state.params),
+            optimizer=_where(applied, moments, state.optimizer),
             step=state.step + 1,
             rows_seen=_add_words(state.rows_seen, jnp.uint32(size)),
             tokens_seen=_add_words(state.tokens_seen, tokens),
-            skipped_steps=state.skipped_steps + (~finite).astype(jnp.int32),
+            skipped_steps=state.skipped_steps + (~applied).astype(jnp.int32),
+            ema=_where(applied, ema, state.ema),
+            norms=norms,
+            seconds=state.seconds,
         )
         sums = jax.tree.map(lambda x: jnp.where(finite, x, jnp.zeros_like(x)), measured)
-        return new_state, Measured(sums, checks)
+        return new_state, Measured(sums, checks, limits, tokens)
 
     return update
 
@@ -189,6 +251,11 @@ def words_to_int(words) -> int:
 def _once(value):
     """A number measured once a step, as a pair."""
     return jnp.stack([value.astype(jnp.float32), jnp.float32(1)])
+
+
+def _rates(pair, shares):
+    """The rates of a step by metric, each a share of the one that `pair` holds."""
+    return {name: pair * jnp.array([share, 1], jnp.float32) for name, share in shares.items()}
 
 
 def _add_words(words, amount):

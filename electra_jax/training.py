@@ -16,6 +16,7 @@ import numpy as np
 from absl import logging
 from jax.experimental import multihost_utils
 
+from electra_jax import budget as budget_lib
 from electra_jax import config as config_lib
 from electra_jax import feed as feed_lib
 from electra_jax import (
@@ -41,7 +42,7 @@ class TrainingError(RuntimeError):
 def train(
     config, workdir: str | os.PathLike, extra_writers: Sequence[writers.Writer] = ()
 ) -> dict[str, float | None]:
-    """Pre-trains to `schedule.steps` and returns the final held-out metrics.
+    """Pre-trains until the budget is spent and returns the final held-out metrics.
 
     What `python -m electra_jax.main` does, for a notebook.
 
@@ -95,28 +96,34 @@ def _loop(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float |
         c.data.batch_size,
         c.data.sequence_length,
     )
-    out = output.Output(run, first, extra_writers)
+    budget = budget_lib.Budget(c.schedule, c.data.batch_size * c.data.sequence_length, run.state)
+    out = output.Output(run, first, budget, extra_writers)
     add = jax.jit(metrics.add)
-    checks, skipped, final = None, 0, {}
+    unread, skipped, final = None, 0, {}
     profile = profiling.Profile(c.logging.profile, run.workdir)
     with feed, runs.checkpoints_of(c, run.workdir) as saved, out, profile:
-        for step in range(first + 1, c.schedule.steps + 1):
+        if budget.over:
+            spent = budget_lib.in_words(c.schedule)
+            logging.info("nothing to do: step %d, and %s are done", first, spent)
+            final = out.evaluate(first, write=False)
+        for step in range(first + 1, first + 1 if budget.over else c.schedule.steps + 1):
             lanes = next(feed)
             profile.before(step, run.state)
             run.state, measured = run.update(run.state, lanes)
             profile.after(step, run.state)
             run.interval = add(run.interval, measured.sums)
             # The step before this one is read while this one runs: the device never waits.
-            skipped = _count_skips(skipped, checks, step - 1, rows_seen, c)
-            checks = measured.checks
-            last = step == c.schedule.steps or stop.requested(step)
+            skipped = _count_skips(skipped, unread, step - 1, c)
+            unread = measured
+            run.state = budget.after(step, run.state, measured)
+            last = budget.over or stop.requested(step)
             if step == first + 1:
                 out.first_step_done(step)
-            if step % c.logging.every == 0 or step == c.schedule.steps:
-                skipped = _count_skips(skipped, checks, step, rows_seen, c)
-                checks = None
+            if step % c.logging.every == 0 or budget.over:
+                skipped = _count_skips(skipped, unread, step, c)
+                unread = None
                 out.log(step)
-            if step % c.evaluation.every == 0 or step == c.schedule.steps:
+            if step % c.evaluation.every == 0 or budget.over:
                 with out.off_the_clock():
                     final = out.evaluate(step)
             if step % c.checkpoint.every == 0 or last:
@@ -129,13 +136,9 @@ def _loop(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float |
                     out.report("running")
             if last:
                 break
-        if first >= c.schedule.steps:
-            logging.info("nothing to do: step %d of %d is reached", first, c.schedule.steps)
-            final = out.evaluate(first, write=False)
         saved.wait()
-        finished = int(run.state.step) >= c.schedule.steps
-        out.report("finished" if finished else "stopped")
-    if not finished:
+        out.report("finished" if budget.over else "stopped")
+    if not budget.over:
         logging.info("stopped and saved at step %d; the same command goes on", int(run.state.step))
     return final
 
@@ -180,16 +183,23 @@ def _same_everywhere(config: config_lib.Config) -> None:
         multihost_utils.assert_equal(sums, "processes were started with different settings")
 
 
-def _count_skips(skipped, checks, step, rows_seen, config) -> int:
+def _count_skips(skipped, measured: train_step.Measured | None, step, config) -> int:
     """How many steps in a row were not finite; TrainingError where that is enough."""
-    if checks is None:
+    if measured is None:
         return skipped
-    bad = {name: float(x) for name, x in jax.device_get(checks).items() if not np.isfinite(x)}
-    if not bad:
-        return 0
-    name, value = next(iter(bad.items()))
+    checks, limits = jax.device_get((measured.checks, measured.limits))
     size = config.data.batch_size
     first = (step - 1) * size
+    bad = {name: float(x) for name, x in checks.items() if not np.isfinite(x)}
+    if not bad:
+        for name, limit in limits.items():
+            if checks[name] > limit:
+                logging.warning(
+                    "step %d skipped: %s is %.4g, a spike above %.4g (rows %d to %d)",
+                    step, name, checks[name], limit, first, first + size - 1,
+                )  # fmt: skip
+        return 0
+    name, value = next(iter(bad.items()))
     logging.warning(
         "step %d skipped: %s is %s (rows %d to %d)", step, name, value, first, first + size - 1
     )

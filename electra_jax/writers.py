@@ -173,15 +173,17 @@ def read(path: str | os.PathLike) -> list[dict]:
 def progress_line(step: int, steps: int, metrics: Mapping[str, Number]) -> str:
     """One aligned line; a metric that the objective does not have leaves no gap."""
     parts = [f"step {_step(step, steps)}"]
+    if "progress" in metrics:  # of a budget that steps alone do not tell
+        parts.append(f"progress {style.metric('progress', metrics['progress']):>7}")
     for name, width in _PROGRESS.items():
         if name in metrics:
             parts.append(f"{name} {style.metric(name, _plain(metrics[name])):>{width}}")
     if "tokens_per_second" in metrics:
         speed = style.metric("tokens_per_second", _plain(metrics["tokens_per_second"]))
         parts.append(f"tokens/s {speed:>5}")
-    seconds = baselines.value(metrics, "step_seconds")
-    if seconds is not None and step < steps:
-        parts.append(f"ETA {style.duration(seconds * (steps - step)):>6}")
+    left = baselines.seconds_left(step, steps, metrics)
+    if left:
+        parts.append(f"ETA {style.duration(left):>6}")
     if baselines.value(metrics, "skipped_steps"):
         parts.append(f"skipped_steps {metrics['skipped_steps']}")
     return "  ".join(parts)
@@ -229,6 +231,7 @@ _PROGRESS = {
     "learning_rate": 8,
     "gen_learning_rate": 8,
     "disc_learning_rate": 8,
+    "muon_learning_rate": 8,
 }
 _ALONE = (
     "gen_masked_accuracy",
@@ -239,6 +242,7 @@ _ALONE = (
     "disc_recall",
     "disc_f1",
     "replaced_rate",
+    "ema_decay",
 )
 
 

@@ -28,6 +28,7 @@ VARIANTS = {  # configs/NAME.py -> what makes it different, by path
     "adversarial": {"objective.name": "adversarial_generator"},
     "generator_alone": {"objective.name": "masked_lm"},
     "fast_electra": {"objective.name": "frozen_generator", "objective.first_temperature": 2.0},
+    "electric": {"objective.name": "electric"},
     "deberta_v3": {"objective.name": "decoupled_detection", "model.sharing": "gdes"},
 }
 

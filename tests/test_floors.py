@@ -6,19 +6,23 @@ import ast
 from corpus import ROOT
 
 FLOORS = (  # from the ground up; a room may use any floor below its own
-    "timing batch streams config heap style lock logs metrics optimizer sharding checkpoint",
+    "timing batch streams config heap style lock logs metrics optimizer schedule averages sharding"
+    " checkpoint",
     "baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments"
     " drawing",
-    "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers",
+    "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers"
+    " alarms",
     "model.encoder data.preparation report comparison",
-    "model.generator model.discriminator comparison_page",
+    "model.generator model.discriminator model.two_towers comparison_page",
     "model.networks objectives.phase",
     "accounting paper_flops objectives.corruption",
     "objectives.measuring",
     "objectives.replaced_token_detection objectives.masked_lm objectives.replace_mlm",
     "objectives.masked_token_detection objectives.decoupled_detection objectives.fixed_generator"
-    " objectives.frozen_generator objectives.adversarial_generator objectives.all_tokens_mlm",
+    " objectives.frozen_generator objectives.electric objectives.adversarial_generator"
+    " objectives.all_tokens_mlm",
     "train_step evaluation samples feed signals profiling",
+    "budget",
     "build",
     "initial",
     "runs rehearsal",

@@ -354,7 +354,7 @@ def test_operations_of_gates_and_windows():
     def of(**settings):
         shape = encoder.EncoderConfig(2, 4, 1, 6, **settings)
         config = networks.NetworksConfig(37, 4, 13, shape, shape)
-        return accounting.flops(config, 5, 1).generator
+        return accounting.with_generator(accounting.Flops(0), config, 5, 1).generator
 
     products = 2 * 5 * 4 * (4 * 4 + 2 * 6)  # of a layer: query, key, value, output; in, out
     assert of() == 2 * (products + 4 * 4 * 25)

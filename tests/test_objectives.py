@@ -17,6 +17,7 @@ from electra_jax.objectives import (
     adversarial_generator,
     all_tokens_mlm,
     decoupled_detection,
+    electric,
     fixed_generator,
     frozen_generator,
     masked_lm,
@@ -58,6 +59,9 @@ KINDS = {
         fixed_generator.FixedGenerator, {"weights_V": UNIGRAM_V}, "embeddings",
         ("embeddings", "discriminator"),
     ),
+    "electric": (
+        electric.Electric, {}, "embeddings", ("embeddings", "generator", "discriminator"),
+    ),
     "masked_lm": (
         masked_lm.MaskedLM, {"random_token_rate": 0.2}, "embeddings",
         ("embeddings", "discriminator"),
@@ -94,7 +98,7 @@ def stepped():
     for name in KINDS:
         objective = make(name)
         update = train_step.make_update(
-            objective, adam, lambda step: jnp.float32(0.1), KEY, odd.PAD, steps=10
+            objective, adam, lambda *_: jnp.float32(0.1), KEY, odd.PAD, steps=10
         )
         state = train_step.state_of(objective, adam, weights(objective))
         new_state, measured = odd.jit(update)(state, odd.LANES)
@@ -260,7 +264,7 @@ def test_the_discriminators_phase_reads_the_tables_after_the_generators_step():
     adam = optimizer.adamw(optimizer.AdamConfig(clip_norm=0.0, weight_decay=0.0))
     rate = jnp.float32(0.1)
     update = odd.jit(
-        train_step.make_update(objective, adam, lambda step: rate, KEY, odd.PAD, steps=10)
+        train_step.make_update(objective, adam, lambda *_: rate, KEY, odd.PAD, steps=10)
     )
     _, measured = update(train_step.state_of(objective, adam, params), odd.LANES)
 
@@ -292,7 +296,7 @@ def test_lambda_means_nothing_to_adam_unless_something_is_shared(name, equal):
         objective = make(kind, networks=config, disc_weight=weight)
         state = train_step.state_of(objective, adam, weights(objective))
         update = train_step.make_update(
-            objective, adam, lambda step: jnp.float32(1e-3), KEY, odd.PAD, steps=10
+            objective, adam, lambda *_: jnp.float32(1e-3), KEY, odd.PAD, steps=10
         )
         update = odd.jit(update)
         for _ in range(3):
@@ -337,6 +341,62 @@ def test_the_policy_gradient_is_advantage_times_the_gradient_of_the_log_probabil
     for path in expected:
         np.testing.assert_allclose(found[path], expected[path], atol=1e-4, err_msg=path)
     assert np.abs(found["baseline/kernel"]).max() == 0  # the policy does not move its baseline
+
+
+# Electric
+
+
+@pytest.fixture(scope="module")
+def towers():
+    """(objective, params, a jitted function from ids to the towers' vectors)."""
+    objective = make("electric")
+    params = weights(objective)
+
+    @odd.jit
+    def vectors(ids_BL):
+        batch = dataclasses.replace(odd.batch(), ids_BL=ids_BL)
+        return networks.towers(objective.networks, params, batch)
+
+    return objective, params, vectors
+
+
+def test_a_tower_guesses_a_token_from_all_others_of_its_document_and_never_from_itself(towers):
+    """Row 0 is [CLS] 11 12 [SEP] 13 14 [SEP] | [CLS] 15 [SEP] [PAD]."""
+    *_, vectors = towers
+    ids_BL = jnp.asarray(odd.IDS_BL)
+    before_LE = vectors(ids_BL)[0]
+    after_LE = vectors(ids_BL.at[0, 4].set(30))[0]
+    moved_L = np.abs(before_LE - after_LE).max(-1) > 1e-6
+    #                        CLS   11    12    SEP   13     14    SEP
+    assert moved_L[:7].tolist() == [True, True, True, True, False, True, True]
+    assert moved_L[8].tolist() is False  # 15, in the other document
+
+
+def test_the_logit_is_energy_plus_noise_plus_odds(towers):
+    objective, params, vectors = towers
+    batch, knobs = odd.batch(), objective.knobs(0.0)
+    keys_ = streams.keys(KEY, 0, batch.row_B, dropout=False)
+    played = odd.jit(objective.play)(params, batch, keys_, knobs)
+    noised = dataclasses.replace(batch, ids_BL=played.corrupted_BL)
+    energy_BL = networks.discriminate(objective.networks, params, noised)
+    token_VE, bias_V = networks.generator_table(objective.networks, params)
+    logits_BLV = (vectors(batch.ids_BL) @ token_VE.T + bias_V)[..., :37]
+    allowed_V = ~np.isin(np.arange(37), objective.special_ids)
+    log_q_BLV = jax.nn.log_softmax(jnp.where(allowed_V, logits_BLV, -jnp.inf))
+    used_BN, slots_BN = np.asarray(played.chosen.used_BN), np.asarray(played.chosen.slots_BN)
+    words_BL = allowed_V[odd.IDS_BL] & (odd.IDS_BL != odd.PAD)
+    checked = 0
+    for row in range(len(odd.IDS_BL)):
+        k, n = used_BN[row].sum(), words_BL[row].sum()
+        noise = set(slots_BN[row][used_BN[row]].tolist())
+        assert set(np.flatnonzero(played.replaced_BL[row])) == noise
+        for place in np.flatnonzero(words_BL[row]):
+            id_ = int(played.corrupted_BL[row, place])
+            expected = energy_BL[row, place] + log_q_BLV[row, place, id_]
+            expected += np.log(k / max(n - k, 1))
+            assert played.disc_logits_BL[row, place] == pytest.approx(float(expected), abs=1e-3)
+            checked += 1
+    assert checked == words_BL.sum()
 
 
 # What moves during a run

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The update rule in numbers, the learning rate in places, the decayed leaves in a list."""
+"""The update rules in numbers, the decayed leaves in a list, rates and clips by network."""
+
+import dataclasses
 
 import jax
 import numpy as np
@@ -78,28 +80,6 @@ def test_decay_is_decoupled_and_spares_biases_and_norms(make):
     assert found["head"]["bias"].tolist() == [0]
 
 
-@pytest.mark.parametrize(
-    ("step", "expected"),
-    [
-        (0, 0.0),  # the first step of the reference changes nothing
-        (1, 0.1 * 0.99),
-        (5, 0.5 * 0.95),
-        (10, 0.9),  # warm: the peak itself is never reached
-        (50, 0.5),
-        (99, 0.01),
-        (100, 0.0),
-        (150, 0.0),  # never below
-    ],
-)
-def test_the_rate_decays_from_step_zero_while_it_warms_up(step, expected):
-    rate = optimizer.linear_schedule(2.0, steps=100, warmup_steps=10)
-    assert float(rate(jnp.int32(step))) == pytest.approx(2.0 * expected, abs=1e-6)
-
-
-def test_without_warmup_the_first_step_has_the_peak():
-    assert float(optimizer.linear_schedule(2.0, 100, 0)(jnp.int32(0))) == 2.0
-
-
 def test_these_leaves_decay_and_no_others():
     mask = odd.flat(optimizer.decay_mask(jax.eval_shape(odd.weights)))
     layer = ["attention/query", "attention/key", "attention/value", "attention/output"]
@@ -123,3 +103,147 @@ def test_the_state_of_both_optimizers_carries_the_parameters_paths():
                  for p, _ in jax.tree_util.tree_leaves_with_path(state)}  # fmt: skip
         for path in odd.flat(jax.tree.map(lambda x: 0, shapes)):
             assert sum(other.endswith(path) for other in paths) == 2
+
+
+def newton_schulz(matrix):
+    """Five quintic steps towards the nearest orthogonal matrix, as Jordan's page writes them."""
+    a, b, c = 3.4445, -4.7750, 2.0315
+    x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
+    x = x / np.linalg.norm(x)
+    for _ in range(5):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.T if matrix.shape[0] > matrix.shape[1] else x
+
+
+LAYER = "generator/encoder/"
+KERNELS = {  # shape of two layers, and of the matrix that one of them is
+    f"{LAYER}attention/query/kernel": ((2, 6, 2, 4), (6, 8)),
+    f"{LAYER}attention/output/kernel": ((2, 2, 4, 6), (8, 6)),
+    f"{LAYER}feed_forward/in/kernel": ((2, 6, 5), (6, 5)),
+    f"{LAYER}feed_forward/out/kernel": ((2, 5, 6), (5, 6)),
+}
+NO_MATRICES = {
+    "embeddings/token": (7, 6),  # an array of two axes, but no matrix of a layer
+    "generator/head/dense/kernel": (6, 6),
+    f"{LAYER}attention/query/bias": (2, 2, 4),
+    f"{LAYER}feed_forward/norm/scale": (2, 6),
+}
+
+
+def test_muon_takes_each_layer_as_one_matrix_and_adam_the_rest():
+    """Two steps of Nesterov momentum 0.95, against a few lines of NumPy."""
+    draw = np.random.default_rng(0)
+    shapes = {path: shape for path, (shape, _) in KERNELS.items()} | NO_MATRICES
+    params = {path: np.float32(draw.standard_normal(shape)) for path, shape in shapes.items()}
+    steps = [
+        {path: np.float32(1e-3 * draw.standard_normal(x.shape)) for path, x in params.items()}
+        for _ in range(2)
+    ]
+    config = optimizer.AdamConfig(weight_decay=0, rates=optimizer.Rates(1.0, 1.0, 1.0))
+    trees = [odd.nested(step) for step in steps]
+    found = [
+        odd.flat(updates) for updates in run(optimizer.muon(config), odd.nested(params), trees)
+    ]
+    adam = [odd.flat(updates) for updates in run(
+        optimizer.adamw(dataclasses.replace(config, rates=optimizer.Rates(1.0, 1.0))),
+        odd.nested(params), trees)]  # fmt: skip
+    for path, (_, (rows, columns)) in KERNELS.items():
+        average = 0
+        for number, step in enumerate(steps, 1):
+            average = 0.95 * average + 0.05 * step[path]
+            ahead = 0.95 * average / (1 - 0.95 ** (number + 1))
+            ahead += 0.05 * step[path] / (1 - 0.95**number)
+            size = 0.2 * np.sqrt(max(rows, columns))
+            for layer in range(2):
+                want = size * newton_schulz(ahead[layer].reshape(rows, columns))
+                got = found[number - 1][path][layer].reshape(rows, columns)
+                np.testing.assert_allclose(got, want, atol=1e-5)
+                # As large as Adam's: that is what lets it have Adam's rate.
+                assert 0.1 < np.sqrt(np.mean(got**2)) < 0.3
+    for path in NO_MATRICES:
+        for got, want in zip(found, adam):
+            np.testing.assert_array_equal(got[path], want[path])
+
+
+def test_muon_takes_these_arrays_of_the_networks_and_no_others():
+    taken = {path for path in odd.flat(jax.eval_shape(odd.weights)) if optimizer.matrix(path)}
+    assert taken == {
+        f"{network}/encoder/{name}/kernel"
+        for network in ("generator", "discriminator")
+        for name in ("attention/query", "attention/key", "attention/value", "attention/output",
+                     "feed_forward/in", "feed_forward/out")
+    }  # fmt: skip
+
+
+def test_a_new_kernel_of_a_layer_asks_for_its_line():
+    with pytest.raises(KeyError, match="no line of optimizer.MATRICES covers a/encoder/new/kernel"):
+        optimizer.matrix("a/encoder/new/kernel")
+    assert optimizer.matrix("encoder/feed_forward/in/kernel")  # one encoder for both networks
+
+
+ONES = {
+    "embeddings/token": 1.0,
+    "generator/encoder/feed_forward/in/kernel": 1.0,
+    "generator/head/bias": 1.0,
+    "discriminator/encoder/feed_forward/in/kernel": 1.0,
+    "discriminator/embeddings_delta": 1.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("rates", "shares", "named"),
+    [
+        (optimizer.Rates(2e-4, 2e-4), [1, 1, 1, 1, 1], {"learning_rate": 1}),
+        (
+            optimizer.Rates(1e-4, 4e-4),
+            [0.25, 0.25, 0.25, 1, 1],
+            {"gen_learning_rate": 0.25, "disc_learning_rate": 1},
+        ),
+        (
+            optimizer.Rates(2e-4, 2e-4, 8e-4),
+            [0.25, 1, 0.25, 1, 0.25],
+            {"learning_rate": 0.25, "muon_learning_rate": 1},
+        ),
+        (
+            optimizer.Rates(4e-4, 2e-4, 1e-4),
+            [1, 0.25, 1, 0.25, 0.5],
+            {"gen_learning_rate": 1, "disc_learning_rate": 0.5, "muon_learning_rate": 0.25},
+        ),
+        (optimizer.Rates(0.0, 0.0), [1, 1, 1, 1, 1], {"learning_rate": 1}),
+    ],
+)
+def test_every_parameter_has_its_rate_by_its_path(rates, shares, named):
+    assert [rates.share(path) for path in ONES] == pytest.approx(shares)
+    assert rates.named() == pytest.approx(named)
+    config = optimizer.AdamConfig(beta1=0, beta2=0, epsilon=1, weight_decay=1, clip_norm=0)
+    config = dataclasses.replace(config, rates=rates)
+    tree = {path: jnp.ones(1) for path in ONES}  # Adam gives 1 / (1 + 1), decay adds 1
+    (found,) = run(optimizer.reference_adamw(config), odd.nested(tree), [odd.nested(tree)])
+    bias = [0.5 if path.endswith("bias") else 1.5 for path in ONES]
+    expected = {path: b * s for path, b, s in zip(ONES, bias, shares)}
+    assert {p: float(x[0]) for p, x in odd.flat(found).items()} == pytest.approx(expected)
+
+
+def test_one_rate_for_all_adds_nothing_to_the_optimizer():
+    assert len(optimizer.adamw(DEFAULT).init({"kernel": jnp.zeros(1)})) == 3
+    apart = dataclasses.replace(DEFAULT, rates=optimizer.Rates(1.0, 2.0))
+    assert len(optimizer.adamw(apart).init({"kernel": jnp.zeros(1)})) == 4
+
+
+def test_networks_can_be_clipped_each_for_itself():
+    """Norms: embeddings and generator 5, discriminator 0.5, together 5.02."""
+    gradients = {
+        "embeddings": {"token": jnp.array([3.0])},
+        "generator": {"kernel": jnp.array([4.0])},
+        "discriminator": {"kernel": jnp.array([0.5])},
+    }
+    params = jax.tree.map(jnp.zeros_like, gradients)
+    found = {}
+    for clip in ("joint", "per_network"):
+        config = optimizer.AdamConfig(beta1=0, beta2=0, epsilon=1e9, weight_decay=0, clip=clip)
+        (updates,) = run(optimizer.reference_adamw(config), params, [gradients])
+        found[clip] = [1e9 * float(x[0]) for x in odd.flat(updates).values()]
+    whole = np.sqrt(25.25)
+    assert found["joint"] == pytest.approx([0.5 / whole, 3 / whole, 4 / whole])
+    assert found["per_network"] == pytest.approx([0.5, 0.6, 0.8])

@@ -15,7 +15,7 @@ import reference
 from jax import numpy as jnp
 
 from electra_jax import batch as batch_lib
-from electra_jax import optimizer, streams, train_step
+from electra_jax import optimizer, schedule, streams, train_step
 
 KEY = jax.random.key(0)
 FIRST = 3  # two steps: one in the warmup, one after it
@@ -56,7 +56,7 @@ def start() -> train_step.TrainState:
 def update():
     """(state, lanes) -> (state, measured, what chance decided on the way)."""
     objective = odd.objective()
-    rate = optimizer.linear_schedule(SETTINGS.peak, SETTINGS.steps, SETTINGS.warmup_steps)
+    rate = schedule.rate(SETTINGS.peak, SETTINGS.steps, SETTINGS.warmup_steps)
     step = train_step.make_update(objective, CHAIN, rate, KEY, odd.PAD)
     return odd.jit(lambda state, lanes: (*step(state, lanes), _play(objective, state, lanes)))
 

@@ -57,6 +57,7 @@ class EncoderConfig:
     biases: bool = True
     local_window: int = 0
     global_every: int = 3
+    direction: str = "both"  # who is seen: 'left_to_right' sees what came before, and itself
     attention: str = "einsum"
     scan: bool = False
     remat: str = "none"
@@ -68,6 +69,11 @@ class EncoderConfig:
             raise ValueError(
                 f"attention={self.attention!r} drops no probabilities, but"
                 f" attention_dropout={self.attention_dropout}; set it to 0 or use 'einsum'"
+            )
+        if self.attention == "splash" and self.direction != "both":
+            raise ValueError(
+                f"attention='splash' sees both sides, not direction={self.direction!r}; use"
+                " 'einsum'"
             )
 
     @property
@@ -214,9 +220,20 @@ def _splash(c, documents_BL):
 MIXING = {"einsum": _einsum, "cudnn": _cudnn, "splash": _splash}
 
 
+def _both(documents_BL):
+    return jnp.ones((documents_BL.shape[1],) * 2, bool)
+
+
+DIRECTIONS = {  # documents -> [query, key] bool
+    "both": _both,
+    "left_to_right": lambda documents_BL: jnp.tril(_both(documents_BL)),
+    "right_to_left": lambda documents_BL: jnp.triu(_both(documents_BL)),
+}
+
+
 def _seen(c, documents_BL):
     """is_global -> who sees whom in that layer."""
-    everywhere_BLL = attention.visible(documents_BL)
+    everywhere_BLL = attention.visible(documents_BL) & DIRECTIONS[c.direction](documents_BL)
     if not c.local_window:
         return lambda is_global: everywhere_BLL
     nearby_BLL = everywhere_BLL & attention.near(documents_BL.shape[1], c.local_window)

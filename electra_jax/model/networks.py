@@ -27,7 +27,14 @@ from jax import numpy as jnp
 
 from electra_jax import batch as batch_lib
 from electra_jax import streams
-from electra_jax.model import discriminator, embeddings, encoder, generator, layers
+from electra_jax.model import (
+    discriminator,
+    embeddings,
+    encoder,
+    generator,
+    layers,
+    two_towers,
+)
 
 LANES = 128  # the vocabulary is padded to a multiple of it
 _OF_A_NETWORK = ("projection", "encoder", "head")
@@ -109,6 +116,28 @@ def init_gate(config: NetworksConfig, key: jax.Array) -> dict:
 def gate(params: dict, vectors_BNE: jax.Array) -> jax.Array:
     """That number, float32 [B, N]."""
     return layers.dense(params, vectors_BNE)[..., 0].astype(jnp.float32)
+
+
+def init_towers(config: NetworksConfig, key: jax.Array) -> dict:
+    """Returns the `generator` subtree of Electric: left, right and head."""
+    return towers_module(config).init(key, *_one_embedded(config), None)["params"]
+
+
+def towers_module(config: NetworksConfig) -> two_towers.TwoTowers:
+    """What guesses every token from all others; each tower has the generator's shape."""
+    shape = dataclasses.replace(config.generator, attention="einsum")
+    return two_towers.TwoTowers(shape, config.embedding_size, config.padded_vocab_size)
+
+
+def towers(
+    config: NetworksConfig, params: dict, batch: batch_lib.Batch, keys_B: jax.Array | None = None
+) -> jax.Array:
+    """What the two towers make of every token without seeing it, [B, L, E]."""
+    embed_keys_B, encoder_keys_B = _pair(keys_B)
+    embedded_BLE = embed(config, generator_embeddings(config, params), batch, embed_keys_B)
+    return towers_module(config).apply(
+        {"params": params["generator"]}, embedded_BLE, batch.documents_BL, encoder_keys_B
+    )
 
 
 def generator_embeddings(config: NetworksConfig, params: dict) -> dict:
