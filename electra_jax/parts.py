@@ -80,7 +80,7 @@ def programs(rehearsed: rehearsal.Rehearsal) -> dict[str, tuple[Callable, tuple]
         "generator": (jax.grad(generator, (0, 1)), (params["generator"], embedded_BLE)),
         "filling": (jax.grad(filling, (0, 1), has_aux=True), (params, vectors_BNE)),
         "discriminator": (jax.grad(discriminator, (0, 1)), (params["discriminator"], embedded_BLE)),
-        "optimizer": (optimizer, (params, params, state.optimizer["joint"])),
+        "optimizer": (optimizer, (params, params, state.optimizer)),
         "dropout bits": (_dropout_bits(config, batch.ids_BL.shape[1]), (key,)),
     }
 

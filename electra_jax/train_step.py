@@ -28,7 +28,7 @@ class TrainState:
     """All that a run needs to go on. Long counters are two uint32 words, low first."""
 
     params: dict
-    optimizer: dict[str, Any]  # one optax state a phase, over the parameters that it trains
+    optimizer: Any  # optax's, over the parameters that a phase trains; several by phase name
     step: jax.Array  # int32, steps taken, skipped ones too
     rows_seen: jax.Array  # uint32 [2]
     tokens_seen: jax.Array  # uint32 [2], discriminator inputs without padding
@@ -86,7 +86,7 @@ def state_of(
     zero = jnp.zeros((), jnp.int32)
     return TrainState(
         params,
-        {phase.name: optimizer.init(phase.trained(params)) for phase in objective.phases},
+        _packed({phase.name: optimizer.init(phase.trained(params)) for phase in objective.phases}),
         zero,
         words,
         words,
@@ -129,7 +129,8 @@ def make_update(
         spent = progress(state)
         knobs = objective.knobs(state.step / steps if spent is None else spent)
         weights = objective.weights(batch, knobs)
-        params, moments, carry = state.params, dict(state.optimizer), None
+        params, carry = state.params, None
+        moments = _unpacked(objective.phases, state.optimizer)
         measured, checks, losses, squares = {}, {}, [], {}
         step_size = rate(state.step, spent)
         for phase in objective.phases:
@@ -171,7 +172,7 @@ def make_update(
         tokens = batch.real_BL.sum(dtype=jnp.uint32)
         new_state = TrainState(
             params=_where(applied, params, state.params),
-            optimizer=_where(applied, moments, state.optimizer),
+            optimizer=_where(applied, _packed(moments), state.optimizer),
             step=state.step + 1,
             rows_seen=_add_words(state.rows_seen, jnp.uint32(size)),
             tokens_seen=_add_words(state.tokens_seen, tokens),
@@ -240,6 +241,15 @@ def _gradients(
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (shapes[0], *shapes[1][:2]))
     (gradients, sums, measured), carry = lax.scan(one, zeros, parts)
     return sums, gradients, measured, carry
+
+
+def _packed(moments):
+    """One phase's optimizer stands alone in a checkpoint, several by the names of their phases."""
+    return moments if len(moments) > 1 else next(iter(moments.values()))
+
+
+def _unpacked(phases, moments):
+    return dict(moments) if len(phases) > 1 else {phases[0].name: moments}
 
 
 def words_to_int(words) -> int:

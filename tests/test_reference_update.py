@@ -117,7 +117,7 @@ def _play(objective, state, lanes):
 
 
 def _moments(state):
-    (moments,) = (part for part in state.optimizer["joint"] if hasattr(part, "mu"))
+    (moments,) = (part for part in state.optimizer if hasattr(part, "mu"))
     return moments
 
 

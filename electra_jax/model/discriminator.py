@@ -3,9 +3,9 @@
 
 import jax
 from flax import linen as nn
-from jax import lax
 from jax import numpy as jnp
 
+from electra_jax import batch as batch_lib
 from electra_jax.model import encoder, layers
 
 
@@ -58,7 +58,5 @@ class Discriminator(nn.Module):
 
 def _first(hidden_BLD, documents_BL):
     """For each token the hidden state of its document's first, [CLS]."""
-    place_BL = jnp.broadcast_to(jnp.arange(documents_BL.shape[1]), documents_BL.shape)
-    before_BL = jnp.pad(documents_BL, ((0, 0), (1, 0)))[:, :-1]
-    first_BL = lax.cummax(jnp.where(documents_BL != before_BL, place_BL, 0), axis=1)
+    first_BL = jnp.arange(documents_BL.shape[1]) - batch_lib.restarted(documents_BL)
     return jnp.take_along_axis(hidden_BLD, first_BL[:, :, None], axis=1)

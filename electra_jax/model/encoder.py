@@ -98,6 +98,8 @@ def pre_norm(norm: Callable, params: dict, hidden_BLD: jax.Array, branch: Callab
     return hidden_BLD + branch(norm(params, hidden_BLD))
 
 
+DIRECTIONS = {"left_to_right": jnp.tril, "right_to_left": jnp.triu}  # of [query, key]
+
 PLACES = {"post": post_norm, "pre": pre_norm}
 
 
@@ -220,20 +222,11 @@ def _splash(c, documents_BL):
 MIXING = {"einsum": _einsum, "cudnn": _cudnn, "splash": _splash}
 
 
-def _both(documents_BL):
-    return jnp.ones((documents_BL.shape[1],) * 2, bool)
-
-
-DIRECTIONS = {  # documents -> [query, key] bool
-    "both": _both,
-    "left_to_right": lambda documents_BL: jnp.tril(_both(documents_BL)),
-    "right_to_left": lambda documents_BL: jnp.triu(_both(documents_BL)),
-}
-
-
 def _seen(c, documents_BL):
     """is_global -> who sees whom in that layer."""
-    everywhere_BLL = attention.visible(documents_BL) & DIRECTIONS[c.direction](documents_BL)
+    everywhere_BLL = attention.visible(documents_BL)
+    if c.direction != "both":
+        everywhere_BLL &= DIRECTIONS[c.direction](jnp.ones_like(everywhere_BLL))
     if not c.local_window:
         return lambda is_global: everywhere_BLL
     nearby_BLL = everywhere_BLL & attention.near(documents_BL.shape[1], c.local_window)
