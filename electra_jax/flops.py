@@ -11,14 +11,16 @@ is looked up by a product with a one-hot vector (`paper_flops.py`). The honest o
 passes of matrix products, look-ups free (`accounting.py`, which also `mfu` is reckoned with).
 """
 
+import dataclasses
 import json
+import math
 from collections.abc import Sequence
 
 import jax
 import numpy as np
 from absl import flags
 
-from electra_jax import accounting, build, command, paper_flops, rehearsal
+from electra_jax import accounting, budget, build, command, paper_flops, rehearsal
 from electra_jax import config as config_lib
 
 _JSON = flags.DEFINE_bool("json", False, "Print one JSON object instead of a table.")
@@ -37,7 +39,7 @@ def main(config: config_lib.Config | None, workdir: str | None) -> None:
         found = published()
         print(json.dumps({"published": found}) if _JSON.value else published_table(found))
         return
-    found = of_config(config, build.vocab_size(config))
+    found = of_config(config, build.vocab_size(config), _SPEED.value)
     if _SPEED.value is not None:
         kind = _DEVICE.value or jax.devices()[0].device_kind
         found |= mfu(found, _SPEED.value, kind, _DEVICES.value)
@@ -72,11 +74,17 @@ def published() -> list[dict]:
     return rows
 
 
-def of_config(config: config_lib.Config, vocab_size: int) -> dict:
-    """Everything that the table of a configuration shows, as plain numbers."""
+def of_config(
+    config: config_lib.Config, vocab_size: int, tokens_per_second: float | None = None
+) -> dict:
+    """Everything that the table of a configuration shows, as plain numbers.
+
+    A budget of minutes buys a number of steps only where a speed is given; else that is None.
+    """
     objective = build.objective(config, rehearsal.Words(vocab_size), np.ones(vocab_size))
     params = jax.eval_shape(objective.init, build.run_key(config))
-    length, rows = config.data.sequence_length, config.data.batch_size * config.schedule.steps
+    length, steps = config.data.sequence_length, _steps(config, tokens_per_second)
+    rows = config.data.batch_size * steps if steps else None
     counted = objective.flops(length)
     billed = _parts(config, vocab_size, paper_flops.OUTPUT_SHARE)
     parts = _parts(config, objective.networks.padded_vocab_size, objective.slots / length)
@@ -101,13 +109,17 @@ def of_config(config: config_lib.Config, vocab_size: int) -> dict:
         "sequence_length": length,
         "slots": objective.slots,
         "batch_size": config.data.batch_size,
-        "steps": config.schedule.steps,
+        "budget": budget.in_words(config.schedule),
+        "steps": steps,
         "parameters": {part: accounting.parameters(tree) for part, tree in params.items()},
         "forward_per_token": {
             part: {"paper": billed[part].billed(), "honest": done[part]} for part in done
         },
         "train_per_row": {"paper": billed_row, "honest": counted.train},
-        "train": {"paper": billed_row * rows, "honest": counted.train * rows},
+        "train": {
+            "paper": billed_row * rows if rows else None,
+            "honest": counted.train * rows if rows else None,
+        },
         "inference": {"paper": length * one.billed(), "honest": judged.discriminator},
     }
 
@@ -121,16 +133,14 @@ def mfu(found: dict, tokens_per_second: float, kind: str, devices: int) -> dict:
             f"no datasheet figure is known for device {kind!r}; --device= one of {known}"
         )
     rate = tokens_per_second * found["train_per_row"]["honest"] / found["sequence_length"]
+    tokens = found["batch_size"] * found["steps"] * found["sequence_length"]
     return {
         "tokens_per_second": tokens_per_second,
         "device": kind,
         "devices": devices,
         "flops_per_second": rate,
         "mfu": rate / (peak * devices),
-        "seconds": found["batch_size"]
-        * found["steps"]
-        * found["sequence_length"]
-        / tokens_per_second,
+        "seconds": tokens / tokens_per_second,
     }
 
 
@@ -179,10 +189,11 @@ def published_table(rows: Sequence[dict]) -> str:
 def table(found: dict) -> str:
     """What was reckoned of a configuration, for a reader."""
     f = found
+    steps = f"{f['steps']:,} steps" if f["steps"] else "steps by the speed"
+    steps += f" ({f['budget']})" if f["budget"] != steps else ""
     lines = [
         f"{f['config']}: {f['objective']}, vocabulary {f['vocab_size']:,}, rows of"
-        f" {f['sequence_length']}, {f['slots']} slots; {f['steps']:,} steps of"
-        f" {f['batch_size']:,} rows",
+        f" {f['sequence_length']}, {f['slots']} slots; {steps} of {f['batch_size']:,} rows",
         "",
     ]
     cells = [("parameters", "", "")]
@@ -253,7 +264,15 @@ def _parts(
         "discriminator layers": paper_flops.layers(main),
         "discriminator head": head,
     }
-    if name not in config_lib.WITHOUT_GENERATOR:
+    if name == "electric":  # two towers, whose states together are asked at every token
+        tower = _shape(config, model.generator, vocab_size)
+        both = dataclasses.replace(tower, width=2 * tower.width)
+        parts |= {
+            "generator embeddings": 2 * paper_flops.embeddings(tower),
+            "generator layers": 2 * paper_flops.layers(tower),
+            "generator head": paper_flops.masked_head(both),
+        }
+    elif name not in config_lib.WITHOUT_GENERATOR:
         generator = _shape(config, model.generator, vocab_size)
         parts |= {
             "generator embeddings": paper_flops.embeddings(generator),
@@ -261,6 +280,19 @@ def _parts(
             "generator head": predicted * paper_flops.masked_head(generator),
         }
     return parts
+
+
+def _steps(config: config_lib.Config, tokens_per_second: float | None) -> int | None:
+    """How many steps the budget buys with rows full of tokens."""
+    c = config.schedule
+    tokens = c.tokens
+    if c.budget == "minutes":
+        if tokens_per_second is None:
+            return None
+        tokens = 60 * c.minutes * tokens_per_second
+    if c.budget == "steps":
+        return c.steps
+    return min(c.steps, math.ceil(tokens / (config.data.batch_size * config.data.sequence_length)))
 
 
 def _shape(

@@ -38,7 +38,7 @@ def complaint(*arguments, module="electra_jax.main"):
     ("arguments", "message"),
     [
         ([], "--config is missing"),
-        (["--config=configs/tinny.py"], "configs/tinny.py does not exist; known: configs/base.py"),
+        (["--config=configs/tinny.py"], "configs/tinny.py does not exist; known: configs/adv"),
         ([TINY, "--config.schedule.stepps=3"], "schedule.stepps; did you mean 'steps'?"),
         ([TINY, "--config.optimiser.learning_rate=3"], "did you mean 'optimizer'?"),
         ([TINY, "--config.schedule.steps=many"], "many"),

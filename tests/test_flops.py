@@ -264,7 +264,28 @@ def test_a_frozen_generator_is_billed_its_forward_pass(small):
     assert saved == pytest.approx(128 * generator)
 
 
-@pytest.mark.parametrize("name", ["all_tokens_mlm", "replace_mlm", "deberta_v3", "electra_15"])
+@pytest.mark.parametrize(
+    ("budget", "speed", "steps"),
+    [
+        ({"budget": "tokens", "tokens": 128 * 128 * 10 + 1}, None, 11),
+        ({"budget": "minutes", "minutes": 2.0}, 128 * 128, 120),  # a step a second
+        ({"budget": "minutes", "minutes": 2.0}, None, None),
+    ],
+)
+def test_other_budgets_buy_steps(budget, speed, steps):
+    tree = load_config("small")
+    tree.schedule.update(budget)
+    found = flops.of_config(config_lib.parse(tree), 30_522, speed)
+    assert found["steps"] == steps
+    honest = steps and found["train_per_row"]["honest"] * 128 * steps
+    assert found["train"]["honest"] == honest
+    text = " ".join(flops.table(found).split())
+    assert ("steps by the speed (2m00s of training) of 128 rows" in text) == (steps is None)
+
+
+@pytest.mark.parametrize(
+    "name", ["all_tokens_mlm", "replace_mlm", "deberta_v3", "electra_15", "electric"]
+)
 def test_the_parts_add_up_whatever_is_learnt(name):
     found = of(name)
     for convention, passes in (("paper", 2), ("honest", 3)):
