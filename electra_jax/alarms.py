@@ -8,8 +8,9 @@
                             falls back behind the word frequencies
     discriminator_collapse  it no longer finds what is replaced, tells no better than chance, or
                             falls back behind a constant guess
+    main_network_collapse   one that predicts tokens falls back behind the word frequencies
 
-The last two are for what was there and is lost: a network that has not begun to learn is no alarm
+The last three are for what was there and is lost: a network that has not begun to learn is no alarm
 (the reports show it anyway). An alarm is raised once and again only after it has been over. It
 changes nothing in the run.
 """
@@ -107,7 +108,7 @@ class Watch:
     def _evaluation(self, row) -> Iterator[tuple[str, str, int, str]]:
         """The same of an evaluation; each figure is a margin over knowing nothing."""
         auc, margins = baselines.value(row, "disc_auc"), {}
-        for name in ("disc_loss", "gen_masked_loss"):
+        for name in ("disc_loss", "gen_masked_loss", "mlm_masked_loss"):
             value, baseline = baselines.value(row, name), baselines.of(name, row)
             margins[name] = None if None in (value, baseline) else baseline.margin(value)
         figures = {
@@ -122,7 +123,7 @@ class Watch:
             yield key, name, IN_A_ROW, words.format(abs(figure)) if lost else ""
 
 
-_LOSSES = ("loss", "gen_loss", "disc_loss")
+_LOSSES = ("loss", "gen_loss", "mlm_loss", "disc_loss")
 _LOST = {  # figure -> alarm, what counts as learnt, below what it is lost, in words
     "recall": (
         "discriminator_collapse", 0.05, 0.005,
@@ -140,5 +141,9 @@ _LOST = {  # figure -> alarm, what counts as learnt, below what it is lost, in w
     "gen_masked_loss": (
         "generator_collapse", 0.05, 0.0,
         "gen_masked_loss is back above that of the word frequencies, by {:.3f} nats",
+    ),
+    "mlm_masked_loss": (
+        "main_network_collapse", 0.05, 0.0,
+        "mlm_masked_loss is back above that of the word frequencies, by {:.3f} nats",
     ),
 }  # fmt: skip

@@ -101,7 +101,7 @@ def muon(config: AdamConfig) -> optax.GradientTransformation:
 MATRICES = (  # the end of a path -> axes that a product sums over, axes of its result
     (r"attention/(query|key|value)/kernel", (1,), (2, 3)),  # [layers, D, H, K]
     (r"attention/output/kernel", (1, 2), (3,)),  # [layers, H, K, D]
-    (r"feed_forward/in/kernel", (1,), (2,)),  # [layers, D, F]
+    (r"feed_forward/(in|gate)/kernel", (1,), (2,)),  # [layers, D, F]
     (r"feed_forward/out/kernel", (1,), (2,)),  # [layers, F, D]
 )
 

@@ -328,7 +328,13 @@ def _draw(axes, panel: _Panel, curves: _Curves, palette: Mapping[str, str]) -> N
 
 
 _MARKED = {  # alarm -> the panels that it is seen in
-    "loss_spike": ("Generator loss", "Discriminator loss", "Gradient norms"),
+    "loss_spike": (
+        "Generator loss",
+        "Main network's loss",
+        "Discriminator loss",
+        "Gradient norms",
+    ),
+    "main_network_collapse": ("Main network's loss",),
     "generator_collapse": ("Generator loss", "Generator accuracy"),
     "discriminator_collapse": (
         "Discriminator loss",

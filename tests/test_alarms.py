@@ -75,6 +75,7 @@ def test_samples_as_good_as_the_best_guess_are_no_samples_any_more():
         # 0.325 nats is what the best constant guess gets with 0.9 original
         (dict(disc_loss=[0.6, 0.2, 0.33, 0.34, 0.4, 0.4]), "discriminator_collapse"),
         (dict(gen_masked_loss=[9.0, 5.0, 7.1, 7.2, 7.1, 7.3]), "generator_collapse"),
+        (dict(mlm_masked_loss=[9.0, 5.0, 7.1, 7.2, 7.1, 7.3]), "main_network_collapse"),
     ],
 )
 def test_what_was_learnt_and_is_lost_over_three_evaluations(columns, name):

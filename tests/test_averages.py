@@ -76,7 +76,7 @@ class Pull:
         return sums, {"gen_loss": metrics.pair(sums["gen"], jnp.ones(()))}, carry
 
 
-def pulled(steps, extras, force=1.0):
+def pulled(steps, extras, force=1.0, progress=lambda state: None):
     """The states after each step from weights of 10; plain descent at a rate of 1."""
     step = train_step.make_update(
         Pull(force),
@@ -84,6 +84,7 @@ def pulled(steps, extras, force=1.0):
         schedule.rate(1.0, 10**9, 0),
         KEY,
         odd.PAD,
+        progress=progress,
         extras=extras,
         steps=10,
     )
@@ -148,3 +149,9 @@ def test_rates_that_differ_have_names_of_their_own():
     assert measured.sums["gen_learning_rate"].tolist() == [0.5, 1]
     assert measured.sums["disc_learning_rate"].tolist() == [1, 1]
     assert "learning_rate" not in measured.sums
+
+
+def test_what_an_objective_lets_move_follows_the_budget_as_the_rate_does():
+    """At 0.3 of whatever is spent the pull is 7, and the rate 1 - 0.3."""
+    states = pulled(2, train_step.Extras(), force=7.0, progress=lambda state: jnp.float32(0.3))
+    assert generator(states) == pytest.approx([10 - 0.7 * 7, 10 - 2 * 0.7 * 7])
