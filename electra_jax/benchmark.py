@@ -28,7 +28,9 @@ from electra_jax import accounting, build, command, feed, parts, rehearsal, timi
 from electra_jax import config as config_lib
 from electra_jax.data import pipeline
 
-_JSON = flags.DEFINE_bool("json", False, "Print one JSON object instead of a table.")
+_JSON = flags.DEFINE_bool(
+    "json", False, "Print one JSON object instead of a table.", allow_override=True
+)
 _STEPS = flags.DEFINE_integer("steps", 10, "Steps that are timed.", lower_bound=1)
 _PARTS = flags.DEFINE_bool("parts", True, "Time the parts of the step too; one device only.")
 _VOCAB = flags.DEFINE_integer(

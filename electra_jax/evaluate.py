@@ -13,7 +13,9 @@ from electra_jax import checkpointed, command, evaluation, runs, writers
 from electra_jax import config as config_lib
 
 _STEP = flags.DEFINE_integer("step", None, "Which checkpoint; the newest without it.")
-_JSON = flags.DEFINE_bool("json", False, "Print one JSON object as the last line.")
+_JSON = flags.DEFINE_bool(
+    "json", False, "Print one JSON object as the last line.", allow_override=True
+)
 
 
 def main(config: config_lib.Config, workdir: str) -> None:

@@ -23,7 +23,9 @@ from absl import flags
 from electra_jax import accounting, budget, build, command, paper_flops, rehearsal
 from electra_jax import config as config_lib
 
-_JSON = flags.DEFINE_bool("json", False, "Print one JSON object instead of a table.")
+_JSON = flags.DEFINE_bool(
+    "json", False, "Print one JSON object instead of a table.", allow_override=True
+)
 _SPEED = flags.DEFINE_float(
     "tokens_per_second", None, "A speed that was measured, of all devices: adds the MFU."
 )

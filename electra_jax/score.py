@@ -20,7 +20,9 @@ from electra_jax import config as config_lib
 _INPUT = flags.DEFINE_string("input", None, "File with a sentence a line, or alternatives by tabs.")
 _STEP = flags.DEFINE_integer("step", None, "Which checkpoint; the newest without it.")
 _FIRST = flags.DEFINE_bool("first_is_right", False, "Say how often the first alternative wins.")
-_JSON = flags.DEFINE_bool("json", False, "Print one JSON object instead of lines.")
+_JSON = flags.DEFINE_bool(
+    "json", False, "Print one JSON object instead of lines.", allow_override=True
+)
 
 
 def main(config: config_lib.Config, workdir: str) -> None:

@@ -335,6 +335,12 @@ def _build_units(tasks, workers, progress):
                 f"{done:,} of {len(todo):,} units, {documents:,} documents, {tokens:,} tokens,"
                 f" {tokens / spent:,.0f} tokens/s, {spent / done * (len(todo) - done):,.0f} s left"
             )
+    if todo:
+        rate, cores = tokens / max(time.monotonic() - began, 1e-9), min(workers.count, len(todo))
+        progress(
+            f"{tokens:,} tokens cut into rows at {rate:,.0f} tokens/s,"
+            f" {rate / cores:,.0f} a core on {cores}"
+        )
     return [results[task.name] for task in tasks]
 
 
@@ -343,10 +349,11 @@ class _Workers:
 
     def __init__(self, workers):
         self._pool = None
-        if _workers(workers) > 1:
+        self.count = _workers(workers)
+        if self.count > 1:
             # Forking a process that runs JAX's threads can hang; a spawned one starts clean.
             self._pool = concurrent.futures.ProcessPoolExecutor(
-                _workers(workers),
+                self.count,
                 mp_context=multiprocessing.get_context("spawn"),
                 initializer=_start_worker,
             )

@@ -491,3 +491,17 @@ def test_progress_tells_the_beginning_and_the_end(corpus, vocab):
     preparation.prepare(settings_for(corpus, vocab), str(corpus / "data"), lines.append)
     assert lines[0].startswith(f"preparing text:{corpus}/*.txt in {corpus}/data/")
     assert lines[-1].startswith("prepared 120 documents, ")
+
+
+def test_the_speed_of_each_core_is_told(corpus, vocab):
+    lines = []
+    settings = settings_for(corpus, vocab)
+    folder = preparation.prepare(settings, str(corpus / "data"), lines.append)
+    (told,) = (line for line in lines if "a core on" in line)
+    tokens = records.open(folder).manifest.totals["tokens"]
+    found = re.fullmatch(
+        r"([\d,]+) tokens cut into rows at ([\d,]+) tokens/s, ([\d,]+) a core on (\d+)", told
+    )
+    numbers = [int(number.replace(",", "")) for number in found.groups()]
+    assert numbers[0] == tokens
+    assert numbers[2] == pytest.approx(numbers[1] / numbers[3], abs=1)
