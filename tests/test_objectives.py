@@ -281,6 +281,24 @@ def test_the_discriminators_phase_reads_the_tables_after_the_generators_step():
     assert measured.checks["disc_loss"] == pytest.approx(float(expected), rel=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("sharing", "generator", "discriminator"),
+    [
+        ("embeddings", ("embeddings", "generator"), ("embeddings", "discriminator")),
+        ("none", ("generator",), ("embeddings", "discriminator")),
+        ("gdes", ("embeddings", "generator"), ("discriminator",)),
+    ],
+)
+def test_each_phase_moves_what_its_network_reads(sharing, generator, discriminator):
+    """A table that a phase only reads would still decay in it."""
+    config = dataclasses.replace(SHALLOW, sharing=sharing)
+    phases = make("decoupled_detection", networks=config).phases
+    assert [(p.name, p.trains) for p in phases] == [
+        ("generator", generator),
+        ("discriminator", discriminator),
+    ]
+
+
 @pytest.mark.parametrize(("name", "equal"), [("decoupled", True), ("joint", False)])
 def test_lambda_means_nothing_to_adam_unless_something_is_shared(name, equal):
     """Powers of two scale exactly; epsilon out of the way, no clipping: 1 and 64 agree under gdes
