@@ -126,11 +126,13 @@ def flat(tree) -> dict[str, np.ndarray]:
     }
 
 
-def of_every_size(given: config_lib.Config, seed: int) -> tuple[Any, dict]:
-    """(objective, lanes of 8 rows) in the sizes of `given`, over made-up words."""
+def of_every_size(given: config_lib.Config, seed: int, **model) -> tuple[Any, dict]:
+    """(objective, lanes of 8 rows) in the sizes of `given`, over made-up words; `model` changes
+    fields of that section."""
     tree = config_lib.to_tree(given)
     tree["objective"]["name"] = "replaced_token_detection"
-    full = config_lib.parse(tree)
+    tree["model"].update(model)
     words = dataclasses.replace(WORDS, size=build.vocab_size(given))
     ids, marks = rehearsal.rows(words, 8, given.data.sequence_length, seed)
-    return build.objective(full, words, np.ones(words.size)), {"ids": ids, "marks": marks}
+    objective = build.objective(config_lib.parse(tree), words, np.ones(words.size))
+    return objective, {"ids": ids, "marks": marks}
