@@ -36,15 +36,19 @@ _INTERRUPTED = 130
 def run(
     main: Callable[[config_lib.Config, str], int | None],
     argv: Sequence[str] | None = None,
+    config_file: str = "",
 ) -> None:
     """Runs a command and exits.
 
     Args:
       main: takes the parsed configuration and the workdir; returns an exit code or None.
       argv: sys.argv in tests.
+      config_file: for a command that needs no --config.
     """
     argv = list(sys.argv if argv is None else argv)
     app.define_help_flags()
+    if config_file and not _given_config(argv) and _saved_config(argv) is None:
+        argv.insert(1, f"--config={config_file}")
     try:
         define_config(argv)
         rest = flags.FLAGS(argv)
@@ -76,7 +80,7 @@ def define_config(argv: Sequence[str]) -> None:
     """Defines --config: the file that is named, else the config.json of the workdir."""
     if "config" in flags.FLAGS:
         delattr(flags.FLAGS, "config")
-    given = [arg for arg in argv if arg.split("=")[0] in ("--config", "-config")]
+    given = _given_config(argv)
     saved = None if given else _saved_config(argv)
     if saved is not None:
         config_flags.DEFINE_config_dict("config", saved)
@@ -136,6 +140,10 @@ def _explain(error: BaseException, argv: Sequence[str]) -> str:
                 return unknown
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     return " ".join(text.split()) or type(error).__name__
+
+
+def _given_config(argv: Sequence[str]) -> list[str]:
+    return [arg for arg in argv if arg.split("=")[0] in ("--config", "-config")]
 
 
 def _named_config(argv: Sequence[str]) -> ConfigDict | None:

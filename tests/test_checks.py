@@ -3,16 +3,18 @@
 
 import dataclasses
 import math
+import os
 
 import jax
+import numpy as np
 import pytest
-from corpus import small_run
+from corpus import small_run, write_corpus
 from jax import numpy as jnp
 
 from electra_jax import batch as batch_lib
 from electra_jax import config as config_lib
-from electra_jax import corrupt, optimizer, runs, streams
-from electra_jax.checks import analytic
+from electra_jax import corrupt, optimizer, runs, streams, training
+from electra_jax.checks import analytic, arms, every, kept, made_up, micro_run, scoring
 from electra_jax.checks import result as result_lib
 from electra_jax.checks.result import Measure, Result
 from electra_jax.model import networks
@@ -255,3 +257,145 @@ def test_three_seeds_suggest_a_bound_and_two_do_not():
     assert result_lib.calibration(results) == (
         " 5  a: 2, deviation 1 over 3 seeds; a bound would be -1 or 5"
     )
+
+
+# Kept, by check, seed and settings
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Check 7 replaced by one that counts its calls; the calls."""
+    calls = []
+
+    def seven(config, seed):
+        calls.append((config.optimizer.learning_rate, seed))
+        return check(Measure("calls so far", len(calls), high=3), number=7)
+
+    monkeypatch.setitem(analytic.CHECKS, 7, seven)
+    return calls
+
+
+def test_what_was_measured_is_kept_by_seed_and_settings(counted, tmp_path):
+    def values(config, seeds):
+        found = every.measure(config, str(tmp_path / "checks"), [7], seeds)
+        return [(seed, result.measures[0].value) for seed, result in found]
+
+    other = dataclasses.replace(
+        CONFIG, optimizer=dataclasses.replace(CONFIG.optimizer, learning_rate=0.5)
+    )
+    assert values(CONFIG, 1) == [(0, 1)]
+    assert values(CONFIG, 2) == [(0, 1), (1, 2)]  # the first comes from the file
+    assert values(other, 1) == [(0, 3)]
+    assert values(CONFIG, 2) == [(0, 1), (1, 2)]
+    assert counted == [(1e-3, 0), (1e-3, 1), (0.5, 0)]
+
+
+def test_a_check_that_dies_loses_nothing_before_it(counted, tmp_path, monkeypatch):
+    def dies(config, seed):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(analytic.CHECKS, 11, dies)
+    with pytest.raises(KeyboardInterrupt):
+        every.measure(CONFIG, str(tmp_path), [7, 11], 1)
+    every.measure(CONFIG, str(tmp_path), [7], 1)
+    assert len(counted) == 1
+    assert os.listdir(tmp_path) == [kept.NAME]
+
+
+def test_settings_that_change_no_number_share_results():
+    def of(**sections):
+        return kept.settings_hash(dataclasses.replace(CONFIG, **sections))
+
+    assert of(seed=5, logging=dataclasses.replace(CONFIG.logging, every=7)) == of()
+    assert of(schedule=dataclasses.replace(CONFIG.schedule, steps=7)) != of()
+
+
+def test_a_file_that_holds_no_results_is_refused(tmp_path):
+    (tmp_path / kept.NAME).write_text('{"format": 0}')
+    with pytest.raises(config_lib.ConfigError, match="format 0, this version reads 1; move it"):
+        kept.Kept(str(tmp_path))
+    (tmp_path / kept.NAME).write_text("torn")
+    with pytest.raises(config_lib.ConfigError, match="not a file of results"):
+        kept.Kept(str(tmp_path))
+
+
+def test_all_24_are_there_and_others_are_refused():
+    assert every.numbers([]) == list(range(1, 25))
+    assert every.numbers(["12", "2", "12"]) == [2, 12]
+    for bad in ("25", "0", "x", ""):
+        with pytest.raises(config_lib.ConfigError, match=f"--only='{bad}' is not a check"):
+            every.numbers([bad])
+    other = config_lib.parse(small_run("builtin", "", objective__name="masked_lm"))
+    with pytest.raises(config_lib.ConfigError, match="the checks are of replaced_token_detection"):
+        every.measure(other, "nowhere", [7], 1)
+
+
+# What trained checks compute with
+
+
+def judged(corrupted, ids, logits, word=None):
+    corrupted, ids, logits = map(np.asarray, (corrupted, ids, logits))
+    word = np.ones(ids.shape, bool) if word is None else np.asarray(word)
+    return scoring.Judged(ids, 0 * ids, corrupted, ids != corrupted, ids != corrupted, word, logits)
+
+
+def test_auc_counts_words_and_ties_half():
+    #     original 5 6 7, replaced 8 and the [CLS] that does not count
+    ids, corrupted = [[2, 5, 6, 7, 9]], [[2, 5, 6, 7, 8]]
+    words = [[False, True, True, True, True]]
+    assert judged(corrupted, ids, [[-9, 0, 1, 2, 1]], words).auc() == 0.5  # over, tie, under
+    assert judged(corrupted, ids, [[9, 0, 1, 2, 3]], words).auc() == 1
+    assert judged(ids, ids, [[9, 0, 1, 2, 3]], words).auc() is None
+
+
+def test_the_loss_over_words_is_binary_cross_entropy():
+    found = judged([[2, 5, 8]], [[2, 5, 9]], [[50.0, 0.0, 2.0]], [[False, True, True]])
+    assert found.loss() == pytest.approx((math.log(2) + math.log(1 + math.exp(-2))) / 2)
+    assert found.rate == 0.5
+
+
+def test_what_identity_gives_away_is_arithmetic_for_draws_without_context():
+    """Uniform draws into Zipf's text: rare words are suspect. Draws from the text itself: none."""
+    draw = np.random.default_rng(0)
+    size = 200
+    text_V = 1 / np.arange(1, size + 1)
+    ids = draw.choice(size, (2000, 50), p=text_V / text_V.sum())
+    chosen = draw.random(ids.shape) < 0.15
+    for drawn_V, low, high in ((np.ones(size), 0.75, 0.95), (text_V, 0.49, 0.53)):
+        drawn = draw.choice(size, ids.shape, p=drawn_V / drawn_V.sum())
+        found = scoring.identity_auc(judged(np.where(chosen, drawn, ids), ids, ids), size)
+        expected = scoring.expected_identity_auc(text_V, drawn_V, 0.15)
+        assert found == pytest.approx(expected, abs=0.02)
+        assert low < expected < high
+
+
+def test_pairs_differ_in_one_word():
+    good, bad = micro_run.pairs()
+    assert len(good) == len(bad) == len(set(good)) > 100
+    for right, wrong in zip(good, bad):
+        different = [pair for pair in zip(right.split(), wrong.split()) if pair[0] != pair[1]]
+        assert len(different) == 1 and set(different[0]) in ({"a", "an"}, {"this", "these"})
+    assert "this is an object." in good and "this is a object." in bad
+
+
+@pytest.mark.slow
+def test_checks_with_runs_of_their_own_train_them_once(tmp_path, monkeypatch):
+    """Eight steps decide nothing: this is about the wiring, down to a second call from the file."""
+    corpus = write_corpus(tmp_path / "corpus.txt", documents=1500)
+    config = config_lib.parse(
+        small_run(f"text:{corpus}", "", schedule__steps=8, evaluation__rows=64)
+    )
+    asked = [2, 4, 5, 9, 10, 14, 15, 16, 18, 19]
+    monkeypatch.setattr(arms, "STEPS", 3)
+    with made_up.compiling_fast():
+        found = every.measure(config, str(tmp_path / "checks"), asked, 1)
+    assert [result.number for _, result in found] == asked
+    values = [measure.value for _, result in found for measure in result.measures]
+    assert None not in values and np.isfinite(values).all()
+    trained_runs = sorted(os.listdir(tmp_path / "checks" / "seed0"))
+    assert trained_runs == sorted(
+        ["electra_15", "frozen", "heated", "joint_short", "leak", "masked_lm", "micro", "uniform",
+         "unigram"]
+    )  # fmt: skip
+    monkeypatch.setattr(training, "train", None)
+    assert every.measure(config, str(tmp_path / "checks"), asked, 1) == found

@@ -6,7 +6,8 @@ import ast
 from corpus import ROOT
 
 FLOORS = (  # from the ground up; a room may use any floor below its own
-    "timing batch streams config heap style lock logs metrics optimizer sharding checkpoint",
+    "timing batch streams config heap style lock logs metrics optimizer sharding checkpoint"
+    " checks.result",
     "baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments",
     "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers",
     "model.encoder data.preparation report",
@@ -22,9 +23,12 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     "initial",
     "runs rehearsal",
     "parts estimate",
-    "checkpointed output",
+    "checkpointed output checks.made_up checks.kept checks.scoring",
     "training command",
-    "main prepare show evaluate benchmark",
+    "checks.analytic checks.trained",
+    "checks.micro_run checks.arms",
+    "checks.every",
+    "main prepare show evaluate benchmark check",
 )
 
 

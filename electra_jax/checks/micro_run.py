@@ -33,7 +33,6 @@ def generator_leaves_the_plateau(run: trained.Run) -> Result:
         row["step"]: row["gen_masked_loss"] - row["unigram_entropy"] for row in run.evaluations
     }
     early = [above for step, above in found.items() if step <= 500]
-    slope = _slope(found)
     return Result(
         2,
         "generator's held-out loss reaches the unigram entropy and falls below it",
@@ -48,7 +47,7 @@ def generator_leaves_the_plateau(run: trained.Run) -> Result:
             _calibrated(
                 run, "below H1 at the end", -found[max(found)], low=0.15, table="0.15"
             ),
-            Measure("fall in 1,000 steps, straight line", -1000 * slope, ABOVE_ZERO),
+            Measure("fall in 1,000 steps, straight line", _fall(found), ABOVE_ZERO),
         ),
     )  # fmt: skip
 
@@ -312,11 +311,11 @@ def _calibrated(run, name, value, table, low=None, high=None):
     return Measure(name, value, why=f"{NOT_CALIBRATED}: table {table}")
 
 
-def _slope(found: dict[int, float]) -> float | None:
-    """Of the straight line through {step: value}."""
+def _fall(found: dict[int, float]) -> float | None:
+    """How much less in 1,000 steps, by the straight line through {step: value}."""
     if len(found) < 2:
-        return math.nan
-    return float(np.polyfit(list(found), list(found.values()), 1)[0])
+        return None
+    return -1000 * float(np.polyfit(list(found), list(found.values()), 1)[0])
 
 
 def _entropy(rate):
