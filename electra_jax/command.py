@@ -38,6 +38,7 @@ def run(
     main: Callable[[config_lib.Config, str], int | None],
     argv: Sequence[str] | None = None,
     config_needed: bool = True,
+    config_file: str = "",
 ) -> None:
     """Runs a command and exits.
 
@@ -45,10 +46,13 @@ def run(
       main: takes the parsed configuration and the workdir; returns an exit code or None.
       argv: sys.argv in tests.
       config_needed: if not, and nothing on the command line speaks of a run, main gets two Nones.
+      config_file: the one for a command that needs no --config.
     """
     argv = list(sys.argv if argv is None else argv)
     app.define_help_flags()
     config = workdir = None
+    if config_file and not _given_config(argv) and _saved_config(argv) is None:
+        argv.insert(1, f"--config={config_file}")
     try:
         if config_needed or _speaks_of_a_run(argv):
             define_config(argv)
@@ -89,7 +93,7 @@ def define_config(argv: Sequence[str]) -> None:
     """Defines --config: the file that is named, else the config.json of the workdir."""
     if "config" in flags.FLAGS:
         delattr(flags.FLAGS, "config")
-    given = [arg for arg in argv if arg.split("=")[0] in ("--config", "-config")]
+    given = _given_config(argv)
     saved = None if given else _saved_config(argv)
     if saved is not None:
         config_flags.DEFINE_config_dict("config", saved)
@@ -173,6 +177,10 @@ def _explain(error: BaseException, argv: Sequence[str]) -> str:
                 return unknown
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     return " ".join(text.split()) or type(error).__name__
+
+
+def _given_config(argv: Sequence[str]) -> list[str]:
+    return [arg for arg in argv if arg.split("=")[0] in ("--config", "-config")]
 
 
 def _named_config(argv: Sequence[str]) -> ConfigDict | None:

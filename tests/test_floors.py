@@ -7,7 +7,7 @@ from corpus import ROOT
 
 FLOORS = (  # from the ground up; a room may use any floor below its own
     "timing batch streams config heap style lock logs metrics optimizer schedule averages sharding"
-    " checkpoint",
+    " checkpoint checks.result",
     "baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments"
     " drawing",
     "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers"
@@ -27,9 +27,12 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     "initial",
     "runs rehearsal",
     "parts estimate",
-    "checkpointed output",
+    "checkpointed output checks.made_up checks.kept checks.scoring",
     "training command",
-    "main prepare show evaluate score benchmark flops compare",
+    "checks.analytic checks.trained",
+    "checks.micro_run checks.arms",
+    "checks.every",
+    "main prepare show evaluate score benchmark flops compare check",
 )
 
 

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does it really learn? 24 checks that can fail, as a table: expected, measured, verdict.
+
+    python -m electra_jax.check --workdir=runs/checks --only=1,3,6,7,11,12,13,17,21,22,23
+    python -m electra_jax.check --workdir=runs/checks --only=2,4,5,8,15,20,24
+    python -m electra_jax.check --workdir=runs/checks --seeds=3
+
+The first line trains nothing and takes minutes; the second trains once (`configs/tiny.py`, unless
+--config says otherwise); all 24 train nine times a seed. What is measured is kept in
+WORKDIR/checks.json, so the same command again computes what is missing. Exit code 1 if a check
+fails. docs/learning_checks.md says what each check is.
+"""
+
+if __name__ == "__main__":
+    from electra_jax import heap
+
+    heap.use_huge_pages()  # first of all: the program begins anew
+
+import json
+
+from absl import flags, logging
+
+from electra_jax import command
+from electra_jax import config as config_lib
+from electra_jax.checks import every
+from electra_jax.checks import result as result_lib
+
+_ONLY = flags.DEFINE_list("only", [], "Numbers of the checks, as 1,3,6; all without it.")
+_SEEDS = flags.DEFINE_integer("seeds", 1, "Seeds 0 to this, exclusive.", lower_bound=1)
+_JSON = flags.DEFINE_bool(
+    "json", False, "Print one JSON object as the last line.", allow_override=True
+)
+
+CONFIG = "configs/tiny.py"
+FAILED = 1
+
+
+def main(config: config_lib.Config, workdir: str) -> int:
+    """Measures what is missing and prints everything that was asked for."""
+    asked = every.numbers(_ONLY.value)
+    found = every.measure(config, workdir, asked, _SEEDS.value, logging.info)
+    print(result_lib.table(found))
+    suggestions = result_lib.calibration(found)
+    if suggestions:
+        print(f"\nnot calibrated, over {_SEEDS.value} seeds\n{suggestions}")
+    if _JSON.value:
+        print(json.dumps([to_json(seed, result) for seed, result in found]))
+    return FAILED if any(result.verdict == result_lib.FAILS for _, result in found) else 0
+
+
+def to_json(seed: int, result: result_lib.Result) -> dict:
+    """A result with its verdicts, for other programs."""
+    tree = result_lib.to_tree(result) | {"seed": seed, "verdict": result.verdict}
+    for measure_, entry in zip(result.measures, tree["measures"]):
+        entry["verdict"] = measure_.verdict
+    return tree
+
+
+if __name__ == "__main__":
+    command.run(main, config_file=CONFIG)

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tiny networks over rows of no language: all that a check needs which does not train.
+
+The trunk (positions, norms, head, biases) is the configuration's own, so a check asks the networks
+that a run would train; only their sizes shrink.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jax import numpy as jnp
+
+from electra_jax import batch as batch_lib
+from electra_jax import build, rehearsal, streams
+from electra_jax import config as config_lib
+
+WORDS = rehearsal.Words(123)  # not a multiple of 128, so the tables have a tail
+LENGTH = 24
+
+
+def jit(function, **options):
+    """jax.jit that compiles fast; on a CPU compiling is nearly all that these checks cost."""
+    fast = jax.default_backend() == "cpu"
+    compiler_options = {"xla_backend_optimization_level": 0} if fast else None
+    return jax.jit(function, compiler_options=compiler_options, **options)
+
+
+@contextlib.contextmanager
+def compiling_fast() -> Iterator[None]:
+    """The same for all that is compiled inside: a run of a few steps is mostly compiling."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", jax.default_backend() == "cpu")
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", before)
+
+
+def config(
+    given: config_lib.Config, objective: str = "replaced_token_detection", **changes
+) -> config_lib.Config:
+    """`given` with tiny networks and no dropout; `changes` are fields by path, __ for a dot."""
+    tree = config_lib.to_tree(given)
+    heads = dict(heads=2)
+    tree["data"].update(sequence_length=LENGTH)
+    tree["model"].update(
+        embedding_size=16,
+        max_positions=3 * LENGTH,
+        discriminator=dict(layers=1, width=32, feed_forward=64) | heads,
+        generator=dict(layers=1, width=16, feed_forward=32) | heads,
+        sharing="embeddings",
+        dropout=0.0,
+        attention_dropout=0.0,
+        attention="einsum",
+        dtype="float32",
+        scan="off",
+        remat="none",
+    )
+    tree["objective"]["name"] = objective
+    for path, value in changes.items():
+        *sections, field = path.split("__")
+        (tree[sections[0]] if sections else tree)[field] = value
+    return config_lib.parse(tree)
+
+
+def objective(small: config_lib.Config) -> Any:
+    """What is learnt, on one device."""
+    return build.objective(small, WORDS, np.ones(WORDS.size))
+
+
+def lanes(rows: int, seed: int, length: int = LENGTH) -> dict[str, np.ndarray]:
+    """Rows of random ids; every other one ends early, in padding."""
+    ids, marks = rehearsal.rows(WORDS, rows, length, seed)
+    draw = np.random.default_rng(seed)
+    for row in range(0, rows, 2):
+        end = int(draw.integers(length // 2 + 2, length))
+        ids[row, end - 1], ids[row, end:], marks[row, end:] = WORDS.special_ids[3], WORDS.pad_id, 0
+    return {"ids": ids, "marks": marks}
+
+
+def batch(of: dict[str, np.ndarray], first_row: int = 0) -> batch_lib.Batch:
+    """The same as networks take it."""
+    row_B = np.arange(first_row, first_row + len(of["ids"]), dtype=np.uint32)
+    return batch_lib.from_lanes(*map(jnp.asarray, (of["ids"], of["marks"], row_B)), WORDS.pad_id)
+
+
+def keys(seed: int, step: int, of: batch_lib.Batch) -> streams.Keys:
+    """The keys of these rows, without dropout."""
+    return streams.keys(jax.random.key(seed), step, of.row_B, dropout=False)
+
+
+def weights(objective, seed: int) -> dict:
+    """First weights, with random numbers also where a run begins with zeros and ones."""
+    shapes = jax.eval_shape(objective.init, jax.random.key(0))
+    draw = np.random.default_rng(seed)
+
+    def leaf(path, shape):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        spread = 0.1 if name.endswith(("bias", "scale")) else 0.3
+        values = name.endswith("scale") + spread * draw.standard_normal(shape.shape)
+        return jnp.asarray(values, jnp.float32)
+
+    return jax.tree_util.tree_map_with_path(leaf, shapes)
+
+
+def opinionated(params: dict, spread: float = 2.0) -> dict:
+    """The same with a token table whose scores differ: a generator that believes something.
+
+    Behind a layer norm a vector has a length of sqrt(E), so scores spread by sqrt(E) times the
+    table's own deviation.
+    """
+    token_VE = params["embeddings"]["token"]
+    scale = spread / (jnp.sqrt(token_VE.shape[1]) * token_VE.std())
+    return params | {"embeddings": params["embeddings"] | {"token": token_VE * scale}}
+
+
+def flat(tree) -> dict[str, np.ndarray]:
+    """A tree as a dict from path to array."""
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(x)
+        for path, x in jax.tree_util.tree_leaves_with_path(tree)
+    }
+
+
+def of_every_size(given: config_lib.Config, seed: int, **model) -> tuple[Any, dict]:
+    """(objective, lanes of 8 rows) in the sizes of `given`, over made-up words; `model` changes
+    fields of that section."""
+    tree = config_lib.to_tree(given)
+    tree["objective"]["name"] = "replaced_token_detection"
+    tree["model"].update(model)
+    words = dataclasses.replace(WORDS, size=build.vocab_size(given))
+    ids, marks = rehearsal.rows(words, 8, given.data.sequence_length, seed)
+    objective = build.objective(config_lib.parse(tree), words, np.ones(words.size))
+    return objective, {"ids": ids, "marks": marks}
