@@ -246,6 +246,9 @@ def test_the_table_has_a_line_for_each_number():
         ["a", ">=", "0", "0.1235", "passes"],
         ["b", "<=", "1", "-", "FAILS"],
     ]
+    partly = check(Measure("a", 1, 0), Measure("b", 1, why="not calibrated"))
+    assert "title, seed 0" in result_lib.table([(0, partly)])
+    assert "passes, 1 not calibrated" in result_lib.table([(0, partly)])
 
 
 def test_three_seeds_suggest_a_bound_and_two_do_not():

@@ -1,27 +1,66 @@
 # SPDX-License-Identifier: Apache-2.0
 """It learns, and from nothing but the text: minutes of training on two cores."""
 
-import json
+import dataclasses
 import shutil
 
 import numpy as np
 import pytest
 from corpus import load_config
+from jax import numpy as jnp
 
 import electra_jax
 from electra_jax import config as config_lib
-from electra_jax.data import preparation, records, vocabulary
+from electra_jax.checks import arms, micro_run, trained
+from electra_jax.checks import result as result_lib
+from electra_jax.data import preparation, records
+from electra_jax.model import networks
 
 pytestmark = pytest.mark.learning
 
 
-def test_tiny_leaves_the_unigram_plateau(tmp_path):
-    """The README's run. Knowing only how frequent tokens are, it would end at `unigram_entropy`."""
-    final = electra_jax.train(load_config("tiny"), tmp_path)
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """The README's run: (final metrics, workdir)."""
+    workdir = tmp_path_factory.mktemp("tiny")
+    return electra_jax.train(load_config("tiny"), workdir), workdir
+
+
+def test_tiny_leaves_the_unigram_plateau(tiny):
+    """Knowing only how frequent tokens are, it would end at `unigram_entropy`."""
+    final, _ = tiny
     assert final["unigram_entropy"] - final["gen_masked_loss"] > MARGIN
     assert final["disc_auc"] > AUC
     assert final["disc_auc_unigram"] > 0.53
     assert final["disc_loss"] < constant_guess(final["replaced_rate"])
+
+
+@pytest.fixture(scope="module")
+def micro(tiny):
+    """The same run as the learning checks read it."""
+    return trained.Run.open(config_lib.parse(load_config("tiny")), str(tiny[1]))
+
+
+@pytest.mark.parametrize("number", micro_run.CHECKS)
+def test_the_micro_run_passes_its_checks(micro, number):
+    result = micro_run.CHECKS[number](micro)
+    assert result.verdict != result_lib.FAILS, result_lib.table([(0, result)])
+
+
+def test_a_network_that_was_not_trained_fails_them(micro):
+    untrained = dataclasses.replace(
+        micro, opened=dataclasses.replace(micro.opened, params=micro.first_params)
+    )
+    for number in (4, 5, 15, 20):
+        assert micro_run.CHECKS[number](untrained).verdict == result_lib.FAILS, number
+
+
+def test_logits_one_place_too_far_fail_locality(micro, monkeypatch):
+    straight = networks.discriminate
+    monkeypatch.setattr(
+        networks, "discriminate", lambda *args: jnp.roll(straight(*args), 1, axis=1)
+    )
+    assert micro_run.CHECKS[15](micro).verdict == result_lib.FAILS
 
 
 def test_nothing_but_the_text_tells_replaced_tokens_apart(tmp_path):
@@ -39,7 +78,10 @@ def test_nothing_but_the_text_tells_replaced_tokens_apart(tmp_path):
     settings = preparation.Settings.from_config(config_lib.parse(config))
     ordered = preparation.prepare(settings, str(tmp_path / "ordered"))
     shutil.copytree(tmp_path / "ordered", tmp_path / "shuffled")
-    entropy = shuffle_tokens(ordered.replace("ordered", "shuffled"))
+    shuffled = ordered.replace("ordered", "shuffled")
+    entropy = arms.shuffle_tokens(shuffled)
+    hashes = [records.open(folder).manifest.hash for folder in (ordered, shuffled)]
+    assert hashes[0] == hashes[1]  # sizes and counts are as they were
     config.data.dir = str(tmp_path / "shuffled")
     final = electra_jax.train(config, tmp_path / "run")
     assert abs(final["gen_masked_loss"] - entropy) < 0.05
@@ -56,31 +98,3 @@ AUC = 0.559
 def constant_guess(rate):
     """The loss of always saying how frequent replaced tokens are."""
     return -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
-
-
-def shuffle_tokens(folder):
-    """Permutes all text tokens of a prepared folder over all its rows; the held-out entropy."""
-    opened = records.open(folder)
-    words = vocabulary.load(f"{folder}/vocab")
-    paths = [
-        f"{folder}/records/{split}/{shard.name}.ids"
-        for split in records.SPLITS
-        for shard in opened.manifest.sources[0].shards[split]
-    ]
-    dtype = np.dtype(opened.manifest.lanes["ids"])
-    arrays = [np.fromfile(path, dtype) for path in paths]
-    text = [~np.isin(array, words.special_ids) for array in arrays]
-    tokens = np.concatenate([array[places] for array, places in zip(arrays, text, strict=True)])
-    np.random.default_rng(0).shuffle(tokens)
-    for path, array, places in zip(paths, arrays, text, strict=True):
-        array[places], tokens = tokens[: places.sum()], tokens[places.sum() :]
-        array.tofile(path)
-    heldout = np.concatenate(
-        [array[places] for path, array, places in zip(paths, arrays, text, strict=True)
-         if "/heldout/" in path]
-    )  # fmt: skip
-    share = np.bincount(heldout) / len(heldout)
-    entropy = float(-(share[share > 0] * np.log(share[share > 0])).sum())
-    with open(f"{folder}/manifest.json", encoding="utf-8") as file:
-        assert json.load(file)["hash"] == opened.manifest.hash  # sizes and counts are as they were
-    return entropy

@@ -282,13 +282,14 @@ def encoder_is_worth_something(runs: trained.Runs) -> Result:
         )
     }  # fmt: skip
     gain, error = _paired(hits["trained"], hits["random"])
+    errors = gain / error if error else 0.0  # where every answer is the same
     over_mlm, _ = _paired(hits["trained"], hits["mlm"])
     return Result(
         19,
         "a linear probe finds more in the trained encoder than in a random one",
         "an encoder that is not loaded or not trained",
         (
-            Measure("gain over random first weights, in standard errors", gain / error, 3.0),
+            Measure("gain over random first weights, in standard errors", errors, 3.0),
             Measure("the same in points", 100 * gain, why=f"{NOT_CALIBRATED}: table >= 5"),
             Measure("gain over MLM at equal steps, in points", 100 * over_mlm, why=SOFT),
         ),

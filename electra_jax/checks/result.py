@@ -89,7 +89,10 @@ def table(results: Iterable[tuple[int, Result]]) -> str:
     """(seed, result) of each as text: a line for the check, one for each of its numbers."""
     rows = [("check", "expected", "measured", "verdict")]
     for seed, result in results:
-        rows.append((f"{result.number:>2}  {result.title}, seed {seed}", "", "", result.verdict))
+        waiting = sum(measure.verdict == NOT_CALIBRATED for measure in result.measures)
+        rest = f", {waiting} not calibrated" if waiting and result.verdict == PASSES else ""
+        title = f"{result.number:>2}  {result.title}, seed {seed}"
+        rows.append((title, "", "", result.verdict + rest))
         rows += [
             (f"      {m.name}", m.expected, "-" if m.value is None else _short(m.value), m.verdict)
             for m in result.measures
