@@ -5,6 +5,7 @@ Rows, slots, keep/mask decisions and uniforms bit for bit, sampled ids at the fi
 rounding; accumulation of two halves equals one whole batch.
 """
 
+import json
 import os
 import socket
 import subprocess
@@ -100,3 +101,34 @@ def test_parameters_stay_together(ran, name):
 def test_the_table_really_splits_parameters(ran):
     assert "('tensor', 'fsdp')" in ran["2 x 2 x 2"]["specs"]
     assert "(None, 'fsdp', 'tensor')" in ran["fsdp 8"]["specs"]
+
+
+@pytest.fixture(scope="module")
+def objectives():
+    """{objective: [sums on one device, sums on 2 x 2 x 2]}, two micro-batches each."""
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+    }
+    command = [sys.executable, str(ROOT / "tests" / "objectives_worker.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "decoupled_detection",
+        "frozen_generator",
+        "adversarial_generator",
+        "all_tokens_mlm",
+        "electric",
+    ],
+)
+def test_other_objectives_are_the_same_on_one_device_and_on_eight(objectives, name):
+    one, eight = objectives[name]
+    assert set(one) == set(eight)
+    for metric, expected in one.items():
+        np.testing.assert_allclose(eight[metric], expected, rtol=1e-4, atol=1e-5, err_msg=metric)
