@@ -57,6 +57,7 @@ def test_3_sees_a_head_that_begins_with_an_opinion(monkeypatch):
     assert failing(3) == {"loss less ln 2 less z^2 / 8"}
 
 
+@pytest.mark.slow
 def test_3_sees_positions_left_out_of_the_loss(monkeypatch):
     wrap(
         monkeypatch, rtd, "detection_loss",
@@ -122,6 +123,7 @@ def test_12_sees_a_missing_stop_gradient(monkeypatch):
     assert failing(12) == {"gdes: L_D in the tables"}
 
 
+@pytest.mark.slow
 def test_13_sees_a_clip_that_is_always_there(monkeypatch):
     monkeypatch.setattr(analytic, "STEPS", 10)
     wrap(
@@ -141,6 +143,7 @@ def test_17_sees_a_main_network_that_reads_the_masked_text(monkeypatch):
     assert failing(17) == {"[MASK] under replace_mlm"}
 
 
+@pytest.mark.slow
 def test_21_sees_a_lost_place_in_the_data(monkeypatch):
     def forgetful(real):
         def start(*args):
@@ -177,6 +180,7 @@ def test_23_sees_padding_in_the_loss(monkeypatch):
     assert "change of disc_loss" in failing(23)
 
 
+@pytest.mark.slow
 def test_23_sees_padding_in_attention(monkeypatch):
     def one_document(real):
         def from_lanes(*args, **names):

@@ -109,7 +109,8 @@ def objectives():
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8"
+        " --xla_backend_optimization_level=0",  # compiling is what costs
     }
     command = [sys.executable, str(ROOT / "tests" / "objectives_worker.py")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)

@@ -35,7 +35,7 @@ def generator_at_step_0(config: config_lib.Config, seed: int) -> Result:
 
     A vector behind a layer norm has a length of sqrt(E), so its scores against a table of
     deviation s have a variance of E s^2, and E[-log softmax] = ln V + E s^2 / 2. With the published
-    scale of 0.02 that is 0.02 to 0.12; with a larger one it shows.
+    scale of 0.02 that is 0.02 to 0.16; with a larger one it shows.
     """
     first = _first_losses(config, seed)
     size = first["size"]
