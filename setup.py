@@ -34,7 +34,7 @@ EXTRAS = {
         "nvidia-cuda-nvcc>=13,<14",  # ptxas and libdevice, where no CUDA toolkit lies around
     ],
     "wikipedia": ["array_record>=0.8"],  # the format of TFDS's prepared Wikipedia
-    "test": ["pytest>=8", "scipy>=1.14"],
+    "test": ["pytest>=8", "pytest-xdist>=3.6", "scipy>=1.14"],  # xdist: a file of tests a core
     "parity": ["torch>=2.6", "transformers>=5.0"],  # Hugging Face's ELECTRA as the witness
     "dev": ["ruff>=0.14"],
 }
