@@ -15,9 +15,7 @@ from electra_jax import rehearsal
 
 OBJECTIVES = {  # name -> how the networks share; each has something that the others have not
     "decoupled_detection": "gdes",
-    "frozen_generator": "none",
     "adversarial_generator": "all",
-    "all_tokens_mlm": "embeddings",
     "electric": "embeddings",
 }
 MESHES = ((1, 1, 1), (2, 2, 2))
@@ -29,7 +27,6 @@ def step(name, sharing, mesh):
     tree.data.batch_size = 16
     tree.schedule.accumulation = 2
     tree.objective.update(first_mask_rate=0.3, mask_unit="word")
-    tree.init.generator_from = "another run"  # asked for where the generator is frozen
     tree.model.update(scan="on", discriminator_head="cls_context")
     if sharing == "all":
         tree.model.generator = tree.model.discriminator.copy_and_resolve_references()

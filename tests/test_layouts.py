@@ -122,9 +122,7 @@ def objectives():
     "name",
     [
         "decoupled_detection",
-        "frozen_generator",
         "adversarial_generator",
-        "all_tokens_mlm",
         "electric",
     ],
 )

@@ -233,15 +233,11 @@ def test_without_the_correct_token_every_slot_is_replaced():
         objective = make("replaced_token_detection", disallow_correct=disallow)
         params = weights(objective)
         params["embeddings"]["token"] *= 0  # all words alike: one in 33 is lucky
-        lucky = 0
+        lucky, generate = 0, odd.jit(objective.generate)
         for step in range(30):
-            made = odd.jit(objective.generate)(
-                params, batch, keys(batch, step), objective.knobs(0.0)
-            )
-            used_BN = made.chosen.used_BN
-            lucky += int(
-                (used_BN & (made.sampled_BN == corrupt.at(batch.ids_BL, made.chosen))).sum()
-            )
+            made = generate(params, batch, keys(batch, step), objective.knobs(0.0))
+            same_BN = made.sampled_BN == corrupt.at(batch.ids_BL, made.chosen)
+            lucky += int((made.chosen.used_BN & same_BN).sum())
         counts[disallow] = lucky
     assert counts[True] == 0 < counts[False]
 
