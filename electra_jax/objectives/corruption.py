@@ -19,6 +19,7 @@ from jax import numpy as jnp
 from electra_jax import batch as batch_lib
 from electra_jax import corrupt, fill, sharding, streams
 from electra_jax.model import networks
+from electra_jax.objectives import phase
 
 
 @jax.tree_util.register_dataclass
@@ -86,6 +87,11 @@ class Corruption:
         if self.first_temperature:
             heat += (self.first_temperature - heat) * jnp.exp(-progress / self.temperature_decay)
         return {"mask_rate": rate, "temperature": heat}
+
+    @property
+    def phases(self) -> tuple[phase.Phase, ...]:
+        """One, where an objective does not say otherwise: all losses in one backward pass."""
+        return (phase.Phase("joint", self.loss),)
 
     def total(self, means: dict[str, jax.Array]) -> jax.Array:
         """The terms that are there, each by its weight."""

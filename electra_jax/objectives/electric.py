@@ -21,7 +21,7 @@ from jax import numpy as jnp
 from electra_jax import accounting, corrupt, fill, metrics, streams
 from electra_jax import batch as batch_lib
 from electra_jax.model import networks
-from electra_jax.objectives import measuring, phase
+from electra_jax.objectives import measuring
 from electra_jax.objectives import replaced_token_detection as rtd
 
 
@@ -34,11 +34,6 @@ class Electric(rtd.ReplacedTokenDetection):
         params = networks.init(self.networks, key)
         towers = networks.init_towers(self.networks, streams.stream(key, "generator"))
         return params | {"generator": towers}
-
-    @property
-    def phases(self) -> tuple[phase.Phase, ...]:
-        """One: both losses in one backward pass."""
-        return (phase.Phase("joint", self.loss),)
 
     def flops(self, length: int) -> accounting.Flops:
         """Forward operations of a row of `length` tokens."""

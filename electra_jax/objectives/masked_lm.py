@@ -15,7 +15,7 @@ from jax import numpy as jnp
 from electra_jax import accounting, corrupt, metrics, streams
 from electra_jax import batch as batch_lib
 from electra_jax.model import networks
-from electra_jax.objectives import corruption, measuring, phase
+from electra_jax.objectives import corruption, measuring
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,11 +34,6 @@ class MaskedLM(corruption.Corruption):
                 self.networks, streams.stream(key, "discriminator")
             ),
         }
-
-    @property
-    def phases(self) -> tuple[phase.Phase, ...]:
-        """One."""
-        return (phase.Phase("joint", self.loss),)
 
     def flops(self, length: int) -> accounting.Flops:
         """Forward operations of a row of `length` tokens."""

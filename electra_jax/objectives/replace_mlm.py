@@ -14,7 +14,7 @@ from jax import numpy as jnp
 from electra_jax import accounting, corrupt, metrics, streams
 from electra_jax import batch as batch_lib
 from electra_jax.model import networks
-from electra_jax.objectives import corruption, measuring, phase
+from electra_jax.objectives import corruption, measuring
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,11 +28,6 @@ class ReplaceMLM(corruption.Corruption):
         params = networks.init(self.networks, key)
         main = networks.init_predictor(self.networks, streams.stream(key, "discriminator"))
         return params | {"discriminator": main}
-
-    @property
-    def phases(self) -> tuple[phase.Phase, ...]:
-        """One: both losses in one backward pass."""
-        return (phase.Phase("joint", self.loss),)
 
     def flops(self, length: int) -> accounting.Flops:
         """Forward operations of a row of `length` tokens."""

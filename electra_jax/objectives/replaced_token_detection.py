@@ -15,7 +15,7 @@ from jax import numpy as jnp
 from electra_jax import accounting, corrupt, metrics, streams
 from electra_jax import batch as batch_lib
 from electra_jax.model import networks
-from electra_jax.objectives import corruption, measuring, phase
+from electra_jax.objectives import corruption, measuring
 
 
 @jax.tree_util.register_dataclass
@@ -35,11 +35,6 @@ class ReplacedTokenDetection(corruption.Corruption):
     def init(self, key: jax.Array) -> dict:
         """Returns embeddings, generator and discriminator."""
         return networks.init(self.networks, key)
-
-    @property
-    def phases(self) -> tuple[phase.Phase, ...]:
-        """One: both losses in one backward pass, over everything there is."""
-        return (phase.Phase("joint", self.loss),)
 
     def flops(self, length: int) -> accounting.Flops:
         """Forward operations of a row of `length` tokens."""
