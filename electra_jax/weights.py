@@ -239,11 +239,7 @@ def _of_export(path):
     words = vocabulary.load(os.path.join(path, orbax_export.VOCABULARY))
     trunks = {name: encoder.EncoderConfig(**about["networks"][name]) for name in NETWORKS}
     shape = networks.NetworksConfig(**about["networks"] | trunks)
-    tree = {
-        name: jax.ShapeDtypeStruct(x["shape"], x["dtype"])
-        for name, x in about["parameters"].items()
-    }
-    params = orbax_export.read(path, _placed(_nested(tree)))
+    params = jax.tree.map(jnp.asarray, orbax_export.read(path))
     config = config_lib.parse(about["config"]) if about["config"] else None
     return Weights(path, about["step"], shape, params, words, config)
 
