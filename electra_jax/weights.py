@@ -293,6 +293,10 @@ def _check_together(shapes, main, other, words):
         )
     if words.size < shape.vocab_size:
         logging.info("%s: rows above %d are no token and stay behind", main, words.size)
+    if other and tokenizer_files.read(other).sha256 != words.sha256:
+        raise config_lib.ConfigError(
+            f"{main} and {other} have different vocabularies; they are no pair, convert one of them"
+        )
     for field in ("vocab_size", "embedding_size", "max_positions") if other else ():
         if getattr(shape, field) != getattr(shapes[other], field):
             raise config_lib.ConfigError(

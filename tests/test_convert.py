@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights go out and come back bit for bit, strangers read them, bad input writes nothing."""
 
+import io
 import json
 import re
 import shutil
@@ -11,6 +12,7 @@ import jax
 import numpy as np
 import odd
 import pytest
+import sentencepiece
 import workdirs
 from absl import flags
 from absl.testing import flagsaver
@@ -218,6 +220,40 @@ def test_a_recipe_that_does_not_go_with_the_weights_is_refused(folder, tmp_path)
 def test_what_was_trained_here_needs_no_conversion(workdir, tmp_path):
     with pytest.raises(config_lib.ConfigError, match="begin with it directly: --config.init.from="):
         conversion.to_workdir(str(workdir), recipe(), str(tmp_path / "run"))
+
+
+def test_rows_that_no_token_has_stay_behind(folder, tmp_path):
+    """Others pad the table of tokens in the file as well."""
+    copy = tmp_path / "padded"
+    shutil.copytree(folder / "discriminator", copy)
+    json_change(vocab_size=70)(copy / "config.json")
+    name = "electra.embeddings.word_embeddings.weight"
+
+    def pad(tensors):
+        tensors[name] = np.pad(tensors[name], [(0, 6), (0, 0)], constant_values=9)
+
+    tensor_change(pad)(copy / "model.safetensors")
+    equal(flat(copy), flat(folder))
+    table = np.asarray(weights.open(copy).params["embeddings"]["token"])
+    assert table.shape == (128, 16) and not table[64:].any()
+
+
+def test_a_vocabulary_that_they_cannot_say_goes_with_orbax(tmp_path):
+    model = io.BytesIO()
+    corpus = write_corpus(tmp_path / "corpus.txt").read_text().splitlines()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(corpus), model_writer=model, vocab_size=80, model_type="bpe",
+        pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, pad_piece="[PAD]", unk_piece="[UNK]",
+        control_symbols="[CLS],[SEP],[MASK]", minloglevel=2,
+    )  # fmt: skip
+    words = vocabulary.Vocabulary("sentencepiece", model.getvalue(), True, True)
+    workdirs.made(tmp_path / "run", words)
+    found = weights.open(tmp_path / "run")
+    with pytest.raises(config_lib.ConfigError, match="kind 'bpe' cannot be written .*--to=orbax"):
+        conversion.to_hugging_face(found, str(tmp_path / "hf"))
+    conversion.to_orbax(found, str(tmp_path / "orbax"))
+    assert not (tmp_path / "orbax" / "tokenizer").exists()
+    assert weights.open(tmp_path / "orbax").vocabulary.sha256 == words.sha256
 
 
 # Going on
@@ -458,6 +494,13 @@ DAMAGES = {
         json_change(vocab_size=50),
         "has 50 rows for a vocabulary of 64",
     ),
+    "another tokenizer": (
+        "generator/vocab/vocabulary.json",
+        lambda path: vocabulary.Vocabulary(
+            "wordpiece", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n", True, True
+        ).save(str(path.parent)),
+        "have different vocabularies; they are no pair",
+    ),
     "no pair": (
         "generator/config.json",
         json_change(embedding_size=8),
@@ -513,8 +556,10 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path):
         ({"to": "hugging_face"}, "--out names no folder"),
         ({"to": "orbax", "out": "x"}, "weights come from --workdir or from --from"),
         ({"to": "orbax", "out": "x", "from": "y", "license": "mit"}, "--license is for the model"),
+        ({"to": "orbax", "out": "x", "from": "y", "step": 0}, "--step chooses a checkpoint of"),
         ({}, "give --to=hugging_face, orbax or stablehlo, or --from=FOLDER"),
         ({"from": "x", "out": "y"}, "--out goes with --to"),
+        ({"from": "x", "step": 0}, "--step goes with --to"),
         ({"from": "x"}, "--workdir names no folder"),
     ],
 )
