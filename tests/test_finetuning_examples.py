@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files as they are found in the wild become examples, whole, or are refused with their line."""
 
+import gzip
 import json
+import lzma
 import zipfile
 
 import pytest
@@ -37,7 +39,10 @@ def test_cola_has_no_header_but_in_test_where_columns_differ(tmp_path):
     assert texts(data.train) == [("0", "He slept.", None, 1), ("1", "Slept he has.", None, 0)]
     assert texts(data.dev["dev"])[0][1] == 'The "old" man.'
     assert texts(data.dev["dev"])[1] == ("1", "Man old.", None, 0)
-    assert texts(data.test["test"]) == [("0", "Who came?", None, None), ("1", "Came who?", None, None)]
+    assert texts(data.test["test"]) == [
+        ("0", "Who came?", None, None),
+        ("1", "Came who?", None, None),
+    ]
     assert data.report.lines()[0] == "cola train: 2 examples"
 
 
@@ -48,7 +53,7 @@ def test_a_byte_order_mark_and_lone_quotes_lose_no_row(tmp_path):
         tmp_path / "MRPC",
         train=b"\xef\xbb\xbf" + (head + body).encode(),
         dev=head + body,
-        test="index\t#1 ID\t#2 ID\t#1 String\t#2 String\n7\t1\t2\t\" a\tb\n",
+        test='index\t#1 ID\t#2 ID\t#1 String\t#2 String\n7\t1\t2\t" a\tb\n',
     )
     data = read("mrpc", tmp_path)
     assert texts(data.train) == [
@@ -173,7 +178,7 @@ def test_json_lines_take_labels_of_any_spelling(tmp_path):
     with pytest.raises(ValueError, match="a.jsonl:2: no field 'y'; there is t"):
         custom(tmp_path, train="a.jsonl", text="t", label="y")
     (tmp_path / "a.jsonl").write_text('{"t": "A", "y": null}\n{"t": "B", "y": 1}\n')
-    with pytest.raises(ValueError, match="fewer|different labels|a.jsonl:1: no label"):
+    with pytest.raises(ValueError, match="a.jsonl:1: no label"):
         custom(tmp_path, train="a.jsonl", dev="a.jsonl", text="t", label="y", labels="0,1")
 
 
@@ -183,16 +188,12 @@ def test_several_labels_stand_in_one_cell_in_columns_or_in_a_list(tmp_path):
     rows = [{"t": "A", "y": ["art", "sport"]}, {"t": "B", "y": []}, {"t": "C", "y": ["art"]}]
     (tmp_path / "list.jsonl").write_text("\n".join(map(json.dumps, rows)))
     for file, label in (("cell.tsv", "y"), ("columns.tsv", ["art", "sport"]), ("list.jsonl", "y")):
-        data = custom(
-            tmp_path, kind="multi_label", train=file, dev=file, text="t", label=label
-        )
+        data = custom(tmp_path, kind="multi_label", train=file, dev=file, text="t", label=label)
         assert data.task.labels == ("art", "sport")
         assert [e.label for e in data.train.examples] == [(0, 1), (), (0,)], file
     (tmp_path / "columns.tsv").write_text("t\tart\tsport\nA\t1\t2\n")
     with pytest.raises(ValueError, match="columns.tsv:2: '2' in column 'sport' is neither 0 nor 1"):
-        custom(
-            tmp_path, kind="multi_label", train="columns.tsv", text="t", label=["art", "sport"]
-        )
+        custom(tmp_path, kind="multi_label", train="columns.tsv", text="t", label=["art", "sport"])
 
 
 def test_a_file_for_each_class_in_an_archive(tmp_path):
@@ -309,7 +310,11 @@ def test_other_json_is_refused_with_its_place(content, message, tmp_path):
 
 def test_questions_of_one_context_stay_together(tmp_path):
     articles = [
-        {"paragraphs": [{"context": f"Ann {i}", "qas": [qa(f"{i}{k}", [("Ann", 0)]) for k in "ab"]}]}
+        {
+            "paragraphs": [
+                {"context": f"Ann {i}", "qas": [qa(f"{i}{k}", [("Ann", 0)]) for k in "ab"]}
+            ]
+        }
         for i in range(40)
     ]
     (tmp_path / "a.json").write_text(json.dumps({"data": articles}))
@@ -319,12 +324,11 @@ def test_questions_of_one_context_stay_together(tmp_path):
 
 
 def test_a_file_may_be_packed_named_by_a_pattern_or_by_alternatives(tmp_path):
-    import gzip
-    import lzma
-
     (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(b"x\r\ny"))
     (tmp_path / "b.tsv.xz").write_bytes(lzma.compress(b"z\x0cz\n"))
-    assert files.find(str(tmp_path), "*.tsv.*") == [f"{tmp_path}/{n}" for n in ("a.tsv.gz", "b.tsv.xz")]
+    assert files.find(str(tmp_path), "*.tsv.*") == [
+        f"{tmp_path}/{n}" for n in ("a.tsv.gz", "b.tsv.xz")
+    ]
     assert files.find(str(tmp_path), "c.tsv|b.tsv.xz") == [f"{tmp_path}/b.tsv.xz"]
     assert files.find(str(tmp_path), "c.tsv") == []
     assert files.lines(f"{tmp_path}/a.tsv.gz") == ["x", "y"]
@@ -336,7 +340,10 @@ def test_a_file_may_be_packed_named_by_a_pattern_or_by_alternatives(tmp_path):
 
 def test_classes_of_tfds_are_ours_by_name_or_by_number(monkeypatch, tmp_path):
     kept = {
-        "cola": (("unacceptable", "acceptable"), {"sentence": "A", "idx": 4, "label": "acceptable"}),
+        "cola": (
+            ("unacceptable", "acceptable"),
+            {"sentence": "A", "idx": 4, "label": "acceptable"},
+        ),
         "rte": (
             ("entailment", "not_entailment"),
             {"sentence1": "A", "sentence2": "B", "idx": 4, "label": "not_entailment"},

@@ -65,7 +65,10 @@ def test_the_longer_side_of_a_pair_gives():
 
 
 def test_what_is_cut_is_counted(words):
-    found = [examples.Text("0", "a b c d e f", "the cat", 0), examples.Text("1", "a " * 30, None, 0)]
+    found = [
+        examples.Text("0", "a b c d e f", "the cat", 0),
+        examples.Text("1", "a " * 30, None, 0),
+    ]
     made, report = make("classification", found, words, length=8, labels=("0", "1"))
     assert [pieces(row) for row in made.ids] == [
         "[CLS] a b c [SEP] the cat [SEP]",
@@ -138,7 +141,7 @@ def question(answers=(), impossible=False, text="who ?"):
 
 def test_windows_overlap_and_the_answer_stands_where_it_is(words):
     found = [question((("the cat", CONTEXT.index("the cat")),))]
-    made, report = make("span", found, words, length=13, stride=4)
+    made, report = make("span", found, words, length=13, stride=4, query_length=4)
     assert [pieces(row) for row in made.ids] == [
         "[CLS] who ? [SEP] a b c d e f the cat [SEP]",
         "[CLS] who ? [SEP] e f the cat sat on the mat [SEP]",
@@ -169,7 +172,9 @@ def reference_best(windows, tokens):
     return found
 
 
-@pytest.mark.parametrize(("tokens", "room", "stride"), [(13, 9, 4), (40, 9, 3), (9, 9, 4), (0, 5, 2)])
+@pytest.mark.parametrize(
+    ("tokens", "room", "stride"), [(13, 9, 4), (40, 9, 3), (9, 9, 4), (0, 5, 2)]
+)
 def test_each_token_is_best_in_one_window(tokens, room, stride):
     windows = features._windows(tokens, room, stride)
     assert windows[-1][1] == tokens and all(e - b <= room for b, e in windows)
@@ -177,7 +182,7 @@ def test_each_token_is_best_in_one_window(tokens, room, stride):
 
 
 def test_best_context_of_a_row_is_where_it_is_best(words):
-    made, _ = make("span", [question()], words, length=13, stride=4)
+    made, _ = make("span", [question()], words, length=13, stride=4, query_length=4)
     shown = [
         [pieces([i]) for i, best in zip(row, bests) if best]
         for row, bests in zip(made.ids, made.spans.best_context)
@@ -187,7 +192,7 @@ def test_best_context_of_a_row_is_where_it_is_best(words):
 
 def test_windows_without_the_answer_are_what_the_setting_says(words):
     found = [question((("a", 0),)), question(impossible=True), question((("zzz", -1),)), question()]
-    options = {"length": 13, "stride": 4, "name": "train", "training": True}
+    options = {"length": 13, "stride": 4, "query_length": 4, "name": "train", "training": True}
     made, report = make("span", found, words, **options)
     assert made.example_R.tolist() == [0, 0, 0, 1, 1, 1], "what cannot be trained on is left out"
     assert made.spans.starts_R.tolist() == [4, 0, 0, 0, 0, 0]
@@ -200,7 +205,7 @@ def test_windows_without_the_answer_are_what_the_setting_says(words):
     assert made.spans.impossible_R.tolist() == [False] + [True] * 5
     made, _ = make("span", found, words, without_answer="skip", **options)
     assert made.example_R.tolist() == [0, 1, 1, 1]
-    made, _ = make("span", found, words, length=13, stride=4)
+    made, _ = make("span", found, words, length=13, stride=4, query_length=4)
     assert made.example_R.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3], "all are answered"
 
 

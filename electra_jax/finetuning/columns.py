@@ -70,7 +70,7 @@ def _sentences(path, source, labelled, where, report) -> Iterator[tuple]:
 
 def _check(path, number, source, labelled, width):
     if labelled and width < 2:
-        raise ValueError(f"{path}:{number}: a word without a tag; columns are parted by tab or blank")
+        raise ValueError(f"{path}:{number}: a word without a tag; tabs or blanks part columns")
     for column in (source.a, source.label):
         if width > 1 and not (isinstance(column, int) and -width <= column < width):
             raise ValueError(f"{path}:{number}: no column {column!r}; there is 0 to {width - 1}")

@@ -3,7 +3,7 @@
 
     classification, regression, multi_label    Text('17', 'A sentence .', None, 1)
     tagging                                    Words('3', ('Ann', 'sleeps'), ('B-PER', 'O'))
-    span                                       Question('q7', 'Who ?', 'Ann sleeps .', (('Ann', 0),))
+    span                                       Question('7', 'Who ?', 'Ann sleeps', (('Ann', 0),))
 
 Next: `reading.py` reads a task's splits of them; `features.py` makes arrays of a split.
 """

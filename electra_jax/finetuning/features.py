@@ -213,11 +213,9 @@ def _of_words(task, split, words, layout, where, report):
     ids, marks, places, labels, of_example = [], [], [], [], []
     for number, example in enumerate(split.examples):
         tokens = [pieces[word] for word in example.words]
-        unknown = sum(tag not in numbers for tag in example.tags or ())
-        report.count(where, "tags that train does not have, never predicted", unknown)
         starts = _whole_words([len(t) for t in tokens], layout.length - 2)
-        if len(starts) > 1:
-            report.count(where, f"rows more, of sentences over {layout.length} tokens", len(starts) - 1)
+        more = len(starts) - 1
+        report.count(where, f"rows more, of sentences over {layout.length} tokens", more)
         for begin, end in zip(starts, [*starts[1:], len(tokens)]):
             text = tokens[begin:end]
             row, row_marks = _row(np.concatenate([*text, _NOTHING]), None, layout)
@@ -232,6 +230,8 @@ def _of_words(task, split, words, layout, where, report):
                 label = np.full(len(row), NO_LABEL, np.int32)
                 label[begins] = [numbers.get(tag, NO_LABEL) for tag in example.tags[begin:end]]
                 labels.append(label)
+                unknown = int((label[begins] == NO_LABEL).sum())
+                report.count(where, "tags that train does not have, never predicted", unknown)
     return Features(
         kind=task.kind,
         ids=ids,
@@ -316,9 +316,7 @@ def _of_questions(split, words, layout, cut, where, report):
             shown_best[inside] = best[begin:end] == window
             shift = first - begin
             start, stop = (answer[0] + shift, answer[1] + shift) if here else (0, 0)
-            rows.append(
-                (number, row, marks, start, stop, impossible, allowed, offsets, shown_best)
-            )
+            rows.append((number, row, marks, start, stop, impossible, allowed, offsets, shown_best))
     columns = [list(column) for column in zip(*rows)] or [[] for _ in range(9)]
     number, ids, marks, starts, ends, impossible, allowed, offsets, best = columns
     return Features(

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Labels as files spell them -> numbers, checked.
 
-    classification   'entailment'      ->  0           its place in the task's list
-    regression       '3.80'            ->  3.8         finite, within the task's range
-    multi_label      'sport,politics'  ->  (2, 0)      places, in the order of the file
-    no label         None              ->  None        test sets
+classification   'entailment'      ->  0           its place in the task's list
+regression       '3.80'            ->  3.8         finite, within the task's range
+multi_label      'sport,politics'  ->  (2, 0)      places, in the order of the file
+no label         None              ->  None        test sets
 """
 
 import math

@@ -60,7 +60,7 @@ def read(task: tasks.Task, place: str, dev_share: float = 0.1) -> Data:
         for split, (source, names) in sources.items()
     }
     if task.kind not in ("tagging", "span"):
-        first = next((s for s in ("train", *sources) if s in sources))
+        first = next(s for s in ("train", *sources) if s in sources)
         known = labels.known(rows[first], task, sources[first][0].separator)
         task = dataclasses.replace(task, labels=known)
     splits = {}

@@ -51,7 +51,7 @@ def of_fields(place, context, qa, impossible, where, report) -> examples.Questio
         answers.append((words, _located(context, words, begin, where, report)))
     hopeless = _field(qa, "is_impossible", bool, place, default=False)
     if hopeless and not impossible:
-        raise ValueError(f"{place}: a question without an answer, as SQuAD 2.0 has; use task squad2")
+        raise ValueError(f"{place}: a question without an answer; SQuAD 2.0 is task squad2")
     return examples.Question(
         id=str(_field(qa, "id", str | int, place)),
         question=_field(qa, "question", str, place).strip(),

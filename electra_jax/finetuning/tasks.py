@@ -270,9 +270,7 @@ def _tables(a, b, label, identity="index", **others) -> dict[str, Source]:
 
 
 def _mnli() -> dict[str, Source]:
-    labelled = Source(
-        ("train.tsv",), a="sentence1", b="sentence2", label="gold_label", id="index"
-    )
+    labelled = Source(("train.tsv",), a="sentence1", b="sentence2", label="gold_label", id="index")
     found = {"train": labelled}
     for split, label in (("dev", "gold_label"), ("test", None)):
         for part in ("matched", "mismatched"):
@@ -382,7 +380,7 @@ _ALL = (
         "QQP",
         _BINARY,
         # A few rows of the official train file are torn; everybody leaves them out.
-        _tables("question1", "question2", "is_duplicate", identity="id", odd_rows="skip"),
+        _tables("question1", "question2", "is_duplicate", "id", id="id", odd_rows="skip"),
         ("question1", "question2"),
         metrics=("accuracy", "f1"),
     ),

@@ -160,7 +160,7 @@ def test_no_lines_are_no_ids():
 @pytest.fixture(scope="module")
 def codecs(tmp_path_factory):
     """One vocabulary of each kind, with the characters of the texts below."""
-    lines = ["the cafe on the mat, said Ann; 北京 han ﬁne ½"] * 20
+    lines = ["the cafe on the mat, said Ann; 北京 han ﬁne ½"] * 20 + many_words()
     folder = tmp_path_factory.mktemp("codecs")
     made = tokenizers.Tokenizer(models.BPE(unk_token="<unk>"))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -174,8 +174,8 @@ def codecs(tmp_path_factory):
     made.train_from_iterator(lines, trainer)
     made.save(str(folder / "tokenizer.json"))
     return {
-        "sentencepiece": vocabulary.train("sentencepiece", 48, iter(lines)),
-        "wordpiece": vocabulary.train("wordpiece", 80, iter(lines)),
+        "sentencepiece": vocabulary.train("sentencepiece", 100, iter(lines)),
+        "wordpiece": vocabulary.train("wordpiece", 100, iter(lines)),
         "tokenizer_json": vocabulary.load(str(folder / "tokenizer.json")),
     }
 
@@ -203,7 +203,9 @@ def test_offsets_come_with_the_same_ids_and_read_forward(kind, codecs):
         assert (spans[:, 0] <= spans[:, 1]).all() and (np.diff(spans[:, 0]) >= 0).all(), text
         assert not any(text[b:e] != text[b:e].strip() for b, e in spans), text
         covered = {place for begin, end in spans for place in range(begin, end)}
-        assert covered == {n for n, c in enumerate(text) if not c.isspace()}, text
+        left_out = {n for n, c in enumerate(text) if n not in covered and not c.isspace()}
+        # Half a character is normalised away by some, and unknown to others.
+        assert {text[n] for n in left_out} <= {"\ud800"}, text
 
 
 @pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece", "tokenizer_json"])
