@@ -3,7 +3,7 @@
 
 import pytest
 
-from electra_jax.finetuning import tasks
+from electra_jax.finetuning import custom, tasks
 
 
 def test_the_protocol_of_the_paper():
@@ -37,20 +37,20 @@ def test_dev_sets_are_named():
 
 
 def test_a_custom_task_takes_its_defaults_from_its_kind():
-    task = tasks.custom(
+    task = custom.task(
         {"name": "news", "train": "a.csv; b.csv", "dev": "d.csv", "text": "title", "label": "3"}
     )
     assert task.kind == "classification" and task.main == "accuracy"
     assert task.files["train"].files == ("a.csv", "b.csv")
     assert (task.files["dev"].a, task.files["dev"].label) == ("title", 3)
-    tags = tasks.custom({"kind": "tagging", "train": "a.conll"})
+    tags = custom.task({"kind": "tagging", "train": "a.conll"})
     assert (tags.files["train"].a, tags.files["train"].label) == (0, -1)
     assert (tags.main, tags.sequence_length, tags.files["train"].format) == (
         "entity_f1",
         256,
         "conll",
     )
-    topics = tasks.custom({"kind": "multi_label", "train": "a.tsv", "label": ["sport", "art"]})
+    topics = custom.task({"kind": "multi_label", "train": "a.tsv", "label": ["sport", "art"]})
     assert topics.labels == ("sport", "art")
 
 
@@ -70,10 +70,10 @@ def test_a_custom_task_takes_its_defaults_from_its_kind():
 )
 def test_a_setting_that_means_nothing_is_refused(settings, message):
     if message is None:
-        assert tasks.custom(settings).main == "mcc"
+        assert custom.task(settings).main == "mcc"
         return
     with pytest.raises(ValueError, match=message):
-        tasks.custom(settings)
+        custom.task(settings)
 
 
 def test_an_unknown_name_lists_the_known_ones():

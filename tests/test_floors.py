@@ -10,7 +10,8 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     " finetuning.examples finetuning.files finetuning.tasks finetuning.catalogue"
     " checkpoint checks.result",
     "baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments"
-    " drawing finetuning.tables finetuning.columns finetuning.squad",
+    " drawing finetuning.tables finetuning.columns finetuning.squad"
+    " finetuning.custom",
     "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers"
     " alarms finetuning.labels finetuning.features",
     "model.encoder data.preparation report comparison finetuning.reading",
@@ -85,7 +86,9 @@ def test_only_the_model_knows_flax_and_only_one_room_knows_orbax():
                 assert not [name for name in found if name.split(".")[0] == library], room
 
 
-DATA_OF_FINETUNING = "tasks examples files catalogue tables columns squad labels reading features"
+DATA_OF_FINETUNING = (
+    "tasks custom examples files catalogue tables columns squad labels reading features"
+)
 
 
 def test_preparing_needs_no_jax():
