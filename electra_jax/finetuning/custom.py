@@ -65,7 +65,8 @@ def task(settings: Mapping[str, Any]) -> tasks.Task:
     for metric in metrics:
         _one_of(name, "metrics", metric, tasks.METRICS[kind])
     main = known["main"] or metrics[0]
-    _one_of(name, "main", main, metrics)
+    _one_of(name, "main", main, tasks.METRICS[kind])
+    metrics = tuple(dict.fromkeys([*metrics, main]))
     label = _label_column(name, kind, known["label"], known["format"])
     labels = _listed(known["labels"])
     if isinstance(label, tuple):
