@@ -21,6 +21,7 @@ from electra_jax import config as config_lib
 from electra_jax import weights as weights_lib
 from electra_jax.data import vocabulary
 
+_NO_AVERAGES = "init.weights='ema', but {} holds no averages; use 'auto' or 'raw'"
 _TRUNKS = ("discriminator/encoder/", "encoder/")
 
 
@@ -104,15 +105,15 @@ def _load(source, setting, weights, words, mesh) -> dict:
     if not steps and weights_lib.is_foreign(path):
         found = weights_lib.open(path)
         check_vocabulary({"vocabulary": found.vocabulary.sha256}, words, path)
+        if weights == "ema":
+            raise config_lib.ConfigError(_NO_AVERAGES.format(path))
         return found.params
     about = checkpoint.metadata(path)
     check_vocabulary(about, words, path)
     trained = config_lib.parse(about["config"])
     averaged = any(name.startswith("ema/") for name in about["digest"])
     if weights == "ema" and not averaged:
-        raise config_lib.ConfigError(
-            f"init.weights='ema', but {path} holds no averages; use 'auto' or 'raw'"
-        )
+        raise config_lib.ConfigError(_NO_AVERAGES.format(path))
     part = "ema" if averaged and weights != "raw" else "params"
     shapes = {part: weights_lib.stored_shapes(trained, words, about["digest"], part)}
     abstract = jax.tree.map(
