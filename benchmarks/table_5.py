@@ -30,7 +30,6 @@ if __name__ == "__main__":
     heap.use_huge_pages()
 
 import argparse
-import dataclasses
 import importlib
 import json
 import os
