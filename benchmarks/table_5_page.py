@@ -372,7 +372,7 @@ def _reading(found, named):
             "- A linear probe is not fine-tuning, three small sets are not GLUE, and the encoders"
             " are at the very beginning of what they could learn. That one arm leads here does not"
             " say that it would lead later; which of them learn fastest at first is what is seen.",
-            "- Trunk and learning rate were chosen on the ELECTRA arm, from three short trials, and are"
+            "- Trunk and learning rate were chosen on the ELECTRA arm, by two short trials, and are"
             " the same for all: this can only favour ELECTRA.",
         ]
     )
