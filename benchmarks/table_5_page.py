@@ -14,6 +14,7 @@ import io
 import json
 import os
 import statistics
+import textwrap
 from collections.abc import Mapping, Sequence
 
 from matplotlib import figure as mpl_figure
@@ -157,7 +158,7 @@ def text(found: Found, picture: str) -> str:
         "## How to read this",
         _reading(found, named),
     ]
-    return "\n\n".join(blocks) + "\n"
+    return "\n\n".join(map(_wrapped, blocks)) + "\n"
 
 
 def draw(found: Found) -> bytes:
@@ -209,9 +210,9 @@ def draw(found: Found) -> bytes:
 def _question():
     return (
         "Where does ELECTRA's gain come from? Table 5 of the paper holds it against BERT and three"
-        " methods in between, at base size, by the average of GLUE. No public code has these"
-        " rows. Here they are trained at a size that two cores carry in minutes, three downstream"
-        " measures stand in for GLUE, and each difference stands beside its standard error. Nothing"
+        " methods in between, at base size, by the average of GLUE; those three are not in the"
+        " paper's released code. Here all five are trained at a size that two cores carry in"
+        " minutes, three downstream measures stand in for GLUE, and each difference stands beside its standard error. Nothing"
         " here says what happens at the paper's size: the point is that every arm runs, on equal"
         " terms, and what can be told apart at this size and what not."
     )
@@ -236,8 +237,8 @@ def _setting(found):
             " rotary positions and norms before each part. One trunk and one optimizer for all"
             " arms; how it was chosen is in [the log](../LOG.md). The generator has two layers of"
             " half the width, tables are shared; BERT has none.",
-            f"- **Equal compute**: {flops:.2e} training FLOPs an arm, in the honest convention of"
-            " `electra_jax.flops` (three forward passes of matrix products, look-ups free). So an"
+            f"- **Equal compute**: {flops / 1e12:.1f}e12 training FLOPs an arm, in the honest convention"
+            " of `electra_jax.flops` (three forward passes of matrix products, look-ups free). So an"
             f" arm with a dearer step gets fewer steps; ELECTRA's are {style.count(tokens)} places"
             " in rows. The rate falls in a straight line to 0 over each arm's own steps, after a"
             " tenth of them as warmup.",
@@ -363,9 +364,7 @@ def _reading(found, named):
         [
             f"- {first} Whatever else is in the tables is **not resolved**: these runs do not tell"
             " it from luck.",
-            "- Below two standard errors a difference counts as not resolved. With three seeds"
-            " that is a weak rule: luck alone passes it about one time in eight (t with four"
-            " degrees of freedom), so of this many differences some would.",
+            "- Below two standard errors a difference counts as not resolved." + _weakness(found),
             "- Errors are over seeds: first weights, order and cut of the text, masks, samples. The"
             " questions are the same for all, and how much their choice matters is not in the"
             " errors.",
@@ -376,6 +375,31 @@ def _reading(found, named):
             " the same for all: this can only favour ELECTRA.",
         ]
     )
+
+
+def _weakness(found):
+    """How often luck alone goes beyond two errors: Student's t, two means of so many seeds."""
+    often = {2: "five", 3: "eight"}.get(len(found.seeds))
+    if often is None:
+        return ""
+    return (
+        f" With {len(found.seeds)} seeds that is a weak rule: luck alone passes it about one time"
+        f" in {often} (Student's t), so of this many differences some would."
+    )
+
+
+def _wrapped(block):
+    """Lines of prose cut at 120 characters; tables, headings and pictures as they are."""
+    lines = []
+    for line in block.splitlines():
+        if line.startswith(("|", "#", "!")):
+            lines.append(line)
+            continue
+        inside = "  " if line.startswith("- ") else ""
+        lines += textwrap.wrap(
+            line, 120, subsequent_indent=inside, break_long_words=False, break_on_hyphens=False
+        ) or [""]
+    return "\n".join(lines)
 
 
 def _side(effect):
