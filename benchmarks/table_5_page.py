@@ -212,7 +212,8 @@ def _question():
         "Where does ELECTRA's gain come from? Table 5 of the paper holds it against BERT and three"
         " methods in between, at base size, by the average of GLUE; those three are not in the"
         " paper's released code. Here all five are trained at a size that two cores carry in"
-        " minutes, three downstream measures stand in for GLUE, and each difference stands beside its standard error. Nothing"
+        " minutes, three downstream measures stand in for GLUE, and each difference stands"
+        " beside its standard error. Nothing"
         " here says what happens at the paper's size: the point is that every arm runs, on equal"
         " terms, and what can be told apart at this size and what not."
     )
@@ -237,8 +238,9 @@ def _setting(found):
             " rotary positions and norms before each part. One trunk and one optimizer for all"
             " arms; how it was chosen is in [the log](../LOG.md). The generator has two layers of"
             " half the width, tables are shared; BERT has none.",
-            f"- **Equal compute**: {flops / 1e12:.1f}e12 training FLOPs an arm, in the honest convention"
-            " of `electra_jax.flops` (three forward passes of matrix products, look-ups free). So an"
+            f"- **Equal compute**: {flops / 1e12:.1f}e12 training FLOPs an arm, in the honest"
+            " convention of `electra_jax.flops` (three forward passes of matrix products, look-ups"
+            " free). So an"
             f" arm with a dearer step gets fewer steps; ELECTRA's are {style.count(tokens)} places"
             " in rows. The rate falls in a straight line to 0 over each arm's own steps, after a"
             " tenth of them as warmup.",
