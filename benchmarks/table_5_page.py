@@ -339,8 +339,9 @@ def _metrics(found):
     return (
         _table(head, rows) + "\n\nLosses are in nats, below 0 is better than knowing only how"
         " frequent words are. The main network's loss is asked where the original was hidden from"
-        " it: at [MASK] in BERT, at replaced words in the other two, which is harder, so these"
-        " three compare with nothing but themselves. The first AUC is on each arm's own generator;"
+        " it: at [MASK] in BERT, at replaced words in the other two, which is harder (and"
+        " All-Tokens MLM may copy what it sees there), so these three compare with nothing but"
+        " themselves. The first AUC is on each arm's own generator;"
         " the second asks all the same questions. ELECTRA 15 % never hears about untouched tokens,"
         " which both AUCs are of."
     )
