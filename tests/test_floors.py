@@ -8,7 +8,7 @@ from corpus import ROOT
 FLOORS = (  # from the ground up; a room may use any floor below its own
     "timing batch streams config heap style lock logs metrics optimizer schedule averages sharding"
     " checkpoint checks.result",
-    "baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments"
+    "stages baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments"
     " drawing",
     "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers"
     " alarms",
@@ -26,7 +26,7 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     "build",
     "initial",
     "runs rehearsal",
-    "parts estimate",
+    "parts estimate bad_steps",
     "checkpointed output checks.made_up checks.kept checks.scoring",
     "training command",
     "checks.analytic checks.trained",
