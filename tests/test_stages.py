@@ -114,7 +114,8 @@ def test_all_stages_have_one_vocabulary_and_the_same_documents_on_either_side(ru
     assert short.manifest.vocabulary == long.manifest.vocabulary
     np.testing.assert_array_equal(short.unigram(), long.unigram())  # of training and of held-out
     assert (short.manifest.sequence_length, long.manifest.sequence_length) == (16, 32)
-    assert not run.config.data.vocab.endswith("vocab")  # it was trained, by the first stage
+    assert run.config.data.vocab.startswith("train:")  # once
+    assert long.manifest.settings["vocab"] == os.path.join(short.directory, "vocab")
 
 
 def test_slots_and_speed_follow_the_length(run):
