@@ -51,7 +51,7 @@ def begins(schedule: config_lib.Schedule) -> list[float]:
     if schedule.budget == "minutes":
         return [share * 60 * schedule.minutes for share in shares]
     whole = schedule.tokens if schedule.budget == "tokens" else schedule.steps
-    # 0.7 x 10 is a little more than 7 in binary fractions.
+    # 0.55 x 100 is a little more than 55 in binary fractions.
     return [math.ceil(round(share * whole, 6)) for share in shares]
 
 

@@ -48,7 +48,7 @@ def train(
       config: an ml_collections tree such as `configs/tiny.py` returns, or a parsed Config.
       workdir: where checkpoints, metrics and the report go; a second call goes on from there.
       extra_writers: anything with `write(step, kind, metrics)` and `close()`; it gets every row
-        that goes to metrics.jsonl.
+        that goes to metrics.jsonl, and steps again that the run goes back behind.
 
     Raises:
       ConfigError, CheckpointError, TrainingError: one line each, with the remedy.

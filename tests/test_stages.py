@@ -249,6 +249,11 @@ def test_a_stage_begins_when_its_share_of_the_budget_is_spent(given, begins):
             assert stages.number(found, **spent | {name: begin - 0.5}) == number - 1
 
 
+def test_rounding_delays_no_stage():
+    assert 0.55 * 100 > 55
+    assert stages.begins(schedule(steps=100, stages=((0.55, 32, 8),))) == [0, 55]
+
+
 def test_the_steps_of_each_stage_by_hand():
     def config(**changes):
         settings = dict(schedule__stages=((0.25, 64, 4),), model__max_positions=64) | changes
