@@ -158,9 +158,14 @@ def schedule() -> ml_collections.ConfigDict:
     c.warmup_steps = 10_000
     c.shape = "linear"  # falls from step 0 as in the reference | 'cosine' | 'warmup_stable_decay'
     c.decay_share = 0.1  # of the budget, in which warmup_stable_decay falls to 0
-    c.on_spike = "go_on"  # 'skip': no step whose gradient norm is far above its running mean
+    # a step whose gradient norm is far above its running mean: 'go_on' | 'skip' it | 'roll_back' to
+    # the newest checkpoint and go on behind the rows that led there
+    c.on_spike = "go_on"
     c.spike_factor = 5.0  # how far that is
     c.accumulation = 1  # micro-batches a step; the result is that of the whole batch
+    # (share of the budget from which it holds, sequence_length, batch_size), ...: longer rows or
+    # larger batches later; BERT had rows of 128, and ((0.9, 512, 256),). (): data's to the end
+    c.stages = ()
     return c
 
 

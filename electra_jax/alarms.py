@@ -4,8 +4,9 @@
     rows of metrics.jsonl, one by one  ->  Watch  ->  alarms, each at the step where it begins
 
     loss_spike              a loss far above the losses of the rows before it
-    generator_collapse      samples are nearly always the most plausible token, or the generator
-                            falls back behind the word frequencies
+    generator_collapse      samples are nearly always the most plausible token, the entropy is far
+                            below the loss, or the generator falls back behind the word
+                            frequencies
     discriminator_collapse  it no longer finds what is replaced, tells no better than chance, or
                             falls back behind a constant guess
     main_network_collapse   one that predicts tokens falls back behind the word frequencies
@@ -28,6 +29,7 @@ DEVIATIONS = 10.0  # above the median, in MADs scaled to standard deviations
 LEAST_RISE = 0.1  # and by this share of the median: a quiet curve has a MAD of nearly nothing
 IN_A_ROW = 3  # rows, or evaluations, before a network is called collapsed
 ALIKE = 0.97  # accuracy of samples over accuracy of the best guess, where hardly a draw is left
+SURE = 0.1  # of the generator's loss: an entropy below that is not that of a network that knows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,6 +123,18 @@ class Watch:
                 self._learnt.add(key)
             lost = figure is not None and key in self._learnt and figure < gone
             yield key, name, IN_A_ROW, words.format(abs(figure)) if lost else ""
+        yield "entropy", "generator_collapse", IN_A_ROW, self._certainty(row)
+
+    def _certainty(self, row) -> str:
+        """Of a network that knows how little it knows, entropy and loss are equal on average."""
+        entropy, loss = (baselines.value(row, f"gen_{name}") for name in ("entropy", "masked_loss"))
+        if entropy is None or loss is None or entropy >= SURE * loss:
+            return ""
+        return (
+            f"the generator is sure and wrong: its entropy is {entropy:.3f} nats and its loss"
+            f" {loss:.3f}; its samples hardly differ from draw to draw; lower its learning rate or"
+            " raise model.dropout"
+        )
 
 
 _LOSSES = ("loss", "gen_loss", "mlm_loss", "disc_loss")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run may spend - steps, tokens or minutes - and the clock of its training.
+"""What a run may spend - steps, tokens or minutes - its stages, and the clock of its training.
 
 The rate follows the same figures inside the step: the state's own count of tokens, or its
 `seconds`, which this room writes before each step. A budget of minutes depends on the speed of a
@@ -16,7 +16,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from electra_jax import config as config_lib
-from electra_jax import style, train_step
+from electra_jax import stages, style, train_step
 
 
 class Clock:
@@ -27,7 +27,8 @@ class Clock:
 
     def begin(self) -> None:
         """From here on it runs: compilation is over."""
-        self._begun = self._now()
+        if self._begun is None:
+            self._begun = self._now()
 
     @property
     def seconds(self) -> float:
@@ -43,15 +44,22 @@ class Clock:
 
 
 class Budget:
-    """Told of every step; `over` when the run has spent what it may."""
+    """Told of every step; `over` when the run has spent what it may, `stage` of the next step."""
 
     def __init__(self, schedule: config_lib.Schedule, tokens_a_step: int, state):
-        """`tokens_a_step` is the most that a step can see; `state` is where the run goes on."""
-        self._schedule, self._tokens_a_step = schedule, tokens_a_step
+        """`tokens_a_step` is the most that a step of the first stage can see; `state` is where the
+        run goes on."""
+        self._schedule = schedule
+        self._tokens_a_step = [tokens_a_step, *(n * rows for _, n, rows in schedule.stages)]
+        self._marks = [*stages.begins(schedule), schedule.tokens]  # where tokens must be known
+        self.clock = Clock(0.0 if state.seconds is None else float(state.seconds))
+        self.turn_to(state)
+
+    def turn_to(self, state: train_step.TrainState) -> None:
+        """Counts from this state on, which may be an earlier one; the clock is not turned back."""
         self._tokens = train_step.words_to_int(jax.device_get(state.tokens_seen))
         self._unread = None  # tokens of the last step, still on the device
-        self.clock = Clock(0.0 if state.seconds is None else float(state.seconds))
-        self.over = int(state.step) >= schedule.steps or self._spent(self.clock.seconds)
+        self._count(int(state.step), self.clock.seconds)
 
     def after(self, step: int, state: train_step.TrainState, measured: train_step.Measured):
         """Counts a step that has been sent off; returns the state that the next one begins with."""
@@ -61,13 +69,20 @@ class Budget:
             state = dataclasses.replace(state, seconds=_like(state.seconds, seconds))
         if self._schedule.budget == "tokens":
             # The step before this one is read while this one runs; this one is waited for only
-            # where it may be the last.
+            # where a stage or the run may end with it.
             self._read()
             self._unread = measured.tokens
-            if self._tokens + self._tokens_a_step >= self._schedule.tokens:
+            most = self._tokens + self._tokens_a_step[self.stage]
+            if any(self._tokens < mark <= most for mark in self._marks):
                 self._read()
-        self.over = step >= self._schedule.steps or self._spent(seconds)
+        self._count(step, seconds)
         return state
+
+    def _count(self, step, seconds):
+        self.over = step >= self._schedule.steps or self._spent(seconds)
+        # As the state has them: whoever goes on from it finds the same stage.
+        seconds = float(np.float32(seconds))
+        self.stage = stages.number(self._schedule, step, self._tokens, seconds)
 
     def metrics(self, step: int, row: Mapping[str, float | None]) -> dict[str, float]:
         """`progress` and `seconds_left`, where steps alone do not tell them."""
@@ -93,6 +108,13 @@ class Budget:
         if c.budget == "minutes":
             return seconds >= 60 * c.minutes
         return c.budget == "tokens" and self._tokens >= c.tokens
+
+
+def stage_of(schedule: config_lib.Schedule, state: train_step.TrainState) -> int:
+    """The stage of the step that begins with this state."""
+    tokens = train_step.words_to_int(jax.device_get(state.tokens_seen))
+    seconds = 0.0 if state.seconds is None else float(state.seconds)
+    return stages.number(schedule, int(state.step), tokens, seconds)
 
 
 def in_words(schedule: config_lib.Schedule) -> str:

@@ -12,7 +12,7 @@ import optax
 from jax.sharding import Mesh
 
 from electra_jax import config as config_lib
-from electra_jax import corrupt, optimizer, schedule, sharding, train_step
+from electra_jax import corrupt, optimizer, schedule, sharding, stages, train_step
 from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.model import attention, encoder, networks
 from electra_jax.objectives import (
@@ -117,19 +117,22 @@ def vocab_size(config: config_lib.Config) -> int:
 
 
 def mesh(config: config_lib.Config, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """The mesh, checked against the devices and the batch. Raises ConfigError."""
+    """The mesh, checked against the devices and the batches. Raises ConfigError."""
     c = config.mesh
     try:
         made = sharding.make_mesh(c.data, c.fsdp, c.tensor, devices)
     except ValueError as error:
         raise config_lib.ConfigError(str(error)) from error
     ways = sharding.row_devices(made) * config.schedule.accumulation
-    if config.data.batch_size % ways:
-        low = config.data.batch_size // ways * ways
-        raise config_lib.ConfigError(
-            f"data.batch_size={config.data.batch_size} is not divisible by {ways} (devices that"
-            f" split the rows x accumulation); try {f'{low} or ' if low else ''}{low + ways}"
-        )
+    for stage in stages.of(config):
+        size = stage.batch_size
+        if size % ways:
+            name = "schedule.stages: batch_size" if stage.share else "data.batch_size"
+            low = size // ways * ways
+            raise config_lib.ConfigError(
+                f"{name}={size} is not divisible by {ways} (devices that split the rows x"
+                f" accumulation); try {f'{low} or ' if low else ''}{low + ways}"
+            )
     return made
 
 
@@ -255,7 +258,7 @@ def extras(config: config_lib.Config) -> train_step.Extras:
     c, named = config.schedule, rates(config).named()
     return train_step.Extras(
         ema_decay=config.optimizer.ema_decay,
-        spike_factor=c.spike_factor if c.on_spike == "skip" else 0.0,
+        spike_factor=0.0 if c.on_spike == "go_on" else c.spike_factor,
         timed=c.budget == "minutes",
         rates=None if named == {"learning_rate": 1.0} else named,
     )

@@ -55,7 +55,7 @@ class Checkpoints:
     def __exit__(self, kind, *_):
         self.close(quiet=kind is not None)
 
-    def restore_latest(self, abstract: dict[str, Any]) -> Restored | None:
+    def restore_latest(self, abstract: dict[str, Any], optional: str = "") -> Restored | None:
         """The newest good checkpoint, placed as `abstract` (shapes with shardings) says.
 
         Bad ones are renamed on the way. None where there is no checkpoint at all; CheckpointError
@@ -65,7 +65,7 @@ class Checkpoints:
         found = [step for step in steps(self._directory) if not self._is_weights_only(step)]
         for step in reversed(found):
             try:
-                return restore(os.path.join(self._directory, str(step)), abstract)
+                return restore(os.path.join(self._directory, str(step)), abstract, optional)
             except CheckpointError as error:
                 logging.error("checkpoint %d is damaged and set aside: %s", step, error)
                 self._set_aside(step)
@@ -77,13 +77,17 @@ class Checkpoints:
         return None
 
     def save(self, step: int, tree: dict[str, Any], metadata: dict[str, Any]) -> None:
-        """Starts a save and returns; a failed one is logged and the next is tried as usual."""
+        """Starts a save and returns; a failed one is logged and the next is tried as usual.
+
+        A whole state takes the place of the weights that the run began with.
+        """
         leaves = digest(tree)
         try:
             self._open().save_async(
                 step,
                 tree,
                 force=True,
+                overwrite=self._is_weights_only(step),
                 custom_metadata=metadata | {"digest": leaves, "step": step},
             )
         except (OSError, ValueError) as error:
@@ -97,6 +101,17 @@ class Checkpoints:
             self._orbax.wait()
         except (OSError, ValueError) as error:
             self._note_failure(error)
+
+    def reread(self, abstract: dict[str, Any], optional: str = "") -> Restored:
+        """The newest good checkpoint once more, in the middle of a run that saves here."""
+        self.close(quiet=True)
+        restored = self.restore_latest(abstract, optional)
+        if restored is None:
+            raise CheckpointError(
+                f"no checkpoint in {self._directory} to go back to; free some space and run the"
+                " same command again"
+            )
+        return restored
 
     def close(self, quiet: bool = False) -> None:
         """Waits and lets go. Raises CheckpointError if the last save failed, unless `quiet`."""
@@ -166,9 +181,16 @@ def metadata(path: str) -> dict[str, Any]:
     return dict(found)
 
 
-def restore(path: str, abstract: dict[str, Any]) -> Restored:
-    """Loads one checkpoint, or the part of it that `abstract` names, and verifies every leaf."""
+def restore(path: str, abstract: dict[str, Any], optional: str = "") -> Restored:
+    """Loads one checkpoint, or the part of it that `abstract` names, and verifies every leaf.
+
+    Of the dict `abstract[optional]` those are left out that were not saved.
+    """
     about = metadata(path)
+    if optional:
+        there = about["digest"]
+        kept = {n: x for n, x in abstract[optional].items() if f"{optional}/{n}" in there}
+        abstract = abstract | {optional: kept}
     names = jax.tree_util.tree_leaves_with_path(abstract)
     if missing := [_name(leaf) for leaf, _ in names if _name(leaf) not in about["digest"]]:
         raise CheckpointError(f"{path} holds no {missing[0]} (and {len(missing)} such in all)")

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from absl import logging
 
-from electra_jax import build, checkpoint, sharding
+from electra_jax import build, checkpoint, runs, sharding, stages
 from electra_jax import config as config_lib
 from electra_jax.data import preparation, records, vocabulary
 
@@ -21,7 +21,7 @@ from electra_jax.data import preparation, records, vocabulary
 class Opened:
     """What `show` and `evaluate` work on."""
 
-    config: config_lib.Config
+    config: config_lib.Config  # with the rows of the stage in which the run was
     records: records.Records
     vocabulary: vocabulary.Vocabulary
     objective: Any
@@ -52,10 +52,10 @@ def open_workdir(config: config_lib.Config, workdir: str, step: int | None = Non
             f"no checkpoint of step {step} in {directory}; there are {', '.join(map(str, found))}"
         )
     config = _as_trained(config, workdir)
-    root = config.data.dir or os.path.join(workdir, "data")
-    folder = preparation.folder_of(preparation.Settings.from_config(config), root)
-    opened = records.open(folder)
-    words = vocabulary.load(os.path.join(folder, "vocab"))
+    root = runs.data_root(config, workdir)
+    folders = [preparation.folder_of(s, root) for s in runs.data_settings(config, workdir)]
+    opened = records.open(folders[0])
+    words = vocabulary.load(os.path.join(folders[0], preparation.VOCABULARY))
     mesh = build.mesh(config)
     objective = build.objective(config, words, opened.unigram()[0], mesh)
     shapes = jax.eval_shape(objective.init, build.run_key(config))
@@ -65,6 +65,10 @@ def open_workdir(config: config_lib.Config, workdir: str, step: int | None = Non
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), {part: shapes}, where
     )
     restored = _newest(directory, found if step is None else [step], abstract)
+    stage = restored.metadata.get("stage", 0)
+    if stage:
+        opened, config = records.open(folders[stage]), stages.config_of(config, stage)
+        objective = build.objective(config, words, opened.unigram()[0], mesh)
     return Opened(
         config=config,
         records=opened,

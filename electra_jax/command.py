@@ -202,7 +202,14 @@ def _saved_config(argv: Sequence[str]) -> ConfigDict | None:
     if not workdir or not os.path.exists(path):
         return None
     with open(path, encoding="utf-8") as file:
-        return ConfigDict(json.load(file))
+        return ConfigDict(_with_tuples(json.load(file)))
+
+
+def _with_tuples(value):
+    """JSON has lists where a configuration has tuples, which alone can be overridden by a flag."""
+    if isinstance(value, dict):
+        return {name: _with_tuples(part) for name, part in value.items()}
+    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
 
 
 def _unknown_field(path: str, tree: ConfigDict) -> str | None:

@@ -134,6 +134,7 @@ class Schedule:
     on_spike: str
     spike_factor: float
     accumulation: int
+    stages: tuple
 
 
 @dataclasses.dataclass(frozen=True)
@@ -292,6 +293,7 @@ _ADDED = {  # fields that came later, and what a config.json written before them
     "schedule.decay_share": 0.1,
     "schedule.on_spike": "go_on",
     "schedule.spike_factor": 5.0,
+    "schedule.stages": (),
     "init.weights": "auto",
 }
 
@@ -315,7 +317,7 @@ _CHOICES = {
     "optimizer.clip": ("joint", "per_network"),
     "schedule.budget": ("steps", "tokens", "minutes"),
     "schedule.shape": ("linear", "cosine", "warmup_stable_decay"),
-    "schedule.on_spike": ("go_on", "skip"),
+    "schedule.on_spike": ("go_on", "skip", "roll_back"),
     "init.weights": ("auto", "ema", "raw"),
 }
 
@@ -483,7 +485,9 @@ def _typed(path, value, kind):
     if kind is float and type(value) is int:
         return float(value)
     if kind is tuple and isinstance(value, list):  # as JSON has it
-        return tuple(value)
+        value = tuple(value)
+    if kind is tuple and isinstance(value, tuple):
+        return tuple(tuple(part) if isinstance(part, list) else part for part in value)
     if type(value) is not kind:
         raise ConfigError(
             f"{path}={value!r} is of type {type(value).__name__}, not of type {kind.__name__}"
@@ -522,6 +526,7 @@ def _check_together(c: Config):
             f"data.batch_size={c.data.batch_size} is not divisible by"
             f" schedule.accumulation={c.schedule.accumulation}"
         )
+    _check_stages(c)
     for budget in ("tokens", "minutes"):
         given = getattr(c.schedule, budget)
         if (c.schedule.budget == budget) != (given > 0):
@@ -550,6 +555,42 @@ def _check_together(c: Config):
         size = getattr(c.mesh, axis)
         if size < 1 and not (axis == "data" and size == -1):
             raise ConfigError(f"mesh.{axis}={size} must be positive (mesh.data may be -1)")
+
+
+def _check_stages(c: Config):
+    """Each stage for itself, and the order in which they begin."""
+    before = 0.0
+    for stage in c.schedule.stages:
+        if not (isinstance(stage, tuple) and [type(x) for x in stage] == [float, int, int]):
+            raise ConfigError(
+                f"schedule.stages={c.schedule.stages!r} holds {stage!r}, which is not (share of the"
+                " budget, sequence_length, batch_size); try ((0.9, 512, 32),)"
+            )
+        share, length, batch_size = stage
+        if not before < share < 1:
+            raise ConfigError(
+                f"schedule.stages: {stage} begins at a share of {share}; give shares that rise"
+                f" between {before:g} and 1"
+            )
+        for field, value in (("sequence_length", length), ("batch_size", batch_size)):
+            low, high = _RANGES[f"data.{field}"]
+            if not low <= value <= high:
+                raise ConfigError(
+                    f"schedule.stages: {field} of {stage} is outside [{low}, {high}]; stages are"
+                    " (share, sequence_length, batch_size)"
+                )
+        if c.model.positions == "learned" and length > c.model.max_positions:
+            raise ConfigError(
+                f"schedule.stages: rows of {length} in {stage} are longer than"
+                f" model.max_positions={c.model.max_positions}; raise max_positions to {length} or"
+                " set model.positions='rotary'"
+            )
+        if batch_size % c.schedule.accumulation:
+            raise ConfigError(
+                f"schedule.stages: {batch_size} rows a step in {stage} are not divisible by"
+                f" schedule.accumulation={c.schedule.accumulation}"
+            )
+        before = share
 
 
 def _check_objective(c: Config):

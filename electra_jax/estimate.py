@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run would be, before it is one: parameters, FLOPs, memory, epochs, time."""
 
-import math
+import operator
 import os
 
 import jax
 import numpy as np
 
-from electra_jax import accounting, budget, build, fill, rehearsal, style
+from electra_jax import accounting, budget, build, fill, rehearsal, runs, stages, style
 from electra_jax import config as config_lib
-from electra_jax.data import preparation, records, vocabulary
+from electra_jax.data import preparation, records
 
 _SHARE_OF_PEAK = 0.35  # what a first run reaches; the estimate says so
 _NOT_BEFORE = "not known before the speed is"
@@ -18,68 +18,83 @@ _NOT_BEFORE = "not known before the speed is"
 def text(config: config_lib.Config, workdir: str) -> str:
     """A few aligned lines. Uses prepared data where it is there and never prepares."""
     mesh = build.mesh(config)
-    folder = preparation.folder_of(
-        preparation.Settings.from_config(config), config.data.dir or os.path.join(workdir, "data")
-    )
-    ready = os.path.exists(os.path.join(folder, "manifest.json"))
-    if ready:
-        vocab_size = vocabulary.load(os.path.join(folder, "vocab")).size
-    else:
-        vocab_size = build.vocab_size(config)
-    step = build.step(config, rehearsal.Words(vocab_size), mesh, np.ones(vocab_size))
-    shapes = step.shapes
+    opened = _opened(config, workdir)
+    ready = None not in opened
+    vocab_size = build.vocab_size(config)
+    if opened[0] is not None:
+        vocab_size = opened[0].manifest.vocabulary["size"]
+    words, unigram_V = rehearsal.Words(vocab_size), np.ones(vocab_size)
+    shapes = build.step(config, words, mesh, unigram_V).shapes
     parts = accounting.parameters(shapes.params)
-    rows = config.data.batch_size
-    flops = step.objective.flops(config.data.sequence_length)
-    step_flops = flops.train * rows
+    kinds = stages.of(config)
+    settings = [stages.config_of(config, number) for number in range(len(kinds))]
+    objectives = [build.objective(c, words, unigram_V, mesh) for c in settings]
+    flops = [
+        objective.flops(kind.sequence_length).train * kind.batch_size
+        for objective, kind in zip(objectives, kinds)
+    ]
     state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(shapes))
     split = mesh.shape["fsdp"] * mesh.shape["tensor"]
-    kind = jax.devices()[0].device_kind
-    peak = accounting.peak(kind)
-    step_seconds = step_flops / (peak * jax.device_count() * _SHARE_OF_PEAK) if peak else None
-    opened = records.open(folder) if ready else None
-    steps = _steps(config, opened.manifest.wasted_fraction if ready else 0.0, step_seconds)
+    device = jax.devices()[0].device_kind
+    peak = accounting.peak(device)
+    rate = peak and peak * jax.device_count() * _SHARE_OF_PEAK
+    seconds = [a_step / rate for a_step in flops] if peak else []
+    real = [1 - found.manifest.wasted_fraction for found in opened] if ready else []
+    steps = stages.steps(config, real, seconds)
+    scores = [_scores_bytes(c, objective, mesh) for c, objective in zip(settings, objectives)]
     what = "weights, averages and moments" if shapes.ema is not None else "weights and moments"
     lines = [
-        ("devices", f"{jax.device_count()} x {kind}, mesh {dict(mesh.shape)}"),
+        ("devices", f"{jax.device_count()} x {device}, mesh {dict(mesh.shape)}"),
         ("parameters", f"{sum(parts.values()):,} ({_joined(parts)})"),
         ("main network with its tables", f"{_main(parts):,}"),
-        ("FLOPs a step", f"{step_flops:.3g} (3 x forward matrix products)"),
-        ("budget", _budget(config.schedule, steps)),
-        ("FLOPs of the run", f"{step_flops * steps:.3g}" if steps else _NOT_BEFORE),
+        ("FLOPs a step", f"{_then(f'{x:.3g}' for x in flops)} (3 x forward matrix products)"),
+        ("budget", _budget(config.schedule, steps and sum(steps))),
+        (
+            "FLOPs of the run",
+            f"{sum(map(operator.mul, flops, steps)):.3g}" if steps else _NOT_BEFORE,
+        ),
         ("state a device", f"{state_bytes / split / 2**20:,.1f} MiB ({what})"),
-        ("scores a device", f"{_scores_bytes(config, step.objective, mesh):,.1f} MiB at a time"),
+        ("scores a device", f"{max(scores):,.1f} MiB at a time"),
     ]
+    if len(kinds) > 1:
+        known = [f"{count:,} steps of " for count in steps] if steps else [""] * len(kinds)
+        named = _then(before + stages.in_words(kind) for before, kind in zip(known, kinds))
+        lines.insert(5, ("stages", named))
     if ready and steps:
-        held = sum(opened.rows("train", index) for index in range(len(opened.manifest.sources)))
-        epochs = rows * steps / held
-        lines.append(("epochs over the data", f"{epochs:.2f} ({held:,} rows)"))
+        held = [
+            sum(found.rows("train", index) for index in range(len(found.manifest.sources)))
+            for found in opened
+        ]
+        epochs = sum(kind.batch_size * n / rows for kind, n, rows in zip(kinds, steps, held))
+        rows = _then(f"{rows:,}" for rows in dict.fromkeys(held))
+        lines.append(("epochs over the data", f"{epochs:.2f} ({rows} rows)"))
     else:
         unknown = _NOT_BEFORE if ready else "not known before the data is prepared"
         lines.append(("epochs over the data", unknown))
     if peak:
-        time = style.duration(step_seconds * steps)
+        time = style.duration(_all(seconds, steps))
         lines.append(("time", f"{time} at {_SHARE_OF_PEAK:.0%} of the peak"))
     else:
-        lines.append(("time", f"not known for {kind}; electra_jax.main prints it as ETA"))
+        lines.append(("time", f"not known for {device}; electra_jax.main prints it as ETA"))
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
+
+
+def _opened(config, workdir) -> list[records.Records | None]:
+    """The rows of each stage, None where they are not prepared yet."""
+    root, found = runs.data_root(config, workdir), []
+    for settings in runs.data_settings(config, workdir):
+        folder = ""
+        if None not in found:  # the others need the vocabulary of the first
+            folder = preparation.folder_of(settings, root)
+        ready = os.path.exists(os.path.join(folder, records.MANIFEST))
+        found.append(records.open(folder) if ready else None)
+    return found
 
 
 def _main(parts):
     """What is fine-tuned: tables, the main network, and the trunk where it is shared."""
     return sum(parts.get(part, 0) for part in ("embeddings", "encoder", "discriminator"))
-
-
-def _steps(config, padding, step_seconds):
-    """How many steps the budget buys; None where that hangs on a speed that is not known."""
-    c, data = config.schedule, config.data
-    if c.budget == "tokens":
-        a_step = data.batch_size * data.sequence_length * (1 - padding)
-        return min(c.steps, math.ceil(c.tokens / a_step))
-    if c.budget == "minutes":
-        return step_seconds and min(c.steps, math.ceil(60 * c.minutes / step_seconds))
-    return c.steps
 
 
 def _budget(schedule, steps):
@@ -99,3 +114,13 @@ def _scores_bytes(config, objective, mesh):
     rows /= mesh.shape["data"] * mesh.shape["fsdp"]
     piece = min(fill.PIECE, objective.networks.padded_vocab_size)
     return np.ceil(rows) * objective.slots * piece * 4 / 2**20
+
+
+def _all(a_step, steps):
+    """Of the whole run, from what a step of each stage is."""
+    return sum(map(operator.mul, a_step, steps))
+
+
+def _then(values):
+    """One a stage: `1.2e+09, then 3.4e+09`."""
+    return ", then ".join(values)

@@ -14,8 +14,15 @@ class Feed:
     def __init__(
         self, order: pipeline.Order, mesh: Mesh, rows_seen: int, batch_size: int, length: int
     ):
-        self._order, self._rows_seen = order, rows_seen
         self._where = sharding.rows(mesh)
+        self._prefetch = None
+        self.turn_to(order, rows_seen, batch_size, length)
+
+    def turn_to(self, order: pipeline.Order, rows_seen: int, batch_size: int, length: int) -> None:
+        """Goes on with other rows, or from another one; what was loaded ahead is let go."""
+        if self._prefetch is not None:
+            self.close()
+        self._order, self._rows_seen = order, rows_seen
         self._shape = (batch_size, length)
         self._prefetch = pipeline.Prefetch(self._load, 0)
 

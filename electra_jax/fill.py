@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The generator's last step in one walk over the vocabulary: loss, hits and samples of all slots.
+"""The generator's last step in one walk over the vocabulary: loss, hits, samples, entropies.
 
 p_G(x_t | x) = softmax(e(x_t) . h_t): scores [B, N, V] would be the largest array of a training
 step, and softmax, loss and sampling would each go over it several times. Here the vocabulary passes
@@ -29,6 +29,7 @@ class Filled:
     losses_BN: jax.Array  # -log p_G of the original, float32; the only one with a gradient
     hits_BN: jax.Array  # bool: no token scores higher than the original
     sampled_BN: jax.Array  # int32, drawn from p_G at a temperature, never a forbidden id
+    entropies_BN: jax.Array  # of p_G, in nats, float32
 
 
 def fill(
@@ -55,7 +56,7 @@ def fill(
     bias_V = jnp.where(jnp.arange(bias_V.shape[0]) < size, bias_V, -1e9)
     forbidden_V = jnp.isin(jnp.arange(bias_V.shape[0]), jnp.array(forbidden_ids, jnp.int32))
     spared_S = originals_S if disallow_correct else jnp.full_like(originals_S, -1)
-    losses_S, hits_S, mass_SG = _walk(
+    losses_S, hits_S, entropies_S, mass_SG = _walk(
         piece, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
     )
 
@@ -67,7 +68,10 @@ def fill(
         ).reshape(b, n, corrupt.BLOCK)
 
     sampled_BN = corrupt.draw(keys_B, mass_SG.reshape(b, n, -1), mass_of)
-    return Filled(losses_S.reshape(b, n), hits_S.reshape(b, n), sampled_BN)
+    losses_BN, hits_BN, entropies_BN = (
+        x_S.reshape(b, n) for x_S in (losses_S, hits_S, entropies_S)
+    )
+    return Filled(losses_BN, hits_BN, sampled_BN, entropies_BN)
 
 
 def score(
@@ -92,7 +96,7 @@ def score(
     targets_S, none_V = targets_BN.reshape(b * n), jnp.zeros(bias_V.shape, bool)
     spared_S = jnp.full_like(targets_S, -1)
     vectors_SE, heat = vectors_BNE.reshape(b * n, e), jnp.float32(1)
-    losses_S, hits_S, _ = _walk(
+    losses_S, hits_S, *_ = _walk(
         piece, vectors_SE, table_VE, bias_V, targets_S, spared_S, none_V, heat
     )
     return losses_S.reshape(b, n), hits_S.reshape(b, n)
@@ -100,7 +104,7 @@ def score(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _walk(piece, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature):
-    """Losses [S], hits [S], and the mass of each block [S, G] for the draw."""
+    """Losses [S], hits [S], entropies [S], and the mass of each block [S, G] for the draw."""
     inputs = vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
     return _walk_forward(piece, *inputs)[0]
 
@@ -112,7 +116,9 @@ def _walk_forward(
         table_PE, bias_P, forbidden_P = pieces
         scores_SP = _scores(vectors_SE, table_PE, bias_P)
         best_S = scores_SP.max(-1)
-        sum_S = jnp.exp(scores_SP - best_S[:, None]).sum(-1)
+        below_SP = scores_SP - best_S[:, None]
+        chances_SP = jnp.exp(below_SP)
+        sum_S, depth_S = chances_SP.sum(-1), (chances_SP * below_SP).sum(-1)
         at_S = originals_S - first
         here_S = (at_S >= 0) & (at_S < len(bias_P))
         original_S = jnp.take_along_axis(scores_SP, jnp.where(here_S, at_S, 0)[:, None], 1)[:, 0]
@@ -122,17 +128,22 @@ def _walk_forward(
         mass_SP = jnp.exp(heated_SP - top_S[:, None]) * ~spared_SP
         mass_SG = mass_SP.reshape(len(at_S), -1, corrupt.BLOCK).sum(-1)
         original_S = jnp.where(here_S, original_S, 0)
-        return first + len(bias_P), (best_S, sum_S, original_S, top_S, mass_SG)
+        return first + len(bias_P), (best_S, sum_S, depth_S, original_S, top_S, mass_SG)
 
     pieces = _cut(piece, table_VE, bias_V, forbidden_V)
-    _, (best_KS, sum_KS, original_KS, top_KS, mass_KSG) = lax.scan(step, 0, pieces)
+    _, sums = lax.scan(step, 0, pieces)
+    best_KS, sum_KS, depth_KS, original_KS, top_KS, mass_KSG = sums
     original_S, best_S = original_KS.sum(0), best_KS.max(0)
-    whole_S = best_S + jnp.log((sum_KS * jnp.exp(best_KS - best_S)).sum(0))
+    below_KS = best_KS - best_S
+    depth_KS = (depth_KS + sum_KS * below_KS) * jnp.exp(below_KS)
+    sum_S = (sum_KS * jnp.exp(below_KS)).sum(0)
+    whole_S = best_S + jnp.log(sum_S)
+    entropy_S = jnp.log(sum_S) - depth_KS.sum(0) / sum_S  # -sum p log p, from scores below the best
     mass_KSG *= jnp.exp(top_KS - top_KS.max(0))[:, :, None]
     mass_SG = jnp.moveaxis(mass_KSG, 0, 1).reshape(len(best_S), -1)
     mass_SG = mass_SG[:, : len(bias_V) // corrupt.BLOCK]
     saved = vectors_SE, table_VE, bias_V, originals_S, whole_S
-    return (whole_S - original_S, original_S >= best_S, mass_SG), saved
+    return (whole_S - original_S, original_S >= best_S, entropy_S, mass_SG), saved
 
 
 def _walk_backward(piece, saved, gradients):

@@ -13,14 +13,14 @@ passes of matrix products, look-ups free (`accounting.py`, which also `mfu` is r
 
 import dataclasses
 import json
-import math
+import operator
 from collections.abc import Sequence
 
 import jax
 import numpy as np
 from absl import flags
 
-from electra_jax import accounting, budget, build, command, paper_flops, rehearsal
+from electra_jax import accounting, budget, build, command, paper_flops, rehearsal, stages
 from electra_jax import config as config_lib
 
 _JSON = flags.DEFINE_bool(
@@ -81,12 +81,41 @@ def of_config(
 ) -> dict:
     """Everything that the table of a configuration shows, as plain numbers.
 
-    A budget of minutes buys a number of steps only where a speed is given; else that is None.
+    A budget of minutes buys a number of steps only where a speed is given; else that is None. What
+    stands there of a token or a row is of the first stage; `train` is all of them.
     """
+    kinds = stages.of(config)
+    each = [_of_rows(stages.config_of(config, n), vocab_size) for n in range(len(kinds))]
+    seconds = []
+    if tokens_per_second is not None:
+        seconds = [kind.batch_size * kind.sequence_length / tokens_per_second for kind in kinds]
+    steps = stages.steps(config, (), seconds)
+    rows = [kind.batch_size * count for kind, count in zip(kinds, steps)] if steps else None
+    train = {
+        convention: sum(found["train_per_row"][convention] * n for found, n in zip(each, rows))
+        if rows
+        else None
+        for convention in ("paper", "honest")
+    }
+    found = each[0] | {
+        "budget": budget.in_words(config.schedule),
+        "steps": steps and sum(steps),
+        "train": train,
+    }
+    if len(kinds) > 1:
+        found["stages"] = [
+            {"sequence_length": kind.sequence_length, "batch_size": kind.batch_size}
+            | {"steps": steps and steps[n], "train_per_row": each[n]["train_per_row"]}
+            for n, kind in enumerate(kinds)
+        ]
+    return found
+
+
+def _of_rows(config: config_lib.Config, vocab_size: int) -> dict:
+    """What does not depend on how many rows there are."""
     objective = build.objective(config, rehearsal.Words(vocab_size), np.ones(vocab_size))
     params = jax.eval_shape(objective.init, build.run_key(config))
-    length, steps = config.data.sequence_length, _steps(config, tokens_per_second)
-    rows = config.data.batch_size * steps if steps else None
+    length = config.data.sequence_length
     counted = objective.flops(length)
     billed = _parts(config, vocab_size, paper_flops.OUTPUT_SHARE)
     parts = _parts(config, objective.networks.padded_vocab_size, objective.slots / length)
@@ -111,17 +140,11 @@ def of_config(
         "sequence_length": length,
         "slots": objective.slots,
         "batch_size": config.data.batch_size,
-        "budget": budget.in_words(config.schedule),
-        "steps": steps,
         "parameters": {part: accounting.parameters(tree) for part, tree in params.items()},
         "forward_per_token": {
             part: {"paper": billed[part].billed(), "honest": done[part]} for part in done
         },
         "train_per_row": {"paper": billed_row, "honest": counted.train},
-        "train": {
-            "paper": billed_row * rows if rows else None,
-            "honest": counted.train * rows if rows else None,
-        },
         "inference": {"paper": length * one.billed(), "honest": judged.discriminator},
     }
 
@@ -135,7 +158,8 @@ def mfu(found: dict, tokens_per_second: float, kind: str, devices: int) -> dict:
             f"no datasheet figure is known for device {kind!r}; --device= one of {known}"
         )
     rate = tokens_per_second * found["train_per_row"]["honest"] / found["sequence_length"]
-    tokens = found["batch_size"] * found["steps"] * found["sequence_length"]
+    kinds = found.get("stages", [found])
+    tokens = sum(kind["batch_size"] * kind["steps"] * kind["sequence_length"] for kind in kinds)
     return {
         "tokens_per_second": tokens_per_second,
         "device": kind,
@@ -193,9 +217,14 @@ def table(found: dict) -> str:
     f = found
     steps = f"{f['steps']:,} steps" if f["steps"] else "steps by the speed"
     steps += f" ({f['budget']})" if f["budget"] != steps else ""
+    rows = f"of {f['batch_size']:,} rows"
+    if "stages" in f:
+        known = [f"{x['steps']:,} steps of " if x["steps"] else "" for x in f["stages"]]
+        kinds = [stages.Stage(0, x["sequence_length"], x["batch_size"]) for x in f["stages"]]
+        rows = "in stages: " + ", then ".join(map(operator.add, known, map(stages.in_words, kinds)))
     lines = [
         f"{f['config']}: {f['objective']}, vocabulary {f['vocab_size']:,}, rows of"
-        f" {f['sequence_length']}, {f['slots']} slots; {steps} of {f['batch_size']:,} rows",
+        f" {f['sequence_length']}, {f['slots']} slots; {steps} {rows}",
         "",
     ]
     cells = [("parameters", "", "")]
@@ -282,19 +311,6 @@ def _parts(
             "generator head": predicted * paper_flops.masked_head(generator),
         }
     return parts
-
-
-def _steps(config: config_lib.Config, tokens_per_second: float | None) -> int | None:
-    """How many steps the budget buys with rows full of tokens."""
-    c = config.schedule
-    tokens = c.tokens
-    if c.budget == "minutes":
-        if tokens_per_second is None:
-            return None
-        tokens = 60 * c.minutes * tokens_per_second
-    if c.budget == "steps":
-        return c.steps
-    return min(c.steps, math.ceil(tokens / (config.data.batch_size * config.data.sequence_length)))
 
 
 def _shape(

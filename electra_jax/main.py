@@ -33,7 +33,8 @@ def main(config: config_lib.Config, workdir: str) -> None:
         print(estimate.text(config, workdir))
         return
     if _VERIFY.value:
-        records.verify(runs.prepare(config, workdir), logging.info)
+        for folder in dict.fromkeys(runs.prepare(config, workdir)):
+            records.verify(folder, logging.info)
     training.train(config, workdir)
 
 

@@ -2,6 +2,7 @@
 """What a run says on its way: metrics to every writer, evaluations, the report."""
 
 import contextlib
+import operator
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -13,11 +14,13 @@ from jax import numpy as jnp
 from electra_jax import (
     accounting,
     alarms,
+    bad_steps,
     evaluation,
     metrics,
     report,
     runs,
     samples,
+    stages,
     train_step,
     view,
     writers,
@@ -44,19 +47,19 @@ class Output:
         self._writers: list[writers.Writer] = []
         self._path = os.path.join(run.workdir, "metrics.jsonl")
         if self._speaks:
-            lines = writers.JsonLines(self._path)
-            lines.drop_after(first)
-            self._writers = [lines, writers.Console(self._c.schedule.steps), *extra_writers]
+            self._lines = writers.JsonLines(self._path)
+            self._lines.drop_after(first)
+            self._writers = [self._lines, writers.Console(self._c.schedule.steps), *extra_writers]
+            self._tensorboard = None
             if self._c.logging.tensorboard:
-                where = os.path.join(run.workdir, "tensorboard")
-                self._writers.append(writers.TensorBoard(where, first if run.restored else None))
-        begun = self._speaks and os.path.exists(self._path)
-        self._watch = alarms.Watch(writers.read(self._path) if begun else ())
-        self._heldout = runs.heldout(run.records, self._c.evaluation.rows)
-        self._order = pipeline.Order(run.records, self._c.seed)
+                self._open_tensorboard(first if run.restored else None)
+        self._watch = self._told()
+        self._heldout = {}  # of the stages that were evaluated
+        self._epoch_rows = [
+            pipeline.Order(stage.records, self._c.seed).rows_per_epoch for stage in run.stages
+        ]
         self._begun, self._clock = time.monotonic(), budget.clock.seconds
         self._clock_step, self._tokens = first, self._tokens_seen()
-        self._flops = run.objective.flops(self._c.data.sequence_length)
 
     def __enter__(self):
         return self
@@ -65,12 +68,36 @@ class Output:
         for writer in self._writers:
             writer.close()
 
+    def stage_begins(self, step: int) -> None:
+        """Says which rows come from this step on, where a run has several kinds."""
+        number, all_stages = self._run.number, stages.of(self._c)
+        if len(all_stages) > 1:
+            jax.block_until_ready(self._run.state.step)  # what is under way is on the clock
+            self._begun = time.monotonic()
+            logging.info(
+                "stage %d of %d from step %d on: %s a step",
+                number + 1, len(all_stages), step, stages.in_words(all_stages[number]),
+            )  # fmt: skip
+
     def first_step_done(self, step: int) -> None:
         """Compilation is over: the clock of tokens per second starts here."""
         jax.block_until_ready(self._run.state.step)
         logging.info("first step after %.1f s", time.monotonic() - self._begun)
         self._budget.clock.begin()
-        self._clock_step, self._tokens = step, self._tokens_seen()
+        self._clock, self._clock_step = self._budget.clock.seconds, step
+        self._tokens = self._tokens_seen()
+
+    def goes_back(self, step: int) -> None:
+        """Forgets what was written beyond this step, from which the run goes on anew."""
+        if self._speaks:
+            self._lines.drop_after(step)
+            if self._tensorboard is not None:
+                self._writers.remove(self._tensorboard)
+                self._tensorboard.close()
+                self._open_tensorboard(step)
+        self._watch = self._told()
+        self._clock, self._clock_step = self._budget.clock.seconds, step
+        self._tokens = self._tokens_seen()
 
     def off_the_clock(self) -> contextlib.AbstractContextManager[None]:
         """Leaves out of the speed, and of a budget of minutes, what is done inside."""
@@ -86,13 +113,14 @@ class Output:
         seconds = max(now - self._clock, 1e-9)
         device = jax.devices()[0].device_kind
         peak = accounting.peak(device)
-        flops = self._flops.train * self._c.data.batch_size * steps / seconds
+        rows = run.stage.config.data  # a stage ends after its last log, and its clock with it
+        flops = run.objective.flops(rows.sequence_length).train * rows.batch_size * steps / seconds
         values |= {
             "tokens_seen": tokens,
             "tokens_per_second": (tokens - self._tokens) / seconds,
             "step_seconds": seconds / steps,
             "mfu": flops / (peak * jax.device_count()) if peak else None,
-            "epoch": self._order.epoch(train_step.words_to_int(run.state.rows_seen)),
+            "epoch": sum(map(operator.truediv, run.rows_by_stage, self._epoch_rows)),
             "skipped_steps": int(run.state.skipped_steps),
         }
         values |= self._budget.metrics(step, values)
@@ -102,12 +130,14 @@ class Output:
     def evaluate(self, step: int, write: bool = True) -> dict[str, float | None]:
         """Held-out metrics of the state as it is."""
         run, c = self._run, self._c
+        if run.number not in self._heldout:
+            self._heldout = {run.number: runs.heldout(run.records, c.evaluation.rows)}
         values = evaluation.run(
             run.evaluate,
             run.objective,
             run.state.evaluated,
-            self._heldout,
-            c.evaluation.batch_size or c.data.batch_size,
+            self._heldout[run.number],
+            c.evaluation.batch_size or run.stage.config.data.batch_size,
             run.vocabulary.pad_id,
             run.mesh,
         )
@@ -132,6 +162,16 @@ class Output:
         if self._speaks:
             for alarm in self._watch.see({"step": step, "kind": kind} | values):
                 logging.warning("alarm at step %d: %s", alarm.step, alarm.sentence)
+
+    def _open_tensorboard(self, drop_after):
+        where = os.path.join(self._run.workdir, "tensorboard")
+        self._tensorboard = writers.TensorBoard(where, drop_after)
+        self._writers.append(self._tensorboard)
+
+    def _told(self):
+        """The alarms' watch over what stands in the file."""
+        begun = self._speaks and os.path.exists(self._path)
+        return alarms.Watch(writers.read(self._path) if begun else ())
 
     def _tokens_seen(self):
         return train_step.words_to_int(jax.device_get(self._run.state.tokens_seen))
@@ -165,6 +205,7 @@ def summary(run: runs.Run, status: str, rows: Sequence[Mapping]) -> report.Summa
         config=config_lib.flatten(c),
         corpus=_corpus(manifest),
         samples=fragments,
+        rollbacks=[bad_steps.in_words(rollback) for rollback in run.rollbacks],
     )
 
 

@@ -13,7 +13,7 @@ import os
 import numpy as np
 from absl import flags, logging
 
-from electra_jax import command
+from electra_jax import command, runs
 from electra_jax import config as config_lib
 from electra_jax.data import pipeline, preparation, records, vocabulary
 
@@ -23,13 +23,14 @@ _EXAMPLES = 2
 
 
 def main(config: config_lib.Config, workdir: str) -> None:
-    """Prepares, checks if asked to, and prints what there is."""
-    root = config.data.dir or os.path.join(workdir, "data")
-    settings = preparation.Settings.from_config(config)
-    folder = preparation.prepare(settings, root, logging.info)
-    if _VERIFY.value:
-        records.verify(folder, logging.info)
-    print(summary(folder))
+    """Prepares the rows of every stage, checks if asked to, and prints what there is."""
+    root, folders = runs.data_root(config, workdir), []
+    for settings in runs.data_settings(config, workdir):
+        folders.append(preparation.prepare(settings, root, logging.info))
+    for folder in dict.fromkeys(folders):
+        if _VERIFY.value:
+            records.verify(folder, logging.info)
+        print(summary(folder))
 
 
 def summary(folder: str) -> str:

@@ -40,6 +40,7 @@ class Summary(TypedDict, total=False):
     corpus: Mapping[str, Any]  # facts from the data's manifest
     evaluation: Mapping[str, float | None]  # latest; default: the last eval row
     samples: Sequence[str]  # HTML fragments from `view.to_html`
+    rollbacks: Sequence[str]  # sentences, one for each time that the run went back, in their order
 
 
 STATUSES = ("running", "finished", "stopped")
@@ -470,7 +471,8 @@ _TILES = (
 
 def _page(curves: _Curves, panels: Sequence[_Panel], summary: Summary) -> str:
     name = summary.get("name", "run")
-    body = [_header(curves, summary), _tiles(curves, summary), _alarms(curves), "<h2>Curves</h2>"]
+    body = [_header(curves, summary), _tiles(curves, summary), _alarms(curves)]
+    body += [_rollbacks(summary), "<h2>Curves</h2>"]
     if panels:
         charts = "".join(f'<div class="chart card">{_svg(panel, curves)}</div>' for panel in panels)
         body.append(f'<div class="charts">{charts}</div>')
@@ -577,6 +579,15 @@ def _alarms(curves: _Curves) -> str:
     more = len(curves.alarms) - len(latest)
     earlier = f'<p class="note">and {more} earlier</p>' if more else ""
     return f'<h2>Alarms</h2><div class="table card"><table>{lines}</table></div>{earlier}'
+
+
+def _rollbacks(summary: Summary) -> str:
+    """Where the run went back, the latest first."""
+    sentences = list(summary.get("rollbacks", ()))[::-1]
+    if not sentences:
+        return ""
+    lines = "".join(f"<tr><td>{html.escape(text)}</td></tr>" for text in sentences)
+    return f'<h2>Rolled back</h2><div class="table card"><table>{lines}</table></div>'
 
 
 def _tile(title: str, value: str, beside: str) -> str:

@@ -3,7 +3,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -13,27 +13,74 @@ from jax import numpy as jnp
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from electra_jax import build, checkpoint, evaluation, initial, metrics, sharding, train_step
+from electra_jax import (
+    budget,
+    build,
+    checkpoint,
+    evaluation,
+    initial,
+    metrics,
+    sharding,
+    stages,
+    train_step,
+)
 from electra_jax import config as config_lib
 from electra_jax.data import pipeline, preparation, records, vocabulary
 
 
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """What steps work with while rows have one length and come so many a step."""
+
+    config: config_lib.Config  # of a run that has such rows from its first step on
+    records: records.Records
+    objective: Any
+    update: Callable
+    evaluate: Callable
+
+
 @dataclasses.dataclass
 class Run:
-    """The parts of one run. What moves is `state`, and what was added up since the last log."""
+    """The parts of one run. What moves is `state`, what was added up since the last log, and
+    `number`, the stage that the next step belongs to."""
 
     config: config_lib.Config
     workdir: str
     mesh: Mesh
-    records: records.Records
     vocabulary: vocabulary.Vocabulary
-    objective: Any
-    update: Callable
-    evaluate: Callable
+    stages: tuple[Stage, ...]
+    number: int
+    rows_by_stage: list[int]  # taken so far
+    rollbacks: list[dict]  # behind which spikes the run went back, see `bad_steps`
     abstract: train_step.TrainState
     state: train_step.TrainState
     interval: metrics.Sums
     restored: bool
+
+    @property
+    def stage(self) -> Stage:
+        """That of the next step."""
+        return self.stages[self.number]
+
+    @property
+    def records(self) -> records.Records:
+        """Of the stage."""
+        return self.stage.records
+
+    @property
+    def objective(self) -> Any:
+        """With the slots that rows of the stage have."""
+        return self.stage.objective
+
+    @property
+    def update(self) -> Callable:
+        """One step on rows of the stage."""
+        return self.stage.update
+
+    @property
+    def evaluate(self) -> Callable:
+        """The same without learning."""
+        return self.stage.evaluate
 
 
 def start(config: config_lib.Config, workdir: str) -> Run:
@@ -46,20 +93,18 @@ def start(config: config_lib.Config, workdir: str) -> Run:
     for setting in config_lib.unread(config):
         logging.warning("%s changes nothing: %s does not read it", setting, config.objective.name)
     mesh = build.mesh(config)  # refuses a batch that does not divide before any data is touched
-    data = prepare(config, workdir)
-    opened = records.open(data)
-    words = vocabulary.load(os.path.join(data, "vocab"))
-    _check_records(config, opened, words)
-    unigram_V = opened.unigram()[0]
-    step = build.step(config, words, mesh, unigram_V, logging.warning)
+    folders = prepare(config, workdir)
+    words = vocabulary.load(os.path.join(folders[0], preparation.VOCABULARY))
+    parts, step = _stages(config, folders, words, mesh)
     abstract = _placed(step.shapes, step.where)
     interval = _zero_interval(step.update, step.shapes, config, mesh)
     with checkpoints_of(config, workdir) as saved:
-        restored = saved.restore_latest(saved_tree(abstract, placed_like(interval)))
+        like = saved_tree(abstract, placed_like(interval))
+        restored = saved.restore_latest(like, optional="interval")  # it may be from before a metric
     if restored is not None:
         initial.check_vocabulary(restored.metadata, words, workdir)
         tree = dict(restored.tree)
-        interval = tree.pop("interval")
+        interval = interval | tree.pop("interval")
         state = train_step.TrainState(**tree)
         logging.info("resuming from step %d of %s", restored.step, workdir)
     else:
@@ -68,17 +113,17 @@ def start(config: config_lib.Config, workdir: str) -> Run:
             params = initial.params(config, state.params, words, mesh)
             ema = None if state.ema is None else jax.tree.map(jnp.copy, params)
             state = dataclasses.replace(state, params=params, ema=ema)
+    seen = train_step.words_to_int(jax.device_get(state.rows_seen))
+    metadata = {} if restored is None else restored.metadata
     return Run(
         config=config,
         workdir=workdir,
         mesh=mesh,
-        records=opened,
         vocabulary=words,
-        objective=step.objective,
-        update=train_step.compile_update(step.update, step.shapes, mesh),
-        evaluate=evaluation.compile_evaluate(
-            step.objective, words.pad_id, unigram_V, mesh, step.where.params
-        ),
+        stages=parts,
+        number=budget.stage_of(config.schedule, state),
+        rows_by_stage=list(metadata.get("rows_by_stage", [seen] + [0] * (len(parts) - 1))),
+        rollbacks=list(metadata.get("rollbacks", [])),
         abstract=abstract,
         state=state,
         interval=interval,
@@ -86,22 +131,44 @@ def start(config: config_lib.Config, workdir: str) -> Run:
     )
 
 
-def prepare(config: config_lib.Config, workdir: str) -> str:
-    """The folder of prepared data, made now if it is not there; one process makes it.
+def prepare(config: config_lib.Config, workdir: str) -> list[str]:
+    """The folders of prepared data, one a stage, made now if they are not there; one process makes
+    them.
 
     Without a shared file system every process makes its own, which comes out equal.
     """
-    root = config.data.dir or os.path.join(workdir, "data")
-    settings = preparation.Settings.from_config(config)
-    if jax.process_index() == 0:
-        folder = preparation.prepare(settings, root, logging.info)
-    if jax.process_count() > 1:
-        multihost_utils.sync_global_devices("data prepared")
-        if jax.process_index() != 0:
+    folders = []
+    for settings in data_settings(config, workdir):
+        root = data_root(config, workdir)
+        if jax.process_index() == 0:
             folder = preparation.prepare(settings, root, logging.info)
-        digest = np.frombuffer(bytes.fromhex(records.open(folder).manifest.hash), np.uint32)
-        multihost_utils.assert_equal(digest, "processes prepared different data")
-    return folder
+        if jax.process_count() > 1:
+            multihost_utils.sync_global_devices("data prepared")
+            if jax.process_index() != 0:
+                folder = preparation.prepare(settings, root, logging.info)
+            digest = np.frombuffer(bytes.fromhex(records.open(folder).manifest.hash), np.uint32)
+            multihost_utils.assert_equal(digest, "processes prepared different data")
+        folders.append(folder)
+    return folders
+
+
+def data_root(config: config_lib.Config, workdir: str) -> str:
+    """Where prepared data lies, a folder for each hash of settings."""
+    return config.data.dir or os.path.join(workdir, "data")
+
+
+def data_settings(config: config_lib.Config, workdir: str) -> Iterator[preparation.Settings]:
+    """How the rows of each stage are made: all with the vocabulary of the first, which has to be
+    prepared before the second is asked for."""
+    first = preparation.Settings.from_config(config)
+    yield first
+    for number, stage in enumerate(stages.of(config)[1:], 1):
+        settings = preparation.Settings.from_config(stages.config_of(config, number))
+        if stage.sequence_length != first.sequence_length and first.vocab.startswith("train:"):
+            folder = preparation.folder_of(first, data_root(config, workdir))
+            words = os.path.join(folder, preparation.VOCABULARY)
+            settings = dataclasses.replace(settings, vocab=words)
+        yield settings
 
 
 def heldout(run_records: records.Records, limit: int) -> list[tuple[str, np.ndarray, np.ndarray]]:
@@ -131,13 +198,40 @@ def metadata_of(run: Run) -> dict:
     """The JSON beside a checkpoint: what it was made with."""
     return {
         "config": config_lib.to_tree(run.config),
+        "stage": run.number,
+        "rows_by_stage": list(run.rows_by_stage),  # it is written while the run goes on
+        "rollbacks": run.rollbacks,
         "data": run.records.manifest.hash,
         "vocabulary": run.vocabulary.sha256,
         "jax": jax.__version__,
     }
 
 
-def _check_records(config, opened: records.Records, words: vocabulary.Vocabulary) -> None:
+def _stages(config, folders, words, mesh) -> tuple[tuple[Stage, ...], build.Step]:
+    """The parts of each stage, and the step of the first."""
+    found, steps = [], {}
+    for number, folder in enumerate(folders):
+        opened = records.open(folder)
+        _check_records(opened, words)
+        settings = stages.config_of(config, number)
+        length = settings.data.sequence_length
+        if length not in steps:  # another batch is the same program for other shapes
+            report = logging.warning if number == 0 else lambda line: None
+            unigram_V = opened.unigram()[0]
+            step = build.step(settings, words, mesh, unigram_V, report)
+            steps[length] = (
+                step,
+                train_step.compile_update(step.update, step.shapes, mesh),
+                evaluation.compile_evaluate(
+                    step.objective, words.pad_id, unigram_V, mesh, step.where.params
+                ),
+            )
+        step, update, evaluate = steps[length]
+        found.append(Stage(settings, opened, step.objective, update, evaluate))
+    return tuple(found), steps[config.data.sequence_length][0]
+
+
+def _check_records(opened: records.Records, words: vocabulary.Vocabulary) -> None:
     manifest = opened.manifest
     if manifest.vocabulary["sha256"] != words.sha256:
         raise config_lib.ConfigError(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import numpy as np
 import optax
 from jax import lax
 from jax import numpy as jnp
@@ -256,6 +257,11 @@ def words_to_int(words) -> int:
     """Two uint32 words as one Python integer."""
     low, high = (int(word) for word in words)
     return low + (high << 32)
+
+
+def int_to_words(number: int) -> np.ndarray:
+    """The reverse: uint32 [2], low first."""
+    return np.array([number & 0xFFFFFFFF, number >> 32], np.uint32)
 
 
 def _once(value):

@@ -16,10 +16,9 @@ import numpy as np
 from absl import logging
 from jax.experimental import multihost_utils
 
-from electra_jax import budget as budget_lib
-from electra_jax import config as config_lib
-from electra_jax import feed as feed_lib
 from electra_jax import (
+    bad_steps,
+    checkpoint,
     lock,
     logs,
     metrics,
@@ -30,13 +29,12 @@ from electra_jax import (
     train_step,
     writers,
 )
+from electra_jax import budget as budget_lib
+from electra_jax import config as config_lib
+from electra_jax import feed as feed_lib
 from electra_jax.data import pipeline
 
-SKIPS = 3  # non-finite steps in a row that end a run
-
-
-class TrainingError(RuntimeError):
-    """Training cannot go on; the message is one line."""
+TrainingError = bad_steps.TrainingError
 
 
 def train(
@@ -50,7 +48,7 @@ def train(
       config: an ml_collections tree such as `configs/tiny.py` returns, or a parsed Config.
       workdir: where checkpoints, metrics and the report go; a second call goes on from there.
       extra_writers: anything with `write(step, kind, metrics)` and `close()`; it gets every row
-        that goes to metrics.jsonl.
+        that goes to metrics.jsonl, and steps again that the run goes back behind.
 
     Raises:
       ConfigError, CheckpointError, TrainingError: one line each, with the remedy.
@@ -87,60 +85,96 @@ def _loop(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float |
     """Steps, and now and then a log line, an evaluation, a checkpoint, a report - in this order,
     so that what a checkpoint follows has been written, and a resumed run writes nothing twice."""
     c = run.config
-    first = int(run.state.step)
+    step, fed = int(run.state.step), run.number
     rows_seen = train_step.words_to_int(jax.device_get(run.state.rows_seen))
-    feed = feed_lib.Feed(
-        pipeline.Order(run.records, c.seed),
-        run.mesh,
-        rows_seen,
-        c.data.batch_size,
-        c.data.sequence_length,
-    )
+    feed = feed_lib.Feed(mesh=run.mesh, **_rows(run, rows_seen))
     budget = budget_lib.Budget(c.schedule, c.data.batch_size * c.data.sequence_length, run.state)
-    out = output.Output(run, first, budget, extra_writers)
+    out = output.Output(run, step, budget, extra_writers)
     add = jax.jit(metrics.add)
-    unread, skipped, final = None, 0, {}
+    watch, compiled = bad_steps.Watch(c.schedule), set()
+    final, stopping = {}, False
     profile = profiling.Profile(c.logging.profile, run.workdir)
     with feed, runs.checkpoints_of(c, run.workdir) as saved, out, profile:
         if budget.over:
             spent = budget_lib.in_words(c.schedule)
-            logging.info("nothing to do: step %d, and %s are done", first, spent)
-            final = out.evaluate(first, write=False)
-        for step in range(first + 1, first + 1 if budget.over else c.schedule.steps + 1):
+            logging.info("nothing to do: step %d, and %s are done", step, spent)
+            final = out.evaluate(step, write=False)
+        else:
+            out.stage_begins(step + 1)
+        if c.schedule.on_spike == "roll_back" and not run.restored:
+            _save(run, saved, step)  # so that there is something to go back to
+        while not (budget.over or stopping):
+            step += 1
+            if fed != run.number:
+                fed = run.number
+                feed.turn_to(**_rows(run, rows_seen))
+                out.stage_begins(step)
             lanes = next(feed)
+            compiles = run.number not in compiled
             profile.before(step, run.state)
-            run.state, measured = run.update(run.state, lanes)
+            with out.off_the_clock() if compiles else contextlib.nullcontext():
+                run.state, measured = run.update(run.state, lanes)
+                if compiles:
+                    jax.block_until_ready(run.state.step)
             profile.after(step, run.state)
             run.interval = add(run.interval, measured.sums)
-            # The step before this one is read while this one runs: the device never waits.
-            skipped = _count_skips(skipped, unread, step - 1, c)
-            unread = measured
-            run.state = budget.after(step, run.state, measured)
-            last = budget.over or stop.requested(step)
-            if step == first + 1:
-                out.first_step_done(step)
-            if step % c.logging.every == 0 or budget.over:
-                skipped = _count_skips(skipped, unread, step, c)
-                unread = None
+            spike = watch.read()  # the step before this one is read while this one runs
+            if spike is None:
+                size = run.stage.config.data.batch_size
+                watch.sent(step, rows_seen, size, measured)
+                rows_seen += size
+                run.rows_by_stage[run.number] += size
+                run.state = budget.after(step, run.state, measured)
+                stopping = not budget.over and stop.requested(step)
+                if compiles:
+                    compiled.add(run.number)
+                    out.first_step_done(step)
+                logs = step % c.logging.every == 0 or budget.over
+                evaluates = step % c.evaluation.every == 0 or budget.over
+                saves = step % c.checkpoint.every == 0 or budget.over or stopping
+                if logs or evaluates or saves:
+                    spike = watch.read()
+            if spike is not None:
+                step = bad_steps.go_back(run, saved, spike)
+                watch.forget()
+                budget.turn_to(run.state)
+                out.goes_back(step)
+                run.number, fed = budget.stage, None  # the feed is ahead of the rows that are next
+                if budget.over:  # the minutes are spent, whatever came of them
+                    final = out.evaluate(step)
+                continue
+            if logs:
                 out.log(step)
-            if step % c.evaluation.every == 0 or budget.over:
+            run.number = budget.stage  # what follows sees the state as a resumed run would
+            if evaluates:
                 with out.off_the_clock():
                     final = out.evaluate(step)
-            if step % c.checkpoint.every == 0 or last:
+            if saves:
                 with out.off_the_clock():
-                    saved.save(
-                        step, runs.saved_tree(run.state, run.interval), runs.metadata_of(run)
-                    )
-            if step % c.logging.report_every == 0 and not last:
+                    _save(run, saved, step)
+            if step % c.logging.report_every == 0 and not (budget.over or stopping):
                 with out.off_the_clock():
                     out.report("running")
-            if last:
-                break
         saved.wait()
         out.report("finished" if budget.over else "stopped")
     if not budget.over:
         logging.info("stopped and saved at step %d; the same command goes on", int(run.state.step))
     return final
+
+
+def _rows(run: runs.Run, rows_seen: int) -> dict:
+    """Which rows come next, as the feed wants to be told."""
+    data = run.stage.config.data
+    return {
+        "order": pipeline.Order(run.records, run.config.seed),
+        "rows_seen": rows_seen,
+        "batch_size": data.batch_size,
+        "length": data.sequence_length,
+    }
+
+
+def _save(run: runs.Run, saved: checkpoint.Checkpoints, step: int) -> None:
+    saved.save(step, runs.saved_tree(run.state, run.interval), runs.metadata_of(run))
 
 
 def _continue_or_begin(config: config_lib.Config, workdir: str) -> None:
@@ -181,32 +215,3 @@ def _same_everywhere(config: config_lib.Config) -> None:
         words = np.frombuffer(text[: len(text) // 4 * 4], np.uint32)
         sums = np.array([len(text), words.sum(dtype=np.uint32)], np.uint32)
         multihost_utils.assert_equal(sums, "processes were started with different settings")
-
-
-def _count_skips(skipped, measured: train_step.Measured | None, step, config) -> int:
-    """How many steps in a row were not finite; TrainingError where that is enough."""
-    if measured is None:
-        return skipped
-    checks, limits = jax.device_get((measured.checks, measured.limits))
-    size = config.data.batch_size
-    first = (step - 1) * size
-    bad = {name: float(x) for name, x in checks.items() if not np.isfinite(x)}
-    if not bad:
-        for name, limit in limits.items():
-            if checks[name] > limit:
-                logging.warning(
-                    "step %d skipped: %s is %.4g, a spike above %.4g (rows %d to %d)",
-                    step, name, checks[name], limit, first, first + size - 1,
-                )  # fmt: skip
-        return 0
-    name, value = next(iter(bad.items()))
-    logging.warning(
-        "step %d skipped: %s is %s (rows %d to %d)", step, name, value, first, first + size - 1
-    )
-    if skipped + 1 >= SKIPS:
-        raise TrainingError(
-            f"{SKIPS} steps in a row were not finite, the last at step {step}: {name} is {value},"
-            f" rows {first} to {first + size - 1}; the checkpoints before are good; lower"
-            " optimizer.learning_rate or lengthen schedule.warmup_steps in a new workdir"
-        )
-    return skipped + 1

@@ -236,6 +236,7 @@ _PROGRESS = {
 _ALONE = (
     "gen_masked_accuracy",
     "gen_sampled_accuracy",
+    "gen_entropy",
     "mlm_masked_accuracy",
     "copy_rate",
     "disc_precision",

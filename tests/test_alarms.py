@@ -116,3 +116,16 @@ def test_a_watch_that_goes_on_says_nothing_twice():
     rows = train(loss=[*STEADY, 40.0, 41.0, 20.0, 39.0])
     watch = alarms.Watch(rows[:11])
     assert [alarm.step for row in rows[11:] for alarm in watch.see(row)] == [140]
+
+
+def test_an_entropy_far_below_the_loss_is_a_generator_that_is_sure_and_wrong():
+    """A tenth of the loss, in the third evaluation in a row; one that knows may well be sure."""
+    loss = [6.0, 4.0, 4.0, 4.0, 4.0, 4.0]
+    assert (
+        found(evaluations(gen_masked_loss=loss, gen_entropy=[6.0, 3.5, 0.5, 0.5, 0.5, 0.5])) == []
+    )
+    assert found(evaluations(gen_masked_loss=loss, gen_entropy=[6.0, 3.5, 0.3, 0.3, 0.3, 0.3])) == [
+        (50, "generator_collapse")
+    ]
+    knows = [6.0, 0.3, 0.3, 0.3, 0.3, 0.3]
+    assert found(evaluations(gen_masked_loss=knows, gen_entropy=knows)) == []

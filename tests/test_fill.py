@@ -49,7 +49,10 @@ def whole(temperature=1.0, dtype=jnp.float32):
         logits_BNV = generator.logits(vectors_BNE, table_VE, bias_V, SIZE)
         losses_BN = optax.softmax_cross_entropy_with_integer_labels(logits_BNV, originals_BN)
         sampled_BN = corrupt.sample(KEYS_B, logits_BNV, temperature, FORBIDDEN)
-        filled = fill.Filled(losses_BN, logits_BNV.argmax(-1) == originals_BN, sampled_BN)
+        chances_BNV = jax.nn.softmax(logits_BNV)
+        entropies_BN = -(chances_BNV * jax.nn.log_softmax(logits_BNV)).sum(-1)
+        hits_BN = logits_BNV.argmax(-1) == originals_BN
+        filled = fill.Filled(losses_BN, hits_BN, sampled_BN, entropies_BN)
         return (losses_BN * jnp.arange(B * N).reshape(B, N)).sum(), filled
 
     return jax.grad(loss, (0, 1, 2), has_aux=True)(*trained)
@@ -57,11 +60,12 @@ def whole(temperature=1.0, dtype=jnp.float32):
 
 @pytest.mark.parametrize("piece", PIECES)
 @pytest.mark.parametrize("temperature", [1.0, 0.3])
-def test_losses_hits_and_samples_are_those_of_all_scores(piece, temperature):
+def test_losses_hits_samples_and_entropies_are_those_of_all_scores(piece, temperature):
     (_, filled), (_, expected) = walk(piece, temperature), whole(temperature)
     np.testing.assert_allclose(filled.losses_BN, expected.losses_BN, rtol=1e-5)
     np.testing.assert_array_equal(filled.hits_BN, expected.hits_BN)
     np.testing.assert_array_equal(filled.sampled_BN, expected.sampled_BN)
+    np.testing.assert_allclose(filled.entropies_BN, expected.entropies_BN, rtol=2e-5)
 
 
 @pytest.mark.parametrize("piece", PIECES)

@@ -10,7 +10,7 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     " finetuning.examples finetuning.files finetuning.tasks finetuning.catalogue"
     " checkpoint checks.result whole_folder interchange.hugging_face interchange.tensor_files"
     " interchange.card",
-    "baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments"
+    "stages baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments"
     " drawing finetuning.tables finetuning.columns finetuning.squad"
     " finetuning.custom interchange.orbax_export",
     "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers"
@@ -30,7 +30,7 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     "weights",
     "initial conversion",
     "runs rehearsal",
-    "parts estimate",
+    "parts estimate bad_steps",
     "checkpointed output checks.made_up checks.kept checks.scoring",
     "training command",
     "checks.analytic checks.trained",

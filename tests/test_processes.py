@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two real processes over loopback, through the real command."""
+"""Two real processes over loopback, through the real command, over the border of two stages."""
 
 import os
 import signal
@@ -56,6 +56,7 @@ def alone(tmp_path_factory):
         schedule__steps=STEPS,
         checkpoint__every=50,
         evaluation__every=STEPS,
+        schedule__stages=((0.05, 16, 16),),  # from the fourth step on
         logging__every=1,
     )
     electra_jax.train(config, base / "alone")
@@ -81,6 +82,8 @@ def test_sigterm_to_one_stops_both_at_one_step_and_one_process_goes_on(alone, tm
     (stopped,) = checkpoint.steps(workdir / "checkpoints")
     assert 9 <= stopped < STEPS
     assert all(f"stopped and saved at step {stopped}" in text for text in said)
+    log = (workdir / "log.txt").read_text()
+    assert "stage 2 of 2 from step 4 on: 16 rows of 16 tokens a step" in log
 
     electra_jax.train(config, workdir)  # one process goes on where two stopped
     loss = {

@@ -78,10 +78,10 @@ def test_a_run_leaves_what_the_contract_says(text, finished):
     train_names = set(rows(workdir)[0])
     assert train_names >= {
         "loss", "gen_loss", "disc_loss", "gen_masked_loss", "gen_masked_accuracy", "gen_accuracy",
-        "gen_sampled_accuracy", "disc_accuracy", "disc_precision", "disc_recall", "disc_f1",
-        "disc_majority", "masked_rate", "replaced_rate", "grad_norm", "grad_norm_embeddings",
-        "grad_norm_generator", "grad_norm_discriminator", "learning_rate", "tokens_seen", "epoch",
-        "skipped_steps",
+        "gen_sampled_accuracy", "gen_entropy", "disc_accuracy", "disc_precision", "disc_recall",
+        "disc_f1", "disc_majority", "masked_rate", "replaced_rate", "grad_norm",
+        "grad_norm_embeddings", "grad_norm_generator", "grad_norm_discriminator", "learning_rate",
+        "tokens_seen", "epoch", "skipped_steps",
     }  # fmt: skip
     assert set(final) >= {"disc_auc", "disc_auc_unigram", "unigram_entropy", "gen_masked_loss"}
     saved = config_lib.parse(json.loads((workdir / "config.json").read_text()))
@@ -144,6 +144,22 @@ def test_a_damaged_newest_checkpoint_is_set_aside(text, finished, tmp_path, capl
     assert final == finished[1]
     assert leaves(tmp_path / "run", STEPS) == leaves(finished[0], STEPS)
     assert rows(tmp_path / "run") == rows(finished[0])
+
+
+def test_a_checkpoint_from_before_a_metric_is_gone_on_with(text, finished, tmp_path):
+    """The mean since the last log then lacks the steps before the stop, of that metric alone."""
+    config = config_lib.parse(small_run(*text))
+    run = runs.start(config, str(finished[0]))
+    interval = {name: x + 1 for name, x in run.interval.items()}
+    older = {name: x for name, x in interval.items() if name != "gen_entropy"}
+    with runs.checkpoints_of(config, str(tmp_path)) as saved:
+        saved.save(STEPS, runs.saved_tree(run.state, older), runs.metadata_of(run))
+    shutil.copy(finished[0] / "config.json", tmp_path)
+    restored = runs.start(config, str(tmp_path))
+    assert restored.restored and restored.state.step == STEPS
+    assert restored.interval.keys() == interval.keys()
+    assert restored.interval["gen_entropy"].tolist() == [0, 0]
+    assert restored.interval["gen_loss"].tolist() == interval["gen_loss"].tolist()
 
 
 def test_another_configuration_is_refused_and_nothing_touched(text, finished):
@@ -255,3 +271,14 @@ def test_no_row_is_seen_twice_within_an_epoch(finished):
     _, numbers = order.numbers(0, order.rows_per_epoch)
     assert sorted(numbers) == list(range(order.rows_per_epoch))
     assert jax.device_get(run.state.rows_seen).tolist() == [STEPS * config.data.batch_size, 0]
+
+
+def test_a_state_takes_the_place_of_the_weights_that_a_run_began_with(tmp_path):
+    with checkpoint.Checkpoints(str(tmp_path), keep_last=3) as saved:
+        saved.save(0, {"params": {"a": jnp.ones(2)}}, {checkpoint.WEIGHTS_ONLY: True})
+    like = {"params": {"a": runs.placed_like(jnp.ones(2))}}
+    with checkpoint.Checkpoints(str(tmp_path), keep_last=3) as saved:
+        assert saved.restore_latest(like) is None
+        saved.save(0, {"params": {"a": jnp.ones(2)}, "step": jnp.int32(0)}, {})
+    with checkpoint.Checkpoints(str(tmp_path), keep_last=3) as saved:
+        assert saved.restore_latest(like).step == 0

@@ -204,7 +204,10 @@ class _Pinned(rtd.ReplacedTokenDetection):
         """The generator's losses as they are now, what it wrote as it was."""
         now = super().generate(params, batch, self.keys, knobs)
         return dataclasses.replace(
-            self.made, gen_losses_BN=now.gen_losses_BN, gen_hits_BN=now.gen_hits_BN
+            self.made,
+            gen_losses_BN=now.gen_losses_BN,
+            gen_hits_BN=now.gen_hits_BN,
+            gen_entropies_BN=now.gen_entropies_BN,
         )
 
 

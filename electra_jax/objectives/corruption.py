@@ -3,7 +3,7 @@
 
     choose   k slots a row, by token, by word or by span
     mask     [MASK] for most of them; BERT's 80/10/10 if asked
-    fill     the generator's loss, hits and samples at the slots
+    fill     the generator's loss, hits, samples and entropies at the slots
     write    the samples, and which tokens they really replaced
 
 The method is in the rooms beside this one; here are the settings and moves that they share.
@@ -34,6 +34,7 @@ class Corrupted:
     replaced_BL: jax.Array  # bool: differs from the original
     gen_losses_BN: jax.Array | None = None  # float32, -log p_G of the originals
     gen_hits_BN: jax.Array | None = None  # bool: nothing seemed more plausible than the original
+    gen_entropies_BN: jax.Array | None = None  # float32, nats of p_G
     vectors_BNE: jax.Array | None = None  # what the generator made of each slot
 
 
@@ -206,5 +207,6 @@ class Corruption:
             replaced_BL=corrupt.label(batch.ids_BL, corrupted_BL),
             gen_losses_BN=filled.losses_BN,
             gen_hits_BN=filled.hits_BN,
+            gen_entropies_BN=filled.entropies_BN,
             vectors_BNE=vectors_BNE,
         )

@@ -49,7 +49,7 @@ class DecoupledDetection(rtd.ReplacedTokenDetection):
         measured = measuring.generated(made, batch) | measuring.corrupted(made, batch)
         losses_BN = made.gen_losses_BN * made.chosen.used_BN
         handed_on = dataclasses.replace(
-            made, gen_losses_BN=None, gen_hits_BN=None, vectors_BNE=None
+            made, gen_losses_BN=None, gen_hits_BN=None, gen_entropies_BN=None, vectors_BNE=None
         )
         return {"gen": losses_BN.sum()}, measured, handed_on
 

@@ -31,6 +31,7 @@ def generated(made: corruption.Corrupted, batch: batch_lib.Batch) -> metrics.Sum
             "gen_accuracy": metrics.pair(made.gen_hits_BN, used_BN),
             "gen_masked_accuracy": metrics.pair(made.gen_hits_BN, masked_BN),
             "gen_sampled_accuracy": metrics.pair(lucky_BN, used_BN),
+            "gen_entropy": metrics.pair(made.gen_entropies_BN, masked_BN),
         }
     )
 
