@@ -8,6 +8,7 @@ machine, so two such runs are never bitwise equal; the other two budgets are.
 
 import contextlib
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 
@@ -86,17 +87,19 @@ class Budget:
 
     def metrics(self, step: int, row: Mapping[str, float | None]) -> dict[str, float]:
         """`progress` and `seconds_left`, where steps alone do not tell them."""
-        c, pace = self._schedule, row["step_seconds"]
+        c, pace, speed = self._schedule, row["step_seconds"], row["tokens_per_second"]
         if c.budget == "steps":
             return {}
+        by_steps = math.inf if pace is None else pace * (c.steps - step)
         if c.budget == "tokens":
             progress = row["tokens_seen"] / c.tokens
-            left = (c.tokens - row["tokens_seen"]) / max(row["tokens_per_second"], 1e-9)
+            left = (c.tokens - row["tokens_seen"]) / speed if speed else math.inf
         else:
             progress = self.clock.seconds / (60 * c.minutes)
             left = 60 * c.minutes - self.clock.seconds
-        left = max(0.0, min(left, pace * (c.steps - step)))
-        return {"progress": min(1.0, progress), "seconds_left": left}
+        left = max(0.0, min(left, by_steps))
+        told = {"seconds_left": left} if math.isfinite(left) else {}
+        return {"progress": min(1.0, progress)} | told
 
     def _read(self):
         if self._unread is not None:

@@ -109,23 +109,28 @@ class Output:
         values = evaluation.with_loss(metrics.compute(jax.device_get(run.interval)), run.objective)
         run.interval = jax.tree.map(jnp.zeros_like, run.interval)
         now, tokens = self._budget.clock.seconds, self._tokens_seen()
-        steps = max(1, step - self._clock_step)
-        seconds = max(now - self._clock, 1e-9)
-        device = jax.devices()[0].device_kind
-        peak = accounting.peak(device)
-        rows = run.stage.config.data  # a stage ends after its last log, and its clock with it
-        flops = run.objective.flops(rows.sequence_length).train * rows.batch_size * steps / seconds
+        values |= self._speed(step - self._clock_step, now - self._clock, tokens - self._tokens)
         values |= {
             "tokens_seen": tokens,
-            "tokens_per_second": (tokens - self._tokens) / seconds,
-            "step_seconds": seconds / steps,
-            "mfu": flops / (peak * jax.device_count()) if peak else None,
             "epoch": sum(map(operator.truediv, run.rows_by_stage, self._epoch_rows)),
             "skipped_steps": int(run.state.skipped_steps),
         }
         values |= self._budget.metrics(step, values)
         self._write(step, "train", values)
         self._clock, self._clock_step, self._tokens = now, step, tokens
+
+    def _speed(self, steps: int, seconds: float, tokens: int) -> dict[str, float | None]:
+        """Unknown where all there was is a first step, which compiles off the clock."""
+        if not steps or not seconds:
+            return dict.fromkeys(("tokens_per_second", "step_seconds", "mfu"))
+        peak = accounting.peak(jax.devices()[0].device_kind)
+        rows = self._run.stage.config.data  # a stage ends after its last log, its clock with it
+        flops = self._run.objective.flops(rows.sequence_length).train * rows.batch_size * steps
+        return {
+            "tokens_per_second": tokens / seconds,
+            "step_seconds": seconds / steps,
+            "mfu": flops / seconds / (peak * jax.device_count()) if peak else None,
+        }
 
     def evaluate(self, step: int, write: bool = True) -> dict[str, float | None]:
         """Held-out metrics of the state as it is."""

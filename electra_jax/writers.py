@@ -178,7 +178,7 @@ def progress_line(step: int, steps: int, metrics: Mapping[str, Number]) -> str:
     for name, width in _PROGRESS.items():
         if name in metrics:
             parts.append(f"{name} {style.metric(name, _plain(metrics[name])):>{width}}")
-    if "tokens_per_second" in metrics:
+    if metrics.get("tokens_per_second") is not None:
         speed = style.metric("tokens_per_second", _plain(metrics["tokens_per_second"]))
         parts.append(f"tokens/s {speed:>5}")
     left = baselines.seconds_left(step, steps, metrics)
