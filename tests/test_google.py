@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Google's checkpoints: files that TensorFlow wrote, read without it.
+
+tests/golden/google_tiny.* was written by tests/tensorflow_writer.py; `pytest -m tensorflow` lets it
+write every tensor of the published sizes.
+"""
+
+import json
+import pathlib
+import shutil
+import subprocess
+
+import google_layouts as layouts
+import numpy as np
+import pytest
+import tensorflow_writer
+
+from electra_jax.interchange import google, tensorflow_bundle
+
+GOLDEN = pathlib.Path(__file__).parent / "golden"
+TINY = str(GOLDEN / "google_tiny")
+
+
+def value(name, shape):
+    """What the writer put there."""
+    return tensorflow_writer.value_of(name, "float32", shape)
+
+
+def test_every_tensor_is_what_tensorflow_wrote():
+    wanted = layouts.pretraining(**layouts.TINY)
+    bundle = tensorflow_bundle.Bundle(TINY)
+    assert set(bundle) == set(wanted)
+    for name, (dtype, shape) in wanted.items():
+        np.testing.assert_array_equal(bundle[name], tensorflow_writer.value_of(name, dtype, shape))
+
+
+def test_layers_are_stacked_and_heads_have_an_axis():
+    found = google.read(tensorflow_bundle.Bundle(TINY))
+    scope = "electra/encoder/layer_1"
+    kernel = value(f"{scope}/attention/self/query/kernel", [8, 8])
+    np.testing.assert_array_equal(
+        found.params["discriminator/encoder/attention/query/kernel"][1], kernel.reshape(8, 1, 8)
+    )
+    back = value(f"{scope}/attention/output/dense/kernel", [8, 8])
+    np.testing.assert_array_equal(
+        found.params["discriminator/encoder/attention/output/kernel"][1], back.reshape(1, 8, 8)
+    )
+    scale = value("generator/encoder/layer_0/output/LayerNorm/gamma", [4])
+    np.testing.assert_array_equal(
+        found.params["generator/encoder/feed_forward/norm/scale"][0], scale
+    )
+
+
+def test_shapes_step_and_sharing_are_read_off():
+    found = google.read(tensorflow_bundle.Bundle(TINY))
+    assert found.discriminator == google.Shape(layers=2, width=8, heads=1, feed_forward=32)
+    assert found.generator == google.Shape(layers=2, width=4, heads=1, feed_forward=16)
+    assert (found.vocab_size, found.embedding_size, found.max_positions) == (12, 4, 6)
+    assert found.sharing == "embeddings"
+    assert found.step == int(tensorflow_writer.value_of("global_step", "int64", []))
+    assert "generator/projection/kernel" not in found.params  # sizes agree
+
+
+def test_moments_lie_where_their_parameters_do():
+    found = google.read(tensorflow_bundle.Bundle(TINY))
+    assert set(found.mu) == set(found.nu) == set(found.params)
+    name = "electra/embeddings/word_embeddings"
+    np.testing.assert_array_equal(found.mu["embeddings/token"], value(f"{name}/adam_m", [12, 4]))
+    np.testing.assert_array_equal(found.nu["embeddings/token"], value(f"{name}/adam_v", [12, 4]))
+
+
+def made(layout):
+    """The tensors of a layout, without files."""
+    return {name: tensorflow_writer.value_of(name, *about) for name, about in layout.items()}
+
+
+def test_one_network_for_both_is_seen():
+    found = google.read(made(layouts.pretraining(**layouts.TINY, tied=True, slots=False)))
+    assert found.sharing == "all" and found.generator == found.discriminator
+    assert "encoder/attention/query/kernel" in found.params
+    assert "encoder/projection/kernel" in found.params
+    assert not any(path.startswith("discriminator/encoder") for path in found.params)
+    assert not found.mu and not found.nu
+
+
+def test_a_discriminator_alone_has_no_generator():
+    tensors = made(layouts.pretraining(**layouts.TINY, slots=False))
+    alone = {name: x for name, x in tensors.items() if not name.startswith("generator")}
+    found = google.read(alone)
+    assert found.generator is None and found.sharing == "embeddings"
+
+
+def damaged(change):
+    tensors = made(layouts.pretraining(**layouts.TINY, slots=False))
+    change(tensors)
+    with pytest.raises(ValueError) as error:
+        google.read(tensors)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_layer_that_is_missing_is_named():
+    text = damaged(lambda t: t.pop("electra/encoder/layer_0/intermediate/dense/kernel"))
+    assert text.startswith("layer 0 of discriminator/encoder/feed_forward/in/kernel is missing")
+
+
+def test_another_model_is_refused():
+    assert "BERT" in damaged(lambda t: (t.clear(), t.update({"bert/pooler/dense/kernel": 0})))
+    assert "not ELECTRA" in damaged(lambda t: (t.clear(), t.update({"conv/kernel": 0})))
+
+
+def test_a_fine_tuned_checkpoint_is_refused():
+    text = damaged(lambda t: t.update({"task_specific/cola/kernel": np.zeros((8, 2))}))
+    assert text.startswith("task_specific/cola/kernel is no tensor of a pre-trained ELECTRA")
+
+
+def copy(tmp_path):
+    for path in GOLDEN.glob("google_tiny.*"):
+        shutil.copy(path, tmp_path)
+    return tmp_path / "google_tiny"
+
+
+def flip(path, place):
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+def read_all(prefix):
+    bundle = tensorflow_bundle.Bundle(str(prefix))
+    return [bundle[name] for name in bundle]
+
+
+def test_a_flipped_bit_is_found(tmp_path):
+    prefix = copy(tmp_path)
+    flip(prefix.with_suffix(".data-00000-of-00001"), 100)
+    with pytest.raises(tensorflow_bundle.BundleError, match="is damaged inside .*checksum"):
+        read_all(prefix)
+
+
+@pytest.mark.parametrize("place", (0, 1000, -43, -1))
+def test_a_damaged_index_is_found(tmp_path, place):
+    prefix = copy(tmp_path)
+    flip(prefix.with_suffix(".index"), place)
+    with pytest.raises(tensorflow_bundle.BundleError, match="no TensorFlow checkpoint index"):
+        read_all(prefix)
+
+
+@pytest.mark.parametrize("end", (".index", ".data-00000-of-00001"))
+@pytest.mark.parametrize("size", (0, 10, 1000))
+def test_a_file_that_was_cut_off_is_found(tmp_path, end, size):
+    prefix = copy(tmp_path)
+    path = prefix.with_suffix(end)
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(tensorflow_bundle.BundleError) as error:
+        read_all(prefix)
+    assert "\n" not in str(error.value)
+
+
+def test_missing_files_are_named(tmp_path):
+    prefix = copy(tmp_path)
+    prefix.with_suffix(".data-00000-of-00001").unlink()
+    with pytest.raises(tensorflow_bundle.BundleError, match="data-00000-of-00001 is not there"):
+        read_all(prefix)
+    with pytest.raises(tensorflow_bundle.BundleError, match="nothing.index is not there"):
+        tensorflow_bundle.Bundle(str(tmp_path / "nothing"))
+
+
+def test_the_newest_checkpoint_of_a_folder(tmp_path):
+    for name in ("model.ckpt-900", "model.ckpt-1000"):
+        (tmp_path / f"{name}.index").touch()
+    assert tensorflow_bundle.prefix_of(str(tmp_path)) == str(tmp_path / "model.ckpt-1000")
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/gone/model.ckpt-900"\n')
+    assert tensorflow_bundle.prefix_of(str(tmp_path)) == str(tmp_path / "model.ckpt-900")
+    path = str(tmp_path / "model.ckpt-1000")
+    assert tensorflow_bundle.prefix_of(path) == tensorflow_bundle.prefix_of(path + ".index") == path
+    assert tensorflow_bundle.prefix_of(str(tmp_path / "other")) is None
+
+
+def test_checksums_of_the_standard():
+    """RFC 3720, appendix B.4; long data must agree with the same bytes one by one."""
+    assert tensorflow_bundle.crc32c(bytes(32)) == 0x8A9136AA
+    assert tensorflow_bundle.crc32c(b"\xff" * 32) == 0x62A8AB43
+    assert tensorflow_bundle.crc32c(bytes(range(32))) == 0x46DD794E
+    data = np.random.default_rng(0).bytes(10_007)
+    slowly = 0xFFFFFFFF
+    for byte in data:
+        slowly ^= byte
+        for _ in range(8):
+            slowly = (slowly >> 1) ^ (0x82F63B78 if slowly & 1 else 0)
+    assert tensorflow_bundle.crc32c(data) == slowly ^ 0xFFFFFFFF
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    "layout, parts",
+    [
+        (dict(layouts.SMALL), 3),
+        (dict(layouts.RELEASED_SMALL, slots=False), 1),
+        (dict(layouts.SMALL, tied=True, slots=False), 1),
+        (dict(layouts.BASE, slots=False), 1),
+        (dict(layouts.LARGE, slots=False), 2),
+    ],
+    ids=("small in three files", "released small", "tied small", "base", "large"),
+)
+def test_every_tensor_of_the_published_sizes(tmp_path, tensorflow_python, layout, parts):
+    tensors = layouts.pretraining(**layout)
+    asked = [{"name": "model.ckpt-7", "tensors": tensors, "parts": parts}]
+    subprocess.run(
+        [tensorflow_python, tensorflow_writer.__file__, str(tmp_path)],
+        input=json.dumps(asked),
+        text=True,
+        check=True,
+        capture_output=True,
+    )
+    bundle = tensorflow_bundle.Bundle(str(tmp_path / "model.ckpt-7"))
+    assert set(bundle) == set(tensors)
+    for name, (dtype, shape) in tensors.items():
+        np.testing.assert_array_equal(
+            bundle[name], tensorflow_writer.value_of(name, dtype, shape), err_msg=name
+        )
+    found = google.read(bundle)
+    heads = max(1, layout["width"] // 64), max(1, layout["generator_width"] // 64)
+    if layout.get("tied"):
+        heads = heads[0], heads[0]
+    assert (found.discriminator.heads, found.generator.heads) == heads
+    assert sum(x.size for x in found.params.values()) == sum(
+        int(np.prod(shape)) for name, (_, shape) in tensors.items()
+        if name != "global_step" and not name.endswith(("adam_m", "adam_v"))
+    )  # fmt: skip
