@@ -7,16 +7,17 @@ from corpus import ROOT
 
 FLOORS = (  # from the ground up; a room may use any floor below its own
     "timing batch streams config heap style lock logs metrics optimizer schedule averages sharding"
-    " checkpoint checks.result",
+    " checkpoint checks.result whole_folder interchange.hugging_face interchange.tensor_files"
+    " interchange.card",
     "baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments"
-    " drawing",
+    " drawing interchange.orbax_export",
     "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers"
-    " alarms",
+    " alarms interchange.tokenizer_files",
     "model.encoder data.preparation report comparison",
     "model.generator model.discriminator model.two_towers comparison_page",
     "model.networks objectives.phase",
-    "accounting paper_flops objectives.corruption",
-    "objectives.measuring",
+    "accounting paper_flops objectives.corruption encoding",
+    "objectives.measuring interchange.stablehlo",
     "objectives.replaced_token_detection objectives.masked_lm objectives.replace_mlm",
     "objectives.masked_token_detection objectives.decoupled_detection objectives.fixed_generator"
     " objectives.frozen_generator objectives.electric objectives.adversarial_generator"
@@ -24,7 +25,8 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     "train_step evaluation samples scoring feed signals profiling",
     "budget",
     "build",
-    "initial",
+    "weights",
+    "initial conversion",
     "runs rehearsal",
     "parts estimate",
     "checkpointed output checks.made_up checks.kept checks.scoring",
@@ -32,7 +34,7 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     "checks.analytic checks.trained",
     "checks.micro_run checks.arms",
     "checks.every",
-    "main prepare show evaluate score benchmark flops compare check",
+    "main prepare show evaluate score benchmark flops compare check convert",
 )
 
 

@@ -265,6 +265,28 @@ def encode(
     )
 
 
+def hidden(
+    config: NetworksConfig, params: dict, batch: batch_lib.Batch, keys_B: jax.Array | None = None
+) -> jax.Array:
+    """The main network's hidden states [B, L, D], whatever its head is and whether it has one."""
+    embed_keys_B, encoder_keys_B = _pair(keys_B)
+    hidden_BLD = embed(config, main_embeddings(config, params), batch, embed_keys_B)
+    own = _network(config, params, "discriminator")
+    if "projection" in own:
+        hidden_BLD = layers.dense(own["projection"], hidden_BLD)
+    trunk = encoder.Encoder(config.discriminator)
+    return trunk.apply({"params": own["encoder"]}, hidden_BLD, batch.documents_BL, encoder_keys_B)
+
+
+def alone(config: NetworksConfig, params: dict, name: str) -> dict:
+    """One network as if it shared nothing: {embeddings, projection?, encoder, head?}.
+
+    Tables of `gdes` are folded into one. What only its training needs is left out.
+    """
+    tables = main_embeddings if name == "discriminator" else generator_embeddings
+    return {"embeddings": tables(config, params)} | _network(config, params, name)
+
+
 def _network(config, params, name):
     """One network's weights as its module takes them; what is not its own is not in the way."""
     own = {part: params[name][part] for part in params[name] if part in _OF_A_NETWORK}
