@@ -4,6 +4,7 @@
     a workdir, or one of its checkpoints/STEP; its averages, if it was evaluated by those
     an export of `convert --to=orbax`
     a Hugging Face folder, or a folder of several: discriminator, generator, or both
+    a checkpoint of google-research/electra, with its vocab.txt beside it
 
 Neither text nor prepared records need be there, only the vocabulary.
 """
@@ -24,7 +25,14 @@ from jax import numpy as jnp
 from electra_jax import build, checkpoint, encoding
 from electra_jax import config as config_lib
 from electra_jax.data import records, vocabulary
-from electra_jax.interchange import hugging_face, orbax_export, tensor_files, tokenizer_files
+from electra_jax.interchange import (
+    google,
+    hugging_face,
+    orbax_export,
+    tensor_files,
+    tensorflow_bundle,
+    tokenizer_files,
+)
 from electra_jax.model import encoder, networks
 
 NETWORKS = ("discriminator", "generator")
@@ -93,14 +101,19 @@ def open(path: str | os.PathLike, step: int | None = None, data_dir: str = "") -
         return _of_export(path)
     if folders := hugging_face_folders(path):
         return _of_hugging_face(path, folders)
+    if prefix := tensorflow_bundle.prefix_of(path):
+        return _of_google(prefix)
     raise config_lib.ConfigError(
-        f"{path} is neither a workdir with checkpoints, nor an export, nor a Hugging Face folder"
+        f"{path} is neither a workdir with checkpoints, nor an export, nor a Hugging Face folder,"
+        " nor a TensorFlow checkpoint"
     )
 
 
 def is_foreign(path: str) -> bool:
-    """Whether `path` is an export or a Hugging Face folder, and no checkpoint of a run."""
-    return orbax_export.is_one(path) or bool(hugging_face_folders(path))
+    """Whether `path` is an export or other people's weights, and no checkpoint of a run."""
+    if orbax_export.is_one(path) or hugging_face_folders(path):
+        return True
+    return tensorflow_bundle.prefix_of(path) is not None
 
 
 def load_encoder(
@@ -306,19 +319,72 @@ def _check_together(shapes, main, other, words):
 
 
 def _networks_config(main, other, words):
-    def trunk(shape):
-        return encoder.EncoderConfig(
-            shape.layers, shape.width, shape.heads, shape.feed_forward,
-            dropout=0.0, attention_dropout=0.0,
-        )  # fmt: skip
-
     return networks.NetworksConfig(
         vocab_size=words.size,
         embedding_size=main.embedding_size,
         max_positions=main.max_positions,
-        generator=trunk(other),
-        discriminator=trunk(main),
+        generator=_berts_trunk(other),
+        discriminator=_berts_trunk(main),
     )
+
+
+def _berts_trunk(shape):
+    return encoder.EncoderConfig(
+        shape.layers, shape.width, shape.heads, shape.feed_forward,
+        dropout=0.0, attention_dropout=0.0,
+    )  # fmt: skip
+
+
+def _of_google(prefix):
+    words = tokenizer_files.read(os.path.dirname(prefix) or os.curdir)
+    try:
+        found = google.read(tensorflow_bundle.Bundle(prefix))
+    except ValueError as error:
+        text = str(error)
+        raise config_lib.ConfigError(text if prefix in text else f"{prefix}: {text}") from error
+    if words.size != found.vocab_size:
+        raise config_lib.ConfigError(
+            f"{prefix} has {found.vocab_size} rows for a vocabulary of {words.size}; put the"
+            " vocab.txt that it was trained with beside it"
+        )
+    shape = networks.NetworksConfig(
+        vocab_size=words.size,
+        embedding_size=found.embedding_size,
+        max_positions=found.max_positions,
+        generator=_berts_trunk(found.generator or found.discriminator),
+        discriminator=_berts_trunk(found.discriminator),
+        sharing=found.sharing,
+    )
+    params = _nested(found.params)
+    _check_tree(prefix, shape, params)
+    tail = shape.padded_vocab_size - words.size  # no token's
+    for tables in (params["embeddings"], params.get("generator", {}).get("embeddings")):
+        if tables is not None:
+            tables["token"] = np.pad(tables["token"], ((0, tail), (0, 0)))
+    if "generator" in params:
+        head = params["generator"]["head"]
+        head["bias"] = np.pad(head["bias"], (0, tail))
+    return Weights(prefix, found.step or 0, shape, jax.tree.map(jnp.asarray, params), words)
+
+
+def _check_tree(prefix, shape, params):
+    """Every parameter of these networks is there, in its shape, and nothing else."""
+    whole = jax.eval_shape(lambda: networks.init(shape, jax.random.key(0)))
+    if "generator" not in params:
+        whole.pop("generator")
+    if "head" not in params["discriminator"]:
+        whole["discriminator"].pop("head")
+    wanted, there = flat(whole), flat(params)
+    for path in sorted(wanted | there):
+        if path not in there:
+            raise config_lib.ConfigError(f"{prefix} has no tensor for {path}; copy the files anew")
+        ours = tuple(wanted[path].shape) if path in wanted else None
+        if ours and ours[0] == shape.padded_vocab_size:
+            ours = (shape.vocab_size, *ours[1:])
+        if ours != there[path].shape:
+            raise config_lib.ConfigError(
+                f"{prefix}: {path} is {there[path].shape} there, {ours or 'nothing'} here"
+            )
 
 
 def _read(folder, shape, network, config, words) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from corpus import ROOT
 FLOORS = (  # from the ground up; a room may use any floor below its own
     "timing batch streams config heap style lock logs metrics optimizer schedule averages sharding"
     " checkpoint checks.result whole_folder interchange.hugging_face interchange.tensor_files"
-    " interchange.card",
+    " interchange.card interchange.tensorflow_bundle interchange.google",
     "baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments"
     " drawing interchange.orbax_export",
     "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers"

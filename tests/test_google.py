@@ -7,15 +7,21 @@ write every tensor of the published sizes.
 
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 
 import google_layouts as layouts
+import jax
 import numpy as np
 import pytest
 import tensorflow_writer
 
+from electra_jax import batch as batch_lib
+from electra_jax import config as config_lib
+from electra_jax import weights
 from electra_jax.interchange import google, tensorflow_bundle
+from electra_jax.model import encoder, networks
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 TINY = str(GOLDEN / "google_tiny")
@@ -49,6 +55,19 @@ def test_layers_are_stacked_and_heads_have_an_axis():
     np.testing.assert_array_equal(
         found.params["generator/encoder/feed_forward/norm/scale"][0], scale
     )
+
+
+def test_heads_lie_side_by_side():
+    layout = layouts.TINY | dict(width=128)
+    tensors = made(layouts.pretraining(**layout, slots=False))
+    params = google.read(tensors).params
+    scope = "electra/encoder/layer_0/attention"
+    query, output = tensors[f"{scope}/self/query/kernel"], tensors[f"{scope}/output/dense/kernel"]
+    second = slice(64, 128)  # of two heads of 64
+    ours = params["discriminator/encoder/attention/query/kernel"][0]
+    np.testing.assert_array_equal(ours[:, 1], query[:, second])
+    ours = params["discriminator/encoder/attention/output/kernel"][0]
+    np.testing.assert_array_equal(ours[1], output[second])
 
 
 def test_shapes_step_and_sharing_are_read_off():
@@ -88,6 +107,93 @@ def test_a_discriminator_alone_has_no_generator():
     alone = {name: x for name, x in tensors.items() if not name.startswith("generator")}
     found = google.read(alone)
     assert found.generator is None and found.sharing == "embeddings"
+
+
+WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefg")
+
+
+def folder(tmp_path):
+    """As their archives are: a checkpoint and its vocabulary."""
+    copy(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS))
+    return str(tmp_path)
+
+
+def test_a_folder_of_theirs_opens_as_weights(tmp_path):
+    found = weights.open(folder(tmp_path))
+    assert found.role("discriminator") == "judges" and found.role("generator") == "predicts"
+    table = np.asarray(found.params["embeddings"]["token"])
+    assert table.shape == (128, 4)  # V is a multiple of 128
+    np.testing.assert_array_equal(table[:12], value("electra/embeddings/word_embeddings", [12, 4]))
+    assert not table[12:].any()
+
+
+def test_an_encoder_of_theirs_in_three_lines(tmp_path):
+    apply, params, tokenizer = weights.load_encoder(folder(tmp_path))
+    found = apply(params, **tokenizer(["a b", "c d e"]))
+    assert found.pooled_BD.shape == (2, 8) and np.isfinite(found.tokens_BLD).all()
+
+
+def test_another_vocabulary_is_refused(tmp_path):
+    path = folder(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS[:-1]))
+    with pytest.raises(config_lib.ConfigError, match="12 rows for a vocabulary of 11"):
+        weights.open(path)
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("width, heads", ((8, 1), (128, 2)))
+def test_logits_are_those_of_hugging_face_with_the_same_tensors(tmp_path, width, heads):
+    import torch
+    import transformers
+
+    layout = layouts.TINY | dict(width=width)
+    tensors = {
+        name: (x - 0.5) * 0.4 if name != "global_step" else x
+        for name, x in made(layouts.pretraining(**layout, slots=False)).items()
+    }
+    theirs = transformers.ElectraForPreTraining(
+        transformers.ElectraConfig(
+            vocab_size=12, embedding_size=4, hidden_size=width, num_hidden_layers=2,
+            num_attention_heads=heads, intermediate_size=4 * width, max_position_embeddings=6,
+        )
+    ).eval()  # fmt: skip
+    state = {}
+    for name, x in tensors.items():  # their names by Hugging Face's rules for them
+        if name.startswith("generator") or name == "global_step":
+            continue
+        name = name.replace("dense_1/", "dense_prediction/").replace("/", ".")
+        name = re.sub(r"layer_(\d+)", r"layer.\1", name)
+        name = re.sub(r"(gamma|kernel|_embeddings)$", lambda m: _HF[m[1]], name)
+        x = x.T if name.endswith("weight") and x.ndim == 2 and "_embeddings" not in name else x
+        state[re.sub(r"beta$", "bias", name)] = torch.tensor(np.array(x))
+    theirs.load_state_dict(state)
+    ids = np.array([[2, 5, 7, 3, 9, 3], [2, 11, 3, 0, 0, 0]])
+    types = np.array([[0, 0, 0, 0, 1, 1], [0, 0, 0, 0, 0, 0]])
+    with torch.no_grad():
+        wanted = theirs(
+            input_ids=torch.tensor(ids),
+            attention_mask=torch.tensor((ids > 0) * 1),
+            token_type_ids=torch.tensor(types),
+        ).logits.numpy()
+    found = google.read(tensors)
+    trunk = encoder.EncoderConfig(2, width, heads, 4 * width, dropout=0.0, attention_dropout=0.0)
+    shape = networks.NetworksConfig(12, 4, 6, generator=trunk, discriminator=trunk)
+    params: dict = {}
+    for path, x in found.params.items():
+        node = params
+        for part in path.split("/")[:-1]:
+            node = node.setdefault(part, {})
+        node[path.split("/")[-1]] = x
+    marks = np.where(ids == 2, 1, 0) + np.where(np.diff(types, axis=1, prepend=0) == 1, 2, 0)
+    batch = batch_lib.from_lanes(jax.numpy.asarray(ids), jax.numpy.asarray(marks),
+                                 jax.numpy.arange(2), 0)  # fmt: skip
+    params["embeddings"]["token"] = np.pad(params["embeddings"]["token"], ((0, 116), (0, 0)))
+    ours = networks.discriminate(shape, params, batch)
+    np.testing.assert_allclose(ours[ids > 0], wanted[ids > 0], atol=1e-5)
+
+
+_HF = {"gamma": "weight", "kernel": "weight", "_embeddings": "_embeddings.weight"}
 
 
 def damaged(change):
