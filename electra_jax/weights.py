@@ -50,6 +50,7 @@ class Weights:
     vocabulary: vocabulary.Vocabulary
     config: config_lib.Config | None = None  # None where only the shapes are known
     data: records.Manifest | None = None
+    moments: dict[str, dict] | None = None  # Google's: {'mu', 'nu'}, each flat by path
 
     def role(self, network: str) -> str | None:
         """'judges', 'predicts' or 'encodes' (no head); None where there is no such network."""
@@ -65,7 +66,7 @@ class Weights:
         params = {"embeddings": own.pop("embeddings"), "discriminator": own}
         shape = getattr(self.networks, network)
         config = dataclasses.replace(self.networks, discriminator=shape, sharing="embeddings")
-        return dataclasses.replace(self, params=params, networks=config)
+        return dataclasses.replace(self, params=params, networks=config, moments=None)
 
     @property
     def limit(self) -> int:
@@ -199,7 +200,7 @@ def _of_workdir(workdir, step, data_dir):
         try:
             about = checkpoint.metadata(path)
             config = config_lib.parse(about["config"])
-            words, data = _vocabulary(workdir, config, about["vocabulary"], data_dir)
+            words, data = vocabulary_of(workdir, config, about["vocabulary"], data_dir)
             part = "ema" if any(name.startswith("ema/") for name in about["digest"]) else "params"
             shapes = stored_shapes(config, words, about["digest"], part)
             params = checkpoint.restore(path, {part: _placed(shapes)}).tree[part]
@@ -218,20 +219,9 @@ def stored_shapes(config: config_lib.Config, words, digest: dict[str, str], part
     return _nested({path: x for path, x in flat(whole).items() if f"{part}/{path}" in digest})
 
 
-def _trunk(config):
-    """What an encoder is, without how it runs."""
-    placed = ("keep_rows", "headwise", "scan", "remat", "attention")
-    fields = [field.name for field in dataclasses.fields(config) if field.name not in placed]
-    return {name: getattr(config, name) for name in fields}
-
-
-def _plain(config, words):
-    """Shapes that compute the same anywhere: plain products in float32."""
-    model = dataclasses.replace(config.model, attention="einsum", dtype="float32", remat="none")
-    return build.networks_config(dataclasses.replace(config, model=model), words.size)
-
-
-def _vocabulary(workdir, config, sha256, data_dir):
+def vocabulary_of(
+    workdir: str, config: config_lib.Config, sha256: str, data_dir: str = ""
+) -> tuple[vocabulary.Vocabulary, records.Manifest | None]:
     """(the vocabulary with this hash, the manifest of the data beside it if there is one)."""
     root = data_dir or config.data.dir or os.path.join(workdir, "data")
     places = [os.path.join(workdir, "vocab")]
@@ -245,6 +235,19 @@ def _vocabulary(workdir, config, sha256, data_dir):
         f"the vocabulary {sha256[:12]} of {workdir} is not under {root}; give --config.data.dir the"
         " folder of its prepared data"
     )
+
+
+def _trunk(config):
+    """What an encoder is, without how it runs."""
+    placed = ("keep_rows", "headwise", "scan", "remat", "attention")
+    fields = [field.name for field in dataclasses.fields(config) if field.name not in placed]
+    return {name: getattr(config, name) for name in fields}
+
+
+def _plain(config, words):
+    """Shapes that compute the same anywhere: plain products in float32."""
+    model = dataclasses.replace(config.model, attention="einsum", dtype="float32", remat="none")
+    return build.networks_config(dataclasses.replace(config, model=model), words.size)
 
 
 def _of_export(path):
@@ -355,16 +358,27 @@ def _of_google(prefix):
         discriminator=_berts_trunk(found.discriminator),
         sharing=found.sharing,
     )
-    params = _nested(found.params)
-    _check_tree(prefix, shape, params)
-    tail = shape.padded_vocab_size - words.size  # no token's
-    for tables in (params["embeddings"], params.get("generator", {}).get("embeddings")):
-        if tables is not None:
-            tables["token"] = np.pad(tables["token"], ((0, tail), (0, 0)))
-    if "generator" in params:
-        head = params["generator"]["head"]
-        head["bias"] = np.pad(head["bias"], (0, tail))
-    return Weights(prefix, found.step or 0, shape, jax.tree.map(jnp.asarray, params), words)
+    _check_tree(prefix, shape, _nested(found.params))
+    moments = {name: _with_tail(getattr(found, name), shape) for name in ("mu", "nu")}
+    return Weights(
+        prefix,
+        found.step or 0,
+        shape,
+        jax.tree.map(jnp.asarray, _nested(_with_tail(found.params, shape))),
+        words,
+        moments=moments if found.mu and found.nu else None,
+    )
+
+
+def _with_tail(leaves, shape):
+    """Rows of tokens up to the padded size of the vocabulary; the tail is no token's."""
+    tail = shape.padded_vocab_size - shape.vocab_size
+    return {
+        path: np.pad(x, ((0, tail),) + ((0, 0),) * (x.ndim - 1))
+        if path.endswith(hugging_face.BY_TOKEN)
+        else x
+        for path, x in leaves.items()
+    }
 
 
 def _check_tree(prefix, shape, params):

@@ -66,4 +66,4 @@ SMALL = dict(vocab=30522, size=128, layers=12, width=256, generator_width=64)
 RELEASED_SMALL = SMALL | dict(generator_width=256)  # a generator as large as the discriminator
 BASE = dict(vocab=30522, size=768, layers=12, width=768, generator_width=256)
 LARGE = dict(vocab=30522, size=1024, layers=24, width=1024, generator_width=256)
-TINY = dict(vocab=12, size=4, layers=2, width=8, generator_width=4, positions=6)
+TINY = dict(vocab=12, size=4, layers=2, width=8, generator_width=4, positions=8)

@@ -12,7 +12,7 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     "baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments"
     " drawing interchange.orbax_export",
     "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers"
-    " alarms interchange.tokenizer_files",
+    " alarms interchange.tokenizer_files growing",
     "model.encoder data.preparation report comparison",
     "model.generator model.discriminator model.two_towers comparison_page",
     "model.networks objectives.phase",

@@ -74,7 +74,7 @@ def test_shapes_step_and_sharing_are_read_off():
     found = google.read(tensorflow_bundle.Bundle(TINY))
     assert found.discriminator == google.Shape(layers=2, width=8, heads=1, feed_forward=32)
     assert found.generator == google.Shape(layers=2, width=4, heads=1, feed_forward=16)
-    assert (found.vocab_size, found.embedding_size, found.max_positions) == (12, 4, 6)
+    assert (found.vocab_size, found.embedding_size, found.max_positions) == (12, 4, 8)
     assert found.sharing == "embeddings"
     assert found.step == int(tensorflow_writer.value_of("global_step", "int64", []))
     assert "generator/projection/kernel" not in found.params  # sizes agree
@@ -155,7 +155,7 @@ def test_logits_are_those_of_hugging_face_with_the_same_tensors(tmp_path, width,
     theirs = transformers.ElectraForPreTraining(
         transformers.ElectraConfig(
             vocab_size=12, embedding_size=4, hidden_size=width, num_hidden_layers=2,
-            num_attention_heads=heads, intermediate_size=4 * width, max_position_embeddings=6,
+            num_attention_heads=heads, intermediate_size=4 * width, max_position_embeddings=8,
         )
     ).eval()  # fmt: skip
     state = {}
@@ -178,7 +178,7 @@ def test_logits_are_those_of_hugging_face_with_the_same_tensors(tmp_path, width,
         ).logits.numpy()
     found = google.read(tensors)
     trunk = encoder.EncoderConfig(2, width, heads, 4 * width, dropout=0.0, attention_dropout=0.0)
-    shape = networks.NetworksConfig(12, 4, 6, generator=trunk, discriminator=trunk)
+    shape = networks.NetworksConfig(12, 4, 8, generator=trunk, discriminator=trunk)
     params: dict = {}
     for path, x in found.params.items():
         node = params
