@@ -202,10 +202,10 @@ def save_arrays(path: str, tree: Any) -> None:
         ocp.save(path, tree)
 
 
-def load_arrays(path: str, abstract: Any) -> Any:
-    """Loads what `save_arrays` wrote, or any tree of arrays, placed as `abstract` says."""
+def load_arrays(path: str) -> Any:
+    """Loads what `save_arrays` wrote, as numpy arrays. Raises CheckpointError."""
     try:
-        return ocp.load(path, abstract)
+        return ocp.load(path)
     except Exception as error:  # whatever a damaged file makes orbax raise
         raise CheckpointError(f"{path} cannot be read: {_reason(error)}") from error
 

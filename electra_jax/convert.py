@@ -23,9 +23,15 @@ from electra_jax import config as config_lib
 
 _TO = flags.DEFINE_enum("to", None, ["hugging_face", "orbax", "stablehlo"], "What to write.")
 _FROM = flags.DEFINE_string("from", None, "A folder to read instead of a workdir's checkpoint.")
-_OUT = flags.DEFINE_string("out", None, "The folder to write; it must not be there yet.")
-_ONLY = flags.DEFINE_enum("only", None, list(weights.NETWORKS), "One network instead of all.")
-_STEP = flags.DEFINE_integer("step", None, "Which checkpoint; the newest without it.")
+_OUT = flags.DEFINE_string(
+    "out", None, "The folder to write; it must not be there yet.", allow_override=True
+)
+_ONLY = flags.DEFINE_enum(
+    "only", None, list(weights.NETWORKS), "One network instead of all.", allow_override=True
+)
+_STEP = flags.DEFINE_integer(
+    "step", None, "Which checkpoint; the newest without it.", allow_override=True
+)
 _LICENCE = flags.DEFINE_string("license", "", "For the model card, as apache-2.0.")
 _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object as the last line.", allow_override=True
@@ -57,6 +63,8 @@ def outwards(config: config_lib.Config | None, workdir: str | None) -> dict:
         raise config_lib.ConfigError("--out names no folder; say where to write")
     if bool(_FROM.value) == bool(config):
         raise config_lib.ConfigError("weights come from --workdir or from --from; give one of them")
+    if _STEP.value is not None and _FROM.value:
+        raise config_lib.ConfigError("--step chooses a checkpoint of --workdir; leave it out")
     if _LICENCE.value and _TO.value != "hugging_face":
         raise config_lib.ConfigError("--license is for the model card of --to=hugging_face")
     data = config.data.dir if config else ""
@@ -72,7 +80,7 @@ def inwards(config: config_lib.Config | None, workdir: str | None) -> dict:
     if not _FROM.value:
         raise config_lib.ConfigError("give --to=hugging_face, orbax or stablehlo, or --from=FOLDER")
     for flag in (_OUT, _ONLY, _STEP, _LICENCE):
-        if flag.value:
+        if flag.value is not None and flag.value != "":
             raise config_lib.ConfigError(f"--{flag.name} goes with --to; here --workdir is written")
     if config is None:
         raise config_lib.ConfigError("--workdir names no folder; say which workdir to make")

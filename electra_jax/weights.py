@@ -255,11 +255,7 @@ def _of_export(path):
     words = vocabulary.load(os.path.join(path, orbax_export.VOCABULARY))
     trunks = {name: encoder.EncoderConfig(**about["networks"][name]) for name in NETWORKS}
     shape = networks.NetworksConfig(**about["networks"] | trunks)
-    tree = {
-        name: jax.ShapeDtypeStruct(x["shape"], x["dtype"])
-        for name, x in about["parameters"].items()
-    }
-    params = orbax_export.read(path, _placed(_nested(tree)))
+    params = jax.tree.map(jnp.asarray, orbax_export.read(path))
     config = config_lib.parse(about["config"]) if about["config"] else None
     return Weights(path, about["step"], shape, params, words, config)
 
@@ -313,6 +309,10 @@ def _check_together(shapes, main, other, words):
         )
     if words.size < shape.vocab_size:
         logging.info("%s: rows above %d are no token and stay behind", main, words.size)
+    if other and tokenizer_files.read(other).sha256 != words.sha256:
+        raise config_lib.ConfigError(
+            f"{main} and {other} have different vocabularies; they are no pair, convert one of them"
+        )
     for field in ("vocab_size", "embedding_size", "max_positions") if other else ():
         if getattr(shape, field) != getattr(shapes[other], field):
             raise config_lib.ConfigError(

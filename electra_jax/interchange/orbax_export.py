@@ -33,8 +33,10 @@ Parameters of {what}, as an [orbax](https://orbax.readthedocs.io) checkpoint of 
 float32. With orbax 0.12 or newer:
 
 ```python
+import os
 from orbax.checkpoint import v1 as ocp
-params = ocp.load("params")
+
+params = ocp.load(os.path.abspath("params"))
 ```
 
 `params` is a nested dict of arrays; `metadata.json` lists every path with its shape, and the shapes
@@ -43,9 +45,10 @@ size]. Rows of `embeddings/token` from {vocab_size} on are padding and belong to
 in `metadata.json` is that of the bytes of all arrays, one after the other as jax lists the leaves:
 
 ```python
-import hashlib, json, jax
+import hashlib, json, os, jax
 from orbax.checkpoint import v1 as ocp
-leaves = jax.tree_util.tree_leaves(ocp.load("params"))
+
+leaves = jax.tree_util.tree_leaves(ocp.load(os.path.abspath("params")))
 found = hashlib.sha256(b"".join(x.tobytes() for x in leaves)).hexdigest()
 assert found == json.load(open("metadata.json"))["sha256"]
 ```
@@ -107,12 +110,10 @@ def write(folder: str, params: Any, about: Mapping[str, Any], name: str, title: 
                 name=name,
             )
         )
-    again = read(folder, jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), params))
-    for (path, x), y in zip(
-        jax.tree_util.tree_leaves_with_path(params), jax.tree.leaves(again), strict=True
-    ):
-        if np.asarray(y).tobytes() != x.tobytes():
-            raise OSError(f"{folder}: {_name(path)} is not what was written; write it again")
+    again = jax.tree_util.tree_leaves_with_path(read(folder))
+    for (path, x), (where, y) in zip(leaves.items(), again, strict=True):
+        if path != _name(where) or y.tobytes() != x.tobytes():
+            raise OSError(f"{folder}: {path} is not what was written; write it again")
 
 
 def is_one(folder: str) -> bool:
@@ -135,13 +136,13 @@ def about(folder: str) -> dict[str, Any]:
     raise checkpoint.CheckpointError(f"{path} says {found['format']!r}, not {FORMAT!r}")
 
 
-def read(folder: str, abstract: Any) -> Any:
-    """The parameters, placed as `abstract` says and verified. Raises CheckpointError."""
-    path = os.path.join(folder, PARAMS)
-    found = checkpoint.load_arrays(path, abstract)
-    kept = about(folder)["digest"]
-    for name, value in checkpoint.digest(found).items():
-        if kept.get(name) != value:
+def read(folder: str) -> Any:
+    """The parameters as numpy arrays, verified. Raises CheckpointError."""
+    path, kept = os.path.join(folder, PARAMS), about(folder)["digest"]
+    found = checkpoint.load_arrays(path)
+    digest = checkpoint.digest(found)
+    for name in sorted({*digest, *kept}):
+        if digest.get(name) != kept.get(name):
             raise checkpoint.CheckpointError(f"{path}: {name} is not what was saved")
     return found
 
