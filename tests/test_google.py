@@ -10,7 +10,9 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
+import corpus
 import google_layouts as layouts
 import jax
 import numpy as np
@@ -19,7 +21,7 @@ import tensorflow_writer
 
 from electra_jax import batch as batch_lib
 from electra_jax import config as config_lib
-from electra_jax import weights
+from electra_jax import conversion, weights
 from electra_jax.interchange import google, tensorflow_bundle
 from electra_jax.model import encoder, networks
 
@@ -139,6 +141,80 @@ def test_another_vocabulary_is_refused(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(WORDS[:-1]))
     with pytest.raises(config_lib.ConfigError, match="12 rows for a vocabulary of 11"):
         weights.open(path)
+
+
+def convert(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "electra_jax.convert", *arguments],
+        cwd=corpus.ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+
+
+def equal(found, wanted):
+    """The same networks, bit for bit, but for the padded tail."""
+    for network in weights.NETWORKS:
+        ours, theirs = (weights.flat(x.alone(network).params) for x in (found, wanted))
+        assert set(ours) == set(theirs)
+        for path, x in ours.items():
+            np.testing.assert_array_equal(x, theirs[path], err_msg=path)
+
+
+def test_a_folder_of_theirs_becomes_a_workdir(tmp_path):
+    """By the command: its shapes, its vocabulary, its weights; the rest is the recipe's."""
+    (tmp_path / "theirs").mkdir()
+    path, run = folder(tmp_path / "theirs"), tmp_path / "run"
+    done = convert(f"--from={path}", f"--workdir={run}", "--config=configs/tiny.py")
+    assert done.returncode == 0, done.stderr[-2000:]
+    equal(weights.open(run), weights.open(path))
+    config = weights.open(run).config
+    assert (config.model.generator.width, config.model.discriminator.width) == (4, 8)
+    assert (config.model.max_positions, config.data.sequence_length) == (8, 8)
+    assert config.data.vocab == str(run / "vocab" / "vocab.txt")
+    assert config.objective.name == "replaced_token_detection"
+
+
+def test_a_folder_of_theirs_goes_out(tmp_path):
+    (tmp_path / "theirs").mkdir()
+    found = weights.open(folder(tmp_path / "theirs"))
+    conversion.to_hugging_face(found, str(tmp_path / "hf"))
+    conversion.to_orbax(found, str(tmp_path / "orbax"))
+    conversion.to_stablehlo(found, str(tmp_path / "program"))
+    equal(weights.open(tmp_path / "hf"), found)
+    equal(weights.open(tmp_path / "orbax"), found)
+    card = (tmp_path / "hf" / "discriminator" / "README.md").read_text()
+    assert "| parameters |" in card
+
+
+def without(name):
+    return lambda path: (path / name).unlink()
+
+
+def cut(path):
+    data = path / "google_tiny.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:1000])
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (without("vocab.txt"), "holds neither vocab.txt nor tokenizer.json"),
+        (without("google_tiny.data-00000-of-00001"), "of-00001 is not there; it belongs beside"),
+        (without("google_tiny.index"), "is neither a workdir with checkpoints, nor an export"),
+        (cut, "ends inside "),
+        (lambda path: flip(path / "google_tiny.index", 1000), "no TensorFlow checkpoint index"),
+        (lambda path: (path / "vocab.txt").write_text("a\nb"), "has no pad token"),
+    ],
+    ids=("no vocabulary", "no data", "no index", "cut off", "flipped bit", "another vocabulary"),
+)
+def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, damage, message):
+    (tmp_path / "theirs").mkdir()
+    path = folder(tmp_path / "theirs")
+    damage(tmp_path / "theirs")
+    recipe = config_lib.parse(corpus.load_config("tiny"))
+    with pytest.raises(ValueError, match=message) as error:
+        conversion.to_workdir(path, recipe, str(tmp_path / "run"))
+    assert "\n" not in str(error.value)
+    assert [part.name for part in tmp_path.iterdir()] == ["theirs"]
 
 
 @pytest.mark.parity
