@@ -28,6 +28,7 @@ from electra_jax import build, checkpoint, growing, sharding, train_step, weight
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
 
+_NO_AVERAGES = "init.weights='ema', but {} holds no averages; use 'auto' or 'raw'"
 _TRUNKS = ("discriminator/encoder/", "encoder/")
 _ENCODER = "generator/encoder/"
 
@@ -217,6 +218,8 @@ def _open(setting, config, fresh, phases, words, mesh) -> _Source:
     if not steps and weights.is_foreign(path):
         found, moments = weights.open(path), None
         _check_init_vocabulary(named, init, found.vocabulary.sha256, words)
+        if init.weights == "ema":
+            raise config_lib.ConfigError(_NO_AVERAGES.format(path))
         plan = _plan(named, found.vocabulary, words)
         if wants and found.moments is not None:
             _check_optimizer(named, config, phases, "reference_adamw", [("joint", None)])
@@ -241,9 +244,7 @@ def _of_ours(named, folder, wants, config, phases, words, mesh) -> _Source:
     plan, init = _plan(named, old, words), config.init
     averaged = any(name.startswith("ema/") for name in about["digest"])
     if init.weights == "ema" and not averaged:
-        raise config_lib.ConfigError(
-            f"init.weights='ema', but {folder} holds no averages; use 'auto' or 'raw'"
-        )
+        raise config_lib.ConfigError(_NO_AVERAGES.format(folder))
     part = "ema" if averaged and init.weights != "raw" else "params"
     shapes = {part: weights.stored_shapes(trained, old, about["digest"], part)}
     moments = None

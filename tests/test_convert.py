@@ -24,6 +24,7 @@ from electra_jax import config as config_lib
 from electra_jax import convert as convert_command
 from electra_jax.data import vocabulary
 from electra_jax.interchange import tensor_files
+from electra_jax.model import networks
 
 TEXTS = ["the cat sees a letter.", "a bird", "my sister paints the river every day."]
 
@@ -168,6 +169,24 @@ def test_folded_tables_are_the_sum(words, tmp_path):
     np.testing.assert_array_equal(
         flat(tmp_path / "hf")["embeddings/type"], params["embeddings"]["type"] + delta
     )
+
+
+def test_the_folded_network_says_what_the_unfolded_one_does(words, tmp_path):
+    workdirs.made(tmp_path / "run", words, **VARIANTS["gdes"])
+    conversion.to_hugging_face(weights.open(tmp_path / "run"), str(tmp_path / "hf"))
+    ids_BL = np.array([[words.cls_id, 9, 8, 7, words.sep_id]])
+    marks_BL = np.array([[odd.D, 0, 0, 0, 0]])
+    batch = odd.batch(ids_BL, marks_BL)
+    apart, folded = (weights.open(tmp_path / name) for name in ("run", "hf"))
+    assert (apart.networks.sharing, folded.networks.sharing) == ("gdes", "none")
+    for read in (networks.discriminate, every_logit):
+        run = odd.jit(read, static_argnums=0)
+        here, there = (run(x.networks, x.params, batch) for x in (apart, folded))
+        np.testing.assert_allclose(here, there, atol=1e-5)
+
+
+def every_logit(config, params, batch):
+    return networks.generator_logits(config, params, batch, np.arange(5)[None])
 
 
 @pytest.mark.parametrize(

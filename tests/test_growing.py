@@ -88,9 +88,11 @@ def test_byte_level_pieces_are_read_as_text(tmp_path):
     made.save(str(tmp_path / "tokenizer.json"))
     new = vocabulary.load(str(tmp_path / "tokenizer.json"))
     old = vocabulary.Vocabulary("wordpiece", "\n".join((*ROLES, "c", "é")).encode(), True, False)
-    found = growing.rows(TABLE[:7], np.zeros((11, 1), np.float32), growing.tokens(old, new))
+    plan = growing.tokens(old, new)
+    found = growing.rows(TABLE[:7], np.zeros((11, 1), np.float32), plan)
     by_piece = dict(zip(new.pieces, found[:, 0].tolist()))
     assert by_piece["Ġc"] == 10 and by_piece["Ã©"] == 20
+    assert plan.kept_V[new.pieces.index("Ġc")]
     assert by_piece["Ã"] == 15  # half a character: the mean of all
 
 

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names and layouts of Hugging Face's ELECTRA: by eye, and there and back."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import odd
 import pytest
 
 from electra_jax.interchange import hugging_face
-from electra_jax.model import networks
+from electra_jax.model import encoder, networks
 
 CONFIG = odd.NETWORKS
 
@@ -138,6 +140,29 @@ def test_a_parameter_without_a_place_is_refused():
         hugging_face.to_tensors(
             {"encoder/feed_forward/gate/kernel": np.zeros((1, 2, 3))}, "judges", 37
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "parameters"),
+    [("discriminator", "judges", 13_549_057), ("generator", "predicts", 4_620_026)],
+)
+def test_electra_small_has_as_many_parameters_as_theirs(name, role, parameters):
+    """As counted in google/electra-small's classes, vocabulary 30,522."""
+    config = dataclasses.replace(
+        CONFIG,
+        vocab_size=30_522,
+        embedding_size=128,
+        max_positions=512,
+        discriminator=encoder.EncoderConfig(12, 256, 4, 1024),
+        generator=encoder.EncoderConfig(12, 64, 1, 256),
+    )
+    shapes = jax.eval_shape(lambda: networks.init(config, jax.random.key(0)))
+    one = jax.eval_shape(lambda params: networks.alone(config, params, name), shapes)
+    zeros = {
+        path: np.broadcast_to(np.float32(0), x.shape) for path, x in odd.flat_shapes(one).items()
+    }
+    theirs = hugging_face.to_tensors(zeros, role, config.vocab_size)
+    assert sum(x.size for x in theirs.values()) == parameters
 
 
 SHAPE = hugging_face.Shape("judges", 37, 6, 13, 2, 10, 2, 14)

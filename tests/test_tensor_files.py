@@ -228,6 +228,13 @@ def test_safetensors_there_and_back(tmp_path):
     same(tensor_files.read(str(tmp_path)), tensors)
 
 
+def test_others_may_read_what_is_written(tmp_path):
+    (tmp_path / "plain").write_text("")
+    tensor_files.write(str(tmp_path / "model.safetensors"), TENSORS)
+    modes = {path.stat().st_mode for path in tmp_path.iterdir()}
+    assert len(modes) == 1
+
+
 def test_what_lies_turned_in_memory_is_written_right(tmp_path):
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     tensor_files.write(str(tmp_path / "model.safetensors"), {"x": x.T})

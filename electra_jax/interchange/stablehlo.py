@@ -57,6 +57,7 @@ ids = Tokenizer.from_file("tokenizer/tokenizer.json").encode("A sentence.").ids
 ```
 """
 _TRIED = (2, 7)  # batch and length of the call that is compared
+_ROUNDING = 1e-3  # of the largest number; on a CPU nothing differs
 
 
 def program(config: networks.NetworksConfig, params: Mapping[str, np.ndarray]) -> bytes:
@@ -119,8 +120,9 @@ def _try(folder, config, params):
     mask_BL[0, -2:] = 0
     flat = tensor_files.read_file(os.path.join(folder, PARAMS))
     found = called.call(flat, ids_BL, mask_BL, types_BL)
-    expected = encoding.encode(config, params, ids_BL, mask_BL, types_BL)
-    if not np.allclose(found["tokens"], expected.tokens_BLD, atol=1e-5, rtol=1e-5):
+    encode = jax.jit(encoding.encode, static_argnums=0)
+    expected = np.asarray(encode(config, params, ids_BL, mask_BL, types_BL).tokens_BLD)
+    if not np.allclose(found["tokens"], expected, atol=_ROUNDING * abs(expected).max()):
         raise OSError(f"{folder}: the program does not give what the encoder does")
 
 

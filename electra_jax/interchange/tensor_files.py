@@ -67,6 +67,9 @@ def write(path: str, tensors: Mapping[str, np.ndarray]) -> None:
     """Writes safetensors, reads them again and compares. Raises OSError where they differ."""
     whole = {name: np.asarray(x, order="C") for name, x in tensors.items()}
     safetensors_numpy.save_file(whole, path, metadata={"format": "pt"})
+    mask = os.umask(0)
+    os.umask(mask)
+    os.chmod(path, 0o666 & ~mask)  # the library lets nobody else read it
     again = safetensors_numpy.load_file(path)
     for name, x in whole.items():
         if name not in again or again[name].tobytes() != x.tobytes():
