@@ -209,10 +209,20 @@ def logging() -> ml_collections.ConfigDict:
 def init() -> ml_collections.ConfigDict:
     """Where the first weights come from."""
     c = ml_collections.ConfigDict()
-    # whose weights to start from: a workdir, a checkpoint folder, an export or a Hugging Face
-    # folder (docs/weights.md); '': fresh
+    # weights to start from: a workdir, a checkpoint folder, an export, a Hugging Face folder, a
+    # checkpoint of Google's (docs/weights.md); '': fresh
     c["from"] = ""
     # one whose generator to take: of another objective the main network, if that predicts tokens
     c.generator_from = ""
     c.weights = "auto"  # its averages where it has some | 'ema': only those | 'raw': the last ones
+    # with another vocabulary than the weights have: 'refuse' | 'mean': a new token begins as the
+    # mean of its old sub-tokens
+    c.new_tokens = "refuse"
+    # more positions than theirs: 'copied' from the first on, as Longformer did | 'interpolated' |
+    # 'fresh': the whole table
+    c.longer_positions = "copied"
+    # encoder of a generator that they do not have: 'fresh' | 'discriminator': its lowest layers
+    c.missing_generator = "fresh"
+    # moments of Adam: 'fresh' | 'restored'; either way the rate begins at step 0, with its warmup
+    c.optimizer = "fresh"
     return c

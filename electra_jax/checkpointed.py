@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from absl import logging
 
-from electra_jax import build, checkpoint, runs, sharding, stages
+from electra_jax import build, checkpoint, evaluation, runs, sharding, stages
 from electra_jax import config as config_lib
 from electra_jax.data import preparation, records, vocabulary
 
@@ -79,6 +79,30 @@ def open_workdir(config: config_lib.Config, workdir: str, step: int | None = Non
         params=restored.tree[part],
         step=restored.step,
     )
+
+
+def evaluate(opened: Opened) -> dict[str, float | None]:
+    """All metrics of its objective on the held-out rows, as a run's own evaluations have them."""
+    c = opened.config
+    values = evaluation.run(
+        evaluation.compile_evaluate(
+            opened.objective,
+            opened.vocabulary.pad_id,
+            opened.records.unigram()[0],
+            opened.mesh,
+            opened.params_shardings,
+        ),
+        opened.objective,
+        opened.params,
+        runs.heldout(opened.records, c.evaluation.rows),
+        c.evaluation.batch_size or c.data.batch_size,
+        opened.vocabulary.pad_id,
+        opened.mesh,
+    )
+    values["unigram_entropy"] = opened.records.manifest.unigram_entropy
+    if c.optimizer.ema_decay:
+        values["ema_decay"] = c.optimizer.ema_decay  # says what was evaluated
+    return values
 
 
 def _newest(directory, found, abstract):

@@ -181,6 +181,10 @@ class Init:
     from_: str
     generator_from: str
     weights: str
+    new_tokens: str
+    longer_positions: str
+    missing_generator: str
+    optimizer: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -295,6 +299,10 @@ _ADDED = {  # fields that came later, and what a config.json written before them
     "schedule.spike_factor": 5.0,
     "schedule.stages": (),
     "init.weights": "auto",
+    "init.new_tokens": "refuse",
+    "init.longer_positions": "fresh",
+    "init.missing_generator": "fresh",
+    "init.optimizer": "fresh",
 }
 
 _CHOICES = {
@@ -319,6 +327,10 @@ _CHOICES = {
     "schedule.shape": ("linear", "cosine", "warmup_stable_decay"),
     "schedule.on_spike": ("go_on", "skip", "roll_back"),
     "init.weights": ("auto", "ema", "raw"),
+    "init.new_tokens": ("refuse", "mean"),
+    "init.longer_positions": ("copied", "interpolated", "fresh"),
+    "init.missing_generator": ("fresh", "discriminator"),
+    "init.optimizer": ("fresh", "restored"),
 }
 
 _RANGES = {  # inclusive bounds
@@ -516,6 +528,7 @@ def _check_together(c: Config):
             " model.attention=einsum"
         )
     _check_objective(c)
+    _check_init(c)
     if c.model.positions == "learned" and c.data.sequence_length > c.model.max_positions:
         raise ConfigError(
             f"data.sequence_length={c.data.sequence_length} is longer than"
@@ -618,3 +631,34 @@ def _check_objective(c: Config):
             "objective.name='frozen_generator' needs a trained generator; give"
             " init.generator_from a workdir with one"
         )
+
+
+def _check_init(c: Config):
+    """Settings of `init` that have nothing to act on."""
+    settings = {
+        "new_tokens": ("refuse", c.init.from_ or c.init.generator_from),
+        "missing_generator": ("fresh", c.init.from_),
+        "optimizer": ("fresh", c.init.from_),
+    }
+    for name, (plain, source) in settings.items():
+        value = getattr(c.init, name)
+        if value != plain and not source:
+            raise ConfigError(
+                f"init.{name}={value!r} changes nothing without weights to start from; give"
+                f" init.from, or leave it at {plain!r}"
+            )
+    if c.init.missing_generator == "discriminator":
+        why = {
+            f"objective.name={c.objective.name!r} has no generator": WITHOUT_GENERATOR,
+            "the generator of objective.name='electric' has two towers": ("electric",),
+        }
+        reason = next((text for text, names in why.items() if c.objective.name in names), None)
+        if c.model.sharing == "all":
+            reason = "with model.sharing='all' it has the discriminator's encoder already"
+        if c.init.generator_from:
+            reason = "init.generator_from names one"
+        if reason:
+            raise ConfigError(
+                f"init.missing_generator='discriminator' changes nothing: {reason}; leave it at"
+                " 'fresh'"
+            )

@@ -4,7 +4,7 @@
     to_hugging_face    a folder a network, which transformers loads
     to_orbax           parameters for whoever has orbax
     to_stablehlo       a program for whoever has jax
-    to_workdir         a Hugging Face folder as the beginning of a run
+    to_workdir         a Hugging Face folder, or Google's checkpoint, as the beginning of a run
 
 Each writes a folder that is there as a whole or not at all, and reads it again before that.
 """

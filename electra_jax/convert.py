@@ -9,8 +9,9 @@
 
 With --to weights go out, from a workdir's newest checkpoint (--step for another) or from the folder
 that --from names. With --from alone a Hugging Face folder, or one with a discriminator and a
-generator in it, becomes a workdir: `python -m electra_jax.main --workdir=runs/continued` goes on
-with its weights. docs/weights.md has the whole of it.
+generator in it, or a checkpoint of Google's with its vocab.txt, becomes a workdir:
+`python -m electra_jax.main --workdir=runs/continued` goes on with its weights. docs/weights.md has
+the whole of it.
 """
 
 import json

@@ -9,7 +9,7 @@ import json
 
 from absl import flags
 
-from electra_jax import checkpointed, command, evaluation, runs, writers
+from electra_jax import checkpointed, command, writers
 from electra_jax import config as config_lib
 
 _STEP = flags.DEFINE_integer("step", None, "Which checkpoint; the newest without it.")
@@ -21,27 +21,8 @@ _JSON = flags.DEFINE_bool(
 def main(config: config_lib.Config, workdir: str) -> None:
     """Evaluates and prints."""
     opened = checkpointed.open_workdir(config, workdir, _STEP.value)
-    c, manifest = opened.config, opened.records.manifest
-    evaluate = evaluation.compile_evaluate(
-        opened.objective,
-        opened.vocabulary.pad_id,
-        opened.records.unigram()[0],
-        opened.mesh,
-        opened.params_shardings,
-    )
-    values = evaluation.run(
-        evaluate,
-        opened.objective,
-        opened.params,
-        runs.heldout(opened.records, c.evaluation.rows),
-        c.evaluation.batch_size or c.data.batch_size,
-        opened.vocabulary.pad_id,
-        opened.mesh,
-    )
-    values["unigram_entropy"] = manifest.unigram_entropy
-    if c.optimizer.ema_decay:
-        values["ema_decay"] = c.optimizer.ema_decay  # says what was evaluated
-    print(writers.evaluation_block(opened.step, c.schedule.steps, values))
+    values = checkpointed.evaluate(opened)
+    print(writers.evaluation_block(opened.step, opened.config.schedule.steps, values))
     if _JSON.value:
         print(json.dumps({"step": opened.step} | values))
 

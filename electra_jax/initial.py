@@ -1,137 +1,360 @@
 # SPDX-License-Identifier: Apache-2.0
-"""First weights out of other runs' checkpoints.
+"""The first state of a run out of other people's and other runs' weights.
 
-    init.from             every parameter that is there under the same path and in the same shape,
-                          from a workdir, an export of `convert` or a Hugging Face folder
+    open       a workdir, an export, a Hugging Face folder or a checkpoint of Google's: its arrays
+               by path, its vocabulary, and Adam's moments where they are asked for
+    fit        to this run's vocabulary and positions (`growing`), as the section `init` says
+    lay over   the fresh state: what is there under the same path and in the same shape
+
+    init.from             the networks, and with init.optimizer='restored' their moments
     init.generator_from   a generator with its tables, to go on with or to be frozen; of a run
                           without one the main network, if it predicts tokens as a generator does
 
-What another run does not have stays fresh and is named in the log.
+What the source does not have stays fresh and is named in the log.
 """
 
+import dataclasses
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import jax
+import numpy as np
 from absl import logging
+from jax import numpy as jnp
 from jax.sharding import Mesh
 
-from electra_jax import checkpoint, sharding
+from electra_jax import build, checkpoint, growing, sharding, train_step, weights
 from electra_jax import config as config_lib
-from electra_jax import weights as weights_lib
 from electra_jax.data import vocabulary
 
 _NO_AVERAGES = "init.weights='ema', but {} holds no averages; use 'auto' or 'raw'"
 _TRUNKS = ("discriminator/encoder/", "encoder/")
+_ENCODER = "generator/encoder/"
 
 
-def params(
-    config: config_lib.Config, fresh: dict, words: vocabulary.Vocabulary, mesh: Mesh
-) -> dict:
-    """Fresh parameters with those of `init` laid over them. Raises ConfigError."""
-    leaves = _flat(fresh)
-    if config.init.from_:
-        leaves |= _main(config.init.from_, config.init.weights, leaves, words, mesh)
-    if config.init.generator_from:
-        leaves |= _generator(config, leaves, words, mesh)
-    paths = jax.tree_util.tree_leaves_with_path(fresh)
-    placed = [jax.device_put(leaves[_name(path)], x.sharding) for path, x in paths]
-    return jax.tree.unflatten(jax.tree.structure(fresh), placed)
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """What lies at the path of a setting."""
+
+    named: str  # init.from='...'
+    params: dict[str, jax.Array]
+    plan: growing.Tokens | None  # None: the same vocabulary
+    moments: dict[str, Any] | None  # by path, as those of a fresh state
 
 
-def check_vocabulary(about: Mapping, words: vocabulary.Vocabulary, where: str) -> None:
+def state(
+    config: config_lib.Config,
+    fresh: train_step.TrainState,
+    phases: tuple,
+    words: vocabulary.Vocabulary,
+    mesh: Mesh,
+) -> train_step.TrainState:
+    """The fresh state with what `init` names laid over it. Raises ConfigError."""
+    leaves, init = weights.flat(fresh.params), config.init
+    taken, moments = {}, weights.flat(fresh.optimizer)
+    source = None
+    if init.from_:
+        source = _open("init.from", config, fresh, phases, words, mesh)
+        taken = _main(config, source, leaves, mesh)
+    ours = set(taken)  # those whose moments the source has too
+    if init.generator_from:
+        other = _open("init.generator_from", config, fresh, phases, words, mesh)
+        its_generator = _generator(config, other, leaves, mesh)
+        taken |= its_generator
+        ours -= set(its_generator)
+    elif source:
+        taken |= _missing_generator(config, source, leaves, mesh)
+    if init.optimizer == "restored":
+        moments = _moments(config, source, moments, ours, leaves, mesh)
+    params = _placed(leaves | taken, fresh.params)
+    return dataclasses.replace(
+        fresh,
+        params=params,
+        optimizer=_placed(moments, fresh.optimizer),
+        ema=None if fresh.ema is None else jax.tree.map(jnp.copy, params),
+    )
+
+
+def check_vocabulary(
+    about: Mapping, words: vocabulary.Vocabulary, where: str, remedy: str = ""
+) -> None:
     """Refuses weights that were trained with other token ids."""
     if about["vocabulary"] != words.sha256:
         raise config_lib.ConfigError(
             f"{where} was trained with vocabulary {about['vocabulary'][:12]}, the data here has"
-            f" {words.sha256[:12]}; give data.vocab the file that it was trained with"
+            f" {words.sha256[:12]}; give data.vocab the file that it was trained with{remedy}"
         )
 
 
-def _main(source, weights, fresh, words, mesh):
-    found = _flat(_load(source, "init.from", weights, words, mesh))
+def _main(config, source, fresh, mesh):
+    found = _fitted(source, source.params, fresh, config.init, mesh)
     taken = {path: x for path, x in found.items() if path in fresh and fresh[path].shape == x.shape}
     if not any(path.startswith(_TRUNKS) for path in taken):
         path = next(path for path in fresh if path.startswith(_TRUNKS))
         theirs = found[path].shape if path in found else "not there"
         raise config_lib.ConfigError(
-            f"init.from={source!r} has no encoder of this shape: {path} is {theirs}, here"
+            f"{source.named} has no encoder of this shape: {path} is {theirs}, here"
             f" {fresh[path].shape}; give model.* the shapes of that run"
         )
-    left = [path for path in fresh if path not in taken]
-    logging.info(
-        "starting from the weights of %s%s", source, f"; fresh: {_heads(left)}" if left else ""
-    )
+    left = _fresh([path for path in fresh if path not in taken])
+    logging.info("starting from the weights of %s%s", source.named, left)
     return taken
 
 
-def _generator(config, fresh, words, mesh):
-    source = config.init.generator_from
-    other = _load(source, "init.generator_from", config.init.weights, words, mesh)
-    network = dict(other.get("generator", other["discriminator"]))
-    own = network.pop("embeddings", other["embeddings"])
-    if "encoder" not in network:
+def _generator(config, source, fresh, mesh):
+    prefix = "generator/" if _has(source.params, "generator/") else "discriminator/"
+    own = {
+        path.removeprefix(prefix): x for path, x in source.params.items() if path.startswith(prefix)
+    }
+    if not _has(own, "encoder/"):
         raise config_lib.ConfigError(
-            f"init.generator_from={source!r} shares one encoder between its networks; take a run"
-            " whose generator is its own"
+            f"{source.named} shares one encoder between its networks; take a run whose generator is"
+            " its own"
         )
-    found = {f"generator/{path}": x for path, x in _flat(network).items()}
+    # Its own tables, or those that it shared.
+    read = own if _has(own, "embeddings/") else source.params
+    read = {path: x for path, x in read.items() if path.startswith("embeddings/")}
     tables = "generator/embeddings" if config.model.sharing == "none" else "embeddings"
-    found |= {f"{tables}/{path}": x for path, x in _flat(own).items()}
+    found = {f"generator/{path}": x for path, x in own.items() if path not in read}
+    found |= {f"{tables}/{path.removeprefix('embeddings/')}": x for path, x in read.items()}
+    found = _fitted(source, found, fresh, config.init, mesh)
     needed = [path for path in fresh if path.startswith(("generator/", f"{tables}/"))]
     for path in needed:
         theirs = found[path].shape if path in found else "not there"
         if theirs != fresh[path].shape:
             raise config_lib.ConfigError(
-                f"init.generator_from={source!r} has no generator of this shape: {path} is"
+                f"{source.named} has no generator of this shape: {path} is"
                 f" {theirs}, here {fresh[path].shape}; give model.generator the shapes of that run"
             )
-    logging.info("the generator is that of %s", source)
+    logging.info("the generator is that of %s", source.named)
     return {path: found[path] for path in needed}
 
 
-def _load(source, setting, weights, words, mesh) -> dict:
-    """All parameters of a workdir's newest checkpoint, or of one checkpoint folder.
+def _missing_generator(config, source, fresh, mesh):
+    """A generator's encoder where the source has none, and the tables that it reads."""
+    if _has(source.params, _ENCODER) or not _has(fresh, _ENCODER):
+        return {}
+    if config.init.missing_generator == "fresh":
+        logging.info("%s has no encoder of a generator: it begins fresh", source.named)
+        return {}
+    try:
+        taken = growing.lower_layers(source.params, fresh)
+    except ValueError as error:
+        raise config_lib.ConfigError(
+            f"init.missing_generator='discriminator': {source.named}: {error}"
+        ) from error
+    layers = next(len(x) for path, x in taken.items() if path.startswith(f"{_ENCODER}attention"))
+    if config.model.sharing == "none":
+        tables = {
+            f"generator/{path}": x
+            for path, x in source.params.items()
+            if path.startswith("embeddings/")
+        }
+        tables = _fitted(source, tables, fresh, config.init, mesh)
+        taken |= {path: x for path, x in tables.items() if x.shape == fresh[path].shape}
+    logging.info(
+        "%s has no encoder of a generator: it begins as the lowest %d layers of the discriminator",
+        source.named, layers,
+    )  # fmt: skip
+    # Arrays of their own: a step gives away the memory of each.
+    return {path: jnp.copy(x) for path, x in taken.items()}
+
+
+def _fitted(source, found, fresh, init, mesh):
+    """Tables by token and by position along this run's; everything else as it is."""
+    fitted = dict(found)
+    for path in found.keys() & fresh.keys():
+        x, ours = found[path], fresh[path]
+        if x.shape[1:] != ours.shape[1:]:
+            continue
+        if source.plan is not None and path.endswith(growing.BY_TOKEN):
+            fitted[path] = growing.rows(_whole(x, mesh), _whole(ours, mesh), source.plan)
+        elif path.endswith(growing.BY_POSITION) and x.shape != ours.shape:
+            how = init.longer_positions
+            fitted[path] = growing.positions(_whole(x, mesh), _whole(ours, mesh), how)
+            verb = how if len(x) < len(ours) else "cut"
+            logging.info("%s: %d positions become %d, %s", path, len(x), len(ours), verb)
+    return fitted
+
+
+def _moments(config, source, fresh, ours, leaves, mesh):
+    """The optimizer's arrays by path; those of parameters that are not the source's stay fresh."""
+    if source.moments is None:
+        raise config_lib.ConfigError(
+            f"init.optimizer='restored', but {source.named} holds no moments; use 'fresh'"
+        )
+    found, left = dict(fresh), set()
+    for path, zeros in fresh.items():
+        param = _param_of(path, leaves)
+        x = source.moments.get(path)
+        if x is None or param is not None and param not in ours:
+            left.add(param or path)
+            continue
+        if param is not None and param.endswith(growing.BY_TOKEN) and source.plan is not None:
+            x = growing.kept_rows(_whole(x, mesh), _whole(zeros, mesh), source.plan)
+        elif param is not None and param.endswith(growing.BY_POSITION) and x.shape != zeros.shape:
+            how = config.init.longer_positions
+            x = growing.kept_positions(_whole(x, mesh), _whole(zeros, mesh), how)
+        if x.shape != zeros.shape:
+            left.add(param or path)
+            continue
+        found[path] = x
+    logging.info(
+        "the optimizer goes on with the moments of %s%s", source.named, _fresh(sorted(left))
+    )
+    return found
+
+
+def _open(setting, config, fresh, phases, words, mesh) -> _Source:
+    """The newest checkpoint of a workdir, one checkpoint folder, or other people's weights.
 
     They are the averages that were evaluated there, unless `init.weights` says otherwise.
     """
-    steps = checkpoint.steps(os.path.join(source, "checkpoints"))
-    path = os.path.join(source, "checkpoints", str(steps[-1])) if steps else source
-    if not os.path.isdir(path):
-        raise config_lib.ConfigError(
-            f"{setting}={source!r} is neither a workdir with checkpoints nor a checkpoint folder,"
-            " nor an export, nor a Hugging Face folder"
-        )
-    if not steps and weights_lib.is_foreign(path):
-        found = weights_lib.open(path)
-        check_vocabulary({"vocabulary": found.vocabulary.sha256}, words, path)
-        if weights == "ema":
+    init = config.init
+    path = init.from_ if setting == "init.from" else init.generator_from
+    named, wants = f"{setting}={path!r}", init.optimizer == "restored" and setting == "init.from"
+    steps = checkpoint.steps(os.path.join(path, "checkpoints"))
+    if not steps and weights.is_foreign(path):
+        found, moments = weights.open(path), None
+        _check_init_vocabulary(named, init, found.vocabulary.sha256, words)
+        if init.weights == "ema":
             raise config_lib.ConfigError(_NO_AVERAGES.format(path))
-        return found.params
-    about = checkpoint.metadata(path)
-    check_vocabulary(about, words, path)
+        plan = _plan(named, found.vocabulary, words)
+        if wants and found.moments is not None:
+            _check_optimizer(named, config, phases, "reference_adamw", [("joint", None)])
+            moments = _as_ours(found.moments, fresh)
+        return _Source(named, weights.flat(found.params), plan, moments)
+    folder = os.path.join(path, "checkpoints", str(steps[-1])) if steps else path
+    if not os.path.isdir(folder):
+        raise config_lib.ConfigError(
+            f"{named} is neither a workdir with checkpoints nor a checkpoint folder, nor an export,"
+            " nor a Hugging Face folder, nor a TensorFlow checkpoint"
+        )
+    return _of_ours(named, folder, wants, config, phases, words, mesh)
+
+
+def _of_ours(named, folder, wants, config, phases, words, mesh) -> _Source:
+    about = checkpoint.metadata(folder)
     trained = config_lib.parse(about["config"])
+    _check_init_vocabulary(named, config.init, about["vocabulary"], words)
+    old = words
+    if about["vocabulary"] != words.sha256:
+        old = _old_vocabulary(named, folder, trained, about["vocabulary"])
+    plan, init = _plan(named, old, words), config.init
     averaged = any(name.startswith("ema/") for name in about["digest"])
-    if weights == "ema" and not averaged:
-        raise config_lib.ConfigError(_NO_AVERAGES.format(path))
-    part = "ema" if averaged and weights != "raw" else "params"
-    shapes = {part: weights_lib.stored_shapes(trained, words, about["digest"], part)}
+    if init.weights == "ema" and not averaged:
+        raise config_lib.ConfigError(_NO_AVERAGES.format(folder))
+    part = "ema" if averaged and init.weights != "raw" else "params"
+    shapes = {part: weights.stored_shapes(trained, old, about["digest"], part)}
+    moments = None
+    if wants and any(name.startswith("optimizer/") for name in about["digest"]):
+        objective = build.objective(trained, old, np.ones(old.size))
+        theirs = [(phase.name, phase.trains) for phase in objective.phases]
+        _check_optimizer(named, config, phases, trained.optimizer.name, theirs)
+        whole = jax.eval_shape(
+            lambda: train_step.init_state(
+                objective, build.optimizer_of(trained), build.run_key(trained)
+            )
+        )
+        shapes["optimizer"] = whole.optimizer
+        if part == "ema":
+            logging.warning("%s: moments of the last weights beside averages; init.weights='raw'"
+                            " takes those that they belong to", named)  # fmt: skip
     abstract = jax.tree.map(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
         shapes,
         sharding.shardings(shapes, mesh),
     )
-    return checkpoint.restore(path, abstract).tree[part]
+    tree = checkpoint.restore(folder, abstract).tree
+    if "optimizer" in shapes:
+        moments = weights.flat(tree["optimizer"])
+    return _Source(named, weights.flat(tree[part]), plan, moments)
 
 
-def _flat(tree) -> dict[str, jax.Array]:
-    return {_name(path): x for path, x in jax.tree_util.tree_leaves_with_path(tree)}
+def _check_init_vocabulary(named, init, sha256, words):
+    if init.new_tokens == "refuse":
+        remedy = ", or take its tokens along into another vocabulary: init.new_tokens='mean'"
+        check_vocabulary({"vocabulary": sha256}, words, named, remedy)
+
+
+def _old_vocabulary(named, folder, trained, sha256):
+    workdir = os.path.dirname(os.path.dirname(os.path.abspath(folder)))
+    try:
+        return weights.vocabulary_of(workdir, trained, sha256)[0]
+    except config_lib.ConfigError as error:
+        raise config_lib.ConfigError(
+            f"init.new_tokens='mean' needs the vocabulary {sha256[:12]} of {named}, which is gone;"
+            f" copy the folder vocab of its prepared data to {workdir}/vocab"
+        ) from error
+
+
+def _plan(named, old, words):
+    """None where both vocabularies are one."""
+    if old.sha256 == words.sha256:
+        return None
+    plan = growing.tokens(old, words)
+    logging.info("%s: of %d tokens here %s", named, words.size, plan)
+    return plan
+
+
+def _check_optimizer(named, config, phases, name, theirs):
+    """Moments mean something to the same optimizer over the same parameters."""
+    if name != config.optimizer.name:
+        raise config_lib.ConfigError(
+            f"init.optimizer='restored': {named} was trained with optimizer.name={name!r}, not"
+            f" {config.optimizer.name!r}; set that, or init.optimizer='fresh'"
+        )
+    ours = [(phase.name, phase.trains) for phase in phases]
+    if theirs != ours:
+        raise config_lib.ConfigError(
+            f"init.optimizer='restored': {named} was trained in the phases"
+            f" {', '.join(name for name, _ in theirs)}, this objective has others or trains other"
+            " parameters in them; use init.optimizer='fresh'"
+        )
+
+
+def _as_ours(moments, fresh):
+    """{mu/PATH: x} under the paths of a fresh optimizer's state."""
+    leaves, found = weights.flat(fresh.params), {}
+    for path in weights.flat(fresh.optimizer):
+        param = _param_of(path, leaves)
+        kind = path.removesuffix(f"/{param}").rpartition("/")[2]
+        if param in moments.get(kind, {}):
+            found[path] = moments[kind][param]
+    return found
+
+
+def _param_of(path, leaves):
+    """The parameter whose moment lies at this path: 1/mu/embeddings/token; None for a counter."""
+    parts = path.split("/")
+    ends = ("/".join(parts[n:]) for n in range(1, len(parts)))
+    return next((end for end in ends if end in leaves), None)
+
+
+def _placed(leaves, like):
+    """The tree of `like` with these leaves, each where that one's lies."""
+    paths = jax.tree_util.tree_leaves_with_path(like)
+    placed = [jax.device_put(leaves[_name(path)], x.sharding) for path, x in paths]
+    return jax.tree.unflatten(jax.tree.structure(like), placed)
+
+
+def _whole(x, mesh):
+    """All of it on this host, though it may lie on devices of several."""
+    if isinstance(x, jax.Array) and not x.is_fully_addressable:
+        x = jax.device_put(x, sharding.replicated(mesh))
+    return np.asarray(x)
+
+
+def _has(leaves, prefix):
+    return any(path.startswith(prefix) for path in leaves)
 
 
 def _name(path):
     return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
-def _heads(paths):
-    """Paths by their first two parts: generator/head, discriminator/head."""
-    return ", ".join(dict.fromkeys("/".join(path.split("/")[:2]) for path in paths))
+def _fresh(paths):
+    """'; fresh: generator/head', paths by their first two parts; nothing of nothing."""
+    parts = dict.fromkeys("/".join(path.split("/")[:2]) for path in paths)
+    return f"; fresh: {', '.join(parts)}" if parts else ""

@@ -87,7 +87,7 @@ def start(config: config_lib.Config, workdir: str) -> Run:
     """Everything before the first step: data, parts, and a state from the first of these:
 
     1. this workdir's newest good checkpoint (exactly where it stopped, data position included);
-    2. the weights that `init` names (a fresh optimizer, step 0);
+    2. the weights that `init` names, and their optimizer's moments if it says so, at step 0;
     3. fresh weights.
     """
     for setting in config_lib.unread(config):
@@ -110,9 +110,7 @@ def start(config: config_lib.Config, workdir: str) -> Run:
     else:
         state = jax.jit(step.init, out_shardings=step.where)()
         if config.init.from_ or config.init.generator_from:
-            params = initial.params(config, state.params, words, mesh)
-            ema = None if state.ema is None else jax.tree.map(jnp.copy, params)
-            state = dataclasses.replace(state, params=params, ema=ema)
+            state = initial.state(config, state, step.objective.phases, words, mesh)
     seen = train_step.words_to_int(jax.device_get(state.rows_seen))
     metadata = {} if restored is None else restored.metadata
     return Run(

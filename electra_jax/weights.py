@@ -4,6 +4,7 @@
     a workdir, or one of its checkpoints/STEP; its averages, if it was evaluated by those
     an export of `convert --to=orbax`
     a Hugging Face folder, or a folder of several: discriminator, generator, or both
+    a checkpoint of google-research/electra, with its vocab.txt beside it
 
 Neither text nor prepared records need be there, only the vocabulary.
 """
@@ -24,7 +25,14 @@ from jax import numpy as jnp
 from electra_jax import build, checkpoint, encoding
 from electra_jax import config as config_lib
 from electra_jax.data import records, vocabulary
-from electra_jax.interchange import hugging_face, orbax_export, tensor_files, tokenizer_files
+from electra_jax.interchange import (
+    google,
+    hugging_face,
+    orbax_export,
+    tensor_files,
+    tensorflow_bundle,
+    tokenizer_files,
+)
 from electra_jax.model import encoder, networks
 
 NETWORKS = ("discriminator", "generator")
@@ -42,6 +50,7 @@ class Weights:
     vocabulary: vocabulary.Vocabulary
     config: config_lib.Config | None = None  # None where only the shapes are known
     data: records.Manifest | None = None
+    moments: dict[str, dict] | None = None  # Google's: {'mu', 'nu'}, each flat by path
 
     def role(self, network: str) -> str | None:
         """'judges', 'predicts' or 'encodes' (no head); None where there is no such network."""
@@ -57,7 +66,7 @@ class Weights:
         params = {"embeddings": own.pop("embeddings"), "discriminator": own}
         shape = getattr(self.networks, network)
         config = dataclasses.replace(self.networks, discriminator=shape, sharing="embeddings")
-        return dataclasses.replace(self, params=params, networks=config)
+        return dataclasses.replace(self, params=params, networks=config, moments=None)
 
     @property
     def limit(self) -> int:
@@ -93,14 +102,19 @@ def open(path: str | os.PathLike, step: int | None = None, data_dir: str = "") -
         return _of_export(path)
     if folders := hugging_face_folders(path):
         return _of_hugging_face(path, folders)
+    if prefix := tensorflow_bundle.prefix_of(path):
+        return _of_google(prefix)
     raise config_lib.ConfigError(
-        f"{path} is neither a workdir with checkpoints, nor an export, nor a Hugging Face folder"
+        f"{path} is neither a workdir with checkpoints, nor an export, nor a Hugging Face folder,"
+        " nor a TensorFlow checkpoint"
     )
 
 
 def is_foreign(path: str) -> bool:
-    """Whether `path` is an export or a Hugging Face folder, and no checkpoint of a run."""
-    return orbax_export.is_one(path) or bool(hugging_face_folders(path))
+    """Whether `path` is an export or other people's weights, and no checkpoint of a run."""
+    if orbax_export.is_one(path) or hugging_face_folders(path):
+        return True
+    return tensorflow_bundle.prefix_of(path) is not None
 
 
 def load_encoder(
@@ -186,7 +200,7 @@ def _of_workdir(workdir, step, data_dir):
         try:
             about = checkpoint.metadata(path)
             config = config_lib.parse(about["config"])
-            words, data = _vocabulary(workdir, config, about["vocabulary"], data_dir)
+            words, data = vocabulary_of(workdir, config, about["vocabulary"], data_dir)
             part = "ema" if any(name.startswith("ema/") for name in about["digest"]) else "params"
             shapes = stored_shapes(config, words, about["digest"], part)
             params = checkpoint.restore(path, {part: _placed(shapes)}).tree[part]
@@ -205,20 +219,9 @@ def stored_shapes(config: config_lib.Config, words, digest: dict[str, str], part
     return _nested({path: x for path, x in flat(whole).items() if f"{part}/{path}" in digest})
 
 
-def _trunk(config):
-    """What an encoder is, without how it runs."""
-    placed = ("keep_rows", "headwise", "scan", "remat", "attention")
-    fields = [field.name for field in dataclasses.fields(config) if field.name not in placed]
-    return {name: getattr(config, name) for name in fields}
-
-
-def _plain(config, words):
-    """Shapes that compute the same anywhere: plain products in float32."""
-    model = dataclasses.replace(config.model, attention="einsum", dtype="float32", remat="none")
-    return build.networks_config(dataclasses.replace(config, model=model), words.size)
-
-
-def _vocabulary(workdir, config, sha256, data_dir):
+def vocabulary_of(
+    workdir: str, config: config_lib.Config, sha256: str, data_dir: str = ""
+) -> tuple[vocabulary.Vocabulary, records.Manifest | None]:
     """(the vocabulary with this hash, the manifest of the data beside it if there is one)."""
     root = data_dir or config.data.dir or os.path.join(workdir, "data")
     places = [os.path.join(workdir, "vocab")]
@@ -232,6 +235,19 @@ def _vocabulary(workdir, config, sha256, data_dir):
         f"the vocabulary {sha256[:12]} of {workdir} is not under {root}; give --config.data.dir the"
         " folder of its prepared data"
     )
+
+
+def _trunk(config):
+    """What an encoder is, without how it runs."""
+    placed = ("keep_rows", "headwise", "scan", "remat", "attention")
+    fields = [field.name for field in dataclasses.fields(config) if field.name not in placed]
+    return {name: getattr(config, name) for name in fields}
+
+
+def _plain(config, words):
+    """Shapes that compute the same anywhere: plain products in float32."""
+    model = dataclasses.replace(config.model, attention="einsum", dtype="float32", remat="none")
+    return build.networks_config(dataclasses.replace(config, model=model), words.size)
 
 
 def _of_export(path):
@@ -306,19 +322,83 @@ def _check_together(shapes, main, other, words):
 
 
 def _networks_config(main, other, words):
-    def trunk(shape):
-        return encoder.EncoderConfig(
-            shape.layers, shape.width, shape.heads, shape.feed_forward,
-            dropout=0.0, attention_dropout=0.0,
-        )  # fmt: skip
-
     return networks.NetworksConfig(
         vocab_size=words.size,
         embedding_size=main.embedding_size,
         max_positions=main.max_positions,
-        generator=trunk(other),
-        discriminator=trunk(main),
+        generator=_berts_trunk(other),
+        discriminator=_berts_trunk(main),
     )
+
+
+def _berts_trunk(shape):
+    return encoder.EncoderConfig(
+        shape.layers, shape.width, shape.heads, shape.feed_forward,
+        dropout=0.0, attention_dropout=0.0,
+    )  # fmt: skip
+
+
+def _of_google(prefix):
+    words = tokenizer_files.read(os.path.dirname(prefix) or os.curdir)
+    try:
+        found = google.read(tensorflow_bundle.Bundle(prefix))
+    except ValueError as error:
+        text = str(error)
+        raise config_lib.ConfigError(text if prefix in text else f"{prefix}: {text}") from error
+    if words.size != found.vocab_size:
+        raise config_lib.ConfigError(
+            f"{prefix} has {found.vocab_size} rows for a vocabulary of {words.size}; put the"
+            " vocab.txt that it was trained with beside it"
+        )
+    shape = networks.NetworksConfig(
+        vocab_size=words.size,
+        embedding_size=found.embedding_size,
+        max_positions=found.max_positions,
+        generator=_berts_trunk(found.generator or found.discriminator),
+        discriminator=_berts_trunk(found.discriminator),
+        sharing=found.sharing,
+    )
+    _check_tree(prefix, shape, _nested(found.params))
+    moments = {name: _with_tail(getattr(found, name), shape) for name in ("mu", "nu")}
+    return Weights(
+        prefix,
+        found.step or 0,
+        shape,
+        jax.tree.map(jnp.asarray, _nested(_with_tail(found.params, shape))),
+        words,
+        moments=moments if found.mu and found.nu else None,
+    )
+
+
+def _with_tail(leaves, shape):
+    """Rows of tokens up to the padded size of the vocabulary; the tail is no token's."""
+    tail = shape.padded_vocab_size - shape.vocab_size
+    return {
+        path: np.pad(x, ((0, tail),) + ((0, 0),) * (x.ndim - 1))
+        if path.endswith(hugging_face.BY_TOKEN)
+        else x
+        for path, x in leaves.items()
+    }
+
+
+def _check_tree(prefix, shape, params):
+    """Every parameter of these networks is there, in its shape, and nothing else."""
+    whole = jax.eval_shape(lambda: networks.init(shape, jax.random.key(0)))
+    if "generator" not in params:
+        whole.pop("generator")
+    if "head" not in params["discriminator"]:
+        whole["discriminator"].pop("head")
+    wanted, there = flat(whole), flat(params)
+    for path in sorted(wanted | there):
+        if path not in there:
+            raise config_lib.ConfigError(f"{prefix} has no tensor for {path}; copy the files anew")
+        ours = tuple(wanted[path].shape) if path in wanted else None
+        if ours and ours[0] == shape.padded_vocab_size:
+            ours = (shape.vocab_size, *ours[1:])
+        if ours != there[path].shape:
+            raise config_lib.ConfigError(
+                f"{prefix}: {path} is {there[path].shape} there, {ours or 'nothing'} here"
+            )
 
 
 def _read(folder, shape, network, config, words) -> dict[str, Any]:

@@ -16,3 +16,17 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """A Python that has TensorFlow, which is never in ours."""
+    parser.addoption("--tensorflow", metavar="PYTHON", help="one with TensorFlow; -m tensorflow")
+
+
+@pytest.fixture
+def tensorflow_python(request: pytest.FixtureRequest) -> str:
+    """That Python."""
+    found = request.config.getoption("--tensorflow")
+    if not found:
+        pytest.fail("give --tensorflow=PYTHON, one that has tensorflow-cpu")
+    return found

@@ -8,7 +8,7 @@ from corpus import load_config, small_run
 
 from electra_jax import config as config_lib
 
-EVERY = ("base", "small", "large", "tiny", "modern_small")
+EVERY = ("base", "small", "large", "tiny", "modern_small", "continue_from_google_small")
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -19,7 +19,7 @@ from absl.testing import flagsaver
 from corpus import ROOT, small_run, write_corpus
 
 import electra_jax
-from electra_jax import build, checkpoint, conversion, initial, weights
+from electra_jax import build, checkpoint, conversion, initial, train_step, weights
 from electra_jax import config as config_lib
 from electra_jax import convert as convert_command
 from electra_jax.data import vocabulary
@@ -311,8 +311,11 @@ def test_init_from_takes_workdirs_folders_and_exports(words, workdir, folder, tm
     config = config_lib.parse(config)
     mesh = build.mesh(config)
     objective = build.objective(config, words, np.ones(words.size))
-    fresh = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)), seed=4)
-    found = weights.flat(jax.device_get(initial.params(config, fresh, words, mesh)))
+    params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)), seed=4)
+    params = jax.tree.map(jax.numpy.asarray, params)
+    fresh = train_step.state_of(objective, build.optimizer_of(config), params)
+    found = initial.state(config, fresh, objective.phases, words, mesh).params
+    found = weights.flat(jax.device_get(found))
     for path, x in weights.flat(weights.open(workdir).params).items():
         rows = words.size if path.endswith(("embeddings/token", "head/bias")) else None
         np.testing.assert_array_equal(found[path][:rows], x[:rows])

@@ -147,7 +147,8 @@ def test_init_from_takes_the_averages_unless_told_otherwise(text, finished, weig
     config.init["from"], config.init.weights = str(workdir), weights
     parsed = config_lib.parse(config)
     run = runs.start(_config(workdir), str(workdir))
-    found = initial.params(parsed, run.state.params, run.vocabulary, run.mesh)
+    begin = run.state, run.objective.phases, run.vocabulary, run.mesh
+    found = initial.state(parsed, *begin).params
     assert checkpoint.digest(found) == _part(workdir, part)
 
 
@@ -160,11 +161,11 @@ def test_averages_that_are_not_there_are_refused(text, finished, tmp_path):
         saved.save(STEPS, raw, runs.metadata_of(run))
     config = settings(text)
     config.init["from"], config.init.weights = str(tmp_path), "ema"
-    begin = run.state.params, run.vocabulary, run.mesh
+    begin = run.state, run.objective.phases, run.vocabulary, run.mesh
     with pytest.raises(config_lib.ConfigError, match="holds no averages; use 'auto' or 'raw'"):
-        initial.params(config_lib.parse(config), *begin)
+        initial.state(config_lib.parse(config), *begin)
     config.init.weights = "auto"
-    found = initial.params(config_lib.parse(config), *begin)
+    found = initial.state(config_lib.parse(config), *begin).params
     assert checkpoint.digest(found) == _part(workdir, "params")
 
 

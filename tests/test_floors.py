@@ -9,12 +9,13 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     "timing batch streams config heap style lock logs metrics optimizer schedule averages sharding"
     " finetuning.examples finetuning.files finetuning.tasks finetuning.catalogue"
     " checkpoint checks.result whole_folder interchange.hugging_face interchange.tensor_files"
-    " interchange.card",
+    " interchange.card interchange.tensorflow_bundle interchange.google",
     "stages baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments"
     " drawing finetuning.tables finetuning.columns finetuning.squad"
     " finetuning.custom interchange.orbax_export",
     "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers"
-    " alarms finetuning.labels finetuning.features interchange.tokenizer_files",
+    " alarms finetuning.labels finetuning.features interchange.tokenizer_files"
+    " growing",
     "model.encoder data.preparation report comparison finetuning.reading",
     "model.generator model.discriminator model.two_towers comparison_page",
     "model.networks objectives.phase",

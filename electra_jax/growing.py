@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trained tables for another vocabulary and more positions, and a generator from a discriminator.
+
+    tokens            two vocabularies -> which old rows each new row is made of
+    rows              a table or bias by token -> the same for the new vocabulary
+    positions         a table of positions -> longer or shorter
+    lower_layers      a discriminator's trunk -> the trunk of a generator of the same shape
+
+A new token begins as the mean of the rows of its old sub-tokens (Gee et al. 2022, Fast Vocabulary
+Transfer, arXiv:2402.09977), one without any as the mean of all, which hardly moves the softmax
+(Hewitt 2021, Initializing New Word Embeddings for Pretrained Language Models). Positions copied one
+table after the other: Longformer (Beltagy et al. 2020, arXiv:2004.05150). Moments of Adam go along
+with `kept_rows` and `kept_positions`: only a row that is an old one has any.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from electra_jax.data import vocabulary
+
+BY_TOKEN = ("embeddings/token", "embeddings_delta/token", "head/bias")  # ends of paths
+BY_POSITION = ("embeddings/position", "embeddings_delta/position")
+_WHOLE = "norm/"  # of a trunk: what is not stacked by layer
+
+
+@dataclasses.dataclass(frozen=True)
+class Tokens:
+    """What each new row is made of: the mean of the old rows `ids[starts[v] : starts[v + 1]]`."""
+
+    ids: np.ndarray
+    starts_V: np.ndarray  # the first of each new token's
+    kept_V: np.ndarray  # it is an old token, its row stays
+    lost_V: np.ndarray  # nothing of it was known: the mean of all rows of `text_ids`
+    text_ids: np.ndarray  # old tokens that text has
+    gone: int  # old tokens that the new vocabulary does not have
+
+    def __str__(self):
+        kept, lost = int(self.kept_V.sum()), int(self.lost_V.sum())
+        return (
+            f"{kept} tokens keep their rows, {len(self.kept_V) - kept - lost} begin as the mean of"
+            f" their old sub-tokens, {lost} as the mean of all; {self.gone} old ones are gone"
+        )
+
+
+def tokens(old: vocabulary.Vocabulary, new: vocabulary.Vocabulary) -> Tokens:
+    """The plan from one vocabulary to another, whatever kinds they are.
+
+    A special token is its role's, however it is spelled; any other is an old one where text and
+    place in the word (inside or at its beginning) are equal.
+    """
+    roles = dict(zip((*new.special_ids, new.unk_id), (*old.special_ids, old.unk_id)))
+    kept = roles | _same(old, new)
+    added = [n for n in range(new.size) if n not in kept]
+    parts = dict(zip(added, old.encode([_text(new, n) for n in added])))
+    parts = {n: ids[ids != old.unk_id] for n, ids in parts.items()}
+    made = [parts[n] if n in parts else [kept[n]] for n in range(new.size)]
+    lost_V = np.array([len(ids) == 0 for ids in made])
+    made = [ids if len(ids) else [old.unk_id] for ids in made]  # a place to stand in
+    counts_V = np.array([len(ids) for ids in made])
+    return Tokens(
+        ids=np.concatenate(made).astype(np.int64),
+        starts_V=np.cumsum(counts_V) - counts_V,
+        kept_V=np.array([n in kept for n in range(new.size)]),
+        lost_V=lost_V,
+        text_ids=np.array(_of_text(old)),
+        gone=len(set(_of_text(old)) - set(kept.values())),
+    )
+
+
+def rows(old: np.ndarray, fresh: np.ndarray, plan: Tokens) -> np.ndarray:
+    """Old [V, ...] along the plan; the padded tail is that of `fresh`, whose shape it has."""
+    size = len(plan.kept_V)
+    counts_V = np.diff(plan.starts_V, append=len(plan.ids))
+    sums = np.add.reduceat(old[plan.ids], plan.starts_V, axis=0)
+    grown = np.array(fresh)
+    grown[:size] = sums / counts_V.reshape(-1, *[1] * (old.ndim - 1))
+    grown[:size][plan.lost_V] = old[plan.text_ids].mean(axis=0)
+    return grown
+
+
+def kept_rows(old: np.ndarray, fresh: np.ndarray, plan: Tokens) -> np.ndarray:
+    """The rows of old tokens alone; all others are those of `fresh`."""
+    found = np.array(fresh)
+    found[: len(plan.kept_V)][plan.kept_V] = old[plan.ids[plan.starts_V[plan.kept_V]]]
+    return found
+
+
+def positions(old: np.ndarray, fresh: np.ndarray, how: str) -> np.ndarray:
+    """Old [positions, E] with as many positions as `fresh`; too many are cut off.
+
+    'copied': position p is old p mod their number. 'interpolated': linear, the ends stay the ends.
+    'fresh': all begin anew.
+    """
+    had, count = len(old), len(fresh)
+    if count <= had:
+        return old[:count]
+    if how == "fresh":
+        return fresh
+    if how == "copied":
+        return old[np.arange(count) % had]
+    places = np.linspace(0, had - 1, count)
+    below = np.minimum(places.astype(int), had - 2) if had > 1 else np.zeros(count, int)
+    share = (places - below)[:, None].astype(old.dtype)
+    return (1 - share) * old[below] + share * old[np.minimum(below + 1, had - 1)]
+
+
+def kept_positions(old: np.ndarray, fresh: np.ndarray, how: str) -> np.ndarray:
+    """The rows of positions that are what they were; all others are those of `fresh`."""
+    found, both = np.array(fresh), min(len(old), len(fresh))
+    if len(fresh) <= len(old) or how == "copied":
+        found[:both] = old[:both]
+    return found
+
+
+def lower_layers(
+    params: Mapping[str, np.ndarray], fresh: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """The generator's projection and encoder out of the discriminator's lowest layers, by path.
+
+    Raises ValueError, one line, where their shapes differ in more than the number of layers.
+    """
+    found = {}
+    for path, wanted in fresh.items():
+        network, _, rest = path.partition("/")
+        if network != "generator" or not rest.startswith(("encoder/", "projection/")):
+            continue
+        theirs = params.get(f"discriminator/{rest}")
+        there = None if theirs is None else theirs.shape
+        if rest.startswith(("projection/", f"encoder/{_WHOLE}")):
+            fits = there == wanted.shape
+        else:
+            fits = there and there[0] >= wanted.shape[0] and there[1:] == wanted.shape[1:]
+        if not fits:
+            raise ValueError(
+                f"the discriminator's {rest} is {there or 'not there'}, the generator's"
+                f" {wanted.shape}; give model.generator the discriminator's shape and at most as"
+                " many layers"
+            )
+        found[path] = theirs[: wanted.shape[0]]
+    return found
+
+
+def _of_text(words):
+    special = {*words.special_ids, words.unk_id}
+    return [n for n in range(words.size) if n not in special]
+
+
+def _same(old, new):
+    """{new token: the old one that it is}."""
+    exactly = {(old.piece(n), bool(old.starts_word_V[n])): n for n in _of_text(old)}
+    spelled = {(_bare(old, piece), begins): n for (piece, begins), n in exactly.items()}
+    found = {}
+    for n in _of_text(new):
+        piece, begins = new.piece(n), bool(new.starts_word_V[n])
+        same = exactly.get((piece, begins), spelled.get((_bare(new, piece), begins)))
+        if same is not None:
+            found[n] = same
+    return found
+
+
+def _bare(words, piece):
+    """Without the sign of its place in the word: '▁' or 'Ġ' at the beginning, '##' inside."""
+    for sign in ("▁", "Ġ") if words.kind == "sentencepiece" else ("##", "▁", "Ġ"):
+        if piece.startswith(sign) and piece != sign:
+            return piece.removeprefix(sign)
+    return piece
+
+
+def _text(words, number):
+    """The text that a token stands for; empty for a part of a character."""
+    text = _bare(words, words.decode([number]).strip())
+    return "" if "\ufffd" in text else text

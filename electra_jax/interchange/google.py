@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names and layouts of the checkpoints of google-research/electra.
+
+    theirs, layer by layer                                      ours, layers stacked
+    electra/embeddings/word_embeddings                          embeddings/token
+    electra/encoder/layer_0/attention/self/query/kernel         discriminator/encoder/attention/...
+    generator/encoder/layer_0/...                               generator/encoder/...
+    discriminator_predictions/{dense, dense_1}                  discriminator/head/{dense, output}
+    generator_predictions/{dense, LayerNorm, output_bias}       generator/head/{dense, norm, bias}
+    VARIABLE/{adam_m, adam_v}, global_step                      moments of each, the step
+
+Kernels are [in, out] in both; the heads of attention lie side by side there. What the networks
+share shows in what is there: no `generator/encoder` means one encoder for both,
+`generator/embeddings` tables of its own. Source: model/modeling.py, model/optimization.py,
+pretrain/pretrain_helpers.py and run_pretraining.py of that repository.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+HEAD_SIZE = 64  # of every published size: width 256 has 4 heads, 768 has 12, 64 has 1
+
+_TABLES = {  # theirs, behind SCOPE/embeddings/ -> ours
+    "word_embeddings": "token",
+    "position_embeddings": "position",
+    "token_type_embeddings": "type",
+    "LayerNorm/gamma": "norm/scale",
+    "LayerNorm/beta": "norm/bias",
+}
+_OF_A_LAYER = {  # theirs, behind SCOPE/encoder/layer_N/ -> ours
+    "attention/self/query": "attention/query",
+    "attention/self/key": "attention/key",
+    "attention/self/value": "attention/value",
+    "attention/output/dense": "attention/output",
+    "attention/output/LayerNorm": "attention/norm",
+    "intermediate/dense": "feed_forward/in",
+    "output/dense": "feed_forward/out",
+    "output/LayerNorm": "feed_forward/norm",
+}
+_HEADS = {
+    "discriminator_predictions/dense": "discriminator/head/dense",
+    "discriminator_predictions/dense_1": "discriminator/head/output",
+    "generator_predictions/dense": "generator/head/dense",
+    "generator_predictions/LayerNorm": "generator/head/norm",
+}
+_LEAVES = {"kernel": "kernel", "bias": "bias", "gamma": "scale", "beta": "bias"}
+_BIAS = "generator_predictions/output_bias"
+_SLOTS = {"adam_m": "mu", "adam_v": "nu"}
+_STEP = "global_step"
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """Of one encoder."""
+
+    layers: int
+    width: int
+    heads: int
+    feed_forward: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A checkpoint of theirs in our terms: flat, by path, float32; layers stacked."""
+
+    params: dict[str, np.ndarray]
+    mu: dict[str, np.ndarray]  # first moments; empty where the checkpoint has none
+    nu: dict[str, np.ndarray]  # second moments
+    step: int | None
+    sharing: str  # as model.sharing: 'embeddings' | 'none' | 'all'
+    vocab_size: int
+    embedding_size: int
+    max_positions: int
+    discriminator: Shape
+    generator: Shape | None  # None: the checkpoint has no generator
+
+
+def read(tensors: Mapping[str, np.ndarray]) -> Found:
+    """Their tensors by name in our terms.
+
+    Raises ValueError, one line: another model's checkpoint, a tensor that is missing, unknown or of
+    another shape than the others say.
+    """
+    names = [name for name in tensors if name != _STEP and not name.endswith(tuple(_SLOTS))]
+    if "electra/embeddings/word_embeddings" not in names:
+        raise ValueError(_not_electra(names))
+    sharing, with_generator = _sharing(names)
+    places = {name: _place(name, sharing) for name in names}
+    unknown = [name for name, place in places.items() if place is None]
+    if unknown:
+        raise ValueError(_unknown(unknown[0]))
+    flat = _stacked({place: tensors[name] for name, place in places.items()})
+    shapes = {
+        network: _shape(flat, trunk) for network, trunk in _trunks(sharing, with_generator).items()
+    }
+
+    def of_slot(theirs):
+        slots = {place: f"{name}/{theirs}" for name, place in places.items()}
+        there = {place: tensors[name] for place, name in slots.items() if name in tensors}
+        if there and len(there) < len(slots):
+            place = next(place for place in slots if place not in there)
+            raise ValueError(f"{slots[place]} is missing: other variables have their {theirs}")
+        return _by_head(_stacked(there), sharing, shapes)
+
+    found = Found(
+        params=_by_head(flat, sharing, shapes),
+        **{ours: of_slot(theirs) for theirs, ours in _SLOTS.items()},
+        step=int(tensors[_STEP]) if _STEP in tensors else None,
+        sharing=sharing,
+        vocab_size=len(flat["embeddings/token"]),
+        embedding_size=flat["embeddings/token"].shape[1],
+        max_positions=len(flat["embeddings/position"]),
+        discriminator=shapes["discriminator"],
+        generator=shapes.get("generator"),
+    )
+    return found
+
+
+def _sharing(names) -> tuple[str, bool]:
+    """(model.sharing, is there a generator)."""
+    with_generator = any(name.startswith("generator_predictions/") for name in names)
+    if not with_generator:
+        return "embeddings", False
+    if not any(name.startswith("generator/encoder/") for name in names):
+        return "all", True
+    own = any(name.startswith("generator/embeddings/") for name in names)
+    return ("none" if own else "embeddings"), True
+
+
+def _trunks(sharing, with_generator) -> dict[str, str]:
+    """{network: what stands before the path of its encoder}."""
+    if sharing == "all":
+        return {"discriminator": "encoder", "generator": "encoder"}
+    trunks = {"discriminator": "discriminator/encoder"}
+    return trunks | {"generator": "generator/encoder"} if with_generator else trunks
+
+
+def _place(name, sharing):
+    """Our path for their name, with the layer as `layer_N/` in front; None: not one of theirs."""
+    if name == _BIAS:
+        return "generator/head/bias"
+    scope, _, rest = name.partition("/")
+    if scope not in ("electra", "generator"):
+        module, _, leaf = name.rpartition("/")
+        if module in _HEADS and leaf in _LEAVES:
+            return f"{_HEADS[module]}/{_LEAVES[leaf]}"
+        return None
+    network = "generator/" if scope == "generator" else "discriminator/"
+    if rest.startswith("embeddings/"):
+        table = _TABLES.get(rest.removeprefix("embeddings/"))
+        own = "generator/" if scope == "generator" else ""
+        return table and f"{own}embeddings/{table}"
+    shared = sharing == "all"
+    module, _, leaf = rest.rpartition("/")
+    if leaf not in _LEAVES:
+        return None
+    if module == "embeddings_project":
+        return f"{'encoder/' if shared else network}projection/{_LEAVES[leaf]}"
+    layer = re.fullmatch(r"encoder/(layer_\d+)/(.*)", module)
+    if not layer or layer[2] not in _OF_A_LAYER:
+        return None
+    trunk = "encoder" if shared else f"{network}encoder"
+    return f"{layer[1]}/{trunk}/{_OF_A_LAYER[layer[2]]}/{_LEAVES[leaf]}"
+
+
+def _stacked(flat: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Arrays `layer_0/PATH`, `layer_1/PATH`, ... become one at PATH, [layers, ...]."""
+    found, layers = {}, {}
+    for place, x in flat.items():
+        layer, _, path = place.partition("/")
+        if re.fullmatch(r"layer_\d+", layer):
+            layers.setdefault(path, {})[int(layer.removeprefix("layer_"))] = x
+        else:
+            found[place] = np.asarray(x, np.float32)
+    count = {path.partition("encoder/")[0]: max(parts) + 1 for path, parts in layers.items()}
+    for path, parts in layers.items():
+        missing = set(range(count[path.partition("encoder/")[0]])) - set(parts)
+        if missing:
+            raise ValueError(f"layer {min(missing)} of {path} is missing; copy the files anew")
+        shapes = {np.shape(x) for x in parts.values()}
+        if len(shapes) > 1:
+            raise ValueError(f"the layers of {path} have several shapes: {sorted(shapes)}")
+        found[path] = np.stack([np.asarray(parts[n], np.float32) for n in sorted(parts)])
+    return found
+
+
+def _shape(flat, trunk) -> Shape:
+    query, wide = f"{trunk}/attention/query/kernel", f"{trunk}/feed_forward/in/kernel"
+    for path in (query, wide):
+        if path not in flat:
+            raise ValueError(f"{path} is missing; copy the files anew")
+    layers, width, _ = flat[query].shape
+    heads = max(1, width // HEAD_SIZE)
+    return Shape(layers, width, heads, flat[wide].shape[-1])
+
+
+def _by_head(flat, sharing, shapes) -> dict[str, np.ndarray]:
+    """Attention with an axis for heads: [layers, D, H K] -> [layers, D, H, K]."""
+    found = dict(flat)
+    for network, trunk in _trunks(sharing, "generator" in shapes).items():
+        heads = shapes[network].heads
+        for path in flat:
+            part = re.fullmatch(rf"{trunk}/attention/(query|key|value|output)/(kernel|bias)", path)
+            x = flat[path]
+            if not part or part[1] == "output" and part[2] == "bias":
+                continue
+            if part[1] == "output":
+                found[path] = x.reshape(x.shape[0], heads, -1, x.shape[-1])
+            else:
+                found[path] = x.reshape(*x.shape[:-1], heads, -1)
+    return found
+
+
+def _not_electra(names) -> str:
+    few = ", ".join(sorted(names)[:3])
+    if any(name.startswith("bert/") for name in names):
+        return f"this is a BERT checkpoint ({few}, ...), not one of ELECTRA"
+    return f"no electra/embeddings/word_embeddings among its tensors ({few}, ...): not ELECTRA"
+
+
+def _unknown(name) -> str:
+    if re.match(r"generator_(ltr|rtl)|.*two_tower", name):
+        return f"{name}: the two towers of Electric have other layers here and are not read"
+    return f"{name} is no tensor of a pre-trained ELECTRA; give the checkpoint that was pre-trained"
