@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 from absl import app, flags
@@ -35,10 +36,11 @@ _INTERRUPTED = 130
 
 
 def run(
-    main: Callable[[config_lib.Config, str], int | None],
+    main: Callable[[Any, str], int | None],
     argv: Sequence[str] | None = None,
     config_needed: bool = True,
     config_file: str = "",
+    parse: Callable[[ConfigDict], Any] | None = None,
 ) -> None:
     """Runs a command and exits.
 
@@ -47,11 +49,13 @@ def run(
       argv: sys.argv in tests.
       config_needed: if not, and nothing on the command line speaks of a run, main gets two Nones.
       config_file: the one for a command that needs no --config.
+      parse: of a command whose configuration is of another kind than the workdir's config.json.
     """
     argv = list(sys.argv if argv is None else argv)
     app.define_help_flags()
     config = workdir = None
-    if config_file and not _given_config(argv) and _saved_config(argv) is None:
+    saved = None if parse else _saved_config(argv)
+    if config_file and not _given_config(argv) and saved is None:
         argv.insert(1, f"--config={config_file}")
     try:
         if config_needed or _speaks_of_a_run(argv):
@@ -62,7 +66,7 @@ def run(
                 f"{rest[1]!r} is not a flag; write --{rest[1].lstrip('-')}"
             )
         if "config" in flags.FLAGS:
-            config = config_lib.parse(flags.FLAGS["config"].value)
+            config = (parse or config_lib.parse)(flags.FLAGS["config"].value)
             workdir = _WORKDIR.value or os.path.join("runs", config.name)
     except (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
         _exit(_explain(error, argv), _BAD_INPUT)

@@ -89,16 +89,29 @@ def _generator(config, fresh, words, mesh):
 
 
 def _load(source, setting, weights, words, mesh) -> dict:
-    """All parameters of a workdir's newest checkpoint, or of one checkpoint folder.
-
-    They are the averages that were evaluated there, unless `init.weights` says otherwise.
-    """
+    """All parameters of a workdir's newest checkpoint, or of one checkpoint folder."""
     steps = checkpoint.steps(os.path.join(source, "checkpoints"))
     path = os.path.join(source, "checkpoints", str(steps[-1])) if steps else source
     if not os.path.isdir(path):
         raise config_lib.ConfigError(
             f"{setting}={source!r} is neither a workdir with checkpoints nor a checkpoint folder"
         )
+    return load(path, words, mesh, weights)
+
+
+def load(
+    path: str,
+    words: vocabulary.Vocabulary,
+    mesh: Mesh,
+    weights: str = "auto",
+    setting: str = "init.weights",
+) -> dict:
+    """All parameters of one checkpoint folder. Raises ConfigError, CheckpointError.
+
+    Args:
+      weights: 'auto' takes the averages that were evaluated there, where there are some.
+      setting: what that choice is called in the message.
+    """
     about = checkpoint.metadata(path)
     check_vocabulary(about, words, path)
     trained = config_lib.parse(about["config"])
@@ -112,7 +125,7 @@ def _load(source, setting, weights, words, mesh) -> dict:
     averaged = any(name.startswith("ema/") for name in about["digest"])
     if weights == "ema" and not averaged:
         raise config_lib.ConfigError(
-            f"init.weights='ema', but {path} holds no averages; use 'auto' or 'raw'"
+            f"{setting}='ema', but {path} holds no averages; use 'auto' or 'raw'"
         )
     part = "ema" if averaged and weights != "raw" else "params"
     return checkpoint.restore(path, {part: abstract["params"]}).tree[part]

@@ -37,7 +37,8 @@ from electra_jax.model import (
 )
 
 LANES = 128  # the vocabulary is padded to a multiple of it
-_OF_A_NETWORK = ("projection", "encoder", "head")
+_OF_A_TRUNK = ("projection", "encoder")
+_OF_A_NETWORK = (*_OF_A_TRUNK, "head")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +89,15 @@ def init_predictor(config: NetworksConfig, key: jax.Array) -> dict:
     """Returns the `discriminator` subtree of a main network that predicts tokens."""
     slots_BN = jnp.zeros((1, 1), jnp.int32)
     return predictor_module(config).init(key, *_one_embedded(config), slots_BN, None)["params"]
+
+
+def init_trunk(config: NetworksConfig, key: jax.Array) -> dict:
+    """Fresh weights in the form of `main_trunk`: those that `init` gives both parts."""
+    own = init_discriminator(config, streams.stream(key, "discriminator"))
+    return {
+        "embeddings": init_embeddings(config, streams.stream(key, "embeddings")),
+        "discriminator": {part: own[part] for part in _OF_A_TRUNK if part in own},
+    }
 
 
 def init(config: NetworksConfig, key: jax.Array) -> dict:
@@ -262,6 +272,32 @@ def encode(
         embedded_BLE,
         batch.documents_BL,
         encoder_keys_B,
+    )
+
+
+def main_trunk(config: NetworksConfig, params: dict) -> dict:
+    """What is fine-tuned: the main network without its head and the tables that it reads.
+
+    {'embeddings': tables, 'discriminator': {'projection'?, 'encoder'}}, whatever was shared.
+    """
+    own = _network(config, params, "discriminator")
+    return {
+        "embeddings": main_embeddings(config, params),
+        "discriminator": {part: own[part] for part in _OF_A_TRUNK if part in own},
+    }
+
+
+def trunk(
+    config: NetworksConfig, params: dict, batch: batch_lib.Batch, keys_B: jax.Array | None = None
+) -> jax.Array:
+    """The main network's last hidden states [B, L, D]; `params` has the form of `main_trunk`."""
+    embed_keys_B, encoder_keys_B = _pair(keys_B)
+    own = params["discriminator"]
+    hidden_BLD = embed(config, params["embeddings"], batch, embed_keys_B)
+    if "projection" in own:
+        hidden_BLD = layers.dense(own["projection"], hidden_BLD)
+    return encoder.Encoder(config.discriminator).apply(
+        {"params": own["encoder"]}, hidden_BLD, batch.documents_BL, encoder_keys_B
     )
 
 
