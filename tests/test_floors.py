@@ -7,15 +7,15 @@ from corpus import ROOT
 
 FLOORS = (  # from the ground up; a room may use any floor below its own
     "timing batch streams config heap style lock logs metrics optimizer schedule averages sharding"
-    " checkpoint checks.result",
+    " checkpoint checks.result finetuning.scores finetuning.answers",
     "baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments"
     " drawing",
     "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers"
-    " alarms",
+    " alarms finetuning.submission",
     "model.encoder data.preparation report comparison",
-    "model.generator model.discriminator model.two_towers comparison_page",
-    "model.networks objectives.phase",
-    "accounting paper_flops objectives.corruption",
+    "model.generator model.discriminator model.two_towers comparison_page finetuning.statistics",
+    "model.networks objectives.phase finetuning.results",
+    "accounting paper_flops objectives.corruption finetuning.results_page",
     "objectives.measuring",
     "objectives.replaced_token_detection objectives.masked_lm objectives.replace_mlm",
     "objectives.masked_token_detection objectives.decoupled_detection objectives.fixed_generator"
