@@ -11,18 +11,17 @@ from electra_jax.finetuning import answers
 #          0       1         2     3
 CONTEXT = "Ada,  Gräfin  von Lovelace!"
 # Position 0 is [CLS], 1 the question, 2 [SEP], then one place a token of the context, then [SEP].
-SPANS = [(0, 0)] * 3 + [(0, 3), (3, 4), (6, 12), (14, 17), (18, 26), (26, 27)] + [(0, 0)]
+SPANS = [(-1, -1)] * 3 + [(0, 3), (3, 4), (6, 12), (14, 17), (18, 26), (26, 27)] + [(-1, -1)]
+ALLOWED_RL = np.array([SPANS])[:, :, 0] >= 0
 ADA, COMMA, COUNTESS, VON, LOVELACE, BANG = range(3, 9)
 
 
 def windows(*fullest, spans=SPANS):
     """A window for each list of the places that are seen best in it; all of one question."""
     fullest = fullest or (range(len(spans)),)
-    context_L = np.array([end > start for start, end in spans])
     return answers.Windows(
         [0] * len(fullest),
         [np.array(spans)] * len(fullest),
-        [context_L] * len(fullest),
         [np.isin(np.arange(len(spans)), list(places)) for places in fullest],
     )
 
@@ -81,7 +80,7 @@ def test_a_start_counts_in_the_window_that_shows_most_around_it():
 
 
 def test_of_equal_texts_the_best_one_counts_and_shares_sum_to_one():
-    spans = [(0, 0), (0, 2), (3, 5), (6, 8)]
+    spans = [(-1, -1), (0, 2), (3, 5), (6, 8)]
     two = windows(range(4), range(4), spans=spans)
     (found,) = answers.answer(
         ["no no on"], two, beams([(1, 1, 0.0), (2, 2, 2.0)], [(3, 3, 1.0), (1, 1, -1.0)])
@@ -96,7 +95,7 @@ def test_of_equal_texts_the_best_one_counts_and_shares_sum_to_one():
 
 def test_blanks_that_a_token_owns_are_no_part_of_an_answer():
     found = answers.answer(
-        ["the  cat"], windows(spans=[(0, 0), (0, 3), (3, 8)]), beams([(2, 2, 0.0)])
+        ["the  cat"], windows(spans=[(-1, -1), (0, 3), (3, 8)]), beams([(2, 2, 0.0)])
     )[0]
     assert (found.text, found.n_best[0].start) == ("cat", 5)
 
@@ -123,13 +122,13 @@ def test_a_plain_head_takes_the_best_of_all_pairs():
     rng = np.random.default_rng(0)
     two = windows(range(0, 6), range(4, 10))
     start_RL, end_RL = rng.normal(size=(2, 2, 12))  # a batch of rows padded to 12
-    context_RL = np.pad(np.stack(two.context_R), ((0, 0), (0, 2)))
-    found = only(two, answers.plain(start_RL, end_RL, context_RL), n_best=100, longest=3)
+    allowed_RL = np.pad(np.repeat(ALLOWED_RL, 2, axis=0), ((0, 0), (0, 2)))
+    found = only(two, answers.plain(start_RL, end_RL, allowed_RL), n_best=100, longest=3)
     every = {}
     for row in (0, 1):
         for start in range(ADA, BANG + 1):
             for end in range(start, min(start + 3, BANG + 1)):
-                if two.fullest_R[row][start]:
+                if two.best_context[row][start]:
                     text = CONTEXT[SPANS[start][0] : SPANS[end][1]]
                     score = start_RL[row, start] + end_RL[row, end]
                     every[text] = max(score, every.get(text, -math.inf))
@@ -141,16 +140,16 @@ def test_a_plain_head_takes_the_best_of_all_pairs():
 
 
 def test_a_plain_head_with_a_null_score_of_its_own_keeps_it():
-    zeros_RL, context_RL = np.zeros((1, 10)), np.stack(windows().context_R)
-    found = only(windows(), answers.plain(zeros_RL, zeros_RL, context_RL, np.array([0.25])))
+    zeros_RL = np.zeros((1, 10))
+    found = only(windows(), answers.plain(zeros_RL, zeros_RL, ALLOWED_RL, np.array([0.25])))
     assert found.null == 0.25
     assert found.text == "Ada"  # of equal spans the first
 
 
 def test_no_more_than_the_n_best_are_kept():
-    scores_RL, context_RL = np.zeros((1, 10)), np.stack(windows().context_R)
-    assert len(only(windows(), answers.plain(scores_RL, scores_RL, context_RL)).n_best) == 20
-    few = only(windows(), answers.plain(scores_RL, scores_RL, context_RL, best=2), n_best=2)
+    scores_RL = np.zeros((1, 10))
+    assert len(only(windows(), answers.plain(scores_RL, scores_RL, ALLOWED_RL)).n_best) == 20
+    few = only(windows(), answers.plain(scores_RL, scores_RL, ALLOWED_RL, best=2), n_best=2)
     assert texts(few) == ["Ada", "Ada,"]
 
 

@@ -26,12 +26,11 @@ LONGEST = 30  # tokens of an answer
 
 @dataclasses.dataclass(frozen=True)
 class Windows:
-    """Where the tokens of each window come from; lists over R."""
+    """Where the tokens of each window come from; an array a window."""
 
-    question_R: Sequence[int]  # place in the list of contexts
-    spans_R: Sequence[np.ndarray]  # int [L, 2]: first character, and the one after the last
-    context_R: Sequence[np.ndarray]  # bool [L]: an answer may stand here
-    fullest_R: Sequence[np.ndarray]  # bool [L]: no other window has more context around it
+    example_R: Sequence[int]  # the question's place in the list of contexts
+    offsets: Sequence[np.ndarray]  # int [L, 2]: characters of the context; -1 outside of it
+    best_context: Sequence[np.ndarray]  # bool [L]: no other window shows more around the token
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,17 +66,18 @@ class Answer:
 def plain(
     start_score_RL: np.ndarray,
     end_score_RL: np.ndarray,
-    context_RL: np.ndarray,
+    allowed_RL: np.ndarray,
     null_R: np.ndarray | None = None,
     best: int = N_BEST,
 ) -> Beams:
     """The beams of a head that scores starts and ends apart: the best of each, all combined.
 
-    Without a `null_R` of its own, no answer has the score of position 0, as in BERT, and the
+    `allowed_RL` are the places that count, tokens of the context; position 0 among them does no
+    harm. Without a `null_R` of its own, no answer has the score of position 0, as in BERT, and the
     null score of a question is that score less the best span's.
     """
-    start_RS, start_score_RS = _top(start_score_RL, context_RL, best)
-    end_RT, end_score_RT = _top(end_score_RL, context_RL, best)
+    start_RS, start_score_RS = _top(start_score_RL, allowed_RL, best)
+    end_RT, end_score_RT = _top(end_score_RL, allowed_RL, best)
     shape = (*start_RS.shape, end_RT.shape[1])
     relative = null_R is None
     return Beams(
@@ -103,11 +103,11 @@ def answer(
     Raises:
       ValueError: beams and windows are not of the same number, or a question has no window.
     """
-    rows = len(windows.question_R)
+    rows = len(windows.example_R)
     if len(beams.start_RS) != rows:
         raise ValueError(f"beams of {len(beams.start_RS)} windows for {rows} windows")
     rows_of: list[list[int]] = [[] for _ in contexts]
-    for row, question in enumerate(windows.question_R):
+    for row, question in enumerate(windows.example_R):
         rows_of[question].append(row)
     found = []
     for question, (context, mine) in enumerate(zip(contexts, rows_of)):
@@ -139,17 +139,18 @@ def decided(answers: Sequence[Answer], threshold: float | None) -> list[str]:
     return ["" if one.null > threshold else one.text for one in answers]
 
 
-def _top(score_RL, context_RL, best) -> tuple[np.ndarray, np.ndarray]:
-    """The places of the context with the largest scores, best first; equal ones in order."""
-    score_RL = np.where(context_RL, score_RL, -np.inf)
+def _top(score_RL, allowed_RL, best) -> tuple[np.ndarray, np.ndarray]:
+    """The allowed places with the largest scores, best first; equal ones in order."""
+    score_RL = np.where(allowed_RL, score_RL, -np.inf)
     place_RS = np.argsort(-score_RL, axis=1, kind="stable")[:, :best]
     return place_RS, np.take_along_axis(score_RL, place_RS, axis=1)
 
 
 def _spans(windows: Windows, beams: Beams, row: int, longest: int) -> list[tuple]:
     """(-score, first character, character after the last) of what may be an answer."""
-    spans_L2, context_L = windows.spans_R[row], np.asarray(windows.context_R[row], bool)
-    opens_L = context_L & np.asarray(windows.fullest_R[row], bool)
+    offsets_L2 = np.asarray(windows.offsets[row])
+    context_L = offsets_L2[:, 0] >= 0
+    opens_L = context_L & np.asarray(windows.best_context[row], bool)
     length = len(context_L)
     start_ST = np.broadcast_to(beams.start_RS[row][:, None], beams.end_RST[row].shape)
     end_ST = beams.end_RST[row]
@@ -159,7 +160,7 @@ def _spans(windows: Windows, beams: Beams, row: int, longest: int) -> list[tuple
     start_ST, end_ST = np.minimum(start_ST, length - 1), np.minimum(end_ST, length - 1)
     allowed_ST = allowed_ST & opens_L[start_ST] & context_L[end_ST] & np.isfinite(score_ST)
     return [
-        (-float(score), int(spans_L2[start, 0]), int(spans_L2[end, 1]))
+        (-float(score), int(offsets_L2[start, 0]), int(offsets_L2[end, 1]))
         for score, start, end in zip(score_ST[allowed_ST], start_ST[allowed_ST], end_ST[allowed_ST])
     ]
 

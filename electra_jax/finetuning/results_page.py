@@ -5,7 +5,7 @@
              ->  curves of every seed                  ->  how each task was trained, notes
 
 Blue is what was fine-tuned, grey a control (the same architecture from random weights, say), red a
-seed that a warning names. Thin lines are seeds, the thick one is their mean; a dashed stroke is
+seed that a warning names. Thin lines are seeds, the thick one is their median; a dashed stroke is
 what the same answer to every example gets.
 """
 
@@ -44,7 +44,7 @@ class _Line:
     x: np.ndarray
     y: np.ndarray
     colour: str
-    look: str  # 'seed', 'mean'
+    look: str  # 'seed', 'median'
     label: str = ""
 
 
@@ -81,7 +81,7 @@ def _panels(task: results_lib.TaskResult) -> list[_Panel]:
 
 
 def _lines(task: results_lib.TaskResult, runs) -> list[_Line]:
-    """A line a seed, and their mean where they report at the same steps."""
+    """A line a seed, and their median where they report at the same steps."""
     runs = [(seed, [(x, y) for x, y in points if math.isfinite(y)]) for seed, points in runs]
     runs = [(seed, np.array(points, float).T) for seed, points in runs if points]
     named = {seed for seed, _ in task.warnings}
@@ -90,11 +90,11 @@ def _lines(task: results_lib.TaskResult, runs) -> list[_Line]:
         alone = len(runs) == 1
         colour = _FAILED if seed in named else _OURS
         label = f"seed {seed}" if seed in named and not alone else ""
-        lines.append(_Line(x, y, colour, "mean" if alone else "seed", label))
+        lines.append(_Line(x, y, colour, "median" if alone else "seed", label))
     together = len(runs) > 1 and all(np.array_equal(x, runs[0][1][0]) for _, (x, _) in runs)
     if together:
-        mean = np.mean([y for _, (_, y) in runs], axis=0)
-        lines.append(_Line(runs[0][1][0], mean, _OURS, "mean", "mean"))
+        median = np.median([y for _, (_, y) in runs], axis=0)
+        lines.append(_Line(runs[0][1][0], median, _OURS, "median", "median"))
     return lines
 
 
@@ -102,7 +102,7 @@ def _draw_curves(axes, panel: _Panel, palette: Mapping[str, str]) -> None:
     drawing.frame(axes, palette)
     axes.grid(axis="y", color=palette["grid"], linewidth=0.8)
     for line in panel.lines:
-        thick = line.look == "mean"
+        thick = line.look == "median"
         axes.plot(
             line.x, line.y, color=palette[line.colour], linewidth=2 if thick else 0.9,
             alpha=1 if thick or line.colour == _FAILED else 0.5,
@@ -137,7 +137,7 @@ def _draw_curves(axes, panel: _Panel, palette: Mapping[str, str]) -> None:
 
 def _label_ends(axes, panel: _Panel, palette: Mapping[str, str]) -> None:
     """Name and last value of the lines that have a name or stand alone."""
-    named = [line for line in panel.lines if line.label or line.look == "mean"]
+    named = [line for line in panel.lines if line.label or line.look == "median"]
     if not named:
         return
     ends = [(line.x[-1], line.y[-1]) for line in named]
@@ -146,7 +146,7 @@ def _label_ends(axes, panel: _Panel, palette: Mapping[str, str]) -> None:
         words = f"{line.label} {_short(panel, line.y[-1])}".strip()
         axes.text(
             1.02, height, words, transform=axes.transAxes, fontsize=8.5, va="center",
-            color=palette[line.colour], fontweight="bold" if line.look == "mean" else "normal",
+            color=palette[line.colour], fontweight="bold" if line.look == "median" else "normal",
             parse_math=False,
         )  # fmt: skip
 
@@ -227,8 +227,8 @@ def _rungs_svg(rungs: Sequence[_Rung]) -> str:
     rung = 0.56 if any(one.control is not None for one in rungs) else 0.4
     high = rung * len(rungs) + 0.1
     height = high + 0.4
-    figure = mpl_figure.Figure(figsize=(9.6, height), facecolor="none")
-    axes = figure.add_axes((0.21, 0.3 / height, 0.71, high / height))
+    figure = mpl_figure.Figure(figsize=(11.6, height), facecolor="none")
+    axes = figure.add_axes((0.17, 0.3 / height, 0.76, high / height))
     _draw_rungs(axes, rungs, drawing.STAND_INS)
     return drawing.svg(figure, "Where the seeds ended")
 
@@ -244,15 +244,15 @@ _SHEET = """
 .warnings li { margin: 3px 0; }
 .warnings b { color: var(--bad); font-weight: 600; }
 .numbers thead th { color: var(--ink); font-weight: 600; }
-.numbers thead th.word + th.word, .numbers td.word { text-align: left; }
+.numbers thead th.word, .numbers td.word { text-align: left; }
 .numbers tbody th { color: var(--ink); font-weight: 600; white-space: nowrap; }
 .numbers tr.minor td { color: var(--muted); border-top-color: transparent; padding-top: 0; }
 .numbers tr.minor th { border-top-color: transparent; padding-top: 0; }
 .numbers .median { font-weight: 650; font-size: 15px; }
 .numbers tr.minor .median { font-weight: 400; font-size: inherit; }
 .good { color: var(--good); font-weight: 600; } .bad { color: var(--bad); font-weight: 600; }
-.wide svg { max-width: 900px; }
 .wide { margin-top: 14px; padding: 14px 10px 6px; }
+.task { grid-template-columns: repeat(auto-fit, minmax(min(420px, 100%), 1fr)); margin-top: 12px; }
 .settings { white-space: normal !important; text-align: left !important; color: var(--muted);
   min-width: 260px; }
 """
@@ -362,16 +362,18 @@ def _against(results: results_lib.Results, control: results_lib.Results) -> str:
 
 
 def _curves(results: results_lib.Results) -> str:
-    panels = [panel for task in results.tasks for panel in _panels(task)]
-    if not panels:
-        return ""
-    charts = "".join(f'<div class="chart card">{_curve_svg(panel)}</div>' for panel in panels)
-    return f'<h2>Curves</h2><div class="charts">{charts}</div>'
+    """A task a row: what it scored, and the loss it was trained with."""
+    rows = []
+    for task in results.tasks:
+        charts = [f'<div class="chart card">{_curve_svg(panel)}</div>' for panel in _panels(task)]
+        if charts:
+            rows.append(f'<div class="charts task">{"".join(charts)}</div>')
+    return f"<h2>Curves</h2>{''.join(rows)}" if rows else ""
 
 
 def _curve_svg(panel: _Panel) -> str:
-    figure = mpl_figure.Figure(figsize=(4.6, 2.75), facecolor="none")
-    axes = figure.add_axes((0.105, 0.16, 0.68, 0.62))
+    figure = mpl_figure.Figure(figsize=(6.2, 2.6), facecolor="none")
+    axes = figure.add_axes((0.085, 0.17, 0.74, 0.59))
     _draw_curves(axes, panel, drawing.STAND_INS)
     return drawing.svg(figure, panel.title)
 
@@ -394,7 +396,7 @@ def _training(results: results_lib.Results) -> str:
         "<h2>How they were trained</h2>"
         '<div class="table card numbers"><table><thead><tr><th></th><th class="word">examples</th>'
         "<th>checkpoint</th><th>time, all seeds</th><th>tokens/s</th>"
-        f"<th>settings</th></tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+        f'<th class="word">settings</th></tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
     )
 
 
