@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import sentencepiece
 import tokenizers
-from sentencepiece import sentencepiece_model_pb2
+from sentencepiece import sentencepiece_model_pb2, sentencepiece_pb2
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 SPELLINGS = {  # of each special token, in order of preference
@@ -79,6 +79,28 @@ class Vocabulary:
         lengths = np.fromiter(map(len, found), np.int64, len(found))
         flat = np.fromiter(itertools.chain.from_iterable(found), np.uint32, lengths.sum())
         return np.split(self._text_ids_V[flat], np.cumsum(lengths)[:-1])
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The ids that `encode` gives, each with the stretch of text it was read from.
+
+            text   A  café, then      characters 0..11
+            ids    a  cafe  ,  then
+            spans  0  2     6  8      begin
+                   1  6     7  12     end
+
+        Returns:
+          (ids [n] uint32, spans [n, 2] int32, begin and end in characters of the text) a text. A
+          combining mark belongs to the token before it; a token without a visible character of
+          its own has an empty span.
+        """
+        found = self._codec.encode_with_offsets([_SURROGATES.sub("\ufffd", t) for t in texts])
+        return [
+            (
+                self._text_ids_V[np.asarray(ids, np.int64)],
+                np.array(_visible(text, spans), np.int32).reshape(-1, 2),
+            )
+            for text, (ids, spans) in zip(texts, found)
+        ]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, special ones left out."""
@@ -200,6 +222,23 @@ class _SentencePiece:
             lines = [strip(line) for line in lines]
         return self._processor.encode(list(lines), num_threads=1)
 
+    def encode_with_offsets(self, texts):
+        places = [None] * len(texts)
+        lines = list(texts)
+        if self._strip:
+            for number, text in enumerate(texts):
+                if not text.isascii():
+                    lines[number], places[number] = strip(text), _places(text)
+        encoded = self._processor.encode(lines, out_type="serialized_proto", num_threads=1)
+        for line, place, data in zip(lines, places, encoded):
+            pieces = sentencepiece_pb2.SentencePieceText.FromString(data).pieces
+            ends = [(piece.begin, piece.end) for piece in pieces]  # in bytes
+            if not line.isascii():
+                ends = _characters_of_bytes(line, ends)
+            if place is not None:
+                ends = [(place[b], place[e - 1] + 1 if e > b else place[b]) for b, e in ends]
+            yield [piece.id for piece in pieces], ends
+
     def decode(self, ids):
         return self._processor.decode(ids)
 
@@ -234,6 +273,10 @@ class _WordPiece:
         batch = self._tokenizer.encode_batch_fast(list(lines), add_special_tokens=False)
         return [encoding.ids for encoding in batch]
 
+    def encode_with_offsets(self, texts):
+        batch = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [(encoding.ids, encoding.offsets) for encoding in batch]
+
     def decode(self, ids):
         return self._tokenizer.decode(ids, skip_special_tokens=False)
 
@@ -267,6 +310,10 @@ class _TokenizerJson:
         batch = self._tokenizer.encode_batch_fast(list(lines), add_special_tokens=False)
         return [encoding.ids for encoding in batch]
 
+    def encode_with_offsets(self, texts):
+        batch = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [(encoding.ids, encoding.offsets) for encoding in batch]
+
     def decode(self, ids):
         return self._tokenizer.decode(ids, skip_special_tokens=False)
 
@@ -281,6 +328,38 @@ _CODECS: dict[str, Any] = {
     "wordpiece": _WordPiece,
     "tokenizer_json": _TokenizerJson,
 }
+
+
+def _places(text):
+    """Where each character of `strip(text)`, and its end, stands in `text`."""
+    found = []
+    for place, character in enumerate(text):
+        parts = unicodedata.normalize("NFD", character)
+        found += [place] * sum(unicodedata.category(part) != "Mn" for part in parts)
+    return [*found, len(text)]
+
+
+def _characters_of_bytes(text, spans):
+    """Spans in UTF-8 bytes -> spans in characters."""
+    data = np.frombuffer(text.encode(), np.uint8)
+    begins = (data & 0xC0) != 0x80  # of characters
+    at = np.concatenate([np.cumsum(begins) - begins, [len(text)]])
+    return at[np.array(spans, np.int64).reshape(-1, 2)].tolist()
+
+
+def _visible(text, spans):
+    """Spans without blanks at their ends, with the combining marks that follow them."""
+    spans = list(spans)
+    following = [begin for begin, _ in spans[1:]] + [len(text)]
+    for number, (begin, end) in enumerate(spans):
+        while begin < end and text[begin].isspace():
+            begin += 1
+        while begin < end and text[end - 1].isspace():
+            end -= 1
+        while begin < end < following[number] and unicodedata.combining(text[end]):
+            end += 1
+        spans[number] = (begin, end)
+    return spans
 
 
 def _special_ids(pieces, kind) -> dict[str, int]:

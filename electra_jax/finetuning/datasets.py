@@ -263,23 +263,17 @@ def _targets(task, split, made):
 
 def _answers(part, outputs, span):
     spans, rows = part.features.spans, len(part.rows)
-    inside = [allowed & (np.arange(len(allowed)) > 0) for allowed in spans.allowed]
-    windows = answers.Windows(
-        question_R=part.features.example_R,
-        spans_R=spans.offsets,
-        context_R=inside,
-        fullest_R=spans.best_context,
-    )
+    windows = answers.Windows(part.features.example_R, spans.offsets, spans.best_context)
     if "start_BL" in outputs:
         most = max(map(len, outputs["start_BL"]))
         start_RL, end_RL = np.full((2, rows, most), -np.inf)
-        context_RL = np.zeros((rows, most), bool)
-        for row in range(rows):
-            length = len(inside[row])
+        allowed_RL = np.zeros((rows, most), bool)
+        for row, allowed_L in enumerate(spans.allowed):
+            length = len(allowed_L)
             start_RL[row, :length] = outputs["start_BL"][row][:length]
             end_RL[row, :length] = outputs["end_BL"][row][:length]
-            context_RL[row, :length] = inside[row]
-        beams = answers.plain(start_RL, end_RL, context_RL, best=span.n_best)
+            allowed_RL[row, :length] = allowed_L
+        beams = answers.plain(start_RL, end_RL, allowed_RL, best=span.n_best)
     else:
         judged = "impossible_B" in outputs
         beams = answers.Beams(
@@ -290,4 +284,6 @@ def _answers(part, outputs, span):
             np.array(outputs["impossible_B"]) if judged else None,
         )
     contexts = [example.context for example in part.split.examples]
-    return answers.answer(contexts, windows, beams, n_best=span.n_best, longest=span.longest_answer)
+    return answers.answer(
+        contexts, windows, beams, n_best=span.n_best, longest=span.longest_answer
+    )

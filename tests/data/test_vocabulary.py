@@ -5,6 +5,7 @@ import io
 import json
 import random
 
+import numpy as np
 import pytest
 import sentencepiece
 import tokenizers
@@ -154,3 +155,65 @@ def test_no_lines_are_no_ids():
     words = vocabulary.train("wordpiece", 32, iter(["a cat"] * 9))
     assert words.encode([]) == []
     assert [ids.tolist() for ids in words.encode(["", ""])] == [[], []]
+
+
+@pytest.fixture(scope="module")
+def codecs(tmp_path_factory):
+    """One vocabulary of each kind, with the characters of the texts below."""
+    lines = ["the cafe on the mat, said Ann; 北京 han ﬁne ½"] * 20 + many_words()
+    folder = tmp_path_factory.mktemp("codecs")
+    made = tokenizers.Tokenizer(models.BPE(unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=330,
+        special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    made.train_from_iterator(lines, trainer)
+    made.save(str(folder / "tokenizer.json"))
+    return {
+        "sentencepiece": vocabulary.train("sentencepiece", 100, iter(lines)),
+        "wordpiece": vocabulary.train("wordpiece", 100, iter(lines)),
+        "tokenizer_json": vocabulary.load(str(folder / "tokenizer.json")),
+    }
+
+
+TEXTS = (
+    "the cafe",
+    "  The   CAFÉ on\tthe mat ",
+    "the cafe\u0301, said",  # the accent is a character of its own
+    "北京 the 北京",
+    "한 the",  # three letters in one character
+    "ﬁne ½ the",  # characters that become several
+    "",
+    " ",
+    "\ud800 the",
+)
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece", "tokenizer_json"])
+def test_offsets_come_with_the_same_ids_and_read_forward(kind, codecs):
+    words = codecs[kind]
+    plain = words.encode(TEXTS)
+    for text, ids, (again, spans) in zip(TEXTS, plain, words.encode_with_offsets(TEXTS)):
+        assert again.tolist() == ids.tolist(), text
+        assert spans.shape == (len(ids), 2) and spans.dtype == np.int32
+        assert (spans[:, 0] <= spans[:, 1]).all() and (np.diff(spans[:, 0]) >= 0).all(), text
+        assert not any(text[b:e] != text[b:e].strip() for b, e in spans), text
+        covered = {place for begin, end in spans for place in range(begin, end)}
+        left_out = {n for n, c in enumerate(text) if n not in covered and not c.isspace()}
+        # Half a character is normalised away by some, and unknown to others.
+        assert {text[n] for n in left_out} <= {"\ud800"}, text
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece", "tokenizer_json"])
+def test_an_offset_is_where_the_word_stands_in_the_text(kind, codecs):
+    text = "  The   CAFÉ on 北京 a cafe\u0301 , the mat"
+    ((ids, spans),) = codecs[kind].encode_with_offsets([text])
+    for word in ("CAFÉ", "on", "北京", "cafe\u0301", "mat"):
+        begin = text.index(word)
+        inside = [(b, e) for b, e in spans.tolist() if b < e and begin <= b < begin + len(word)]
+        assert inside[0][0] == begin and inside[-1][1] == begin + len(word), word
+    assert len(ids) == len(spans)

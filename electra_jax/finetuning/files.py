@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of a task: found by name, glob or alternatives, also inside a zip, and decoded.
+
+    find('glue', 'CoLA/train.tsv')                             a file
+    find('data', 'conll2000.zip/conll2000/train.txt')          a member of an archive
+    find('data', 'eng.train|train.txt')                        the first of the two that is there
+    lines(path)                                                without their ends, \\n or \\r\\n
+
+Lines end at \\n alone: text holds U+2028, form feeds and their like. A byte-order mark is no text.
+"""
+
+import bz2
+import contextlib
+import fnmatch
+import glob
+import gzip
+import lzma
+import os
+import re
+import zipfile
+import zlib
+
+COMPRESSED = (".gz", ".xz", ".bz2")
+_ZIP = re.compile(r"(.*?\.zip)(?:/(.*))?")
+_UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, RuntimeError)
+
+
+def find(directory: str, pattern: str) -> list[str]:
+    """Paths of what a pattern means in a folder, sorted; [] where there is nothing."""
+    for alternative in pattern.split("|"):
+        name = os.path.expanduser(alternative)
+        path = os.path.normpath(os.path.join(directory, name))
+        archive, member = _parts(path)
+        if archive:
+            with _readable(archive), zipfile.ZipFile(archive) as file:
+                names = [n for n in file.namelist() if not n.endswith("/")]
+            wanted = [member] if member in names else fnmatch.filter(names, member)
+            found = [f"{archive}/{name}" for name in sorted(wanted)]
+        elif os.path.isfile(path):  # meant as it stands, brackets and all
+            found = [path]
+        else:
+            pattern_there = os.path.join(glob.escape(directory), name)
+            found = sorted(p for p in glob.glob(pattern_there, recursive=True) if os.path.isfile(p))
+        if found:
+            return found
+    return []
+
+
+def text(path: str, encoding: str = "utf-8") -> str:
+    """The whole text. Raises ValueError with file and line where it cannot be decoded."""
+    data = _bytes(path)
+    try:
+        return data.decode("utf-8-sig" if encoding == "utf-8" else encoding)
+    except LookupError as error:
+        raise ValueError(f"encoding {encoding!r} is not known; try utf-8 or latin-1") from error
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise ValueError(
+            f"{path}:{line}: byte {data[error.start]:#x} is no {encoding}; convert the file, or"
+            " name its encoding, such as latin-1"
+        ) from error
+
+
+def lines(path: str, encoding: str = "utf-8") -> list[str]:
+    """The lines without their ends; the last one need not have one."""
+    found = text(path, encoding).split("\n")
+    if found[-1] == "":
+        found.pop()
+    return [line.removesuffix("\r") for line in found]
+
+
+def ending(path: str) -> str:
+    """'.tsv' of 'x/train.tsv.gz': what is left when the packing is taken off."""
+    while path.endswith(COMPRESSED):
+        path = os.path.splitext(path)[0]
+    return os.path.splitext(path)[1]
+
+
+def _parts(path):
+    """(archive, member) of a path through a zip file that is there, else ('', '')."""
+    match = _ZIP.fullmatch(path.replace(os.sep, "/"))
+    if match and match[2] and os.path.isfile(match[1]):
+        return match[1], match[2]
+    return "", ""
+
+
+def _bytes(path):
+    archive, member = _parts(path)
+    with _readable(path):
+        if archive:
+            with zipfile.ZipFile(archive) as file:
+                data = file.read(member)
+        else:
+            with open(path, "rb") as file:
+                data = file.read()
+        if path.endswith(".gz"):
+            data = gzip.decompress(data)
+        elif path.endswith(".xz"):
+            data = lzma.decompress(data)
+        elif path.endswith(".bz2"):
+            data = bz2.decompress(data)
+    return data
+
+
+@contextlib.contextmanager
+def _readable(path):
+    """Turns what a damaged file raises into one line that names it."""
+    try:
+        yield
+    except _UNREADABLE as error:
+        reason = " ".join(str(error).split())[:160]
+        raise ValueError(f"{path} cannot be read: {reason}; is it whole?") from error

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tasks are what the paper and the released code made of them; a custom one takes ten lines."""
+
+import pytest
+
+from electra_jax.finetuning import tasks
+
+
+def test_the_protocol_of_the_paper():
+    assert {name: task.epochs for name, task in tasks.TASKS.items() if task.epochs != 3} == {
+        "rte": 10,
+        "stsb": 10,
+        "squad": 2,
+        "squad2": 2,
+    }
+    assert [name for name, task in tasks.TASKS.items() if task.both_orders] == ["mrpc", "stsb"]
+    assert {task.sequence_length for task in tasks.TASKS.values()} == {128, 256, 512}
+    assert tasks.TASKS["cola"].main == "mcc"
+    assert tasks.TASKS["stsb"].main == "spearman"
+    assert tasks.TASKS["chunking"].main == "entity_f1"
+
+
+def test_every_task_is_consistent():
+    for name, task in tasks.TASKS.items():
+        assert task.name == name and task.kind in tasks.KINDS
+        assert task.main in task.metrics and set(task.metrics) <= set(tasks.METRICS[task.kind])
+        assert {source.format for source in task.files.values()} <= {"", *tasks.FORMATS}
+        hash(task)
+
+
+def test_dev_sets_are_named():
+    assert tasks.TASKS["mnli"].dev_splits == ("dev_matched", "dev_mismatched")
+    assert tasks.TASKS["mnli"].test_splits == ("test_matched", "test_mismatched")
+    assert tasks.TASKS["subjectivity"].dev_splits == ("dev",)  # cut off train
+    assert tasks.TASKS["ax"].dev_splits == () and tasks.TASKS["ax"].model_of == "mnli"
+    assert tasks.TASKS["rte"].pairs and not tasks.TASKS["cola"].pairs
+
+
+def test_a_custom_task_takes_its_defaults_from_its_kind():
+    task = tasks.custom(
+        {"name": "news", "train": "a.csv; b.csv", "dev": "d.csv", "text": "title", "label": "3"}
+    )
+    assert task.kind == "classification" and task.main == "accuracy"
+    assert task.files["train"].files == ("a.csv", "b.csv")
+    assert (task.files["dev"].a, task.files["dev"].label) == ("title", 3)
+    tags = tasks.custom({"kind": "tagging", "train": "a.conll"})
+    assert (tags.files["train"].a, tags.files["train"].label) == (0, -1)
+    assert (tags.main, tags.sequence_length, tags.files["train"].format) == (
+        "entity_f1",
+        256,
+        "conll",
+    )
+    topics = tasks.custom({"kind": "multi_label", "train": "a.tsv", "label": ["sport", "art"]})
+    assert topics.labels == ("sport", "art")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kind": "regresion"}, "task custom: kind 'regresion' is none of classification, regr"),
+        ({"txet": "a"}, "custom task: 'txet' is none of name, kind, train"),
+        ({"label": "y"}, "task custom: no file to train on"),
+        ({"train": "a.tsv"}, "task custom: no column of labels; give label=COLUMN"),
+        ({"train": "a.tsv", "label": "y", "metrics": "mse"}, "metrics 'mse' is none of accuracy"),
+        ({"train": "a.tsv", "label": "y", "main": "mcc"}, None),
+        ({"train": "a.tsv", "label": "y", "format": "conll"}, "format 'conll' is none of tsv"),
+        ({"train": "a.tsv", "label": ["x", "y"]}, "several columns .* are for kind='multi_label'"),
+        ({"train": "a.tsv", "label": "y", "odd_rows": "keep"}, "'keep' is none of refuse, skip"),
+    ],
+)
+def test_a_setting_that_means_nothing_is_refused(settings, message):
+    if message is None:
+        assert tasks.custom(settings).main == "mcc"
+        return
+    with pytest.raises(ValueError, match=message):
+        tasks.custom(settings)
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(ValueError, match="task 'colla' is none of cola, sst2, .*custom"):
+        tasks.named("colla")
