@@ -12,7 +12,7 @@ import zipfile
 import pytest
 from corpus import ROOT
 
-from electra_jax.finetuning import catalogue, examples, files, reading, tasks
+from electra_jax.finetuning import catalogue, custom, examples, files, reading, tasks
 
 
 def write(folder, **contents):
@@ -153,8 +153,8 @@ def test_without_a_train_file_dev_is_parted_by_its_texts(tmp_path):
     assert read("qnli", tmp_path, dev_share=0.3).train == data.train
 
 
-def custom(tmp_path, **settings):
-    return reading.read(tasks.custom(settings), str(tmp_path))
+def read_custom(tmp_path, **settings):
+    return reading.read(custom.task(settings), str(tmp_path))
 
 
 def test_csv_keeps_commas_and_line_ends_within_quotes(tmp_path):
@@ -163,27 +163,35 @@ def test_csv_keeps_commas_and_line_ends_within_quotes(tmp_path):
     )
     settings = {"train": "a.csv", "dev": "a.csv", "text": "text", "label": "y"}
     with pytest.raises(ValueError, match="a.csv:5: 3 cells where there are 2 columns"):
-        custom(tmp_path, **settings)
-    data = custom(tmp_path, odd_rows="skip", **settings)
+        read_custom(tmp_path, **settings)
+    data = read_custom(tmp_path, odd_rows="skip", **settings)
     assert data.task.labels == ('a "b"', "c")
     assert [e.a for e in data.train.examples] == ["One, two\r\nthree", "Plain"]
     (tmp_path / "a.csv").write_text('text,y\n"open,c\n')
     with pytest.raises(ValueError, match="a.csv:2: .*; if quotation marks are plain text"):
-        custom(tmp_path, **settings)
+        read_custom(tmp_path, **settings)
+
+
+def test_f1_of_more_than_two_classes_is_refused(tmp_path):
+    (tmp_path / "a.tsv").write_text("t\ty\nA\tx\nB\ty\nC\tz\n")
+    settings = {"train": "a.tsv", "dev": "a.tsv", "text": "t", "label": "y"}
+    assert read_custom(tmp_path, **settings).task.labels == ("x", "y", "z")
+    with pytest.raises(ValueError, match="f1 is of 2 labels, not 3; use macro_f1"):
+        read_custom(tmp_path, metrics="f1", **settings)
 
 
 def test_json_lines_take_labels_of_any_spelling(tmp_path):
     rows = [{"t": "A", "y": 1}, {"t": "B", "y": 10.0}, {"t": "C", "y": "2"}]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    data = custom(tmp_path, train="a.jsonl", dev="a.jsonl", text="t", label="y")
+    data = read_custom(tmp_path, train="a.jsonl", dev="a.jsonl", text="t", label="y")
     assert data.task.labels == ("1", "2", "10")
     assert [e.label for e in data.train.examples] == [0, 2, 1]
     (tmp_path / "a.jsonl").write_text('{"t": "A", "y": 1}\n{"t": "B"}\n')
     with pytest.raises(ValueError, match="a.jsonl:2: no field 'y'; there is t"):
-        custom(tmp_path, train="a.jsonl", text="t", label="y")
+        read_custom(tmp_path, train="a.jsonl", text="t", label="y")
     (tmp_path / "a.jsonl").write_text('{"t": "A", "y": null}\n{"t": "B", "y": 1}\n')
     with pytest.raises(ValueError, match="a.jsonl:1: no label"):
-        custom(tmp_path, train="a.jsonl", dev="a.jsonl", text="t", label="y", labels="0,1")
+        read_custom(tmp_path, train="a.jsonl", dev="a.jsonl", text="t", label="y", labels="0,1")
 
 
 def test_several_labels_stand_in_one_cell_in_columns_or_in_a_list(tmp_path):
@@ -192,12 +200,16 @@ def test_several_labels_stand_in_one_cell_in_columns_or_in_a_list(tmp_path):
     rows = [{"t": "A", "y": ["art", "sport"]}, {"t": "B", "y": []}, {"t": "C", "y": ["art"]}]
     (tmp_path / "list.jsonl").write_text("\n".join(map(json.dumps, rows)))
     for file, label in (("cell.tsv", "y"), ("columns.tsv", ["art", "sport"]), ("list.jsonl", "y")):
-        data = custom(tmp_path, kind="multi_label", train=file, dev=file, text="t", label=label)
+        data = read_custom(
+            tmp_path, kind="multi_label", train=file, dev=file, text="t", label=label
+        )
         assert data.task.labels == ("art", "sport")
         assert [e.label for e in data.train.examples] == [(0, 1), (), (0,)], file
     (tmp_path / "columns.tsv").write_text("t\tart\tsport\nA\t1\t2\n")
     with pytest.raises(ValueError, match="columns.tsv:2: '2' in column 'sport' is neither 0 nor 1"):
-        custom(tmp_path, kind="multi_label", train="columns.tsv", text="t", label=["art", "sport"])
+        read_custom(
+            tmp_path, kind="multi_label", train="columns.tsv", text="t", label=["art", "sport"]
+        )
 
 
 def test_a_file_for_each_class_in_an_archive(tmp_path):
@@ -252,9 +264,10 @@ def test_columns_that_change_are_refused_and_document_marks_left_out(tmp_path):
     (tmp_path / "valid.txt").write_text("EU NNP B-NP B-ORG\n")
     with pytest.raises(ValueError, match="train.txt:6: 3 columns where the first line has 4"):
         read("ner", tmp_path)
-    path.write_text("-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\nsaid VBD B-VP O\n")
+    # A no-break space is a word, not the end of a column.
+    path.write_text("-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\n\xa0 VBD  B-VP O\n")
     assert read("ner", tmp_path).train.examples == (
-        examples.Words("0", ("EU", "said"), ("B-ORG", "O")),
+        examples.Words("0", ("EU", "\xa0"), ("B-ORG", "O")),
     )
     path.write_text("EU\nsaid\n")
     with pytest.raises(ValueError, match="train.txt:1: a word without a tag"):
@@ -322,7 +335,7 @@ def test_questions_of_one_context_stay_together(tmp_path):
         for i in range(40)
     ]
     (tmp_path / "a.json").write_text(json.dumps({"data": articles}))
-    data = custom(tmp_path, kind="span", train="a.json")
+    data = read_custom(tmp_path, kind="span", train="a.json")
     dev = {e.context for e in data.dev["dev"].examples}
     assert dev and not dev & {e.context for e in data.train.examples}
 
@@ -371,7 +384,7 @@ TFDS = """
 import sys
 import numpy as np
 import tensorflow_datasets as tfds
-from electra_jax.finetuning import reading, tasks
+from electra_jax.finetuning import custom, reading
 
 ANSWERS = tfds.features.Sequence({"text": tfds.features.Text(), "answer_start": np.int32})
 
@@ -405,7 +418,7 @@ for settings in (
     {"kind": "span"},
     {"kind": "tagging", "text": "tokens", "label": "tags"},
 ):
-    data = reading.read(tasks.custom(FILES | settings), "")
+    data = reading.read(custom.task(FILES | settings), "")
     print("found", ascii([*data.train.examples, len(data.dev["dev"].examples), data.task.labels]))
 print("tensorflow" in sys.modules)
 """

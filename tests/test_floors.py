@@ -11,8 +11,7 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     " checkpoint checks.result finetuning.scores finetuning.answers",
     "baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments"
     " drawing finetuning.tables finetuning.columns finetuning.squad finetuning.config"
-    " finetuning.rates"
-    " finetuning.custom",
+    " finetuning.rates finetuning.custom",
     "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers"
     " alarms finetuning.labels finetuning.features finetuning.submission model.task_heads",
     "model.encoder data.preparation report comparison finetuning.reading finetuning.batches",

@@ -19,6 +19,7 @@ from electra_jax.data import vocabulary
 from electra_jax.finetuning import (
     answers,
     batches,
+    custom,
     examples,
     features,
     reading,
@@ -95,7 +96,7 @@ def task_named(config: finetuning_config.Config, name: str) -> tasks.Task:
     settings["quotes"] = {"": None, "on": True, "off": False}[config.custom.quotes]
     if config.custom.kind == "multi_label" and "," in config.custom.label:
         settings["label"] = [part.strip() for part in config.custom.label.split(",")]
-    return tasks.custom(settings)
+    return custom.task(settings)
 
 
 def prepare(

@@ -3,7 +3,7 @@
 
     read(TASKS['cola'], 'glue')          official files: glue/CoLA/train.tsv, dev.tsv, test.tsv
     read(TASKS['cola'], 'tfds')          tfds:glue/cola
-    read(custom({...}), 'my_folder')     the files that the configuration names
+    read(custom.task({...}), 'texts')    the files that the configuration names
 
 Where there is no dev set (CoNLL-2000), or no train set (QNLI when its train file is left out), a
 share of the other becomes it. A hash of the text decides, so that equal texts fall on one side, and
@@ -62,6 +62,10 @@ def read(task: tasks.Task, place: str, dev_share: float = 0.1) -> Data:
     if task.kind not in ("tagging", "span"):
         first = next(s for s in ("train", *sources) if s in sources)
         known = labels.known(rows[first], task, sources[first][0].separator)
+        if "f1" in task.metrics and len(known) != 2:
+            raise ValueError(
+                f"task {task.name}: f1 is for 2 labels, not {len(known)}; use macro_f1"
+            )
         task = dataclasses.replace(task, labels=known)
     splits = {}
     for split, (source, names) in sources.items():
@@ -112,7 +116,7 @@ def _matches(folder, entry, layout):
 
 def _all_there(task, found):
     """A file that a configuration names must be there; of a known set any may be left out."""
-    if task.name in tasks.TASKS:
+    if task in tasks.TASKS.values():
         return
     for split, source in task.files.items():
         if split not in found:

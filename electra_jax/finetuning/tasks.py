@@ -4,18 +4,17 @@
     TASKS['cola']      Task(kind='classification', labels=('0', '1'), main='mcc', ...)
       .files           {'train': Source(('train.tsv',), a=3, label=1, header=False), ...}
       .tfds            {'train': Source(('tfds:glue/cola:train',), a='sentence', ...), ...}
-    custom({...})      the same, of ten lines of a configuration
 
-Facts of GLUE: the official files (gluebenchmark.com). Epochs and both orders: table 7 of the paper
-and configure_finetuning.py of google-research/electra. Main metrics: the paper, section 3.1.
+`custom.py` makes one of ten lines of a configuration. Facts of GLUE: the official files
+(gluebenchmark.com). Epochs and both orders: the paper, table 7, and configure_finetuning.py of
+google-research/electra. Main metrics: the paper, section 3.1.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 KINDS = ("classification", "regression", "multi_label", "tagging", "span")
-METRICS = {  # of each kind; the first is the main one where nothing else is said
+METRICS = {  # that fit each kind
     "classification": ("accuracy", "f1", "macro_f1", "micro_f1", "mcc"),
     "regression": ("spearman", "pearson", "mse"),
     "multi_label": ("micro_f1", "macro_f1"),
@@ -92,142 +91,6 @@ def named(name: str) -> Task:
             f"task {name!r} is none of {', '.join(TASKS)}; your own: configs/finetune_custom.py"
         )
     return TASKS[name]
-
-
-def custom(settings: Mapping[str, Any]) -> Task:
-    """A task from a section of a configuration.
-
-    Keys (only `train` and, but for span, `label` have no default):
-      name, kind: 'custom', 'classification' | 'regression' | 'multi_label' | 'tagging' | 'span'.
-      train, dev, test: file names, globs, `x.zip/member`, `tfds:NAME:SPLIT`; several as a list or
-        with ';' between. Without `dev` a share of train is cut off.
-      text, pair, label, id: columns, by name or number (from 0); `label` of multi_label may be a
-        list of columns of 0 and 1. Of tagging: the word's column and the tag's, first and last.
-      labels: their names, else those of train. separator: between the labels of one cell.
-      format, header, quotes, encoding, odd_rows: as in `Source`.
-      metrics, main, epochs, sequence_length, both_orders, label_range, impossible: as in `Task`.
-    """
-    known = {**_CUSTOM, **settings}
-    if unknown := sorted(set(settings) - set(_CUSTOM)):
-        raise ValueError(f"custom task: {unknown[0]!r} is none of {', '.join(_CUSTOM)}")
-    name, kind = str(known["name"]), known["kind"]
-    _one_of(name, "kind", kind, KINDS)
-    metrics = _listed(known["metrics"]) or METRICS[kind]
-    for metric in metrics:
-        _one_of(name, "metrics", metric, METRICS[kind])
-    main = known["main"] or metrics[0]
-    _one_of(name, "main", main, metrics)
-    label = _label_column(name, kind, known["label"], known["format"])
-    labels = _listed(known["labels"])
-    if isinstance(label, tuple):
-        labels = labels or tuple(str(column) for column in label)
-        if len(labels) != len(label):
-            raise ValueError(
-                f"task {name}: {len(labels)} labels for {len(label)} columns of label; give as many"
-            )
-    source = Source(
-        files=(),
-        a=_column(known["text"], 0),
-        b=_column(known["pair"], None),
-        label=label,
-        id=_column(known["id"], None),
-        format=_format(name, kind, known["format"]),
-        header=known["header"],
-        quotes=known["quotes"],
-        separator=known["separator"],
-        odd_rows=known["odd_rows"],
-        encoding=known["encoding"],
-    )
-    _one_of(name, "odd_rows", source.odd_rows, ("refuse", "skip"))
-    files = {
-        split: dataclasses.replace(source, files=_listed(known[split], ";"))
-        for split in ("train", "dev", "test")
-        if known[split]
-    }
-    if not set(files) & {"train", "dev"}:
-        raise ValueError(f"task {name}: no file to train on; give train=FILE")
-    return Task(
-        name=name,
-        kind=kind,
-        metrics=metrics,
-        main=main,
-        files=files,
-        labels=labels,
-        epochs=known["epochs"],
-        both_orders=known["both_orders"],
-        sequence_length=known["sequence_length"] or _LENGTHS.get(kind, 128),
-        label_range=tuple(known["label_range"]) if known["label_range"] else None,
-        impossible=known["impossible"],
-    )
-
-
-_LENGTHS = {"tagging": 256, "span": 512}  # those of the released code's chunking and SQuAD
-_CUSTOM = {
-    "name": "custom",
-    "kind": "classification",
-    "train": "",
-    "dev": "",
-    "test": "",
-    "text": "",
-    "pair": "",
-    "label": "",
-    "id": "",
-    "labels": (),
-    "separator": ",",
-    "format": "",
-    "header": True,
-    "quotes": None,
-    "encoding": "utf-8",
-    "odd_rows": "refuse",
-    "metrics": (),
-    "main": "",
-    "epochs": 3,
-    "sequence_length": 0,
-    "both_orders": False,
-    "label_range": (),
-    "impossible": True,
-}
-
-
-def _one_of(name, what, value, known):
-    if value not in known:
-        raise ValueError(f"task {name}: {what} {value!r} is none of {', '.join(known)}")
-
-
-def _listed(value, separator: str = ",") -> tuple[str, ...]:
-    """'a,b' or ['a', 'b'] -> ('a', 'b')."""
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(separator) if part.strip())
-    return tuple(str(part) for part in value)
-
-
-def _column(value, default):
-    """A column's name, or its number where it is written as one."""
-    if value is None or value == "":
-        return default
-    return int(value) if str(value).removeprefix("-").isdecimal() else value
-
-
-def _label_column(name, kind, value, layout):
-    if kind == "span":
-        return None
-    if kind == "tagging":
-        return _column(value, -1)
-    if isinstance(value, Sequence) and not isinstance(value, str) and value:
-        if kind != "multi_label":
-            raise ValueError(f"task {name}: several columns of label are for kind='multi_label'")
-        return tuple(_column(column, None) for column in value)
-    column = _column(value, None)
-    if column is None and layout != "lines":
-        raise ValueError(f"task {name}: no column of labels; give label=COLUMN")
-    return column
-
-
-def _format(name, kind, value):
-    expected = {"tagging": "conll", "span": "squad"}.get(kind, "")
-    if value:
-        _one_of(name, "format", value, (expected,) if expected else FORMATS[:4])
-    return value or expected
 
 
 def _glue(name, folder, labels, files, tfds, metrics=("accuracy",), **others):
