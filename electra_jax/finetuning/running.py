@@ -38,6 +38,7 @@ from electra_jax.finetuning import (
     encoders,
     rates,
     results,
+    results_page,
     scores,
     statistics,
     step,
@@ -621,6 +622,7 @@ def _results(session, found, minutes) -> results.Results:
 
 def _write(session: Session, whole: results.Results) -> None:
     results.write(session.folder, whole)
+    results_page.write(os.path.join(session.folder, "results.html"), whole)
     predictions = _glue_predictions(session, whole)
     if predictions:
         for line in submission.glue(os.path.join(session.folder, "glue.zip"), predictions):
