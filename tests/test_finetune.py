@@ -6,14 +6,12 @@ import os
 
 import corpus
 import encoder_workdir
-import jax
-import numpy as np
 import pytest
 
 from electra_jax import checkpoint
 from electra_jax import config as config_lib
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.finetuning import results, running, submission, tuning
+from electra_jax.finetuning import results, running, tuning
 
 KINDS = {  # name of the run -> settings of the task `custom`
     "classification": dict(train="train.csv", dev="dev.csv", test="test.csv", text="text",
