@@ -59,7 +59,34 @@ def write_tasks(folder: pathlib.Path, rows: int = 96) -> pathlib.Path:
                 tagged.append((draw.choice((BAD, GOOD)[label]), "O"))
                 print(*(f"{word} {tag}" for word, tag in tagged), "", sep="\n", file=file)
         (folder / f"{split}.json").write_text(json.dumps(_squad(draw, labels)))
+    _write_pairs(folder, draw)
     return folder
+
+
+def _write_pairs(folder, draw):
+    """MNLI, RTE, STS-B and the diagnostic set as the official files have them."""
+    inference = ("entailment", "neutral", "contradiction")
+    sets = (
+        ("MNLI", "gold_label", ("train", "dev_matched", "dev_mismatched"), inference),
+        ("MNLI", None, ("test_matched", "test_mismatched"), ()),
+        ("RTE", "label", ("train", "dev"), ("entailment", "not_entailment")),
+        ("RTE", None, ("test",), ()),
+        ("STS-B", "score", ("train", "dev"), ("0.0", "2.5", "5.0")),
+        ("STS-B", None, ("test",), ()),
+        ("diagnostic", None, ("diagnostic",), ()),
+    )
+    for name, label, splits, labels in sets:
+        (folder / name).mkdir(exist_ok=True)
+        for split in splits:
+            rows = 40 if split == "train" else 12 if labels else 8
+            with open(folder / name / f"{split}.tsv", "w") as file:
+                print(
+                    "index", "sentence1", "sentence2", *([label] * bool(label)), sep="\t", file=file
+                )
+                for number in range(rows):
+                    texts = [f"{draw.choice(THINGS)} is {draw.choice(GOOD + BAD)}" for _ in "ab"]
+                    said = [labels[number % len(labels)]] if labels else []
+                    print(number, *texts, *said, sep="\t", file=file)
 
 
 def _squad(draw, labels):

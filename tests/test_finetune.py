@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole fine-tunings from a workdir and files to results: every kind of task, stopped and gone on."""
+"""Whole fine-tunings from a workdir and files to results: every kind, stopped and gone on."""
 
 import json
 import os
+import pathlib
+import zipfile
 
 import corpus
 import encoder_workdir
@@ -10,8 +12,9 @@ import pytest
 
 from electra_jax import checkpoint
 from electra_jax import config as config_lib
+from electra_jax.data import vocabulary
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.finetuning import results, running, tuning
+from electra_jax.finetuning import datasets, forecast, results, running, tasks, tuning
 
 KINDS = {  # name of the run -> settings of the task `custom`
     "classification": dict(train="train.csv", dev="dev.csv", test="test.csv", text="text",
@@ -169,3 +172,108 @@ def test_more_seeds_may_be_asked_for(finished, places):
     found = run(places, "finished", "classification", seeds=3)
     assert [seed.seed for seed in found.tasks[0].seeds] == [0, 1, 2]
     assert found.tasks[0].seeds[:2] == finished.tasks[0].seeds
+
+
+def test_the_best_of_the_looks_at_dev_is_kept_where_that_is_asked_for(places):
+    found = run(places, "best", "classification", seeds=1, evaluation__keep="best",
+                evaluation__times=9)  # fmt: skip
+    (task,) = found.tasks
+    (seed,) = task.seeds
+    values = [point.scores["accuracy"] for point in seed.curve]
+    best = values.index(max(values))
+    assert seed.chosen_step == seed.curve[best].step
+    assert seed.scores["dev"] == seed.curve[best].scores
+    assert task.choice == "best" and "flatters" in results.text(found)
+
+
+def test_a_grid_takes_the_best_median_on_dev_and_says_so(places):
+    found = run(places, "grid", "classification", grid__learning_rates=(1e-7, 3e-3))
+    (task,) = found.tasks
+    assert task.settings["learning_rate"] == 3e-3
+    assert any(
+        note.startswith("chosen on dev, which flatters: rate_0.003_epochs_6") for note in task.notes
+    )
+    where = os.path.join(folder(places, "grid"), "custom")
+    assert sorted(os.listdir(where)) == ["rate_0.003_epochs_6", "rate_1e-07_epochs_6"]
+    assert len(task.seeds) == 2
+
+
+@pytest.fixture(scope="module")
+def inference(places):
+    """MNLI, then RTE from MNLI's encoder, and the diagnostic set by MNLI's model."""
+    config = settings(places, "inference", tasks="rte,ax,mnli", seeds=1)
+    config.encoder.start_from = "rte:mnli"
+    config.recipe.update(epochs=1)
+    config.evaluation.times = 1
+    return running.run(finetuning_config.parse(config), places[0])
+
+
+def test_a_task_starts_from_the_encoder_of_another(inference, places):
+    mnli, rte = inference.tasks
+    assert (mnli.task, rte.task) == ("mnli", "rte")
+    assert "rte starts from the encoder tuned on mnli (seed 0)" in rte.notes
+    assert list(mnli.seeds[0].scores) == ["dev_matched", "dev_mismatched"]
+    where = pathlib.Path(folder(places, "inference"))
+    texts = [(where / task / "seed_0" / "seed.json").read_text() for task in ("mnli", "rte")]
+    records = [json.loads(text) for text in texts]
+    assert records[0]["encoder"] != records[1]["encoder"]
+
+
+def test_the_submission_has_a_file_for_every_task_that_ran(inference, places):
+    del inference
+    with zipfile.ZipFile(os.path.join(folder(places, "inference"), "glue.zip")) as archive:
+        files = {name: archive.read(name).decode().splitlines() for name in archive.namelist()}
+    assert set(files) == {"MNLI-m.tsv", "MNLI-mm.tsv", "RTE.tsv", "AX.tsv"}
+    assert all(lines[0] == "index\tprediction" for lines in files.values())
+    assert {len(lines) for lines in files.values()} == {9}  # eight test rows each
+    assert {line.split("\t")[1] for line in files["RTE.tsv"][1:]} <= {
+        "entailment", "not_entailment",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("setting", "rows"), [("published", 80), ("off", 40)])
+def test_pairs_of_stsb_train_in_both_orders(places, setting, rows):
+    config = finetuning_config.parse(settings(places, "x", recipe__both_orders=setting))
+    words = vocabulary.load(os.path.join(places[0], "data", "made", "vocab"))
+    prepared = datasets.prepare(config, tasks.named("stsb"), words)
+    assert prepared.counts["train"] == rows == len(prepared.train.rows)
+    assert prepared.scale == (0.0, 5.0)  # the head learns a fifth of the score
+    assert max(prepared.train.rows.labels["label"]) == 1
+
+
+def test_texts_longer_than_the_encoder_reads_are_cut_and_said(places):
+    config = finetuning_config.parse(settings(places, "x"))
+    words = vocabulary.load(os.path.join(places[0], "data", "made", "vocab"))
+    prepared = datasets.prepare(config, tasks.named("stsb"), words, max_tokens=12)
+    assert prepared.length == 12 == prepared.buckets[-1]
+    assert max(prepared.train.rows.lengths) == 12
+    lines = "\n".join(prepared.report.lines())
+    assert "rows of 12 tokens and not 128: no more positions" in lines
+    assert "texts cut to 12 tokens" in lines
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (dict(tasks="colla"), "task 'colla' is none of cola"),
+        (dict(tasks=""), "tasks is empty"),
+        (dict(recipe__head="three_layer"), "recipe.head='three_layer' is not one of"),
+        (dict(encoder__start_from="rte"), "is not TASK:OTHER; try rte:mnli"),
+        (dict(recipe__batch_size=0), r"recipe.batch_size=0 is outside \[1"),
+        (dict(encoder__step=7, tasks="rte"), "encoder.step=7 is not in .*; there are 2"),
+        (dict(run__devices=64, tasks="rte"), "run.devices=64, but there are 1"),
+        (dict(encoder__start_from="rte:mnli,mnli:rte", tasks="rte,mnli"), "goes in a circle"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_line(places, change, message):
+    with pytest.raises(ValueError, match=message) as refused:
+        running.run(finetuning_config.parse(settings(places, "bad", **change)), places[0])
+    assert "\n" not in str(refused.value)
+
+
+def test_a_dry_run_says_what_would_be_done(places):
+    config = finetuning_config.parse(settings(places, "dry", tasks="stsb", recipe__epochs=2))
+    text = forecast.text(config, places[0])
+    assert "stsb" in text and "layer 1 0.8, layer 0 0.64" in text
+    assert " 10 " in text  # 80 rows in batches of 16, twice
+    assert not os.path.exists(folder(places, "dry"))

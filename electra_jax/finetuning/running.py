@@ -92,7 +92,7 @@ def run(config: finetuning_config.Config, workdir: str) -> results.Results:
         raise config_lib.ConfigError(
             "fine-tuning runs in one process; start it on one host, whose devices it all uses"
         )
-    mesh = mesh_of(config)
+    names, mesh = in_order(config), mesh_of(config)
     encoder = encoders.open_workdir(config, workdir, mesh)
     folder = folder_of(config, workdir)
     with contextlib.ExitStack() as stack:
@@ -104,7 +104,7 @@ def run(config: finetuning_config.Config, workdir: str) -> results.Results:
         session = Session(config, folder, mesh, encoder)
         _continue_or_begin(session)
         found, minutes = [], 0.0
-        for name in in_order(config):
+        for name in names:
             result = _task(session, name)
             if result is not None:
                 found.append(result)
