@@ -176,7 +176,7 @@ def test_f1_of_more_than_two_classes_is_refused(tmp_path):
     (tmp_path / "a.tsv").write_text("t\ty\nA\tx\nB\ty\nC\tz\n")
     settings = {"train": "a.tsv", "dev": "a.tsv", "text": "t", "label": "y"}
     assert read_custom(tmp_path, **settings).task.labels == ("x", "y", "z")
-    with pytest.raises(ValueError, match="f1 is of 2 labels, not 3; use macro_f1"):
+    with pytest.raises(ValueError, match="f1 is for 2 labels, not 3; use macro_f1"):
         read_custom(tmp_path, metrics="f1", **settings)
 
 

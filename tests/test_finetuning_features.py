@@ -181,7 +181,7 @@ def reference_best(windows, tokens):
 
 def test_each_token_is_best_in_one_window():
     small = itertools.product(range(40), range(1, 12), range(1, 14))
-    for tokens, room, stride in [*small, (450, 383, 128)]:  # a long window weighs more than a short
+    for tokens, room, stride in [*small, (390, 384, 128)]:  # a long window weighs more than a short
         windows = features._windows(tokens, room, stride)
         assert windows[-1][1] == tokens and all(e - b <= room for b, e in windows)
         best = reference_best(windows, tokens)
