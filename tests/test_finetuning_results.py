@@ -294,9 +294,11 @@ def test_a_page_without_a_task_or_a_curve_is_whole(tmp_path):
 
 
 def test_names_are_text_and_never_tags(tmp_path):
-    odd = results.Results("<b>&", [task("$x_<i>", [0.1, 0.2], notes=["<u>"])], device="<s>")
+    failed = task("$x_<i>", [0.5, 0.52, 0.54, 0.0, 0.53], notes=["<u>"])
+    odd = results.Results("<b>&", [failed], device="<s>")
     results_page.write(str(tmp_path / "p.html"), odd, odd)
     page = (tmp_path / "p.html").read_text()
+    assert "far below" in page
     for tag in ("<b>&", "<i>", "<u>", "<s>"):
         assert tag not in page
 
