@@ -72,6 +72,14 @@ def test_a_span_lies_in_the_context_forwards_and_is_no_longer_than_allowed():
     assert only(windows(), beams(rows), longest=5).text == "Ada,  Gräfin  von Lovelace"
 
 
+def test_two_tokens_of_one_character_are_read_forwards():
+    """As bytes of a letter that the vocabulary has not."""
+    spans = [(-1, -1), (0, 1), (0, 1)]
+    forwards, backwards = beams([(1, 2, 0.0)]), beams([(2, 1, 0.0)])
+    texts = [only(windows(spans=spans), found).text for found in (forwards, backwards)]
+    assert texts == ["A", ""]
+
+
 def test_a_start_counts_in_the_window_that_shows_most_around_it():
     two = windows(range(0, COUNTESS), range(COUNTESS, 10))
     # The first window is surer of the name, but sees its first token at its own edge.
