@@ -129,7 +129,7 @@ def custom() -> ml_collections.ConfigDict:
     """A task of your own, which --config.tasks=custom names; configs/finetune_custom.py."""
     c = ml_collections.ConfigDict()
     c.kind = "classification"  # 'regression' | 'multi_label' | 'tagging' | 'span'
-    c.train = ""  # files, globs or tfds:NAME:SPLIT, several with blanks between
+    c.train = ""  # files, globs, x.zip/member, tfds:NAME:SPLIT; several with ';' between
     c.dev = ""  # '': data.dev_share of train
     c.test = ""  # need not have labels
     c.text = ""  # column: its name in the header, or its number from 0
@@ -145,6 +145,7 @@ def custom() -> ml_collections.ConfigDict:
     c.odd_rows = "refuse"  # rows with another number of cells | 'skip'
     c.metrics = ""  # joined by commas; '': those of the kind
     c.main = ""  # the metric that chooses; '': the first
+    c.both_orders = False  # train on every pair the other way round too
     c.label_range = ()  # of regression: (lowest, highest); (): as train has them
     c.impossible = False  # span: some questions have no answer
     return c

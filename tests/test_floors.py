@@ -28,9 +28,10 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     "budget",
     "build",
     "initial",
-    "runs rehearsal finetuning.encoders",
-    "parts estimate finetuning.running",
-    "checkpointed output checks.made_up checks.kept checks.scoring finetuning.forecast",
+    "runs rehearsal finetuning.encoders finetuning.kept",
+    "parts estimate finetuning.choices",
+    "checkpointed output checks.made_up checks.kept checks.scoring finetuning.forecast"
+    " finetuning.running",
     "training command",
     "checks.analytic checks.trained",
     "checks.micro_run checks.arms",

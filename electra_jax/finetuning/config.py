@@ -125,6 +125,7 @@ class Custom:
     odd_rows: str
     metrics: str
     main: str
+    both_orders: bool
     label_range: tuple
     impossible: bool
 

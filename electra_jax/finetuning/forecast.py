@@ -4,7 +4,7 @@
 import jax
 
 from electra_jax import accounting, style
-from electra_jax.finetuning import batches, datasets, encoders, rates, running
+from electra_jax.finetuning import batches, choices, datasets, encoders, rates
 from electra_jax.finetuning import config as finetuning_config
 
 _SHARE_OF_PEAK = 0.2  # short rows and small batches; the text says so
@@ -13,10 +13,10 @@ _HEAD = ("task", "train", "dev", "rows", "cut to", "padded to", "rate", "epochs"
 
 def text(config: finetuning_config.Config, workdir: str) -> str:
     """A line a task and point of the grid, then their sum. Reads the tasks' files."""
-    mesh = running.mesh_of(config)
+    mesh = choices.mesh(config)
     encoder = encoders.open_workdir(config, workdir, mesh)
     lines, total, remarks = [_HEAD], 0.0, []
-    for name in running.in_order(config):
+    for name in choices.in_order(config):
         task = datasets.task_named(config, name)
         prepared = datasets.prepare(
             config, task, encoder.vocabulary, encoder.max_tokens, encoder.pretrained_tokens
@@ -27,7 +27,7 @@ def text(config: finetuning_config.Config, workdir: str) -> str:
             continue
         rows = prepared.train.rows
         an_epoch = _epoch_flops(encoder, prepared, config.recipe.batch_size)
-        for point in running.points(config, encoder, task.epochs):
+        for point in choices.points(config, encoder, task.epochs):
             flops = an_epoch * point.epochs
             total += flops * config.seeds
             lines.append(
@@ -46,7 +46,7 @@ def text(config: finetuning_config.Config, workdir: str) -> str:
             )
     widths = [max(len(line[place]) for line in lines) for place in range(len(_HEAD))]
     table = ["  ".join(cell.ljust(n) for cell, n in zip(line, widths)).rstrip() for line in lines]
-    decay = running.layer_decay(config, encoder)
+    decay = choices.layer_decay(config, encoder)
     factors = rates.table(
         encoder.networks.discriminator.layers, decay, config.recipe.decay_rule
     ).items()

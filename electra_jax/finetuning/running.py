@@ -1,66 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All fine-tunings of one command: every side effect, no maths.
+"""All fine-tunings of one command: task by task, point by point of a grid, seed by seed.
 
-    for each task    read it; for each point of the grid, for the seeds that are not finished yet:
-    for some seeds   train, look at dev, predict, keep
+    read the task -> for the seeds that are not finished: train, look at dev, predict, keep
+                  -> the best point on dev -> what it came to
 
-    WORKDIR/finetune/NAME/settings.json                 what made the rest
-                         /TASK/seed_0/seed.json         scores and curve of a finished seed
-                                     /dev.jsonl         its predictions, a line an example
-                         /TASK/weights/                 tuned weights of the best seed on dev
-                         /TASK/rate_3e-04_epochs_3/...  the same of each point of a grid
-                         /results.json, results.md, log.txt, glue.zip
-
-A seed is finished when its seed.json is there, which is written last and whole. The same command
-trains what is not finished and nothing else; what is there already keeps its numbers.
+`kept.py` says what is written where. The same command again trains what is not finished and
+nothing else; what is there keeps its numbers.
 """
 
 import contextlib
 import dataclasses
-import json
 import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 from absl import logging
 from jax.sharding import Mesh
 
-from electra_jax import checkpoint, compilations, drawing, lock, logs, optimizer, sharding
+from electra_jax import compilations, lock, logs
 from electra_jax import config as config_lib
 from electra_jax.finetuning import (
-    config as finetuning_config,
-)
-from electra_jax.finetuning import (
+    choices,
     datasets,
     encoders,
-    rates,
+    kept,
     results,
-    results_page,
     scores,
     statistics,
     step,
-    submission,
     tuning,
 )
-from electra_jax.model import task_heads
-
-SIDE_BY_SIDE = 50_000_000  # parameters; larger encoders fill an accelerator alone
-
-
-@dataclasses.dataclass(frozen=True)
-class Point:
-    """A point of the grid."""
-
-    learning_rate: float
-    epochs: int
-
-    @property
-    def name(self) -> str:
-        """Of its folder."""
-        return f"rate_{self.learning_rate:.3g}_epochs_{self.epochs}"
+from electra_jax.finetuning import config as finetuning_config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,9 +64,9 @@ def run(config: finetuning_config.Config, workdir: str) -> results.Results:
         raise config_lib.ConfigError(
             "fine-tuning runs in one process; start it on one host, whose devices it all uses"
         )
-    names, mesh = in_order(config), mesh_of(config)
+    names, mesh = choices.in_order(config), choices.mesh(config)
     encoder = encoders.open_workdir(config, workdir, mesh)
-    folder = folder_of(config, workdir)
+    folder = kept.folder_of(config, workdir)
     with contextlib.ExitStack() as stack:
         stack.enter_context(
             lock.hold(os.path.join(folder, "run.lock"), f"folder {folder}", config_lib.ConfigError)
@@ -102,129 +74,26 @@ def run(config: finetuning_config.Config, workdir: str) -> results.Results:
         stack.enter_context(logs.file(os.path.join(folder, "log.txt")))
         compilations.keep()
         session = Session(config, folder, mesh, encoder)
-        _continue_or_begin(session)
-        found, minutes = [], 0.0
+        kept.continue_or_begin(folder, config, encoder.identity)
+        found, best = [], {}
         for name in names:
-            result = _task(session, name)
-            if result is not None:
-                found.append(result)
-            minutes = (time.perf_counter() - begun) / 60
-            whole = _results(session, found, minutes)
-            _write(session, whole)
+            result, best[name] = _task(session, name)
+            found += [result] if result is not None else []
+            whole = _results(session, found, (time.perf_counter() - begun) / 60)
+            kept.write_results(folder, whole)
+        for line in kept.write_glue(folder, best):
+            logging.info("glue.zip: %s", line)
     return whole
-
-
-def mesh_of(config: finetuning_config.Config) -> Mesh:
-    """All devices that are asked for, along `data`. Raises ConfigError."""
-    devices = jax.devices()
-    count = config.run.devices if config.run.devices > 0 else len(devices)
-    if count > len(devices):
-        raise config_lib.ConfigError(f"run.devices={count}, but there are {len(devices)}")
-    if config.recipe.batch_size % count:
-        raise config_lib.ConfigError(
-            f"recipe.batch_size={config.recipe.batch_size} is not divisible by {count} devices;"
-            " set run.devices"
-        )
-    return sharding.make_mesh(count, devices=devices[:count])
-
-
-def folder_of(config: finetuning_config.Config, workdir: str) -> str:
-    """Where everything goes."""
-    return os.path.join(workdir, "finetune", config.name)
-
-
-def in_order(config: finetuning_config.Config) -> list[str]:
-    """The tasks as given, but each behind the one that it starts from or whose model answers it."""
-    names, ordered = list(config.task_names), []
-    models = {n: datasets.task_named(config, n).model_of for n in names}
-
-    def add(name, waiting=()):
-        if name in waiting:
-            raise config_lib.ConfigError(
-                f"encoder.start_from goes in a circle: {' -> '.join((*waiting, name))}"
-            )
-        for before in (config.starts.get(name), models[name]):
-            if before in names:
-                add(before, (*waiting, name))
-        if name not in ordered:
-            ordered.append(name)
-
-    for name in names:
-        add(name)
-    return ordered
-
-
-def points(config: finetuning_config.Config, encoder: encoders.Encoder, epochs: int) -> list[Point]:
-    """The grid, or the one point of the recipe. `epochs`: the task's published ones."""
-    recipe = config.recipe
-    learning_rates = config.grid.learning_rates or (recipe.learning_rate or _rate(config, encoder),)
-    epochs_list = config.grid.epochs or (recipe.epochs or epochs,)
-    return [Point(float(rate), epochs) for rate in learning_rates for epochs in epochs_list]
-
-
-def layer_decay(config: finetuning_config.Config, encoder: encoders.Encoder) -> float:
-    """As set, or as published for the size."""
-    shape = encoder.networks.discriminator
-    return config.recipe.layer_decay or rates.published(shape.layers, shape.width).layer_decay
-
-
-def setup(
-    config: finetuning_config.Config,
-    encoder: encoders.Encoder,
-    prepared: datasets.Prepared,
-    seeds: int,
-) -> step.Setup:
-    """What the programs of a task depend on."""
-    recipe, shape = config.recipe, encoder.networks.discriminator
-    kind = prepared.task.kind
-    head = {"tagging": "token", "span": f"span_{config.span.head}"}.get(kind, recipe.head)
-    return step.Setup(
-        networks=encoder.networks,
-        head=task_heads.HeadConfig(
-            kind=head,
-            width=shape.width,
-            outputs=max(1, len(prepared.task.labels)),
-            dropout=recipe.head_dropout,
-            dropout_bits=shape.dropout_bits,
-            hidden=config.span.hidden,
-            impossible=kind == "span" and prepared.task.impossible,
-            beam=min(config.span.beam, prepared.buckets[0]),
-        ),
-        kind=kind,
-        pad_id=encoder.vocabulary.pad_id,
-        optimizer=recipe.optimizer,
-        adam=optimizer.AdamConfig(
-            recipe.beta1, recipe.beta2, recipe.epsilon, recipe.weight_decay, recipe.clip_norm
-        ),
-        layer_decay=layer_decay(config, encoder),
-        decay_rule=recipe.decay_rule,
-        loss=recipe.loss,
-        impossible_weight=config.span.impossible_weight,
-        seeds=seeds,
-    )
-
-
-def side_by_side(config: finetuning_config.Config, encoder: encoders.Encoder, mesh: Mesh) -> bool:
-    """Whether seeds train in one program: on accelerators, where a small one leaves them idle."""
-    asked = config.run.vmapped_seeds
-    if asked != "auto":
-        return asked == "on"
-    return mesh.devices.flat[0].platform != "cpu" and encoder.parameters <= SIDE_BY_SIDE
-
-
-def _rate(config, encoder):
-    """The published peak of this size."""
-    shape = encoder.networks.discriminator
-    found = rates.published(shape.layers, shape.width).learning_rate
-    return min(found, rates.BASE.learning_rate) if config.recipe.published != "paper" else found
 
 
 # One task
 
 
-def _task(session: Session, name: str) -> results.TaskResult | None:
-    """All seeds at all points; None for a task that another's model answers."""
-    begun = time.perf_counter()
+def _task(session: Session, name: str) -> tuple[results.TaskResult | None, str]:
+    """All seeds at all points; None for a task that another's model answers.
+
+    Also the folder of the best seed on dev at the chosen point.
+    """
     config, encoder = session.config, session.encoder
     task = datasets.task_named(config, name)
     prepared = datasets.prepare(
@@ -233,13 +102,15 @@ def _task(session: Session, name: str) -> results.TaskResult | None:
     for line in prepared.report.lines():
         logging.info("%s", line)
     if task.model_of:
-        _answer_by(session, prepared, task.model_of)
-        return None
+        return None, _answer_by(session, prepared, task.model_of)
     start = _start(session, name)
     made_of = {"data": prepared.fingerprint, "encoder": start.identity}
-    grid, everything = points(config, encoder, task.epochs), {}
-    for point in grid:
-        folder = os.path.join(session.folder, name, point.name if len(grid) > 1 else "")
+    grid, everything = choices.points(config, encoder, task.epochs), {}
+    folders = {
+        point: os.path.join(session.folder, name, *([point.name] if len(grid) > 1 else []))
+        for point in grid
+    }
+    for point, folder in folders.items():
         everything[point] = _seeds(session, prepared, start, point, folder, made_of)
     chosen = _best_point(prepared, everything)
     records = everything[chosen]
@@ -249,8 +120,7 @@ def _task(session: Session, name: str) -> results.TaskResult | None:
     seconds = sum(record["seconds"] for record in records)
     tokens = sum(record["tokens"] for record in records)
     spent = sum(r["minutes"] for found in everything.values() for r in found)
-    logging.info("%s: done in %.1f min", name, (time.perf_counter() - begun) / 60)
-    return results.TaskResult(
+    result = results.TaskResult(
         task=name,
         kind=task.kind,
         main=prepared.task.main,
@@ -266,15 +136,17 @@ def _task(session: Session, name: str) -> results.TaskResult | None:
         settings=_settings_of(session, prepared, chosen),
         notes=notes,
     )
+    best = _best(prepared, records)
+    return result, kept.seed_folder(folders[chosen], records[best]["seed"])
 
 
 def _seeds(session, prepared, start, point, folder, made_of) -> list[dict]:
     """Records of all seeds of one point; those that are missing are trained."""
     config = session.config
     numbers = range(config.seed, config.seed + config.seeds)
-    found = {number: _finished(folder, number, made_of) for number in numbers}
+    found = {number: kept.finished(folder, number, made_of) for number in numbers}
     pending = [number for number in numbers if found[number] is None]
-    together = len(pending) if side_by_side(config, session.encoder, session.mesh) else 1
+    together = len(pending) if choices.side_by_side(config, session.encoder, session.mesh) else 1
     for first in range(0, len(pending), max(1, together)):
         group = pending[first : first + together]
         records = _train(session, prepared, start, point, folder, group, made_of)
@@ -286,7 +158,7 @@ def _train(session, prepared, start, point, folder, seeds, made_of) -> list[dict
     """Trains some seeds side by side, and writes what they came to."""
     begun = time.perf_counter()
     config, name = session.config, prepared.task.name
-    made = setup(config, session.encoder, prepared, len(seeds))
+    made = choices.setup(config, session.encoder, prepared, len(seeds))
     programs = step.programs(made, session.mesh)
     keys_R = step.keys(seeds)
     if start.trunk is None:
@@ -350,8 +222,8 @@ def _train(session, prepared, start, point, folder, seeds, made_of) -> list[dict
             for split, part in prepared.scored.items()
         }
         points_ = tuned.points[place]
-        where = os.path.join(folder, f"seed_{seed}")
-        _write_predictions(prepared, where, parts, mine, thresholds[place])
+        where = kept.seed_folder(folder, seed)
+        kept.write_predictions(where, prepared, parts, mine, thresholds[place])
         records.append(
             made_of
             | {
@@ -369,7 +241,7 @@ def _train(session, prepared, start, point, folder, seeds, made_of) -> list[dict
         )
     _save_weights(session, prepared, folder, tuned, records)
     for record in records:
-        _write_json(_record_path(folder, record["seed"]), record)
+        kept.finish(folder, record)
     return records
 
 
@@ -403,125 +275,40 @@ def _warnings(prepared, said, threshold, tuned, place):
     return warnings
 
 
-# Files
-
-
-def _continue_or_begin(session: Session) -> None:
-    """Compares with what made the results that are there, or says what makes them."""
-    path = os.path.join(session.folder, "settings.json")
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
-            old = json.load(file)
-        changed = finetuning_config.differences(
-            finetuning_config.parse(old["config"]), session.config
-        )
-        if old["encoder"] != session.encoder.identity:
-            changed.append("the encoder's weights")
-        if changed:
-            raise config_lib.ConfigError(
-                f"{session.folder} holds results of other settings: {'; '.join(changed)}; choose"
-                " another --config.name, or delete that folder"
-            )
-    kept = {"config": config_lib.to_tree(session.config), "encoder": session.encoder.identity}
-    _write_json(path, kept)
-
-
-def _record_path(folder, seed):
-    return os.path.join(folder, f"seed_{seed}", "seed.json")
-
-
-def _finished(folder, seed, made_of) -> dict | None:
-    path = _record_path(folder, seed)
-    if not os.path.exists(path):
-        return None
-    with open(path, encoding="utf-8") as file:
-        record = json.load(file)
-    for name, what in (("data", "files of the task"), ("encoder", "encoder that it starts from")):
-        if record[name] != made_of[name]:
-            raise config_lib.ConfigError(
-                f"{path}: the {what} changed since; choose another --config.name, or delete"
-                f" {folder}"
-            )
-    return record
-
-
-def _write_predictions(prepared, where, parts, said, threshold):
-    os.makedirs(where, exist_ok=True)
-    for split, part in parts.items():
-        predictions = datasets.decided(prepared, said[split], threshold)
-        targets = None if part.targets is None else datasets.in_words(prepared, part.targets)
-        if prepared.task.kind == "span":
-            os.makedirs(os.path.join(where, split), exist_ok=True)
-            submission.squad(os.path.join(where, split), part.ids, said[split], threshold)
-        lanes = {}
-        if prepared.task.kind in ("classification", "multi_label"):
-            lanes["scores"] = said[split]
-        submission.lines(
-            os.path.join(where, f"{split}.jsonl"),
-            part.ids,
-            datasets.in_words(prepared, predictions),
-            targets,
-            **lanes,
-        )
-
-
 def _save_weights(session, prepared, folder, tuned, records):
-    """Weights of the best seed so far on dev, or of every seed."""
-    if session.config.run.save == "none":
+    """Those of the best seed so far on dev; of every seed where that is asked for."""
+    save, main = session.config.run.save, prepared.task.main
+    if save == "none":
         return
-    main, first_dev = prepared.task.main, prepared.first_dev
-    values = [record["scores"][first_dev][main] for record in records]
-    if session.config.run.save == "all":
-        for place, record in enumerate(records):
-            where = os.path.join(folder, f"seed_{record['seed']}", "weights")
-            _save(session, prepared, where, tuned, place, record["seed"], values[place])
-    best = 0
+
+    def one(place):
+        record = records[place]
+        about = {
+            "task": prepared.task.name,
+            "labels": list(prepared.task.labels),
+            "seed": record["seed"],
+            "main": main,
+            "score": record["scores"][prepared.first_dev][main],
+            "config": config_lib.to_tree(session.config),
+            "vocabulary": session.encoder.vocabulary.sha256,
+        }
+        return jax.tree.map(lambda leaf: leaf[place], tuned.params), about
+
+    for place in range(len(records)) if save == "all" else ():
+        where = kept.seed_folder(folder, records[place]["seed"])
+        kept.save_weights(os.path.join(where, "weights"), *one(place))
+    best = one(_best(prepared, records))
+    kept.save_if_better(os.path.join(folder, "weights"), *best)
+
+
+def _best(prepared, records) -> int:
+    """Place of the best seed on the first dev split; of equals the first."""
+    main, best = prepared.task.main, 0
+    values = [record["scores"][prepared.first_dev][main] for record in records]
     for place, value in enumerate(values):
         if scores.better(main, value, values[best]):
             best = place
-    where = os.path.join(folder, "weights")
-    kept = checkpoint.steps(where)
-    if kept:
-        before = checkpoint.metadata(os.path.join(where, str(kept[-1])))["score"]
-        if not scores.better(main, values[best], before):
-            return
-    _save(session, prepared, where, tuned, best, records[best]["seed"], values[best])
-
-
-def _save(session, prepared, where, tuned, place, seed, value):
-    params = jax.tree.map(lambda leaf: leaf[place], tuned.params)
-    kept = checkpoint.steps(where)
-    with checkpoint.Checkpoints(where, keep_last=1) as saved:
-        saved.save(
-            kept[-1] + 1 if kept else 1,
-            params,
-            {
-                "task": prepared.task.name,
-                "kind": prepared.task.kind,
-                "labels": list(prepared.task.labels),
-                "seed": seed,
-                "score": value,
-                "config": config_lib.to_tree(session.config),
-                "vocabulary": session.encoder.vocabulary.sha256,
-            },
-        )
-
-
-def load_weights(session: Session, where: str, abstract: dict) -> checkpoint.Restored:
-    """Tuned weights of a folder, or the part of them that `abstract` names. Raises ConfigError."""
-    kept = checkpoint.steps(where)
-    if not kept:
-        raise config_lib.ConfigError(
-            f"no tuned weights in {where}; fine-tune that task first, with run.save='best'"
-        )
-    path = os.path.join(where, str(kept[-1]))
-    if checkpoint.metadata(path)["vocabulary"] != session.encoder.vocabulary.sha256:
-        raise config_lib.ConfigError(f"{path} was tuned with another vocabulary")
-    everywhere = sharding.replicated(session.mesh)
-    placed = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=everywhere), abstract
-    )
-    return checkpoint.restore(path, placed)
+    return best
 
 
 def _start(session: Session, name: str) -> Start:
@@ -531,35 +318,39 @@ def _start(session: Session, name: str) -> Start:
     if other is None:
         return Start(encoder.trunk, encoder.identity, "")
     known = os.path.join(session.folder, other)
-    where = os.path.join(known if os.path.isdir(known) else other, "weights")
+    where = known if os.path.isdir(known) else other
     shapes = jax.eval_shape(lambda: step.fresh_trunk(encoder.networks, jax.random.key(0)))
-    restored = load_weights(session, where, shapes)
-    about = restored.metadata
+    trunk, about = kept.load_weights(where, encoder.vocabulary.sha256, session.mesh, shapes)
     words = f"{name} starts from the encoder tuned on {about['task']} (seed {about['seed']})"
     logging.info("%s", words)
-    return Start(restored.tree, encoders.identity_of(restored.tree), words)
+    return Start(trunk, encoders.identity_of(trunk), words)
 
 
-def _answer_by(session: Session, prepared: datasets.Prepared, other: str) -> None:
-    """Predicts the test sets of a task by the model of another one."""
-    made = setup(session.config, session.encoder, prepared, 1)
+def _answer_by(session: Session, prepared: datasets.Prepared, other: str) -> str:
+    """Predicts the test sets of a task by the model of another one; returns the folder."""
+    made = choices.setup(session.config, session.encoder, prepared, 1)
     programs = step.programs(made, session.mesh)
     shapes = jax.eval_shape(lambda: programs.begin_fresh(step.keys([0]))).params
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes)
-    restored = load_weights(session, os.path.join(session.folder, other, "weights"), shapes)
-    params = jax.tree.map(lambda leaf: leaf[None], restored.tree)
+    where, sha256 = os.path.join(session.folder, other), session.encoder.vocabulary.sha256
+    tuned, about = kept.load_weights(where, sha256, session.mesh, shapes)
+    params = jax.tree.map(lambda leaf: leaf[None], tuned)
     said = {
         split: _said(session, programs, prepared, part, params)[0]
         for split, part in prepared.test.items()
     }
-    where = os.path.join(session.folder, prepared.task.name, "seed_of_" + other)
-    _write_predictions(prepared, where, prepared.test, said, None)
+    logging.info(
+        "%s is answered by the model of %s (seed %d)", prepared.task.name, other, about["seed"]
+    )
+    where = kept.seed_folder(os.path.join(session.folder, prepared.task.name), about["seed"])
+    kept.write_predictions(where, prepared, prepared.test, said, None)
+    return where
 
 
 # What it came to
 
 
-def _best_point(prepared, everything: Mapping[Point, Sequence[dict]]) -> Point:
+def _best_point(prepared, everything: Mapping[choices.Point, Sequence[dict]]) -> choices.Point:
     """The best median of the main metric on the first dev split; of equals the first."""
     best = None
     for point, records in everything.items():
@@ -598,13 +389,13 @@ def _settings_of(session, prepared, point) -> dict[str, Any]:
     return {
         "learning_rate": point.learning_rate,
         "epochs": point.epochs,
-        "layer_decay": layer_decay(config, session.encoder),
+        "layer_decay": choices.layer_decay(config, session.encoder),
         "decay_rule": recipe.decay_rule,
         "loss": recipe.loss,
         "batch_size": recipe.batch_size,
         "sequence_length": prepared.length,
         "lengths": list(prepared.buckets),
-        "head": setup(config, session.encoder, prepared, 1).head.kind,
+        "head": choices.setup(config, session.encoder, prepared, 1).head.kind,
     }
 
 
@@ -618,58 +409,3 @@ def _results(session, found, minutes) -> results.Results:
         minutes=minutes,
         settings=config_lib.flatten(session.config),
     )
-
-
-def _write(session: Session, whole: results.Results) -> None:
-    results.write(session.folder, whole)
-    results_page.write(os.path.join(session.folder, "results.html"), whole)
-    predictions = _glue_predictions(session, whole)
-    if predictions:
-        for line in submission.glue(os.path.join(session.folder, "glue.zip"), predictions):
-            logging.info("glue.zip: %s", line)
-
-
-def _glue_predictions(session, whole) -> dict[str, list]:
-    """{file of GLUE: labels of its test rows}, by the best seed of each task on dev."""
-    found = {}
-    for result in whole.tasks:
-        best = _best_seed(result)
-        for split, name in (
-            ("test", result.task),
-            ("test_matched", f"{result.task}_matched"),
-            ("test_mismatched", f"{result.task}_mismatched"),
-        ):
-            path = os.path.join(_point_folder(session, result), f"seed_{best}", f"{split}.jsonl")
-            if name in submission.GLUE and os.path.exists(path):
-                found[name] = _predictions_of(path)
-    path = os.path.join(session.folder, "ax", "seed_of_mnli", "test.jsonl")
-    if os.path.exists(path):
-        found["ax"] = _predictions_of(path)
-    return found
-
-
-def _best_seed(result):
-    split, best = result.splits[0], None
-    for seed in result.seeds:
-        value = seed.scores[split][result.main]
-        if best is None or scores.better(result.main, value, best[0]):
-            best = value, seed.seed
-    return best[1]
-
-
-def _point_folder(session, result):
-    folder = os.path.join(session.folder, result.task)
-    named = Point(result.settings["learning_rate"], result.settings["epochs"]).name
-    inner = os.path.join(folder, named)
-    return inner if os.path.isdir(inner) else folder
-
-
-def _predictions_of(path):
-    with open(path, encoding="utf-8") as file:
-        return [json.loads(line)["prediction"] for line in file]
-
-
-def _write_json(path, content):
-    text = json.dumps(content, indent=1, default=np.ndarray.tolist) + "\n"
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    drawing.write_whole(path, text.encode())
