@@ -4,6 +4,9 @@
 import json
 import os
 import pathlib
+import shutil
+import subprocess
+import sys
 import zipfile
 
 import corpus
@@ -168,6 +171,19 @@ def test_settings_of_other_results_are_refused(finished, places):
         run(places, "finished", "classification", recipe__learning_rate=0.01)
 
 
+def test_other_files_under_the_same_names_are_noticed(places, tmp_path):
+    """A label far down in train is another one; nothing is trained on top of the old seeds."""
+    shutil.copytree(places[1], tmp_path / "tasks")
+    moved = (places[0], str(tmp_path / "tasks"))
+    run(places, "files", "classification", seeds=1, recipe__epochs=1, evaluation__times=1)
+    lines = (tmp_path / "tasks" / "train.csv").read_text().splitlines()
+    text, label, rest = lines[90].split(",", 2)
+    lines[90] = f"{text},{1 - int(label)},{rest}"
+    (tmp_path / "tasks" / "train.csv").write_text("\n".join(lines))
+    with pytest.raises(config_lib.ConfigError, match="the files of the task changed since"):
+        run(moved, "files", "classification", seeds=1, recipe__epochs=1, evaluation__times=1)
+
+
 def test_more_seeds_may_be_asked_for(finished, places):
     found = run(places, "finished", "classification", seeds=3)
     assert [seed.seed for seed in found.tasks[0].seeds] == [0, 1, 2]
@@ -277,3 +293,26 @@ def test_a_dry_run_says_what_would_be_done(places):
     assert "stsb" in text and "layer 1 0.8, layer 0 0.64" in text
     assert " 10 " in text  # 80 rows in batches of 16, twice
     assert not os.path.exists(folder(places, "dry"))
+
+
+def test_the_command_refuses_a_misspelt_field_in_one_line(places):
+    arguments = [f"--workdir={places[0]}", "--config.recipe.epoch=3"]
+    done = subprocess.run(
+        [sys.executable, "-m", "electra_jax.finetune", *arguments],
+        cwd=corpus.ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        "error: unknown field config.recipe.epoch; did you mean 'epochs'?"
+    )
+
+
+def test_the_command_needs_no_config(places):
+    """configs/finetune.py is its own; the workdir's config.json is of pre-training."""
+    arguments = [f"--workdir={places[0]}", f"--config.data.dir={places[1]}", "--config.tasks=rte"]
+    done = subprocess.run(
+        [sys.executable, "-m", "electra_jax.finetune", "--dry_run", *arguments],
+        cwd=corpus.ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("task  train  dev")

@@ -160,8 +160,9 @@ class Config:
 
 
 # May differ between a command and the one that goes on with its results: none of them changes the
-# numbers of a seed that is finished. Sections with a dot.
-RESUMABLE = ("tasks", "seeds", "run.")
+# numbers of a seed that is finished; what the data folder holds is compared itself. Sections with
+# a dot.
+RESUMABLE = ("tasks", "seeds", "data.dir", "run.")
 
 _CHOICES = {
     "encoder.init": ("pretrained", "fresh"),

@@ -84,7 +84,7 @@ class Prepared:
         for part in (self.train, *self.dev.values()):
             for row in (*part.features.ids, *part.features.marks):
                 digest.update(row.tobytes())
-            digest.update(repr(part.targets).encode())
+            digest.update(repr(np.asarray(part.targets, object).tolist()).encode())
         return digest.hexdigest()
 
 

@@ -39,7 +39,8 @@ def continue_or_begin(folder: str, config: finetuning_config.Config, identity: s
     Raises ConfigError where a setting or the encoder (`identity`) is another one.
     """
     path = os.path.join(folder, "settings.json")
-    if os.path.exists(path):
+    escaped = glob.escape(folder)
+    if os.path.exists(path) and glob.glob(f"{escaped}/**/seed_*/seed.json", recursive=True):
         old = _read(path)
         changed = finetuning_config.differences(finetuning_config.parse(old["config"]), config)
         if old["encoder"] != identity:
