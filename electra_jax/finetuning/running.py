@@ -114,7 +114,7 @@ def _task(session: Session, name: str) -> tuple[results.TaskResult | None, str]:
         everything[point] = _seeds(session, prepared, start, point, folder, made_of)
     chosen = _best_point(prepared, everything)
     records = everything[chosen]
-    notes = prepared.report.lines() + ([start.words] if start.words else [])
+    notes = _notes(prepared) + ([start.words] if start.words else [])
     if len(grid) > 1:
         notes.append(_grid_note(prepared, everything, chosen))
     seconds = sum(record["seconds"] for record in records)
@@ -363,6 +363,13 @@ def _best_point(prepared, everything: Mapping[choices.Point, Sequence[dict]]) ->
 def _median(prepared, records):
     values = [record["scores"][prepared.first_dev][prepared.task.main] for record in records]
     return statistics.summarise(prepared.task.main, values).median
+
+
+def _notes(prepared):
+    """What was met in reading, without the task's name and the counts that stand elsewhere."""
+    name = prepared.task.name
+    lines = [line.removeprefix(name).lstrip(": ") for line in prepared.report.lines()]
+    return [line for line in lines if not line.endswith(" examples")]
 
 
 def _grid_note(prepared, everything, chosen):
