@@ -98,6 +98,18 @@ def test_layers_move_by_their_factors(rule):
         np.testing.assert_allclose(decayed[path], factors[path] * x, atol=1e-5, err_msg=path)
 
 
+def test_seeds_share_the_encoder_and_not_the_head():
+    one, other = (step._begin(SETUP, TRUNK, key).params for key in step.keys([0, 1]))
+    assert (one["head"]["output"]["kernel"] != other["head"]["output"]["kernel"]).all()
+    for path, x in odd.flat(TRUNK).items():
+        np.testing.assert_array_equal(odd.flat(one)[path], x)
+    fresh = [
+        odd.jit(lambda key: step._begin_fresh(SETUP, key).params)(k) for k in step.keys([0, 1])
+    ]
+    tokens = [params["embeddings"]["token"] for params in fresh]
+    assert (tokens[0] != tokens[1]).all()
+
+
 def test_a_step_that_is_not_finite_is_not_applied():
     state = step._begin(SETUP, TRUNK, KEY)
     bad = BATCH | {"weight": np.array([1, np.nan, 1, 1], np.float32)}
