@@ -126,7 +126,7 @@ def test_the_end_is_scored_from_the_true_start_and_each_token(joint, hidden_BLD)
 def test_a_full_beam_finds_what_plain_search_finds(joint, hidden_BLD):
     config, params = joint
     beam = task_heads.span_beam(config, params, hidden_BLD, ALLOWED_BL)
-    assert beam.end_BPQ.shape == (2, 6, 6)
+    assert beam.end_BPT.shape == (2, 6, 6)
     for start in range(6):
         start_B = jnp.full(2, start)
         start_BL, end_BL, impossible_B = task_heads.span_joint(
@@ -140,9 +140,9 @@ def test_a_full_beam_finds_what_plain_search_finds(joint, hidden_BLD):
             ends_L = jax.nn.log_softmax(end_BL[row])
             order = np.argsort(-ends_L, stable=True)
             allowed = int(ALLOWED_BL[row].sum())
-            np.testing.assert_array_equal(beam.end_BPQ[row, place][:allowed], order[:allowed])
+            np.testing.assert_array_equal(beam.end_BPT[row, place][:allowed], order[:allowed])
             np.testing.assert_allclose(
-                beam.end_log_BPQ[row, place], ends_L[beam.end_BPQ[row, place]], atol=1e-4
+                beam.end_log_BPT[row, place], ends_L[beam.end_BPT[row, place]], atol=1e-4
             )
 
 
@@ -152,7 +152,7 @@ def test_a_narrow_beam_is_the_top_of_a_full_one(joint, hidden_BLD):
     narrow = task_heads.HeadConfig("span_joint", WIDTH, hidden=7, impossible=True, beam=2)
     found = task_heads.span_beam(narrow, params, hidden_BLD, ALLOWED_BL)
     np.testing.assert_array_equal(found.start_BP, full.start_BP[:, :2])
-    np.testing.assert_array_equal(found.end_BPQ, full.end_BPQ[:, :2, :2])
+    np.testing.assert_array_equal(found.end_BPT, full.end_BPT[:, :2, :2])
     assert (np.diff(found.start_log_BP, axis=1) <= 0).all()
 
 

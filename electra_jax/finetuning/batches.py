@@ -121,7 +121,7 @@ def arrays(rows: Rows, piece: Piece, batch_size: int, pad_id: int) -> dict[str, 
 def stacked(
     rows: Rows, pieces: Sequence[Piece], batch_size: int, pad_id: int
 ) -> dict[str, np.ndarray]:
-    """The batches of several seeds side by side, [R, B, ...]."""
+    """The batches of several seeds side by side, [Z, B, ...]."""
     made = [arrays(rows, piece, batch_size, pad_id) for piece in pieces]
     return {name: np.stack([one[name] for one in made]) for name in made[0]}
 

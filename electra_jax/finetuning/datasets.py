@@ -280,11 +280,9 @@ def _answers(part, outputs, span):
         beams = answers.Beams(
             np.stack(outputs["start_BP"]),
             np.stack(outputs["start_log_BP"]),
-            np.stack(outputs["end_BPQ"]),
-            np.stack(outputs["end_log_BPQ"]),
+            np.stack(outputs["end_BPT"]),
+            np.stack(outputs["end_log_BPT"]),
             np.array(outputs["impossible_B"]) if judged else None,
         )
     contexts = [example.context for example in part.split.examples]
-    return answers.answer(
-        contexts, windows, beams, n_best=span.n_best, longest=span.longest_answer
-    )
+    return answers.answer(contexts, windows, beams, n_best=span.n_best, longest=span.longest_answer)

@@ -160,11 +160,11 @@ def _train(session, prepared, start, point, folder, seeds, made_of) -> list[dict
     config, name = session.config, prepared.task.name
     made = choices.setup(config, session.encoder, prepared, len(seeds))
     programs = step.programs(made, session.mesh)
-    keys_R = step.keys(seeds)
+    keys_Z = step.keys(seeds)
     if start.trunk is None:
-        state = programs.begin_fresh(keys_R)
+        state = programs.begin_fresh(keys_Z)
     else:
-        state = programs.begin(start.trunk, keys_R)
+        state = programs.begin(start.trunk, keys_Z)
     plan = tuning.Plan(
         peak=point.learning_rate,
         epochs=point.epochs,
@@ -209,7 +209,7 @@ def _train(session, prepared, start, point, folder, seeds, made_of) -> list[dict
             )  # fmt: skip
 
     tuned = tuning.train(
-        programs, state, keys_R, seeds, prepared.train.rows, plan, made.pad_id, score, better,
+        programs, state, keys_Z, seeds, prepared.train.rows, plan, made.pad_id, score, better,
         report,
     )  # fmt: skip
     parts = dict(prepared.dev) | dict(prepared.test)

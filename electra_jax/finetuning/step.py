@@ -5,7 +5,7 @@
 
 Peak, steps and warmup are data and not part of the program, so tasks with equally many classes,
 every point of a grid and every seed share what is compiled for a length. Seeds lie side by side
-along a first dimension R: one alone as it is, several through vmap, each with parameters, rows and
+along a first dimension Z: one alone as it is, several through vmap, each with parameters, rows and
 dropout of its own. Over several devices the rows of a batch are split and all else is copied.
 """
 
@@ -42,13 +42,13 @@ class Setup:
     decay_rule: str = "paper"
     loss: str = "mean"  # over the weights of a batch | 'sum'
     impossible_weight: float = 0.5  # of the loss that judges whether there is an answer
-    seeds: int = 1  # R
+    seeds: int = 1  # Z
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class State:
-    """What moves; every leaf has R first, outside of the step."""
+    """What moves; every leaf has Z first, outside of the step."""
 
     params: dict  # embeddings, discriminator, head
     moments: Any
@@ -60,10 +60,10 @@ class State:
 class Programs:
     """Compiled at their first call with a shape."""
 
-    begin: Callable  # (trunk, keys_R) -> State; the same encoder for all, heads by key
-    begin_fresh: Callable  # keys_R -> State with an encoder of its own for each
-    update: Callable  # (state, batch [R, B, ...], course, keys_R) -> (state, loss_R)
-    predict: Callable  # (params, batch [B, ...]) -> outputs [R, B, ...]
+    begin: Callable  # (trunk, keys_Z) -> State; the same encoder for all, heads by key
+    begin_fresh: Callable  # keys_Z -> State with an encoder of its own for each
+    update: Callable  # (state, batch [Z, B, ...], course, keys_Z) -> (state, loss_Z)
+    predict: Callable  # (params, batch [B, ...]) -> outputs [Z, B, ...]
     rows: NamedSharding  # where batches of several seeds lie
     shared_rows: NamedSharding  # where a batch lies that all seeds look at
 
@@ -105,7 +105,7 @@ def fresh_trunk(config: networks.NetworksConfig, key: jax.Array) -> dict:
 
 
 def keys(seeds: Sequence[int]) -> jax.Array:
-    """What everything random of each seed derives from, but the order of its rows; [R]."""
+    """What everything random of each seed derives from, but the order of its rows; [Z]."""
     return jnp.stack([jax.random.key(seed) for seed in seeds])
 
 
@@ -119,7 +119,7 @@ def course(peak: float, steps: int, warmup_share: float) -> dict[str, jax.Array]
 
 
 def _over_seeds(setup, function, axes):
-    """R of them: one as it is, since a product with a batch of one is slower than a product."""
+    """Z of them: one as it is, since a product with a batch of one is slower than a product."""
     if setup.seeds > 1:
         return jax.vmap(function, in_axes=axes)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fine-tuning of one task: epochs of batches, now and then a look at dev, for some seeds.
 
-    state of R seeds -> update, update, ... -> predict -> score -> ... -> what is kept of each seed
+    state of Z seeds -> update, update, ... -> predict -> score -> ... -> what is kept of each seed
 
 Each seed has a head, an order of rows and dropout of its own, all from its number; what it becomes
 does not depend on the seeds beside it. Nothing is read or written here.
@@ -54,7 +54,7 @@ class Point:
 class Tuned:
     """Some seeds, trained."""
 
-    params: dict  # chosen ones, leaves [R, ...]
+    params: dict  # chosen ones, leaves [Z, ...]
     points: list[list[Point]]  # of each seed
     chosen: list[int]  # place among its points
     skipped: list[int]  # steps that were not finite
@@ -69,7 +69,7 @@ Score = Callable[[dict], list[dict[str, dict[str, float]]]]  # params -> scores 
 def train(
     programs: step.Programs,
     state: step.State,
-    keys_R: jax.Array,
+    keys_Z: jax.Array,
     seeds: Sequence[int],
     rows: batches.Rows,
     plan: Plan,
@@ -82,7 +82,7 @@ def train(
 
     Args:
       state: of a first step, for these seeds.
-      keys_R: one a seed.
+      keys_Z: one a seed.
       score: looks at all dev sets.
       better: whether the first scores are better than the second, where the best are kept.
       report: hears of each evaluation.
@@ -105,24 +105,24 @@ def train(
             made = batches.stacked(rows, pieces, plan.batch_size, pad_id)
             batch = jax.device_put(made, programs.rows)
             if pieces[0].length in compiled:
-                state, loss_R = programs.update(state, batch, course, keys_R)
+                state, loss_Z = programs.update(state, batch, course, keys_Z)
                 clock.tokens += batches.tokens(pieces, lengths)
             else:  # a first call compiles: it is waited for and left out of the speed
                 jax.block_until_ready(state)
                 with clock.paused(compiling=True):
-                    state, loss_R = programs.update(state, batch, course, keys_R)
-                    jax.block_until_ready(loss_R)
+                    state, loss_Z = programs.update(state, batch, course, keys_Z)
+                    jax.block_until_ready(loss_Z)
                 compiled.add(pieces[0].length)
-            losses.append(loss_R)
+            losses.append(loss_Z)
             number += 1
             if number not in looks:
                 continue
             jax.block_until_ready(state)
             with clock.paused():
-                mean_R = np.mean(jax.device_get(losses), axis=0)
+                mean_Z = np.mean(jax.device_get(losses), axis=0)
                 losses = []
                 found = score(state.params)
-                for one, mean, scores in zip(points, mean_R, found):
+                for one, mean, scores in zip(points, mean_Z, found):
                     one.append(Point(number, float(mean), scores))
                 kept, chosen = _keep(plan, kept, state.params, points, chosen, better)
                 report(number, steps, [one[-1] for one in points])
@@ -165,17 +165,17 @@ def predict(
         if found is None:
             seeds = len(next(iter(outputs.values())))
             found = [{name: [None] * len(rows) for name in outputs} for _ in range(seeds)]
-        for name, value_RB in outputs.items():
-            for seed, value_B in enumerate(value_RB):
+        for name, value_ZB in outputs.items():
+            for seed, value_B in enumerate(value_ZB):
                 for place, row in enumerate(piece.rows):
                     found[seed][name][row] = value_B[place]
     return found
 
 
 @functools.partial(jax.jit, donate_argnums=0)
-def _choose(kept, params, better_R):
+def _choose(kept, params, better_Z):
     def leaf(old, new):
-        return jnp.where(better_R.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+        return jnp.where(better_Z.reshape(-1, *[1] * (new.ndim - 1)), new, old)
 
     return jax.tree.map(leaf, kept, params)
 
@@ -187,9 +187,9 @@ def _keep(plan, kept, params, points, chosen, better) -> tuple[Any, list[int]]:
         return params, [last] * len(points)
     if kept is None:
         return jax.tree.map(jnp.copy, params), chosen
-    better_R = [better(one[last].scores, one[place].scores) for one, place in zip(points, chosen)]
-    kept = _choose(kept, params, np.array(better_R))
-    return kept, [last if yes else place for yes, place in zip(better_R, chosen)]
+    better_Z = [better(one[last].scores, one[place].scores) for one, place in zip(points, chosen)]
+    kept = _choose(kept, params, np.array(better_Z))
+    return kept, [last if yes else place for yes, place in zip(better_Z, chosen)]
 
 
 class _Clock:

@@ -44,8 +44,8 @@ class Beam:
 
     start_BP: jax.Array
     start_log_BP: jax.Array  # log-probabilities
-    end_BPQ: jax.Array
-    end_log_BPQ: jax.Array  # given the start
+    end_BPT: jax.Array
+    end_log_BPT: jax.Array  # given the start
     impossible_B: jax.Array | None  # logit: above 0 there is no answer; None: not judged
 
 
@@ -159,12 +159,12 @@ def span_beam(
         return lax.top_k(jax.nn.log_softmax(end_BL), width)
 
     # One start after the other: [B, P, L, hidden] at once would be twenty times the memory.
-    end_log_PBQ, end_PBQ = lax.map(ends, start_BP.T)
+    end_log_PBT, end_PBT = lax.map(ends, start_BP.T)
     return Beam(
         start_BP,
         start_log_BP,
-        end_PBQ.swapaxes(0, 1),
-        end_log_PBQ.swapaxes(0, 1),
+        end_PBT.swapaxes(0, 1),
+        end_log_PBT.swapaxes(0, 1),
         _impossible(params, hidden_BLD, start_BL),
     )
 

@@ -40,13 +40,13 @@ def run(devices, together):
     programs, losses, said = step.programs(setup, mesh), [[], []], []
     for first in range(0, 2, together):
         seeds = list(range(first, first + together))
-        keys_R = step.keys(seeds)
-        state = programs.begin(trunk, keys_R)
+        keys_Z = step.keys(seeds)
+        state = programs.begin(trunk, keys_Z)
         batch = {name: np.stack([batches[s][name] for s in seeds]) for name in batches[0]}
         for _ in range(3):
             put = jax.device_put(batch, programs.rows)
-            state, loss_R = programs.update(state, put, step.course(1e-2, 4, 0.25), keys_R)
-            for seed, loss in zip(seeds, loss_R.tolist()):
+            state, loss_Z = programs.update(state, put, step.course(1e-2, 4, 0.25), keys_Z)
+            for seed, loss in zip(seeds, loss_Z.tolist()):
                 losses[seed].append(loss)
         looked_at = {name: batches[0][name] for name in ("ids", "marks")}
         put = jax.device_put(looked_at, programs.shared_rows)

@@ -179,7 +179,7 @@ def layouts():
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0",
     }
-    command = [sys.executable, str(ROOT / "tests" / "finetune_worker.py")]
+    command = [sys.executable, str(ROOT / "tests" / "finetuning_worker.py")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])

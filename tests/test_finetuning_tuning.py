@@ -21,7 +21,7 @@ ACCURACY = {1: 0.2, 2: 0.9, 3: 0.5}  # of seed 0 at each step; seed 1 gets bette
 def counting(seen):
     """Programs whose parameters are the number of the step."""
 
-    def update(state, batch, course, keys_R):
+    def update(state, batch, course, keys_Z):
         for seed in range(2):
             real = batch["weight"][seed] > 0
             seen[seed] += np.asarray(batch["label"][seed])[np.asarray(real)].tolist()
