@@ -18,6 +18,7 @@ REQUIRES = [
     "sentencepiece>=0.2.1",  # wheels for Python 3.13
     "tokenizers>=0.22",  # encode_batch_fast
     "safetensors>=0.6",
+    "ml_dtypes>=0.5",  # bfloat16 in other people's files; jax brings it
     "tensorflow-datasets>=4.9.10",  # its random-access sources run without TensorFlow
     "importlib_resources",  # tensorflow-datasets imports it and does not ask for it
     "pyarrow>=17",  # parquet and zstd

@@ -204,7 +204,9 @@ def logging() -> ml_collections.ConfigDict:
 def init() -> ml_collections.ConfigDict:
     """Where the first weights come from."""
     c = ml_collections.ConfigDict()
-    c["from"] = ""  # a workdir or a checkpoint folder whose weights to start from; '': fresh
+    # whose weights to start from: a workdir, a checkpoint folder, an export or a Hugging Face
+    # folder (docs/weights.md); '': fresh
+    c["from"] = ""
     # one whose generator to take: of another objective the main network, if that predicts tokens
     c.generator_from = ""
     c.weights = "auto"  # its averages where it has some | 'ema': only those | 'raw': the last ones

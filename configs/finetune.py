@@ -43,10 +43,12 @@ def data() -> ml_collections.ConfigDict:
 def encoder() -> ml_collections.ConfigDict:
     """What is fine-tuned."""
     c = ml_collections.ConfigDict()
-    c.init = "pretrained"  # of the workdir | 'fresh': same shape, random, the control
+    c.init = "pretrained"  # | 'fresh': the same shape with random weights, the control
+    # '': --workdir, a pre-training run; else a checkpoint's folder, an export of `convert`, or a
+    # Hugging Face folder
+    c["from"] = ""
     c.step = 0  # of the checkpoint; 0: the newest
-    c.weights = "auto"  # averages where the run has some | 'ema': only those | 'raw': the last ones
-    c.vocab = ""  # file or folder of the vocabulary; '': that of the workdir's data
+    c.data_dir = ""  # where the run's prepared data is, if not where its configuration says
     # 'rte:mnli,stsb:mnli,mrpc:mnli': tasks that start from the encoder that another one tuned
     # here, or from that in a folder of such a run
     c.start_from = ""

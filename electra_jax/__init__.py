@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ELECTRA pre-training in JAX: `electra_jax.train(config, workdir)`.
+"""ELECTRA pre-training in JAX: `train(config, workdir)`, and `load_encoder(path)` to use it.
 
 Reading order: `batch.py`, `corrupt.py`, `model/`, `objectives/`, `train_step.py`, `training.py`.
 """
@@ -13,3 +13,10 @@ def train(config, workdir, extra_writers=()):
     from electra_jax.training import train as run  # noqa: PLC0415
 
     return run(config, workdir, extra_writers)
+
+
+def load_encoder(path, network=None, dtype="float32"):
+    """(apply, params, tokenizer) of a trained encoder; see `weights.load_encoder`."""
+    from electra_jax.weights import load_encoder as load  # noqa: PLC0415
+
+    return load(path, network, dtype)

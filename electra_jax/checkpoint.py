@@ -20,6 +20,7 @@ from jax.experimental import multihost_utils
 from orbax.checkpoint import v1 as ocp
 
 CORRUPT = ".corrupt"
+WEIGHTS_ONLY = "weights_only"  # metadata of a checkpoint to begin from, not to resume from
 
 
 class CheckpointError(ValueError):
@@ -59,8 +60,9 @@ class Checkpoints:
 
         Bad ones are renamed on the way. None where there is no checkpoint at all; CheckpointError
         where there are some and none is good, since starting over would look like going on.
+        A checkpoint of weights alone is left where it is: `init.from` begins with it.
         """
-        found = steps(self._directory)
+        found = [step for step in steps(self._directory) if not self._is_weights_only(step)]
         for step in reversed(found):
             try:
                 return restore(os.path.join(self._directory, str(step)), abstract)
@@ -129,6 +131,12 @@ class Checkpoints:
             _reason(error),
         )
 
+    def _is_weights_only(self, step):
+        try:
+            return WEIGHTS_ONLY in metadata(os.path.join(self._directory, str(step)))
+        except CheckpointError:
+            return False
+
     def _set_aside(self, step):
         if jax.process_index() == 0:
             source = os.path.join(self._directory, str(step))
@@ -161,6 +169,9 @@ def metadata(path: str) -> dict[str, Any]:
 def restore(path: str, abstract: dict[str, Any]) -> Restored:
     """Loads one checkpoint, or the part of it that `abstract` names, and verifies every leaf."""
     about = metadata(path)
+    names = jax.tree_util.tree_leaves_with_path(abstract)
+    if missing := [_name(leaf) for leaf, _ in names if _name(leaf) not in about["digest"]]:
+        raise CheckpointError(f"{path} holds no {missing[0]} (and {len(missing)} such in all)")
     context = ocp.Context()
     context.pytree.loading.partial_load = True
     try:
@@ -178,9 +189,29 @@ def digest(tree: Any) -> dict[str, str]:
     """16 hex digits a leaf, by path: wrapping sums, equal on any mesh, that see any flip."""
     sums = jax.device_get(_digest(tree))
     return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): f"{int(x[0]):08x}{int(x[1]):08x}"
+        _name(path): f"{int(x[0]):08x}{int(x[1]):08x}"
         for path, x in jax.tree_util.tree_leaves_with_path(sums)
     }
+
+
+def save_arrays(path: str, tree: Any) -> None:
+    """Writes numpy arrays for others: no digest, no metadata, no device that a reader needs."""
+    context = ocp.Context()
+    context.array.saving.use_compression = False
+    with context:
+        ocp.save(path, tree)
+
+
+def load_arrays(path: str) -> Any:
+    """Loads what `save_arrays` wrote, as numpy arrays. Raises CheckpointError."""
+    try:
+        return ocp.load(path)
+    except Exception as error:  # whatever a damaged file makes orbax raise
+        raise CheckpointError(f"{path} cannot be read: {_reason(error)}") from error
+
+
+def _name(path):
+    return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 @jax.jit

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """First weights out of other runs' checkpoints.
 
-    init.from             every parameter that is there under the same path and in the same shape
+    init.from             every parameter that is there under the same path and in the same shape,
+                          from a workdir, an export of `convert` or a Hugging Face folder
     init.generator_from   a generator with its tables, to go on with or to be frozen; of a run
                           without one the main network, if it predicts tokens as a generator does
 
@@ -12,14 +13,15 @@ import os
 from collections.abc import Mapping
 
 import jax
-import numpy as np
 from absl import logging
 from jax.sharding import Mesh
 
-from electra_jax import build, checkpoint, sharding
+from electra_jax import checkpoint, sharding
 from electra_jax import config as config_lib
+from electra_jax import weights as weights_lib
 from electra_jax.data import vocabulary
 
+_NO_AVERAGES = "init.weights='ema', but {} holds no averages; use 'auto' or 'raw'"
 _TRUNKS = ("discriminator/encoder/", "encoder/")
 
 
@@ -89,46 +91,37 @@ def _generator(config, fresh, words, mesh):
 
 
 def _load(source, setting, weights, words, mesh) -> dict:
-    """All parameters of a workdir's newest checkpoint, or of one checkpoint folder."""
+    """All parameters of a workdir's newest checkpoint, or of one checkpoint folder.
+
+    They are the averages that were evaluated there, unless `init.weights` says otherwise.
+    """
     steps = checkpoint.steps(os.path.join(source, "checkpoints"))
     path = os.path.join(source, "checkpoints", str(steps[-1])) if steps else source
     if not os.path.isdir(path):
         raise config_lib.ConfigError(
-            f"{setting}={source!r} is neither a workdir with checkpoints nor a checkpoint folder"
+            f"{setting}={source!r} is neither a workdir with checkpoints nor a checkpoint folder,"
+            " nor an export, nor a Hugging Face folder"
         )
-    return load(path, words, mesh, weights)
-
-
-def load(
-    path: str,
-    words: vocabulary.Vocabulary,
-    mesh: Mesh,
-    weights: str = "auto",
-    setting: str = "init.weights",
-) -> dict:
-    """All parameters of one checkpoint folder. Raises ConfigError, CheckpointError.
-
-    Args:
-      weights: 'auto' takes the averages that were evaluated there, where there are some.
-      setting: what that choice is called in the message.
-    """
+    if not steps and weights_lib.is_foreign(path):
+        found = weights_lib.open(path)
+        check_vocabulary({"vocabulary": found.vocabulary.sha256}, words, path)
+        if weights == "ema":
+            raise config_lib.ConfigError(_NO_AVERAGES.format(path))
+        return found.params
     about = checkpoint.metadata(path)
     check_vocabulary(about, words, path)
     trained = config_lib.parse(about["config"])
-    objective = build.objective(trained, words, np.ones(words.size))
-    shapes = {"params": jax.eval_shape(objective.init, build.run_key(trained))}
+    averaged = any(name.startswith("ema/") for name in about["digest"])
+    if weights == "ema" and not averaged:
+        raise config_lib.ConfigError(_NO_AVERAGES.format(path))
+    part = "ema" if averaged and weights != "raw" else "params"
+    shapes = {part: weights_lib.stored_shapes(trained, words, about["digest"], part)}
     abstract = jax.tree.map(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
         shapes,
         sharding.shardings(shapes, mesh),
     )
-    averaged = any(name.startswith("ema/") for name in about["digest"])
-    if weights == "ema" and not averaged:
-        raise config_lib.ConfigError(
-            f"{setting}='ema', but {path} holds no averages; use 'auto' or 'raw'"
-        )
-    part = "ema" if averaged and weights != "raw" else "params"
-    return checkpoint.restore(path, {part: abstract["params"]}).tree[part]
+    return checkpoint.restore(path, abstract).tree[part]
 
 
 def _flat(tree) -> dict[str, jax.Array]:

@@ -3,6 +3,8 @@
 
     an objective that judges   one pass: sum over words of log P(original) (zero-shot, as in
                                prompting by replaced-token detection)
+    replace_mlm,               one pass: sum over words of log p(what stands there is the original),
+    all_tokens_mlm             as the main network predicts originals from a corrupted text
     electric                   one pass: sum over words of -E, its log-probability of each word
                                given all others (Clark et al. 2020, EMNLP)
     masked_lm                  a pass a word: sum of log p(word | all others), each masked in turn
@@ -47,8 +49,8 @@ def scores(
         ]
     else:
         raise ValueError(
-            f"a run of {type(objective).__name__} cannot score: its main network predicts from a"
-            " text that is corrupted; use one of masked_lm, electric or an objective that judges"
+            f"a run of {type(objective).__name__} cannot score: it has neither token_scores nor"
+            " masked_scores; use one of masked_lm, electric or an objective that judges"
         )
     return _summed(score, tasks, len(rows), words.pad_id)
 

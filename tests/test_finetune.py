@@ -276,7 +276,7 @@ def test_texts_longer_than_the_encoder_reads_are_cut_and_said(places):
         (dict(recipe__head="three_layer"), "recipe.head='three_layer' is not one of"),
         (dict(encoder__start_from="rte"), "is not TASK:OTHER; try rte:mnli"),
         (dict(recipe__batch_size=0), r"recipe.batch_size=0 is outside \[1"),
-        (dict(encoder__step=7, tasks="rte"), "encoder.step=7 is not in .*; there are 2"),
+        (dict(encoder__step=7, tasks="rte"), "no checkpoint of step 7 in .*; there are 2"),
         (dict(run__devices=64, tasks="rte"), "run.devices=64, but there are 1"),
         (dict(encoder__start_from="rte:mnli,mnli:rte", tasks="rte,mnli"), "goes in a circle"),
     ],

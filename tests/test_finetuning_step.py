@@ -131,7 +131,7 @@ def test_the_loss_of_tags_counts_tokens_that_have_one():
 
     @odd.jit
     def scores(params):
-        hidden_BLD = networks.trunk(odd.NETWORKS, params, rows)
+        hidden_BLD = networks.hidden(odd.NETWORKS, params, rows)
         return task_heads.token(setup.head, params["head"], hidden_BLD, None)
 
     log_BLC = jax.nn.log_softmax(scores(state.params))
@@ -157,7 +157,7 @@ def test_the_loss_of_an_answer_is_the_mean_of_its_ends(impossible):
 
     @odd.jit
     def scores(params):
-        hidden_BLD = networks.trunk(odd.NETWORKS, params, rows)
+        hidden_BLD = networks.hidden(odd.NETWORKS, params, rows)
         return task_heads.span_joint(params["head"], hidden_BLD, allowed, spans["start"])
 
     start_BL, end_BL, judged_B = scores(state.params)

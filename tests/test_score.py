@@ -16,7 +16,7 @@ from jax import numpy as jnp
 import electra_jax
 from electra_jax import scoring
 from electra_jax.model import networks
-from electra_jax.objectives import electric, masked_lm, replace_mlm
+from electra_jax.objectives import all_tokens_mlm, electric, masked_lm, replace_mlm
 
 CONFIG = dataclasses.replace(odd.NETWORKS, max_positions=40)
 
@@ -83,10 +83,29 @@ def test_a_masked_lm_masks_each_word_in_turn():
         assert score == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.parametrize("kind", [replace_mlm.ReplaceMLM, all_tokens_mlm.AllTokensMLM])
+def test_who_predicts_from_replaced_words_is_asked_for_what_stands_there(kind):
+    objective, params = made(kind)
+    found = scoring.scores(objective, params, Words(), TEXTS, 40)
+    token_VE, bias_V = networks.predictor_table(CONFIG, params)
+    for text, score in zip(TEXTS, found):
+        ids, batch = alone(objective, params, text)
+        vectors_LE = networks.predict(CONFIG, params, batch, jnp.arange(len(ids))[None])[0]
+        logits_LV = (vectors_LE @ token_VE.T + bias_V)[:, :37]
+        chances_L = np.asarray(jax.nn.softmax(logits_LV))[np.arange(len(ids)), ids]
+        if kind is all_tokens_mlm.AllTokensMLM:  # p = D + (1 - D) softmax of the token it sees
+            gate = params["discriminator"]["copy"]
+            copied_L = 1 / (1 + np.exp(-(vectors_LE @ gate["kernel"] + gate["bias"])[:, 0]))
+            chances_L = copied_L + (1 - copied_L) * chances_L
+        assert score == pytest.approx(np.log(chances_L[1:-1]).sum(), abs=1e-4)
+
+
 def test_what_cannot_score_says_so():
-    objective, params = made(replace_mlm.ReplaceMLM)
-    with pytest.raises(ValueError, match="a run of ReplaceMLM cannot score"):
-        scoring.scores(objective, params, Words(), TEXTS, 40)
+    class Silent:
+        """An objective without the doors that scoring asks at."""
+
+    with pytest.raises(ValueError, match="a run of Silent cannot score: it has neither"):
+        scoring.scores(Silent(), {}, Words(), TEXTS, 40)
 
 
 def test_sentences_that_do_not_fit_are_named():

@@ -56,7 +56,7 @@ def test_the_trunk_is_the_discriminator_without_its_head():
     trunk = networks.main_trunk(odd.NETWORKS, params)
     assert set(trunk) == {"embeddings", "discriminator"}
     assert set(trunk["discriminator"]) == {"projection", "encoder"}
-    found = odd.jit(lambda p: networks.trunk(odd.NETWORKS, p, batch))(trunk)
+    found = odd.jit(lambda p: networks.hidden(odd.NETWORKS, p, batch))(trunk)
     np.testing.assert_allclose(found, hidden_BLD, atol=1e-6)
 
 

@@ -38,7 +38,7 @@ def test_logits_agree(kind, shape):
 
     @odd.jit
     def ours(params, own):
-        hidden_BLD = networks.trunk(config, networks.main_trunk(config, params), batch)
+        hidden_BLD = networks.hidden(config, networks.main_trunk(config, params), batch)
         if kind == "span_plain":
             everywhere_BL = np.ones(hugging_face.IDS_BL.shape, bool)
             return task_heads.span_plain(own, hidden_BLD, everywhere_BL)

@@ -52,7 +52,7 @@ class Vocabulary:
 
     def __init__(self, kind: str, data: bytes, lower_case: bool, strip_accents: bool):
         self.kind, self.lower_case, self.strip_accents = kind, lower_case, strip_accents
-        self._data = data
+        self.native = data  # the file that it was made from
         self._codec = _CODECS[kind](data, lower_case, strip_accents)
         self.pieces: list[str] = self._codec.pieces
         self.size = len(self.pieces)
@@ -69,7 +69,7 @@ class Vocabulary:
         ).hexdigest()
 
     def __reduce__(self):
-        return Vocabulary, (self.kind, self._data, self.lower_case, self.strip_accents)
+        return Vocabulary, (self.kind, self.native, self.lower_case, self.strip_accents)
 
     def encode(self, lines: Sequence[str]) -> list[np.ndarray]:
         """One uint32 array of ids a line; never a special id but [UNK]."""
@@ -113,7 +113,7 @@ class Vocabulary:
     def save(self, directory: str) -> None:
         """Writes the native file and vocabulary.json, the latter last and whole."""
         os.makedirs(directory, exist_ok=True)
-        _write(os.path.join(directory, FILES[self.kind]), self._data)
+        _write(os.path.join(directory, FILES[self.kind]), self.native)
         about = {
             "kind": self.kind,
             "size": self.size,

@@ -29,9 +29,9 @@ class Encoder:
     """What is fine-tuned."""
 
     init: str
+    from_: str
     step: int
-    weights: str
-    vocab: str
+    data_dir: str
     start_from: str
 
 
@@ -162,11 +162,10 @@ class Config:
 # May differ between a command and the one that goes on with its results: none of them changes the
 # numbers of a seed that is finished; what the data folder holds is compared itself. Sections with
 # a dot.
-RESUMABLE = ("tasks", "seeds", "data.dir", "run.")
+RESUMABLE = ("tasks", "seeds", "data.dir", "encoder.data_dir", "run.")
 
 _CHOICES = {
     "encoder.init": ("pretrained", "fresh"),
-    "encoder.weights": ("auto", "ema", "raw"),
     "recipe.head": ("linear", "two_layer"),
     "recipe.published": ("paper", "released_code"),
     "recipe.decay_rule": ("paper", "released_code"),

@@ -1,25 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The encoder that is fine-tuned, out of a pre-training workdir: its shape, vocabulary, weights.
+"""The encoder that is fine-tuned: its shape, vocabulary and weights, wherever they lie.
 
-    WORKDIR/config.json -> shape     WORKDIR/data/.../vocab -> vocabulary
-    WORKDIR/checkpoints/STEP -> the main network and the tables that it reads; no head, no generator
+    a workdir, a checkpoint, an export, a Hugging Face folder -> `weights.open` -> the main network
+    and the tables that it reads; no head, no generator
 
-Where the run keeps averages of its weights, those are taken, as in its evaluations.
+Where a run keeps averages of its weights, those are taken, as in its evaluations.
 """
 
 import dataclasses
-import glob
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 from jax.sharding import Mesh
 
-from electra_jax import accounting, build, checkpoint, initial, sharding
-from electra_jax import config as config_lib
+from electra_jax import accounting, checkpoint, sharding, weights
 from electra_jax.data import vocabulary
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.model import networks
@@ -34,37 +31,35 @@ class Encoder:
     trunk: dict | None  # in the form of `networks.main_trunk`; None: fresh ones, by seed
     parameters: int
     max_tokens: int  # the longest row that it can read; 0: any
-    pretrained_tokens: int  # length of the rows that it was pre-trained on
+    pretrained_tokens: int  # length of the rows that it was pre-trained on; 0: not known
     about: Mapping[str, Any]  # for people: where from, which step
     identity: str  # changes with any weight
 
 
-def open_workdir(config: finetuning_config.Config, workdir: str, mesh: Mesh) -> Encoder:
+def read(config: finetuning_config.Config, workdir: str, mesh: Mesh) -> Encoder:
     """Reads, never writes. Raises ConfigError, CheckpointError."""
-    trained = _config_of(workdir)
-    words = vocabulary.load(_vocabulary_path(config, trained, workdir))
-    shape = _networks(config, trained, words.size, mesh)
-    fresh = jax.eval_shape(lambda: networks.init_trunk(shape, jax.random.key(0)))
-    trunk, about, identity = None, {"from": f"random, shape of {workdir}"}, "fresh"
-    if config.encoder.init == "pretrained":
-        path, step = _checkpoint(config, workdir)
-        params = initial.load(path, words, mesh, config.encoder.weights, "encoder.weights")
-        own = build.networks_config(_plain(trained), words.size, mesh)
-        trunk = jax.jit(
-            lambda params: networks.main_trunk(own, params),
-            out_shardings=sharding.replicated(mesh),
-        )(params)
-        _check_shape(trunk, fresh, path)
-        about = {"from": workdir, "step": step}
-        identity = identity_of(trunk)
-    count = sum(accounting.parameters(fresh).values())
+    source = config.encoder.from_ or workdir
+    found = weights.open(source, config.encoder.step or None, config.encoder.data_dir)
+    shape = _networks(config, found, mesh)
+    count = sum(
+        accounting.parameters(
+            jax.eval_shape(lambda: networks.init_trunk(shape, jax.random.key(0)))
+        ).values()
+    )
+    if config.encoder.init == "fresh":
+        trunk, identity, about = None, "fresh", {"from": f"random weights, shape of {source}"}
+    else:
+        own = found.alone(found.main())
+        trunk = networks.main_trunk(own.networks, own.params)
+        trunk = jax.device_put(trunk, sharding.replicated(mesh))
+        identity, about = identity_of(trunk), {"from": source, "step": found.step}
     return Encoder(
         networks=shape,
-        vocabulary=words,
+        vocabulary=found.vocabulary,
         trunk=trunk,
         parameters=count,
         max_tokens=shape.max_positions,
-        pretrained_tokens=trained.data.sequence_length,
+        pretrained_tokens=found.config.data.sequence_length if found.config else 0,
         about=about | {"parameters": count},
         identity=identity,
     )
@@ -76,80 +71,18 @@ def identity_of(trunk: dict) -> str:
     return hashlib.blake2b(digest.encode(), digest_size=8).hexdigest()
 
 
-def _config_of(workdir):
-    path = os.path.join(workdir, "config.json")
-    if not os.path.exists(path):
-        raise config_lib.ConfigError(
-            f"{workdir} holds no config.json; give --workdir of a pre-training run, or make one:"
-            " python -m electra_jax.main --config=configs/tiny.py"
-        )
-    with open(path, encoding="utf-8") as file:
-        return config_lib.parse(json.load(file))
-
-
-def _vocabulary_path(config, trained, workdir):
-    """The one that the checkpoints were trained with, among those that were prepared."""
-    if config.encoder.vocab:
-        return config.encoder.vocab
-    root = trained.data.dir or os.path.join(workdir, "data")
-    found = {}
-    for path in sorted(glob.glob(os.path.join(glob.escape(root), "*", "vocab"))):
-        with open(os.path.join(path, "vocabulary.json"), encoding="utf-8") as file:
-            found.setdefault(json.load(file)["sha256"], path)
-    kept = checkpoint.steps(os.path.join(workdir, "checkpoints"))
-    if kept:
-        about = checkpoint.metadata(os.path.join(workdir, "checkpoints", str(kept[-1])))
-        found = {sha: path for sha, path in found.items() if sha == about["vocabulary"]}
-    if len(found) != 1:
-        raise config_lib.ConfigError(
-            f"{root} holds {len(found)} vocabularies that {workdir} may be trained with; give"
-            " --config.encoder.vocab the file or folder"
-        )
-    return next(iter(found.values()))
-
-
-def _checkpoint(config, workdir):
-    directory, step = os.path.join(workdir, "checkpoints"), config.encoder.step
-    found = checkpoint.steps(directory)
-    if not found:
-        raise config_lib.ConfigError(
-            f"no checkpoint in {directory}; train first: python -m electra_jax.main"
-            f" --workdir={workdir}, or take --config.encoder.init=fresh"
-        )
-    if step and step not in found:
-        raise config_lib.ConfigError(
-            f"encoder.step={step} is not in {directory}; there are {', '.join(map(str, found))}"
-        )
-    step = step or found[-1]
-    return os.path.join(directory, str(step)), step
-
-
-def _plain(trained):
-    """Its shapes, in a form that any device can compute."""
-    model = dataclasses.replace(trained.model, attention="einsum")
-    return dataclasses.replace(trained, model=model)
-
-
-def _networks(config, trained, vocab_size, mesh):
-    model = dataclasses.replace(
-        trained.model,
-        attention="einsum",  # rows are short, and it can drop probabilities
+def _networks(config, found, mesh):
+    """The shape of the main network, as this run computes it."""
+    shape = found.alone(found.main()).networks
+    dtype, scan = config.run.dtype, config.run.scan
+    if dtype == "auto":
+        dtype = "float32" if mesh.devices.flat[0].platform == "cpu" else "bfloat16"
+    scanned = shape.discriminator.scan if scan == "auto" else scan == "on"
+    main = dataclasses.replace(
+        shape.discriminator,
         dropout=config.recipe.dropout,
         attention_dropout=config.recipe.attention_dropout,
-        dtype=config.run.dtype,
-        scan=trained.model.scan if config.run.scan == "auto" else config.run.scan,
+        scan=scanned,
     )
-    shape = build.networks_config(dataclasses.replace(trained, model=model), vocab_size, mesh)
-    shape = dataclasses.replace(shape, sharing="embeddings")
+    shape = dataclasses.replace(shape, discriminator=main, dtype=dtype)
     return shape.placed(sharding.keep_rows(mesh), sharding.as_they_are)
-
-
-def _check_shape(trunk, fresh, path):
-    def shapes(tree):
-        leaves = jax.tree_util.tree_leaves_with_path(tree)
-        return {jax.tree_util.keystr(p, simple=True, separator="/"): x.shape for p, x in leaves}
-
-    if shapes(trunk) != shapes(fresh):
-        raise config_lib.ConfigError(
-            f"{path} does not have the shapes that config.json beside it describes"
-        )

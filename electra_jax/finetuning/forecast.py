@@ -14,7 +14,7 @@ _HEAD = ("task", "train", "dev", "rows", "cut to", "padded to", "rate", "epochs"
 def text(config: finetuning_config.Config, workdir: str) -> str:
     """A line a task and point of the grid, then their sum. Reads the tasks' files."""
     mesh = choices.mesh(config)
-    encoder = encoders.open_workdir(config, workdir, mesh)
+    encoder = encoders.read(config, workdir, mesh)
     lines, total, remarks = [_HEAD], 0.0, []
     for name in choices.in_order(config):
         task = datasets.task_named(config, name)

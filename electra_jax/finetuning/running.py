@@ -65,7 +65,7 @@ def run(config: finetuning_config.Config, workdir: str) -> results.Results:
             "fine-tuning runs in one process; start it on one host, whose devices it all uses"
         )
     names, mesh = choices.in_order(config), choices.mesh(config)
-    encoder = encoders.open_workdir(config, workdir, mesh)
+    encoder = encoders.read(config, workdir, mesh)
     folder = kept.folder_of(config, workdir)
     with contextlib.ExitStack() as stack:
         stack.enter_context(

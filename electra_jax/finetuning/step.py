@@ -171,7 +171,7 @@ def _loss(setup, params, batch, key, step):
         batch["ids"], batch["marks"], jnp.arange(len(batch["ids"])), setup.pad_id
     )
     keys_B = streams.row_keys(streams.stream(key, "tuning_dropout"), step, rows_B.row_B)
-    hidden_BLD = networks.trunk(setup.networks, params, rows_B, streams.fold(keys_B, 0))
+    hidden_BLD = networks.hidden(setup.networks, params, rows_B, streams.fold(keys_B, 0))
     head_keys_B = streams.fold(keys_B, 1)
     if setup.kind == "span":
         return _span_loss(setup, params["head"], hidden_BLD, batch)
@@ -244,7 +244,7 @@ def _predict(setup, params, batch):
     rows_B = batch_lib.from_lanes(
         batch["ids"], batch["marks"], jnp.arange(len(batch["ids"])), setup.pad_id
     )
-    hidden_BLD, head = networks.trunk(setup.networks, params, rows_B), params["head"]
+    hidden_BLD, head = networks.hidden(setup.networks, params, rows_B), params["head"]
     if setup.head.kind == "span_joint":
         beam = task_heads.span_beam(setup.head, head, hidden_BLD, batch["allowed"])
         fields = {field.name: getattr(beam, field.name) for field in dataclasses.fields(beam)}

@@ -275,30 +275,38 @@ def encode(
     )
 
 
+def hidden(
+    config: NetworksConfig, params: dict, batch: batch_lib.Batch, keys_B: jax.Array | None = None
+) -> jax.Array:
+    """The main network's hidden states [B, L, D], whatever its head is and whether it has one."""
+    embed_keys_B, encoder_keys_B = _pair(keys_B)
+    hidden_BLD = embed(config, main_embeddings(config, params), batch, embed_keys_B)
+    own = _network(config, params, "discriminator")
+    if "projection" in own:
+        hidden_BLD = layers.dense(own["projection"], hidden_BLD)
+    trunk = encoder.Encoder(config.discriminator)
+    return trunk.apply({"params": own["encoder"]}, hidden_BLD, batch.documents_BL, encoder_keys_B)
+
+
+def alone(config: NetworksConfig, params: dict, name: str) -> dict:
+    """One network as if it shared nothing: {embeddings, projection?, encoder, head?}.
+
+    Tables of `gdes` are folded into one. What only its training needs is left out.
+    """
+    tables = main_embeddings if name == "discriminator" else generator_embeddings
+    return {"embeddings": tables(config, params)} | _network(config, params, name)
+
+
 def main_trunk(config: NetworksConfig, params: dict) -> dict:
-    """What is fine-tuned: the main network without its head and the tables that it reads.
+    """What is fine-tuned: the main network without its head, and the tables that it reads.
 
     {'embeddings': tables, 'discriminator': {'projection'?, 'encoder'}}, whatever was shared.
     """
-    own = _network(config, params, "discriminator")
+    own = alone(config, params, "discriminator")
     return {
-        "embeddings": main_embeddings(config, params),
+        "embeddings": own["embeddings"],
         "discriminator": {part: own[part] for part in _OF_A_TRUNK if part in own},
     }
-
-
-def trunk(
-    config: NetworksConfig, params: dict, batch: batch_lib.Batch, keys_B: jax.Array | None = None
-) -> jax.Array:
-    """The main network's last hidden states [B, L, D]; `params` has the form of `main_trunk`."""
-    embed_keys_B, encoder_keys_B = _pair(keys_B)
-    own = params["discriminator"]
-    hidden_BLD = embed(config, params["embeddings"], batch, embed_keys_B)
-    if "projection" in own:
-        hidden_BLD = layers.dense(own["projection"], hidden_BLD)
-    return encoder.Encoder(config.discriminator).apply(
-        {"params": own["encoder"]}, hidden_BLD, batch.documents_BL, encoder_keys_B
-    )
 
 
 def _network(config, params, name):

@@ -69,6 +69,15 @@ class AllTokensMLM(replace_mlm.ReplaceMLM):
         made_of_it = measuring.generated(made, batch) | measuring.corrupted(made, batch)
         return sums, measured | made_of_it, carry
 
+    def token_scores(self, params: dict, batch: batch_lib.Batch) -> jax.Array:
+        """log p that what stands at a token is the original, the gate included: [B, L]."""
+        every_BL = jnp.broadcast_to(jnp.arange(batch.ids_BL.shape[1]), batch.ids_BL.shape)
+        vectors_BLE = networks.predict(self.networks, params, batch, every_BL)
+        table = networks.predictor_table(self.networks, params)
+        losses_BL, _ = self.score(table, vectors_BLE, batch.ids_BL)
+        gate_BL = networks.gate(params["discriminator"]["copy"], vectors_BLE)
+        return -copied_loss(losses_BL, gate_BL, jnp.ones_like(batch.real_BL))
+
 
 def copied_loss(losses: jax.Array, gate: jax.Array, seen: jax.Array) -> jax.Array:
     """-log of the mixture: `losses` is the softmax's -log p, `gate` the logit of D, `seen` whether

@@ -72,6 +72,13 @@ class ReplaceMLM(corruption.Corruption):
         """What the generator made of a batch."""
         return self.generate(params, batch, keys, knobs)
 
+    def token_scores(self, params: dict, batch: batch_lib.Batch) -> jax.Array:
+        """log p that what stands at a token is the original, by one look at the text: [B, L]."""
+        every_BL = jnp.broadcast_to(jnp.arange(batch.ids_BL.shape[1]), batch.ids_BL.shape)
+        vectors_BLE = networks.predict(self.networks, params, batch, every_BL)
+        table = networks.predictor_table(self.networks, params)
+        return -self.score(table, vectors_BLE, batch.ids_BL)[0]
+
     def evaluate(
         self,
         params: dict,

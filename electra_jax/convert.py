@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights in and out: Hugging Face, orbax parameters for other teams, StableHLO.
+
+    python -m electra_jax.convert --workdir=runs/small --to=hugging_face --out=exports/small
+    python -m electra_jax.convert --workdir=runs/small --to=orbax --out=exports/params
+    python -m electra_jax.convert --workdir=runs/small --to=stablehlo --out=exports/program
+    python -m electra_jax.convert --from=FOLDER --workdir=runs/continued --config=configs/small.py
+    python -m electra_jax.convert --from=FOLDER --to=orbax --out=exports/params
+
+With --to weights go out, from a workdir's newest checkpoint (--step for another) or from the folder
+that --from names. With --from alone a Hugging Face folder, or one with a discriminator and a
+generator in it, becomes a workdir: `python -m electra_jax.main --workdir=runs/continued` goes on
+with its weights. docs/weights.md has the whole of it.
+"""
+
+import json
+import sys
+
+from absl import flags
+
+from electra_jax import command, conversion, weights
+from electra_jax import config as config_lib
+
+_TO = flags.DEFINE_enum("to", None, ["hugging_face", "orbax", "stablehlo"], "What to write.")
+_FROM = flags.DEFINE_string("from", None, "A folder to read instead of a workdir's checkpoint.")
+_OUT = flags.DEFINE_string(
+    "out", None, "The folder to write; it must not be there yet.", allow_override=True
+)
+_ONLY = flags.DEFINE_enum(
+    "only", None, list(weights.NETWORKS), "One network instead of all.", allow_override=True
+)
+_STEP = flags.DEFINE_integer(
+    "step", None, "Which checkpoint; the newest without it.", allow_override=True
+)
+_LICENCE = flags.DEFINE_string("license", "", "For the model card, as apache-2.0.")
+_JSON = flags.DEFINE_bool(
+    "json", False, "Print one JSON object as the last line.", allow_override=True
+)
+
+RECIPE = "configs/base.py"  # of a run that begins with other weights and says nothing more
+
+
+def main(config: config_lib.Config | None, workdir: str | None) -> None:
+    """Reads, writes, and says what was written."""
+    done = outwards(config, workdir) if _TO.value else inwards(config, workdir)
+    if _JSON.value:
+        print(json.dumps(done))
+        return
+    print(f"written: {done.get('out') or done['workdir']}")
+    names = done["networks"]
+    for name in names:
+        about = names[name] if isinstance(names, dict) else {}
+        print("  " + ", ".join([name, *(f"{key} {value}" for key, value in about.items())]))
+    for part in done.get("left_out", ()):
+        print(f"  left out: {part}")
+    if "workdir" in done:
+        print(f"  goes on with: python -m electra_jax.main --workdir={workdir}")
+
+
+def outwards(config: config_lib.Config | None, workdir: str | None) -> dict:
+    """From a workdir or a folder to a folder."""
+    if not _OUT.value:
+        raise config_lib.ConfigError("--out names no folder; say where to write")
+    if bool(_FROM.value) == bool(config):
+        raise config_lib.ConfigError("weights come from --workdir or from --from; give one of them")
+    if _STEP.value is not None and _FROM.value:
+        raise config_lib.ConfigError("--step chooses a checkpoint of --workdir; leave it out")
+    if _LICENCE.value and _TO.value != "hugging_face":
+        raise config_lib.ConfigError("--license is for the model card of --to=hugging_face")
+    data = config.data.dir if config else ""
+    found = weights.open(_FROM.value or workdir, _STEP.value, data)
+    if _TO.value == "hugging_face":
+        return conversion.to_hugging_face(found, _OUT.value, _ONLY.value, _LICENCE.value)
+    write = {"orbax": conversion.to_orbax, "stablehlo": conversion.to_stablehlo}[_TO.value]
+    return write(found, _OUT.value, _ONLY.value)
+
+
+def inwards(config: config_lib.Config | None, workdir: str | None) -> dict:
+    """From a folder to a new workdir."""
+    if not _FROM.value:
+        raise config_lib.ConfigError("give --to=hugging_face, orbax or stablehlo, or --from=FOLDER")
+    for flag in (_OUT, _ONLY, _STEP, _LICENCE):
+        if flag.value is not None and flag.value != "":
+            raise config_lib.ConfigError(f"--{flag.name} goes with --to; here --workdir is written")
+    if config is None:
+        raise config_lib.ConfigError("--workdir names no folder; say which workdir to make")
+    return conversion.to_workdir(_FROM.value, config, workdir)
+
+
+if __name__ == "__main__":
+    out = any(argument.startswith("--to") for argument in sys.argv)
+    command.run(main, config_needed=False, config_file="" if out else RECIPE)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The model card: a README.md with the facts of training, under what the Hub reads."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+_USE = {
+    "judges": """\
+```python
+from transformers import AutoModel, AutoTokenizer, ElectraForPreTraining
+
+tokenizer = AutoTokenizer.from_pretrained("{name}")
+encoder = AutoModel.from_pretrained("{name}")  # AutoModelForSequenceClassification, ...
+judge = ElectraForPreTraining.from_pretrained("{name}")  # a logit above 0: this token was replaced
+```
+""",
+    "predicts": """\
+```python
+from transformers import AutoModel, AutoTokenizer, ElectraForMaskedLM
+
+tokenizer = AutoTokenizer.from_pretrained("{name}")
+model = ElectraForMaskedLM.from_pretrained("{name}")  # predicts what stands at [MASK]
+encoder = AutoModel.from_pretrained("{name}")
+```
+""",
+    "encodes": """\
+```python
+from transformers import AutoModel, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("{name}")
+encoder = AutoModel.from_pretrained("{name}")
+```
+""",
+}
+_WHAT = {
+    "judges": "the discriminator of an ELECTRA: an encoder to fine-tune, which says of every token"
+    " whether it was replaced",
+    "predicts": "a masked language model of the ELECTRA kind",
+    "encodes": "an encoder of the ELECTRA kind, without a head",
+}
+
+
+def text(
+    name: str,
+    role: str,
+    licence: str,
+    training: Mapping[str, str],
+    metrics: Mapping[str, float],
+    curves: str,
+    differences: Sequence[str],
+    left_out: Sequence[str],
+    checksums: Mapping[str, str],
+) -> str:
+    """The card of one network.
+
+    Args:
+      role: of the network, as in `hugging_face.ROLES`.
+      licence: an identifier of the Hub's list; '' if nobody has chosen one.
+      training: facts, in order; metrics: of the last evaluation.
+      curves: file name of a picture, or ''.
+      differences: where the tokenizer's ids are not those of training.
+      left_out: what was trained and is not in these files.
+      checksums: file name -> sha256.
+    """
+    front = {
+        "license": licence or "other",
+        "library_name": "transformers",
+        "tags": ["electra", "replaced-token-detection", "jax"],
+    }
+    if role == "predicts":
+        front["pipeline_tag"] = "fill-mask"
+    lines = ["---", *(f"{key}: {json.dumps(value)}" for key, value in front.items()), "---", ""]
+    lines += [f"# {name}", "", f"This is {_WHAT[role]}. It was pre-trained with electra_jax.", ""]
+    lines += [_USE[role].format(name=name)]
+    if not licence:
+        lines += ["No licence was chosen yet; whoever publishes these weights chooses one.", ""]
+    if training:
+        lines += ["## Training", "", *_table(("what", ""), training), ""]
+    if metrics:
+        shown = {key: f"{value:.4g}" for key, value in metrics.items()}
+        lines += ["Held-out text, under the networks of this run:", ""]
+        lines += [*_table(("metric", "value"), shown), ""]
+    if curves:
+        lines += [f"![curves of training]({curves})", ""]
+    lines += ["## Tokenizer", "", "Its ids are those of training, but for:", ""]
+    lines += [*(f"- {kind}" for kind in differences), ""]
+    if left_out:
+        lines += ["## Left out", "", *(f"- {part}" for part in left_out), ""]
+    lines += ["## Files", "", *_table(("file", "sha256"), checksums), ""]
+    return "\n".join(lines)
+
+
+def _table(head, rows):
+    yield f"| {head[0]} | {head[1]} |"
+    yield "|---|---|"
+    for key, value in rows.items():
+        yield f"| {key} | {' '.join(str(value).split()).replace('|', '/')} |"

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names, layouts and config.json of Hugging Face's ELECTRA, both ways; dicts of numpy arrays.
+
+One network at a time, by paths as if it shared nothing (`networks.alone`):
+
+    ours, layers stacked                theirs, layer by layer
+    embeddings/token                    electra.embeddings.word_embeddings.weight
+        [V, E]                              [V, E]
+    encoder/attention/query/kernel      electra.encoder.layer.0.attention.self.query.weight
+        [layers, D, H, K]                   [H K, D]
+    encoder/attention/output/kernel     electra.encoder.layer.0.attention.output.dense.weight
+        [layers, H, K, D]                   [D, H K]
+    head/...                            by the network's role, below
+
+A kernel is [in, out] here and [out, in] there, where the heads of attention lie side by side. Their
+vocabulary has no padded tail. Source: transformers, models/electra/modeling_electra.py.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+ROLES = {  # what a network is for -> their class
+    "judges": "ElectraForPreTraining",
+    "predicts": "ElectraForMaskedLM",
+    "encodes": "ElectraModel",
+}
+
+_LAYER = "electra.encoder.layer.{}."
+_MODULES = {  # of every network: our subtree -> their module
+    "embeddings/norm": "electra.embeddings.LayerNorm",
+    "projection": "electra.embeddings_project",
+    "encoder/attention/query": _LAYER + "attention.self.query",
+    "encoder/attention/key": _LAYER + "attention.self.key",
+    "encoder/attention/value": _LAYER + "attention.self.value",
+    "encoder/attention/output": _LAYER + "attention.output.dense",
+    "encoder/attention/norm": _LAYER + "attention.output.LayerNorm",
+    "encoder/feed_forward/in": _LAYER + "intermediate.dense",
+    "encoder/feed_forward/out": _LAYER + "output.dense",
+    "encoder/feed_forward/norm": _LAYER + "output.LayerNorm",
+}
+_HEADS = {
+    "judges": {
+        "head/dense": "discriminator_predictions.dense",
+        "head/output": "discriminator_predictions.dense_prediction",
+    },
+    "predicts": {
+        "head/dense": "generator_predictions.dense",
+        "head/norm": "generator_predictions.LayerNorm",
+    },
+    "encodes": {},
+}
+_TABLES = {
+    "embeddings/token": "electra.embeddings.word_embeddings.weight",
+    "embeddings/position": "electra.embeddings.position_embeddings.weight",
+    "embeddings/type": "electra.embeddings.token_type_embeddings.weight",
+    "head/bias": "generator_lm_head.bias",
+}
+_LEAVES = {"kernel": "weight", "scale": "weight", "bias": "bias"}
+BY_TOKEN = ("embeddings/token", "head/bias")  # one row a token
+_TIED = "generator_lm_head.weight"  # the token table again, in files of old versions
+_COUNTERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # 0, 1, 2, ...; no weights
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """What their config.json says of one network."""
+
+    role: str
+    vocab_size: int
+    embedding_size: int
+    max_positions: int
+    layers: int
+    width: int
+    heads: int
+    feed_forward: int
+
+
+_FIELDS = {  # ours -> theirs
+    "vocab_size": "vocab_size",
+    "embedding_size": "embedding_size",
+    "max_positions": "max_position_embeddings",
+    "layers": "num_hidden_layers",
+    "width": "hidden_size",
+    "heads": "num_attention_heads",
+    "feed_forward": "intermediate_size",
+}
+_FIXED = {  # what these networks are, and nothing else is read
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-12,
+    "type_vocab_size": 2,
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+}
+
+
+def to_tensors(
+    network: Mapping[str, np.ndarray], role: str, vocab_size: int
+) -> dict[str, np.ndarray]:
+    """Our arrays by path -> theirs by name, contiguous float32, without the padded vocabulary.
+
+    Raises ValueError, one line, for a parameter that their network does not have.
+    """
+    found = {}
+    for path, x in network.items():
+        name = _name(path, role)
+        if name is None:
+            raise ValueError(
+                f"{path} has no place in Hugging Face's {ROLES[role]}; try --to=orbax, which keeps"
+                " every parameter"
+            )
+        x = np.asarray(x, np.float32)
+        if path in BY_TOKEN:
+            x = x[:vocab_size]
+        if "{}" in name:
+            for layer, part in enumerate(x):
+                found[name.format(layer)] = _turned(path, part)
+        else:
+            found[name] = _turned(path, x)
+    return found
+
+
+def from_tensors(
+    tensors: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]], role: str
+) -> dict[str, np.ndarray]:
+    """Theirs by name -> our arrays by path, float32, in `shapes`; the way back of `to_tensors`.
+
+    Raises ValueError, one line: tensors that are missing, unknown or of another shape.
+    """
+    tensors = _cleaned(tensors, role)
+    places = {path: _name(path, role) for path in shapes}
+    expected = {}
+    for path, shape in shapes.items():
+        repeated = range(shape[0]) if "{}" in places[path] else (None,)
+        for layer in repeated:
+            expected[places[path].format(layer)] = path, layer
+    _same_names(set(tensors), set(expected), role)
+    found = {path: np.zeros(shape, np.float32) for path, shape in shapes.items()}
+    for name, (path, layer) in expected.items():
+        target = found[path] if layer is None else found[path][layer]
+        x = tensors[name]
+        if not np.issubdtype(x.dtype, np.floating) and x.dtype.name != "bfloat16":
+            raise ValueError(f"tensor {name} holds {x.dtype}, no weights")
+        if x.shape != _theirs(path, target.shape):
+            raise ValueError(
+                f"tensor {name} has shape {x.shape}, but config.json makes it"
+                f" {_theirs(path, target.shape)}"
+            )
+        target[...] = (x.T if path.endswith("kernel") else x).reshape(target.shape)
+    return found
+
+
+def to_config(
+    shape: Shape, *, dropout: float, attention_dropout: float, initial_scale: float, pad_id: int
+) -> dict:
+    """Their config.json."""
+    return {
+        "architectures": [ROLES[shape.role]],
+        "model_type": "electra",
+        **{theirs: getattr(shape, ours) for ours, theirs in _FIELDS.items()},
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": dropout,
+        "attention_probs_dropout_prob": attention_dropout,
+        "initializer_range": initial_scale,
+        "layer_norm_eps": 1e-12,
+        "type_vocab_size": 2,
+        "pad_token_id": pad_id,
+        "tie_word_embeddings": True,
+        "dtype": "float32",
+    }
+
+
+def from_config(config: Mapping) -> Shape:
+    """Raises ValueError, one line, for what is no ELECTRA or one that we do not have."""
+    kind = config.get("model_type")
+    if kind != "electra":
+        raise ValueError(f"model_type={kind!r} is not 'electra'")
+    named = config.get("architectures") or ["ElectraModel"]
+    role = next((role for role, name in ROLES.items() if [name] == list(named)), None)
+    if role is None:
+        raise ValueError(
+            f"architectures={list(named)!r} is none of {', '.join(ROLES.values())}; save the"
+            " pre-trained network, without a head for a task"
+        )
+    for field, only in _FIXED.items():
+        value = config.get(field, only)
+        if value != only:
+            raise ValueError(f"{field}={value!r} is not {only!r}, the only kind there is here")
+    if role == "predicts" and not config.get("tie_word_embeddings", True):
+        raise ValueError("tie_word_embeddings=false: here the output matrix is the token table")
+    missing = [theirs for theirs in _FIELDS.values() if theirs not in config]
+    if missing:
+        raise ValueError(f"{missing[0]} is missing")
+    values = {ours: config[theirs] for ours, theirs in _FIELDS.items()}
+    for ours, value in values.items():
+        if type(value) is not int or value < 1:
+            raise ValueError(f"{_FIELDS[ours]}={value!r} is no positive number")
+    if values["width"] % values["heads"]:
+        raise ValueError(
+            f"hidden_size={values['width']} is not divisible by"
+            f" num_attention_heads={values['heads']}"
+        )
+    return Shape(role=role, **values)
+
+
+def _name(path, role):
+    """Their name, with {} for the layer; None where they have no such parameter."""
+    if path in _TABLES and (path != "head/bias" or role == "predicts"):
+        return _TABLES[path]
+    module, _, leaf = path.rpartition("/")
+    found = (_MODULES | _HEADS[role]).get(module)
+    return found and f"{found}.{_LEAVES[leaf]}"
+
+
+def _turned(path, x):
+    """One layer of ours as it lies there. Contiguous: safetensors writes others silently wrong."""
+    theirs = x.reshape(_theirs(path, x.shape)[::-1]).T if path.endswith("kernel") else x
+    return np.ascontiguousarray(theirs.reshape(_theirs(path, x.shape)))
+
+
+def _theirs(path, shape):
+    """The shape that one layer of ours has there."""
+    if path.endswith("attention/output/kernel"):
+        return shape[-1], math.prod(shape[:-1])
+    if path.endswith("kernel"):
+        return math.prod(shape[1:]), shape[0]
+    return (math.prod(shape),) if path.endswith("bias") else tuple(shape)
+
+
+def _cleaned(tensors, role):
+    """Without counters and the second copy of a tied table; a bare encoder gets its prefix."""
+    tensors = {name: x for name, x in tensors.items() if not name.endswith(_COUNTERS)}
+    if not any(name.startswith("electra.") for name in tensors):
+        tensors = {f"electra.{name}": x for name, x in tensors.items()}
+    copy = tensors.pop(_TIED, None) if role == "predicts" else None
+    table = tensors.get(_TABLES["embeddings/token"])
+    if copy is not None and table is not None and not np.array_equal(copy, table):
+        raise ValueError(
+            f"{_TIED} differs from the token table: here the output matrix is that table"
+        )
+    return tensors
+
+
+def _same_names(found, expected, role):
+    for names, what in (
+        (expected - found, "is missing"),
+        (found - expected, f"is not one of {ROLES[role]}'s"),
+    ):
+        if names:
+            more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+            raise ValueError(f"tensor {min(names)} {what}{more}")

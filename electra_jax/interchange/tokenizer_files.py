@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A vocabulary as the files that `AutoTokenizer` loads, and back.
+
+    WordPiece        vocab.txt, tokenizer.json, tokenizer_config.json (BertTokenizer)
+    SentencePiece    tokenizer.json, tokenizer_config.json: its unigram model and its normaliser in
+                     the terms of `tokenizers`, whose ids differ on few lines (`DIFFERENCES`)
+    tokenizer.json   itself, with [CLS] and [SEP] around what it makes
+
+Beside them `vocab/` holds the vocabulary as it was trained with: no id differs after coming back.
+"""
+
+import json
+import os
+
+import tokenizers
+from sentencepiece import sentencepiece_model_pb2
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+from electra_jax.data import vocabulary
+
+FOLDER = "vocab"
+VOCAB_TXT = "vocab.txt"
+TOKENIZER = "tokenizer.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+
+DIFFERENCES = {  # kind -> where the ids of these files are not those of training
+    "sentencepiece": (
+        "two ways to cut a word that score the same to the last digit",
+        "characters of several code points that compatibility normalisation changes as a whole",
+        "a literal `[MASK]` or other special token in the text: one token here, plain text there",
+    ),
+    "wordpiece": (
+        "a literal `[MASK]` or other special token in the text: one token here, plain text there",
+    ),
+    "tokenizer_json": (
+        "a literal `[MASK]` or other special token in the text: one token here, plain text there",
+    ),
+}
+
+
+def write(words: vocabulary.Vocabulary, folder: str, limit: int) -> None:
+    """Writes all of them.
+
+    Args:
+      limit: the most tokens of a row, [CLS] and [SEP] included.
+
+    Raises:
+      ValueError: a SentencePiece model of a kind that these files cannot say.
+    """
+    made = fast(words)
+    os.makedirs(folder, exist_ok=True)
+    made.save(os.path.join(folder, TOKENIZER))
+    named = {f"{role}_token": words.piece(getattr(words, f"{role}_id")) for role in _ROLES}
+    about = named | {"model_max_length": limit, "clean_up_tokenization_spaces": False}
+    if words.kind == "wordpiece":
+        text = "".join(piece + "\n" for piece in words.pieces)
+        _write(os.path.join(folder, VOCAB_TXT), text)
+        about |= {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": words.lower_case,
+            "strip_accents": words.strip_accents,
+            "tokenize_chinese_chars": True,
+        }
+    else:  # a name that transformers 4 knows too
+        about |= {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        }
+    _write(os.path.join(folder, TOKENIZER_CONFIG), json.dumps(about, indent=2) + "\n")
+    words.save(os.path.join(folder, FOLDER))
+
+
+def read(folder: str) -> vocabulary.Vocabulary:
+    """The vocabulary of a folder: as it was trained with, where `write` left it; else as the
+    tokenizer files say. Raises ValueError, one line."""
+    if os.path.isdir(os.path.join(folder, FOLDER)):
+        return vocabulary.load(os.path.join(folder, FOLDER))
+    settings = _settings(os.path.join(folder, TOKENIZER_CONFIG))
+    text, fast_ = (os.path.join(folder, name) for name in (VOCAB_TXT, TOKENIZER))
+    if os.path.exists(text) and settings.get("tokenize_chinese_chars", True):
+        lower_case = bool(settings.get("do_lower_case", True))
+        strip_accents = settings.get("strip_accents")
+        strip_accents = lower_case if strip_accents is None else bool(strip_accents)
+        return vocabulary.load(text, lower_case, strip_accents)
+    if os.path.exists(fast_):
+        return vocabulary.load(fast_)
+    raise ValueError(
+        f"{folder} holds neither {VOCAB_TXT} nor {TOKENIZER}; copy the tokenizer's files into it"
+    )
+
+
+def fast(words: vocabulary.Vocabulary) -> tokenizers.Tokenizer:
+    """The vocabulary in the terms of `tokenizers`, with [CLS] A [SEP] B [SEP] and type ids."""
+    made = _MAKERS[words.kind](words)
+    for role in _ROLES:
+        piece = words.piece(getattr(words, f"{role}_id"))
+        made.add_special_tokens([tokenizers.AddedToken(piece, special=True, normalized=False)])
+    cls, sep = words.piece(words.cls_id), words.piece(words.sep_id)
+    made.post_processor = processors.TemplateProcessing(
+        single=f"{cls}:0 $A:0 {sep}:0",
+        pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
+        special_tokens=[(cls, words.cls_id), (sep, words.sep_id)],
+    )
+    return made
+
+
+_ROLES = ("pad", "unk", "cls", "sep", "mask")
+_UNIGRAM = 1  # of sentencepiece_model.proto
+_CONTROL, _USER_DEFINED = 3, 4
+_SPACE = "▁"
+
+
+def _wordpiece(words):
+    vocab = {piece: number for number, piece in enumerate(words.pieces)}
+    made = tokenizers.Tokenizer(
+        models.WordPiece(vocab, unk_token=words.piece(words.unk_id), max_input_chars_per_word=100)
+    )
+    made.normalizer = normalizers.BertNormalizer(
+        lowercase=words.lower_case, strip_accents=words.strip_accents
+    )
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.decoder = decoders.WordPiece()
+    return made
+
+
+def _sentencepiece(words):
+    model = sentencepiece_model_pb2.ModelProto.FromString(words.native)
+    trainer, rules = model.trainer_spec, model.normalizer_spec
+    if trainer.model_type != _UNIGRAM:
+        kind = trainer.ModelType.Name(trainer.model_type).lower()
+        raise ValueError(
+            f"a SentencePiece model of the kind {kind!r} cannot be written as {TOKENIZER}, only a"
+            " unigram one; try --to=orbax, which carries the model itself"
+        )
+    pieces = [(piece.piece, piece.score) for piece in model.pieces]
+    made = tokenizers.Tokenizer(
+        models.Unigram(pieces, unk_id=words.unk_id, byte_fallback=trainer.byte_fallback)
+    )
+    steps = []
+    if words.strip_accents:
+        # Composed again after stripping: the rules below would not put Hangul together.
+        marks = tokenizers.Regex(r"\p{Mn}")
+        steps += [normalizers.NFD(), normalizers.Replace(marks, ""), normalizers.NFC()]
+    if rules.precompiled_charsmap:
+        steps.append(normalizers.Precompiled(rules.precompiled_charsmap))
+    if rules.remove_extra_whitespaces:
+        steps += [normalizers.Replace(tokenizers.Regex(" {2,}"), " "), normalizers.Strip()]
+    if steps:
+        made.normalizer = normalizers.Sequence(steps)
+    scheme = "always" if rules.add_dummy_prefix else "never"
+    made.pre_tokenizer = pre_tokenizers.Metaspace(_SPACE, prepend_scheme=scheme, split=False)
+    made.decoder = decoders.Metaspace(_SPACE, prepend_scheme=scheme, split=False)
+    for piece in model.pieces:
+        if piece.type == _CONTROL:  # never out of text
+            made.add_special_tokens([tokenizers.AddedToken(piece.piece, normalized=False)])
+        elif piece.type == _USER_DEFINED:  # always whole
+            made.add_tokens([tokenizers.AddedToken(piece.piece, normalized=True)])
+    return made
+
+
+def _tokenizer_json(words):
+    made = tokenizers.Tokenizer.from_buffer(words.native)
+    made.no_padding()
+    made.no_truncation()
+    return made
+
+
+_MAKERS = {
+    "wordpiece": _wordpiece,
+    "sentencepiece": _sentencepiece,
+    "tokenizer_json": _tokenizer_json,
+}
+
+
+def _settings(path):
+    if not os.path.exists(path):
+        return {}
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        return dict(found)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} is no JSON object; copy it again") from error
+
+
+def _write(path, text):
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
