@@ -9,9 +9,10 @@ processes, calls `main(config, workdir)`, and turns bad input into one line and 
 import glob
 import importlib.util
 import json
+import keyword
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -60,12 +61,15 @@ def run(
     try:
         if config_needed or _speaks_of_a_run(argv):
             define_config(argv)
-        rest = flags.FLAGS(argv)
+        given, keywords = _without_keywords(argv)
+        sys.argv[:] = _without_keywords(sys.argv)[0]  # ml_collections looks there for itself
+        rest = flags.FLAGS(given)
         if len(rest) > 1:
             raise config_lib.ConfigError(
                 f"{rest[1]!r} is not a flag; write --{rest[1].lstrip('-')}"
             )
         if "config" in flags.FLAGS:
+            _override(flags.FLAGS["config"].value, keywords)
             config = (parse or config_lib.parse)(flags.FLAGS["config"].value)
             workdir = _WORKDIR.value or os.path.join("runs", config.name)
     except (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
@@ -181,6 +185,33 @@ def _explain(error: BaseException, argv: Sequence[str]) -> str:
                 return unknown
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     return " ".join(text.split()) or type(error).__name__
+
+
+def _without_keywords(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Arguments, and apart from them the overrides of fields that are named as a word of Python.
+
+    ml_collections reads the path of an override as Python, where `init.from` is a syntax error.
+    """
+    rest, found = [], {}
+    for arg in argv:
+        path, equals, value = arg.lstrip("-").partition("=")
+        if equals and path.startswith("config.") and keyword.iskeyword(path.rpartition(".")[2]):
+            found[path.removeprefix("config.")] = value
+        else:
+            rest.append(arg)
+    return rest, found
+
+
+def _override(tree: ConfigDict, values: Mapping[str, str]) -> None:
+    """Sets text fields by their paths. Raises ConfigError for an unknown one."""
+    for path, value in values.items():
+        if unknown := _unknown_field(path, tree):
+            raise config_lib.ConfigError(unknown)
+        *sections, name = path.split(".")
+        node = tree
+        for section in sections:
+            node = node[section]
+        node[name] = value
 
 
 def _given_config(argv: Sequence[str]) -> list[str]:
