@@ -35,7 +35,13 @@ EXTRAS = {
         "nvidia-cuda-nvcc>=13,<14",  # ptxas and libdevice, where no CUDA toolkit lies around
     ],
     "wikipedia": ["array_record>=0.8"],  # the format of TFDS's prepared Wikipedia
-    "test": ["pytest>=8", "pytest-xdist>=3.6", "scipy>=1.14"],  # xdist: a file of tests a core
+    "test": [
+        "pytest>=8",
+        "pytest-xdist>=3.6",  # a file of tests a core
+        "scipy>=1.14",
+        "scikit-learn>=1.6",  # witness of the metrics of fine-tuning; wheels for Python 3.13
+        "seqeval>=1.2.2",  # witness of entity F1
+    ],
     "parity": ["torch>=2.6", "transformers>=5.0"],  # Hugging Face's ELECTRA as the witness
     "dev": ["ruff>=0.14"],
 }

@@ -6,6 +6,9 @@
     N  chosen slots in a row    D  width of a network
     H  attention heads          K  size of one head
     F  feed-forward width       S  sources of a mixture
+    C  classes of a task        R  rows of a split, in fine-tuning
+    P  starts in a beam         T  ends in a beam, for each start
+    Z  seeds that are fine-tuned side by side
 
 An array ends in its letters (`ids_BL`); a scalar has none. Records hold two lanes, `ids` and
 `marks`; all that a network needs beside the ids derives from the marks, on the device:

@@ -9,9 +9,11 @@ processes, calls `main(config, workdir)`, and turns bad input into one line and 
 import glob
 import importlib.util
 import json
+import keyword
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax
 from absl import app, flags
@@ -35,10 +37,11 @@ _INTERRUPTED = 130
 
 
 def run(
-    main: Callable[[config_lib.Config, str], int | None],
+    main: Callable[[Any, str], int | None],
     argv: Sequence[str] | None = None,
     config_needed: bool = True,
     config_file: str = "",
+    parse: Callable[[ConfigDict], Any] | None = None,
 ) -> None:
     """Runs a command and exits.
 
@@ -47,22 +50,27 @@ def run(
       argv: sys.argv in tests.
       config_needed: if not, and nothing on the command line speaks of a run, main gets two Nones.
       config_file: the one for a command that needs no --config.
+      parse: of a command whose configuration is of another kind than the workdir's config.json.
     """
     argv = list(sys.argv if argv is None else argv)
     app.define_help_flags()
     config = workdir = None
-    if config_file and not _given_config(argv) and _saved_config(argv) is None:
+    saved = None if parse else _saved_config(argv)
+    if config_file and not _given_config(argv) and saved is None:
         argv.insert(1, f"--config={config_file}")
     try:
         if config_needed or _speaks_of_a_run(argv):
             define_config(argv)
-        rest = flags.FLAGS(argv)
+        given, keywords = _without_keywords(argv)
+        sys.argv[:] = _without_keywords(sys.argv)[0]  # ml_collections looks there for itself
+        rest = flags.FLAGS(given)
         if len(rest) > 1:
             raise config_lib.ConfigError(
                 f"{rest[1]!r} is not a flag; write --{rest[1].lstrip('-')}"
             )
         if "config" in flags.FLAGS:
-            config = config_lib.parse(flags.FLAGS["config"].value)
+            _override(flags.FLAGS["config"].value, keywords)
+            config = (parse or config_lib.parse)(flags.FLAGS["config"].value)
             workdir = _WORKDIR.value or os.path.join("runs", config.name)
     except (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
         _exit(_explain(error, argv), _BAD_INPUT)
@@ -177,6 +185,33 @@ def _explain(error: BaseException, argv: Sequence[str]) -> str:
                 return unknown
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     return " ".join(text.split()) or type(error).__name__
+
+
+def _without_keywords(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Arguments, and apart from them the overrides of fields that are named as a word of Python.
+
+    ml_collections reads the path of an override as Python, where `init.from` is a syntax error.
+    """
+    rest, found = [], {}
+    for arg in argv:
+        path, equals, value = arg.lstrip("-").partition("=")
+        if equals and path.startswith("config.") and keyword.iskeyword(path.rpartition(".")[2]):
+            found[path.removeprefix("config.")] = value
+        else:
+            rest.append(arg)
+    return rest, found
+
+
+def _override(tree: ConfigDict, values: Mapping[str, str]) -> None:
+    """Sets text fields by their paths. Raises ConfigError for an unknown one."""
+    for path, value in values.items():
+        if unknown := _unknown_field(path, tree):
+            raise config_lib.ConfigError(unknown)
+        *sections, name = path.split(".")
+        node = tree
+        for section in sections:
+            node = node[section]
+        node[name] = value
 
 
 def _given_config(argv: Sequence[str]) -> list[str]:

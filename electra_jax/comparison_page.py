@@ -125,7 +125,7 @@ def _mean_line(runs: Sequence[tuple[np.ndarray, np.ndarray]], group: int) -> lis
 
 
 def _draw_curves(axes, panel: _Panel, palette: Mapping[str, str]) -> None:
-    _frame(axes, palette)
+    drawing.frame(axes, palette)
     axes.grid(axis="y", color=palette["grid"], linewidth=0.8)
     with_mean = {line.group for line in panel.lines if line.look == "mean"}
     ends: dict[int, tuple[float, float]] = {}
@@ -157,7 +157,7 @@ def _draw_curves(axes, panel: _Panel, palette: Mapping[str, str]) -> None:
     axes.set_xticks(places, [drawing.rounded(place, end) for place in places])
     axes.set_xlabel(_ALONG[panel.along], fontsize=8.5, color=palette["muted"], loc="right")
     axes.yaxis.set_major_formatter(ticker.FuncFormatter(drawing.tick))
-    _title(axes, panel.title, panel.unit, palette)
+    drawing.title(axes, panel.title, panel.unit, palette)
 
 
 def _limit_curves(axes, panel: _Panel) -> None:
@@ -207,7 +207,7 @@ def _draw_ladder(
     axes, comparison: comparison_lib.Comparison, name: str, title: str, palette: Mapping[str, str]
 ) -> None:
     """One rung a group, the first at the top."""
-    _frame(axes, palette)
+    drawing.frame(axes, palette)
     axes.grid(axis="x", color=palette["grid"], linewidth=0.8)
     groups = comparison.groups
     first = comparison_lib.final(groups[0], name)
@@ -247,7 +247,7 @@ def _draw_ladder(
         if style.metric(name, max(values)) != text:
             text += f" to {style.metric(name, max(values))}"
         unit += f"; {words} {text}" + ("" if low <= min(values) <= high else ", beyond the axis")
-    _title(axes, title, unit, palette)
+    drawing.title(axes, title, unit, palette)
 
 
 def _beside(axes, place, name, value, apart, colour, palette) -> None:
@@ -290,25 +290,6 @@ def _look(group: int, palette: Mapping[str, str]) -> tuple[str, tuple]:
     """Colour and dashes; after as many groups as there are colours the lines are dashed."""
     rounds, place = divmod(group, len(style.GROUPS))
     return palette[style.GROUPS[place]], (0, ()) if not rounds else (0, (4, 1 + rounds))
-
-
-def _frame(axes, palette: Mapping[str, str]) -> None:
-    axes.set_facecolor("none")
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(palette["line"])
-    axes.set_axisbelow(True)
-    axes.tick_params(which="both", length=0, labelsize=8.5, labelcolor=palette["muted"], pad=4)
-
-
-def _title(axes, title: str, unit: str, palette: Mapping[str, str]) -> None:
-    axes.set_title(
-        title, loc="left", fontsize=11, fontweight="bold", color=palette["ink"], pad=24
-    )  # fmt: skip
-    axes.text(
-        0, 1, unit, transform=drawing.above(axes, 11), fontsize=8.5, color=palette["muted"],
-        parse_math=False,
-    )  # fmt: skip
 
 
 # --- the picture ------------------------------------------------------------------------------

@@ -397,20 +397,35 @@ _RANGES = {  # inclusive bounds
 
 def parse(tree: Mapping[str, Any]) -> Config:
     """ml_collections or JSON tree -> Config. Raises ConfigError with the first thing wrong."""
+    config = typed(Config, tree, _ADDED, "configs/base.py")
+    check_each(config, _CHOICES, _RANGES)
+    _check_together(config)
+    return config
+
+
+def typed(kind: type, tree: Mapping[str, Any], added: Mapping[str, Any], page: str) -> Any:
+    """A tree as dataclasses of `kind`. Raises ConfigError for what is unknown, missing, mistyped.
+
+    Args:
+      added: fields that came later, by path, and what a tree without them means.
+      page: the file that has every field, for the message.
+    """
     if isinstance(tree, ml_collections.ConfigDict):
         tree = tree.to_dict()
-    config = _build(Config, tree, "")
+    return _build(kind, tree, "", added, page)
+
+
+def check_each(config: Any, choices: Mapping[str, tuple], ranges: Mapping[str, tuple]) -> None:
+    """Each field by itself: one of its choices, within its inclusive bounds."""
     flat = flatten(config)
-    for path, allowed in _CHOICES.items():
+    for path, allowed in choices.items():
         if flat[path] not in allowed:
             raise ConfigError(
                 f"{path}={flat[path]!r} is not one of {', '.join(map(repr, allowed))}"
             )
-    for path, (low, high) in _RANGES.items():
+    for path, (low, high) in ranges.items():
         if not low <= flat[path] <= high:  # a NaN fails this too
             raise ConfigError(f"{path}={flat[path]} is outside [{low}, {high}]")
-    _check_together(config)
-    return config
 
 
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
@@ -422,7 +437,7 @@ def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def to_tree(config: Config) -> dict[str, Any]:
+def to_tree(config: Any) -> dict[str, Any]:
     """The nested dict that `parse` takes back, and what config.json holds."""
     tree: dict[str, Any] = {}
     for path, value in flatten(config).items():
@@ -434,7 +449,7 @@ def to_tree(config: Config) -> dict[str, Any]:
     return tree
 
 
-def to_json(config: Config) -> str:
+def to_json(config: Any) -> str:
     """config.json: the tree, indented, in the order of the flow."""
     return json.dumps(to_tree(config), indent=2) + "\n"
 
@@ -473,7 +488,7 @@ def _resumable(path):
     return path in RESUMABLE or section in RESUMABLE
 
 
-def _build(kind, tree, prefix):
+def _build(kind, tree, prefix, added, page):
     fields = {field.name.rstrip("_"): field for field in dataclasses.fields(kind)}
     for name in tree:
         if name not in fields:
@@ -481,13 +496,13 @@ def _build(kind, tree, prefix):
     values = {}
     for name, field in fields.items():
         path = prefix + name
-        if name not in tree and path not in _ADDED:
-            raise ConfigError(f"field {path} is missing; configs/base.py has every field")
-        value = tree[name] if name in tree else _ADDED[path]
+        if name not in tree and path not in added:
+            raise ConfigError(f"field {path} is missing; {page} has every field")
+        value = tree[name] if name in tree else added[path]
         if dataclasses.is_dataclass(field.type):
             if not isinstance(value, Mapping):
                 raise ConfigError(f"{path} is a section, not {value!r}")
-            values[field.name] = _build(field.type, value, path + ".")
+            values[field.name] = _build(field.type, value, path + ".", added, page)
         else:
             values[field.name] = _typed(path, value, field.type)
     return kind(**values)

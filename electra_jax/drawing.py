@@ -4,13 +4,15 @@
     a figure drawn in STAND_INS  ->  svg  ->  inline SVG whose colours are the page's variables
     a picture or a page          ->  write_whole  ->  the file, never half of it
 
-`report.py` and `comparison_page.py` draw with matplotlib; nothing here knows what is drawn.
+`report.py`, `comparison_page.py` and `finetuning/results_page.py` draw with matplotlib; nothing
+here knows what is drawn.
 """
 
 import html
 import io
 import os
 import re
+from collections.abc import Mapping
 
 import matplotlib
 import numpy as np
@@ -68,6 +70,27 @@ def smoothed(values: np.ndarray, share: float = 0.04) -> np.ndarray:
     ahead = np.minimum(back, count - 1 - place)
     total = np.concatenate([[0.0], np.cumsum(values)])
     return (total[place + ahead + 1] - total[place - back]) / (ahead + back + 1)
+
+
+def frame(axes, palette: Mapping[str, str]) -> None:
+    """Axes without a box: a baseline, and small muted numbers."""
+    axes.set_facecolor("none")
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(palette["line"])
+    axes.set_axisbelow(True)
+    axes.tick_params(which="both", length=0, labelsize=8.5, labelcolor=palette["muted"], pad=4)
+
+
+def title(axes, words: str, unit: str, palette: Mapping[str, str]) -> None:
+    """Bold words over the axes, the unit between them and the axes."""
+    axes.set_title(
+        words, loc="left", fontsize=11, fontweight="bold", color=palette["ink"], pad=24
+    )  # fmt: skip
+    axes.text(
+        0, 1, unit, transform=above(axes, 11), fontsize=8.5, color=palette["muted"],
+        parse_math=False,
+    )  # fmt: skip
 
 
 def above(axes, points: float):

@@ -26,8 +26,8 @@ TABLE = (  # the end of a path -> one mesh axis (or None) a dimension; the first
     (r"feed_forward/(in|gate)/bias", (None, "tensor")),
     (r"feed_forward/out/kernel", (None, "tensor", "fsdp")),
     (r"projection/kernel", ("fsdp", "tensor")),
-    (r"head/dense/kernel", ("fsdp", "tensor")),
-    (r"head/output/kernel", ("fsdp", None)),
+    (r"head/(end/|impossible/)?dense/kernel", ("fsdp", "tensor")),
+    (r"head/((end/|impossible/)?output|start)/kernel", ("fsdp", None)),
     (r"head/bias", ("tensor",)),  # [V]
     (r"(copy|baseline)/kernel", ()),  # one number a vector
     (r"(bias|scale)", ()),

@@ -19,6 +19,7 @@ from jax.experimental import multihost_utils
 from electra_jax import (
     bad_steps,
     checkpoint,
+    compilations,
     lock,
     logs,
     metrics,
@@ -65,7 +66,7 @@ def train(
                 )
             )
             stack.enter_context(logs.file(os.path.join(workdir, "log.txt")))
-        _cache_compilations()
+        compilations.keep()
         _same_everywhere(config)
         _continue_or_begin(config, workdir)
         run = runs.start(config, workdir)
@@ -196,16 +197,6 @@ def _continue_or_begin(config: config_lib.Config, workdir: str) -> None:
         with open(temporary, "w", encoding="utf-8") as file:
             file.write(config_lib.to_json(config))
         os.replace(temporary, path)
-
-
-def _cache_compilations() -> None:
-    """Keeps compiled programs in the user's cache folder, unless jax was told of another one.
-
-    A step takes half a minute to compile on two cores and a second to load.
-    """
-    if not jax.config.jax_compilation_cache_dir:
-        cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        jax.config.update("jax_compilation_cache_dir", os.path.join(cache, "electra_jax", "xla"))
 
 
 def _same_everywhere(config: config_lib.Config) -> None:

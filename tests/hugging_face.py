@@ -58,7 +58,6 @@ for _row, (_from, _start, _stop) in enumerate(_CUTS):
 
 def models(config: networks.NetworksConfig, params: dict):
     """(ElectraForMaskedLM, ElectraForPreTraining) in float64 with these weights."""
-    import torch
     import transformers
 
     found = []
@@ -66,30 +65,68 @@ def models(config: networks.NetworksConfig, params: dict):
         ("generator", transformers.ElectraForMaskedLM),
         ("discriminator", transformers.ElectraForPreTraining),
     ):
-        shape = getattr(config, network)
-        model = kind(
-            transformers.ElectraConfig(
-                vocab_size=config.vocab_size,
-                embedding_size=config.embedding_size,
-                hidden_size=shape.width,
-                num_hidden_layers=shape.layers,
-                num_attention_heads=shape.heads,
-                intermediate_size=shape.feed_forward,
-                max_position_embeddings=config.max_positions,
-                hidden_dropout_prob=0.0,
-                attention_probs_dropout_prob=0.0,
-                pad_token_id=odd.PAD,
-            )
-        ).double()
-        weights = {
-            name: torch.tensor(_theirs(path, x[layer]).astype(np.float64)[: _rows(path, config)])
-            for path, x in odd.flat(params).items()
-            for name, layer in _places(path, network, shape.layers)
-        }
+        model = kind(_config(config, getattr(config, network))).double()
+        weights = _weights(config, params, network)
         missing, unexpected = model.load_state_dict(weights, strict=False)
         assert not unexpected and set(missing) <= {"generator_lm_head.weight"}  # tied
         found.append(model)
     return found
+
+
+def fine_tuned(
+    config: networks.NetworksConfig, params: dict, kind: str, head: dict, modules: dict[str, str]
+):
+    """A model of theirs for a task, in float64 and without dropout.
+
+    Args:
+      kind: its class.
+      head: our weights of the head.
+      modules: {our leaf: their module}.
+    """
+    import torch
+    import transformers
+
+    labels = head["output"]["bias"].shape[0]
+    shape = _config(config, config.discriminator, num_labels=labels)
+    model = getattr(transformers, kind)(shape).double().eval()
+    weights = _weights(config, params, "discriminator")
+    weights = {name: x for name, x in weights.items() if name.startswith("electra.")}
+    for leaf, module in modules.items():
+        weights[f"{module}.weight"] = torch.tensor(np.asarray(head[leaf]["kernel"], np.float64).T)
+        weights[f"{module}.bias"] = torch.tensor(np.asarray(head[leaf]["bias"], np.float64))
+    missing, unexpected = model.load_state_dict(weights, strict=False)
+    assert not unexpected and not missing
+    return model
+
+
+def _config(config, shape, **others):
+    import transformers
+
+    return transformers.ElectraConfig(
+        vocab_size=config.vocab_size,
+        embedding_size=config.embedding_size,
+        hidden_size=shape.width,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        intermediate_size=shape.feed_forward,
+        max_position_embeddings=config.max_positions,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        pad_token_id=odd.PAD,
+        **others,
+    )
+
+
+def _weights(config, params, network):
+    """Under their names, of one network with its tables."""
+    import torch
+
+    shape = getattr(config, network)
+    return {
+        name: torch.tensor(_theirs(path, x[layer]).astype(np.float64)[: _rows(path, config)])
+        for path, x in odd.flat(params).items()
+        for name, layer in _places(path, network, shape.layers)
+    }
 
 
 def inputs(batch) -> dict:

@@ -83,3 +83,12 @@ def test_the_config_of_a_workdir_is_used_where_none_is_given(tmp_path):
     assert result.returncode == 0, result.stderr
     line = complaint(f"--workdir={tmp_path / 'run'}", "--config.schedule.stepz=3")
     assert "did you mean 'steps'?" in line
+
+
+def test_a_field_that_is_a_word_of_python_can_be_given(tmp_path):
+    """init.from: ml_collections alone calls it a syntax error."""
+    workdir = f"--workdir={tmp_path / 'run'}"
+    result = command(TINY, workdir, "--config.init.from=runs/other", "--dry_run")
+    assert result.returncode == 0, result.stderr
+    line = complaint(TINY, workdir, "--config.innit.from=runs/other", "--dry_run")
+    assert "unknown field config.innit; did you mean 'init'?" in line

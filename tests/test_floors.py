@@ -7,20 +7,22 @@ from corpus import ROOT
 
 FLOORS = (  # from the ground up; a room may use any floor below its own
     "timing batch streams config heap style lock logs metrics optimizer schedule averages sharding"
-    " finetuning.examples finetuning.files finetuning.tasks finetuning.catalogue"
+    " compilations finetuning.examples finetuning.files finetuning.tasks finetuning.catalogue"
     " checkpoint checks.result whole_folder interchange.hugging_face interchange.tensor_files"
-    " interchange.card interchange.tensorflow_bundle interchange.google",
+    " interchange.card interchange.tensorflow_bundle interchange.google finetuning.scores"
+    " finetuning.answers",
     "stages baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments"
     " drawing finetuning.tables finetuning.columns finetuning.squad"
-    " finetuning.custom interchange.orbax_export",
+    " finetuning.custom interchange.orbax_export finetuning.config finetuning.rates",
     "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers"
     " alarms finetuning.labels finetuning.features interchange.tokenizer_files"
-    " growing",
-    "model.encoder data.preparation report comparison finetuning.reading",
-    "model.generator model.discriminator model.two_towers comparison_page",
-    "model.networks objectives.phase",
-    "accounting paper_flops objectives.corruption encoding",
-    "objectives.measuring interchange.stablehlo",
+    " growing finetuning.submission model.task_heads",
+    "model.encoder data.preparation report comparison finetuning.reading finetuning.batches",
+    "model.generator model.discriminator model.two_towers comparison_page finetuning.statistics"
+    " finetuning.datasets",
+    "model.networks objectives.phase finetuning.results",
+    "accounting paper_flops objectives.corruption encoding finetuning.results_page finetuning.step",
+    "objectives.measuring interchange.stablehlo finetuning.tuning finetuning.kept",
     "objectives.replaced_token_detection objectives.masked_lm objectives.replace_mlm",
     "objectives.masked_token_detection objectives.decoupled_detection objectives.fixed_generator"
     " objectives.frozen_generator objectives.electric objectives.adversarial_generator"
@@ -29,15 +31,15 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     "budget",
     "build",
     "weights",
-    "initial conversion",
-    "runs rehearsal",
-    "parts estimate bad_steps",
+    "initial conversion finetuning.encoders",
+    "runs rehearsal finetuning.choices",
+    "parts estimate bad_steps finetuning.forecast finetuning.running",
     "checkpointed output checks.made_up checks.kept checks.scoring",
     "training command",
     "checks.analytic checks.trained",
     "checks.micro_run checks.arms",
     "checks.every",
-    "main prepare show evaluate score benchmark flops compare check convert",
+    "main prepare show evaluate score benchmark flops compare check convert finetune",
 )
 
 

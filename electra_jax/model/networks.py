@@ -37,7 +37,8 @@ from electra_jax.model import (
 )
 
 LANES = 128  # the vocabulary is padded to a multiple of it
-_OF_A_NETWORK = ("projection", "encoder", "head")
+_OF_A_TRUNK = ("projection", "encoder")
+_OF_A_NETWORK = (*_OF_A_TRUNK, "head")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +89,15 @@ def init_predictor(config: NetworksConfig, key: jax.Array) -> dict:
     """Returns the `discriminator` subtree of a main network that predicts tokens."""
     slots_BN = jnp.zeros((1, 1), jnp.int32)
     return predictor_module(config).init(key, *_one_embedded(config), slots_BN, None)["params"]
+
+
+def init_trunk(config: NetworksConfig, key: jax.Array) -> dict:
+    """Fresh weights in the form of `main_trunk`: those that `init` gives both parts."""
+    own = init_discriminator(config, streams.stream(key, "discriminator"))
+    return {
+        "embeddings": init_embeddings(config, streams.stream(key, "embeddings")),
+        "discriminator": {part: own[part] for part in _OF_A_TRUNK if part in own},
+    }
 
 
 def init(config: NetworksConfig, key: jax.Array) -> dict:
@@ -285,6 +295,18 @@ def alone(config: NetworksConfig, params: dict, name: str) -> dict:
     """
     tables = main_embeddings if name == "discriminator" else generator_embeddings
     return {"embeddings": tables(config, params)} | _network(config, params, name)
+
+
+def main_trunk(config: NetworksConfig, params: dict) -> dict:
+    """What is fine-tuned: the main network without its head, and the tables that it reads.
+
+    {'embeddings': tables, 'discriminator': {'projection'?, 'encoder'}}, whatever was shared.
+    """
+    own = alone(config, params, "discriminator")
+    return {
+        "embeddings": own["embeddings"],
+        "discriminator": {part: own[part] for part in _OF_A_TRUNK if part in own},
+    }
 
 
 def _network(config, params, name):

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiled programs, kept from one start of the program to the next."""
+
+import os
+
+import jax
+
+
+def keep() -> None:
+    """Keeps them in the user's cache folder, unless jax was told of another one.
+
+    A step takes half a minute to compile on two cores and a second to load.
+    """
+    if not jax.config.jax_compilation_cache_dir:
+        cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        jax.config.update("jax_compilation_cache_dir", os.path.join(cache, "electra_jax", "xla"))

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fine-tunes a pre-trained encoder on tasks, over seeds, and says what it is worth.
+
+    python -m electra_jax.finetune --workdir=runs/small --config.data.dir=glue \
+        --config.tasks=cola,mrpc --config.seeds=5
+    python -m electra_jax.finetune --workdir=runs/small --config=configs/finetune_custom.py
+    python -m electra_jax.finetune --workdir=runs/small --config.encoder.init=fresh \
+        --config.name=random
+
+Writes WORKDIR/finetune/NAME: results.json, a table, predictions, tuned weights. The same command
+goes on where it was interrupted. configs/finetune.py has every setting, docs/finetuning.md the
+recipe with its sources.
+"""
+
+if __name__ == "__main__":
+    from electra_jax import heap
+
+    heap.use_huge_pages()  # first of all: the program begins anew
+
+from absl import flags
+
+from electra_jax import command
+from electra_jax.finetuning import config as finetuning_config
+from electra_jax.finetuning import forecast, results, running
+
+CONFIG = "configs/finetune.py"
+
+_DRY_RUN = flags.DEFINE_bool(
+    "dry_run",
+    False,
+    "Read the tasks, print examples, rows, steps and FLOPs, and stop.",
+    allow_override=True,
+)
+
+
+def main(config: finetuning_config.Config, workdir: str) -> None:
+    """Fine-tunes, or with --dry_run says what that would be."""
+    if _DRY_RUN.value:
+        print(forecast.text(config, workdir))
+        return
+    print(results.text(running.run(config, workdir)))
+
+
+if __name__ == "__main__":
+    command.run(main, config_file=CONFIG, parse=finetuning_config.parse)

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands on a pre-trained encoder in fine-tuning: small heads as pure functions.
+
+    linear      [CLS] -> dropout -> one layer                              as published
+    two_layer   [CLS] -> dropout -> dense -> GELU -> dropout -> one layer  Hugging Face's
+    token       every token -> dropout -> one layer
+    span plain  every token -> two scores, of a start and of an end        BERT's
+    span joint  the end is scored given the start; says too whether a question has an answer
+
+Reference: google-research/electra, finetune/classification, finetune/tagging and finetune/qa. Its
+output layers begin Glorot-uniform. Every score leaves in float32.
+"""
+
+import dataclasses
+
+import jax
+from jax import lax
+from jax import numpy as jnp
+
+from electra_jax.model import layers
+
+HIDDEN_SCORE = -1000.0  # added where no answer may be; the reference's number
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadConfig:
+    """One head. Fields that its kind does not read change nothing."""
+
+    kind: str  # 'linear', 'two_layer', 'token', 'span_plain' or 'span_joint'
+    width: int  # of the encoder
+    outputs: int = 1  # C
+    dropout: float = 0.1
+    dropout_bits: int = 8
+    initial_scale: float = 0.02  # of two_layer's inner layer, as Hugging Face
+    hidden: int = 512  # of the joint head's two small networks
+    impossible: bool = False  # the joint head judges whether there is an answer
+    beam: int = 20  # starts, and ends for each start
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Beam:
+    """The joint head's best starts, best first, and the best ends of each. Places are tokens."""
+
+    start_BP: jax.Array
+    start_log_BP: jax.Array  # log-probabilities
+    end_BPT: jax.Array
+    end_log_BPT: jax.Array  # given the start
+    impossible_B: jax.Array | None  # logit: above 0 there is no answer; None: not judged
+
+
+def init(config: HeadConfig, key: jax.Array) -> dict:
+    """The `head` subtree of any kind."""
+    return INITS[config.kind](config, key)
+
+
+def init_linear(config: HeadConfig, key: jax.Array) -> dict:
+    """output [D, C]; of `linear` and of `token`."""
+    return {"output": layers.init_glorot(key, config.width, config.outputs)}
+
+
+def init_two_layer(config: HeadConfig, key: jax.Array) -> dict:
+    """dense [D, D] and output [D, C]."""
+    dense, output = jax.random.split(key)
+    shape, bias = (config.width, config.width), (config.width,)
+    return {
+        "dense": layers.init_dense(dense, shape, bias, config.initial_scale),
+        "output": layers.init_glorot(output, config.width, config.outputs),
+    }
+
+
+def init_span_plain(config: HeadConfig, key: jax.Array) -> dict:
+    """output [D, 2]: start, end."""
+    return {"output": layers.init_glorot(key, config.width, 2)}
+
+
+def init_span_joint(config: HeadConfig, key: jax.Array) -> dict:
+    """start [D, 1], end and, where it judges that too, impossible: [2 D, hidden], [hidden, 1]."""
+    start, *pairs = jax.random.split(key, 5)
+
+    def pair(dense, output):
+        return {
+            "dense": layers.init_glorot(dense, 2 * config.width, config.hidden),
+            "output": layers.init_glorot(output, config.hidden, 1),
+        }
+
+    head = {"start": layers.init_glorot(start, config.width, 1), "end": pair(*pairs[:2])}
+    return head | ({"impossible": pair(*pairs[2:])} if config.impossible else {})
+
+
+INITS = {
+    "linear": init_linear,
+    "two_layer": init_two_layer,
+    "token": init_linear,
+    "span_plain": init_span_plain,
+    "span_joint": init_span_joint,
+}
+
+
+def linear(
+    config: HeadConfig, params: dict, hidden_BLD: jax.Array, keys_B: jax.Array | None
+) -> jax.Array:
+    """Scores of the whole row from its first token, [B, C]. Dropout only with keys."""
+    cls_BD = hidden_BLD[:, 0]
+    (drawn_BD,) = _draw(config, keys_B, cls_BD)
+    return _scores(params["output"], layers.dropout(cls_BD, config.dropout, drawn_BD))
+
+
+def two_layer(
+    config: HeadConfig, params: dict, hidden_BLD: jax.Array, keys_B: jax.Array | None
+) -> jax.Array:
+    """The same with a layer between."""
+    cls_BD = hidden_BLD[:, 0]
+    drawn_BD, inner_BD = _draw(config, keys_B, cls_BD, cls_BD)
+    cls_BD = layers.dropout(cls_BD, config.dropout, drawn_BD)
+    cls_BD = layers.gelu(layers.dense(params["dense"], cls_BD))
+    return _scores(params["output"], layers.dropout(cls_BD, config.dropout, inner_BD))
+
+
+def token(
+    config: HeadConfig, params: dict, hidden_BLD: jax.Array, keys_B: jax.Array | None
+) -> jax.Array:
+    """Scores of each token, [B, L, C]."""
+    (drawn_BLD,) = _draw(config, keys_B, hidden_BLD)
+    return _scores(params["output"], layers.dropout(hidden_BLD, config.dropout, drawn_BLD))
+
+
+def span_plain(
+    params: dict, hidden_BLD: jax.Array, allowed_BL: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Scores of each token as a start and as an end, [B, L] each."""
+    scores_BL2 = _scores(params["output"], hidden_BLD)
+    return tuple(_within(scores_BL2[..., side], allowed_BL) for side in (0, 1))
+
+
+def span_joint(
+    params: dict, hidden_BLD: jax.Array, allowed_BL: jax.Array, start_B: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    """Training: (start scores [B, L], end scores [B, L] given the true start, impossible [B])."""
+    start_BL = _starts(params, hidden_BLD, allowed_BL)
+    start_BD = _at(hidden_BLD, start_B[:, None])[:, 0]
+    from_token_BLF, from_start_F = _halves(params["end"]["dense"], hidden_BLD)
+    end_BL = _ends(params["end"], from_token_BLF, from_start_F(start_BD), allowed_BL)
+    return start_BL, end_BL, _impossible(params, hidden_BLD, start_BL)
+
+
+def span_beam(
+    config: HeadConfig, params: dict, hidden_BLD: jax.Array, allowed_BL: jax.Array
+) -> Beam:
+    """Prediction: the best starts, and for each the best ends."""
+    start_BL = _starts(params, hidden_BLD, allowed_BL)
+    width = min(config.beam, allowed_BL.shape[1])
+    start_log_BP, start_BP = lax.top_k(jax.nn.log_softmax(start_BL), width)
+    from_token_BLF, from_start_F = _halves(params["end"]["dense"], hidden_BLD)
+
+    def ends(place_B):
+        start_BD = _at(hidden_BLD, place_B[:, None])[:, 0]
+        end_BL = _ends(params["end"], from_token_BLF, from_start_F(start_BD), allowed_BL)
+        return lax.top_k(jax.nn.log_softmax(end_BL), width)
+
+    # One start after the other: [B, P, L, hidden] at once would be twenty times the memory.
+    end_log_PBT, end_PBT = lax.map(ends, start_BP.T)
+    return Beam(
+        start_BP,
+        start_log_BP,
+        end_PBT.swapaxes(0, 1),
+        end_log_PBT.swapaxes(0, 1),
+        _impossible(params, hidden_BLD, start_BL),
+    )
+
+
+def _starts(params, hidden_BLD, allowed_BL):
+    return _within(_scores(params["start"], hidden_BLD)[..., 0], allowed_BL)
+
+
+def _halves(dense, hidden_BLD):
+    """What a product with [first, second] gives, the second half done for all tokens at once."""
+    kernel_DF = dense["kernel"]
+    width = kernel_DF.shape[0] // 2
+    second_BLF = layers.dense({**dense, "kernel": kernel_DF[width:]}, hidden_BLD)
+    return second_BLF, lambda x_BD: layers.dense({"kernel": kernel_DF[:width]}, x_BD)
+
+
+def _ends(params, from_token_BLF, from_start_BF, allowed_BL):
+    hidden_BLF = layers.gelu(from_token_BLF + from_start_BF[:, None])
+    return _within(_scores(params["output"], hidden_BLF)[..., 0], allowed_BL)
+
+
+def _impossible(params, hidden_BLD, start_BL):
+    """From [CLS] and the token states weighted by how likely an answer starts there."""
+    if "impossible" not in params:
+        return None
+    weights_BL = jax.nn.softmax(start_BL).astype(hidden_BLD.dtype)
+    start_BD = jnp.einsum("BL,BLD->BD", weights_BL, hidden_BLD)
+    both_BD = jnp.concatenate([hidden_BLD[:, 0], start_BD], -1)
+    hidden_BF = layers.gelu(layers.dense(params["impossible"]["dense"], both_BD))
+    return _scores(params["impossible"]["output"], hidden_BF)[..., 0]
+
+
+def _within(scores_BL, allowed_BL):
+    return scores_BL + jnp.where(allowed_BL, 0.0, HIDDEN_SCORE)
+
+
+def _at(hidden_BLD, place_BN):
+    return jnp.take_along_axis(hidden_BLD, place_BN[:, :, None], axis=1)
+
+
+def _scores(params, x):
+    return layers.dense(params, x.astype(jnp.float32))
+
+
+def _draw(config, keys_B, *places):
+    sites = [(config.dropout, x.shape[1:]) for x in places]
+    return layers.draw(keys_B, sites, config.dropout_bits)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop over batches with a step that only counts: every row once, dev, what is kept."""
+
+import types
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+
+from electra_jax.finetuning import batches, step, tuning
+
+ROWS = batches.Rows(
+    ids=[np.array([7] * n) for n in (3, 4, 5, 6, 3)],
+    marks=[np.zeros(n, np.uint8) for n in (3, 4, 5, 6, 3)],
+    labels={"label": np.arange(5, dtype=np.int32)},
+)
+ACCURACY = {1: 0.2, 2: 0.9, 3: 0.5}  # of seed 0 at each step; seed 1 gets better all the time
+
+
+def counting(seen):
+    """Programs whose parameters are the number of the step."""
+
+    def update(state, batch, course, keys_Z):
+        for seed in range(2):
+            real = batch["weight"][seed] > 0
+            seen[seed] += np.asarray(batch["label"][seed])[np.asarray(real)].tolist()
+        params = jax.tree.map(lambda x: x + 1, state.params)
+        after = step.State(params, state.moments, state.step + 1, state.skipped)
+        return after, jnp.array([10.0, 20.0]) + float(params["x"][0, 0])
+
+    return types.SimpleNamespace(update=update, rows=jax.devices()[0])
+
+
+def train(keep, seen=None):
+    state = step.State({"x": jnp.zeros((2, 3))}, (), jnp.zeros(2, int), jnp.zeros(2, int))
+    plan = tuning.Plan(1e-3, 1, 2, 0.1, (8,), shared_seed=0, evaluations=3, keep=keep)
+
+    def score(params):
+        number = int(params["x"][0, 0])
+        return [{"dev": {"accuracy": x}} for x in (ACCURACY[number], number / 10)]
+
+    def better(left, right):
+        return left["dev"]["accuracy"] > right["dev"]["accuracy"]
+
+    seen = [[], []] if seen is None else seen
+    return tuning.train(counting(seen), state, None, [0, 1], ROWS, plan, 0, score, better)
+
+
+def test_an_epoch_shows_every_row_once_to_each_seed():
+    seen = [[], []]
+    train("last", seen)
+    assert [sorted(rows) for rows in seen] == [[0, 1, 2, 3, 4]] * 2
+    assert seen[0] != seen[1]
+
+
+def test_a_point_has_the_loss_since_the_point_before():
+    points = train("last").points
+    assert [[point.step for point in seed] for seed in points] == [[1, 2, 3]] * 2
+    assert [point.loss for point in points[1]] == [21, 22, 23]
+
+
+@pytest.mark.parametrize(
+    ("keep", "chosen", "weights"), [("last", [2, 2], [3, 3]), ("best", [1, 2], [2, 3])]
+)
+def test_each_seed_keeps_the_weights_that_count(keep, chosen, weights):
+    tuned = train(keep)
+    assert tuned.chosen == chosen
+    assert tuned.params["x"][:, 0].tolist() == weights
