@@ -134,6 +134,7 @@ def test_the_clock_runs_from_begin_on_and_not_while_it_is_paused():
     assert clock.seconds == 104
 
 
+@pytest.mark.slow
 def test_minutes_are_kept_over_a_stop(text, tmp_path, monkeypatch):
     """Every look at the clock takes two seconds of a minute."""
     monkeypatch.setattr(budget.Clock.__init__, "__defaults__", (0.0, Ticking(2.0)))

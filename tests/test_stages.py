@@ -187,6 +187,7 @@ class StopAt:
         pass
 
 
+@pytest.mark.slow
 def test_a_budget_of_tokens_has_its_stages_by_tokens(text, tmp_path):
     """900 tokens: rows of 32 from 450 on; the step after them sees more than 8 rows of 16 have."""
     config = staged(
@@ -206,6 +207,7 @@ def test_a_budget_of_tokens_has_its_stages_by_tokens(text, tmp_path):
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_budget_of_minutes_has_its_stages_by_the_clock_over_a_stop(text, tmp_path, monkeypatch):
     """Every look at the clock takes three seconds of a minute."""
     monkeypatch.setattr(budget.Clock.__init__, "__defaults__", (0.0, Ticking(3.0)))
