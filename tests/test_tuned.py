@@ -220,16 +220,17 @@ def test_the_encoder_of_such_a_folder_is_read_without_its_head(folders, tmp_path
         np.testing.assert_array_equal(ours[path][rows], theirs[path][rows])
 
 
-def test_one_seed_of_many_can_be_named(places, folders, tmp_path):
+def test_one_seed_of_many_can_be_named(folders):
     first = folders("classification")
-    one = os.path.join(first, "seed_1")
     saved, about = kept.best_weights(first)
+    one = os.path.join(first, f"seed_{about['seed']}")
     shutil.copytree(os.path.dirname(saved), os.path.join(one, "weights"))
     try:
         found = tuned.open(one)
     finally:
         shutil.rmtree(os.path.join(one, "weights"))
     assert found.about["score"] == about["score"]
+    assert len(found.records) == 2 and not found.is_best  # somebody chose it
 
 
 def test_what_cannot_be_taken_is_one_line(places, folders, tmp_path):

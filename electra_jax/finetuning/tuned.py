@@ -51,6 +51,12 @@ class Tuned:
         return self.encoder.params | {"head": self.head}
 
     @property
+    def is_best(self) -> bool:
+        """Whether dev chose it among several seeds, and nobody named it."""
+        named = os.path.basename(self.source).startswith("seed_")
+        return len(self.records) > 1 and not named
+
+    @property
     def title(self) -> str:
         """For people."""
         return f"{self.settings.name}, {self.about['task']}, seed {self.about['seed']}"
@@ -183,17 +189,24 @@ def _check(folder, flat, role, size):
 def _card(tuned, folder, name, role, parameters, licence):
     about, settings = tuned.about, tuned.about["settings"]
     start = tuned.settings.starts.get(about["task"])
+    encoder = os.path.basename(tuned.encoder.source)
+    if tuned.settings.encoder.init == "fresh":
+        encoder = f"random weights, shape of {encoder}"
+    dropout = f"{tuned.settings.recipe.dropout:g}"
+    if role != "answers":  # whose head has none
+        dropout += f", of the head {tuned.head_config.dropout:g}"
     recipe = {
         "task": about["task"],
         "kind": about["kind"],
         "labels": ", ".join(about["labels"]),
         "parameters": f"{parameters:,}",
-        "encoder": f"{about['encoder']['from']}" + (f", tuned on {start} before" if start else ""),
+        "encoder": encoder + (f", tuned on {start} before" if start else ""),
         "optimizer": tuned.settings.recipe.optimizer,
         **{key.replace("_", " "): value for key, value in settings.items()},
         "warmup": f"{tuned.settings.recipe.warmup_share:g} of the steps",
-        "dropout": f"{tuned.settings.recipe.dropout:g}, of the head {tuned.head_config.dropout:g}",
-        "weights": f"of seed {about['seed']}, the best on dev by {about['main']}",
+        "dropout": dropout,
+        "weights": f"of seed {about['seed']}"
+        + (f", the best on dev by {about['main']}" if tuned.is_best else ""),
     }
     path = os.path.join(folder, tensor_files.SAFETENSORS)
     picture = os.path.join(tuned.encoder.source, "report.png")
@@ -227,16 +240,20 @@ def _scores(tuned) -> dict[str, str]:
             values = [record["scores"][split][metric] for record in tuned.records]
             over = statistics.summarise(metric, values)
             middle, own = (results.shown(metric, x) for x in (over.median, metrics[metric]))
-            found[f"{split} {metric}"] = (
-                f"median {middle}, mean {results.with_sd(metric, over)}, {len(values)} seeds;"
-                f" these weights {own}"
-            )
+            found[f"{split} {metric}"] = f"{own} (one seed)"
+            if len(values) > 1:
+                found[f"{split} {metric}"] = (
+                    f"median {middle}, mean {results.with_sd(metric, over)}, {len(values)} seeds;"
+                    f" these weights {own}"
+                )
     return found
 
 
 def _notes(tuned) -> list[str]:
     about = tuned.about
-    notes = ["Dev chose among the seeds, so its score of these weights flatters."]
+    notes = []
+    if tuned.is_best:
+        notes.append("Dev chose among the seeds, so its score of these weights flatters.")
     if about["kind"] == "regression":
         low, high = about["scale"]
         notes.append(f"The output o means {low:g} + {high - low:g} o, in the labels' unit.")

@@ -48,9 +48,10 @@ tag = pipeline("token-classification", "{name}")  # the first token of a word sp
 """,
     "answers": """\
 ```python
-from transformers import pipeline
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
-answer = pipeline("question-answering", "{name}")
+tokenizer = AutoTokenizer.from_pretrained("{name}")
+model = AutoModelForQuestionAnswering.from_pretrained("{name}")  # tokenizer(question, context)
 ```
 """,
 }
