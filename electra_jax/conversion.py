@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Mapping
 
 import jax
 import numpy as np
@@ -30,6 +31,7 @@ from electra_jax.interchange import (
     tensor_files,
     tokenizer_files,
 )
+from electra_jax.model import networks
 
 CURVES = "curves.png"
 _BERTS = {  # settings of a trunk that Hugging Face's ELECTRA has
@@ -51,7 +53,8 @@ def to_hugging_face(
     Raises ConfigError, one line: a setting that Hugging Face's ELECTRA does not have.
     """
     chosen = _chosen(found, only, "Hugging Face's ELECTRA has no such generator")
-    _check_trunk(found)
+    check_trunk(found.networks)
+    _check_setting("model.discriminator_head", found.networks.discriminator_head, "token")
     written = {}
     with whole_folder.new(out) as folder:
         for network in chosen:
@@ -71,7 +74,7 @@ def to_orbax(found: weights.Weights, out: str, only: str | None = None) -> dict:
         _chosen(found, only, "it is written with both: leave --only out")
         found = found.alone(only)
     with whole_folder.new(out) as folder:
-        _tokenizer(found, folder)
+        write_tokenizer(found, folder)
         name = os.path.basename(os.path.abspath(out))
         orbax_export.write(folder, found.params, about(found), name, _title(found))
     return {"out": os.path.abspath(out), "networks": sorted(found.params)}
@@ -90,7 +93,7 @@ def to_stablehlo(found: weights.Weights, out: str, only: str | None = None) -> d
         one.networks, discriminator=dataclasses.replace(one.networks.discriminator, scan=True)
     )
     with whole_folder.new(out) as folder:
-        _tokenizer(found, folder)
+        write_tokenizer(found, folder)
         words = found.vocabulary
         stablehlo.write(
             folder, shape, params, about(one), _title(found), (words.cls_id, words.sep_id)
@@ -127,6 +130,83 @@ def to_workdir(source: str, recipe: config_lib.Config, workdir: str) -> dict:
         "networks": [network for network in weights.NETWORKS if found.role(network)],
         "objective": config.objective.name,
     }
+
+
+def check_trunk(shape: networks.NetworksConfig) -> None:
+    """Raises ConfigError for a setting of the encoder that Hugging Face's ELECTRA has not."""
+    for name, theirs in _BERTS.items():
+        _check_setting(f"model.{name}", getattr(shape.discriminator, name), theirs)
+
+
+def write_network(
+    folder: str,
+    one: weights.Weights,
+    flat: Mapping[str, np.ndarray],
+    role: str,
+    dropouts: tuple[float, float] = (0.1, 0.1),
+    task: Mapping | None = None,
+) -> dict[str, np.ndarray]:
+    """Writes one network's files but the card, into a folder that need not be there.
+
+    Args:
+      flat: its arrays by path, as `networks.alone` calls them.
+      role: a class of theirs, as `hugging_face` names it.
+      dropouts: of states and of attention, for whoever trains on.
+      task: fields of a fine-tuned network's config.json.
+
+    Returns their tensors. Raises ConfigError.
+    """
+    words, shape = one.vocabulary, one.networks
+    trunk = shape.discriminator
+    try:
+        tensors = hugging_face.to_tensors(flat, role, words.size)
+        os.makedirs(folder, exist_ok=True)
+        tokenizer_files.write(words, folder, one.limit)
+    except ValueError as error:
+        raise config_lib.ConfigError(str(error)) from error
+    config = hugging_face.to_config(
+        hugging_face.Shape(
+            role=role,
+            vocab_size=words.size,
+            embedding_size=shape.embedding_size,
+            max_positions=shape.max_positions,
+            layers=trunk.layers,
+            width=trunk.width,
+            heads=trunk.heads,
+            feed_forward=trunk.feed_forward,
+        ),
+        dropout=dropouts[0],
+        attention_dropout=dropouts[1],
+        initial_scale=one.config.model.initial_scale if one.config else 0.02,
+        pad_id=words.pad_id,
+        task=task,
+    )
+    write_text(os.path.join(folder, "config.json"), json.dumps(config, indent=2) + "\n")
+    tensor_files.write(os.path.join(folder, tensor_files.SAFETENSORS), tensors)
+    return tensors
+
+
+def write_tokenizer(found: weights.Weights, folder: str) -> None:
+    """vocab/ always; tokenizer/ where a SentencePiece model can be said so."""
+    found.vocabulary.save(os.path.join(folder, orbax_export.VOCABULARY))
+    target = os.path.join(folder, orbax_export.TOKENIZER)
+    try:
+        tokenizer_files.write(found.vocabulary, target, found.limit)
+    except ValueError as error:
+        logging.warning("no tokenizer/: %s", error)
+        shutil.rmtree(target, ignore_errors=True)
+
+
+def write_text(path: str, text: str) -> None:
+    """A whole file, in UTF-8."""
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def sha256(path: str) -> str:
+    """Of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def about(found: weights.Weights) -> dict:
@@ -188,35 +268,12 @@ def training_facts(found: weights.Weights) -> dict[str, str]:
 def _one(found, network, folder, licence):
     """Writes the folder of one network and says what it is."""
     one, role = found.alone(network), found.role(network)
-    words, shape = one.vocabulary, one.networks
     flat = weights.flat(jax.device_get({"embeddings": one.params["embeddings"]}))
     flat |= weights.flat(jax.device_get(one.params["discriminator"]))
-    try:
-        tensors = hugging_face.to_tensors(flat, role, words.size)
-        os.makedirs(folder)
-        tokenizer_files.write(words, folder, one.limit)
-    except ValueError as error:
-        raise config_lib.ConfigError(str(error)) from error
-    trunk, dropout = shape.discriminator, found.config.model if found.config else None
-    config = hugging_face.to_config(
-        hugging_face.Shape(
-            role=role,
-            vocab_size=words.size,
-            embedding_size=shape.embedding_size,
-            max_positions=shape.max_positions,
-            layers=trunk.layers,
-            width=trunk.width,
-            heads=trunk.heads,
-            feed_forward=trunk.feed_forward,
-        ),
-        dropout=dropout.dropout if dropout else 0.1,
-        attention_dropout=dropout.attention_dropout if dropout else 0.1,
-        initial_scale=dropout.initial_scale if dropout else 0.02,
-        pad_id=words.pad_id,
-    )
-    _write(os.path.join(folder, "config.json"), json.dumps(config, indent=2) + "\n")
+    model = found.config.model if found.config else None
+    dropouts = (model.dropout, model.attention_dropout) if model else (0.1, 0.1)
+    tensors = write_network(folder, one, flat, role, dropouts)
     path = os.path.join(folder, tensor_files.SAFETENSORS)
-    tensor_files.write(path, tensors)
     picture = os.path.join(found.source, "report.png")
     if found.config and os.path.exists(picture):
         shutil.copyfile(picture, os.path.join(folder, CURVES))
@@ -228,11 +285,11 @@ def _one(found, network, folder, licence):
         training={"parameters": f"{parameters:,}"} | training_facts(found),
         metrics=_evaluation(found),
         curves=CURVES if os.path.exists(os.path.join(folder, CURVES)) else "",
-        differences=tokenizer_files.DIFFERENCES[words.kind],
+        differences=tokenizer_files.DIFFERENCES[found.vocabulary.kind],
         left_out=left_out(found),
-        checksums={tensor_files.SAFETENSORS: _sha256(path)},
+        checksums={tensor_files.SAFETENSORS: sha256(path)},
     )
-    _write(os.path.join(folder, "README.md"), text)
+    write_text(os.path.join(folder, "README.md"), text)
     return {"class": hugging_face.ROLES[role], "parameters": parameters}
 
 
@@ -246,19 +303,12 @@ def _chosen(found, only, why_not):
     return [only]
 
 
-def _check_trunk(found):
-    shape = found.networks
-    settings = {
-        f"model.{name}": (getattr(shape.discriminator, name), value)
-        for name, value in _BERTS.items()
-    }
-    settings["model.discriminator_head"] = shape.discriminator_head, "token"
-    for name, (value, theirs) in settings.items():
-        if value != theirs:
-            raise config_lib.ConfigError(
-                f"{name}={value!r} has no place in Hugging Face's ELECTRA, which knows {theirs!r};"
-                " try --to=orbax, which keeps everything"
-            )
+def _check_setting(name, value, theirs):
+    if value != theirs:
+        raise config_lib.ConfigError(
+            f"{name}={value!r} has no place in Hugging Face's ELECTRA, which knows {theirs!r};"
+            " try --to=orbax, which keeps everything"
+        )
 
 
 def _as_found(found, recipe, workdir):
@@ -329,17 +379,6 @@ def _same(found, network, again, name):
             raise OSError(f"{path} came back different; nothing was written")
 
 
-def _tokenizer(found, folder):
-    """vocab/ always; tokenizer/ where a SentencePiece model can be said so."""
-    found.vocabulary.save(os.path.join(folder, orbax_export.VOCABULARY))
-    target = os.path.join(folder, orbax_export.TOKENIZER)
-    try:
-        tokenizer_files.write(found.vocabulary, target, found.limit)
-    except ValueError as error:
-        logging.warning("no tokenizer/: %s", error)
-        shutil.rmtree(target, ignore_errors=True)
-
-
 def _title(found):
     name = found.config.name if found.config else os.path.basename(found.source)
     return f"{name}, step {found.step:,}" if found.config else name
@@ -367,13 +406,3 @@ def _evaluation(found):
         for name, value in numbers.items()
         if isinstance(value, int | float) and name != "tokens_seen"
     }
-
-
-def _sha256(path):
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _write(path, text):
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)

@@ -6,12 +6,13 @@
     python -m electra_jax.convert --workdir=runs/small --to=stablehlo --out=exports/program
     python -m electra_jax.convert --from=FOLDER --workdir=runs/continued --config=configs/small.py
     python -m electra_jax.convert --from=FOLDER --to=orbax --out=exports/params
+    python -m electra_jax.convert --from=runs/small/finetune/NAME/TASK --to=hugging_face --out=...
 
 With --to weights go out, from a workdir's newest checkpoint (--step for another) or from the folder
-that --from names. With --from alone a Hugging Face folder, or one with a discriminator and a
-generator in it, or a checkpoint of Google's with its vocab.txt, becomes a workdir:
-`python -m electra_jax.main --workdir=runs/continued` goes on with its weights. docs/weights.md has
-the whole of it.
+that --from names; those of a fine-tuned task with its head. With --from alone a Hugging Face
+folder, or one with a discriminator and a generator in it, or a checkpoint of Google's with its
+vocab.txt, becomes a workdir: `python -m electra_jax.main --workdir=runs/continued` goes on with its
+weights. docs/weights.md has the whole of it.
 """
 
 import json
@@ -21,6 +22,7 @@ from absl import flags
 
 from electra_jax import command, conversion, weights
 from electra_jax import config as config_lib
+from electra_jax.finetuning import tuned
 
 _TO = flags.DEFINE_enum("to", None, ["hugging_face", "orbax", "stablehlo"], "What to write.")
 _FROM = flags.DEFINE_string("from", None, "A folder to read instead of a workdir's checkpoint.")
@@ -68,12 +70,28 @@ def outwards(config: config_lib.Config | None, workdir: str | None) -> dict:
         raise config_lib.ConfigError("--step chooses a checkpoint of --workdir; leave it out")
     if _LICENCE.value and _TO.value != "hugging_face":
         raise config_lib.ConfigError("--license is for the model card of --to=hugging_face")
+    if _FROM.value and tuned.is_one(_FROM.value):
+        return of_task()
     data = config.data.dir if config else ""
     found = weights.open(_FROM.value or workdir, _STEP.value, data)
     if _TO.value == "hugging_face":
         return conversion.to_hugging_face(found, _OUT.value, _ONLY.value, _LICENCE.value)
     write = {"orbax": conversion.to_orbax, "stablehlo": conversion.to_stablehlo}[_TO.value]
     return write(found, _OUT.value, _ONLY.value)
+
+
+def of_task() -> dict:
+    """From the folder of a fine-tuned task to a folder."""
+    if _ONLY.value:
+        raise config_lib.ConfigError(f"--only={_ONLY.value}: a tuned task has one network")
+    if _TO.value == "stablehlo":
+        raise config_lib.ConfigError(
+            "--to=stablehlo writes encoders without a head; take hugging_face or orbax"
+        )
+    found = tuned.open(_FROM.value)
+    if _TO.value == "hugging_face":
+        return tuned.to_hugging_face(found, _OUT.value, _LICENCE.value)
+    return tuned.to_orbax(found, _OUT.value)
 
 
 def inwards(config: config_lib.Config | None, workdir: str | None) -> dict:

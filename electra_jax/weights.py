@@ -402,23 +402,29 @@ def _check_tree(prefix, shape, params):
 
 
 def _read(folder, shape, network, config, words) -> dict[str, Any]:
-    """One network as `networks.alone` gives it, out of its files."""
+    """One network as `networks.alone` gives it, out of its files; of a tuned one the encoder."""
+    tuned = shape.role in hugging_face.TASK_ROLES
+    role = "encodes" if tuned else shape.role
     init = {
         ("discriminator", "judges"): networks.init_discriminator,
         ("discriminator", "encodes"): networks.init_discriminator,
         ("discriminator", "predicts"): networks.init_predictor,
         ("generator", "predicts"): networks.init_generator,
-    }[network, shape.role]
+    }[network, role]
     key = jax.random.key(0)
     tree = dict(jax.eval_shape(lambda: init(config, key)))
-    if shape.role == "encodes":
+    if role == "encodes":
         tree.pop("head")
     tree["embeddings"] = jax.eval_shape(lambda: networks.init_embeddings(config, key))
     shapes = {path: x.shape for path, x in flat(tree).items()}
     by_token = [path for path in hugging_face.BY_TOKEN if path in shapes]
     shapes |= {path: (shape.vocab_size, *shapes[path][1:]) for path in by_token}
     try:
-        found = hugging_face.from_tensors(tensor_files.read(folder), shapes, shape.role)
+        tensors = tensor_files.read(folder)
+        if tuned:
+            logging.info("%s: the head of its task stays behind", folder)
+            tensors = hugging_face.without_head(tensors)
+        found = hugging_face.from_tensors(tensors, shapes, role)
     except ValueError as error:
         text = str(error)
         raise config_lib.ConfigError(text if folder in text else f"{folder}: {text}") from error

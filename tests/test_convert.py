@@ -508,8 +508,8 @@ DAMAGES = {
     ),
     "another architecture": (
         "discriminator/config.json",
-        json_change(architectures=["ElectraForTokenClassification"]),
-        "discriminator/config.json: architectures=.'ElectraForTokenClassification'. is none of",
+        json_change(architectures=["ElectraForMultipleChoice"]),
+        "discriminator/config.json: architectures=.'ElectraForMultipleChoice'. is none of",
     ),
     "another vocabulary": (
         "discriminator/config.json",

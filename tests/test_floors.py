@@ -32,7 +32,7 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     "build",
     "weights",
     "initial conversion finetuning.encoders",
-    "runs rehearsal finetuning.choices",
+    "runs rehearsal finetuning.choices finetuning.tuned",
     "parts estimate bad_steps finetuning.forecast finetuning.running",
     "checkpointed output checks.made_up checks.kept checks.scoring",
     "training command",

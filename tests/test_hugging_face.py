@@ -185,8 +185,8 @@ def test_config_json_there_and_back():
     [
         ({"model_type": "bert"}, "model_type='bert' is not 'electra'"),
         (
-            {"architectures": ["ElectraForSequenceClassification"]},
-            "architectures=.'ElectraForSequenceClassification'. is none of ElectraForPreTraining",
+            {"architectures": ["ElectraForMultipleChoice"]},
+            "architectures=.'ElectraForMultipleChoice'. is none of ElectraForPreTraining",
         ),
         ({"hidden_act": "gelu_new"}, "hidden_act='gelu_new' is not 'gelu'"),
         ({"layer_norm_eps": 1e-5}, "layer_norm_eps=1e-05 is not 1e-12"),

@@ -73,6 +73,23 @@ def finished(folder: str, seed: int, made_of: Mapping[str, str]) -> dict | None:
     return record
 
 
+def records(folder: str) -> list[dict]:
+    """Of all finished seeds of a task or of a point of its grid, by their numbers."""
+    found = glob.glob(f"{glob.escape(folder)}/seed_*/seed.json")
+    return sorted((_read(path) for path in found), key=lambda record: record["seed"])
+
+
+def settings(path: str) -> tuple[str, dict] | None:
+    """(folder of the fine-tuning that `path` is or lies in, its settings.json); None: in none."""
+    folder = os.path.abspath(path)
+    for _ in range(4):  # TASK/rate_1e-4_epochs_3/seed_0 is the farthest
+        found = os.path.join(folder, "settings.json")
+        if os.path.exists(found) and os.path.basename(os.path.dirname(folder)) == "finetune":
+            return folder, _read(found)
+        folder = os.path.dirname(folder)
+    return None
+
+
 def finish(folder: str, record: Mapping[str, Any]) -> None:
     """Writes the record of a seed; nothing of it is written later."""
     _write(os.path.join(seed_folder(folder, record["seed"]), "seed.json"), record)
@@ -106,7 +123,10 @@ def write_predictions(
 
 
 def save_weights(where: str, params: dict, about: Mapping[str, Any]) -> None:
-    """Into a folder that keeps the newest ones. `about`: task, seed, main, score, vocabulary."""
+    """Into a folder that keeps the newest ones.
+
+    `about`: task, seed, main, score, vocabulary, and what `tuned.open` says of them.
+    """
     found = checkpoint.steps(where)
     with checkpoint.Checkpoints(where, keep_last=1) as saved:
         saved.save(found[-1] + 1 if found else 1, params, dict(about))
@@ -132,6 +152,21 @@ def load_weights(
 
     Returns (parameters, what `save_weights` was told of them). Raises ConfigError.
     """
+    path, about = best_weights(folder)
+    if about["vocabulary"] != vocabulary:
+        raise config_lib.ConfigError(f"{path} was tuned with another vocabulary than this encoder")
+    everywhere = sharding.replicated(mesh)
+    placed = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=everywhere), abstract
+    )
+    return checkpoint.restore(path, placed).tree, about
+
+
+def best_weights(folder: str) -> tuple[str, Mapping[str, Any]]:
+    """(checkpoint, what `save_weights` was told of it) of the best on dev in a task's folder.
+
+    Raises ConfigError where none was kept.
+    """
     best = None
     escaped = glob.escape(folder)
     for where in (os.path.join(folder, "weights"), *glob.glob(f"{escaped}/rate_*/weights")):
@@ -144,14 +179,7 @@ def load_weights(
         raise config_lib.ConfigError(
             f"no tuned weights in {folder}; fine-tune that task first, with run.save='best'"
         )
-    path, about = best
-    if about["vocabulary"] != vocabulary:
-        raise config_lib.ConfigError(f"{path} was tuned with another vocabulary than this encoder")
-    everywhere = sharding.replicated(mesh)
-    placed = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=everywhere), abstract
-    )
-    return checkpoint.restore(path, placed).tree, about
+    return best
 
 
 def write_results(folder: str, whole: results.Results) -> None:

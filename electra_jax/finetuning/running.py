@@ -239,7 +239,7 @@ def _train(session, prepared, start, point, folder, seeds, made_of) -> list[dict
                 "minutes": (time.perf_counter() - begun) / 60 / len(seeds),
             }
         )
-    _save_weights(session, prepared, folder, tuned, records)
+    _save_weights(session, prepared, point, folder, tuned, records)
     for record in records:
         kept.finish(folder, record)
     return records
@@ -275,9 +275,10 @@ def _warnings(prepared, said, threshold, tuned, place):
     return warnings
 
 
-def _save_weights(session, prepared, folder, tuned, records):
+def _save_weights(session, prepared, point, folder, tuned, records):
     """Those of the best seed so far on dev; of every seed where that is asked for."""
-    save, main = session.config.run.save, prepared.task.main
+    config, main = session.config, prepared.task.main
+    save = config.run.save
     if save == "none":
         return
 
@@ -285,11 +286,16 @@ def _save_weights(session, prepared, folder, tuned, records):
         record = records[place]
         about = {
             "task": prepared.task.name,
+            "kind": prepared.task.kind,
             "labels": list(prepared.task.labels),
+            "scale": list(prepared.scale),
+            "head": dataclasses.asdict(choices.setup(config, session.encoder, prepared, 1).head),
+            "settings": _settings_of(session, prepared, point),
+            "encoder": dict(session.encoder.about),
             "seed": record["seed"],
             "main": main,
             "score": record["scores"][prepared.first_dev][main],
-            "config": config_lib.to_tree(session.config),
+            "config": config_lib.to_tree(config),
             "vocabulary": session.encoder.vocabulary.sha256,
         }
         return jax.tree.map(lambda leaf: leaf[place], tuned.params), about

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The model card: a README.md with the facts of training, under what the Hub reads."""
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 
@@ -31,13 +32,53 @@ tokenizer = AutoTokenizer.from_pretrained("{name}")
 encoder = AutoModel.from_pretrained("{name}")
 ```
 """,
+    "classifies": """\
+```python
+from transformers import pipeline
+
+classify = pipeline("text-classification", "{name}")  # pairs: {{"text": ..., "text_pair": ...}}
+```
+""",
+    "tags": """\
+```python
+from transformers import pipeline
+
+tag = pipeline("token-classification", "{name}")  # the first token of a word speaks for it
+```
+""",
+    "answers": """\
+```python
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("{name}")
+model = AutoModelForQuestionAnswering.from_pretrained("{name}")  # tokenizer(question, context)
+```
+""",
 }
 _WHAT = {
     "judges": "the discriminator of an ELECTRA: an encoder to fine-tune, which says of every token"
     " whether it was replaced",
     "predicts": "a masked language model of the ELECTRA kind",
     "encodes": "an encoder of the ELECTRA kind, without a head",
+    "classifies": "an ELECTRA that judges a text or a pair of texts",
+    "tags": "an ELECTRA that tags the words of a text",
+    "answers": "an ELECTRA that finds the answer to a question in a text",
 }
+_PIPELINES = {
+    "predicts": "fill-mask",
+    "classifies": "text-classification",
+    "tags": "token-classification",
+    "answers": "question-answering",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuning:
+    """What the card of a fine-tuned network says beside its pre-training."""
+
+    recipe: Mapping[str, str]  # the task first
+    scores: Mapping[str, str]  # over seeds, in words
+    notes: Sequence[str] = ()
 
 
 def text(
@@ -50,32 +91,40 @@ def text(
     differences: Sequence[str],
     left_out: Sequence[str],
     checksums: Mapping[str, str],
+    tuning: Tuning | None = None,
 ) -> str:
     """The card of one network.
 
     Args:
-      role: of the network, as in `hugging_face.ROLES`.
+      role: of the network, as in `hugging_face.ROLES` and `TASK_ROLES`.
       licence: an identifier of the Hub's list; '' if nobody has chosen one.
       training: facts, in order; metrics: of the last evaluation.
       curves: file name of a picture, or ''.
       differences: where the tokenizer's ids are not those of training.
       left_out: what was trained and is not in these files.
       checksums: file name -> sha256.
+      tuning: of a fine-tuned network.
     """
     front = {
         "license": licence or "other",
         "library_name": "transformers",
         "tags": ["electra", "replaced-token-detection", "jax"],
     }
-    if role == "predicts":
-        front["pipeline_tag"] = "fill-mask"
+    if role in _PIPELINES:
+        front["pipeline_tag"] = _PIPELINES[role]
     lines = ["---", *(f"{key}: {json.dumps(value)}" for key, value in front.items()), "---", ""]
-    lines += [f"# {name}", "", f"This is {_WHAT[role]}. It was pre-trained with electra_jax.", ""]
+    how = "fine-tuned" if tuning else "pre-trained"
+    lines += [f"# {name}", "", f"This is {_WHAT[role]}. It was {how} with electra_jax.", ""]
     lines += [_USE[role].format(name=name)]
     if not licence:
         lines += ["No licence was chosen yet; whoever publishes these weights chooses one.", ""]
+    if tuning:
+        lines += ["## Fine-tuning", "", *_table(("what", ""), tuning.recipe), ""]
+        lines += [*_table(("score", "over seeds"), tuning.scores), ""]
+        lines += [*(f"- {note}" for note in tuning.notes), *[""] * bool(tuning.notes)]
     if training:
-        lines += ["## Training", "", *_table(("what", ""), training), ""]
+        heading = "## Pre-training" if tuning else "## Training"
+        lines += [heading, "", *_table(("what", ""), training), ""]
     if metrics:
         shown = {key: f"{value:.4g}" for key, value in metrics.items()}
         lines += ["Held-out text, under the networks of this run:", ""]

@@ -18,7 +18,7 @@ vocabulary has no padded tail. Source: transformers, models/electra/modeling_ele
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -27,6 +27,12 @@ ROLES = {  # what a network is for -> their class
     "predicts": "ElectraForMaskedLM",
     "encodes": "ElectraModel",
 }
+TASK_ROLES = {  # the same of a network that was fine-tuned
+    "classifies": "ElectraForSequenceClassification",
+    "tags": "ElectraForTokenClassification",
+    "answers": "ElectraForQuestionAnswering",
+}
+_CLASSES = ROLES | TASK_ROLES
 
 _LAYER = "electra.encoder.layer.{}."
 _MODULES = {  # of every network: our subtree -> their module
@@ -51,7 +57,11 @@ _HEADS = {
         "head/norm": "generator_predictions.LayerNorm",
     },
     "encodes": {},
+    "classifies": {"head/dense": "classifier.dense", "head/output": "classifier.out_proj"},
+    "tags": {"head/output": "classifier"},
+    "answers": {"head/output": "qa_outputs"},
 }
+_OF_TASKS = ("classifier.", "qa_outputs.")
 _TABLES = {
     "embeddings/token": "electra.embeddings.word_embeddings.weight",
     "embeddings/position": "electra.embeddings.position_embeddings.weight",
@@ -109,8 +119,8 @@ def to_tensors(
         name = _name(path, role)
         if name is None:
             raise ValueError(
-                f"{path} has no place in Hugging Face's {ROLES[role]}; try --to=orbax, which keeps"
-                " every parameter"
+                f"{path} has no place in Hugging Face's {_CLASSES[role]}; try --to=orbax, which"
+                " keeps every parameter"
             )
         x = np.asarray(x, np.float32)
         if path in BY_TOKEN:
@@ -153,12 +163,23 @@ def from_tensors(
     return found
 
 
+def without_head(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The encoder in the tensors of a fine-tuned network."""
+    return {name: x for name, x in tensors.items() if not name.startswith(_OF_TASKS)}
+
+
 def to_config(
-    shape: Shape, *, dropout: float, attention_dropout: float, initial_scale: float, pad_id: int
+    shape: Shape,
+    *,
+    dropout: float,
+    attention_dropout: float,
+    initial_scale: float,
+    pad_id: int,
+    task: Mapping | None = None,
 ) -> dict:
-    """Their config.json."""
+    """Their config.json; `task`: its fields of a fine-tuned network, as `task_config` has them."""
     return {
-        "architectures": [ROLES[shape.role]],
+        "architectures": [_CLASSES[shape.role]],
         "model_type": "electra",
         **{theirs: getattr(shape, ours) for ours, theirs in _FIELDS.items()},
         "hidden_act": "gelu",
@@ -170,7 +191,32 @@ def to_config(
         "pad_token_id": pad_id,
         "tie_word_embeddings": True,
         "dtype": "float32",
+        **(task or {}),
     }
+
+
+def task_config(kind: str, labels: Sequence[str], dropout: float) -> dict:
+    """What their config.json says of a task.
+
+    Args:
+      kind: 'classification', 'regression', 'multi_label', 'tagging' or 'span'.
+      labels: in the order of the head's outputs; none of regression and span.
+      dropout: of the head.
+    """
+    if kind == "span":
+        return {}  # a start and an end: their class takes two outputs where nobody says otherwise
+    names = list(labels) if kind != "regression" else ["score"]
+    found = {
+        "classifier_dropout": dropout,
+        "id2label": {str(number): name for number, name in enumerate(names)},
+        "label2id": {name: number for number, name in enumerate(names)},
+    }
+    problem = {
+        "classification": "single_label_classification",
+        "regression": "regression",
+        "multi_label": "multi_label_classification",
+    }
+    return found | ({"problem_type": problem[kind]} if kind in problem else {})
 
 
 def from_config(config: Mapping) -> Shape:
@@ -179,10 +225,10 @@ def from_config(config: Mapping) -> Shape:
     if kind != "electra":
         raise ValueError(f"model_type={kind!r} is not 'electra'")
     named = config.get("architectures") or ["ElectraModel"]
-    role = next((role for role, name in ROLES.items() if [name] == list(named)), None)
+    role = next((role for role, name in _CLASSES.items() if [name] == list(named)), None)
     if role is None:
         raise ValueError(
-            f"architectures={list(named)!r} is none of {', '.join(ROLES.values())}; save the"
+            f"architectures={list(named)!r} is none of {', '.join(_CLASSES.values())}; save the"
             " pre-trained network, without a head for a task"
         )
     for field, only in _FIXED.items():
@@ -247,7 +293,7 @@ def _cleaned(tensors, role):
 def _same_names(found, expected, role):
     for names, what in (
         (expected - found, "is missing"),
-        (found - expected, f"is not one of {ROLES[role]}'s"),
+        (found - expected, f"is not one of {_CLASSES[role]}'s"),
     ):
         if names:
             more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""

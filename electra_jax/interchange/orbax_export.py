@@ -99,12 +99,16 @@ def write(folder: str, params: Any, about: Mapping[str, Any], name: str, title: 
     with open(os.path.join(folder, ABOUT), "w", encoding="utf-8") as file:
         file.write(json.dumps(said, indent=2) + "\n")
     networks = " and ".join(part for part in ("discriminator", "generator") if part in params)
+    what = f"an ELECTRA {networks or 'encoder'}"
+    if "head" in params:
+        what = "an ELECTRA that was fine-tuned and of the head of its task (`fine_tuning` in\n"
+        what += "`metadata.json`: which kind, which labels)"
     has_tokenizer = os.path.exists(os.path.join(folder, TOKENIZER))
     with open(os.path.join(folder, "README.md"), "w", encoding="utf-8") as file:
         file.write(
             README.format(
                 title=title,
-                what=f"an ELECTRA {networks or 'encoder'}",
+                what=what,
                 vocab_size=about["networks"]["vocab_size"],
                 tokenizer=_TOKENIZER_README if has_tokenizer else "",
                 name=name,
