@@ -18,6 +18,7 @@ weights. docs/weights.md has the whole of it.
 import json
 import sys
 
+import jax
 from absl import flags
 
 from electra_jax import command, conversion, weights
@@ -45,6 +46,10 @@ RECIPE = "configs/base.py"  # of a run that begins with other weights and says n
 
 def main(config: config_lib.Config | None, workdir: str | None) -> None:
     """Reads, writes, and says what was written."""
+    if jax.process_count() > 1:
+        raise config_lib.ConfigError(
+            f"convert runs in one process, here are {jax.process_count()}; start it on one host"
+        )
     done = outwards(config, workdir) if _TO.value else inwards(config, workdir)
     if _JSON.value:
         print(json.dumps(done))
