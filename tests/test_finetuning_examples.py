@@ -442,3 +442,44 @@ def test_a_tfds_set_gives_texts_questions_and_words_without_tensorflow(tmp_path)
     assert questions[0].answers == (("Bob", 0), ("Zoë", 8)) and questions[0].context[8:] == "Zoë"
     assert sentences[0].words == ("Zoë", "is") and sentences[0].tags == ("B-PER", "O")
     assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_a_set_with_dev_alone_leaves_no_example_of_train_in_it(tmp_path):
+    """MNLI's dev is called dev_matched: what becomes train is not scored under that name."""
+    lines = ["\t".join(["index", *["x"] * 7, "sentence1", "sentence2", "x", "gold_label"])]
+    for n in range(60):
+        lines.append("\t".join([str(n), *["x"] * 7, f"this is {n}", "so it is", "x", "neutral"]))
+    (tmp_path / "MNLI").mkdir()
+    (tmp_path / "MNLI" / "dev_matched.tsv").write_text("\n".join(lines))
+    data = reading.read(tasks.named("mnli"), str(tmp_path), dev_share=0.3)
+    assert set(data.splits) == {"train", "dev"}
+    assert not {x.id for x in data.train.examples} & {x.id for x in data.dev["dev"].examples}
+
+
+def test_a_test_example_may_have_none_of_several_labels(tmp_path):
+    for name in ("train", "test"):
+        (tmp_path / f"{name}.csv").write_text("text,bad,rude\na,1,0\nb,0,0\nc,0,1\n")
+    task = custom.task(
+        dict(kind="multi_label", train="train.csv", test="test.csv", text="text",
+             label=["bad", "rude"])
+    )  # fmt: skip
+    found = reading.read(task, str(tmp_path), dev_share=0.4)
+    assert [x.label for x in found.test["test"].examples] == [(0,), (), (1,)]
+
+
+def test_one_id_in_two_files_is_refused_before_anything_is_trained(tmp_path):
+    qa = {"id": "7", "question": "who?", "answers": [{"text": "we", "answer_start": 0}]}
+    content = {"data": [{"paragraphs": [{"context": "we are here", "qas": [qa]}]}]}
+    for name in ("train", "dev.de", "dev.fr"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    task = custom.task(dict(kind="span", train="train.json", dev="dev.*.json"))
+    with pytest.raises(ValueError, match="id '7' stands in several of its files"):
+        reading.read(task, str(tmp_path))
+
+
+def test_plain_tags_are_refused_where_entities_are_asked_for(tmp_path):
+    (tmp_path / "train.txt").write_text("we PRON\nare VERB\n\nhere ADV\n")
+    settings = dict(kind="tagging", train="train.txt", dev="train.txt", label=1, text=0)
+    with pytest.raises(ValueError, match="tag 'ADV'|tag 'PRON'|tag 'VERB'"):
+        reading.read(custom.task(settings), str(tmp_path))
+    reading.read(custom.task(settings | {"metrics": "token_accuracy"}), str(tmp_path))

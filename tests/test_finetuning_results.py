@@ -11,7 +11,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from electra_jax.finetuning import answers, results, results_page, submission
+from electra_jax.finetuning import answers, kept, results, results_page, scores, submission
 from electra_jax.finetuning import statistics as statistics_lib
 
 
@@ -408,3 +408,20 @@ def _unclosed(page):
 
     Tags().feed(page)
     return bad + stack
+
+
+def test_glue_rows_stand_in_the_order_of_their_numbers(tmp_path):
+    """TFDS stores examples in an order of its own; the index of GLUE is their id."""
+    with open(tmp_path / "test.jsonl", "w", encoding="utf-8") as file:
+        for number, said in ((2, "1"), (0, "0"), (1, "1")):
+            file.write(json.dumps({"id": str(number), "prediction": said}) + "\n")
+    kept.write_glue(str(tmp_path), {"cola": str(tmp_path)})
+    with zipfile.ZipFile(tmp_path / "glue.zip") as archive:
+        lines = archive.read("CoLA.tsv").decode().split("\n")
+    assert lines[:4] == ["index\tprediction", "0\t0", "1\t1", "2\t1"]
+
+
+def test_any_number_is_better_than_none():
+    assert scores.better("accuracy", 0.1, math.nan) and scores.better("mse", 9.0, math.nan)
+    assert not scores.better("accuracy", math.nan, 0.1)
+    assert not scores.better("accuracy", math.nan, math.nan)

@@ -162,7 +162,17 @@ class Config:
 # May differ between a command and the one that goes on with its results: none of them changes the
 # numbers of a seed that is finished; what the data folder holds is compared itself. Sections with
 # a dot.
-RESUMABLE = ("tasks", "seeds", "data.dir", "encoder.data_dir", "run.")
+RESUMABLE = (
+    "tasks",
+    "seeds",
+    "data.dir",
+    "encoder.data_dir",
+    "run.vmapped_seeds",
+    "run.dtype",  # what 'auto' came to is kept with each seed, and compared
+    "run.scan",
+    "run.devices",
+    "run.save",
+)
 
 _CHOICES = {
     "encoder.init": ("pretrained", "fresh"),
@@ -248,6 +258,11 @@ def _check_together(c: Config):
             raise ConfigError(
                 f"encoder.start_from={c.encoder.start_from!r} is not TASK:OTHER; try rte:mnli"
             )
+    if c.run.save == "none" and (c.starts or "ax" in c.task_names):
+        raise ConfigError(
+            "run.save='none' keeps no weights, and encoder.start_from and ax need another task's;"
+            " take 'best'"
+        )
     for task, other in c.starts.items():
         if task == other:
             raise ConfigError(f"encoder.start_from: {task} cannot start from itself")

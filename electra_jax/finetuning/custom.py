@@ -38,7 +38,12 @@ DEFAULTS = {
     "label_range": (),
     "impossible": True,
 }
-_METRICS = {"classification": ("accuracy", "macro_f1")}  # the others are for two classes, or few
+_METRICS = {  # of those that fit, what is looked at where nobody says
+    "classification": ("accuracy", "macro_f1"),  # the others are for two classes, or few
+    "multi_label": tasks.METRICS["multi_label"][:2],
+    "tagging": tasks.METRICS["tagging"][:2],
+    "span": tasks.METRICS["span"][:2],
+}
 _LENGTHS = {"tagging": 256, "span": 512}  # those of the released code's chunking and SQuAD
 
 

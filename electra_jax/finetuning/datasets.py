@@ -81,7 +81,7 @@ class Prepared:
     def fingerprint(self) -> str:
         """Changes with any token or label that is trained or scored on."""
         digest = hashlib.blake2b(digest_size=8)
-        for part in (self.train, *self.dev.values()):
+        for part in (self.train, *self.dev.values(), *self.test.values()):
             for row in (*part.features.ids, *part.features.marks):
                 digest.update(row.tobytes())
             digest.update(repr(np.asarray(part.targets, object).tolist()).encode())

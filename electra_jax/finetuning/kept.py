@@ -64,8 +64,12 @@ def finished(folder: str, seed: int, made_of: Mapping[str, str]) -> dict | None:
     if not os.path.exists(path):
         return None
     record = _read(path)
-    for name, what in (("data", "files of the task"), ("encoder", "encoder that it starts from")):
-        if record[name] != made_of[name]:
+    for name, what in (
+        ("data", "files of the task"),
+        ("encoder", "encoder that it starts from"),
+        ("dtype", "dtype of the computation"),
+    ):
+        if record.get(name, made_of[name]) != made_of[name]:
             raise config_lib.ConfigError(
                 f"{path}: the {what} changed since; choose another --config.name, or delete"
                 f" {folder}"
@@ -200,8 +204,19 @@ def write_glue(folder: str, seeds: Mapping[str, str]) -> list[str]:
             path = os.path.join(where, f"{split}.jsonl")
             if task + ending in submission.GLUE and os.path.exists(path):
                 with open(path, encoding="utf-8") as file:
-                    found[task + ending] = [json.loads(line)["prediction"] for line in file]
+                    found[task + ending] = _by_index(path, map(json.loads, file))
     return submission.glue(os.path.join(folder, "glue.zip"), found) if found else []
+
+
+def _by_index(path, lines):
+    """Predictions in the order of GLUE's own row numbers: TFDS stores rows in another one."""
+    rows = {str(line["id"]): line["prediction"] for line in lines}
+    try:
+        return [rows[str(number)] for number in range(len(rows))]
+    except KeyError as error:
+        raise ValueError(
+            f"{path}: no row {error} among the ids of {len(rows)} rows; GLUE numbers them from 0"
+        ) from error
 
 
 def _read(path):

@@ -41,7 +41,8 @@ def text(
 
     Raises ValueError with file and line for a label that the task does not know.
     """
-    label = row.label if labelled else row.label or None
+    nothing = row.label is None or row.label == ""  # an example may well have none of its labels
+    label = None if nothing and not labelled else row.label
     if label is None and labelled:
         raise ValueError(f"{row.where}: no label; look at label, its column or field")
     value = None if label is None else _value(row._replace(label=label), task, separator)

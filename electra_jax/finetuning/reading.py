@@ -13,8 +13,11 @@ the same ones in every run and on every machine.
 import dataclasses
 import hashlib
 import os
+import re
 
 from electra_jax.finetuning import catalogue, columns, examples, files, labels, squad, tables, tasks
+
+_ENTITY = re.compile(r"[BIES]-.+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +80,9 @@ def read(task: tasks.Task, place: str, dev_share: float = 0.1) -> Data:
     splits = _with_both(task, splits, dev_share, report)
     if task.kind == "tagging":
         task = dataclasses.replace(task, labels=_tags(task, splits))
+        _check_entities(task, splits)
+    if task.kind == "span":
+        _check_questions(task, splits)
     return Data(task, splits, report)
 
 
@@ -204,7 +210,8 @@ def _with_both(task, splits, share, report):
     made = {
         name: examples.Split(name, tuple(part), given.files, note) for name, part in parts.items()
     }
-    return made | {name: split for name, split in splits.items() if name not in made}
+    kept = {name: split for name, split in splits.items() if name not in made and name != whole}
+    return made | kept
 
 
 def _fraction(example) -> float:
@@ -217,6 +224,39 @@ def _fraction(example) -> float:
         text = example.context
     digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64
+
+
+def _check_questions(task, splits):
+    """Ids name answers in the files that are written, so they differ over all files of a split;
+    and a dev question that is neither answered nor said to be impossible can score nothing."""
+    for name, split in splits.items():
+        taken = set()
+        for question in split.examples:
+            if question.id in taken:
+                raise ValueError(
+                    f"task {task.name} {name}: id {question.id!r} stands in several of its files;"
+                    " give each file a task of its own, or ids that differ"
+                )
+            taken.add(question.id)
+            if name.startswith("dev") and not question.answers and not question.impossible:
+                raise ValueError(
+                    f"task {task.name} {name}: question {question.id!r} has no answer and is not"
+                    " said to be impossible (is_impossible); take it out of dev"
+                )
+
+
+def _check_entities(task, splits):
+    """Entities are read off BIO or BIOES tags; other tags are known before anything is trained."""
+    if not any(metric.startswith("entity_") for metric in task.metrics):
+        return
+    for name, split in splits.items():
+        for example in split.examples:
+            for tag in example.tags or ():
+                if tag != "O" and not _ENTITY.fullmatch(tag):
+                    raise ValueError(
+                        f"task {task.name} {name}: tag {tag!r} is none of O, B-..., I-..., E-...,"
+                        " S-...; for plain tags set metrics='token_accuracy'"
+                    )
 
 
 def _tags(task, splits):

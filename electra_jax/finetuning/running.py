@@ -104,7 +104,11 @@ def _task(session: Session, name: str) -> tuple[results.TaskResult | None, str]:
     if task.model_of:
         return None, _answer_by(session, prepared, task.model_of)
     start = _start(session, name)
-    made_of = {"data": prepared.fingerprint, "encoder": start.identity}
+    made_of = {
+        "data": prepared.fingerprint,
+        "encoder": start.identity,
+        "dtype": encoder.networks.dtype,
+    }
     grid, everything = choices.points(config, encoder, task.epochs), {}
     folders = {
         point: os.path.join(session.folder, name, *([point.name] if len(grid) > 1 else []))

@@ -82,7 +82,9 @@ def baseline(kind: str, metrics: Iterable[str], labels) -> dict[str, float]:
 
 
 def better(name: str, left: float, right: float) -> bool:
-    """Whether `left` is the better value of the two."""
+    """Whether `left` is the better value of the two; any number is better than nan."""
+    if math.isnan(right):
+        return not math.isnan(left)
     return left < right if name in LOWER_IS_BETTER else left > right
 
 

@@ -17,9 +17,15 @@ KINDS = ("classification", "regression", "multi_label", "tagging", "span")
 METRICS = {  # that fit each kind
     "classification": ("accuracy", "f1", "macro_f1", "micro_f1", "mcc"),
     "regression": ("spearman", "pearson", "mse"),
-    "multi_label": ("micro_f1", "macro_f1"),
-    "tagging": ("entity_f1", "token_accuracy"),
-    "span": ("span_f1", "exact_match"),
+    "multi_label": ("micro_f1", "macro_f1", "accuracy"),
+    "tagging": ("entity_f1", "token_accuracy", "entity_precision", "entity_recall"),
+    "span": (
+        "span_f1",
+        "exact_match",
+        "has_answer_exact_match",
+        "has_answer_f1",
+        "no_answer_accuracy",
+    ),
 }
 FORMATS = ("tsv", "csv", "jsonl", "lines", "conll", "squad")
 
@@ -147,7 +153,7 @@ def _squad(name, version, **others) -> Task:
     return Task(
         name=name,
         kind="span",
-        metrics=METRICS["span"],
+        metrics=METRICS["span"] if others.get("impossible") else METRICS["span"][:2],
         main="span_f1",
         folders=("", name, "squad", "qa"),
         files={
@@ -168,7 +174,7 @@ def _tagging(name, folders, files) -> Task:
     return Task(
         name=name,
         kind="tagging",
-        metrics=METRICS["tagging"],
+        metrics=METRICS["tagging"][:2],
         main="entity_f1",
         folders=folders,
         files={
