@@ -60,7 +60,8 @@ class Budget:
         """Counts from this state on, which may be an earlier one; the clock is not turned back."""
         self._tokens = train_step.words_to_int(jax.device_get(state.tokens_seen))
         self._unread = None  # tokens of the last step, still on the device
-        self._count(int(state.step), self.clock.seconds)
+        kept = state.seconds is not None  # equal on all processes, whose clocks are not
+        self._count(int(state.step), float(state.seconds) if kept else self.clock.seconds)
 
     def after(self, step: int, state: train_step.TrainState, measured: train_step.Measured):
         """Counts a step that has been sent off; returns the state that the next one begins with."""

@@ -8,6 +8,7 @@ STEP.corrupt and the one before it is used. The only room that knows orbax (its 
 """
 
 import dataclasses
+import glob
 import os
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,7 @@ from jax.experimental import multihost_utils
 from orbax.checkpoint import v1 as ocp
 
 CORRUPT = ".corrupt"
+WEIGHTS = ".weights"  # of a checkpoint of weights alone, once a whole state took its place
 WEIGHTS_ONLY = "weights_only"  # metadata of a checkpoint to begin from, not to resume from
 
 
@@ -47,7 +49,7 @@ class Checkpoints:
             keep.append(policies.EveryNSteps(keep_every))
         self._policy = policies.AnyPreservationPolicy(keep)
         self._orbax = None
-        self._failed = 0
+        self._failed = False  # whether the last save did
 
     def __enter__(self):
         return self
@@ -62,16 +64,19 @@ class Checkpoints:
         where there are some and none is good, since starting over would look like going on.
         A checkpoint of weights alone is left where it is: `init.from` begins with it.
         """
+        if not steps(self._directory):
+            self._move(f"0{WEIGHTS}", "0")  # killed before the state was there
         found = [step for step in steps(self._directory) if not self._is_weights_only(step)]
+        aside = glob.glob(f"{glob.escape(self._directory)}/*{CORRUPT}*")
         for step in reversed(found):
             try:
                 return restore(os.path.join(self._directory, str(step)), abstract, optional)
             except CheckpointError as error:
                 logging.error("checkpoint %d is damaged and set aside: %s", step, error)
                 self._set_aside(step)
-        if found:
+        if count := len(found) + len(aside):
             raise CheckpointError(
-                f"none of the {len(found)} checkpoints in {self._directory} can be read; they are"
+                f"none of the {count} checkpoints in {self._directory} can be read; they are"
                 f" kept as STEP{CORRUPT}; restore a copy, or choose another --workdir"
             )
         return None
@@ -81,13 +86,15 @@ class Checkpoints:
 
         A whole state takes the place of the weights that the run began with.
         """
-        leaves = digest(tree)
+        self.wait()  # else orbax would raise an earlier failure in place of this save
+        if self._is_weights_only(step):
+            self._move(str(step), f"{step}{WEIGHTS}")
+        self._failed, leaves = False, digest(tree)
         try:
             self._open().save_async(
                 step,
                 tree,
                 force=True,
-                overwrite=self._is_weights_only(step),
                 custom_metadata=metadata | {"digest": leaves, "step": step},
             )
         except (OSError, ValueError) as error:
@@ -115,12 +122,11 @@ class Checkpoints:
 
     def close(self, quiet: bool = False) -> None:
         """Waits and lets go. Raises CheckpointError if the last save failed, unless `quiet`."""
-        failed = self._failed
         self.wait()
         if self._orbax is not None:
             self._orbax.close()
             self._orbax = None
-        if self._failed > failed and not quiet:
+        if self._failed and not quiet:
             raise CheckpointError(
                 f"the last checkpoint could not be saved in {self._directory}; free some space and"
                 " run the same command again: it goes on from the newest good checkpoint"
@@ -140,7 +146,7 @@ class Checkpoints:
         return self._orbax
 
     def _note_failure(self, error):
-        self._failed += 1
+        self._failed = True
         logging.error(
             "checkpoint not saved (%s); training goes on and the next one is tried at its step",
             _reason(error),
@@ -151,6 +157,16 @@ class Checkpoints:
             return WEIGHTS_ONLY in metadata(os.path.join(self._directory, str(step)))
         except CheckpointError:
             return False
+
+    def _move(self, name, other):
+        """Renames a folder of the directory, if it is there and the other name is free."""
+        source, target = (os.path.join(self._directory, one) for one in (name, other))
+        if not os.path.isdir(source) or os.path.exists(target):
+            return
+        if jax.process_index() == 0:
+            os.rename(source, target)
+        if jax.process_count() > 1:
+            multihost_utils.sync_global_devices(f"renamed {name}")
 
     def _set_aside(self, step):
         if jax.process_index() == 0:

@@ -64,7 +64,7 @@ def state(
         taken |= its_generator
         ours -= set(its_generator)
     elif source:
-        taken |= _missing_generator(config, source, leaves, mesh)
+        taken |= _missing_generator(config, source, taken, leaves, mesh)
     if init.optimizer == "restored":
         moments = _moments(config, source, moments, ours, leaves, mesh)
     params = _placed(leaves | taken, fresh.params)
@@ -90,8 +90,9 @@ def check_vocabulary(
 def _main(config, source, fresh, mesh):
     found = _fitted(source, source.params, fresh, config.init, mesh)
     taken = {path: x for path, x in found.items() if path in fresh and fresh[path].shape == x.shape}
-    if not any(path.startswith(_TRUNKS) for path in taken):
-        path = next(path for path in fresh if path.startswith(_TRUNKS))
+    for path in fresh:
+        if not path.startswith(_TRUNKS) or path in taken:
+            continue
         theirs = found[path].shape if path in found else "not there"
         raise config_lib.ConfigError(
             f"{source.named} has no encoder of this shape: {path} is {theirs}, here"
@@ -99,6 +100,16 @@ def _main(config, source, fresh, mesh):
         )
     left = _fresh([path for path in fresh if path not in taken])
     logging.info("starting from the weights of %s%s", source.named, left)
+    behind = sorted(
+        path
+        for path in source.params.keys() - fresh.keys()
+        if "/head/" not in path and (_has(fresh, "generator/") or not path.startswith("generator/"))
+    )
+    if behind:
+        logging.warning(
+            "%s: no place here for %s; what they did there is lost: look at model.sharing and the"
+            " other settings of model", source.named, ", ".join(behind[:5]),
+        )  # fmt: skip
     return taken
 
 
@@ -131,12 +142,13 @@ def _generator(config, source, fresh, mesh):
     return {path: found[path] for path in needed}
 
 
-def _missing_generator(config, source, fresh, mesh):
+def _missing_generator(config, source, taken, fresh, mesh):
     """A generator's encoder where the source has none, and the tables that it reads."""
-    if _has(source.params, _ENCODER) or not _has(fresh, _ENCODER):
+    needed = [path for path in fresh if path.startswith(_ENCODER)]
+    if not needed or all(path in taken for path in needed):
         return {}
     if config.init.missing_generator == "fresh":
-        logging.info("%s has no encoder of a generator: it begins fresh", source.named)
+        logging.info("%s has no such encoder of a generator: it begins fresh", source.named)
         return {}
     try:
         taken = growing.lower_layers(source.params, fresh)
@@ -152,9 +164,12 @@ def _missing_generator(config, source, fresh, mesh):
             if path.startswith("embeddings/")
         }
         tables = _fitted(source, tables, fresh, config.init, mesh)
-        taken |= {path: x for path, x in tables.items() if x.shape == fresh[path].shape}
+        taken |= {
+            path: x for path, x in tables.items() if path in fresh and x.shape == fresh[path].shape
+        }
     logging.info(
-        "%s has no encoder of a generator: it begins as the lowest %d layers of the discriminator",
+        "%s has no such encoder of a generator: it begins as the lowest %d layers of the"
+        " discriminator",
         source.named, layers,
     )  # fmt: skip
     # Arrays of their own: a step gives away the memory of each.
@@ -164,7 +179,7 @@ def _missing_generator(config, source, fresh, mesh):
 def _fitted(source, found, fresh, init, mesh):
     """Tables by token and by position along this run's; everything else as it is."""
     fitted = dict(found)
-    for path in found.keys() & fresh.keys():
+    for path in sorted(found.keys() & fresh.keys()):  # one order on all processes
         x, ours = found[path], fresh[path]
         if x.shape[1:] != ours.shape[1:]:
             continue

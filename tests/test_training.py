@@ -2,6 +2,7 @@
 """Whole runs on real text, real tokenizer, real checkpoints: begin, stop, go on, refuse."""
 
 import dataclasses
+import errno
 import glob
 import json
 import os
@@ -282,3 +283,51 @@ def test_a_state_takes_the_place_of_the_weights_that_a_run_began_with(tmp_path):
         saved.save(0, {"params": {"a": jnp.ones(2)}, "step": jnp.int32(0)}, {})
     with checkpoint.Checkpoints(str(tmp_path), keep_last=3) as saved:
         assert saved.restore_latest(like).step == 0
+
+
+def saving(tmp_path, monkeypatch, broken):
+    """Three saves, of which those in `broken` find no space; the steps that are on disk."""
+    with checkpoint.Checkpoints(str(tmp_path), keep_last=5) as saved:
+        orbax = saved._open()
+        real = orbax.save_async
+
+        def save_async(step, *arguments, **options):
+            if step in broken:
+                raise OSError(errno.ENOSPC, "no space")
+            return real(step, *arguments, **options)
+
+        monkeypatch.setattr(orbax, "save_async", save_async)
+        for step in (1, 2, 3):
+            saved.save(step, {"params": {"a": jnp.full(2, step)}}, {})
+
+
+def test_a_save_that_failed_in_between_is_forgiven(tmp_path, monkeypatch):
+    saving(tmp_path, monkeypatch, broken={2})
+    assert checkpoint.steps(str(tmp_path)) == [1, 3]
+
+
+def test_a_last_save_that_failed_is_an_error(tmp_path, monkeypatch):
+    with pytest.raises(checkpoint.CheckpointError, match="last checkpoint could not be saved"):
+        saving(tmp_path, monkeypatch, broken={3})
+    assert checkpoint.steps(str(tmp_path)) == [1, 2]
+
+
+def test_where_all_checkpoints_were_bad_no_later_start_begins_anew(tmp_path):
+    with checkpoint.Checkpoints(str(tmp_path), keep_last=5) as saved:
+        saved.save(1, {"params": {"a": jnp.ones(2)}}, {})
+    shutil.rmtree(tmp_path / "1" / "state")
+    like = {"params": {"a": runs.placed_like(jnp.ones(2))}}
+    for _ in range(2):
+        with checkpoint.Checkpoints(str(tmp_path), keep_last=5) as saved:
+            with pytest.raises(checkpoint.CheckpointError, match="none of the 1 checkpoints"):
+                saved.restore_latest(like)
+
+
+def test_weights_come_back_where_the_state_that_took_their_place_was_never_whole(tmp_path):
+    with checkpoint.Checkpoints(str(tmp_path), keep_last=3) as saved:
+        saved.save(0, {"params": {"a": jnp.ones(2)}}, {checkpoint.WEIGHTS_ONLY: True})
+    os.rename(tmp_path / "0", tmp_path / f"0{checkpoint.WEIGHTS}")  # and then it was killed
+    like = {"params": {"a": runs.placed_like(jnp.ones(2))}}
+    with checkpoint.Checkpoints(str(tmp_path), keep_last=3) as saved:
+        assert saved.restore_latest(like) is None
+    assert checkpoint.steps(str(tmp_path)) == [0]

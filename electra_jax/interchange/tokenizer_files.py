@@ -81,7 +81,14 @@ def read(folder: str) -> vocabulary.Vocabulary:
         lower_case = bool(settings.get("do_lower_case", True))
         strip_accents = settings.get("strip_accents")
         strip_accents = lower_case if strip_accents is None else bool(strip_accents)
-        return vocabulary.load(text, lower_case, strip_accents)
+        found = vocabulary.load(text, lower_case, strip_accents)
+        if not (beyond := _added_beyond(folder, found.size)):
+            return found
+        if not os.path.exists(fast_):
+            raise ValueError(
+                f"{folder}: {beyond!r} was added to {VOCAB_TXT}, and there is no {TOKENIZER} that"
+                " knows it; save the tokenizer with transformers once more"
+            )
     if os.path.exists(fast_):
         return vocabulary.load(fast_)
     raise ValueError(
@@ -170,6 +177,15 @@ _MAKERS = {
     "sentencepiece": _sentencepiece,
     "tokenizer_json": _tokenizer_json,
 }
+
+
+def _added_beyond(folder, size) -> str:
+    """A token that stands behind those of vocab.txt; '': there is none."""
+    path, fast_ = (os.path.join(folder, name) for name in ("added_tokens.json", TOKENIZER))
+    added = _settings(path)
+    for token in _settings(fast_).get("added_tokens", ()):
+        added[token["content"]] = token["id"]
+    return next((token for token, id_ in added.items() if id_ >= size), "")
 
 
 def _settings(path):
