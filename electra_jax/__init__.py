@@ -17,6 +17,6 @@ def train(config, workdir, extra_writers=()):
 
 def load_encoder(path, network=None, dtype="float32"):
     """(apply, params, tokenizer) of a trained encoder; see `weights.load_encoder`."""
-    from electra_jax.weights import load_encoder as load  # noqa: PLC0415
+    from electra_jax.weights import load_encoder as load  # noqa: PLC0415 - as above
 
     return load(path, network, dtype)

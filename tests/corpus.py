@@ -2,8 +2,10 @@
 """A small corpus and a small configuration that tests of whole runs share."""
 
 import importlib.util
+import os
 import pathlib
 import random
+import signal
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -62,3 +64,17 @@ def small_run(source: str, data_dir: str, **overrides):
             node = node[section]
         node[name] = value
     return config
+
+
+class StopAt:
+    """A writer that sends this process SIGTERM when a step is logged."""
+
+    def __init__(self, step):
+        self._step = step
+
+    def write(self, step, kind, metrics):
+        if step == self._step and kind == "train":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def close(self):
+        pass

@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs that end with their tokens or their minutes, stopped and gone on with; the clock by hand."""
 
-import os
-import signal
-
 import numpy as np
 import pytest
-from corpus import small_run, write_corpus
+from corpus import StopAt, small_run, write_corpus
 
 import electra_jax
 from electra_jax import budget, build, checkpoint, estimate, runs, style, writers
@@ -44,20 +41,6 @@ def last_checkpoint(workdir):
     """(step, digests of every array)."""
     step = checkpoint.steps(f"{workdir}/checkpoints")[-1]
     return step, checkpoint.metadata(f"{workdir}/checkpoints/{step}")["digest"]
-
-
-class StopAt:
-    """A writer that sends this process SIGTERM when a step is logged."""
-
-    def __init__(self, step):
-        self._step = step
-
-    def write(self, step, kind, metrics):
-        if step == self._step and kind == "train":
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    def close(self):
-        pass
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs side by side: what differs, what came out, and whether seeds tell it from luck."""
 
-import html.parser
 import json
 import math
 import re
 
 import matplotlib.image
+import pages
 import pytest
 from corpus import load_config
 from test_command import command, complaint
@@ -177,7 +177,7 @@ def test_the_page_is_one_file_that_follows_light_and_dark(written):
     # Two ladders (loss, area), and four curves by step and again by tokens.
     assert page.count("<svg") == 2 + 2 * 4
     assert picture.shape[1] == 1650 and picture.std() > 0.05
-    assert _unclosed(page) == []
+    assert pages.unclosed(page) == []
 
 
 def test_the_page_tells_the_numbers(written):
@@ -259,23 +259,3 @@ def test_bad_workdirs_are_one_line(tmp_path):
 )
 def test_a_bad_command_line_is_one_line(arguments, message):
     assert message in complaint(*arguments, module="electra_jax.compare")
-
-
-def _unclosed(page):
-    """Tags that are opened and not closed, or closed and not opened."""
-    bad, stack = [], []
-
-    class Tags(html.parser.HTMLParser):
-        def handle_starttag(self, tag, attrs):
-            if tag != "meta":
-                stack.append(tag)
-
-        def handle_startendtag(self, tag, attrs):
-            pass
-
-        def handle_endtag(self, tag):
-            if not stack or stack.pop() != tag:
-                bad.append(tag)
-
-    Tags().feed(page)
-    return bad + stack

@@ -2,12 +2,10 @@
 """One run with Muon, rates and clips by network, averages and skipped spikes, in whole."""
 
 import json
-import os
-import signal
 
 import numpy as np
 import pytest
-from corpus import small_run, write_corpus
+from corpus import StopAt, small_run, write_corpus
 
 import electra_jax
 from electra_jax import (
@@ -73,20 +71,6 @@ def rows(workdir):
 
 def digest(workdir, step=STEPS):
     return checkpoint.metadata(f"{workdir}/checkpoints/{step}")["digest"]
-
-
-class StopAt:
-    """A writer that sends this process SIGTERM when a step is logged."""
-
-    def __init__(self, step):
-        self._step = step
-
-    def write(self, step, kind, metrics):
-        if step == self._step and kind == "train":
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    def close(self):
-        pass
 
 
 def test_the_log_has_each_rate_by_its_name_and_in_its_shape(finished):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scores over seeds, and every form in which they leave the house."""
 
-import html.parser
 import json
 import math
 import re
@@ -9,6 +8,7 @@ import statistics as python_statistics
 import zipfile
 
 import numpy as np
+import pages
 import pytest
 
 from electra_jax.finetuning import answers, kept, results, results_page, scores, submission
@@ -275,7 +275,7 @@ def test_the_page_is_one_file_that_follows_light_and_dark(tmp_path, three):
     drawn = "".join(re.findall("<svg.*?</svg>", page, re.DOTALL))
     assert "var(--second)" in drawn and "#fe01" not in drawn
     assert page.count("<svg") == 1 + 2  # where the seeds ended; the score and the loss of cola
-    assert _unclosed(page) == []
+    assert pages.unclosed(page) == []
     shown = re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", page))
     assert "cola dev mcc 52.00 41.80 ± 23.41 54.00 5 0.00" in shown
     assert "mnli dev_matched accuracy not above the guess 30.00" in shown
@@ -289,7 +289,7 @@ def test_the_page_is_one_file_that_follows_light_and_dark(tmp_path, three):
 def test_a_page_without_a_task_or_a_curve_is_whole(tmp_path):
     for name, tasks in (("none", []), ("bare", [results.TaskResult("rte", "span", "f1", [])])):
         results_page.write(str(tmp_path / name), results.Results("x", tasks))
-        assert _unclosed((tmp_path / name).read_text()) == []
+        assert pages.unclosed((tmp_path / name).read_text()) == []
     assert "No task has finished yet." in (tmp_path / "none").read_text()
 
 
@@ -388,26 +388,6 @@ def test_predictions_are_a_line_an_example(tmp_path):
     ]
     with pytest.raises(ValueError, match="label has 1 values for 2 examples"):
         submission.lines(str(path), ["7", "9"], [1, 0], [1])
-
-
-def _unclosed(page):
-    """Tags that are opened and not closed, or closed and not opened."""
-    bad, stack = [], []
-
-    class Tags(html.parser.HTMLParser):
-        def handle_starttag(self, tag, attrs):
-            if tag != "meta":
-                stack.append(tag)
-
-        def handle_startendtag(self, tag, attrs):
-            pass
-
-        def handle_endtag(self, tag):
-            if not stack or stack.pop() != tag:
-                bad.append(tag)
-
-    Tags().feed(page)
-    return bad + stack
 
 
 def test_glue_rows_stand_in_the_order_of_their_numbers(tmp_path):

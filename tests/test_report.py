@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A report can be drawn from any number of rows, holds all it needs, and is never half written."""
 
-import html.parser
 import math
 import re
 
 import matplotlib.image
 import numpy as np
+import pages
 import pytest
 
 from electra_jax import drawing, report
@@ -114,7 +114,7 @@ def test_the_page_is_one_file_in_light_and_dark(tmp_path):
     charts = "".join(re.findall("<svg.*?</svg>", page, re.DOTALL))
     assert "var(--generator)" in charts and "var(--ink)" in charts
     assert not re.findall(r"#[0-9a-f]{6}\b", re.sub('(href="|url\\()#[^")]*', "", charts))
-    assert _unclosed(page) == []
+    assert pages.unclosed(page) == []
 
 
 def test_curves_name_their_end_and_their_baseline(tmp_path):
@@ -159,23 +159,3 @@ def test_smoothing_keeps_the_start_and_averages_at_the_end():
     assert np.allclose(drawing.smoothed(ramp)[:98], ramp[:98])  # a straight line stays one
     assert np.allclose(drawing.smoothed(ramp)[-1], 98.0)  # the mean of 97, 98, 99
     assert drawing.smoothed(np.array([3.0])) == [3.0]
-
-
-def _unclosed(page):
-    """Tags that are opened and not closed, or closed and not opened."""
-    bad, stack = [], []
-
-    class Tags(html.parser.HTMLParser):
-        def handle_starttag(self, tag, attrs):
-            if tag != "meta":
-                stack.append(tag)
-
-        def handle_startendtag(self, tag, attrs):
-            pass
-
-        def handle_endtag(self, tag):
-            if not stack or stack.pop() != tag:
-                bad.append(tag)
-
-    Tags().feed(page)
-    return bad + stack

@@ -11,11 +11,10 @@ The run of this page has six steps in three stages, two steps each:
 
 import os
 import shutil
-import signal
 
 import numpy as np
 import pytest
-from corpus import small_run, write_corpus
+from corpus import StopAt, small_run, write_corpus
 from test_budget import Ticking
 from test_command import command, complaint
 
@@ -171,20 +170,6 @@ def test_the_log_says_where_a_stage_begins(finished):
     assert "stage 2 of 3 from step 3 on: 16 rows of 16 tokens a step" in log
     assert "stage 3 of 3 from step 5 on: 8 rows of 32 tokens a step" in log
     assert log.count("first step after") == 3
-
-
-class StopAt:
-    """A writer that sends this process SIGTERM when a step is logged."""
-
-    def __init__(self, step):
-        self._step = step
-
-    def write(self, step, kind, metrics):
-        if step == self._step and kind == "train":
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    def close(self):
-        pass
 
 
 @pytest.mark.slow

@@ -2,9 +2,10 @@
 """A reader sees what was replaced and what the discriminator thought of it."""
 
 import dataclasses
-import html.parser
+import html
 import re
 
+import pages
 import pytest
 
 from electra_jax import style, view
@@ -158,7 +159,7 @@ def test_a_page_is_whole_and_needs_nothing_else():
     assert page.count("<article") == 2 and "prefers-color-scheme:dark" in page
     for outside in ("http", "src=", "<script", "@import", "url("):
         assert outside not in page
-    assert _unclosed(page) == []
+    assert pages.unclosed(page) == []
 
 
 def test_every_colour_that_a_page_names_is_defined_in_light_and_dark():
@@ -178,23 +179,3 @@ def test_every_colour_that_a_page_names_is_defined_in_light_and_dark():
 def test_an_example_that_contradicts_itself_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(EXAMPLE, **changes)
-
-
-def _unclosed(page):
-    """Tags that are opened and not closed, or closed and not opened."""
-    bad, stack = [], []
-
-    class Tags(html.parser.HTMLParser):
-        def handle_starttag(self, tag, attrs):
-            if tag != "meta":
-                stack.append(tag)
-
-        def handle_startendtag(self, tag, attrs):
-            pass
-
-        def handle_endtag(self, tag):
-            if not stack or stack.pop() != tag:
-                bad.append(tag)
-
-    Tags().feed(page)
-    return bad + stack

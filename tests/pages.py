@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every page that we write must be."""
+
+import html.parser
+
+
+def unclosed(page):
+    """Tags that are opened and not closed, or closed and not opened."""
+    bad, stack = [], []
+
+    class Tags(html.parser.HTMLParser):
+        def handle_starttag(self, tag, attrs):
+            if tag != "meta":
+                stack.append(tag)
+
+        def handle_startendtag(self, tag, attrs):
+            pass
+
+        def handle_endtag(self, tag):
+            if not stack or stack.pop() != tag:
+                bad.append(tag)
+
+    Tags().feed(page)
+    return bad + stack
