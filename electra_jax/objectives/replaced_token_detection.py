@@ -127,9 +127,8 @@ class ReplacedTokenDetection(corruption.Corruption):
 
 def detection_loss(played: Played) -> jax.Array:
     """L_Disc of each token: binary cross-entropy of 'was replaced', [B, L]."""
-    return optax.sigmoid_binary_cross_entropy(
-        played.disc_logits_BL, played.replaced_BL.astype(jnp.float32)
-    )
+    logits_BL = played.disc_logits_BL
+    return jax.nn.softplus(jnp.where(played.replaced_BL, -logits_BL, logits_BL))
 
 
 def _fields(made):
