@@ -3,9 +3,10 @@
 
     gradients -> clip -> moments -> decay -> share of the peak rate -> updates; the step subtracts
 
-Reference: google-research/electra optimization.py. `update` takes `applied`, a bool: where it is
-false the moments stay as they were and the caller leaves out the updates. Rules go by a parameter's path, never by its
-rank: what decays, which network's rate and clip it has, which arrays Muon takes as matrices.
+`update` takes `applied`, a bool: where it is false the moments stay as they were, and the caller
+leaves out the updates. Reference: google-research/electra optimization.py. Rules go by a
+parameter's path, never by its rank: what decays, which network's rate and clip it has, which arrays
+Muon takes as matrices.
 """
 
 import dataclasses

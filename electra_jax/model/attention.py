@@ -42,7 +42,7 @@ def init(
 
 
 def as_matrices(params: dict) -> dict:
-    """The same parameters with kernels [layers, D, H K] and [layers, H K, D], as `apply` wants them.
+    """The same parameters, kernels as [layers, D, H K] and [layers, H K, D]: what `apply` takes.
 
     To be done before the loop over the layers: what is reshaped or cast inside it is kept once
     more for the backward pass, for each layer.
@@ -67,16 +67,16 @@ def apply(
       mix: query, key and value [B, L, H, K] -> mixed values [B, L, H, K], one of those below.
       rotation: what `rotation` returned, or None where positions are in the embeddings.
     """
-    b, l, d = hidden_BLD.shape
-    hidden_SD = hidden_BLD.reshape(b * l, d)  # once for all three: kept once for the way back
+    rows = hidden_BLD.shape[:2]
+    hidden_SD = hidden_BLD.reshape(-1, hidden_BLD.shape[-1])  # once: kept once for the way back
     query_BLHK, key_BLHK, value_BLHK = (
-        layers.dense(params[name], hidden_SD).reshape(b, l, heads, -1)
+        layers.dense(params[name], hidden_SD).reshape(*rows, heads, -1)
         for name in ("query", "key", "value")
     )
     if rotation is not None:
         query_BLHK, key_BLHK = rotate(query_BLHK, rotation), rotate(key_BLHK, rotation)
     mixed_BLHK = mix(query_BLHK, key_BLHK, value_BLHK)
-    return layers.dense(params["output"], mixed_BLHK.reshape(b, l, -1))
+    return layers.dense(params["output"], mixed_BLHK.reshape(*rows, -1))
 
 
 # Who sees whom

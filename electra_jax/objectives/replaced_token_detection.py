@@ -9,7 +9,6 @@ off by `stop_gradient` (`corruption.generate`), and what they share is the embed
 import dataclasses
 
 import jax
-import optax
 from jax import numpy as jnp
 
 from electra_jax import accounting, corrupt, metrics, streams
