@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import jax
 import optax
-from jax import lax
 from jax import numpy as jnp
 
 
@@ -181,7 +180,6 @@ def scale_by_uncorrected_adam(
 
         mu = jax.tree.map(lambda m, g: moved(beta1, m, g), state.mu, gradients)
         nu = jax.tree.map(lambda v, g: moved(beta2, v, g * g), state.nu, gradients)
-        mu, nu = _finished(mu, nu)
         updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + epsilon), mu, nu)
         return updates, UncorrectedAdamState(mu, nu)
 
@@ -198,18 +196,6 @@ def held_where_not_applied(
         return updates, jax.tree.map(lambda n, o: jnp.where(applied, n, o), new, state)
 
     return optax.GradientTransformationExtraArgs(transformation.init, update)
-
-
-def _finished(*moments):
-    """On a CPU: no moment is computed a second time where the update needs it.
-
-    A CPU's kernels have one result each. XLA would compute the moments once for themselves and once
-    within the update, from their old values, and would copy all of these first, since the new ones
-    are written over them. Other devices compute all three in one kernel.
-    """
-    return lax.platform_dependent(
-        *moments, cpu=lambda *x: lax.optimization_barrier(x), default=lambda *x: x
-    )
 
 
 def _chain(config, moments):
