@@ -255,8 +255,9 @@ def _setting(found):
             " (`electra_jax.scoring`: BERT masks each word in turn, the others look once). Who"
             " knows only how frequent words are gets 50 %.",
             "- **Command**: `python benchmarks/table_5.py --workdir=WORKDIR"
-            f" --source={_kind(about)}:TEXT --steps={about['arms'][REFERENCE]['steps']} --seeds={len(found.seeds)}`, and"
-            " `--downstream` with the folder of the two sets. Run again, it goes on.",
+            f" --source={_kind(about)}:TEXT --steps={about['arms'][REFERENCE]['steps']}"
+            f" --seeds={len(found.seeds)}`, and `--downstream` with the folder of the two sets."
+            " Run again, it goes on.",
             f"- **Time**: {minutes:.1f} minutes a run (median) on two cores that did other work"
             " too. Runs go by steps, so that this changes no number.",
         ]
