@@ -20,8 +20,8 @@ import pytest
 import tensorflow_writer
 
 from electra_jax import batch as batch_lib
+from electra_jax import checkpoint, conversion, weights
 from electra_jax import config as config_lib
-from electra_jax import conversion, weights
 from electra_jax.interchange import google, tensorflow_bundle
 from electra_jax.model import encoder, networks
 
@@ -165,12 +165,27 @@ def test_a_folder_of_theirs_becomes_a_workdir(tmp_path):
     path, run = folder(tmp_path / "theirs"), tmp_path / "run"
     done = convert(f"--from={path}", f"--workdir={run}", "--config=configs/tiny.py")
     assert done.returncode == 0, done.stderr[-2000:]
+    assert "Adam's moments stay behind; init.optimizer='restored' takes them" in done.stderr
     equal(weights.open(run), weights.open(path))
     config = weights.open(run).config
     assert (config.model.generator.width, config.model.discriminator.width) == (4, 8)
     assert (config.model.max_positions, config.data.sequence_length) == (8, 8)
     assert config.data.vocab == str(run / "vocab" / "vocab.txt")
     assert config.objective.name == "replaced_token_detection"
+
+
+def test_their_moments_go_into_the_workdir_too(tmp_path):
+    (tmp_path / "theirs").mkdir()
+    done = convert(
+        f"--from={folder(tmp_path / 'theirs')}", f"--workdir={tmp_path / 'run'}",
+        "--config=configs/tiny.py", "--config.init.optimizer=restored",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    saved = set(checkpoint.metadata(str(tmp_path / "run" / "checkpoints" / "0"))["digest"])
+    found = google.read(tensorflow_bundle.Bundle(TINY))
+    assert saved == {f"params/{path}" for path in found.params} | {
+        f"optimizer/1/{kind}/{path}" for kind in ("mu", "nu") for path in found.params
+    }
 
 
 def test_a_folder_of_theirs_goes_out(tmp_path):
