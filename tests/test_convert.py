@@ -3,6 +3,7 @@
 
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -416,6 +417,17 @@ def test_the_encoder_is_the_same_from_everywhere(workdir, folder, tmp_path):
     assert found[0].tokens_BLD.shape == (3, 32, 32) and found[0].pooled_BD.shape == (3, 32)
     for other in found[1:]:
         np.testing.assert_array_equal(other.tokens_BLD, found[0].tokens_BLD)
+
+
+def test_paths_may_be_relative(workdir, tmp_path, monkeypatch):
+    """As the docs write them; orbax takes absolute ones only."""
+    monkeypatch.chdir(workdir.parent)
+    out = os.path.relpath(tmp_path)
+    conversion.to_orbax(weights.open(workdir.name), f"{out}/params")
+    conversion.to_hugging_face(weights.open(f"{out}/params"), f"{out}/folder")
+    conversion.to_workdir(f"{out}/folder", recipe(), f"{out}/run")
+    for path in (f"{workdir.name}/checkpoints/7", f"{out}/params", f"{out}/folder", f"{out}/run"):
+        equal(flat(workdir), flat(path))
 
 
 def test_padding_changes_nothing(workdir):
