@@ -117,11 +117,14 @@ def to_workdir(source: str, recipe: config_lib.Config, workdir: str) -> dict:
     config = _as_found(found, recipe, os.path.abspath(workdir))
     for text in sum(config_lib.differences(recipe, config), []):
         logging.info("as the weights say: %s", text)
-    optimizer = None
+    optimizer, named = None, f"--from={source}"
     if config.init.optimizer == "restored":
-        optimizer = _optimizer(source, found, config)
+        optimizer = _optimizer(named, found, config)
     elif found.moments is not None:
         logging.info("Adam's moments stay behind; init.optimizer='restored' takes them along")
+    if config.init.missing_generator == "discriminator" and not found.role("generator"):
+        _, fresh = _fresh(found, config)
+        initial.lower_layers(named, weights.flat(found.params), weights.flat(fresh.params))
     with whole_folder.new(workdir) as folder:
         found.vocabulary.save(os.path.join(folder, "vocab"))
         weights.save(os.path.join(folder, "checkpoints"), found, config, optimizer)
@@ -356,18 +359,23 @@ def _as_found(found, recipe, workdir):
     return config_lib.parse(config_lib.to_tree(config))
 
 
-def _optimizer(source, found, config):
+def _optimizer(named, found, config):
     """Its state before the first step: moments, and zeros for what the weights do not have."""
-    objective = build.objective(config, found.vocabulary, np.ones(found.vocabulary.size))
-    fresh = jax.eval_shape(
-        lambda: train_step.init_state(objective, build.optimizer_of(config), build.run_key(config))
-    )
-    moments = initial.moments_of_others(f"--from={source}", found, config, fresh, objective.phases)
+    objective, fresh = _fresh(found, config)
+    moments = initial.moments_of_others(named, found, config, fresh, objective.phases)
     leaves = [
         moments.get(path, np.zeros(x.shape, x.dtype))
         for path, x in weights.flat(fresh.optimizer).items()
     ]
     return jax.tree.unflatten(jax.tree.structure(fresh.optimizer), leaves)
+
+
+def _fresh(found, config):
+    """(the run's objective, the shapes of its state before the first step)."""
+    objective = build.objective(config, found.vocabulary, np.ones(found.vocabulary.size))
+    return objective, jax.eval_shape(
+        lambda: train_step.init_state(objective, build.optimizer_of(config), build.run_key(config))
+    )
 
 
 def _objective(found, recipe):

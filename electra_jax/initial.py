@@ -98,6 +98,22 @@ def moments_of_others(
     return moments
 
 
+def lower_layers(
+    named: str, params: Mapping[str, jax.Array], fresh: Mapping[str, Any]
+) -> dict[str, jax.Array]:
+    """A generator's encoder out of a discriminator, by path. Raises ConfigError: other shapes.
+
+    Args:
+      fresh: parameters before the first step, or their shapes.
+    """
+    try:
+        return growing.lower_layers(params, fresh)
+    except ValueError as error:
+        raise config_lib.ConfigError(
+            f"init.missing_generator='discriminator': {named}: {error}"
+        ) from error
+
+
 def check_vocabulary(
     about: Mapping, words: vocabulary.Vocabulary, where: str, remedy: str = ""
 ) -> None:
@@ -172,12 +188,7 @@ def _missing_generator(config, source, taken, fresh, mesh):
     if config.init.missing_generator == "fresh":
         logging.info("%s has no such encoder of a generator: it begins fresh", source.named)
         return {}
-    try:
-        taken = growing.lower_layers(source.params, fresh)
-    except ValueError as error:
-        raise config_lib.ConfigError(
-            f"init.missing_generator='discriminator': {source.named}: {error}"
-        ) from error
+    taken = lower_layers(source.named, source.params, fresh)
     layers = next(len(x) for path, x in taken.items() if path.startswith(f"{_ENCODER}attention"))
     if config.model.sharing == "none":
         tables = {

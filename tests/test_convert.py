@@ -226,6 +226,23 @@ def test_one_folder_of_the_two_begins_a_run_too(folder, tmp_path, network):
     equal(flat(folder, network), flat(tmp_path / "run"))
 
 
+def test_a_generator_out_of_the_discriminator_is_asked_for_at_conversion(folder, tmp_path):
+    """A generator of another shape would be refused when the run begins; here it is already."""
+
+    def asked(**overrides):
+        tree = small_run(workdirs.NO_SOURCE, "", init__missing_generator="discriminator")
+        tree.init["from"] = str(folder)
+        tree.model.generator.update(layers=1, **overrides)
+        return config_lib.parse(tree)
+
+    source = str(folder / "discriminator")
+    with pytest.raises(config_lib.ConfigError, match="--from=.*give model.generator the discrimi"):
+        conversion.to_workdir(source, asked(width=16), str(tmp_path / "run"))
+    assert not list(tmp_path.iterdir())
+    conversion.to_workdir(source, asked(width=32, heads=2, feed_forward=64), str(tmp_path / "run"))
+    assert weights.open(tmp_path / "run").config.init.missing_generator == "discriminator"
+
+
 def test_names_of_folders_do_not_matter(folder, tmp_path):
     shutil.copytree(folder / "generator", tmp_path / "both" / "electra-small-generator")
     shutil.copytree(folder / "discriminator", tmp_path / "both" / "electra-small-discriminator")
