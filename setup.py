@@ -42,7 +42,13 @@ EXTRAS = {
         "scikit-learn>=1.6",  # witness of the metrics of fine-tuning; wheels for Python 3.13
         "seqeval>=1.2.2",  # witness of entity F1
     ],
-    "parity": ["torch>=2.6", "transformers>=5.0"],  # Hugging Face's ELECTRA as the witness
+    "parity": [
+        "torch>=2.6",
+        "transformers>=5.0",  # Hugging Face's ELECTRA as the witness
+        "onnx",  # these three: for the lines of docs/weights.md
+        "onnxruntime",
+        "onnxscript",
+    ],
     "dev": ["ruff>=0.14"],
 }
 

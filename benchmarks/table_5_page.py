@@ -254,10 +254,19 @@ def _setting(found):
             " these, is or are, was or were); how often the right one scores higher"
             " (`electra_jax.scoring`: BERT masks each word in turn, the others look once). Who"
             " knows only how frequent words are gets 50 %.",
+            "- **Command**: `python benchmarks/table_5.py --workdir=WORKDIR"
+            f" --source={_kind(about)}:TEXT --steps={about['arms'][REFERENCE]['steps']}"
+            f" --seeds={len(found.seeds)}`, and `--downstream` with the folder of the two sets."
+            " Run again, it goes on.",
             f"- **Time**: {minutes:.1f} minutes a run (median) on two cores that did other work"
             " too. Runs go by steps, so that this changes no number.",
         ]
     )
+
+
+def _kind(about):
+    """What kind of source it was; the path is of one machine only."""
+    return about["source"].partition(":")[0]
 
 
 def _results(found, named):

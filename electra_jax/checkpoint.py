@@ -189,7 +189,7 @@ def steps(directory: str) -> list[int]:
 def metadata(path: str) -> dict[str, Any]:
     """The JSON metadata of one checkpoint. Raises CheckpointError where it cannot be read."""
     try:
-        found = ocp.metadata(path).custom_metadata
+        found = ocp.metadata(os.path.abspath(path)).custom_metadata  # orbax knows no other
     except Exception as error:  # whatever a damaged file makes orbax raise
         raise CheckpointError(f"{path} cannot be read: {_reason(error)}") from error
     if not found or "digest" not in found:
@@ -214,7 +214,7 @@ def restore(path: str, abstract: dict[str, Any], optional: str = "") -> Restored
     context.pytree.loading.partial_load = True
     try:
         with context:
-            tree = ocp.load(path, abstract)
+            tree = ocp.load(os.path.abspath(path), abstract)
     except Exception as error:  # whatever a damaged file makes orbax raise
         raise CheckpointError(f"{path} cannot be read: {_reason(error)}") from error
     for name, value in digest(tree).items():
@@ -237,13 +237,13 @@ def save_arrays(path: str, tree: Any) -> None:
     context = ocp.Context()
     context.array.saving.use_compression = False
     with context:
-        ocp.save(path, tree)
+        ocp.save(os.path.abspath(path), tree)
 
 
 def load_arrays(path: str) -> Any:
     """Loads what `save_arrays` wrote, as numpy arrays. Raises CheckpointError."""
     try:
-        return ocp.load(path)
+        return ocp.load(os.path.abspath(path))
     except Exception as error:  # whatever a damaged file makes orbax raise
         raise CheckpointError(f"{path} cannot be read: {_reason(error)}") from error
 

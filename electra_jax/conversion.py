@@ -20,7 +20,7 @@ import jax
 import numpy as np
 from absl import logging
 
-from electra_jax import build, weights, whole_folder, writers
+from electra_jax import build, initial, train_step, weights, whole_folder, writers
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
 from electra_jax.interchange import (
@@ -104,7 +104,8 @@ def to_stablehlo(found: weights.Weights, out: str, only: str | None = None) -> d
 def to_workdir(source: str, recipe: config_lib.Config, workdir: str) -> dict:
     """Makes a workdir whose run begins with these weights: `main --workdir=WORKDIR` goes on.
 
-    Shapes, sharing and vocabulary are the folder's; everything else is the recipe's.
+    Shapes, sharing and vocabulary are the folder's; everything else is the recipe's. Its
+    init.optimizer='restored' takes Adam's moments along.
 
     Raises ConfigError, one line: what is there is damaged, or does not go with the recipe.
     """
@@ -116,9 +117,17 @@ def to_workdir(source: str, recipe: config_lib.Config, workdir: str) -> dict:
     config = _as_found(found, recipe, os.path.abspath(workdir))
     for text in sum(config_lib.differences(recipe, config), []):
         logging.info("as the weights say: %s", text)
+    optimizer, named = None, f"--from={source}"
+    if config.init.optimizer == "restored":
+        optimizer = _optimizer(named, found, config)
+    elif found.moments is not None:
+        logging.info("Adam's moments stay behind; init.optimizer='restored' takes them along")
+    if config.init.missing_generator == "discriminator" and not found.role("generator"):
+        _, fresh = _fresh(found, config)
+        initial.lower_layers(named, weights.flat(found.params), weights.flat(fresh.params))
     with whole_folder.new(workdir) as folder:
         found.vocabulary.save(os.path.join(folder, "vocab"))
-        weights.save(os.path.join(folder, "checkpoints"), found, config)
+        weights.save(os.path.join(folder, "checkpoints"), found, config, optimizer)
         with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
             file.write(config_lib.to_json(config))
         again = weights.open(folder)
@@ -348,6 +357,25 @@ def _as_found(found, recipe, workdir):
         init=dataclasses.replace(recipe.init, from_=workdir),
     )
     return config_lib.parse(config_lib.to_tree(config))
+
+
+def _optimizer(named, found, config):
+    """Its state before the first step: moments, and zeros for what the weights do not have."""
+    objective, fresh = _fresh(found, config)
+    moments = initial.moments_of_others(named, found, config, fresh, objective.phases)
+    leaves = [
+        moments.get(path, np.zeros(x.shape, x.dtype))
+        for path, x in weights.flat(fresh.optimizer).items()
+    ]
+    return jax.tree.unflatten(jax.tree.structure(fresh.optimizer), leaves)
+
+
+def _fresh(found, config):
+    """(the run's objective, the shapes of its state before the first step)."""
+    objective = build.objective(config, found.vocabulary, np.ones(found.vocabulary.size))
+    return objective, jax.eval_shape(
+        lambda: train_step.init_state(objective, build.optimizer_of(config), build.run_key(config))
+    )
 
 
 def _objective(found, recipe):

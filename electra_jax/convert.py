@@ -20,6 +20,7 @@ import sys
 
 import jax
 from absl import flags
+from ml_collections import ConfigDict
 
 from electra_jax import command, conversion, weights
 from electra_jax import config as config_lib
@@ -111,6 +112,15 @@ def inwards(config: config_lib.Config | None, workdir: str | None) -> dict:
     return conversion.to_workdir(_FROM.value, config, workdir)
 
 
+def recipe(tree: ConfigDict) -> config_lib.Config:
+    """Of a run that begins with --from: what `init` says of weights is about these."""
+    tree.init["from"] = _FROM.value or ""
+    return config_lib.parse(tree)
+
+
 if __name__ == "__main__":
     out = any(argument.startswith("--to") for argument in sys.argv)
-    command.run(main, config_needed=False, config_file="" if out else RECIPE)
+    if out:
+        command.run(main, config_needed=False)
+    else:
+        command.run(main, config_needed=False, config_file=RECIPE, parse=recipe)

@@ -76,6 +76,44 @@ def state(
     )
 
 
+def moments_of_others(
+    named: str, found: weights.Weights, config: config_lib.Config, fresh: Any, phases: tuple
+) -> dict[str, Any]:
+    """Adam's moments of weights that no run here has trained, by path as those of a fresh state.
+
+    Args:
+      fresh: a state before the first step, or its shapes.
+
+    Raises ConfigError: they have none, or this run's optimizer is another than theirs.
+    """
+    if found.moments is None:
+        raise _no_moments(named)
+    _check_optimizer(named, config, phases, "reference_adamw", [("joint", None)])
+    leaves, moments = weights.flat(fresh.params), {}
+    for path in weights.flat(fresh.optimizer):
+        param = _param_of(path, leaves)
+        kind = path.removesuffix(f"/{param}").rpartition("/")[2]
+        if param in found.moments.get(kind, {}):
+            moments[path] = found.moments[kind][param]
+    return moments
+
+
+def lower_layers(
+    named: str, params: Mapping[str, jax.Array], fresh: Mapping[str, Any]
+) -> dict[str, jax.Array]:
+    """A generator's encoder out of a discriminator, by path. Raises ConfigError: other shapes.
+
+    Args:
+      fresh: parameters before the first step, or their shapes.
+    """
+    try:
+        return growing.lower_layers(params, fresh)
+    except ValueError as error:
+        raise config_lib.ConfigError(
+            f"init.missing_generator='discriminator': {named}: {error}"
+        ) from error
+
+
 def check_vocabulary(
     about: Mapping, words: vocabulary.Vocabulary, where: str, remedy: str = ""
 ) -> None:
@@ -150,12 +188,7 @@ def _missing_generator(config, source, taken, fresh, mesh):
     if config.init.missing_generator == "fresh":
         logging.info("%s has no such encoder of a generator: it begins fresh", source.named)
         return {}
-    try:
-        taken = growing.lower_layers(source.params, fresh)
-    except ValueError as error:
-        raise config_lib.ConfigError(
-            f"init.missing_generator='discriminator': {source.named}: {error}"
-        ) from error
+    taken = lower_layers(source.named, source.params, fresh)
     layers = next(len(x) for path, x in taken.items() if path.startswith(f"{_ENCODER}attention"))
     if config.model.sharing == "none":
         tables = {
@@ -196,9 +229,7 @@ def _fitted(source, found, fresh, init, mesh):
 def _moments(config, source, fresh, ours, leaves, mesh):
     """The optimizer's arrays by path; those of parameters that are not the source's stay fresh."""
     if source.moments is None:
-        raise config_lib.ConfigError(
-            f"init.optimizer='restored', but {source.named} holds no moments; use 'fresh'"
-        )
+        raise _no_moments(source.named)
     found, left = dict(fresh), set()
     for path, zeros in fresh.items():
         param = _param_of(path, leaves)
@@ -236,9 +267,8 @@ def _open(setting, config, fresh, phases, words, mesh) -> _Source:
         if init.weights == "ema":
             raise config_lib.ConfigError(_NO_AVERAGES.format(path))
         plan = _plan(named, found.vocabulary, words)
-        if wants and found.moments is not None:
-            _check_optimizer(named, config, phases, "reference_adamw", [("joint", None)])
-            moments = _as_ours(found.moments, fresh)
+        if wants:
+            moments = moments_of_others(named, found, config, fresh, phases)
         return _Source(named, weights.flat(found.params), plan, moments)
     folder = os.path.join(path, "checkpoints", str(steps[-1])) if steps else path
     if not os.path.isdir(folder):
@@ -329,15 +359,10 @@ def _check_optimizer(named, config, phases, name, theirs):
         )
 
 
-def _as_ours(moments, fresh):
-    """{mu/PATH: x} under the paths of a fresh optimizer's state."""
-    leaves, found = weights.flat(fresh.params), {}
-    for path in weights.flat(fresh.optimizer):
-        param = _param_of(path, leaves)
-        kind = path.removesuffix(f"/{param}").rpartition("/")[2]
-        if param in moments.get(kind, {}):
-            found[path] = moments[kind][param]
-    return found
+def _no_moments(named):
+    return config_lib.ConfigError(
+        f"init.optimizer='restored', but {named} holds no moments; use 'fresh'"
+    )
 
 
 def _param_of(path, leaves):

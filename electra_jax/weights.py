@@ -157,8 +157,13 @@ def hugging_face_folders(path: str | os.PathLike) -> list[str]:
     ]
 
 
-def save(directory: str, found: Weights, config: config_lib.Config) -> None:
-    """Writes them as the first checkpoint of a run that begins with them (`checkpoints/0`)."""
+def save(directory: str, found: Weights, config: config_lib.Config, optimizer: Any = None) -> None:
+    """Writes them as the first checkpoint of a run that begins with them (`checkpoints/0`).
+
+    Args:
+      optimizer: its state, where the run goes on with moments; read again and compared.
+    """
+    tree = {"params": found.params} | ({} if optimizer is None else {"optimizer": optimizer})
     with checkpoint.Checkpoints(directory, keep_last=1) as saved:
         about = {
             "config": config_lib.to_tree(config),
@@ -167,7 +172,9 @@ def save(directory: str, found: Weights, config: config_lib.Config) -> None:
             "jax": jax.__version__,
             checkpoint.WEIGHTS_ONLY: True,
         }
-        saved.save(0, {"params": found.params}, about)
+        saved.save(0, tree, about)
+    if optimizer is not None:
+        checkpoint.restore(os.path.join(directory, "0"), {"optimizer": _placed(optimizer)})
 
 
 def shapes_of(config: networks.NetworksConfig) -> dict:

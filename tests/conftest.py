@@ -20,8 +20,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """A Python that has TensorFlow, which is never in ours."""
+    """Pythons of their own: one with TensorFlow, which is never in ours, and one without us."""
     parser.addoption("--tensorflow", metavar="PYTHON", help="one with TensorFlow; -m tensorflow")
+    parser.addoption("--stranger", metavar="PYTHON", help="one without electra_jax; -m stranger")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -34,8 +35,20 @@ def compiled_programs():
 
 @pytest.fixture
 def tensorflow_python(request: pytest.FixtureRequest) -> str:
-    """That Python."""
+    """The first of them."""
     found = request.config.getoption("--tensorflow")
     if not found:
         pytest.fail("give --tensorflow=PYTHON, one that has tensorflow-cpu")
+    return found
+
+
+@pytest.fixture
+def stranger_python(request: pytest.FixtureRequest) -> str:
+    """The second."""
+    found = request.config.getoption("--stranger")
+    if not found:
+        pytest.fail(
+            "give --stranger=PYTHON, one that has orbax-checkpoint, flatbuffers, safetensors and"
+            " tokenizers"
+        )
     return found

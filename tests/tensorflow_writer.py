@@ -31,13 +31,11 @@ def main():
     folder = sys.argv[1]
     for checkpoint in json.load(sys.stdin):
         prefix = os.path.join(folder, checkpoint["name"])
-        tensors = {name: value_of(name, *about) for name, about in checkpoint["tensors"].items()}
-        parts = checkpoint.get("parts", 1)
+        tensors, parts = checkpoint["tensors"], checkpoint.get("parts", 1)
         if parts == 1:
             with tf.Graph().as_default(), tf1.Session() as session:
-                for name, value in tensors.items():
-                    dtype = checkpoint["tensors"][name][0]
-                    tf1.get_variable(name, initializer=tf.constant(value, dtype))
+                for name, about in tensors.items():
+                    tf1.get_variable(name, initializer=tf.constant(value_of(name, *about)))
                 session.run(tf1.global_variables_initializer())
                 tf1.train.Saver().save(session, prefix, write_meta_graph=False)
             continue
@@ -49,7 +47,7 @@ def main():
                 prefix=prefixes[-1],
                 tensor_names=mine,
                 shape_and_slices=[""] * len(mine),
-                tensors=[tf.constant(tensors[n], checkpoint["tensors"][n][0]) for n in mine],
+                tensors=[tf.constant(value_of(n, *tensors[n])) for n in mine],  # a part at a time
             )
         tf.raw_ops.MergeV2Checkpoints(
             checkpoint_prefixes=prefixes, destination_prefix=prefix, delete_old_dirs=False

@@ -17,6 +17,7 @@ import electra_jax
 from electra_jax import build, checkpoint, checkpointed, conversion, feed, initial, runs, weights
 from electra_jax import config as config_lib
 from electra_jax.data import pipeline
+from electra_jax.interchange import google as google_reader
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 
@@ -262,6 +263,59 @@ def test_a_run_goes_on_from_google_with_more_words(grown, tmp_path):
     ):
         assert line in log
     assert "; fresh:" not in log
+
+
+@pytest.mark.parametrize("has_generator", [True, False])
+def test_a_converted_workdir_goes_on_as_the_folder_does(
+    google, tmp_path, monkeypatch, has_generator
+):
+    """With Google's moments: the first state and that after two steps are the same."""
+    if not has_generator:
+        read = google_reader.read
+        monkeypatch.setattr(
+            google_reader,
+            "read",
+            lambda tensors: read({n: tensors[n] for n in tensors if not n.startswith("generator")}),
+        )
+    recipe = config_lib.parse(tiny(google, init__optimizer="restored"))
+    conversion.to_workdir(str(google[0]), recipe, str(tmp_path / "run"))
+    config = weights.open(tmp_path / "run").config
+    init = dataclasses.replace(config.init, from_=str(google[0]))
+    ends = []
+    for settings, name in (
+        (config, "run"), (dataclasses.replace(config, init=init), "straight")
+    ):  # fmt: skip
+        state = runs.start(settings, str(tmp_path / name)).state
+        moments = weights.flat(state.optimizer)
+        old = table("discriminator_predictions/dense/kernel", "/adam_m")
+        np.testing.assert_array_equal(moments["1/mu/discriminator/head/dense/kernel"], old)
+        assert np.any(moments["1/nu/generator/head/bias"]) == has_generator
+        electra_jax.train(settings, tmp_path / name)
+        last = tmp_path / name / "checkpoints" / "2"
+        ends.append(
+            checkpoint.digest({"params": state.params, "optimizer": state.optimizer})
+            | {"after": digest(last, "params") | digest(last, "optimizer")}
+        )
+    assert ends[0] == ends[1]
+
+
+def test_moments_that_are_not_there_cannot_be_converted(google, trained, tmp_path):
+    conversion.to_hugging_face(weights.open(trained[0]), str(tmp_path / "folder"))
+    recipe = config_lib.parse(tiny(google, init__optimizer="restored"))
+    for source, settings, message in (
+        (tmp_path / "folder", recipe, "holds no moments; use 'fresh'$"),
+        (google[0], other_optimizer(recipe), "was trained with optimizer.name='reference_adamw'"),
+    ):
+        with pytest.raises(config_lib.ConfigError, match=message) as error:
+            conversion.to_workdir(str(source), settings, str(tmp_path / "run"))
+        assert f"--from={source}" in str(error.value) and "\n" not in str(error.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def other_optimizer(config):
+    return dataclasses.replace(
+        config, optimizer=dataclasses.replace(config.optimizer, name="adamw")
+    )
 
 
 def test_another_vocabulary_is_refused_and_the_setting_is_offered(grown, tmp_path):

@@ -3,6 +3,7 @@
 
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -225,6 +226,23 @@ def test_one_folder_of_the_two_begins_a_run_too(folder, tmp_path, network):
     equal(flat(folder, network), flat(tmp_path / "run"))
 
 
+def test_a_generator_out_of_the_discriminator_is_asked_for_at_conversion(folder, tmp_path):
+    """A generator of another shape would be refused when the run begins; here it is already."""
+
+    def asked(**overrides):
+        tree = small_run(workdirs.NO_SOURCE, "", init__missing_generator="discriminator")
+        tree.init["from"] = str(folder)
+        tree.model.generator.update(layers=1, **overrides)
+        return config_lib.parse(tree)
+
+    source = str(folder / "discriminator")
+    with pytest.raises(config_lib.ConfigError, match="--from=.*give model.generator the discrimi"):
+        conversion.to_workdir(source, asked(width=16), str(tmp_path / "run"))
+    assert not list(tmp_path.iterdir())
+    conversion.to_workdir(source, asked(width=32, heads=2, feed_forward=64), str(tmp_path / "run"))
+    assert weights.open(tmp_path / "run").config.init.missing_generator == "discriminator"
+
+
 def test_names_of_folders_do_not_matter(folder, tmp_path):
     shutil.copytree(folder / "generator", tmp_path / "both" / "electra-small-generator")
     shutil.copytree(folder / "discriminator", tmp_path / "both" / "electra-small-discriminator")
@@ -416,6 +434,17 @@ def test_the_encoder_is_the_same_from_everywhere(workdir, folder, tmp_path):
     assert found[0].tokens_BLD.shape == (3, 32, 32) and found[0].pooled_BD.shape == (3, 32)
     for other in found[1:]:
         np.testing.assert_array_equal(other.tokens_BLD, found[0].tokens_BLD)
+
+
+def test_paths_may_be_relative(workdir, tmp_path, monkeypatch):
+    """As the docs write them; orbax takes absolute ones only."""
+    monkeypatch.chdir(workdir.parent)
+    out = os.path.relpath(tmp_path)
+    conversion.to_orbax(weights.open(workdir.name), f"{out}/params")
+    conversion.to_hugging_face(weights.open(f"{out}/params"), f"{out}/folder")
+    conversion.to_workdir(f"{out}/folder", recipe(), f"{out}/run")
+    for path in (f"{workdir.name}/checkpoints/7", f"{out}/params", f"{out}/folder", f"{out}/run"):
+        equal(flat(workdir), flat(path))
 
 
 def test_padding_changes_nothing(workdir):

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import corpus
 import google_layouts as layouts
@@ -20,8 +21,8 @@ import pytest
 import tensorflow_writer
 
 from electra_jax import batch as batch_lib
+from electra_jax import checkpoint, conversion, weights
 from electra_jax import config as config_lib
-from electra_jax import conversion, weights
 from electra_jax.interchange import google, tensorflow_bundle
 from electra_jax.model import encoder, networks
 
@@ -165,12 +166,27 @@ def test_a_folder_of_theirs_becomes_a_workdir(tmp_path):
     path, run = folder(tmp_path / "theirs"), tmp_path / "run"
     done = convert(f"--from={path}", f"--workdir={run}", "--config=configs/tiny.py")
     assert done.returncode == 0, done.stderr[-2000:]
+    assert "Adam's moments stay behind; init.optimizer='restored' takes them" in done.stderr
     equal(weights.open(run), weights.open(path))
     config = weights.open(run).config
     assert (config.model.generator.width, config.model.discriminator.width) == (4, 8)
     assert (config.model.max_positions, config.data.sequence_length) == (8, 8)
     assert config.data.vocab == str(run / "vocab" / "vocab.txt")
     assert config.objective.name == "replaced_token_detection"
+
+
+def test_their_moments_go_into_the_workdir_too(tmp_path):
+    (tmp_path / "theirs").mkdir()
+    done = convert(
+        f"--from={folder(tmp_path / 'theirs')}", f"--workdir={tmp_path / 'run'}",
+        "--config=configs/tiny.py", "--config.init.optimizer=restored",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    saved = set(checkpoint.metadata(str(tmp_path / "run" / "checkpoints" / "0"))["digest"])
+    found = google.read(tensorflow_bundle.Bundle(TINY))
+    assert saved == {f"params/{path}" for path in found.params} | {
+        f"optimizer/1/{kind}/{path}" for kind in ("mu", "nu") for path in found.params
+    }
 
 
 def test_a_folder_of_theirs_goes_out(tmp_path):
@@ -373,6 +389,22 @@ def test_checksums_of_the_standard():
     assert tensorflow_bundle.crc32c(data) == slowly ^ 0xFFFFFFFF
 
 
+class Compared(tensorflow_bundle.Bundle):
+    """A bundle that holds each tensor against what was written, when it is read."""
+
+    def __init__(self, prefix, tensors):
+        super().__init__(prefix)
+        self.tensors, self.asked = tensors, []
+
+    def __getitem__(self, name):
+        found = super().__getitem__(name)
+        np.testing.assert_array_equal(
+            found, tensorflow_writer.value_of(name, *self.tensors[name]), err_msg=name
+        )
+        self.asked.append(name)
+        return found
+
+
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
     "layout, parts",
@@ -380,28 +412,25 @@ def test_checksums_of_the_standard():
         (dict(layouts.SMALL), 3),
         (dict(layouts.RELEASED_SMALL, slots=False), 1),
         (dict(layouts.SMALL, tied=True, slots=False), 1),
-        (dict(layouts.BASE, slots=False), 1),
-        (dict(layouts.LARGE, slots=False), 2),
+        (dict(layouts.BASE), 2),
+        (dict(layouts.LARGE), 4),
     ],
     ids=("small in three files", "released small", "tied small", "base", "large"),
 )
 def test_every_tensor_of_the_published_sizes(tmp_path, tensorflow_python, layout, parts):
-    tensors = layouts.pretraining(**layout)
+    tensors, has_slots = layouts.pretraining(**layout), layout.get("slots", True)
     asked = [{"name": "model.ckpt-7", "tensors": tensors, "parts": parts}]
-    subprocess.run(
-        [tensorflow_python, tensorflow_writer.__file__, str(tmp_path)],
-        input=json.dumps(asked),
-        text=True,
-        check=True,
-        capture_output=True,
-    )
-    bundle = tensorflow_bundle.Bundle(str(tmp_path / "model.ckpt-7"))
-    assert set(bundle) == set(tensors)
-    for name, (dtype, shape) in tensors.items():
-        np.testing.assert_array_equal(
-            bundle[name], tensorflow_writer.value_of(name, dtype, shape), err_msg=name
+    with tempfile.TemporaryDirectory(dir=tmp_path) as folder:  # pytest would keep gigabytes
+        subprocess.run(
+            [tensorflow_python, tensorflow_writer.__file__, folder],
+            input=json.dumps(asked),
+            text=True,
+            check=True,
+            capture_output=True,
         )
-    found = google.read(bundle)
+        bundle = Compared(f"{folder}/model.ckpt-7", tensors)
+        found = google.read(bundle)
+    assert set(bundle) == set(tensors) and sorted(bundle.asked) == sorted(tensors)  # once each
     heads = max(1, layout["width"] // 64), max(1, layout["generator_width"] // 64)
     if layout.get("tied"):
         heads = heads[0], heads[0]
@@ -410,3 +439,10 @@ def test_every_tensor_of_the_published_sizes(tmp_path, tensorflow_python, layout
         int(np.prod(shape)) for name, (_, shape) in tensors.items()
         if name != "global_step" and not name.endswith(("adam_m", "adam_v"))
     )  # fmt: skip
+    shapes = {path: x.shape for path, x in found.params.items()}
+    for moments, slot in ((found.mu, "adam_m"), (found.nu, "adam_v")):
+        assert {path: x.shape for path, x in moments.items()} == (shapes if has_slots else {})
+        if has_slots:
+            last = f"electra/encoder/layer_{layout['layers'] - 1}/intermediate/dense/kernel/{slot}"
+            ours = moments["discriminator/encoder/feed_forward/in/kernel"][-1]
+            np.testing.assert_array_equal(ours, value(last, tensors[last][1]))

@@ -10,7 +10,9 @@ from corpus import load_config
 from jax import numpy as jnp
 
 import electra_jax
+from electra_jax import batch as batch_lib
 from electra_jax import config as config_lib
+from electra_jax import conversion, weights
 from electra_jax.checks import arms, micro_run, trained
 from electra_jax.checks import result as result_lib
 from electra_jax.data import preparation, records
@@ -61,6 +63,36 @@ def test_logits_one_place_too_far_fail_locality(micro, monkeypatch):
         networks, "discriminate", lambda *args: jnp.roll(straight(*args), 1, axis=1)
     )
     assert micro_run.CHECKS[15](micro).verdict == result_lib.FAILS
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_weights_find_replaced_words_in_transformers_too(micro, tmp_path):
+    """One word of each held-out row becomes a random token. After conversion their network says of
+    it what ours says, and suspects it more than the word that was there."""
+    transformers = pytest.importorskip("transformers")
+    conversion.to_hugging_face(weights.open(micro.workdir), str(tmp_path / "hf"), "discriminator")
+    model = transformers.ElectraForPreTraining.from_pretrained(tmp_path / "hf" / "discriminator")
+    ours = micro_run.one_random_token(micro)
+    theirs = dataclasses.replace(ours, logits=logits_of(model.eval(), ours.corrupted, ours, micro))
+    np.testing.assert_allclose(theirs.logits[ours.word], ours.logits[ours.word], atol=1e-4, rtol=0)
+    assert abs(theirs.auc() - ours.auc()) < 1e-5
+    before = logits_of(model, ours.ids, ours, micro)[ours.replaced]
+    above = (theirs.logits[ours.replaced] > before).mean()
+    chance = 0.5 + 3 * 0.5 / np.sqrt(len(before))  # 0.567 of 502 rows
+    assert above > chance and theirs.auc() > chance
+
+
+def logits_of(model, ids, judged, run):
+    """What a network of transformers says of rows, each one document, [R, L]."""
+    import torch
+
+    lanes = [jnp.asarray(x) for x in (ids, judged.marks, np.arange(len(ids)))]
+    batch = batch_lib.from_lanes(*lanes, run.pad_id)
+    assert int(batch.documents_BL.max()) == 1
+    lanes = batch.ids_BL, batch.real_BL, batch.types_BL
+    with torch.no_grad():
+        found = model(*(torch.tensor(np.asarray(x, np.int64)) for x in lanes))
+    return found.logits.numpy()
 
 
 def test_nothing_but_the_text_tells_replaced_tokens_apart(tmp_path):

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converted folders in transformers, live: models, tokenizers, and what it and torch write."""
 
+import re
+import subprocess
+import sys
+
 import jax
 import numpy as np
 import pytest
 import test_tokenizer_files
 import workdirs
+from corpus import ROOT
 from jax import numpy as jnp
 
 import electra_jax
@@ -152,6 +157,38 @@ def test_a_tokenizer_that_they_saved_gives_the_same_ids(case, tmp_path):
     lines = test_tokenizer_files.LINES
     for line, mine, other in zip(lines, words.encode(lines), found.encode(lines)):
         assert mine.tolist() == other.tolist(), line
+
+
+@pytest.mark.parametrize("case", ["wordpiece"], indirect=True)
+def test_the_onnx_program_of_the_docs_gives_our_states(case, tmp_path):
+    """The lines of docs/weights.md as they stand there, for other rows and lengths than theirs."""
+    run, _, words = case
+    conversion.to_hugging_face(weights.open(run), str(tmp_path / "exports" / "small"))
+    page = (ROOT / "docs" / "weights.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"```python\n(.*?)```", page.partition("\n## ONNX\n")[2], re.DOTALL)
+    draw, asked = np.random.default_rng(0), {}
+    for rows, length in ((1, 1), (1, 45), (3, 7), (5, 2)):
+        mask_BL = np.arange(length) < draw.integers(1, length + 1, (rows, 1))
+        ids_BL = np.where(mask_BL, draw.integers(1, words.size, mask_BL.shape), words.pad_id)
+        types_BL = draw.integers(0, 2, mask_BL.shape)
+        asked[f"{rows} {length}"] = np.array([ids_BL, mask_BL, types_BL], np.int64)
+    np.savez(tmp_path / "asked.npz", **asked)
+    more = """
+import numpy as np
+names = ("input_ids", "attention_mask", "token_type_ids")
+given = np.load("asked.npz")
+found = {shape: session.run(None, dict(zip(names, given[shape])))[0] for shape in given}
+np.savez("found.npz", **found)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", lines + more], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    apply, params, _ = electra_jax.load_encoder(run)
+    with np.load(tmp_path / "found.npz") as found:
+        for shape, lanes in asked.items():
+            ours = apply(params, *lanes).tokens_BLD
+            np.testing.assert_allclose(found[shape], ours, atol=1e-5, rtol=0, err_msg=shape)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int64", "uint8"])

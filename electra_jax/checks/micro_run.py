@@ -146,26 +146,12 @@ def identity_gives_nothing_away(run: trained.Run) -> Result:
 
 def locality(run: trained.Run) -> Result:
     """15: one random token in each held-out row; it should be among the most suspect of the row."""
-    ids, marks = run.heldout
-    plain = _untouched(run, ids, marks)
-    draw = np.random.default_rng(0)
-    usable = np.setdiff1d(np.arange(run.objective.networks.vocab_size), run.special_ids)
-    changed, places = plain.ids.copy(), []
-    for row, word_L in enumerate(plain.word):
-        words = np.flatnonzero(word_L)
-        places.append(int(draw.choice(words)) if len(words) > TOP else -1)
-        if places[-1] >= 0:
-            others = usable[usable != plain.ids[row, places[-1]]]
-            changed[row, places[-1]] = draw.choice(others)
-    rejudged = scoring.rejudge(
-        run.objective, run.params, dataclasses.replace(plain, corrupted=changed), run.pad_id
-    )
+    judged = one_random_token(run)
     found, chance = [], []
-    for row, place in enumerate(places):
-        if place >= 0:
-            logits = rejudged.logits[row][plain.word[row]]
-            found.append((logits > rejudged.logits[row, place]).sum() < TOP)
-            chance.append(TOP / len(logits))
+    for row, place in np.argwhere(judged.replaced):
+        logits = judged.logits[row][judged.word[row]]
+        found.append((logits > judged.logits[row, place]).sum() < TOP)
+        chance.append(TOP / len(logits))
     chance_mean = float(np.mean(chance))
     error = math.sqrt(np.mean(np.multiply(chance, 1 - np.array(chance))) / len(chance))
     return Result(
@@ -253,6 +239,22 @@ _VOWEL = (
     " example event array input output item entry operation option address algorithm interface"
     " image update"
 )
+
+
+def one_random_token(run: trained.Run) -> scoring.Judged:
+    """Held-out rows with one word replaced by any token, judged; short rows stay as they are."""
+    ids, marks = run.heldout
+    plain = _untouched(run, ids, marks)
+    draw = np.random.default_rng(0)
+    usable = np.setdiff1d(np.arange(run.objective.networks.vocab_size), run.special_ids)
+    changed = plain.ids.copy()
+    for row, word_L in enumerate(plain.word):
+        words = np.flatnonzero(word_L)
+        if len(words) > TOP:
+            place = int(draw.choice(words))
+            changed[row, place] = draw.choice(usable[usable != plain.ids[row, place]])
+    changed = dataclasses.replace(plain, corrupted=changed, replaced=changed != plain.ids)
+    return scoring.rejudge(run.objective, run.params, changed, run.pad_id)
 
 
 def pairs() -> tuple[list[str], list[str]]:

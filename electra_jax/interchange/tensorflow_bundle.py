@@ -74,6 +74,9 @@ class Bundle(Mapping):
     def __len__(self) -> int:
         return len(self.entries)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.entries  # a Mapping would read the tensor to see
+
     def __getitem__(self, name: str) -> np.ndarray:
         entry = self.entries[name]
         path = f"{self.prefix}.data-{entry.shard:05d}-of-{self._shards:05d}"
