@@ -20,7 +20,7 @@ T = TypeVar("T")
 def agree(work: Callable[[], T], kind: type[Exception]) -> T:
     """Each process's own `work()`; where one raises an error of this kind, all of them do.
 
-    The reason is the first one's. `work` must need no other process.
+    It raises its own, the others that of the first that failed. `work` must need no other process.
     """
     if jax.process_count() == 1:
         return work()
@@ -30,11 +30,12 @@ def agree(work: Callable[[], T], kind: type[Exception]) -> T:
     except kind as error:
         failure = error
     failed = {n: text for n, text in enumerate(_gather(_text_of(failure))) if text}
+    if failure is not None:
+        raise failure
     if not failed:
         return result
-    count, (number, reason) = jax.process_count(), next(iter(failed.items()))
-    where = "" if len(failed) == count else f" (on {len(failed)} of {count} processes: {number})"
-    raise kind(f"{reason}{where}") from failure
+    number, reason = next(iter(failed.items()))
+    raise kind(f"{reason} (found by process {number})")
 
 
 def of_first(work: Callable[[], Any]) -> Any:

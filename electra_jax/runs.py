@@ -140,19 +140,8 @@ def prepare(config: config_lib.Config, workdir: str) -> list[str]:
 
     Without a shared file system every process makes its own, which comes out equal.
     """
-    folders = []
-    for settings in data_settings(config, workdir):
-        root = data_root(config, workdir)
-        if jax.process_index() == 0:
-            folder = preparation.prepare(settings, root, logging.info)
-        if jax.process_count() > 1:
-            multihost_utils.sync_global_devices("data prepared")
-            if jax.process_index() != 0:
-                folder = preparation.prepare(settings, root, logging.info)
-            digest = np.frombuffer(bytes.fromhex(records.open(folder).manifest.hash), np.uint32)
-            multihost_utils.assert_equal(digest, "processes prepared different data")
-        folders.append(folder)
-    return folders
+    root = data_root(config, workdir)
+    return [_prepared(settings, root) for settings in data_settings(config, workdir)]
 
 
 def data_root(config: config_lib.Config, workdir: str) -> str:
@@ -237,6 +226,21 @@ def _with_spent(state, step, workdir):
         return found["seconds"] if found["step"] == step else 0.0  # later ones hold it themselves
 
     return budget.with_seconds(state, max(float(state.seconds), processes.of_first(noted)))
+
+
+def _prepared(settings, root) -> str:
+    """The folder of one stage's rows; when the first process has it, the others look for it."""
+
+    def make():
+        return preparation.prepare(settings, root, logging.info)
+
+    first = jax.process_index() == 0
+    made = processes.agree(lambda: make() if first else "", ValueError)
+    folder = processes.agree(lambda: made or make(), ValueError)
+    if jax.process_count() > 1:
+        digest = np.frombuffer(bytes.fromhex(records.open(folder).manifest.hash), np.uint32)
+        multihost_utils.assert_equal(digest, "processes prepared different data")
+    return folder
 
 
 def _stages(config, folders, words, mesh) -> tuple[tuple[Stage, ...], build.Step]:

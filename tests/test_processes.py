@@ -113,6 +113,15 @@ def test_processes_with_other_settings_are_refused(alone, tmp_path):
     assert not checkpoint.steps(workdir / "checkpoints")
 
 
+def test_text_that_the_first_cannot_prepare_stops_both(tmp_path):
+    workdir = tmp_path / "no_text"
+    begin(workdir, small_run("text:nowhere/*.txt", str(tmp_path / "data")))
+    both = start_two(workdir)
+    said = [process.communicate()[1] for process in both]
+    assert [process.returncode for process in both] == [2, 2], said
+    assert all(text.startswith("error: text:nowhere/*.txt matches no file") for text in said), said
+
+
 @pytest.fixture(scope="module")
 def copies(tmp_path_factory):
     """What each of two processes found in its copies of the steps 1 and 2, and what it said."""
@@ -160,11 +169,10 @@ def test_what_one_process_cannot_read_is_used_by_none(copies):
 
 def test_both_say_why_and_nothing_is_lost(copies):
     folder, _, said = copies
-    alone = "(on 1 of 2 processes: 1)"
-    for text in said:
-        assert f"1/2 does not exist. {alone}" in text
-        assert f"1/2 has no digest, so its weights cannot be verified {alone}" in text
-        assert f"1/2: copied is not what was saved (digest differs) {alone}" in text
+    for text, so in zip(said, (" (found by process 1)", ""), strict=True):
+        assert f"1/2 does not exist.{so}\n" in text
+        assert f"1/2 has no digest, so its weights cannot be verified{so}\n" in text
+        assert f"1/2: copied is not what was saved (digest differs){so}\n" in text
         assert "0/2 cannot be read: ValueError: NOT_FOUND" in text
     kept = {path.name for path in (folder / "none good" / "0").iterdir()}
     assert kept == {"1.corrupt", "2.corrupt"}
