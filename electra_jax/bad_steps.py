@@ -9,7 +9,8 @@ Going back: parameters, moments, averages, the running mean that judges, and the
 tokens are those of the checkpoint; `rows_seen` is not turned back, so the rows between the
 checkpoint and the spike are passed over, as PaLM passes over the batches around one (Chowdhery et
 al. 2022, arXiv:2204.02311, section 5.1). All of it follows from the checkpoint, so a run that is
-killed after going back comes to the same spike again and goes back again.
+killed after going back comes to the same spike again and goes back again. Only time is never turned
+back: `runs.note_spent` keeps it where a run has so many minutes.
 """
 
 import dataclasses
@@ -109,9 +110,10 @@ def go_back(run: runs.Run, saved: checkpoint.Checkpoints, spike: Sent) -> int:
     state = train_step.TrainState(**tree)
     first = train_step.words_to_int(jax.device_get(state.rows_seen))
     words = train_step.int_to_words(spike.last_row + 1)
-    run.state = dataclasses.replace(  # time that was spent stays spent
-        state, rows_seen=_like(state.rows_seen, words), seconds=run.state.seconds
-    )
+    if state.seconds is not None:  # time that was spent stays spent
+        state = dataclasses.replace(state, seconds=run.state.seconds)
+        runs.note_spent(run.workdir, restored.step, float(run.state.seconds))
+    run.state = dataclasses.replace(state, rows_seen=_like(state.rows_seen, words))
     rollback = {
         "from": spike.step, "to": restored.step, "first_row": first, "last_row": spike.last_row
     }  # fmt: skip

@@ -68,7 +68,7 @@ class Budget:
         seconds = self.clock.seconds
         if self._schedule.budget == "minutes":
             seconds = _of_process_0(seconds)
-            state = dataclasses.replace(state, seconds=_like(state.seconds, seconds))
+            state = with_seconds(state, seconds)
         if self._schedule.budget == "tokens":
             # The step before this one is read while this one runs; this one is waited for only
             # where a stage or the run may end with it.
@@ -119,6 +119,11 @@ def stage_of(schedule: config_lib.Schedule, state: train_step.TrainState) -> int
     tokens = train_step.words_to_int(jax.device_get(state.tokens_seen))
     seconds = 0.0 if state.seconds is None else float(state.seconds)
     return stages.number(schedule, int(state.step), tokens, seconds)
+
+
+def with_seconds(state: train_step.TrainState, seconds: float) -> train_step.TrainState:
+    """The state of a run of minutes that has spent so much."""
+    return dataclasses.replace(state, seconds=_like(state.seconds, seconds))
 
 
 def in_words(schedule: config_lib.Schedule) -> str:

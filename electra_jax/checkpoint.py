@@ -4,10 +4,12 @@
 `directory/STEP/` is an orbax checkpoint of a plain dict of arrays plus JSON metadata. Orbax loads
 a flipped bit in weights without a word, so each save carries a digest of every leaf, the same on
 any mesh, and each restore compares it. A step that cannot be read or does not match is renamed
-STEP.corrupt and the one before it is used. The only room that knows orbax (its v1 interface).
+STEP.corrupt and the one before it is used; of several processes all do the same, though only one
+of them could not read it. The only room that knows orbax (its v1 interface).
 """
 
 import dataclasses
+import functools
 import glob
 import os
 from collections.abc import Callable
@@ -17,8 +19,9 @@ import jax
 from absl import logging
 from jax import lax
 from jax import numpy as jnp
-from jax.experimental import multihost_utils
 from orbax.checkpoint import v1 as ocp
+
+from electra_jax import processes
 
 CORRUPT = ".corrupt"
 WEIGHTS = ".weights"  # of a checkpoint of weights alone, once a whole state took its place
@@ -62,19 +65,17 @@ class Checkpoints:
 
         Bad ones are renamed on the way. None where there is no checkpoint at all; CheckpointError
         where there are some and none is good, since starting over would look like going on.
-        A checkpoint of weights alone is left where it is: `init.from` begins with it.
+        A checkpoint of weights alone is left where it is: `init.from` begins with it. Several
+        processes try the steps that the first one sees, and one bad copy is bad for all.
         """
-        if not steps(self._directory):
-            self._move(f"0{WEIGHTS}", "0")  # killed before the state was there
-        found = [step for step in steps(self._directory) if not self._is_weights_only(step)]
-        aside = glob.glob(f"{glob.escape(self._directory)}/*{CORRUPT}*")
+        found, aside = processes.of_first(self._found)
         for step in reversed(found):
             try:
                 return restore(os.path.join(self._directory, str(step)), abstract, optional)
             except CheckpointError as error:
                 logging.error("checkpoint %d is damaged and set aside: %s", step, error)
-                self._set_aside(step)
-        if count := len(found) + len(aside):
+                processes.of_first(functools.partial(self._set_aside, step))
+        if count := len(found) + aside:
             raise CheckpointError(
                 f"none of the {count} checkpoints in {self._directory} can be read; they are"
                 f" kept as STEP{CORRUPT}; restore a copy, or choose another --workdir"
@@ -87,8 +88,7 @@ class Checkpoints:
         A whole state takes the place of the weights that the run began with.
         """
         self.wait()  # else orbax would raise an earlier failure in place of this save
-        if self._is_weights_only(step):
-            self._move(str(step), f"{step}{WEIGHTS}")
+        processes.of_first(functools.partial(self._make_room, step))
         self._failed, leaves = False, digest(tree)
         try:
             self._open().save_async(
@@ -152,6 +152,17 @@ class Checkpoints:
             _reason(error),
         )
 
+    def _found(self):
+        """(steps to resume from, how many were set aside); asked and moved on one process only."""
+        if not steps(self._directory):
+            self._move(f"0{WEIGHTS}", "0")  # killed before the state was there
+        found = [step for step in steps(self._directory) if not self._is_weights_only(step)]
+        return found, len(glob.glob(f"{glob.escape(self._directory)}/*{CORRUPT}*"))
+
+    def _make_room(self, step):
+        if self._is_weights_only(step):
+            self._move(str(step), f"{step}{WEIGHTS}")
+
     def _is_weights_only(self, step):
         try:
             return WEIGHTS_ONLY in metadata(os.path.join(self._directory, str(step)))
@@ -161,22 +172,15 @@ class Checkpoints:
     def _move(self, name, other):
         """Renames a folder of the directory, if it is there and the other name is free."""
         source, target = (os.path.join(self._directory, one) for one in (name, other))
-        if not os.path.isdir(source) or os.path.exists(target):
-            return
-        if jax.process_index() == 0:
+        if os.path.isdir(source) and not os.path.exists(target):
             os.rename(source, target)
-        if jax.process_count() > 1:
-            multihost_utils.sync_global_devices(f"renamed {name}")
 
     def _set_aside(self, step):
-        if jax.process_index() == 0:
-            source = os.path.join(self._directory, str(step))
-            target, number = source + CORRUPT, 1
-            while os.path.exists(target):
-                target, number = f"{source}{CORRUPT}.{number}", number + 1
-            os.rename(source, target)
-        if jax.process_count() > 1:
-            multihost_utils.sync_global_devices(f"set aside {step}")
+        source = os.path.join(self._directory, str(step))
+        target, number = source + CORRUPT, 1
+        while os.path.exists(target):
+            target, number = f"{source}{CORRUPT}.{number}", number + 1
+        os.rename(source, target)
 
 
 def steps(directory: str) -> list[int]:
@@ -200,9 +204,11 @@ def metadata(path: str) -> dict[str, Any]:
 def restore(path: str, abstract: dict[str, Any], optional: str = "") -> Restored:
     """Loads one checkpoint, or the part of it that `abstract` names, and verifies every leaf.
 
-    Of the dict `abstract[optional]` those are left out that were not saved.
+    Of the dict `abstract[optional]` those are left out that were not saved. Called on all processes
+    at once; what fails on one of them fails on all.
     """
-    about = metadata(path)
+    own = processes.agree(lambda: metadata(path), CheckpointError)
+    about = processes.of_first(lambda: own)  # of another copy the leaves might be others
     if optional:
         there = about["digest"]
         kept = {n: x for n, x in abstract[optional].items() if f"{optional}/{n}" in there}
@@ -210,16 +216,15 @@ def restore(path: str, abstract: dict[str, Any], optional: str = "") -> Restored
     names = jax.tree_util.tree_leaves_with_path(abstract)
     if missing := [_name(leaf) for leaf, _ in names if _name(leaf) not in about["digest"]]:
         raise CheckpointError(f"{path} holds no {missing[0]} (and {len(missing)} such in all)")
-    context = ocp.Context()
-    context.pytree.loading.partial_load = True
-    try:
-        with context:
-            tree = ocp.load(os.path.abspath(path), abstract)
-    except Exception as error:  # whatever a damaged file makes orbax raise
-        raise CheckpointError(f"{path} cannot be read: {_reason(error)}") from error
-    for name, value in digest(tree).items():
-        if about["digest"].get(name) != value:
-            raise CheckpointError(f"{path}: {name} is not what was saved (digest differs)")
+    tree = processes.agree(lambda: _load(path, abstract), CheckpointError)
+    found = digest(tree)  # a computation of all processes, each of which may hold another copy
+
+    def verify():
+        for name, value in found.items():
+            if about["digest"].get(name) != value:
+                raise CheckpointError(f"{path}: {name} is not what was saved (digest differs)")
+
+    processes.agree(verify, CheckpointError)
     return Restored(about["step"], tree, about)
 
 
@@ -242,8 +247,22 @@ def save_arrays(path: str, tree: Any) -> None:
 
 def load_arrays(path: str) -> Any:
     """Loads what `save_arrays` wrote, as numpy arrays. Raises CheckpointError."""
+    return _load(path, None)
+
+
+def _load(path, abstract):
+    """Orbax's load without its waiting for other processes: it would be for ever where one fails.
+
+    It counts its calls to name what it waits for later, so the processes must agree before, by
+    `metadata`, that the checkpoint is there: where it is not, no call is counted.
+    """
+    context = ocp.Context()
+    context.pytree.loading.partial_load = abstract is not None
+    me = jax.process_index()
+    context.multiprocessing.primary_host, context.multiprocessing.active_processes = me, {me}
     try:
-        return ocp.load(os.path.abspath(path))
+        with context:
+            return ocp.load(os.path.abspath(path), abstract)
     except Exception as error:  # whatever a damaged file makes orbax raise
         raise CheckpointError(f"{path} cannot be read: {_reason(error)}") from error
 

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from absl import logging
 
-from electra_jax import build, checkpoint, evaluation, runs, sharding, stages
+from electra_jax import build, checkpoint, evaluation, processes, runs, sharding, stages
 from electra_jax import config as config_lib
 from electra_jax.data import preparation, records, vocabulary
 
@@ -41,7 +41,7 @@ def open_workdir(config: config_lib.Config, workdir: str, step: int | None = Non
       ConfigError, CheckpointError: nothing trained here yet, or the step is not there.
     """
     directory = os.path.join(workdir, "checkpoints")
-    found = checkpoint.steps(directory)
+    found = processes.of_first(lambda: checkpoint.steps(directory))
     if not found:
         raise config_lib.ConfigError(
             f"no checkpoint in {directory}; train first: python -m electra_jax.main"

@@ -24,7 +24,7 @@ from absl import logging
 from jax import numpy as jnp
 from jax.sharding import Mesh
 
-from electra_jax import build, checkpoint, growing, sharding, train_step, weights
+from electra_jax import build, checkpoint, growing, processes, sharding, train_step, weights
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
 
@@ -260,7 +260,7 @@ def _open(setting, config, fresh, phases, words, mesh) -> _Source:
     init = config.init
     path = init.from_ if setting == "init.from" else init.generator_from
     named, wants = f"{setting}={path!r}", init.optimizer == "restored" and setting == "init.from"
-    steps = checkpoint.steps(os.path.join(path, "checkpoints"))
+    steps = processes.of_first(lambda: checkpoint.steps(os.path.join(path, "checkpoints")))
     if not steps and weights.is_foreign(path):
         found, moments = weights.open(path), None
         _check_init_vocabulary(named, init, found.vocabulary.sha256, words)
@@ -280,7 +280,7 @@ def _open(setting, config, fresh, phases, words, mesh) -> _Source:
 
 
 def _of_ours(named, folder, wants, config, phases, words, mesh) -> _Source:
-    about = checkpoint.metadata(folder)
+    about = processes.agree(lambda: checkpoint.metadata(folder), checkpoint.CheckpointError)
     trained = config_lib.parse(about["config"])
     _check_init_vocabulary(named, config.init, about["vocabulary"], words)
     old = words

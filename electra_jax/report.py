@@ -244,6 +244,16 @@ def _panels(curves: _Curves) -> list[_Panel]:
             ),
             percent=True,
         ),
+        _Panel(  # of a network that knows how little it knows, it is as large as its loss
+            "Generator entropy",
+            "gen_entropy, nats",
+            (
+                baseline("unigram_entropy", "unigram"),
+                baseline("gen_masked_loss", "its loss"),
+                train("gen_entropy", g),
+                held("gen_entropy", g),
+            ),
+        ),
         _Panel(
             "Discriminator accuracy",
             "disc_accuracy",
@@ -336,7 +346,7 @@ _MARKED = {  # alarm -> the panels that it is seen in
         "Gradient norms",
     ),
     "main_network_collapse": ("Main network's loss",),
-    "generator_collapse": ("Generator loss", "Generator accuracy"),
+    "generator_collapse": ("Generator loss", "Generator accuracy", "Generator entropy"),
     "discriminator_collapse": (
         "Discriminator loss",
         "Discriminator AUC",

@@ -2,6 +2,7 @@
 """A run before its first step: data, networks, compiled functions, and the state to go on from."""
 
 import dataclasses
+import json
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,12 +21,15 @@ from electra_jax import (
     evaluation,
     initial,
     metrics,
+    processes,
     sharding,
     stages,
     train_step,
 )
 from electra_jax import config as config_lib
 from electra_jax.data import pipeline, preparation, records, vocabulary
+
+SPENT = "spent.json"  # in the workdir of a run that went back: `note_spent`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +111,7 @@ def start(config: config_lib.Config, workdir: str) -> Run:
         interval = interval | tree.pop("interval")
         state = train_step.TrainState(**tree)
         logging.info("resuming from step %d of %s", restored.step, workdir)
+        state = _with_spent(state, restored.step, workdir)
     else:
         state = jax.jit(step.init, out_shardings=step.where)()
         if config.init.from_ or config.init.generator_from:
@@ -135,19 +140,8 @@ def prepare(config: config_lib.Config, workdir: str) -> list[str]:
 
     Without a shared file system every process makes its own, which comes out equal.
     """
-    folders = []
-    for settings in data_settings(config, workdir):
-        root = data_root(config, workdir)
-        if jax.process_index() == 0:
-            folder = preparation.prepare(settings, root, logging.info)
-        if jax.process_count() > 1:
-            multihost_utils.sync_global_devices("data prepared")
-            if jax.process_index() != 0:
-                folder = preparation.prepare(settings, root, logging.info)
-            digest = np.frombuffer(bytes.fromhex(records.open(folder).manifest.hash), np.uint32)
-            multihost_utils.assert_equal(digest, "processes prepared different data")
-        folders.append(folder)
-    return folders
+    root = data_root(config, workdir)
+    return [_prepared(settings, root) for settings in data_settings(config, workdir)]
 
 
 def data_root(config: config_lib.Config, workdir: str) -> str:
@@ -203,6 +197,50 @@ def metadata_of(run: Run) -> dict:
         "vocabulary": run.vocabulary.sha256,
         "jax": jax.__version__,
     }
+
+
+def note_spent(workdir: str, step: int, seconds: float) -> None:
+    """Keeps the time that was spent behind a checkpoint by steps that are given up.
+
+    The checkpoint stays as it is, so a run that ends before its next one would train those minutes
+    again.
+    """
+    if jax.process_index() == 0:
+        path = os.path.join(workdir, SPENT)
+        with open(path + ".partial", "w", encoding="utf-8") as file:
+            json.dump({"step": step, "seconds": seconds}, file)
+        os.replace(path + ".partial", path)
+
+
+def _with_spent(state, step, workdir):
+    """The state of this checkpoint, with the time that was spent behind it in vain."""
+    if state.seconds is None:
+        return state
+
+    def noted():
+        path = os.path.join(workdir, SPENT)
+        if not os.path.exists(path):
+            return 0.0
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        return found["seconds"] if found["step"] == step else 0.0  # later ones hold it themselves
+
+    return budget.with_seconds(state, max(float(state.seconds), processes.of_first(noted)))
+
+
+def _prepared(settings, root) -> str:
+    """The folder of one stage's rows; when the first process has it, the others look for it."""
+
+    def make():
+        return preparation.prepare(settings, root, logging.info)
+
+    first = jax.process_index() == 0
+    made = processes.agree(lambda: make() if first else "", ValueError)
+    folder = processes.agree(lambda: made or make(), ValueError)
+    if jax.process_count() > 1:
+        digest = np.frombuffer(bytes.fromhex(records.open(folder).manifest.hash), np.uint32)
+        multihost_utils.assert_equal(digest, "processes prepared different data")
+    return folder
 
 
 def _stages(config, folders, words, mesh) -> tuple[tuple[Stage, ...], build.Step]:

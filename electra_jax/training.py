@@ -136,7 +136,8 @@ def _loop(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float |
                 if logs or evaluates or saves:
                     spike = watch.read()
             if spike is not None:
-                step = bad_steps.go_back(run, saved, spike)
+                with out.off_the_clock():
+                    step = bad_steps.go_back(run, saved, spike)
                 watch.forget()
                 budget.turn_to(run.state)
                 out.goes_back(step)

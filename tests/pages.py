@@ -1,7 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every page that we write must be."""
 
+import html
 import html.parser
+import re
+
+
+def charts(page):
+    """{title: inline SVG} in their order."""
+    drawn = re.findall("<svg.*?</svg>", page, re.DOTALL)
+    titles = (re.search('aria-label="([^"]*)"', svg) for svg in drawn)
+    return {html.unescape(title[1]): svg for title, svg in zip(titles, drawn, strict=True)}
 
 
 def unclosed(page):

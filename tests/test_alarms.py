@@ -3,6 +3,7 @@
 
 import re
 
+import pages
 import pytest
 
 from electra_jax import alarms, report
@@ -105,6 +106,33 @@ def test_the_report_marks_an_alarm_and_says_it(tmp_path):
     assert "Alarms ! step 110 loss jumped to 40.000; the median of the 10 rows" in shown
     charts = [re.findall("<svg.*?</svg>", text, re.DOTALL)[0] for text in (quiet, page)]
     assert ["var(--bad)" in chart for chart in charts] == [False, True]
+
+
+def test_the_report_shows_each_alarm_in_the_curves_that_it_is_about(tmp_path):
+    """A spike at step 110; recall and entropy that are lost for three evaluations at step 50."""
+    rows = [
+        *train(loss=[*STEADY, 40.0], gen_loss=[*STEADY, 6.0], disc_loss=[*STEADY, 6.0]),
+        *evaluations(
+            disc_recall=[0.0, 0.4, 0.0, 0.0, 0.0, 0.0],
+            disc_auc=[0.5, 0.8, 0.7, 0.7, 0.7, 0.7],
+            gen_masked_loss=[4.0] * 6,
+            gen_entropy=[6.0, 3.5, 0.3, 0.3, 0.3, 0.3],
+        ),
+    ]
+    assert sorted(found(rows)) == [
+        (50, "discriminator_collapse"), (50, "generator_collapse"), (110, "loss_spike")
+    ]  # fmt: skip
+    report.write(tmp_path, rows, {})
+    page = (tmp_path / "report.html").read_text()
+    for sentence in ("jumped to 40", "calls nearly all original", "is sure and wrong"):
+        assert sentence in page
+    marks = {name: chart.count("var(--bad)") for name, chart in pages.charts(page).items()}
+    assert marks == {
+        "Generator loss": 2,
+        "Generator entropy": 1,
+        "Discriminator loss": 2,
+        "Discriminator AUC": 1,
+    }
 
 
 def test_every_alarm_has_its_panels():

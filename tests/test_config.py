@@ -4,9 +4,11 @@
 import json
 
 import pytest
-from corpus import load_config, small_run
+from corpus import ROOT, load_config, small_run
 
 from electra_jax import config as config_lib
+from electra_jax import stages
+from electra_jax.finetuning import config as finetuning_config
 
 EVERY = ("base", "small", "large", "tiny", "modern_small", "continue_from_google_small")
 
@@ -41,6 +43,32 @@ def test_every_variant_is_a_config_of_every_size(name, size):
     assert {path: flat[path] for path in VARIANTS[name]} == VARIANTS[name]
     assert config.name == f"{name}_{size}"
     assert config.data.batch_size == load_config(size).data.batch_size
+
+
+TUNING = ("finetune", "finetune_custom")
+
+
+@pytest.mark.parametrize("name", TUNING)
+def test_the_files_of_fine_tuning_are_complete_and_valid(name):
+    config = finetuning_config.parse(load_config(name))
+    assert config.name == name.removeprefix("finetune_")
+
+
+def test_no_config_file_is_forgotten():
+    names = {path.stem for path in (ROOT / "configs").glob("*.py")}
+    assert names == {*EVERY, *VARIANTS, *TUNING, "two_stage"}
+
+
+def test_the_modern_recipe_ends_with_longer_rows_and_as_many_tokens_a_step():
+    """BERT's share, which is where the rate begins to fall."""
+    config = config_lib.parse(load_config("modern_small"))
+    short, long = stages.of(config)
+    assert (short.sequence_length, long.sequence_length) == (128, 512)
+    assert short.batch_size * 128 == long.batch_size * 512
+    assert long.share == 1 - config.schedule.decay_share == 0.9
+    assert stages.steps(config) == [900_000, 100_000]
+    assert stages.begins(config.schedule)[1] % config.checkpoint.keep_every == 0  # to go on from
+    assert config.model.positions == "rotary"  # so that no table would begin untrained there
 
 
 def test_the_two_stages_are_one_shape():

@@ -2,7 +2,7 @@
 """Design C.13: one device, eight devices in three meshes, and two real processes agree.
 
 Rows, slots, keep/mask decisions and uniforms bit for bit, sampled ids at the first step, losses to
-rounding; accumulation of two halves equals one whole batch.
+rounding; accumulation of two halves equals one whole batch. Whole runs over the borders of stages.
 """
 
 import json
@@ -13,7 +13,10 @@ import sys
 
 import numpy as np
 import pytest
-from corpus import ROOT, write_corpus
+from corpus import ROOT, small_run, write_corpus
+
+from electra_jax import config as config_lib
+from electra_jax import writers
 
 pytestmark = pytest.mark.slow
 
@@ -131,3 +134,53 @@ def test_other_objectives_are_the_same_on_one_device_and_on_eight(objectives, na
     assert set(one) == set(eight)
     for metric, expected in one.items():
         np.testing.assert_allclose(eight[metric], expected, rtol=1e-4, atol=1e-5, err_msg=metric)
+
+
+MESHES = {"one": (1, 1, 1), "2 x 2 x 2": (2, 2, 2)}
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory):
+    """{mesh: (rows of metrics.jsonl, log)} of whole runs: steps 1 and 2 take 8 rows of 16 tokens,
+    steps 3 and 4 take 16 rows of 32."""
+    base, found = tmp_path_factory.mktemp("staged"), {}
+    text = f"text:{write_corpus(base / 'corpus.txt')}"
+    for name, (data, fsdp, tensor) in MESHES.items():
+        workdir = base / name
+        workdir.mkdir()
+        config = small_run(
+            text, str(base / "data"), data__sequence_length=16,
+            schedule__steps=4, schedule__stages=((0.5, 32, 16),), logging__every=1,
+            evaluation__every=4, checkpoint__every=4, model__discriminator__layers=1,
+            mesh__data=data, mesh__fsdp=fsdp, mesh__tensor=tensor,
+        )  # fmt: skip
+        (workdir / "config.json").write_text(config_lib.to_json(config_lib.parse(config)))
+        environment = os.environ | {
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": f"--xla_force_host_platform_device_count={data * fsdp * tensor}"
+            " --xla_backend_optimization_level=0",  # compiling is what costs
+        }
+        command = [sys.executable, "-m", "electra_jax.main", f"--workdir={workdir}"]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-3000:]
+        found[name] = (
+            writers.read(str(workdir / "metrics.jsonl")),
+            (workdir / "log.txt").read_text(),
+        )
+    return found
+
+
+@pytest.mark.parametrize("name", ["2 x 2 x 2"])
+def test_stages_are_the_same_on_one_device_and_on_eight(staged, name):
+    (one, _), (eight, log) = staged["one"], staged[name]
+    assert "stage 2 of 2 from step 3 on: 16 rows of 32 tokens a step" in log
+    assert [(row["step"], row["kind"]) for row in eight] == [
+        (1, "train"), (2, "train"), (3, "train"), (4, "train"), (4, "eval"),
+    ]  # fmt: skip
+    for ours, expected in zip(eight, one, strict=True):
+        for metric in ("tokens_seen", "epoch", "learning_rate", "masked_rate"):
+            assert ours.get(metric) == expected.get(metric), (ours["step"], metric)
+        for metric in ("loss", "gen_loss", "disc_loss", "grad_norm", "gen_masked_loss"):
+            if metric in expected:
+                what = f"{metric} at step {ours['step']}, {ours['kind']}"
+                np.testing.assert_allclose(ours[metric], expected[metric], rtol=2e-5, err_msg=what)

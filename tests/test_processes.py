@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two real processes over loopback, through the real command, over the border of two stages."""
+"""Two real processes over loopback: the real command over the border of two stages, and copies of
+checkpoints that only one of them finds damaged."""
 
+import json
 import os
 import signal
 import socket
@@ -20,11 +22,15 @@ pytestmark = pytest.mark.slow
 STEPS = 60
 
 
-def start_two(workdir, *flags):
-    """Both processes of a run; the flags go to the first alone."""
+def free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return free.getsockname()[1]
+
+
+def start_two(workdir, *flags):
+    """Both processes of a run; the flags go to the first alone."""
+    port = free_port()
     return [
         subprocess.Popen(
             [
@@ -105,3 +111,68 @@ def test_processes_with_other_settings_are_refused(alone, tmp_path):
     assert all(process.returncode != 0 for process in both)
     assert any("processes were started with different settings" in text for text in said), said
     assert not checkpoint.steps(workdir / "checkpoints")
+
+
+def test_text_that_the_first_cannot_prepare_stops_both(tmp_path):
+    workdir = tmp_path / "no_text"
+    begin(workdir, small_run("text:nowhere/*.txt", str(tmp_path / "data")))
+    both = start_two(workdir)
+    said = [process.communicate()[1] for process in both]
+    assert [process.returncode for process in both] == [2, 2], said
+    assert all(text.startswith("error: text:nowhere/*.txt matches no file") for text in said), said
+
+
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory):
+    """What each of two processes found in its copies of the steps 1 and 2, and what it said."""
+    folder, port = tmp_path_factory.mktemp("copies"), free_port()
+    worker = str(ROOT / "tests" / "restore_worker.py")
+    both = [
+        subprocess.Popen(
+            [sys.executable, worker, str(folder), str(port), str(number)],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(2)
+    ]
+    try:
+        said = [process.communicate(timeout=200) for process in both]
+    except subprocess.TimeoutExpired:
+        pytest.fail("one process waits for the other for ever")
+    finally:
+        for process in both:
+            process.kill()
+    assert [process.returncode for process in both] == [0, 0], said
+    return folder, [json.loads(out.splitlines()[-1]) for out, _ in said], [text for _, text in said]
+
+
+def test_what_one_process_cannot_read_is_used_by_none(copies):
+    _, (first, second), _ = copies
+    none = "none of the 2 checkpoints in FOLDER can be read; they are kept as STEP.corrupt"
+    assert first == second
+    assert first.pop("none good").startswith(none)
+    assert first == {
+        "good": 2,
+        "no folder": 1,
+        "no arrays": 1,
+        "no manifest": 1,
+        "metadata": 1,
+        "other numbers": 1,
+        "other numbers in what each has": 1,
+        "first process": 1,
+        "saved again": 3,
+    }
+
+
+def test_both_say_why_and_nothing_is_lost(copies):
+    folder, _, said = copies
+    for text, so in zip(said, (" (found by process 1)", ""), strict=True):
+        assert f"1/2 does not exist.{so}\n" in text
+        assert f"1/2 has no digest, so its weights cannot be verified{so}\n" in text
+        assert f"1/2: copied is not what was saved (digest differs){so}\n" in text
+        assert "0/2 cannot be read: ValueError: NOT_FOUND" in text
+    kept = {path.name for path in (folder / "none good" / "0").iterdir()}
+    assert kept == {"1.corrupt", "2.corrupt"}

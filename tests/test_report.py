@@ -124,6 +124,18 @@ def test_curves_name_their_end_and_their_baseline(tmp_path):
         assert label in labels
 
 
+def test_the_entropy_of_the_generator_stands_beside_its_loss_and_the_word_frequencies(tmp_path):
+    rows = [
+        row | {"gen_entropy": 7.2 - 0.01 * i if row["kind"] == "train" else 6.5}
+        for i, row in enumerate(_rows(20))
+    ]
+    page, _ = _written(tmp_path, rows, SUMMARY)
+    chart = pages.charts(page)["Generator entropy"]
+    labels = re.findall("<text[^>]*>([^<]*)</text>", chart)
+    assert {"gen_entropy, nats", "unigram 7.3", "its loss 6.99", "held-out 6.5"} <= {*labels}
+    assert "Generator entropy" not in pages.charts(_written(tmp_path, _rows(20), SUMMARY)[0])
+
+
 def test_a_failure_leaves_the_last_report_whole(tmp_path, monkeypatch):
     _written(tmp_path, _rows(5), SUMMARY)
     before = (tmp_path / "report.html").read_bytes()

@@ -22,6 +22,7 @@ from test_writers import _events
 import electra_jax
 from electra_jax import (
     averages,
+    budget,
     build,
     checkpoint,
     runs,
@@ -175,6 +176,40 @@ def test_a_fourth_spike_after_one_checkpoint_ends_the_run(text, tmp_path):
         electra_jax.train(settings(text, checkpoint__every=50), tmp_path)
     assert (tmp_path / "log.txt").read_text().count("back to step 0") == 3
     assert checkpoint.steps(f"{tmp_path}/checkpoints") == [0]
+
+
+class Hand:
+    """A writer that puts a clock forward by a minute when step 4 is logged."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def write(self, step, kind, metrics):
+        if step == 4 and kind == "train":
+            self.now += 60.0
+
+    def close(self):
+        pass
+
+
+@pytest.mark.slow
+def test_minutes_that_were_given_up_at_the_very_end_are_not_trained_again(
+    text, tmp_path, monkeypatch
+):
+    """The minute ends with step 5, which is a spike: back to step 3, where nothing was spent."""
+    hand = Hand()
+    monkeypatch.setattr(budget.Clock.__init__, "__defaults__", (0.0, lambda: hand.now))
+    minute = settings(text, schedule__budget="minutes", schedule__minutes=1.0)
+    final = electra_jax.train(minute, tmp_path, [hand])
+    assert checkpoint.steps(f"{tmp_path}/checkpoints") == [0, 3]
+    assert electra_jax.train(minute, tmp_path, [hand]) == final
+    log = (tmp_path / "log.txt").read_text()
+    assert log.count("back to step 3") == 1
+    assert "nothing to do: step 3, and 1m00s of training are done" in log
+    run = runs.start(config_lib.parse(minute), str(tmp_path))
+    assert (run.state.step, run.state.seconds) == (3, 60.0)
+    runs.note_spent(str(tmp_path), step=0, seconds=60.0)  # of a checkpoint that is not the newest
+    assert runs.start(config_lib.parse(minute), str(tmp_path)).state.seconds == 0
 
 
 def test_words_of_a_count_and_back():
