@@ -160,7 +160,7 @@ def draw(
       mass_of: block_BN -> the masses [B, N, 128] inside one block a slot, on any scale.
     """
     n = mass_BNG.shape[1]
-    uniforms_BN2 = jax.vmap(lambda key: jax.random.uniform(key, (n, 2)))(keys_B)
+    uniforms_BN2 = jax.vmap(lambda key: jax.random.uniform(key, (2 * n,)))(keys_B).reshape(-1, n, 2)
     block_BN = _invert(mass_BNG, uniforms_BN2[..., 0])
     return block_BN * BLOCK + _invert(mass_of(block_BN), uniforms_BN2[..., 1])
 

@@ -3,8 +3,10 @@
 
     gradients -> clip -> moments -> decay -> share of the peak rate -> updates; the step subtracts
 
-Reference: google-research/electra optimization.py. Rules go by a parameter's path, never by its
-rank: what decays, which network's rate and clip it has, which arrays Muon takes as matrices.
+`update` takes `applied`, a bool: where it is false the moments stay as they were, and the caller
+leaves out the updates. Reference: google-research/electra optimization.py. Rules go by a
+parameter's path, never by its rank: what decays, which network's rate and clip it has, which arrays
+Muon takes as matrices.
 """
 
 import dataclasses
@@ -79,7 +81,8 @@ def reference_adamw(config: AdamConfig) -> optax.GradientTransformation:
 
 def adamw(config: AdamConfig) -> optax.GradientTransformation:
     """The same with optax's bias-corrected Adam; the caller multiplies by -rate."""
-    return _chain(config, optax.scale_by_adam(config.beta1, config.beta2, config.epsilon))
+    adam = optax.scale_by_adam(config.beta1, config.beta2, config.epsilon)
+    return _chain(config, held_where_not_applied(adam))
 
 
 def muon(config: AdamConfig) -> optax.GradientTransformation:
@@ -95,7 +98,8 @@ def muon(config: AdamConfig) -> optax.GradientTransformation:
     )
     others = optax.scale_by_adam(config.beta1, config.beta2, config.epsilon)
     kinds = _by_path(lambda path: "matrix" if matrix(path) else "other")
-    return _chain(config, optax.partition({"matrix": matrices, "other": others}, kinds))
+    both = optax.partition({"matrix": matrices, "other": others}, kinds)
+    return _chain(config, held_where_not_applied(both))
 
 
 MATRICES = (  # the end of a path -> axes that a product sums over, axes of its result
@@ -135,6 +139,22 @@ def decay_mask(params: dict) -> dict:
     return _by_path(decays)(params)
 
 
+def clip_by_global_norm(most: float) -> optax.GradientTransformation:
+    """Scales all gradients by min(1, most / their joint norm), one factor for all.
+
+    Optax's divides each gradient and selects; that is a second array and a kernel more for every
+    parameter, where a factor is fused into the moments.
+    """
+
+    def update(gradients, params=None):
+        del params
+        norm = optax.tree.norm(gradients)
+        factor = jnp.where(norm < most, 1.0, most / norm)
+        return jax.tree.map(lambda g: g * factor.astype(g.dtype), gradients)
+
+    return optax.stateless(update)
+
+
 class UncorrectedAdamState(NamedTuple):
     """First and second moment, each shaped as the parameters."""
 
@@ -144,7 +164,7 @@ class UncorrectedAdamState(NamedTuple):
 
 def scale_by_uncorrected_adam(
     beta1: float, beta2: float, epsilon: float
-) -> optax.GradientTransformation:
+) -> optax.GradientTransformationExtraArgs:
     """m / (sqrt(v) + epsilon) with plain moving averages from zero; epsilon outside the root."""
 
     def init(params):
@@ -152,14 +172,30 @@ def scale_by_uncorrected_adam(
             jax.tree.map(jnp.zeros_like, params), jax.tree.map(jnp.zeros_like, params)
         )
 
-    def update(gradients, state, params=None):
+    def update(gradients, state, params=None, *, applied=True, **_):
         del params
-        mu = jax.tree.map(lambda m, g: beta1 * m + (1 - beta1) * g, state.mu, gradients)
-        nu = jax.tree.map(lambda v, g: beta2 * v + (1 - beta2) * g * g, state.nu, gradients)
+
+        def moved(beta, average, x):
+            return jnp.where(applied, beta * average + (1 - beta) * x, average)
+
+        mu = jax.tree.map(lambda m, g: moved(beta1, m, g), state.mu, gradients)
+        nu = jax.tree.map(lambda v, g: moved(beta2, v, g * g), state.nu, gradients)
         updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + epsilon), mu, nu)
         return updates, UncorrectedAdamState(mu, nu)
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def held_where_not_applied(
+    transformation: optax.GradientTransformation,
+) -> optax.GradientTransformationExtraArgs:
+    """The same, its state left as it was where a step is not applied."""
+
+    def update(gradients, state, params=None, *, applied=True, **_):
+        updates, new = transformation.update(gradients, state, params)
+        return updates, jax.tree.map(lambda n, o: jnp.where(applied, n, o), new, state)
+
+    return optax.GradientTransformationExtraArgs(transformation.init, update)
 
 
 def _chain(config, moments):
@@ -172,7 +208,7 @@ def _chain(config, moments):
 def _clip(config):
     if not config.clip_norm:
         return optax.identity()
-    clip = optax.clip_by_global_norm(config.clip_norm)
+    clip = clip_by_global_norm(config.clip_norm)
     if config.clip == "joint":
         return clip
     return optax.partition({"generator": clip, "discriminator": clip}, _by_path(network))

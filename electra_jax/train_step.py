@@ -123,6 +123,8 @@ def make_update(
         lets move goes by progress.
     """
 
+    update_rule = optax.with_extra_args_support(optimizer)
+
     def update(state, lanes):
         size = lanes["ids"].shape[0]
         row_B = state.rows_seen[0] + jnp.arange(size, dtype=jnp.uint32)
@@ -132,7 +134,7 @@ def make_update(
         weights = objective.weights(batch, knobs)
         params, carry = state.params, None
         moments = _unpacked(objective.phases, state.optimizer)
-        measured, checks, losses, squares = {}, {}, [], {}
+        measured, checks, limits, losses, squares = {}, {}, {}, [], {}
         step_size = rate(state.step, spent)
         for phase in objective.phases:
             sums, gradients, measured_here, carry = _gradients(
@@ -143,27 +145,33 @@ def make_update(
             losses.append(objective.total(means))
             for part, tree in gradients.items():
                 squares[part] = squares.get(part, 0) + optax.tree.norm(tree, squared=True)
-            trained = phase.trained(params)
-            updates, moments[phase.name] = optimizer.update(gradients, moments[phase.name], trained)
-            params = params | jax.tree.map(lambda p, u: p - step_size * u, trained, updates)
-            checks |= {f"{term}_loss": mean for term, mean in means.items()}
             measured |= measured_here
-        parts = {f"grad_norm_{part}": jnp.sqrt(square) for part, square in squares.items()}
-        checks |= parts
-        norm = optax.tree.norm(parts)
+            parts = {f"grad_norm_{part}": jnp.sqrt(square) for part, square in squares.items()}
+            checks |= {f"{term}_loss": mean for term, mean in means.items()} | parts
+            norm = optax.tree.norm(parts)
+            applied = finite = jnp.all(jnp.isfinite(jnp.stack(list(checks.values()))))
+            if extras.spike_factor:
+                limits["grad_norm"] = averages.limit(state.norms, extras.spike_factor)
+                applied = finite & (norm <= limits["grad_norm"])
+            trained = phase.trained(params)
+            updates, moments[phase.name] = update_rule.update(
+                gradients, moments[phase.name], trained, applied=applied
+            )
+            moved = jax.tree.map(lambda p, u: p - step_size * u, trained, updates)
+            params = params | _where(applied, moved, trained)
+        if len(objective.phases) > 1:  # a later phase takes back what an earlier one did
+            params = _where(applied, params, state.params)
+            moments = _where(applied, moments, _unpacked(objective.phases, state.optimizer))
         measured |= {
             "loss": _once(sum(losses)),
             "grad_norm": _once(norm),
             "learning_rate": _once(step_size),
         }
         measured |= {name: _once(x) for name, x in parts.items()}
-        finite = jnp.all(jnp.isfinite(jnp.stack(list(checks.values()))))
-        applied, limits, norms = finite, {}, state.norms
+        norms = state.norms
         if extras.spike_factor:
-            limit = averages.limit(state.norms, extras.spike_factor)
-            checks["grad_norm"], limits["grad_norm"] = norm, limit
-            applied = finite & (norm <= limit)
-            norms = _where(finite, averages.with_norm(norms, norm, limit), norms)
+            checks["grad_norm"] = norm
+            norms = _where(finite, averages.with_norm(norms, norm, limits["grad_norm"]), norms)
         ema = state.ema
         if extras.ema_decay:
             updates = state.step - state.skipped_steps
@@ -172,8 +180,8 @@ def make_update(
             measured |= _rates(measured.pop("learning_rate"), extras.rates)
         tokens = batch.real_BL.sum(dtype=jnp.uint32)
         new_state = TrainState(
-            params=_where(applied, params, state.params),
-            optimizer=_where(applied, _packed(moments), state.optimizer),
+            params=params,
+            optimizer=_packed(moments),
             step=state.step + 1,
             rows_seen=_add_words(state.rows_seen, jnp.uint32(size)),
             tokens_seen=_add_words(state.tokens_seen, tokens),

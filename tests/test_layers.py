@@ -141,14 +141,40 @@ def test_statistics_of_bfloat16_are_taken_in_float32():
     np.testing.assert_allclose(found.astype(jnp.float32), expected, rtol=4e-3)
 
 
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+def test_gradients_of_norms_are_those_of_their_formulas(kind):
+    draw = np.random.default_rng(0)
+    x, direction = (5 + 3 * draw.standard_normal((2, 4, 7, 33))).astype(np.float32)
+    params = {"scale": 1 + draw.standard_normal(33), "bias": draw.standard_normal(33)}
+    params = {name: jnp.asarray(p, jnp.float32) for name, p in params.items()}
+    if kind == "rms":
+        del params["bias"]
+
+    def plainly(params, x):
+        centred = x - x.mean(-1, keepdims=True) if kind == "layer" else x
+        square = (centred**2).mean(-1, keepdims=True)
+        return centred / jnp.sqrt(square + 1e-12) * params["scale"] + params.get("bias", 0)
+
+    norm = {"layer": layers.layer_norm, "rms": layers.rms_norm}[kind]
+    found, expected = (
+        jax.grad(lambda p, x, function=function: (function(p, x) * direction).sum(), (0, 1))(
+            params, x
+        )
+        for function in (norm, plainly)
+    )
+    jax.tree.map(
+        lambda f, e: np.testing.assert_allclose(f, e, rtol=2e-5, atol=2e-5), found, expected
+    )
+
+
 # Products and first weights
 
 
-def test_dense_takes_any_shape_of_kernel():
+def test_dense_takes_any_leading_dimensions():
     draw = np.random.default_rng(0)
-    x, kernel, bias = (draw.standard_normal(s) for s in ((2, 3, 5), (5, 2, 4), (2, 4)))
+    x, kernel, bias = (draw.standard_normal(s) for s in ((2, 3, 5), (5, 4), (4,)))
     found = layers.dense({"kernel": jnp.array(kernel), "bias": jnp.array(bias)}, jnp.array(x))
-    np.testing.assert_allclose(found, np.einsum("BLD,DHK->BLHK", x, kernel) + bias, atol=1e-5)
+    np.testing.assert_allclose(found, np.einsum("BLD,DF->BLF", x, kernel) + bias, atol=1e-5)
 
 
 def test_kernels_begin_as_truncated_normals():
@@ -169,3 +195,28 @@ def test_projections_begin_as_glorot_uniform():
 def test_a_token_sees_its_document():
     found = attention.visible(jnp.array([[1, 1, 2, 0]]))
     assert found.astype(int).tolist() == [[[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [1, 1, 1, 0]]]
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+def test_the_gradient_of_attention_is_that_of_its_formula(rate):
+    """Dropped probabilities and hidden keys included: 3 and 4 tokens of two documents, padding."""
+    draw = np.random.default_rng(0)
+    *inputs, direction = jnp.asarray(draw.standard_normal((4, 2, 8, 2, 4)), jnp.float32)
+    visible_BLL = attention.visible(jnp.array([[1, 1, 1, 2, 2, 2, 2, 0], [1] * 8]))
+    (drawn,) = layers.draw(row_keys([0, 1]), [(rate, (2, 8, 8))], 8)
+
+    def plainly(query, key, value):
+        scores = jnp.einsum("BLHK,BMHK->BHLM", query, key) / 2
+        chances = jax.nn.softmax(jnp.where(visible_BLL[:, None], scores, -1e9))
+        return jnp.einsum("BHLM,BMHK->BLHK", layers.dropout(chances, rate, drawn), value)
+
+    def ours(*inputs):
+        return attention.einsum(*inputs, visible_BLL, dropout=rate, drawn_BHLM=drawn)
+
+    np.testing.assert_allclose(ours(*inputs), plainly(*inputs), atol=1e-6)
+    found, expected = (
+        jax.grad(lambda *x, run=run: (run(*x) * direction).sum(), (0, 1, 2))(*inputs)
+        for run in (ours, plainly)
+    )
+    for ours_, theirs in zip(found, expected):
+        np.testing.assert_allclose(ours_, theirs, atol=2e-6)

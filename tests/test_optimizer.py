@@ -48,6 +48,20 @@ def test_without_correction_early_updates_are_larger():
     assert plain[0] / corrected[0] == pytest.approx(6.5, abs=0.05)
 
 
+@pytest.mark.parametrize("make", [optimizer.reference_adamw, optimizer.adamw, optimizer.muon])
+def test_moments_stay_where_a_step_is_not_applied(make):
+    transformation = make(DEFAULT)
+    kernel = {
+        "discriminator": {"encoder": {"feed_forward": {"in": {"kernel": jnp.ones((1, 2, 3))}}}}
+    }
+    params = kernel | {"generator": {"head": {"bias": jnp.ones(3)}}}
+    _, state = transformation.update(params, transformation.init(params), params)
+    bad = jax.tree.map(lambda x: jnp.nan * x, params)
+    _, held = transformation.update(bad, state, params, applied=jnp.array(False))
+    assert odd.flat(jax.device_get(held)).keys() == odd.flat(jax.device_get(state)).keys()
+    jax.tree.map(np.testing.assert_array_equal, held, state)
+
+
 def test_the_clip_is_of_all_leaves_together():
     params = {"a": jnp.zeros(2), "b": jnp.zeros(1)}
     config = optimizer.AdamConfig(beta1=0, beta2=0, epsilon=1e9, weight_decay=0, clip_norm=1)

@@ -151,18 +151,17 @@ def _update(setup, state, batch, course, key):
         return (mean if setup.loss == "mean" else total), mean
 
     gradients, mean = jax.grad(objective, has_aux=True)(state.params)
-    updates, moments = _optimizer(setup).update(gradients, state.moments, state.params)
+    good = jnp.isfinite(mean) & jnp.isfinite(optax.tree.norm(gradients))
+    updates, moments = _optimizer(setup).update(
+        gradients, state.moments, state.params, applied=good
+    )
     rate = rates.rate(state.step, **course)
     factors = rates.factors(state.params, setup.layer_decay, setup.decay_rule)
-    params = jax.tree.map(lambda p, u, f: p - rate * f * u, state.params, updates, factors)
-    good = jnp.isfinite(mean) & jnp.isfinite(optax.tree.norm(gradients))
-    kept = jax.tree.map(
-        lambda new, old: jnp.where(good, new, old),
-        (params, moments),
-        (state.params, state.moments),
+    params = jax.tree.map(
+        lambda p, u, f: jnp.where(good, p - rate * f * u, p), state.params, updates, factors
     )
     skipped = state.skipped + (~good).astype(jnp.int32)
-    return State(*kept, state.step + 1, skipped), mean
+    return State(params, moments, state.step + 1, skipped), mean
 
 
 def _loss(setup, params, batch, key, step):

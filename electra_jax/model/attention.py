@@ -10,6 +10,7 @@ document, within a window where one is set. What a padded query gets differs bet
 finite and reaches no real token, for no real query sees a padded key and no loss looks at padding.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -40,25 +41,42 @@ def init(
     }
 
 
+def as_matrices(params: dict) -> dict:
+    """The same parameters, kernels as [layers, D, H K] and [layers, H K, D]: what `apply` takes.
+
+    To be done before the loop over the layers: what is reshaped or cast inside it is kept once
+    more for the backward pass, for each layer.
+    """
+    made = {"output": params["output"] | {"kernel": _merged(params["output"]["kernel"], 1)}}
+    for name in ("query", "key", "value"):
+        made[name] = {part: _merged(x, x.ndim - 2) for part, x in params[name].items()}
+    return params | made
+
+
 def apply(
     params: dict,
     hidden_BLD: jax.Array,
+    heads: int,
     mix: Callable[[jax.Array, jax.Array, jax.Array], jax.Array],
     rotation: tuple[jax.Array, jax.Array] | None = None,
 ) -> jax.Array:
     """Projects, mixes and projects back: [B, L, D]; residual, norm and dropout are the caller's.
 
     Args:
+      params: of one layer, from `as_matrices`.
       mix: query, key and value [B, L, H, K] -> mixed values [B, L, H, K], one of those below.
       rotation: what `rotation` returned, or None where positions are in the embeddings.
     """
+    rows = hidden_BLD.shape[:2]
+    hidden_SD = hidden_BLD.reshape(-1, hidden_BLD.shape[-1])  # once: kept once for the way back
     query_BLHK, key_BLHK, value_BLHK = (
-        layers.dense(params[name], hidden_BLD) for name in ("query", "key", "value")
+        layers.dense(params[name], hidden_SD).reshape(*rows, heads, -1)
+        for name in ("query", "key", "value")
     )
     if rotation is not None:
         query_BLHK, key_BLHK = rotate(query_BLHK, rotation), rotate(key_BLHK, rotation)
     mixed_BLHK = mix(query_BLHK, key_BLHK, value_BLHK)
-    return layers.dense(_merge_heads(params["output"]), _flat_heads(mixed_BLHK))
+    return layers.dense(params["output"], mixed_BLHK.reshape(*rows, -1))
 
 
 # Who sees whom
@@ -118,13 +136,54 @@ def einsum(
     dropout: float = 0.0,
     drawn_BHLM: jax.Array | None = None,
 ) -> jax.Array:
-    """In plain products, softmax in float32. `drawn_BHLM` is `layers.draw`'s for `dropout`."""
+    """In plain products, softmax in float32. `drawn_BHLM` is `layers.draw`'s for `dropout`.
+
+    The backward pass keeps one array of the size of the scores, in the dtype of the query: the
+    probabilities, with a minus sign where one was dropped.
+    """
+    kept_BHLM, share = None, 1.0
+    if drawn_BHLM is not None:
+        kept_BHLM, share = layers.keeps(dropout, drawn_BHLM)
+    return _einsum(share, query_BLHK, key_BLHK, value_BLHK, visible_BLL, kept_BHLM)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _einsum(share, query_BLHK, key_BLHK, value_BLHK, visible_BLL, kept_BHLM):
+    return _einsum_forward(share, query_BLHK, key_BLHK, value_BLHK, visible_BLL, kept_BHLM)[0]
+
+
+def _einsum_forward(share, query_BLHK, key_BLHK, value_BLHK, visible_BLL, kept_BHLM):
     scores_BHLM = jnp.einsum("BLHK,BMHK->BHLM", query_BLHK, key_BLHK).astype(jnp.float32)
     scores_BHLM *= 1 / math.sqrt(query_BLHK.shape[-1])
     scores_BHLM = jnp.where(visible_BLL[:, None], scores_BHLM, _HIDDEN)
-    probabilities_BHLM = jax.nn.softmax(scores_BHLM).astype(query_BLHK.dtype)
-    probabilities_BHLM = layers.dropout(probabilities_BHLM, dropout, drawn_BHLM)
-    return jnp.einsum("BHLM,BMHK->BLHK", probabilities_BHLM, value_BLHK)
+    signed_BHLM = jax.nn.softmax(scores_BHLM).astype(query_BLHK.dtype)
+    if kept_BHLM is not None:
+        signed_BHLM = jnp.where(kept_BHLM, signed_BHLM, -signed_BHLM)
+    mixed_BLHK = jnp.einsum("BHLM,BMHK->BLHK", _dropped(signed_BHLM, share), value_BLHK)
+    return mixed_BLHK, (query_BLHK, key_BLHK, value_BLHK, signed_BHLM)
+
+
+def _einsum_backward(share, saved, gradient_BLHK):
+    query_BLHK, key_BLHK, value_BLHK, signed_BHLM = saved
+    dropped_BHLM = _dropped(signed_BHLM, share)
+    of_value_BLHK = jnp.einsum("BHLM,BLHK->BMHK", dropped_BHLM, gradient_BLHK)
+    of_dropped_BHLM = jnp.einsum("BLHK,BMHK->BHLM", gradient_BLHK, value_BLHK)
+    # p (dp - sum p dp) for probabilities p; p dp is the same before and after they are dropped.
+    flow_BHLM = dropped_BHLM.astype(jnp.float32) * of_dropped_BHLM
+    probabilities_BHLM = jnp.abs(signed_BHLM).astype(jnp.float32)
+    of_scores_BHLM = flow_BHLM - probabilities_BHLM * flow_BHLM.sum(-1, keepdims=True)
+    of_scores_BHLM *= 1 / math.sqrt(query_BLHK.shape[-1])
+    of_scores_BHLM = of_scores_BHLM.astype(query_BLHK.dtype)
+    of_query_BLHK = jnp.einsum("BHLM,BMHK->BLHK", of_scores_BHLM, key_BLHK)
+    of_key_BLHK = jnp.einsum("BHLM,BLHK->BMHK", of_scores_BHLM, query_BLHK)
+    return of_query_BLHK, of_key_BLHK, of_value_BLHK, None, None
+
+
+_einsum.defvjp(_einsum_forward, _einsum_backward)
+
+
+def _dropped(signed_BHLM, share):
+    return jnp.maximum(signed_BHLM, 0) * (1 / share) if share < 1 else signed_BHLM
 
 
 def splash(
@@ -220,10 +279,6 @@ def refused(way: str, platform: str, dtype: str, length: int, sizes: Sequence[in
     return ""
 
 
-def _flat_heads(mixed_BLHK):
-    return mixed_BLHK.reshape(*mixed_BLHK.shape[:2], -1)
-
-
-def _merge_heads(output):
-    kernel_HKD = output["kernel"]
-    return output | {"kernel": kernel_HKD.reshape(-1, kernel_HKD.shape[-1])}
+def _merged(x, axis):
+    """Two dimensions as one, from `axis` on."""
+    return x.reshape(*x.shape[:axis], -1, *x.shape[axis + 2 :])

@@ -154,7 +154,9 @@ class Encoder(nn.Module):
 
             def attend(x_BLD):
                 mix_here = functools.partial(mix, is_global, drawn_BHLM)
-                output_BLD = attention.apply(params["attention"], x_BLD, mix_here, rotation)
+                output_BLD = attention.apply(
+                    params["attention"], x_BLD, c.heads, mix_here, rotation
+                )
                 return layers.dropout(output_BLD, c.dropout, drawn_BLD[0])
 
             def widen(x_BLD):
@@ -164,17 +166,19 @@ class Encoder(nn.Module):
             hidden_BLD = around(norm, params["feed_forward"]["norm"], hidden_BLD, widen)
             return c.keep_rows(hidden_BLD), None
 
+        weights = stacked | {"attention": attention.as_matrices(stacked["attention"])}
+        weights = layers.cast_for_products(weights, hidden_BLD.dtype)
         hidden_BLD = c.keep_rows(hidden_BLD)
         keys_NB = None if keys_B is None else streams.fold_each(keys_B, c.layers)
         is_global_N = c.global_layers if c.local_window else None
         if c.remat != "none":
             layer = jax.checkpoint(layer, policy=REMAT[c.remat], prevent_cse=not c.scan)
         if c.scan:
-            hidden_BLD, _ = lax.scan(layer, hidden_BLD, (keys_NB, stacked, is_global_N))
+            hidden_BLD, _ = lax.scan(layer, hidden_BLD, (keys_NB, weights, is_global_N))
         else:
             for number in range(c.layers):
                 one = jax.tree.map(
-                    lambda x, number=number: x[number], (keys_NB, stacked, is_global_N)
+                    lambda x, number=number: x[number], (keys_NB, weights, is_global_N)
                 )
                 hidden_BLD, _ = layer(hidden_BLD, one)
         return norm(last_norm, hidden_BLD) if c.norm_place == "pre" else hidden_BLD

@@ -41,35 +41,84 @@ def init_rms_norm(shape: Sequence[int]) -> dict:
     return {"scale": jnp.ones(tuple(shape))}
 
 
+def cast_for_products(params: dict, dtype: jnp.dtype) -> dict:
+    """Kernels and their biases in the dtype that they are used in; norms stay as they are."""
+    if "kernel" in params:
+        return {name: x.astype(dtype) for name, x in params.items()}
+    return {
+        name: cast_for_products(x, dtype) if isinstance(x, dict) else x
+        for name, x in params.items()
+    }
+
+
 def dense(params: dict, x: jax.Array) -> jax.Array:
-    """x [..., D] times kernel [D, ...] plus bias [...] where there is one, in the dtype of x.
+    """x [..., D] times kernel [D, F] plus bias [F] where there is one, in the dtype of x.
 
     All leading dimensions are one for the product: on a CPU the backward pass of a product with
     two of them transposes inside its loops and is five times slower (docs/LOG.md).
     """
     kernel = params["kernel"].astype(x.dtype)
-    width = kernel.shape[0]
-    y = x.reshape(-1, width) @ kernel.reshape(width, -1)
+    y = x.reshape(-1, kernel.shape[0]) @ kernel
     if "bias" in params:
-        y = y + params["bias"].astype(x.dtype).reshape(-1)
-    return y.reshape(*x.shape[:-1], *kernel.shape[1:])
+        y = y + params["bias"].astype(x.dtype)
+    return y.reshape(*x.shape[:-1], -1)
 
 
+@jax.custom_vjp
 def layer_norm(params: dict, x: jax.Array) -> jax.Array:
-    """Normalises the last dimension; statistics in float32 whatever the dtype of x."""
+    """Normalises the last dimension; statistics in float32 whatever the dtype of x.
+
+    The backward pass keeps x and two numbers a vector, and computes what else it needs again.
+    """
+    return _layer_norm(params, x)[0]
+
+
+def _layer_norm(params, x):
     y = x.astype(jnp.float32)
     mean = y.mean(-1, keepdims=True)
     centred = y - mean
     variance = (centred * centred).mean(-1, keepdims=True)
-    y = centred * lax.rsqrt(variance + NORM_EPSILON) * params["scale"] + params["bias"]
-    return y.astype(x.dtype)
+    inverse = lax.rsqrt(variance + NORM_EPSILON)
+    y = centred * inverse * params["scale"] + params["bias"]
+    return y.astype(x.dtype), (params["scale"], x, mean, inverse)
 
 
+def _layer_norm_backward(saved, gradient):
+    scale, x, mean, inverse = saved
+    normed, gradient = (x.astype(jnp.float32) - mean) * inverse, gradient.astype(jnp.float32)
+    before = tuple(range(x.ndim - 1))
+    of_params = {"scale": (gradient * normed).sum(before), "bias": gradient.sum(before)}
+    gradient *= scale
+    along = (gradient * normed).mean(-1, keepdims=True)
+    of_x = inverse * (gradient - gradient.mean(-1, keepdims=True) - normed * along)
+    return of_params, of_x.astype(x.dtype)
+
+
+layer_norm.defvjp(_layer_norm, _layer_norm_backward)
+
+
+@jax.custom_vjp
 def rms_norm(params: dict, x: jax.Array) -> jax.Array:
     """Divides the last dimension by its root mean square (Zhang & Sennrich 2019), in float32."""
+    return _rms_norm(params, x)[0]
+
+
+def _rms_norm(params, x):
     y = x.astype(jnp.float32)
-    square = (y * y).mean(-1, keepdims=True)
-    return (y * lax.rsqrt(square + NORM_EPSILON) * params["scale"]).astype(x.dtype)
+    inverse = lax.rsqrt((y * y).mean(-1, keepdims=True) + NORM_EPSILON)
+    return (y * inverse * params["scale"]).astype(x.dtype), (params["scale"], x, inverse)
+
+
+def _rms_norm_backward(saved, gradient):
+    scale, x, inverse = saved
+    normed, gradient = x.astype(jnp.float32) * inverse, gradient.astype(jnp.float32)
+    of_params = {"scale": (gradient * normed).sum(tuple(range(x.ndim - 1)))}
+    gradient *= scale
+    along = (gradient * normed).mean(-1, keepdims=True)
+    return of_params, (inverse * (gradient - normed * along)).astype(x.dtype)
+
+
+rms_norm.defvjp(_rms_norm, _rms_norm_backward)
 
 
 @jax.custom_vjp
@@ -125,10 +174,15 @@ def dropout(x: jax.Array, rate: float, drawn: jax.Array | None) -> jax.Array:
     """
     if drawn is None:
         return x
+    kept, share = keeps(rate, drawn)
+    return jnp.where(kept, x * (1 / share), 0).astype(x.dtype)
+
+
+def keeps(rate: float, drawn: jax.Array) -> tuple[jax.Array, float]:
+    """Which elements stay, bool in the shape of `drawn`, and the probability of that."""
     bits = 8 * drawn.dtype.itemsize
     drop_below = _drop_below(rate, bits)
-    kept = 1 - drop_below / 2**bits
-    return jnp.where(drawn >= drop_below, x * (1 / kept), 0).astype(x.dtype)
+    return drawn >= drop_below, 1 - drop_below / 2**bits
 
 
 def _drop_below(rate, bits):

@@ -9,7 +9,6 @@ off by `stop_gradient` (`corruption.generate`), and what they share is the embed
 import dataclasses
 
 import jax
-import optax
 from jax import numpy as jnp
 
 from electra_jax import accounting, corrupt, metrics, streams
@@ -127,9 +126,8 @@ class ReplacedTokenDetection(corruption.Corruption):
 
 def detection_loss(played: Played) -> jax.Array:
     """L_Disc of each token: binary cross-entropy of 'was replaced', [B, L]."""
-    return optax.sigmoid_binary_cross_entropy(
-        played.disc_logits_BL, played.replaced_BL.astype(jnp.float32)
-    )
+    logits_BL = played.disc_logits_BL
+    return jax.nn.softplus(jnp.where(played.replaced_BL, -logits_BL, logits_BL))
 
 
 def _fields(made):
