@@ -255,7 +255,7 @@ def _setting(found):
             " (`electra_jax.scoring`: BERT masks each word in turn, the others look once). Who"
             " knows only how frequent words are gets 50 %.",
             "- **Command**: `python benchmarks/table_5.py --workdir=WORKDIR"
-            f" --source={_kind(about)}:TEXT --steps={about['arms'][REFERENCE]['steps']}"
+            f" --source={_source(about)} --steps={about['arms'][REFERENCE]['steps']}"
             f" --seeds={len(found.seeds)}`, and `--downstream` with the folder of the two sets."
             " Run again, it goes on.",
             f"- **Time**: {minutes:.1f} minutes a run (median) on two cores that did other work"
@@ -264,9 +264,10 @@ def _setting(found):
     )
 
 
-def _kind(about):
-    """What kind of source it was; the path is of one machine only."""
-    return about["source"].partition(":")[0]
+def _source(about):
+    """What kind of source it was; its path is of one machine only."""
+    kind, has_path, _ = about["source"].partition(":")
+    return f"{kind}:TEXT" if has_path else kind
 
 
 def _results(found, named):

@@ -112,7 +112,6 @@ def go_back(run: runs.Run, saved: checkpoint.Checkpoints, spike: Sent) -> int:
     words = train_step.int_to_words(spike.last_row + 1)
     if state.seconds is not None:  # time that was spent stays spent
         state = dataclasses.replace(state, seconds=run.state.seconds)
-        runs.note_spent(run.workdir, restored.step, float(run.state.seconds))
     run.state = dataclasses.replace(state, rows_seen=_like(state.rows_seen, words))
     rollback = {
         "from": spike.step, "to": restored.step, "first_row": first, "last_row": spike.last_row

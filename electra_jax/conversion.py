@@ -118,6 +118,10 @@ def to_workdir(source: str, recipe: config_lib.Config, workdir: str) -> dict:
     for text in sum(config_lib.differences(recipe, config), []):
         logging.info("as the weights say: %s", text)
     optimizer, named = None, f"--from={source}"
+    if config.init.weights == "ema":
+        raise config_lib.ConfigError(
+            f"init.weights='ema', but {source} holds no averages; leave out --config.init.weights"
+        )
     if config.init.optimizer == "restored":
         optimizer = _optimizer(named, found, config)
     elif found.moments is not None:

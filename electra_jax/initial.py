@@ -261,8 +261,20 @@ def _open(setting, config, fresh, phases, words, mesh) -> _Source:
     path = init.from_ if setting == "init.from" else init.generator_from
     named, wants = f"{setting}={path!r}", init.optimizer == "restored" and setting == "init.from"
     steps = processes.of_first(lambda: checkpoint.steps(os.path.join(path, "checkpoints")))
-    if not steps and weights.is_foreign(path):
-        found, moments = weights.open(path), None
+
+    def looked_up():  # of this process alone, whose disk may lack what another's has
+        if not steps and weights.is_foreign(path):
+            return weights.open(path)
+        folder = os.path.join(path, "checkpoints", str(steps[-1])) if steps else path
+        if not os.path.isdir(folder):
+            raise config_lib.ConfigError(
+                f"{named} is neither a workdir with checkpoints nor a checkpoint folder, nor an"
+                " export, nor a Hugging Face folder, nor a TensorFlow checkpoint"
+            )
+        return folder
+
+    found, moments = processes.agree(looked_up, config_lib.ConfigError, OSError), None
+    if isinstance(found, weights.Weights):
         _check_init_vocabulary(named, init, found.vocabulary.sha256, words)
         if init.weights == "ema":
             raise config_lib.ConfigError(_NO_AVERAGES.format(path))
@@ -270,13 +282,7 @@ def _open(setting, config, fresh, phases, words, mesh) -> _Source:
         if wants:
             moments = moments_of_others(named, found, config, fresh, phases)
         return _Source(named, weights.flat(found.params), plan, moments)
-    folder = os.path.join(path, "checkpoints", str(steps[-1])) if steps else path
-    if not os.path.isdir(folder):
-        raise config_lib.ConfigError(
-            f"{named} is neither a workdir with checkpoints nor a checkpoint folder, nor an export,"
-            " nor a Hugging Face folder, nor a TensorFlow checkpoint"
-        )
-    return _of_ours(named, folder, wants, config, phases, words, mesh)
+    return _of_ours(named, found, wants, config, phases, words, mesh)
 
 
 def _of_ours(named, folder, wants, config, phases, words, mesh) -> _Source:
@@ -285,7 +291,10 @@ def _of_ours(named, folder, wants, config, phases, words, mesh) -> _Source:
     _check_init_vocabulary(named, config.init, about["vocabulary"], words)
     old = words
     if about["vocabulary"] != words.sha256:
-        old = _old_vocabulary(named, folder, trained, about["vocabulary"])
+        old = processes.agree(
+            lambda: _old_vocabulary(named, folder, trained, about["vocabulary"]),
+            config_lib.ConfigError,
+        )
     plan, init = _plan(named, old, words), config.init
     averaged = any(name.startswith("ema/") for name in about["digest"])
     if init.weights == "ema" and not averaged:

@@ -17,48 +17,56 @@ from jax.experimental import multihost_utils
 T = TypeVar("T")
 
 
-def agree(work: Callable[[], T], kind: type[Exception]) -> T:
-    """Each process's own `work()`; where one raises an error of this kind, all of them do.
+def agree(work: Callable[[], T], *kinds: type[Exception]) -> T:
+    """Each process's own `work()`; where one raises an error of these kinds, all of them do.
 
-    It raises its own, the others that of the first that failed. `work` must need no other process.
+    It raises its own, the others one like that of the first that failed. `work` must need no other
+    process.
     """
     if jax.process_count() == 1:
         return work()
     result, failure = None, None
     try:
         result = work()
-    except kind as error:
+    except kinds as error:
         failure = error
-    failed = {n: text for n, text in enumerate(_gather(_text_of(failure))) if text}
+    everyones = [json.loads(text) for text in _gather(json.dumps(_told(failure, kinds)))]
     if failure is not None:
         raise failure
-    if not failed:
-        return result
-    number, reason = next(iter(failed.items()))
-    raise kind(f"{reason} (found by process {number})")
+    for number, told in enumerate(everyones):
+        if told is not None:
+            raise _like(told, kinds, f" (found by process {number})")
+    return result
 
 
 def of_first(work: Callable[[], Any]) -> Any:
     """What `work()` returns on process 0, on all of them; something that JSON can hold.
 
-    An OSError of process 0 is one of all.
+    An OSError or ValueError of process 0 is one of all.
     """
+    first, kinds = jax.process_index() == 0, (OSError, ValueError)
+    found = agree(lambda: work() if first else None, *kinds)
     if jax.process_count() == 1:
-        return work()
-    told: dict[str, Any] = {}
-    if jax.process_index() == 0:
-        try:
-            told = {"value": work()}
-        except OSError as error:
-            told = {"error": str(error)}
-    told = json.loads(_gather(json.dumps(told))[0])
-    if "error" in told:
-        raise OSError(told["error"])
-    return told["value"]
+        return found
+    return json.loads(_gather(json.dumps(found) if first else "")[0])
 
 
-def _text_of(failure):
-    return "" if failure is None else str(failure) or type(failure).__name__
+def _told(failure, kinds):
+    """Enough of an error to raise one like it elsewhere."""
+    if failure is None:
+        return None
+    number = next(n for n, kind in enumerate(kinds) if isinstance(failure, kind))
+    if isinstance(failure, OSError) and failure.errno is not None:
+        return [number, failure.errno, failure.strerror, failure.filename]
+    return [number, str(failure) or type(failure).__name__]
+
+
+def _like(told, kinds, where):
+    number, *about = told
+    if len(about) == 1:
+        return kinds[number](about[0] + where)
+    code, reason, path = about
+    return OSError(code, f"{reason}{where}", path)
 
 
 def _gather(text):

@@ -199,16 +199,17 @@ def metadata_of(run: Run) -> dict:
     }
 
 
-def note_spent(workdir: str, step: int, seconds: float) -> None:
-    """Keeps the time that was spent behind a checkpoint by steps that are given up.
+def note_spent(workdir: str, step: int, state: train_step.TrainState) -> None:
+    """Keeps the time of a run that ends by going back to a checkpoint, which knows less of it.
 
-    The checkpoint stays as it is, so a run that ends before its next one would train those minutes
-    again.
+    The checkpoint stays as it is; without the note the next start would train those minutes again.
     """
-    if jax.process_index() == 0:
+    if jax.process_index() == 0 and state.seconds is not None:
         path = os.path.join(workdir, SPENT)
         with open(path + ".partial", "w", encoding="utf-8") as file:
-            json.dump({"step": step, "seconds": seconds}, file)
+            json.dump({"step": step, "seconds": float(state.seconds)}, file)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(path + ".partial", path)
 
 
@@ -219,11 +220,15 @@ def _with_spent(state, step, workdir):
 
     def noted():
         path = os.path.join(workdir, SPENT)
-        if not os.path.exists(path):
+        try:
+            with open(path, encoding="utf-8") as file:
+                found = json.load(file)
+            return float(found["seconds"]) if found["step"] == step else 0.0  # later ones know it
+        except FileNotFoundError:
             return 0.0
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-        return found["seconds"] if found["step"] == step else 0.0  # later ones hold it themselves
+        except (ValueError, KeyError, TypeError):
+            logging.warning("%s cannot be read; minutes that were given up may be trained", path)
+            return 0.0
 
     return budget.with_seconds(state, max(float(state.seconds), processes.of_first(noted)))
 
@@ -235,10 +240,11 @@ def _prepared(settings, root) -> str:
         return preparation.prepare(settings, root, logging.info)
 
     first = jax.process_index() == 0
-    made = processes.agree(lambda: make() if first else "", ValueError)
-    folder = processes.agree(lambda: made or make(), ValueError)
+    made = processes.agree(lambda: make() if first else "", ValueError, OSError)
+    folder = processes.agree(lambda: made or make(), ValueError, OSError)
     if jax.process_count() > 1:
-        digest = np.frombuffer(bytes.fromhex(records.open(folder).manifest.hash), np.uint32)
+        found = processes.agree(lambda: records.open(folder), ValueError, OSError)
+        digest = np.frombuffer(bytes.fromhex(found.manifest.hash), np.uint32)
         multihost_utils.assert_equal(digest, "processes prepared different data")
     return folder
 

@@ -21,6 +21,7 @@ from jax.sharding import Mesh
 
 from electra_jax import averages, metrics, sharding, streams
 from electra_jax import batch as batch_lib
+from electra_jax import optimizer as optimizer_lib
 
 
 @jax.tree_util.register_dataclass
@@ -113,6 +114,8 @@ def make_update(
     """Returns `update(state, {'ids': [B, L], 'marks': [B, L]}) -> (state, measured)`.
 
     Args:
+      optimizer: one of `optimizer`'s, whose `update` takes `applied`; a plain one of optax is made
+        to.
       rate: the learning rate of (step, progress).
       key: the run's key; see `streams`.
       accumulation: micro-batches a step.
@@ -123,7 +126,8 @@ def make_update(
         lets move goes by progress.
     """
 
-    update_rule = optax.with_extra_args_support(optimizer)
+    if not isinstance(optimizer, optax.GradientTransformationExtraArgs):
+        optimizer = optimizer_lib.held_where_not_applied(optimizer)
 
     def update(state, lanes):
         size = lanes["ids"].shape[0]
@@ -135,6 +139,8 @@ def make_update(
         params, carry = state.params, None
         moments = _unpacked(objective.phases, state.optimizer)
         measured, checks, limits, losses, squares = {}, {}, {}, [], {}
+        if extras.spike_factor:
+            limits["grad_norm"] = averages.limit(state.norms, extras.spike_factor)
         step_size = rate(state.step, spent)
         for phase in objective.phases:
             sums, gradients, measured_here, carry = _gradients(
@@ -151,10 +157,9 @@ def make_update(
             norm = optax.tree.norm(parts)
             applied = finite = jnp.all(jnp.isfinite(jnp.stack(list(checks.values()))))
             if extras.spike_factor:
-                limits["grad_norm"] = averages.limit(state.norms, extras.spike_factor)
                 applied = finite & (norm <= limits["grad_norm"])
             trained = phase.trained(params)
-            updates, moments[phase.name] = update_rule.update(
+            updates, moments[phase.name] = optimizer.update(
                 gradients, moments[phase.name], trained, applied=applied
             )
             moved = jax.tree.map(lambda p, u: p - step_size * u, trained, updates)

@@ -143,6 +143,7 @@ def _loop(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float |
                 out.goes_back(step)
                 run.number, fed = budget.stage, None  # the feed is ahead of the rows that are next
                 if budget.over:  # the minutes are spent, whatever came of them
+                    runs.note_spent(run.workdir, step, run.state)
                     final = out.evaluate(step)
                 continue
             if logs:

@@ -2,6 +2,7 @@
 """Averaged weights and the mean of gradient norms, by hand and through a whole update."""
 
 import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -76,11 +77,29 @@ class Pull:
         return sums, {"gen_loss": metrics.pair(sums["gen"], jnp.ones(()))}, carry
 
 
-def pulled(steps, extras, force=1.0, progress=lambda state: None):
+class PullInTurn(Pull):
+    """The same in two phases: first the generator's weight, then with the force the other."""
+
+    @property
+    def phases(self):
+        return tuple(
+            phase.Phase(part, functools.partial(self.loss_of, part), (part,))
+            for part in ("generator", "discriminator")
+        )
+
+    def loss_of(self, part, params, batch, keys, knobs, carry=None):
+        force = knobs["force"] if part == "discriminator" else 1.0
+        sums = {"gen": force * params[part]["w"]}
+        return sums, {"gen_loss": metrics.pair(sums["gen"], jnp.ones(()))}, carry
+
+
+def pulled(
+    steps, extras, force=1.0, progress=lambda state: None, kind=Pull, descent=optax.identity
+):
     """The states after each step from weights of 10; plain descent at a rate of 1."""
     step = train_step.make_update(
-        Pull(force),
-        optax.identity(),
+        kind(force),
+        descent(),
         schedule.rate(1.0, 10**9, 0),
         KEY,
         odd.PAD,
@@ -89,7 +108,7 @@ def pulled(steps, extras, force=1.0, progress=lambda state: None):
         steps=10,
     )
     params = {"generator": {"w": jnp.array(10.0)}, "discriminator": {"w": jnp.array(10.0)}}
-    state = train_step.state_of(Pull(force), optax.identity(), params, extras)
+    state = train_step.state_of(kind(force), descent(), params, extras)
     lanes, update, found = jax.tree.map(jnp.asarray, odd.LANES), odd.jit(step), []
     for _ in range(steps):
         state, measured = update(state, lanes)
@@ -116,6 +135,24 @@ def test_averages_follow_applied_steps_alone_and_are_evaluated():
     state = states[-1][0]
     assert state.evaluated is state.ema
     assert pulled(1, train_step.Extras())[0][0].ema is None
+
+
+@pytest.mark.parametrize("force", [np.nan, 100.0])
+@pytest.mark.parametrize("kind", [Pull, PullInTurn])
+def test_what_a_step_not_applied_did_is_taken_back_whole(kind, force, monkeypatch):
+    """Of two phases the second is bad, at the fourth step; the first had already moved its part."""
+    monkeypatch.setattr(averages, "JUDGED_AFTER", 2)
+    extras = train_step.Extras(ema_decay=0.9, spike_factor=5.0)
+    momentum = functools.partial(optax.trace, 0.5)
+    states = pulled(5, extras, force=force, kind=kind, descent=momentum)
+    before, bad, after = (states[n][0] for n in (2, 3, 4))
+    assert [int(state.skipped_steps) for state in (before, bad, after)] == [0, 1, 1]
+    for kept in ("params", "optimizer", "ema"):
+        jax.tree.map(np.testing.assert_array_equal, getattr(bad, kept), getattr(before, kept))
+    # 10, less 1, 1.5, 1.75 and, one step later, 1.875
+    for part in ("generator", "discriminator"):
+        found = [float(state.params[part]["w"]) for state in (before, after)]
+        assert found == [5.75, 3.875]
 
 
 def test_a_spike_is_counted_and_not_applied(monkeypatch):

@@ -254,6 +254,7 @@ def test_a_recipe_that_does_not_go_with_the_weights_is_refused(folder, tmp_path)
     for bad, message in (
         (recipe(model__positions="rotary"), "model.positions='rotary' does not go with these"),
         (recipe(objective__name="masked_lm"), "objective.name='masked_lm' has another main"),
+        (recipe(init__weights="ema"), "holds no averages; leave out --config.init.weights"),
     ):
         with pytest.raises(config_lib.ConfigError, match=message):
             conversion.to_workdir(str(folder), bad, str(tmp_path / "run"))

@@ -208,7 +208,9 @@ def test_minutes_that_were_given_up_at_the_very_end_are_not_trained_again(
     assert "nothing to do: step 3, and 1m00s of training are done" in log
     run = runs.start(config_lib.parse(minute), str(tmp_path))
     assert (run.state.step, run.state.seconds) == (3, 60.0)
-    runs.note_spent(str(tmp_path), step=0, seconds=60.0)  # of a checkpoint that is not the newest
+    runs.note_spent(str(tmp_path), 0, run.state)  # of a checkpoint that is not the newest
+    assert runs.start(config_lib.parse(minute), str(tmp_path)).state.seconds == 0
+    (tmp_path / runs.SPENT).write_text("")  # as a power cut may leave it
     assert runs.start(config_lib.parse(minute), str(tmp_path)).state.seconds == 0
 
 

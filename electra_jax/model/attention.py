@@ -67,16 +67,18 @@ def apply(
       mix: query, key and value [B, L, H, K] -> mixed values [B, L, H, K], one of those below.
       rotation: what `rotation` returned, or None where positions are in the embeddings.
     """
-    rows = hidden_BLD.shape[:2]
-    hidden_SD = hidden_BLD.reshape(-1, hidden_BLD.shape[-1])  # once: kept once for the way back
+    *rows, width = hidden_BLD.shape
+    size = params["query"]["kernel"].shape[1] // heads
+    hidden_SD = hidden_BLD.reshape(math.prod(rows), width)  # once: kept once for the way back
     query_BLHK, key_BLHK, value_BLHK = (
-        layers.dense(params[name], hidden_SD).reshape(*rows, heads, -1)
+        layers.dense(params[name], hidden_SD).reshape(*rows, heads, size)
         for name in ("query", "key", "value")
     )
     if rotation is not None:
         query_BLHK, key_BLHK = rotate(query_BLHK, rotation), rotate(key_BLHK, rotation)
     mixed_BLHK = mix(query_BLHK, key_BLHK, value_BLHK)
-    return layers.dense(params["output"], mixed_BLHK.reshape(*rows, -1))
+    mixed_BLD = mixed_BLHK.reshape(*rows, params["output"]["kernel"].shape[0])
+    return layers.dense(params["output"], mixed_BLD)
 
 
 # Who sees whom
@@ -168,7 +170,8 @@ def _einsum_backward(share, saved, gradient_BLHK):
     dropped_BHLM = _dropped(signed_BHLM, share)
     of_value_BLHK = jnp.einsum("BHLM,BLHK->BMHK", dropped_BHLM, gradient_BLHK)
     of_dropped_BHLM = jnp.einsum("BLHK,BMHK->BHLM", gradient_BLHK, value_BLHK)
-    # p (dp - sum p dp) for probabilities p; p dp is the same before and after they are dropped.
+    # Softmax's p (dp - sum p dp). With dropped = p mask / share and dp = d_dropped mask / share,
+    # p dp is dropped d_dropped.
     flow_BHLM = dropped_BHLM.astype(jnp.float32) * of_dropped_BHLM
     probabilities_BHLM = jnp.abs(signed_BHLM).astype(jnp.float32)
     of_scores_BHLM = flow_BHLM - probabilities_BHLM * flow_BHLM.sum(-1, keepdims=True)

@@ -61,7 +61,7 @@ def dense(params: dict, x: jax.Array) -> jax.Array:
     y = x.reshape(-1, kernel.shape[0]) @ kernel
     if "bias" in params:
         y = y + params["bias"].astype(x.dtype)
-    return y.reshape(*x.shape[:-1], -1)
+    return y.reshape(*x.shape[:-1], kernel.shape[1])
 
 
 @jax.custom_vjp
@@ -87,7 +87,10 @@ def _layer_norm_backward(saved, gradient):
     scale, x, mean, inverse = saved
     normed, gradient = (x.astype(jnp.float32) - mean) * inverse, gradient.astype(jnp.float32)
     before = tuple(range(x.ndim - 1))
-    of_params = {"scale": (gradient * normed).sum(before), "bias": gradient.sum(before)}
+    of_params = {
+        "scale": (gradient * normed).sum(before).astype(scale.dtype),
+        "bias": gradient.sum(before).astype(scale.dtype),
+    }
     gradient *= scale
     along = (gradient * normed).mean(-1, keepdims=True)
     of_x = inverse * (gradient - gradient.mean(-1, keepdims=True) - normed * along)
@@ -112,10 +115,10 @@ def _rms_norm(params, x):
 def _rms_norm_backward(saved, gradient):
     scale, x, inverse = saved
     normed, gradient = x.astype(jnp.float32) * inverse, gradient.astype(jnp.float32)
-    of_params = {"scale": (gradient * normed).sum(tuple(range(x.ndim - 1)))}
+    of_scale = (gradient * normed).sum(tuple(range(x.ndim - 1))).astype(scale.dtype)
     gradient *= scale
     along = (gradient * normed).mean(-1, keepdims=True)
-    return of_params, (inverse * (gradient - normed * along)).astype(x.dtype)
+    return {"scale": of_scale}, (inverse * (gradient - normed * along)).astype(x.dtype)
 
 
 rms_norm.defvjp(_rms_norm, _rms_norm_backward)
