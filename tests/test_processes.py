@@ -122,6 +122,20 @@ def test_text_that_the_first_cannot_prepare_stops_both(tmp_path):
     assert all(text.startswith("error: text:nowhere/*.txt matches no file") for text in said), said
 
 
+def test_a_data_folder_that_the_first_cannot_make_stops_both(tmp_path):
+    """Where the folder should be there is a file: an error of the disk, not of the settings."""
+    (tmp_path / "data").write_text("")
+    workdir = tmp_path / "no_folder"
+    begin(
+        workdir, small_run(f"text:{write_corpus(tmp_path / 'corpus.txt')}", str(tmp_path / "data"))
+    )
+    both = start_two(workdir)
+    said = [process.communicate(timeout=200)[1] for process in both]
+    assert all(process.returncode not in (0, -signal.SIGKILL) for process in both), said
+    assert all(str(tmp_path / "data") in text for text in said), said
+    assert "(found by process 0)" in said[1]
+
+
 @pytest.fixture(scope="module")
 def copies(tmp_path_factory):
     """What each of two processes found in its copies of the steps 1 and 2, and what it said."""
