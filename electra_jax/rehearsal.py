@@ -6,7 +6,6 @@ run's own, built by the same functions; only the words are made up.
 """
 
 import dataclasses
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -85,7 +84,7 @@ def write_records(words: Words, count: int, length: int, folder: str) -> records
     writer.write(*made)
     shards = {"train": writer.close(), "heldout": ()}
     source = records.Source("made-up", "made-up", 1.0, shards, {"rows": count})
-    np.save(os.path.join(folder, records.UNIGRAM), np.ones((2, words.size), np.int64))
+    unigram_crc = records.write_unigram(folder, np.ones((2, words.size), np.int64))
     records.write_manifest(
         folder,
         records.Manifest(
@@ -102,6 +101,7 @@ def write_records(words: Words, count: int, length: int, folder: str) -> records
             unk_rate=0.0,
             unigram_entropy=float(np.log(words.size)),
             duplicates_dropped=0,
+            unigram_crc=unigram_crc,
             seconds=0.0,
         ),
     )

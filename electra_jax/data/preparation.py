@@ -168,8 +168,13 @@ def _is_whole(folder, progress):
     if not os.path.exists(os.path.join(folder, records.MANIFEST)):
         return False
     try:
-        records.open(folder)
-        vocabulary.load(os.path.join(folder, VOCABULARY))
+        opened = records.open(folder)
+        opened.unigram()
+        words = vocabulary.load(os.path.join(folder, VOCABULARY))
+        if words.sha256 != opened.manifest.vocabulary["sha256"]:
+            raise ValueError(
+                f"{folder}/{VOCABULARY} is not the one that the records were made with"
+            )
         return True
     except ValueError as error:
         progress(f"prepared data is damaged and is made again: {error}")
@@ -194,9 +199,8 @@ def _build(plan, progress):
         results = _build_units(tasks, workers, progress)
         tasks = _with_both_splits(plan, tasks, results)
         results = _build_units(tasks, workers, progress)
-    manifest, unigram_2V = _manifest(plan, tasks, results, words, time.monotonic() - began)
+    manifest = _manifest(plan, tasks, results, words, time.monotonic() - began)
     _remove_strangers(plan.folder, manifest)
-    _save_array(os.path.join(plan.folder, records.UNIGRAM), unigram_2V)
     records.write_manifest(plan.folder, manifest)
     shutil.rmtree(os.path.join(plan.folder, _UNITS))
     progress(
@@ -717,7 +721,7 @@ def _manifest(plan, tasks, results, words, seconds):
     places = totals["rows"] * plan.settings.sequence_length
     settings = dataclasses.asdict(plan.settings)
     del settings["workers"]
-    manifest = records.Manifest(
+    return records.Manifest(
         format_version=records.FORMAT_VERSION,
         key=plan.key,
         settings=settings,
@@ -743,9 +747,9 @@ def _manifest(plan, tasks, results, words, seconds):
         unk_rate=float(unigram_2V[:, words.unk_id].sum() / unigram_2V.sum()),
         unigram_entropy=_entropy(unigram_2V[1]),
         duplicates_dropped=totals["duplicates"],
+        unigram_crc=records.write_unigram(plan.folder, unigram_2V),
         seconds=round(seconds, 1),
     )
-    return manifest, unigram_2V
 
 
 def _entropy(counts_V):

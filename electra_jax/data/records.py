@@ -4,17 +4,20 @@
     records/train/NAME.ids      [rows, L] little-endian uint16 (uint32 above 65,536 pieces)
     records/train/NAME.marks    [rows, L] uint8
     records/heldout/...         the same, of documents that training never sees
-    manifest.json               settings, vocabulary, counts, and each file's rows and CRC32
+    manifest.json               settings, vocabulary, counts, each file's rows and CRC32, own hash
     unigram.npy                 [2, V] int64: how often each id occurs in train and held-out text
 
 A shard is written under another name and renamed when it is whole, so a file with its own name is
 a finished one. Raw files have no checksum inside: `open` compares every size with the manifest,
-`verify` every CRC. Reading is one fancy index a shard: no decoding, no copy but the last.
+the first read from a shard compares its CRC (once per process; a gigabyte takes about a second),
+and `verify` compares all of them at once. Reading is one fancy index per shard: no decoding, no
+copy but the last.
 """
 
 import builtins
 import dataclasses
 import hashlib
+import io
 import json
 import os
 import zlib
@@ -23,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 LANES = ("ids", "marks")
 SPLITS = ("train", "heldout")
 SHARD_ROWS = 65_536  # at most
@@ -72,6 +75,7 @@ class Manifest:
     unk_rate: float  # of all text tokens
     unigram_entropy: float  # nats, of the held-out text under its own frequencies
     duplicates_dropped: int
+    unigram_crc: int  # CRC32 of the numbers in unigram.npy
     seconds: float  # not part of the hash
 
     @property
@@ -167,8 +171,19 @@ class Records:
         return np.diff(self._starts[split, source_index])
 
     def unigram(self) -> np.ndarray:
-        """[2, V] int64: how often each id occurs in train and in held-out text."""
-        return np.load(os.path.join(self.directory, UNIGRAM))
+        """[2, V] int64: how often each id occurs in train and in held-out text.
+
+        Raises ValueError, one line, if the file is not as it was written.
+        """
+        path = os.path.join(self.directory, UNIGRAM)
+        try:
+            counts_2V = np.load(path)
+            whole = _unigram_crc(counts_2V) == self.manifest.unigram_crc
+        except Exception as error:  # numpy raises many kinds for a damaged header
+            raise ValueError(f"{path} cannot be read; {_remedy(self.directory)}") from error
+        if not whole:
+            raise ValueError(f"{path} is damaged: its checksum differs; {_remedy(self.directory)}")
+        return counts_2V
 
     def read(
         self, split: str, source_index: int, rows: np.ndarray
@@ -194,14 +209,21 @@ class Records:
     def _map(self, split, source_index, shard):
         found = self._maps.get((split, source_index, shard))
         if found is None:
-            name = self.manifest.sources[source_index].shards[split][shard].name
+            about = self.manifest.sources[source_index].shards[split][shard]
             found = self._maps[split, source_index, shard] = tuple(
-                np.memmap(_lane_path(self.directory, split, name, lane), dtype, "r")
-                .view(np.ndarray)
-                .reshape(-1, self.manifest.sequence_length)
-                for lane, dtype in self.manifest.lanes.items()
+                self._map_lane(_lane_path(self.directory, split, about.name, lane), dtype, crc)
+                for (lane, dtype), crc in zip(self.manifest.lanes.items(), about.crc.values())
             )
         return found
+
+    def _map_lane(self, path, dtype, crc):
+        values = np.memmap(path, dtype, "r").view(np.ndarray)
+        # A flipped bit is most often another valid id, which training would learn in silence.
+        if zlib.crc32(values) != crc:
+            raise ValueError(
+                f"damaged records, the checksum of {path} differs; {_remedy(self.directory)}"
+            )
+        return values.reshape(-1, self.manifest.sequence_length)
 
 
 def open(directory: str) -> Records:  # noqa: A001 - reads as records.open
@@ -233,8 +255,7 @@ def verify(directory: str, progress: Callable[[str], Any] = lambda line: None) -
                 damaged.append(path)
     if damaged:
         raise ValueError(
-            f"damaged records, the checksum differs: {', '.join(damaged)}; delete {directory} and"
-            " run prepare again"
+            f"damaged records, the checksum differs: {', '.join(damaged)}; {_remedy(directory)}"
         )
     progress(f"verified {files} record files in {directory}")
     return files
@@ -248,28 +269,22 @@ def read_manifest(directory: str) -> Manifest:
             tree = json.load(file)
     except FileNotFoundError as error:
         raise ValueError(f"{path} is missing; run prepare (again)") from error
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise ValueError(f"{path} is not JSON ({error}); run prepare again") from error
-    if tree.get("format_version") != FORMAT_VERSION:
+
+    version = tree.get("format_version") if isinstance(tree, dict) else None
+    if version != FORMAT_VERSION:
         raise ValueError(
-            f"{path} has format version {tree.get('format_version')}, this program reads"
-            f" {FORMAT_VERSION}; run prepare again"
+            f"{path} has format version {version}, this program reads {FORMAT_VERSION};"
+            " run prepare again"
         )
-    stated = tree.pop("hash", None)
-    sources = tuple(
-        Source(
-            **source
-            | {
-                "shards": {
-                    split: tuple(Shard(**shard) for shard in shards)
-                    for split, shards in source["shards"].items()
-                }
-            }
-        )
-        for source in tree.pop("sources")
-    )
-    manifest = Manifest(**tree, sources=sources)
-    if manifest.hash != stated:
+
+    try:
+        manifest, stated = _from_tree(tree)
+        whole = manifest.hash == stated
+    except (KeyError, TypeError, AttributeError, ValueError):  # a field that has another name now
+        whole = False
+    if not whole:
         raise ValueError(f"{path} was altered: its hash does not fit; run prepare again")
     return manifest
 
@@ -295,6 +310,14 @@ def write_whole(path: str, data: bytes) -> None:
         if os.path.exists(partial):
             os.remove(partial)
         raise
+
+
+def write_unigram(directory: str, counts_2V: np.ndarray) -> int:
+    """Writes unigram.npy, [2, V] int64, whole or not at all; returns the manifest's CRC32 of it."""
+    data = io.BytesIO()  # numpy's own errors do not tell a full disk
+    np.save(data, counts_2V)
+    write_whole(os.path.join(directory, UNIGRAM), data.getvalue())
+    return _unigram_crc(counts_2V)
 
 
 def shard_bytes(rows: int, length: int, dtype: str | np.dtype) -> int:
@@ -342,12 +365,38 @@ def _lane_path(directory, split, name, lane):
     return os.path.join(split_directory(directory, split), f"{name}.{lane}")
 
 
+def _unigram_crc(counts_2V):
+    return zlib.crc32(np.ascontiguousarray(counts_2V, "<i8"))
+
+
+def _remedy(directory):
+    return f"delete {directory} and run prepare again, then the same command goes on"
+
+
 def _crc(path):
     crc = 0
     with builtins.open(path, "rb") as file:
         while block := file.read(1 << 20):
             crc = zlib.crc32(block, crc)
     return crc
+
+
+def _from_tree(tree):
+    """The manifest, and the hash that was written beside it."""
+    stated = tree.pop("hash", None)
+    sources = tuple(
+        Source(
+            **source
+            | {
+                "shards": {
+                    split: tuple(Shard(**shard) for shard in shards)
+                    for split, shards in source["shards"].items()
+                }
+            }
+        )
+        for source in tree.pop("sources")
+    )
+    return Manifest(**tree, sources=sources), stated
 
 
 def _to_tree(manifest):

@@ -37,7 +37,7 @@ def write(directory, sources, length=4, heldout_rows=3, dtype="<u2"):
 
 def write_manifest(directory, sources, length=4, dtype="<u2"):
     """Writes a manifest that tells these sources, and counts beside it."""
-    np.save(f"{directory}/{records.UNIGRAM}", np.ones((2, 5), np.int64))
+    unigram_crc = records.write_unigram(directory, np.ones((2, 5), np.int64))
     records.write_manifest(
         directory,
         records.Manifest(
@@ -54,6 +54,7 @@ def write_manifest(directory, sources, length=4, dtype="<u2"):
             unk_rate=0.0,
             unigram_entropy=1.5,
             duplicates_dropped=0,
+            unigram_crc=unigram_crc,
             seconds=3.5,
         ),
     )

@@ -20,6 +20,13 @@ def files(directory):
     )
 
 
+def flip(path, place, bits):
+    """Damages one byte of a file."""
+    data = bytearray(path.read_bytes())
+    data[place] ^= bits
+    path.write_bytes(data)
+
+
 def test_rows_come_back_in_the_order_asked_for(tmp_path):
     opened = records.open(made_records.write(str(tmp_path), [[3, 4], [2]]))
     assert [opened.rows("train", s) for s in (0, 1)] == [7, 2]
@@ -90,12 +97,30 @@ def test_verify_finds_one_flipped_bit(tmp_path):
     assert records.verify(str(tmp_path), lines.append) == 6
     assert lines == [f"verified 6 record files in {tmp_path}"]
     path = tmp_path / "records/train/source0-00001-000.marks"
-    data = bytearray(path.read_bytes())
-    data[7] ^= 16
-    path.write_bytes(data)
+    flip(path, 7, 16)
     records.open(str(tmp_path))  # the size is right
     with pytest.raises(ValueError, match="checksum differs: .*source0-00001-000.marks; delete"):
         records.verify(str(tmp_path))
+
+
+@pytest.mark.parametrize("lane", ["ids", "marks"])
+def test_the_first_read_from_a_shard_finds_one_flipped_bit_in_it(tmp_path, lane):
+    made_records.write(str(tmp_path), [[5, 5]])
+    flip(tmp_path / f"records/train/source0-00001-000.{lane}", 7, 16)
+    opened = records.open(str(tmp_path))
+    opened.read("train", 0, np.array([4]))  # of the other shard
+    with pytest.raises(ValueError, match=f"checksum of .*00001-000.{lane} differs; delete"):
+        opened.read("train", 0, np.array([4, 5]))
+
+
+@pytest.mark.parametrize("place", [3, 9, 70, 129, -1])
+def test_flipped_bits_in_the_counts_of_tokens_are_found(tmp_path, place):
+    made_records.write(str(tmp_path), [[5]])
+    opened = records.open(str(tmp_path))
+    assert opened.unigram().tolist() == [[1] * 5] * 2
+    flip(tmp_path / "unigram.npy", place, 64)
+    with pytest.raises(ValueError, match=r"unigram.npy (cannot be read|is damaged).*; delete"):
+        opened.unigram()
 
 
 def test_the_manifest_comes_back_and_its_hash_leaves_out_the_time(tmp_path):
@@ -111,8 +136,12 @@ def test_the_manifest_comes_back_and_its_hash_leaves_out_the_time(tmp_path):
     ("old", "new", "message"),
     [
         ('"unk_rate": 0.0', '"unk_rate": 0.1', "was altered"),
-        ('"format_version": 1', '"format_version": 9', "format version 9, this program reads 1"),
+        ('"format_version": 2', '"format_version": 9', "format version 9, this program reads 2"),
         ("{", "", "is not JSON"),
+        ("{", "[{", "is not JSON"),
+        ('"sources"', '"sourcer"', "was altered"),
+        ('"weight"', '"weighs"', "was altered"),
+        ('"key"', '"kez"', "was altered"),
     ],
 )
 def test_a_manifest_that_is_not_as_written_is_refused(tmp_path, old, new, message):
