@@ -15,6 +15,7 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     "stages baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments"
     " drawing finetuning.tables finetuning.columns finetuning.squad"
     " finetuning.custom interchange.orbax_export finetuning.config finetuning.rates",
+    "saved_config",
     "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers"
     " alarms finetuning.labels finetuning.features interchange.tokenizer_files"
     " growing finetuning.submission model.task_heads",
