@@ -12,6 +12,7 @@ REQUIRES = [
     "flax>=0.12.8,<0.13",  # the first that runs on jax 0.10 to 0.12; 0.13 may change linen
     "optax>=0.2.6",
     "orbax-checkpoint>=0.12,<1.0",  # its v1 interface moves to the top level in 1.0
+    "etils[epath]>=1.9",  # orbax's paths, which it brings
     "ml_collections>=1.1",
     "absl-py>=2.3",
     "numpy>=2.0",

@@ -3,29 +3,40 @@
 
 `directory/STEP/` is an orbax checkpoint of a plain dict of arrays plus JSON metadata. Orbax loads
 a flipped bit in weights without a word, so each save carries a digest of every leaf, the same on
-any mesh, and each restore compares it. A step that cannot be read or does not match is renamed
-STEP.corrupt and the one before it is used; of several processes all do the same, though only one
-of them could not read it. The only room that knows orbax (its v1 interface).
+any mesh, and one of the metadata itself, and each restore compares them. Where a step cannot be
+read or does not match, the one before it is used, and the bad one is renamed STEP.corrupt; of
+several processes all do the same, though only one of them could not read it. The first save of a
+process is read back before any later one is trusted. The only module that knows orbax (its v1
+interface).
 """
 
 import dataclasses
+import errno
 import functools
 import glob
+import hashlib
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 from absl import logging
+from etils import epath
 from jax import lax
 from jax import numpy as jnp
 from orbax.checkpoint import v1 as ocp
 
-from electra_jax import processes
+from electra_jax import processes, safe_files
 
 CORRUPT = ".corrupt"
 WEIGHTS = ".weights"  # of a checkpoint of weights alone, once a whole state took its place
 WEIGHTS_ONLY = "weights_only"  # metadata of a checkpoint to begin from, not to resume from
+
+_SEALED = "sealed"  # metadata that has a digest of its own; older checkpoints lack both
+_METADATA_DIGEST = "metadata_digest"
+_METADATA_FILE = "_CHECKPOINT_METADATA"  # orbax's own
+_READ_BACK_BYTES = 1 << 28  # of arrays that are read back at once, beside those of the run
 
 
 class CheckpointError(ValueError):
@@ -45,6 +56,7 @@ class Checkpoints:
     """The checkpoints of one run; use as a context manager so that the last save completes."""
 
     def __init__(self, directory: str, keep_last: int, keep_every: int = 0):
+        safe_files.check_path(directory, "the folder of checkpoints", CheckpointError)
         self._directory = os.path.abspath(directory)
         policies = ocp.training.preservation_policies
         keep = [policies.LatestN(keep_last)]
@@ -52,7 +64,8 @@ class Checkpoints:
             keep.append(policies.EveryNSteps(keep_every))
         self._policy = policies.AnyPreservationPolicy(keep)
         self._orbax = None
-        self._failed = False  # whether the last save did
+        self._failure: BaseException | None = None  # of the last save
+        self._trusted = False  # whether a save of this object was read back
 
     def __enter__(self):
         return self
@@ -63,42 +76,53 @@ class Checkpoints:
     def restore_latest(self, abstract: dict[str, Any], optional: str = "") -> Restored | None:
         """The newest good checkpoint, placed as `abstract` (shapes with shardings) says.
 
-        Bad ones are renamed on the way. None where there is no checkpoint at all; CheckpointError
-        where there are some and none is good, since starting over would look like going on.
-        A checkpoint of weights alone is left where it is: `init.from` begins with it. Several
+        Newer bad ones are renamed. None where there is no checkpoint at all; CheckpointError where
+        there are some and none is good, since starting over would look like going on; all of them
+        are left as they are, since what kept them from being read may be another thing (memory, a
+        permission). A checkpoint of weights alone stays too: `init.from` begins with it. Several
         processes try the steps that the first one sees, and one bad copy is bad for all.
         """
         found, aside = processes.of_first(self._found)
+        bad: list[int] = []
+
         for step in reversed(found):
             try:
-                return restore(os.path.join(self._directory, str(step)), abstract, optional)
+                good = restore(os.path.join(self._directory, str(step)), abstract, optional)
             except CheckpointError as error:
-                logging.error("checkpoint %d is damaged and set aside: %s", step, error)
+                logging.error("checkpoint %d cannot be used: %s", step, error)
+                bad.append(step)
+                continue
+            for step in bad:
+                logging.error("checkpoint %d is damaged and set aside", step)
                 processes.of_first(functools.partial(self._set_aside, step))
+            return good
+
         if count := len(found) + aside:
             raise CheckpointError(
-                f"none of the {count} checkpoints in {self._directory} can be read; they are"
-                f" kept as STEP{CORRUPT}; restore a copy, or choose another --workdir"
+                f"none of the {count} checkpoints in {self._directory} can be read; all are left as"
+                " they are; restore a copy, or choose another --workdir"
             )
         return None
 
     def save(self, step: int, tree: dict[str, Any], metadata: dict[str, Any]) -> None:
         """Starts a save and returns; a failed one is logged and the next is tried as usual.
 
-        A whole state takes the place of the weights that the run began with.
+        A whole state takes the place of the weights that the run began with. The first save is
+        waited for and read back: where that does not give what was saved, no later one would.
+        Raises CheckpointError then.
         """
         self.wait()  # else orbax would raise an earlier failure in place of this save
         processes.of_first(functools.partial(self._make_room, step))
-        self._failed, leaves = False, digest(tree)
+        self._failure = None
+        about = _sealed(metadata | {"digest": digest(tree), "step": step})
         try:
-            self._open().save_async(
-                step,
-                tree,
-                force=True,
-                custom_metadata=metadata | {"digest": leaves, "step": step},
-            )
+            self._open().save_async(step, tree, force=True, custom_metadata=about)
         except (OSError, ValueError) as error:
             self._note_failure(error)
+
+        if not self._trusted:
+            self.wait()
+            self._trusted = self._is_on_disk() and self._read_back(step, tree, about)
 
     def wait(self) -> None:
         """Blocks until the save under way is on disk; a failure is logged."""
@@ -126,7 +150,7 @@ class Checkpoints:
         if self._orbax is not None:
             self._orbax.close()
             self._orbax = None
-        if self._failed and not quiet:
+        if self._failure is not None and not quiet:
             raise CheckpointError(
                 f"the last checkpoint could not be saved in {self._directory}; free some space and"
                 " run the same command again: it goes on from the newest good checkpoint"
@@ -138,15 +162,51 @@ class Checkpoints:
             context = ocp.Context()
             context.array.saving.use_compression = False  # 5 times faster, 8 % larger
             self._orbax = ocp.training.Checkpointer(
-                self._directory,
+                _Literal(self._directory),
                 preservation_policy=self._policy,
                 cleanup_tmp_directories=True,
                 context=context,
             )
         return self._orbax
 
+    def _is_on_disk(self):
+        """Whether the save that was waited for is, on all processes; False on a full disk.
+
+        Space may come; whatever else kept the first save from being written would keep the others.
+        """
+
+        def check():
+            if self._failure is None:
+                return
+            if _is_full(self._failure):
+                raise OSError(errno.ENOSPC, "no space left", self._directory)
+            raise CheckpointError(
+                f"the first checkpoint of this run could not be saved in {self._directory}, so the"
+                f" run stops here: {_reason(self._failure)}; mend that, or choose another --workdir"
+            )
+
+        try:
+            processes.agree(check, OSError, CheckpointError)
+        except OSError:
+            return False
+        return True
+
+    def _read_back(self, step, tree, about):
+        """True, or CheckpointError: the checkpoint is not what was saved."""
+        path = os.path.join(self._directory, str(step))
+        try:
+            processes.agree(lambda: metadata(path), CheckpointError)
+            found = restore_in_parts(path, tree)
+            processes.agree(functools.partial(_compare, path, about, found), CheckpointError)
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"the first checkpoint of this run cannot be read back, so the run stops here:"
+                f" {error}; choose a --workdir on another disk, or with a plainer name"
+            ) from error
+        return True
+
     def _note_failure(self, error):
-        self._failed = True
+        self._failure = error
         logging.error(
             "checkpoint not saved (%s); training goes on and the next one is tried at its step",
             _reason(error),
@@ -176,36 +236,44 @@ class Checkpoints:
             os.rename(source, target)
 
     def _set_aside(self, step):
-        source = os.path.join(self._directory, str(step))
-        target, number = source + CORRUPT, 1
-        while os.path.exists(target):
-            target, number = f"{source}{CORRUPT}.{number}", number + 1
-        os.rename(source, target)
+        safe_files.move_aside(os.path.join(self._directory, str(step)), CORRUPT.lstrip("."))
 
 
 def steps(directory: str) -> list[int]:
     """The finished steps in a directory, oldest first."""
     if not os.path.isdir(directory):
         return []
-    return sorted(int(name) for name in os.listdir(directory) if name.isdecimal())
+    names = [name for name in os.listdir(directory) if name.isdecimal()]
+    return sorted(int(name) for name in names if name == str(int(name)))
 
 
 def metadata(path: str) -> dict[str, Any]:
     """The JSON metadata of one checkpoint. Raises CheckpointError where it cannot be read."""
     try:
-        found = ocp.metadata(os.path.abspath(path)).custom_metadata  # orbax knows no other
+        found = ocp.metadata(_Literal(os.path.abspath(path))).custom_metadata
     except Exception as error:  # whatever a damaged file makes orbax raise
         raise CheckpointError(f"{path} cannot be read: {_reason(error)}") from error
-    if not found or "digest" not in found:
-        raise CheckpointError(f"{path} has no digest, so its weights cannot be verified")
-    return dict(found)
+    return _verified(path, found)
+
+
+def metadata_without_devices(path: str) -> dict[str, Any]:
+    """The same out of orbax's file itself, for who must not start a device: `metadata` does.
+
+    Processes that train together may not, before they know of each other.
+    """
+    try:
+        with open(os.path.join(path, _METADATA_FILE), encoding="utf-8") as file:
+            found = json.load(file)["custom_metadata"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} cannot be read: {_reason(error)}") from error
+    return _verified(path, found)
 
 
 def restore(path: str, abstract: dict[str, Any], optional: str = "") -> Restored:
     """Loads one checkpoint, or the part of it that `abstract` names, and verifies every leaf.
 
     Of the dict `abstract[optional]` those are left out that were not saved. Called on all processes
-    at once; what fails on one of them fails on all.
+    at once; what fails on one of them fails on all. Raises CheckpointError, whatever is wrong.
     """
     own = processes.agree(lambda: metadata(path), CheckpointError)
     about = processes.of_first(lambda: own)  # of another copy the leaves might be others
@@ -216,16 +284,45 @@ def restore(path: str, abstract: dict[str, Any], optional: str = "") -> Restored
     names = jax.tree_util.tree_leaves_with_path(abstract)
     if missing := [_name(leaf) for leaf, _ in names if _name(leaf) not in about["digest"]]:
         raise CheckpointError(f"{path} holds no {missing[0]} (and {len(missing)} such in all)")
-    tree = processes.agree(lambda: _load(path, abstract), CheckpointError)
+
+    tree = processes.agree(lambda: _load_like(path, abstract), CheckpointError)
     found = digest(tree)  # a computation of all processes, each of which may hold another copy
-
-    def verify():
-        for name, value in found.items():
-            if about["digest"].get(name) != value:
-                raise CheckpointError(f"{path}: {name} is not what was saved (digest differs)")
-
-    processes.agree(verify, CheckpointError)
+    processes.agree(functools.partial(_compare, path, about, found), CheckpointError)
     return Restored(about["step"], tree, about)
+
+
+def restore_in_parts(path: str, tree: Any) -> dict[str, str]:
+    """Loads the leaves of a whole checkpoint, a few at a time, and returns their digest.
+
+    Beside the arrays of `tree`, whose shapes and places they have, only those few are in memory.
+    Called on all processes at once. Raises CheckpointError.
+    """
+    paths = jax.tree_util.tree_leaves_with_path(tree)
+    parts: list[set[str]] = [set()]
+    size = 0
+    for at, x in paths:
+        if parts[-1] and size + x.nbytes > _READ_BACK_BYTES:
+            parts.append(set())
+            size = 0
+        parts[-1].add(_name(at))
+        size += x.nbytes
+
+    found = {}
+    for part in parts:
+        abstract = jax.tree_util.tree_map_with_path(
+            lambda at, x: (
+                jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=getattr(x, "sharding", None))
+                if _name(at) in part  # noqa: B023 - used before the loop goes on
+                else ...  # which orbax leaves out
+            ),
+            tree,
+        )
+        loaded = processes.agree(lambda: _load_like(path, abstract), CheckpointError)  # noqa: B023
+        if len(parts) > 1:
+            named = jax.tree_util.tree_leaves_with_path(loaded)
+            loaded = {_name(at): x for at, x in named if x is not ...}
+        found |= digest(loaded)
+    return found
 
 
 def digest(tree: Any) -> dict[str, str]:
@@ -241,8 +338,9 @@ def save_arrays(path: str, tree: Any) -> None:
     """Writes numpy arrays for others: no digest, no metadata, no device that a reader needs."""
     context = ocp.Context()
     context.array.saving.use_compression = False
+    safe_files.check_path(path, "the folder of arrays", CheckpointError)
     with context:
-        ocp.save(os.path.abspath(path), tree)
+        ocp.save(_Literal(os.path.abspath(path)), tree)
 
 
 def load_arrays(path: str) -> Any:
@@ -250,21 +348,89 @@ def load_arrays(path: str) -> Any:
     return _load(path, None)
 
 
-def _load(path, abstract):
+class _Literal(type(epath.Path())):
+    """A path whose own name is no pattern.
+
+    Orbax looks for files by `path.glob(pattern)`, which reads `lr=1e-3,bs=[8]` and `run*` in the
+    path itself as patterns too: what a process wrote is then not found, or that of another run is.
+    """
+
+    def glob(self, pattern):
+        """The same with the path taken as it is."""
+        escaped = os.path.join(glob.escape(os.fspath(self)), pattern)
+        return (type(self)(found) for found in glob.glob(escaped))
+
+
+def _load(path, abstract, partial=False):
     """Orbax's load without its waiting for other processes: it would be for ever where one fails.
 
     It counts its calls to name what it waits for later, so the processes must agree before, by
     `metadata`, that the checkpoint is there: where it is not, no call is counted.
     """
     context = ocp.Context()
-    context.pytree.loading.partial_load = abstract is not None
+    context.pytree.loading.partial_load = partial
     me = jax.process_index()
     context.multiprocessing.primary_host, context.multiprocessing.active_processes = me, {me}
     try:
         with context:
-            return ocp.load(os.path.abspath(path), abstract)
+            return ocp.load(_Literal(os.path.abspath(path)), abstract)
     except Exception as error:  # whatever a damaged file makes orbax raise
         raise CheckpointError(f"{path} cannot be read: {_reason(error)}") from error
+
+
+def _load_like(path, abstract):
+    """The same, and what comes has the form that was asked for: damage may make orbax give another.
+
+    A leaf that is `...` is left out.
+    """
+    leaves, form = jax.tree_util.tree_flatten_with_path(abstract)
+    partial = not any(x is ... for _, x in leaves)
+    tree = _load(path, abstract, partial)
+    found, its_form = jax.tree.flatten(tree)
+    if its_form != form:
+        raise CheckpointError(f"{path} holds another tree of arrays than was saved")
+    for (at, wanted), x in zip(leaves, found, strict=True):
+        if wanted is ...:
+            continue
+        same = isinstance(x, jax.Array) and (x.shape, x.dtype) == (wanted.shape, wanted.dtype)
+        if not same or not _lies_at(x, wanted.sharding):
+            raise CheckpointError(f"{path}: {_name(at)} is not an array as it was saved")
+    return tree
+
+
+def _lies_at(x, sharding):
+    return sharding is None or x.sharding.is_equivalent_to(sharding, x.ndim)
+
+
+def _compare(path, about, found):
+    """Raises CheckpointError where the digest of a leaf is not what the metadata say."""
+    for name, value in found.items():
+        if about["digest"].get(name) != value:
+            raise CheckpointError(f"{path}: {name} is not what was saved (digest differs)")
+
+
+def _sealed(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata as JSON gives them back, with a digest over all of them."""
+    plain = json.loads(json.dumps(about | {_SEALED: True}))
+    return plain | {_METADATA_DIGEST: _metadata_digest(plain)}
+
+
+def _verified(path, found):
+    """Metadata that were read, if they are what was saved. Raises CheckpointError."""
+    if not isinstance(found, Mapping) or not found:
+        raise CheckpointError(f"{path} has no digest, so its weights cannot be verified")
+    about = dict(found)
+    sealed = _SEALED in about
+    stated = about.pop(_METADATA_DIGEST, None)
+    if (sealed or stated is not None) and stated != _metadata_digest(about):
+        raise CheckpointError(f"{path}: its metadata are not what was saved (digest differs)")
+    if not isinstance(about.get("digest"), Mapping) or not isinstance(about.get("step"), int):
+        raise CheckpointError(f"{path} has no digest, so its weights cannot be verified")
+    return about
+
+
+def _metadata_digest(about):
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
 def _name(path):
@@ -285,8 +451,23 @@ def _leaf_digest(x):
 
 def _reason(error: BaseException) -> str:
     """The innermost cause in one line: orbax wraps what really happened several times."""
+    innermost = _causes(error)[-1]
+    return " ".join(f"{type(innermost).__name__}: {innermost}".split())[:300]
+
+
+def _is_full(error: BaseException) -> bool:
+    """Whether a disk or a quota was; tensorstore has no error number, only the words."""
+    full = (errno.ENOSPC, errno.EDQUOT)
+    return any(
+        getattr(cause, "errno", None) in full or any(os.strerror(n) in str(cause) for n in full)
+        for cause in _causes(error)
+    )
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """An error, what it was raised from, and so on."""
     chain: list[BaseException] = [error]
     follow: Callable = lambda e: e.__cause__ or e.__context__  # noqa: E731
     while follow(chain[-1]) is not None:
         chain.append(follow(chain[-1]))
-    return " ".join(f"{type(chain[-1]).__name__}: {chain[-1]}".split())[:300]
+    return chain

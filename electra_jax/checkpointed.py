@@ -5,14 +5,22 @@ Where the run keeps averages of its weights, these are what is looked at, as in 
 """
 
 import dataclasses
-import json
 import os
 from typing import Any
 
 import jax
 from absl import logging
 
-from electra_jax import build, checkpoint, evaluation, processes, runs, sharding, stages
+from electra_jax import (
+    build,
+    checkpoint,
+    evaluation,
+    processes,
+    runs,
+    saved_config,
+    sharding,
+    stages,
+)
 from electra_jax import config as config_lib
 from electra_jax.data import preparation, records, vocabulary
 
@@ -116,9 +124,12 @@ def _newest(directory, found, abstract):
 
 def _as_trained(config, workdir):
     """Data, model and objective as the run has them; devices and the rest as asked for now."""
-    path = os.path.join(workdir, "config.json")
-    with open(path, encoding="utf-8") as file:
-        trained = config_lib.parse(json.load(file))
+    trained = saved_config.of_run(workdir)
+    if trained is None:
+        raise config_lib.ConfigError(
+            f"{workdir} has no {saved_config.NAME} and no checkpoint that says how it was trained;"
+            " give the workdir of a run"
+        )
     _, refused = config_lib.differences(trained, config)
     if refused:
         raise config_lib.ConfigError(

@@ -8,7 +8,6 @@ processes, calls `main(config, workdir)`, and turns bad input into one line and 
 
 import glob
 import importlib.util
-import json
 import keyword
 import os
 import sys
@@ -20,7 +19,7 @@ from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 
 from electra_jax import config as config_lib
-from electra_jax import logs
+from electra_jax import logs, safe_files, saved_config
 
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Where a run keeps everything it makes; runs/NAME of the config."
@@ -55,10 +54,9 @@ def run(
     argv = list(sys.argv if argv is None else argv)
     app.define_help_flags()
     config = workdir = None
-    saved = None if parse else _saved_config(argv)
-    if config_file and not _given_config(argv) and saved is None:
-        argv.insert(1, f"--config={config_file}")
     try:
+        if config_file and not _given_config(argv) and (parse or _saved_config(argv) is None):
+            argv.insert(1, f"--config={config_file}")
         if config_needed or _speaks_of_a_run(argv):
             define_config(argv)
         given, keywords = _without_keywords(argv)
@@ -72,6 +70,7 @@ def run(
             _override(flags.FLAGS["config"].value, keywords)
             config = (parse or config_lib.parse)(flags.FLAGS["config"].value)
             workdir = _WORKDIR.value or os.path.join("runs", config.name)
+            safe_files.check_path(workdir, "--workdir", config_lib.ConfigError)
     except (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
         _exit(_explain(error, argv), _BAD_INPUT)
 
@@ -231,13 +230,10 @@ def _named_config(argv: Sequence[str]) -> ConfigDict | None:
 
 
 def _saved_config(argv: Sequence[str]) -> ConfigDict | None:
-    """What the config.json of the workdir holds, if there is one."""
+    """The settings of the workdir's run, if it has any. Raises ConfigError: they are damaged."""
     workdir = next((arg.partition("=")[2] for arg in argv if arg.startswith("--workdir=")), "")
-    path = os.path.join(workdir, "config.json")
-    if not workdir or not os.path.exists(path):
-        return None
-    with open(path, encoding="utf-8") as file:
-        return ConfigDict(_with_tuples(json.load(file)))
+    found = saved_config.of_run(workdir) if workdir else None
+    return None if found is None else ConfigDict(_with_tuples(config_lib.to_tree(found)))
 
 
 def _with_tuples(value):

@@ -12,14 +12,13 @@ is drawn here (`comparison_page.py`).
 
 import collections
 import dataclasses
-import json
 import math
 import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from electra_jax import baselines, style, writers
+from electra_jax import baselines, saved_config, style, writers
 from electra_jax import config as config_lib
 
 # Settings that do not change what is learnt: they never part a group.
@@ -135,22 +134,17 @@ def load(workdir: str) -> Run:
     """Reads a workdir. Raises ValueError, in one line, for what is not a run with metrics."""
     if not os.path.isdir(workdir):
         raise ValueError(f"{workdir} is not a folder; give the workdirs of runs")
-    paths = [os.path.join(workdir, name) for name in ("config.json", "metrics.jsonl")]
-    for path in paths:
-        if not os.path.isfile(path):
+    path, settings = os.path.join(workdir, "metrics.jsonl"), saved_config.of_run(workdir)
+    for name, there in ((saved_config.NAME, settings), ("metrics.jsonl", os.path.isfile(path))):
+        if not there:
             raise ValueError(
-                f"{workdir} has no {os.path.basename(path)}; give the workdir of a run that has"
+                f"{workdir} has no {name}; give the workdir of a run that has"
                 " reported at least once"
             )
-    try:
-        with open(paths[0], encoding="utf-8") as file:
-            settings = config_lib.flatten(config_lib.parse(json.load(file)))
-    except ValueError as error:
-        raise ValueError(f"{paths[0]} cannot be read: {error}") from error
-    rows = [row for row in writers.read(paths[1]) if row["kind"] in writers.KINDS]
+    rows = [row for row in writers.read(path) if row["kind"] in writers.KINDS]
     if not rows:
-        raise ValueError(f"{paths[1]} holds no rows yet; wait for the run's first report")
-    return Run(workdir, settings, rows)
+        raise ValueError(f"{path} holds no rows yet; wait for the run's first report")
+    return Run(workdir, config_lib.flatten(settings), rows)
 
 
 def compare(runs: Sequence[Run]) -> Comparison:

@@ -15,6 +15,8 @@ from typing import Any
 
 import ml_collections
 
+from electra_jax import safe_files
+
 
 class ConfigError(ValueError):
     """A setting that cannot be used; the message is one line and names the remedy."""
@@ -399,6 +401,7 @@ def parse(tree: Mapping[str, Any]) -> Config:
     """ml_collections or JSON tree -> Config. Raises ConfigError with the first thing wrong."""
     config = typed(Config, tree, _ADDED, "configs/base.py")
     check_each(config, _CHOICES, _RANGES)
+    safe_files.check_no_address(config.data.dir, "data.dir", ConfigError)
     _check_together(config)
     return config
 

@@ -20,7 +20,15 @@ import jax
 import numpy as np
 from absl import logging
 
-from electra_jax import build, initial, train_step, weights, whole_folder, writers
+from electra_jax import (
+    build,
+    initial,
+    saved_config,
+    train_step,
+    weights,
+    whole_folder,
+    writers,
+)
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
 from electra_jax.interchange import (
@@ -132,8 +140,7 @@ def to_workdir(source: str, recipe: config_lib.Config, workdir: str) -> dict:
     with whole_folder.new(workdir) as folder:
         found.vocabulary.save(os.path.join(folder, "vocab"))
         weights.save(os.path.join(folder, "checkpoints"), found, config, optimizer)
-        with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
-            file.write(config_lib.to_json(config))
+        saved_config.write(folder, config)
         again = weights.open(folder)
         for network in weights.NETWORKS:
             if found.role(network):

@@ -10,7 +10,6 @@ here knows what is drawn.
 
 import html
 import io
-import os
 import re
 from collections.abc import Mapping
 
@@ -18,7 +17,7 @@ import matplotlib
 import numpy as np
 from matplotlib import transforms
 
-from electra_jax import style
+from electra_jax import safe_files, style
 
 # One colour for each name of the palette, which `svg` finds again.
 STAND_INS = {name: f"#fe01{place:02x}" for place, name in enumerate(style.LIGHT)}
@@ -128,7 +127,4 @@ def rounded(number: float, largest: float) -> str:
 
 def write_whole(path: str, content: bytes) -> None:
     """A reader of the file sees the old one or the new one, never half of one."""
-    temporary = f"{path}.{os.getpid()}.partial"
-    with open(temporary, "wb") as file:
-        file.write(content)
-    os.replace(temporary, path)
+    safe_files.write(path, content)

@@ -263,15 +263,16 @@ def _open(setting, config, fresh, phases, words, mesh) -> _Source:
     steps = processes.of_first(lambda: checkpoint.steps(os.path.join(path, "checkpoints")))
 
     def looked_up():  # of this process alone, whose disk may lack what another's has
-        if not steps and weights.is_foreign(path):
+        if steps:
+            return None
+        if weights.is_foreign(path):
             return weights.open(path)
-        folder = os.path.join(path, "checkpoints", str(steps[-1])) if steps else path
-        if not os.path.isdir(folder):
+        if not os.path.isdir(path):
             raise config_lib.ConfigError(
                 f"{named} is neither a workdir with checkpoints nor a checkpoint folder, nor an"
                 " export, nor a Hugging Face folder, nor a TensorFlow checkpoint"
             )
-        return folder
+        return path
 
     found, moments = processes.agree(looked_up, config_lib.ConfigError, OSError), None
     if isinstance(found, weights.Weights):
@@ -282,7 +283,19 @@ def _open(setting, config, fresh, phases, words, mesh) -> _Source:
         if wants:
             moments = moments_of_others(named, found, config, fresh, phases)
         return _Source(named, weights.flat(found.params), plan, moments)
-    return _of_ours(named, found, wants, config, phases, words, mesh)
+    if found is not None:
+        return _of_ours(named, found, wants, config, phases, words, mesh)
+
+    for step in reversed(steps):
+        folder = os.path.join(path, "checkpoints", str(step))
+        try:
+            return _of_ours(named, folder, wants, config, phases, words, mesh)
+        except checkpoint.CheckpointError as error:
+            logging.error("%s: checkpoint %d cannot be used: %s", named, step, error)
+    raise checkpoint.CheckpointError(
+        f"{named}: no checkpoint in {os.path.join(path, 'checkpoints')} can be read; copy the"
+        " workdir anew, or name another"
+    )
 
 
 def _of_ours(named, folder, wants, config, phases, words, mesh) -> _Source:

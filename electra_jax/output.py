@@ -19,6 +19,7 @@ from electra_jax import (
     metrics,
     report,
     runs,
+    safe_files,
     samples,
     stages,
     train_step,
@@ -47,6 +48,8 @@ class Output:
         self._writers: list[writers.Writer] = []
         self._path = os.path.join(run.workdir, "metrics.jsonl")
         if self._speaks:
+            if not run.restored:
+                self._check_nothing_is_gone(first)
             self._lines = writers.JsonLines(self._path)
             self._lines.drop_after(first)
             self._writers = [self._lines, writers.Console(self._c.schedule.steps), *extra_writers]
@@ -155,11 +158,17 @@ class Output:
         return values
 
     def report(self, status: str) -> None:
-        """Draws report.html and report.png anew."""
+        """Draws report.html and report.png anew. What keeps it from that never ends a run."""
         if not self._speaks or not os.path.exists(self._path):
             return
-        rows = writers.read(self._path)
-        report.write(self._run.workdir, rows, summary(self._run, status, rows))
+        try:
+            rows = writers.read(self._path)
+            report.write(self._run.workdir, rows, summary(self._run, status, rows))
+        except Exception as error:  # a place that cannot be written, memory, a font, ...
+            logging.warning(
+                "no report: %s; nothing else is lost by that, and the next start draws it again",
+                " ".join(f"{type(error).__name__}: {error}".split()),
+            )
 
     def _write(self, step, kind, values):
         for writer in self._writers:
@@ -167,6 +176,24 @@ class Output:
         if self._speaks:
             for alarm in self._watch.see({"step": step, "kind": kind} | values):
                 logging.warning("alarm at step %d: %s", alarm.step, alarm.sentence)
+
+    def _check_nothing_is_gone(self, first):
+        """Says loudly where a run begins anew that had got beyond its first checkpoint.
+
+        Its metrics are all that is left of it, so they are moved aside and not written over.
+        """
+        rows = writers.read(self._path) if os.path.exists(self._path) else []
+        last = max((row["step"] for row in rows), default=0)
+        if last < max(self._c.checkpoint.every, first + 1):
+            return  # it ended before its first checkpoint
+        kept = safe_files.move_aside(self._path, "before")
+        logging.error(
+            "%s had got to step %d, and its checkpoints are gone: it begins again from step %d; if"
+            " they can be brought back to %s, stop this run now and bring them; the metrics so far"
+            " are kept as %s",
+            self._run.workdir, last, first + 1, os.path.join(self._run.workdir, "checkpoints"),
+            kept,
+        )  # fmt: skip
 
     def _open_tensorboard(self, drop_after):
         where = os.path.join(self._run.workdir, "tensorboard")

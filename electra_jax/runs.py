@@ -4,6 +4,7 @@
 import dataclasses
 import json
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ from electra_jax import (
     initial,
     metrics,
     processes,
+    safe_files,
     sharding,
     stages,
     train_step,
@@ -205,12 +207,13 @@ def note_spent(workdir: str, step: int, state: train_step.TrainState) -> None:
     The checkpoint stays as it is; without the note the next start would train those minutes again.
     """
     if jax.process_index() == 0 and state.seconds is not None:
-        path = os.path.join(workdir, SPENT)
-        with open(path + ".partial", "w", encoding="utf-8") as file:
-            json.dump({"step": step, "seconds": float(state.seconds)}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(path + ".partial", path)
+        note = {"step": step, "seconds": float(state.seconds)}
+        note |= {"check": _check_of(note)}
+        safe_files.write(os.path.join(workdir, SPENT), json.dumps(note).encode())
+
+
+def _check_of(note):
+    return zlib.crc32(json.dumps(note, sort_keys=True).encode())
 
 
 def _with_spent(state, step, workdir):
@@ -223,10 +226,12 @@ def _with_spent(state, step, workdir):
         try:
             with open(path, encoding="utf-8") as file:
                 found = json.load(file)
+            if found.pop("check", None) not in (None, _check_of(found)):  # None: an older version
+                raise ValueError("a digit of it changed")
             return float(found["seconds"]) if found["step"] == step else 0.0  # later ones know it
         except FileNotFoundError:
             return 0.0
-        except (ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             logging.warning("%s cannot be read; minutes that were given up may be trained", path)
             return 0.0
 

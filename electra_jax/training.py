@@ -7,7 +7,6 @@ Reading order from here: `build.py` (what is chosen), `train_step.py` (one step)
 
 import contextlib
 import errno
-import json
 import os
 from collections.abc import Sequence
 
@@ -24,8 +23,11 @@ from electra_jax import (
     logs,
     metrics,
     output,
+    processes,
     profiling,
     runs,
+    safe_files,
+    saved_config,
     signals,
     train_step,
     writers,
@@ -58,6 +60,7 @@ def train(
         config = config_lib.parse(config)
     workdir = os.fspath(workdir)
     logs.show()
+    _check_places(workdir)
     with contextlib.ExitStack() as stack:
         if jax.process_index() == 0:
             stack.enter_context(
@@ -181,24 +184,44 @@ def _save(run: runs.Run, saved: checkpoint.Checkpoints, step: int) -> None:
 
 
 def _continue_or_begin(config: config_lib.Config, workdir: str) -> None:
-    """Compares with the workdir's config.json, or writes it; refuses another run's settings."""
-    path = os.path.join(workdir, "config.json")
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
-            old = config_lib.parse(json.load(file))
-        changed, refused = config_lib.differences(old, config)
-        if refused:
+    """Compares with the workdir's run, and writes config.json; refuses another run's settings."""
+
+    def compare_and_write():
+        changed = saved_config.check_continuation(config, workdir)
+        saved_config.write(workdir, config)
+        return changed
+
+    for text in processes.of_first(compare_and_write):
+        logging.info("changed since this run began: %s", text)
+
+
+def _check_places(workdir: str) -> None:
+    """Refuses a workdir that cannot be written, before anything is. Raises ConfigError."""
+    safe_files.check_path(workdir, "--workdir", config_lib.ConfigError)
+    for name in ("", "checkpoints", "tensorboard"):
+        path = os.path.join(workdir, name) if name else workdir
+        if os.path.lexists(path) and not os.path.isdir(path):
             raise config_lib.ConfigError(
-                f"workdir {workdir} holds a run with other settings: {'; '.join(refused)}; choose"
-                f" another --workdir, and --config.init.from={workdir} to start from its weights"
+                f"{path} is not a folder, and the run keeps one there; move it away, or choose"
+                " another --workdir"
             )
-        for text in changed:
-            logging.info("changed since this run began: %s", text)
-    if jax.process_index() == 0:
-        temporary = path + ".partial"
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(config_lib.to_json(config))
-        os.replace(temporary, path)
+        _check_right(path)
+    for name in ("run.lock", "log.txt", "metrics.jsonl"):
+        path = os.path.join(workdir, name)
+        if os.path.isdir(path):
+            raise config_lib.ConfigError(
+                f"{path} is a folder, and the run keeps a file there; move it away, or choose"
+                " another --workdir"
+            )
+        _check_right(path)
+
+
+def _check_right(path: str) -> None:
+    if os.path.exists(path) and not os.access(path, os.W_OK):
+        raise config_lib.ConfigError(
+            f"{path} may not be written by this user, or its disk not at all; make it writable, or"
+            " choose another --workdir"
+        )
 
 
 def _same_everywhere(config: config_lib.Config) -> None:

@@ -6,13 +6,17 @@ import os
 import shutil
 from collections.abc import Iterator
 
+from electra_jax import safe_files
+
 
 @contextlib.contextmanager
 def new(path: str) -> Iterator[str]:
     """Gives a folder to write into, which becomes `path` if the block ends well, else is removed.
 
-    Raises ValueError, one line, before anything is written: something is there already.
+    Raises ValueError, one line, before anything is written: something is there already, or it
+    could not be read back from there.
     """
+    safe_files.check_path(path, "the folder to write")
     path = os.path.abspath(path)
     if os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path)):
         raise ValueError(f"{path} is there already; choose another folder, or move it away")

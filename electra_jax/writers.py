@@ -21,7 +21,7 @@ from absl import logging
 from tensorboardX import event_file_writer
 from tensorboardX.proto import event_pb2, summary_pb2
 
-from electra_jax import baselines, style
+from electra_jax import baselines, safe_files, style
 
 Number = float | int | None
 KINDS = ("train", "eval")
@@ -76,12 +76,8 @@ class JsonLines:
         """Nothing is held open between two rows."""
 
     def _rewrite(self, rows) -> None:
-        temporary = f"{self._path}.{os.getpid()}.partial"
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self._path)
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        safe_files.write(self._path, lines.encode())
 
 
 class TensorBoard:

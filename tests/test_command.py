@@ -44,11 +44,12 @@ def complaint(*arguments, module="electra_jax.main"):
         ([TINY, "--config.schedule.steps=many"], "many"),
         ([TINY, "config.schedule.steps=3"], "is not a flag; write --config.schedule.steps=3"),
         ([TINY, "--workdirr=x"], "workdirr"),
+        ([TINY, "--workdir=gs://bucket/run"], "--workdir='gs://bucket/run' is an address"),
         ([TINY, "--config.data.batch_size=0"], "data.batch_size=0 is outside"),
     ],
 )
 def test_a_bad_command_line_is_one_line(arguments, message, tmp_path):
-    assert message in complaint(*arguments, f"--workdir={tmp_path / 'run'}")
+    assert message in complaint(f"--workdir={tmp_path / 'run'}", *arguments)
     assert not (tmp_path / "run").exists()
 
 

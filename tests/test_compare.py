@@ -239,7 +239,7 @@ def test_bad_workdirs_are_one_line(tmp_path):
         ([good, str(tmp_path / "empty")], "empty has no config.json"),
         ([good, str(tmp_path / "waiting")], "metrics.jsonl holds no rows yet"),
         ([good, str(tmp_path / "torn")], "metrics.jsonl, line 1: not a row of metrics"),
-        ([good, str(tmp_path / "unread")], "config.json cannot be read"),
+        ([good, str(tmp_path / "unread")], "config.json cannot be used"),
         ([good, good + "/"], "is given twice"),
         ([good], "give at least two"),
     ):

@@ -6,7 +6,7 @@ import ast
 from corpus import ROOT
 
 FLOORS = (  # from the ground up; a room may use any floor below its own
-    "processes",
+    "processes safe_files",
     "timing batch streams config heap style lock logs metrics optimizer schedule averages sharding"
     " compilations finetuning.examples finetuning.files finetuning.tasks finetuning.catalogue"
     " checkpoint checks.result whole_folder interchange.hugging_face interchange.tensor_files"
@@ -15,6 +15,7 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     "stages baselines model.layers corrupt data.builtin data.vocabulary data.records data.segments"
     " drawing finetuning.tables finetuning.columns finetuning.squad"
     " finetuning.custom interchange.orbax_export finetuning.config finetuning.rates",
+    "saved_config",
     "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers"
     " alarms finetuning.labels finetuning.features interchange.tokenizer_files"
     " growing finetuning.submission model.task_heads",

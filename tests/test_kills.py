@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Killed at any point, run again, and it ends as if nothing had happened: bit for bit."""
 
+import itertools
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 
 import pytest
 from corpus import ROOT, small_run, write_corpus
+from test_command import command, complaint
 
 import electra_jax
 from electra_jax import checkpoint, writers
@@ -116,16 +119,50 @@ def test_sigterm_saves_where_it_stands_and_exits_cleanly(whole, tmp_path):
     same(workdir, undisturbed)
 
 
-def test_every_file_of_the_newest_checkpoint_may_be_damaged(whole, tmp_path):
-    """Each file emptied, cut or with one bit flipped: found or harmless, never silently wrong."""
+def test_any_damage_to_the_newest_checkpoint_costs_at_most_that_one(whole, tmp_path):
+    """Flips, cuts, other bytes, folders, in all of its files: harmless, or the one before is used;
+    never an end, never other values."""
     _, undisturbed = whole
-    worker = [sys.executable, "tests/damage_worker.py", undisturbed, str(STEPS), tmp_path, "100"]
+    worker = [sys.executable, "tests/damage_worker.py", undisturbed, tmp_path, "150"]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(worker, cwd=ROOT, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     outcomes = json.loads(done.stdout)
-    assert outcomes["silently wrong"] == outcomes["several lines"] == 0, outcomes
-    assert outcomes["caught"] > 40, outcomes
+    assert outcomes["lost"] == [], outcomes
+    assert outcomes["set aside"] > 60 and outcomes["harmless"] > 10, outcomes
+
+
+def test_a_damaged_config_json_is_one_line_in_every_command_and_costs_nothing(whole, tmp_path):
+    """It names what to do, and after that the same command goes on."""
+    workdir = tmp_path / "run"
+    shutil.copytree(whole[1], workdir)
+    (tmp_path / "lines.txt").write_text("the cat sees the river.\n")
+    own = (f"--workdir={workdir}",)
+    commands = {
+        "main": own,
+        "show": own,
+        "evaluate": own,
+        "score": (*own, f"--input={tmp_path / 'lines.txt'}"),
+        "prepare": own,
+        "benchmark": own,
+        "flops": own,
+        "convert": (*own, "--to=orbax", f"--out={tmp_path / 'export'}"),
+        "compare": (workdir, whole[1]),
+    }
+    damaged = (b"", b'{"name": "te', b"\xff\xfe", b"[]", None)
+    for (name, arguments), content in zip(commands.items(), itertools.cycle(damaged)):
+        path = workdir / "config.json"
+        path.unlink() if path.is_file() else path.rmdir()
+        path.mkdir() if content is None else path.write_bytes(content)
+        line = complaint(*arguments, module=f"electra_jax.{name}")
+        assert "config.json cannot be used (" in line, (name, line)
+        assert f"delete it: the same settings are in checkpoint {STEPS}" in line, (name, line)
+    assert not (tmp_path / "export").exists()
+    path.unlink() if path.is_file() else path.rmdir()
+    done = command(*own, module="electra_jax.main")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert f"its settings are those of checkpoint {STEPS}" in done.stderr
+    assert path.read_bytes() == (whole[1] / "config.json").read_bytes()
 
 
 def test_all_checkpoints_bad_is_an_error_and_not_a_fresh_start(whole, tmp_path):
@@ -139,7 +176,7 @@ def test_all_checkpoints_bad_is_an_error_and_not_a_fresh_start(whole, tmp_path):
     assert process.returncode == 2
     line = next(line for line in errors.splitlines() if line.startswith("error: "))
     assert "none of the 2 checkpoints" in line
-    assert sorted(os.listdir(workdir / "checkpoints")) == ["14.corrupt", "7.corrupt"]
+    assert sorted(os.listdir(workdir / "checkpoints")) == ["14", "7"]
 
 
 def test_a_second_run_on_a_workdir_is_refused_while_the_first_lives(whole, tmp_path):

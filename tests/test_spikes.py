@@ -210,8 +210,11 @@ def test_minutes_that_were_given_up_at_the_very_end_are_not_trained_again(
     assert (run.state.step, run.state.seconds) == (3, 60.0)
     runs.note_spent(str(tmp_path), 0, run.state)  # of a checkpoint that is not the newest
     assert runs.start(config_lib.parse(minute), str(tmp_path)).state.seconds == 0
-    (tmp_path / runs.SPENT).write_text("")  # as a power cut may leave it
-    assert runs.start(config_lib.parse(minute), str(tmp_path)).state.seconds == 0
+    runs.note_spent(str(tmp_path), 3, run.state)
+    note = (tmp_path / runs.SPENT).read_text()
+    for damaged in (note.replace("60.0", "20.0"), "", "[]"):  # a flipped digit, a power cut
+        (tmp_path / runs.SPENT).write_text(damaged)
+        assert runs.start(config_lib.parse(minute), str(tmp_path)).state.seconds == 0
 
 
 def test_words_of_a_count_and_back():

@@ -16,7 +16,7 @@ from corpus import small_run, write_corpus
 from jax import numpy as jnp
 
 import electra_jax
-from electra_jax import build, checkpoint, lock, runs, training, writers
+from electra_jax import build, checkpoint, lock, runs, saved_config, training, writers
 from electra_jax import config as config_lib
 from electra_jax.data import pipeline
 from electra_jax.objectives import replaced_token_detection
@@ -181,21 +181,86 @@ def test_a_second_run_on_the_workdir_is_refused(text, tmp_path):
             electra_jax.train(small_run(*text), tmp_path)
 
 
+def test_a_run_whose_checkpoints_are_gone_says_so_and_keeps_its_metrics(
+    text, finished, tmp_path, caplog
+):
+    """In a folder such as sweeps make, whose name orbax took for a pattern."""
+    workdir = tmp_path / "lr=1e-3,bs=[8]"
+    shutil.copytree(finished[0], workdir)
+    shutil.rmtree(workdir / "checkpoints")
+    assert electra_jax.train(small_run(*text), workdir) == finished[1]
+    (line,) = [r.getMessage() for r in caplog.records if "are gone" in r.getMessage()]
+    assert f"{workdir} had got to step 6" in line and "begins again from step 1" in line
+    assert writers.read(workdir / "metrics.jsonl.before") == writers.read(
+        finished[0] / "metrics.jsonl"
+    )
+    assert rows(workdir) == rows(finished[0])
+    caplog.clear()
+    assert electra_jax.train(small_run(*text), workdir) == finished[1]
+    assert "resuming from step 6" in caplog.text and "are gone" not in caplog.text
+
+
+def test_neither_a_damaged_config_json_nor_a_report_ends_a_run(text, finished, tmp_path, caplog):
+    workdir = tmp_path / "run"
+    shutil.copytree(finished[0], workdir)
+    (workdir / "config.json").write_text("")
+    (workdir / "report.html").unlink()
+    (workdir / "report.html").mkdir()
+    assert electra_jax.train(small_run(*text), workdir) == finished[1]
+    assert "config.json is damaged" in caplog.text
+    assert "no report: IsADirectoryError" in caplog.text
+    assert (workdir / "config.json.damaged").read_text() == ""
+    assert saved_config.read(str(workdir)) == config_lib.parse(small_run(*text))
+
+
+def test_settings_are_compared_with_those_of_the_checkpoint_too(text, finished, tmp_path):
+    """A digit of config.json that flipped would else be trained with in silence."""
+    workdir = tmp_path / "run"
+    shutil.copytree(finished[0], workdir)
+    path = workdir / "config.json"
+    path.write_text(path.read_text().replace('"learning_rate": 0.001', '"learning_rate": 0.003'))
+    flipped = saved_config.read(str(workdir))
+    with pytest.raises(config_lib.ConfigError) as error:
+        electra_jax.train(flipped, workdir)
+    assert "checkpoint 6" in str(error.value)
+    assert "optimizer.learning_rate: 0.001 -> 0.003" in str(error.value)
+    path.unlink()
+    assert saved_config.of_run(str(workdir)) == config_lib.parse(small_run(*text))
+
+
+@pytest.mark.parametrize(
+    ("name", "is_folder"),
+    [("checkpoints", False), ("tensorboard", False), ("log.txt", True), ("metrics.jsonl", True)],
+)
+def test_a_place_of_another_kind_is_named_with_the_remedy(name, is_folder, text, tmp_path):
+    if is_folder:
+        (tmp_path / name).mkdir()
+    else:
+        (tmp_path / name).write_text("")
+    with pytest.raises(config_lib.ConfigError, match=f"{name} is .*; move it away"):
+        electra_jax.train(small_run(*text), tmp_path)
+    assert os.listdir(tmp_path) == [name]
+
+
 def test_a_batch_that_the_mesh_cannot_split_is_refused_before_anything(text, tmp_path):
     with pytest.raises(config_lib.ConfigError, match="mesh of data=1 x fsdp=3 x tensor=1 = 3"):
         electra_jax.train(small_run(*text, mesh__fsdp=3), tmp_path)
     assert not os.path.exists(tmp_path / "checkpoints")
 
 
-def test_weights_of_another_run_are_a_start(text, finished, tmp_path):
-    workdir, _ = finished
+def test_weights_of_another_run_are_a_start(text, finished, tmp_path, caplog):
+    """Those of its newest checkpoint that can be read."""
+    source = tmp_path / "source"
+    shutil.copytree(finished[0], source)
+    (source / "checkpoints" / "6" / "_CHECKPOINT_METADATA").write_text("{")
     config = small_run(*text, schedule__steps=2, optimizer__learning_rate=0.0)
-    config.init["from"] = str(workdir)
-    electra_jax.train(config, tmp_path)
-    params = [name for name in leaves(workdir, STEPS) if name.startswith("params/")]
+    config.init["from"] = str(source)
+    electra_jax.train(config, tmp_path / "run")
+    assert "checkpoint 6 cannot be used" in caplog.text
+    params = [name for name in leaves(source, 4) if name.startswith("params/")]
     assert params
     for name in params:
-        assert leaves(tmp_path, 2)[name] == leaves(workdir, STEPS)[name]
+        assert leaves(tmp_path / "run", 2)[name] == leaves(source, 4)[name]
 
 
 def test_weights_of_another_vocabulary_are_refused(text, finished, tmp_path):

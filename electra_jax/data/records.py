@@ -26,6 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from electra_jax import safe_files
+
 FORMAT_VERSION = 2
 LANES = ("ids", "marks")
 SPLITS = ("train", "heldout")
@@ -204,7 +206,23 @@ class Records:
             inside = rows[places] - starts[shard]
             ids[places] = shard_ids[inside]
             marks[places] = shard_marks[inside]
+
+        # Beyond the table the model would look up its last row, and learn that.
+        size = self.manifest.vocabulary["size"]
+        if n and ids.max() >= size:
+            place = int(np.argmax(ids.max(axis=1) >= size))
+            self._refuse_id(split, source_index, rows[place], int(ids[place].max()), size)
         return ids, marks
+
+    def _refuse_id(self, split, source_index, row, id_, size):
+        starts = self._starts[split, source_index]
+        shard = int(np.searchsorted(starts, row, side="right")) - 1
+        name = self.manifest.sources[source_index].shards[split][shard].name
+        path = _lane_path(self.directory, split, name, "ids")
+        raise ValueError(
+            f"{path}, row {row - starts[shard]}: id {id_} is beyond the vocabulary, whose ids end"
+            f" at {size - 1}; {_remedy(self.directory)}"
+        )
 
     def _map(self, split, source_index, shard):
         found = self._maps.get((split, source_index, shard))
@@ -299,17 +317,7 @@ def write_manifest(directory: str, manifest: Manifest) -> None:
 
 def write_whole(path: str, data: bytes) -> None:
     """Writes a file so that a reader finds the old one or the new one, never a part."""
-    partial = path + ".partial"
-    try:
-        with builtins.open(partial, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except OSError:
-        if os.path.exists(partial):
-            os.remove(partial)
-        raise
+    safe_files.write(path, data)
 
 
 def write_unigram(directory: str, counts_2V: np.ndarray) -> int:

@@ -28,6 +28,8 @@ import tokenizers
 from sentencepiece import sentencepiece_model_pb2, sentencepiece_pb2
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
+from electra_jax import safe_files
+
 SPELLINGS = {  # of each special token, in order of preference
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
@@ -488,8 +490,4 @@ def _read(path):
 
 
 def _write(path, data):
-    with open(path + ".partial", "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(path + ".partial", path)
+    safe_files.write(path, data)

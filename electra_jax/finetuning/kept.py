@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+from absl import logging
 from jax.sharding import Mesh
 
 from electra_jax import checkpoint, drawing, sharding
@@ -140,9 +141,14 @@ def save_if_better(where: str, params: dict, about: Mapping[str, Any]) -> None:
     """The same where they score better on dev than those that are there."""
     found = checkpoint.steps(where)
     if found:
-        before = checkpoint.metadata(os.path.join(where, str(found[-1])))["score"]
-        if not scores.better(about["main"], about["score"], before):
-            return
+        path = os.path.join(where, str(found[-1]))
+        try:
+            before = checkpoint.metadata(path)["score"]
+        except checkpoint.CheckpointError as error:
+            logging.error("%s; the weights of seed %d take its place", error, about["seed"])
+        else:
+            if not scores.better(about["main"], about["score"], before):
+                return
     save_weights(where, params, about)
 
 
@@ -163,7 +169,7 @@ def load_weights(
     placed = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=everywhere), abstract
     )
-    return checkpoint.restore(path, placed).tree, about
+    return restore(path, placed), about
 
 
 def best_weights(folder: str) -> tuple[str, Mapping[str, Any]]:
@@ -176,7 +182,7 @@ def best_weights(folder: str) -> tuple[str, Mapping[str, Any]]:
     for where in (os.path.join(folder, "weights"), *glob.glob(f"{escaped}/rate_*/weights")):
         for number in checkpoint.steps(where)[-1:]:
             path = os.path.join(where, str(number))
-            about = checkpoint.metadata(path)
+            about = _undamaged(path, checkpoint.metadata)
             if best is None or scores.better(about["main"], about["score"], best[1]["score"]):
                 best = path, about
     if best is None:
@@ -184,6 +190,14 @@ def best_weights(folder: str) -> tuple[str, Mapping[str, Any]]:
             f"no tuned weights in {folder}; fine-tune that task first, with run.save='best'"
         )
     return best
+
+
+def restore(path: str, abstract: dict) -> dict:
+    """The weights that `best_weights` named. Raises CheckpointError: damaged, and what to do.
+
+    There is no one before: only the best seed's are kept.
+    """
+    return _undamaged(path, lambda path: checkpoint.restore(path, abstract).tree)
 
 
 def write_results(folder: str, whole: results.Results) -> None:
@@ -208,6 +222,17 @@ def write_glue(folder: str, seeds: Mapping[str, str]) -> list[str]:
     return submission.glue(os.path.join(folder, "glue.zip"), found) if found else []
 
 
+def _undamaged(path, read):
+    try:
+        return read(path)
+    except checkpoint.CheckpointError as error:
+        task = os.path.dirname(os.path.dirname(path))
+        raise checkpoint.CheckpointError(
+            f"{error}; move {task} away and run the same finetune command again: it tunes that part"
+            " anew"
+        ) from error
+
+
 def _by_index(path, lines):
     """Predictions in the order of GLUE's own row numbers: TFDS stores rows in another one."""
     rows = {str(line["id"]): line["prediction"] for line in lines}
@@ -220,8 +245,17 @@ def _by_index(path, lines):
 
 
 def _read(path):
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        if not isinstance(found, dict):
+            raise ValueError(f"it holds a {type(found).__name__}")
+    except (OSError, ValueError, RecursionError) as error:
+        raise config_lib.ConfigError(
+            f"{path} is damaged ({' '.join(str(error).split())}); move {os.path.dirname(path)} away"
+            " and run the same finetune command again"
+        ) from error
+    return found
 
 
 def _write(path, content):

@@ -19,7 +19,7 @@ import jax
 from absl import logging
 from jax.sharding import Mesh
 
-from electra_jax import compilations, lock, logs
+from electra_jax import compilations, lock, logs, safe_files
 from electra_jax import config as config_lib
 from electra_jax.finetuning import (
     choices,
@@ -67,6 +67,7 @@ def run(config: finetuning_config.Config, workdir: str) -> results.Results:
     names, mesh = choices.in_order(config), choices.mesh(config)
     encoder = encoders.read(config, workdir, mesh)
     folder = kept.folder_of(config, workdir)
+    safe_files.check_path(folder, "the folder of results", config_lib.ConfigError)
     with contextlib.ExitStack() as stack:
         stack.enter_context(
             lock.hold(os.path.join(folder, "run.lock"), f"folder {folder}", config_lib.ConfigError)

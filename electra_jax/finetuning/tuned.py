@@ -96,7 +96,7 @@ def open(path: str) -> Tuned:
     )
     device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     placed = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), shapes)
-    params = checkpoint.restore(where, placed).tree
+    params = kept.restore(where, placed)
     own = params.pop("head")
     point = os.path.dirname(os.path.dirname(where))
     if os.path.basename(point) == f"seed_{about['seed']}":

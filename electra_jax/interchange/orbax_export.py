@@ -134,6 +134,9 @@ def about(folder: str) -> dict[str, Any]:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
         if found["format"] == FORMAT:
+            digest = found["digest"]
+            if not isinstance(digest, dict):
+                raise ValueError(f"its digest is {digest!r}")
             return found
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise checkpoint.CheckpointError(f"{path} is damaged; copy the export again") from error
@@ -144,6 +147,8 @@ def read(folder: str) -> Any:
     """The parameters as numpy arrays, verified. Raises CheckpointError."""
     path, kept = os.path.join(folder, PARAMS), about(folder)["digest"]
     found = checkpoint.load_arrays(path)
+    if not all(isinstance(x, np.ndarray | jax.Array) for x in jax.tree.leaves(found)):
+        raise checkpoint.CheckpointError(f"{path} is damaged; copy the export again")
     digest = checkpoint.digest(found)
     for name in sorted({*digest, *kept}):
         if digest.get(name) != kept.get(name):

@@ -160,7 +160,18 @@ def test_a_folder_without_manifest_says_what_to_do(tmp_path):
 def test_a_failed_write_leaves_the_old_file(tmp_path):
     path = tmp_path / "file"
     records.write_whole(str(path), b"old")
-    (tmp_path / "file.partial").mkdir()  # so that writing fails
+    (tmp_path / f"file.{os.getpid()}.partial").mkdir()  # so that writing fails
     with pytest.raises(OSError):
         records.write_whole(str(path), b"new")
     assert path.read_bytes() == b"old"
+
+
+def test_an_id_beyond_the_vocabulary_is_found_where_it_is_read(tmp_path):
+    """Rows 2 to 4 of the second shard hold their numbers, the vocabulary ends before 4."""
+    folder = made_records.write(str(tmp_path), [[2, 3]])
+    opened = records.open(folder)
+    opened.manifest.vocabulary["size"] = 4
+    assert opened.read("train", 0, np.array([0, 3]))[0].max() == 3
+    with pytest.raises(ValueError, match="row 2: id 4 is beyond .* end at 3; delete .*") as error:
+        opened.read("train", 0, np.array([4, 0, 1]))
+    assert "source0-00001-000.ids" in str(error.value)

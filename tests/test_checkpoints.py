@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints by themselves: under any name of a folder, with any damage, nothing else is read."""
+
+import gc
+import json
+import os
+import random
+import shutil
+import unicodedata
+
+import jax
+import numpy as np
+import pytest
+from etils import epath
+from jax import numpy as jnp
+
+from electra_jax import checkpoint, safe_files, saved_config
+from electra_jax import config as config_lib
+from electra_jax.finetuning import kept
+
+TREE = {"params": {"a": np.arange(6.0, dtype=np.float32)}, "step": np.int32(1)}
+ABOUT = {"config": {"seed": 1, "rates": (0.5, 1e-3)}, "stage": 0, "rows_by_stage": [3, 4]}
+ODD = (
+    "lr=1e-3,bs=[8]", "[a-z]", "a*b", "a?b", "{a,b}", "%41", "%", "#x", "a:b", "s3:", "a b", "a'b",
+    'a"b', "a\nb", "a\tb", "-x", "~", "$HOME", "a|b;c&d", "..x", "7", "_x", "x.corrupt",
+    "x.orbax-checkpoint-tmp", unicodedata.normalize("NFD", "é"), "日本", "s" * 200,
+)  # fmt: skip
+
+
+def tree(step):
+    return jax.tree.map(lambda x: jnp.asarray(x + step), TREE)
+
+
+def like():
+    one = tree(0)
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), one)
+
+
+def saved(directory, *steps):
+    with checkpoint.Checkpoints(str(directory), keep_last=9) as checkpoints:
+        for step in steps:
+            checkpoints.save(step, tree(step), ABOUT | {"at": step})
+    return directory
+
+
+def newest(directory):
+    with checkpoint.Checkpoints(str(directory), keep_last=9) as checkpoints:
+        return checkpoints.restore_latest(like())
+
+
+def is_step(restored, step):
+    """Whether all of it is what was saved at that step: arrays and metadata."""
+    about = json.loads(json.dumps(ABOUT | {"at": step, "step": step}))
+    same = jax.tree.map(lambda x, y: bool((x == y).all()), restored.tree, tree(step))
+    return all(jax.tree.leaves(same)) and about.items() <= restored.metadata.items()
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_folder_of_any_name_gives_back_what_was_saved(name, tmp_path):
+    """Orbax looks for its files by a pattern, in which it takes the path for one too."""
+    (tmp_path / "ab").mkdir()
+    directory = saved(tmp_path / name / "checkpoints", 1, 2)
+    assert checkpoint.steps(str(directory)) == [1, 2]
+    assert is_step(newest(directory), 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gs://bucket/run", "is an address"),
+        ("file:///tmp/run", "is an address"),
+        ("runs/a\\b", "backslash"),
+        ("/s3/bucket/run", "takes for the bucket s3://bucket"),
+        ("runs/\udcff", "not UTF-8"),
+        ("runs/a\0b", "NUL"),
+    ],
+)
+def test_a_folder_that_checkpoints_would_be_lost_in_is_refused(name, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(config_lib.ConfigError, match=words) as error:
+        safe_files.check_path(name, "--workdir", config_lib.ConfigError)
+    assert "--workdir=" in str(error.value)
+    with pytest.raises(checkpoint.CheckpointError, match=words):
+        checkpoint.Checkpoints(name, keep_last=1)
+    with pytest.raises(checkpoint.CheckpointError, match=words):
+        checkpoint.save_arrays(name, TREE)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_first_save_that_cannot_be_read_back_stops_the_run(tmp_path, monkeypatch):
+    """The path is a pattern again, as it was: orbax then saves no arrays and says nothing."""
+    monkeypatch.setattr(checkpoint._Literal, "glob", type(epath.Path()).glob)
+    with pytest.raises(checkpoint.CheckpointError) as error:
+        saved(tmp_path / "bs=[8]", 1)
+    assert "first checkpoint of this run cannot be read back" in str(error.value)
+    assert str(tmp_path / "bs=[8]" / "1") in str(error.value)
+    assert "choose a --workdir" in str(error.value)
+
+
+def test_a_first_save_that_cannot_be_written_stops_the_run(tmp_path):
+    directory = tmp_path / "checkpoints"
+    with pytest.raises(checkpoint.CheckpointError, match="could not be saved in .*checkpoints"):
+        with checkpoint.Checkpoints(str(directory), keep_last=9) as checkpoints:
+            checkpoints._open()
+            shutil.rmtree(directory)
+            directory.write_text("a file")
+            checkpoints.save(1, tree(1), ABOUT)
+
+
+def test_what_is_read_back_is_read_in_parts(tmp_path, monkeypatch):
+    """So that beside the state of a large run only a few of its arrays are in memory."""
+    directory = saved(tmp_path, 1)
+    whole = tree(1) | {"moments": ({"a": jnp.ones(3)}, jnp.zeros(2)), "none": {}}
+    with checkpoint.Checkpoints(str(tmp_path / "other"), keep_last=1) as checkpoints:
+        checkpoints.save(1, whole, {})
+    monkeypatch.setattr(checkpoint, "_READ_BACK_BYTES", 16)
+    for folder, there in ((directory, tree(1)), (tmp_path / "other", whole)):
+        found = checkpoint.restore_in_parts(str(folder / "1"), there)
+        assert found == checkpoint.digest(there)
+
+
+def test_any_flipped_bit_of_the_metadata_is_found(tmp_path):
+    path = saved(tmp_path, 1) / "1" / "_CHECKPOINT_METADATA"
+    whole, about = path.read_bytes(), checkpoint.metadata(str(tmp_path / "1"))
+    assert about == checkpoint.metadata_without_devices(str(tmp_path / "1"))
+    draw, own = random.Random(0), whole.index(b"custom_metadata")
+    for place in range(own, len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << draw.randrange(8)
+        path.write_bytes(damaged)
+        by_orbax = (checkpoint.metadata,) if place % 20 == 0 else ()
+        for read in (checkpoint.metadata_without_devices, *by_orbax):
+            try:
+                found = read(str(tmp_path / "1"))
+            except checkpoint.CheckpointError as error:
+                assert "\n" not in str(error)
+            else:
+                raise AssertionError((place, bytes(damaged), found))
+
+
+def test_a_checkpoint_from_before_metadata_had_a_digest_is_read(tmp_path):
+    path = saved(tmp_path, 1) / "1" / "_CHECKPOINT_METADATA"
+    content = json.loads(path.read_text())
+    del content["custom_metadata"]["sealed"], content["custom_metadata"]["metadata_digest"]
+    path.write_text(json.dumps(content))
+    assert is_step(newest(tmp_path), 1)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_a_checkpoint_whose_arrays_have_another_name_is_set_aside(tmp_path):
+    """One bit of `state/_METADATA`: orbax answered with what is no array, and the start ended."""
+    saved(tmp_path, 1, 2)
+    path = tmp_path / "2" / "state" / "_METADATA"
+    path.write_bytes(path.read_bytes().replace(b'"key": "params"', b'"key": "papams"', 1))
+    assert is_step(newest(tmp_path), 1)
+    assert sorted(os.listdir(tmp_path)) == ["1", "2.corrupt"]
+    gc.collect()  # what orbax began and left
+
+
+def test_where_none_can_be_read_all_are_left_as_they_are(tmp_path):
+    """What is wrong may be another thing than they: memory, a right, another version."""
+    saved(tmp_path, 1, 2)
+    for step in (1, 2):
+        shutil.rmtree(tmp_path / str(step) / "state")
+    before = sorted(os.listdir(tmp_path))
+    with pytest.raises(checkpoint.CheckpointError, match="none of the 2 checkpoints"):
+        newest(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_file_in_place_of_a_checkpoint_is_set_aside(tmp_path):
+    saved(tmp_path, 1)
+    (tmp_path / "2").write_text("no folder")
+    (tmp_path / "03").mkdir()  # no step of ours: it would be looked for as 3
+    assert is_step(newest(tmp_path), 1)
+    assert sorted(os.listdir(tmp_path)) == ["03", "1", "2.corrupt"]
+
+
+def test_damaged_tuned_weights_are_taken_the_place_of_and_never_read(tmp_path, caplog):
+    """Only the best are kept, so that there is no one before."""
+    where = str(tmp_path / "cola" / "weights")
+
+    def better(seed, score):
+        about = {"main": "mcc", "score": score, "seed": seed, "vocabulary": "x"}
+        kept.save_if_better(where, {"head": jnp.full(2, seed)}, about)
+        return kept.best_weights(str(tmp_path / "cola"))
+
+    assert better(0, 0.9)[1]["seed"] == better(1, 0.5)[1]["seed"] == 0
+    path, _ = better(0, 0.9)
+    about = os.path.join(path, "_CHECKPOINT_METADATA")
+    with open(about, "r+b") as file:
+        whole = file.read()
+        file.seek(0)
+        file.write(whole.replace(b'"score": 0.9', b'"score": 0.8'))
+    with pytest.raises(checkpoint.CheckpointError, match="move .*cola away and run the same"):
+        kept.best_weights(str(tmp_path / "cola"))
+    path, found = better(2, 0.4)
+    assert found["seed"] == 2 and "not what was saved" in caplog.text
+    shutil.rmtree(os.path.join(path, "state"))
+    with pytest.raises(checkpoint.CheckpointError, match="move .*cola away and run the same"):
+        kept.restore(path, {"head": jax.ShapeDtypeStruct((2,), np.int32)})
+
+
+DAMAGED = {
+    "empty": (b"", "it is empty"),
+    "cut": (b'{"name": "te', "no JSON"),
+    "binary": (bytes(range(128, 256)), "no JSON"),
+    "list": (b"[1, 2]", "holds a list"),
+    "number": (b"3", "holds a int"),
+    "deep": (b"[" * 100_000, "no JSON"),
+    "unknown field": (b'{"nme": "test"}', "unknown field nme"),
+    "folder": (None, "it is a folder"),
+}
+
+
+def damage(path, content):
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_a_damaged_config_json_is_one_line_with_the_remedy(kind, tmp_path):
+    content, words = DAMAGED[kind]
+    damage(tmp_path / "config.json", content)
+    with pytest.raises(saved_config.DamagedError, match=words) as error:
+        saved_config.of_run(str(tmp_path))
+    assert "\n" not in str(error.value)
+    assert "delete it and give --config=FILE" in str(error.value)
+
+
+def test_what_is_written_is_whole_and_nothing_else_is_left(tmp_path):
+    path = tmp_path / "file"
+    for data in (b"old", b"new"):
+        safe_files.write(path, data)
+        assert path.read_bytes() == data
+    assert safe_files.move_aside(str(path), "before") == f"{path}.before"
+    safe_files.write(path, b"again")
+    assert safe_files.move_aside(str(path), "before") == f"{path}.before.1"
+    assert sorted(os.listdir(tmp_path)) == ["file.before", "file.before.1"]
