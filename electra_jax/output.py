@@ -122,12 +122,14 @@ class Output:
     def _speed(self, steps: int, seconds: float, tokens: int) -> dict[str, float | None]:
         """Unknown where all there was is a first step, which compiles off the clock."""
         if not steps or not seconds:
-            return dict.fromkeys(("tokens_per_second", "step_seconds", "mfu"))
+            return dict.fromkeys(("tokens_per_second", "padding_rate", "step_seconds", "mfu"))
         peak = accounting.peak(jax.devices()[0].device_kind)
         rows = self._run.stage.config.data  # a stage ends after its last log, its clock with it
+        places = rows.batch_size * rows.sequence_length * steps
         flops = self._run.objective.flops(rows.sequence_length).train * rows.batch_size * steps
         return {
-            "tokens_per_second": tokens / seconds,
+            "tokens_per_second": tokens / seconds,  # without padding, whose share is beside it
+            "padding_rate": 1 - tokens / places,
             "step_seconds": seconds / steps,
             "mfu": flops / seconds / (peak * jax.device_count()) if peak else None,
         }
@@ -146,7 +148,6 @@ class Output:
             run.vocabulary.pad_id,
             run.mesh,
         )
-        values["unigram_entropy"] = run.records.manifest.unigram_entropy
         values["tokens_seen"] = self._tokens_seen()
         if run.state.ema is not None:
             values["ema_decay"] = c.optimizer.ema_decay  # says what was evaluated
@@ -222,7 +223,7 @@ def _corpus(manifest: records.Manifest) -> dict:
         **manifest.totals,
         "padding": f"{manifest.wasted_fraction:.2%} of all places",
         "unknown tokens": f"{manifest.unk_rate:.4%}",
-        "unigram_entropy": f"{manifest.unigram_entropy:.3f} nats",
+        "unigram entropy": f"{manifest.unigram_entropy:.3f} nats, of all held-out text",
         "hash": manifest.hash[:16],
     }
 

@@ -117,7 +117,20 @@ def test_sentences_that_do_not_fit_are_named():
 
 
 def test_the_best_of_each_group_is_its_highest_score():
-    assert scoring.preferred([[-3.0, -2.0], [-1.0, -1.0, -5.0], [0.5]]) == [1, 0, 0]
+    assert scoring.preferred([[-3.0, -2.0], [-1.0, -0.5, -5.0], [0.5]]) == [1, 1, 0]
+
+
+def test_nothing_is_preferred_among_equals_or_where_a_score_is_no_number():
+    nan = float("nan")
+    groups = [
+        [-1.0, -1.0],
+        [nan, -2.0],
+        [-2.0, nan],
+        [nan, nan],
+        [-1.0, -1.0, 0.0],
+        [-1.0, 0.0, 0.0],
+    ]
+    assert scoring.preferred(groups) == [None, None, None, None, 2, None]
 
 
 def test_the_command_scores_pairs_of_a_trained_run(tmp_path):
