@@ -122,14 +122,12 @@ class Output:
     def _speed(self, steps: int, seconds: float, tokens: int) -> dict[str, float | None]:
         """Unknown where all there was is a first step, which compiles off the clock."""
         if not steps or not seconds:
-            return dict.fromkeys(("tokens_per_second", "padding_rate", "step_seconds", "mfu"))
+            return dict.fromkeys(("tokens_per_second", "step_seconds", "mfu"))
         peak = accounting.peak(jax.devices()[0].device_kind)
         rows = self._run.stage.config.data  # a stage ends after its last log, its clock with it
-        places = rows.batch_size * rows.sequence_length * steps
         flops = self._run.objective.flops(rows.sequence_length).train * rows.batch_size * steps
         return {
-            "tokens_per_second": tokens / seconds,  # without padding, whose share is beside it
-            "padding_rate": 1 - tokens / places,
+            "tokens_per_second": tokens / seconds,  # without padding, see `padding_rate`
             "step_seconds": seconds / steps,
             "mfu": flops / seconds / (peak * jax.device_count()) if peak else None,
         }
