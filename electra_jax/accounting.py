@@ -9,25 +9,50 @@ script counts two passes and dense one-hot look-ups.)
 
 import dataclasses
 import math
+import re
 
 import jax
 
 from electra_jax.model import encoder, networks
 
-PEAKS = (  # dense bf16 FLOP/s of one device, from its datasheet; by a part of jax's device_kind
-    ("h200", 989e12),
-    ("h100", 989e12),
-    ("a100", 312e12),
-    ("v100", 125e12),
-    ("tpu v6", 918e12),
-    ("tpu v5p", 459e12),
-    ("tpu v5e", 197e12),
-    ("tpu v5 lite", 197e12),
-    ("tpu v5", 459e12),
-    ("tpu v4", 275e12),
-    ("tpu v3", 123e12),
-    ("tpu v2", 45e12),
+PEAKS = (
+    # FLOP/s of what jax calls a device: dense bf16 products that are summed in float32, from the
+    # datasheet in the comment; half the figure where only one "with sparsity" is printed there.
+    # (name, the whole of jax's device_kind behind the maker's name, FLOP/s)
+    ("h200", r"h200", 989e12),  # NVIDIA H200: SXM, 1,979 with sparsity
+    ("h100", r"h100( sxm5?| \d+gb hbm\w+)?", 989e12),  # NVIDIA H100: SXM, 1,979 with sparsity
+    ("h100 pcie", r"h100 pcie", 756e12),  # NVIDIA H100: PCIe, 1,513 with sparsity
+    ("h100 nvl", r"h100 nvl", 835e12),  # NVIDIA H100: NVL, 1,671 with sparsity
+    ("h200 nvl", r"h200 nvl", 835e12),  # NVIDIA H200: NVL, 1,671 with sparsity
+    ("gh200", r"gh200( \d+gb?( hbm\w+)?)?", 989e12),  # NVIDIA GH200: 1,979 with sparsity
+    ("b200", r"b200", 2250e12),  # NVIDIA HGX B200: 36,000 with sparsity for eight
+    ("gb200", r"gb200", 2500e12),  # NVIDIA GB200 NVL72: 360,000 with sparsity for 72
+    ("a100", r"a100([- ](sxm4?|pcie|pg509))?([- ]\d+(gb)?)?( pcie)?", 312e12),  # NVIDIA A100
+    ("a10", r"a10", 125e12),  # NVIDIA A10
+    ("a10g", r"a10g", 70e12),  # NVIDIA A10G, of AWS: 140 with sparsity
+    ("l4", r"l4", 121e12),  # NVIDIA L4: 242 with sparsity
+    ("l40", r"l40", 181e12),  # NVIDIA L40
+    ("l40s", r"l40s", 362e12),  # NVIDIA L40S
+    # NVIDIA Ada architecture white paper, BF16 with FP32 accumulate; the laptop's and the D are
+    # other chips.
+    ("rtx 4090", r"rtx 4090", 165e12),
+    # Without bf16 in the tensor cores: the fp16 figure, summed in float32, which no bf16 product
+    # reaches there. NVIDIA T4, NVIDIA V100.
+    ("t4", r"t4", 65e12),
+    ("v100", r"v100(-sxm\d)?(-\d+gb)?", 125e12),
+    ("v100 pcie", r"v100[- ]pcie(-\d+gb)?", 112e12),
+    ("v100s", r"v100s([- ]pcie)?(-\d+gb)?", 130e12),
+    # Google Cloud TPU, one page a version. Chips of v2 and v3 (45 and 123) and 7x (2,307) have two
+    # cores, and jax shows each as a device of its own; from v4 to v6e a device is a chip.
+    ("tpu v2", r"tpu v2", 22.5e12),
+    ("tpu v3", r"tpu v3", 61.5e12),
+    ("tpu v4", r"tpu v4", 275e12),
+    ("tpu v5e", r"tpu v5( lite|e)", 197e12),
+    ("tpu v5p", r"tpu v5p?", 459e12),
+    ("tpu v6e", r"tpu v6( lite|e)?", 918e12),
+    ("tpu7x", r"tpu ?v?7x", 1153.5e12),
 )
+_MAKERS = re.compile(r"((nvidia|tesla|geforce) )+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,8 +105,15 @@ def with_towers(flops: Flops, config: networks.NetworksConfig, length: int) -> F
 
 
 def peak(device_kind: str) -> float | None:
-    """The device's datasheet FLOP/s in dense bf16; None where unknown, CPUs included."""
-    return next((peak for name, peak in PEAKS if name in device_kind.lower()), None)
+    """The device's datasheet FLOP/s in dense bf16; None where unknown, CPUs included.
+
+    The whole name has to be known: a part of an A100 (`... MIG 1g.5gb`), the PCIe card of a chip or
+    its laptop version have other figures than the chip whose name they contain.
+    """
+    kind = device_kind.lower().strip()
+    if found := _MAKERS.match(kind):
+        kind = kind[found.end() :]
+    return next((peak for _, pattern, peak in PEAKS if re.fullmatch(pattern, kind)), None)
 
 
 def parameters(params) -> dict[str, int]:

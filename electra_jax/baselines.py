@@ -2,10 +2,20 @@
 """What each metric has to beat: the score of a guesser that has learnt nothing.
 
     gen_masked_loss    unigram_entropy   always answering with the word frequencies of the text
-    mlm_masked_loss    the same
-    disc_loss          constant guess    the same probability for every token, the best such one
+    mlm_masked_loss    the same          where the main network is shown [MASK], as in masked_lm
+    disc_loss          constant guess    the same probability for every token
     disc_accuracy      disc_majority     always saying "original"
+                       always replaced   always saying "replaced", where most judged tokens are
     disc_auc           chance            0.5, whatever the share of replaced tokens
+
+Each is what the best constant answer gets over the tokens that its metric is a mean over. Such are
+the chosen slots for the discriminator of ELECTRA 15 % and the words for Electric's; `disc_majority`
+is summed over them (`objectives/measuring.py`). `unigram_entropy` is that of all tokens of the
+evaluated rows that may be chosen, of which the slots are an even sample (`evaluation.py`).
+
+`mlm_masked_loss` of Replace MLM and All-Tokens MLM has no baseline. It is a mean over the places
+where the generator was wrong. Those hold rarer words than the text has on average, and the main
+network is not told which they are, so the frequencies of the whole text say nothing of them.
 
 A metric of one source, `gen_masked_loss/wiki`, is held against `unigram_entropy/wiki`.
 The console and the report read their baselines here, so that they never tell two stories.
@@ -18,6 +28,7 @@ from collections.abc import Mapping
 Number = float | int | None
 
 CHANCE = 0.5
+ALWAYS_REPLACED = "always replaced"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +53,8 @@ def of(name: str, metrics: Mapping[str, Number]) -> Baseline | None:
     stem, slash, source = name.partition("/")
     if stem in ("disc_auc", "disc_auc_unigram"):
         return Baseline("chance", CHANCE, lower_wins=False)
+    if stem == "mlm_masked_loss" and f"gen_masked_loss{slash}{source}" in metrics:
+        return None  # a generator wrote at the slots: the main network is shown no [MASK]
     if stem in ("gen_masked_loss", "mlm_masked_loss"):
         entropy = value(metrics, f"unigram_entropy{slash}{source}")
         return None if entropy is None else Baseline("unigram_entropy", entropy, lower_wins=True)
@@ -49,6 +62,8 @@ def of(name: str, metrics: Mapping[str, Number]) -> Baseline | None:
     if majority is None:
         return None
     if stem == "disc_accuracy":
+        if majority < 0.5:
+            return Baseline(ALWAYS_REPLACED, 1 - majority, lower_wins=False)
         return Baseline("disc_majority", majority, lower_wins=False)
     if stem == "disc_loss":
         return Baseline("constant guess", _entropy(majority), lower_wins=True)
@@ -86,7 +101,8 @@ def verdict(metrics: Mapping[str, Number]) -> str:
         heard.append(f"AUC {auc:.2f}" + (" (no better than chance)" if auc <= CHANCE else ""))
     if accuracy is not None and majority is not None:
         points, side = 100 * abs(majority.margin(accuracy)), majority.side(accuracy)
-        heard.append(f'accuracy {points:.1f} points {side} always saying "original"')
+        answer = "replaced" if majority.name == ALWAYS_REPLACED else "original"
+        heard.append(f'accuracy {points:.1f} points {side} always saying "{answer}"')
     if heard:
         parts.append("discriminator " + ", ".join(heard))
     sentence = "; ".join(parts) or "no held-out evaluation yet"

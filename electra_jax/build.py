@@ -53,6 +53,8 @@ TRUNK = (  # fields of model that both encoders take as they are
     "global_every",
 )
 
+_REACHED = 0.75  # of the peak rate; below that a run says so before it starts
+
 OPTIMIZERS = {
     "reference_adamw": optimizer.reference_adamw,
     "adamw": optimizer.adamw,
@@ -241,6 +243,37 @@ def rate(config: config_lib.Config) -> Callable[..., jax.Array]:
         ),
     }
     return schedule.rate(rates(config).peak, c.steps, c.warmup_steps, shapes[c.shape])
+
+
+def peak_not_reached(config: config_lib.Config, steps: int | None) -> str | None:
+    """One line where the learning rate stays far below its peak for the whole run; else None.
+
+    `linear` falls from step 0, so a little is always missing: 10 % with a warmup of a tenth of the
+    steps, which is the reference's way and not worth a line.
+
+    Args:
+      steps: how many the budget buys; None where that hangs on a speed that is not known. Then only
+        a warmup is told of that does not fit the limit, `schedule.steps`.
+    """
+    c, peak = config.schedule, rates(config).peak
+    end = steps or c.steps
+    too_long = c.warmup_steps >= end
+    if steps is None and not too_long:
+        return None
+
+    at = np.unique(np.append(np.linspace(0, end - 1, 1000).round(), min(c.warmup_steps, end - 1)))
+    highest = float(np.max(rate(config)(at, at / end)))
+    if highest >= _REACHED * peak:
+        return None
+    why = (
+        f"the run ends at step {end:,}, within the warmup"
+        if too_long
+        else f"it falls while the warmup goes on, for {c.warmup_steps:,} of {end:,} steps"
+    )
+    return (
+        f"the learning rate reaches at most {highest:.3g}, {highest / peak:.0%} of its peak of"
+        f" {peak:.3g}: {why}; schedule.warmup_steps={c.warmup_steps}, try {end // 10}"
+    )
 
 
 def progress(config: config_lib.Config) -> Callable[[train_step.TrainState], jax.Array | None]:

@@ -37,6 +37,7 @@ class Opened:
     params_shardings: Any
     params: dict
     step: int
+    longest_row: int  # tokens; more positions than these have not been learnt
 
 
 def open_workdir(config: config_lib.Config, workdir: str, step: int | None = None) -> Opened:
@@ -74,6 +75,9 @@ def open_workdir(config: config_lib.Config, workdir: str, step: int | None = Non
     )
     restored = _newest(directory, found if step is None else [step], abstract)
     stage = restored.metadata.get("stage", 0)
+    longest = max(kind.sequence_length for kind in stages.of(config)[: stage + 1])
+    if config.model.positions != "learned":
+        longest = config.model.max_positions
     if stage:
         opened, config = records.open(folders[stage]), stages.config_of(config, stage)
         objective = build.objective(config, words, opened.unigram()[0], mesh)
@@ -86,6 +90,7 @@ def open_workdir(config: config_lib.Config, workdir: str, step: int | None = Non
         params_shardings=where[part],
         params=restored.tree[part],
         step=restored.step,
+        longest_row=longest,
     )
 
 
@@ -107,7 +112,6 @@ def evaluate(opened: Opened) -> dict[str, float | None]:
         opened.vocabulary.pad_id,
         opened.mesh,
     )
-    values["unigram_entropy"] = opened.records.manifest.unigram_entropy
     if c.optimizer.ema_decay:
         values["ema_decay"] = c.optimizer.ema_decay  # says what was evaluated
     return values

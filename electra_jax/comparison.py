@@ -364,7 +364,7 @@ def _notes(groups: Sequence[Group], differing: Mapping[str, Sequence]) -> list[s
     entropies = [value for value in entropies if value is not None]
     if entropies and max(entropies) - min(entropies) > 1e-4:
         notes.append(
-            "the runs read different text or vocabularies (unigram_entropy"
+            "the runs were evaluated on different rows or vocabularies (unigram_entropy"
             f" {min(entropies):.3f} to {max(entropies):.3f}): compare margins over the guesser,"
             " not losses"
         )

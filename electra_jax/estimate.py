@@ -6,8 +6,10 @@ import os
 
 import jax
 import numpy as np
+from jax import numpy as jnp
 
-from electra_jax import accounting, budget, build, fill, rehearsal, runs, stages, style
+from electra_jax import accounting, budget, build, fill, rehearsal, runs, stages, streams, style
+from electra_jax import batch as batch_lib
 from electra_jax import config as config_lib
 from electra_jax.data import preparation, records
 
@@ -42,6 +44,9 @@ def text(config: config_lib.Config, workdir: str) -> str:
     real = [1 - found.manifest.wasted_fraction for found in opened] if ready else []
     steps = stages.steps(config, real, seconds)
     scores = [_scores_bytes(c, objective, mesh) for c, objective in zip(settings, objectives)]
+    activations = [
+        _activation_bytes(c, objective, words, mesh) for c, objective in zip(settings, objectives)
+    ]
     what = "weights, averages and moments" if shapes.ema is not None else "weights and moments"
     lines = [
         ("devices", f"{jax.device_count()} x {device}, mesh {dict(mesh.shape)}"),
@@ -54,7 +59,11 @@ def text(config: config_lib.Config, workdir: str) -> str:
             f"{sum(map(operator.mul, flops, steps)):.3g}" if steps else _NOT_BEFORE,
         ),
         ("state a device", f"{state_bytes / split / 2**20:,.1f} MiB ({what})"),
-        ("scores a device", f"{max(scores):,.1f} MiB at a time"),
+        (
+            "activations a device",
+            f"{max(activations) / 2**20:,.1f} MiB (kept for the backward pass)",
+        ),
+        ("scores a device", f"{max(scores):,.1f} MiB a piece, on the way back two at a time"),
     ]
     if len(kinds) > 1:
         known = [f"{count:,} steps of " for count in steps] if steps else [""] * len(kinds)
@@ -76,6 +85,8 @@ def text(config: config_lib.Config, workdir: str) -> str:
         lines.append(("time", f"{time} at {_SHARE_OF_PEAK:.0%} of the peak"))
     else:
         lines.append(("time", f"not known for {device}; electra_jax.main prints it as ETA"))
+    if line := build.peak_not_reached(config, steps and sum(steps)):
+        lines.append(("note", line))
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
 
@@ -109,11 +120,52 @@ def _joined(parts):
 
 
 def _scores_bytes(config, objective, mesh):
-    """Scores of the vocabulary's pieces for one micro-batch, float32."""
+    """MiB of the scores of one piece of the vocabulary for one micro-batch, float32."""
     rows = config.data.batch_size / config.schedule.accumulation
     rows /= mesh.shape["data"] * mesh.shape["fsdp"]
     piece = min(fill.PIECE, objective.networks.padded_vocab_size)
-    return np.ceil(rows) * objective.slots * piece * 4 / 2**20
+    places = objective.scored_places(config.data.sequence_length)
+    return np.ceil(rows) * places * piece * 4 / 2**20
+
+
+def _activation_bytes(config, objective, words, mesh):
+    """What the backward pass of one micro-batch keeps of the forward pass, on one device.
+
+    It is read off the traced program, without compiling it: all that the phases hand to their
+    backward passes, weights left out. The compiler keeps less where it computes something anew and
+    needs more while it works.
+    """
+    rows = config.data.batch_size // config.schedule.accumulation
+    length = config.data.sequence_length
+    lanes = {
+        "ids": jax.ShapeDtypeStruct((rows, length), np.int32),
+        "marks": jax.ShapeDtypeStruct((rows, length), np.uint8),
+    }
+    shapes = jax.eval_shape(objective.init, build.run_key(config))
+    kept = []
+
+    def trace(params, lanes):
+        row_B = jnp.arange(rows, dtype=jnp.uint32)
+        batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, words.pad_id)
+        keys = streams.keys(build.run_key(config), 0, row_B, dropout=True)
+        knobs, carry = objective.knobs(0.0), None
+        for phase in objective.phases:
+            trained = phase.trained(params)
+            rest = {part: params[part] for part in params if part not in trained}
+
+            def loss(trained, rest=rest, phase=phase, carry=carry):
+                sums, _, carry = phase.loss(rest | trained, batch, keys, knobs, carry)
+                return objective.total(sums), carry
+
+            _, pull_back, carry = jax.vjp(loss, trained, has_aux=True)
+            given = {id(leaf) for leaf in jax.tree.leaves((params, batch))}
+            leaves = {id(leaf): leaf for leaf in jax.tree.leaves(pull_back)}
+            sizes = [x.size * x.dtype.itemsize for at, x in leaves.items() if at not in given]
+            kept.append(sum(sizes))
+        return 0
+
+    jax.eval_shape(trace, shapes, lanes)
+    return max(kept) / (mesh.shape["data"] * mesh.shape["fsdp"])
 
 
 def _all(a_step, steps):

@@ -14,12 +14,13 @@ from jax.sharding import Mesh
 
 from electra_jax import batch as batch_lib
 from electra_jax import metrics, sharding, streams
+from electra_jax.objectives import unigram_probe
 
 KEY = 20_200_324  # of all evaluation draws, whatever the run's seed
 
 BY_SOURCE = (
-    "gen_masked_loss", "gen_masked_accuracy", "disc_loss", "disc_auc", "disc_auc_unigram",
-    "mlm_masked_loss", "mlm_masked_accuracy",
+    "gen_masked_loss", "gen_masked_accuracy", "disc_loss", "disc_majority", "disc_auc",
+    "disc_auc_unigram", "mlm_masked_loss", "mlm_masked_accuracy",
 )  # fmt: skip
 
 
@@ -32,9 +33,11 @@ def compile_evaluate(
 
     def evaluate(params, lanes):
         batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], lanes["row"], pad_id)
-        keys = streams.keys(jax.random.key(KEY), 0, batch.row_B, dropout=False)
+        key = jax.random.key(KEY)
+        keys = streams.keys(key, 0, batch.row_B, dropout=False)
+        probe = unigram_probe.of(key, batch.row_B, jnp.asarray(counts_V))
         # As at the end of a run: every checkpoint is asked the same questions.
-        return objective.evaluate(params, batch, keys, objective.knobs(1.0), jnp.asarray(counts_V))
+        return objective.evaluate(params, batch, keys, objective.knobs(1.0), probe)
 
     rows = sharding.rows(mesh)
     return jax.jit(
@@ -53,10 +56,15 @@ def run(
     pad_id: int,
     mesh: Mesh,
 ) -> dict[str, float | None]:
-    """All metrics over (name, ids [n, L], marks [n, L]) of each source, and a few by source."""
-    values, merged = {}, None
+    """All metrics over (name, ids [n, L], marks [n, L]) of each source, and a few by source.
+
+    `unigram_entropy` is of the rows given here, so that each source has in it the weight that it
+    has in the losses: as many tokens as are evaluated of it, not as many as were prepared.
+    """
+    values, merged, all_counts_V = {}, None, 0
     for name, ids_BL, marks_BL in sources:
-        sums = None
+        sums, counts_V = None, _counts(ids_BL, objective)
+        all_counts_V = all_counts_V + counts_V
         for lanes in _batches(ids_BL, marks_BL, batch_size, pad_id):
             placed = {lane: _place(array, sharding.rows(mesh)) for lane, array in lanes.items()}
             here = jax.tree.map(
@@ -68,8 +76,20 @@ def run(
             values |= {
                 f"{metric}/{name}": computed[metric] for metric in BY_SOURCE if metric in computed
             }
+            values[f"unigram_entropy/{name}"] = entropy(counts_V)
         merged = sums if merged is None else metrics.add(merged, sums)
-    return with_loss(metrics.compute(merged), objective) | values
+    whole = with_loss(metrics.compute(merged), objective)
+    return whole | {"unigram_entropy": entropy(all_counts_V)} | values
+
+
+def entropy(counts_V: np.ndarray) -> float | None:
+    """Of the distribution that the counts are, in nats: the loss of the best guess that is the same
+    at every place. None without any count."""
+    counts = counts_V[counts_V > 0]
+    if not len(counts):
+        return None
+    share = counts / counts.sum()
+    return float(-(share * np.log(share)).sum())
 
 
 def with_loss(values: dict, objective) -> dict:
@@ -77,6 +97,14 @@ def with_loss(values: dict, objective) -> dict:
     known = {term: values.get(f"{term}_loss") for term in objective.terms}
     loss = None if None in known.values() else float(objective.total(known))
     return {"loss": None} | values | ({} if loss is None else {"loss": loss})
+
+
+def _counts(ids_BL, objective):
+    """[V] how often each id stands where a token may be chosen: neither padding nor special."""
+    size = objective.networks.padded_vocab_size
+    counts_V = np.bincount(np.asarray(ids_BL).reshape(-1).astype(np.int64), minlength=size)
+    counts_V[list(objective.special_ids)] = 0
+    return counts_V
 
 
 def _batches(ids_BL, marks_BL, size, pad_id) -> Iterator[dict[str, np.ndarray]]:

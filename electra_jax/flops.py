@@ -27,7 +27,12 @@ _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object instead of a table.", allow_override=True
 )
 _SPEED = flags.DEFINE_float(
-    "tokens_per_second", None, "A speed that was measured, of all devices: adds the MFU."
+    "tokens_per_second",
+    None,
+    "A speed that was measured, of all devices, padding not counted: adds the MFU.",
+)
+_PADDING = flags.DEFINE_float(
+    "padding_rate", 0.0, "The share of padding in the rows that ran at that speed."
 )
 _DEVICE = flags.DEFINE_string("device", None, "What ran at that speed; without it what is here.")
 _DEVICES = flags.DEFINE_integer("devices", 1, "How many of them ran.", lower_bound=1)
@@ -41,10 +46,10 @@ def main(config: config_lib.Config | None, workdir: str | None) -> None:
         found = published()
         print(json.dumps({"published": found}) if _JSON.value else published_table(found))
         return
-    found = of_config(config, build.vocab_size(config), _SPEED.value)
+    found = of_config(config, build.vocab_size(config), _SPEED.value, _PADDING.value)
     if _SPEED.value is not None:
         kind = _DEVICE.value or jax.devices()[0].device_kind
-        found |= mfu(found, _SPEED.value, kind, _DEVICES.value)
+        found |= mfu(found, _SPEED.value, kind, _DEVICES.value, _PADDING.value)
     print(json.dumps(found) if _JSON.value else table(found))
 
 
@@ -77,19 +82,24 @@ def published() -> list[dict]:
 
 
 def of_config(
-    config: config_lib.Config, vocab_size: int, tokens_per_second: float | None = None
+    config: config_lib.Config,
+    vocab_size: int,
+    tokens_per_second: float | None = None,
+    padding_rate: float = 0.0,
 ) -> dict:
     """Everything that the table of a configuration shows, as plain numbers.
 
     A budget of minutes buys a number of steps only where a speed is given; else that is None. What
-    stands there of a token or a row is of the first stage; `train` is all of them.
+    stands there of a token or a row is of the first stage; `train` is all of them. The speed does
+    not count padding, `padding_rate` says what share of the places in a row that is.
     """
     kinds = stages.of(config)
     each = [_of_rows(stages.config_of(config, n), vocab_size) for n in range(len(kinds))]
     seconds = []
     if tokens_per_second is not None:
-        seconds = [kind.batch_size * kind.sequence_length / tokens_per_second for kind in kinds]
-    steps = stages.steps(config, (), seconds)
+        places_per_second = tokens_per_second / (1 - padding_rate)
+        seconds = [kind.batch_size * kind.sequence_length / places_per_second for kind in kinds]
+    steps = stages.steps(config, [1 - padding_rate] * len(kinds), seconds)
     rows = [kind.batch_size * count for kind, count in zip(kinds, steps)] if steps else None
     train = {
         convention: sum(found["train_per_row"][convention] * n for found, n in zip(each, rows))
@@ -149,24 +159,31 @@ def _of_rows(config: config_lib.Config, vocab_size: int) -> dict:
     }
 
 
-def mfu(found: dict, tokens_per_second: float, kind: str, devices: int) -> dict:
-    """The share of the datasheet's peak that a speed is, in honest operations."""
+def mfu(
+    found: dict, tokens_per_second: float, kind: str, devices: int, padding_rate: float = 0.0
+) -> dict:
+    """The share of the datasheet's peak that a speed is, in honest operations.
+
+    A row costs as much with padding in it as without, so rows a second follow from both figures.
+    """
     peak = accounting.peak(kind)
     if peak is None:
-        known = ", ".join(name for name, _ in accounting.PEAKS)
+        known = ", ".join(name for name, *_ in accounting.PEAKS)
         raise config_lib.ConfigError(
             f"no datasheet figure is known for device {kind!r}; --device= one of {known}"
         )
-    rate = tokens_per_second * found["train_per_row"]["honest"] / found["sequence_length"]
+    places_per_second = tokens_per_second / (1 - padding_rate)
+    rate = places_per_second * found["train_per_row"]["honest"] / found["sequence_length"]
     kinds = found.get("stages", [found])
-    tokens = sum(kind["batch_size"] * kind["steps"] * kind["sequence_length"] for kind in kinds)
+    places = sum(kind["batch_size"] * kind["steps"] * kind["sequence_length"] for kind in kinds)
     return {
         "tokens_per_second": tokens_per_second,
+        "padding_rate": padding_rate,
         "device": kind,
         "devices": devices,
         "flops_per_second": rate,
         "mfu": rate / (peak * devices),
-        "seconds": tokens / tokens_per_second,
+        "seconds": places / places_per_second,
     }
 
 
@@ -253,9 +270,10 @@ def table(found: dict) -> str:
         cells.append((title, _short(f[name]["paper"]), _short(f[name]["honest"])))
     lines += _aligned(cells)
     if "mfu" in f:
+        padded = f" and {f['padding_rate']:.1%} padding" if f["padding_rate"] else ""
         lines += [
             "",
-            f"{f['tokens_per_second']:,.0f} tokens/s on {f['devices']} x {f['device']}:"
+            f"{f['tokens_per_second']:,.0f} tokens/s{padded} on {f['devices']} x {f['device']}:"
             f" {_short(f['flops_per_second'])} FLOP/s, MFU {f['mfu']:.1%} of the datasheet;"
             f" the schedule takes {f['seconds'] / 3600:,.1f} h",
         ]
@@ -278,6 +296,11 @@ def _check_flags(alone: bool) -> None:
         raise config_lib.ConfigError("--device and --devices need --tokens_per_second")
     if _SPEED.value is not None and not 0 < _SPEED.value < float("inf"):
         raise config_lib.ConfigError(f"--tokens_per_second={_SPEED.value} is not positive")
+    if not 0 <= _PADDING.value < 1:
+        raise config_lib.ConfigError(
+            f"--padding_rate={_PADDING.value} is no share of a row; it is from 0 to below 1, as the"
+            " log and the benchmark print it"
+        )
 
 
 def _parts(

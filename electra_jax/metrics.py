@@ -26,7 +26,13 @@ def pair(values: jax.Array, weights: jax.Array) -> jax.Array:
 
 
 def histogram(logits_BL: jax.Array, positive_BL: jax.Array, counted_BL: jax.Array) -> jax.Array:
-    """Counts logits by bin and by label, float32 [2, BINS]; padding is not counted."""
+    """Counts logits by bin and by label, float32 [2, BINS]; padding is not counted.
+
+    A logit that is NaN goes where it cannot count as right: a replaced token's to the lowest bin, a
+    real one's to the highest.
+    """
+    wrong_BL = jnp.where(positive_BL, -RANGE, RANGE)
+    logits_BL = jnp.where(jnp.isnan(logits_BL), wrong_BL, logits_BL)
     bins_BL = jnp.floor((logits_BL + RANGE) * (BINS / (2 * RANGE))).astype(jnp.int32)
     places_BL = jnp.clip(bins_BL, 0, BINS - 1) + BINS * positive_BL.astype(jnp.int32)
     counts = jnp.zeros((2 * BINS,), jnp.float32)
@@ -42,15 +48,13 @@ def add(left: Mapping, right: Mapping) -> dict:
 def compute(sums: Mapping[str, np.ndarray]) -> dict[str, float | None]:
     """Divides: one number a name, None where nothing was counted.
 
-    Adds `disc_f1` and `disc_majority`, which follow from the others.
+    Adds `disc_f1`, which follows from the others.
     """
     values = {name: _value(np.asarray(x, np.float64)) for name, x in sums.items()}
     precision, recall = values.get("disc_precision"), values.get("disc_recall")
     if "disc_precision" in values:
         both = (precision or 0) + (recall or 0)
         values["disc_f1"] = 2 * (precision or 0) * (recall or 0) / both if both else 0.0
-    if values.get("replaced_rate") is not None and any(n.startswith("disc_") for n in values):
-        values["disc_majority"] = 1 - values["replaced_rate"]
     return values
 
 

@@ -130,7 +130,7 @@ class Output:
         rows = self._run.stage.config.data  # a stage ends after its last log, its clock with it
         flops = self._run.objective.flops(rows.sequence_length).train * rows.batch_size * steps
         return {
-            "tokens_per_second": tokens / seconds,
+            "tokens_per_second": tokens / seconds,  # without padding, see `padding_rate`
             "step_seconds": seconds / steps,
             "mfu": flops / seconds / (peak * jax.device_count()) if peak else None,
         }
@@ -149,7 +149,6 @@ class Output:
             run.vocabulary.pad_id,
             run.mesh,
         )
-        values["unigram_entropy"] = run.records.manifest.unigram_entropy
         values["tokens_seen"] = self._tokens_seen()
         if run.state.ema is not None:
             values["ema_decay"] = c.optimizer.ema_decay  # says what was evaluated
@@ -249,7 +248,7 @@ def _corpus(manifest: records.Manifest) -> dict:
         **manifest.totals,
         "padding": f"{manifest.wasted_fraction:.2%} of all places",
         "unknown tokens": f"{manifest.unk_rate:.4%}",
-        "unigram_entropy": f"{manifest.unigram_entropy:.3f} nats",
+        "unigram entropy": f"{manifest.unigram_entropy:.3f} nats, of all held-out text",
         "hash": manifest.hash[:16],
     }
 

@@ -101,7 +101,7 @@ class _Curves:
         for row in rows:
             kind, step = row["kind"], row["step"]
             last[kind] = row
-            for name, value in row.items():
+            for name, value in (row | _baselines(row)).items():
                 if name in ("step", "kind") or value is None or not math.isfinite(value):
                     continue
                 steps, values = points.setdefault((kind, name), ([], []))
@@ -118,6 +118,15 @@ class _Curves:
 
 
 _NOTHING = _Series(np.zeros(0), np.zeros(0))
+
+
+def _baselines(row: Mapping) -> dict[str, float]:
+    """What the metrics of a row are held against, as `baseline of disc_loss`."""
+    found = {name: baselines.of(name, row) for name in _HELD_AGAINST if name in row}
+    return {f"baseline of {name}": line.value for name, line in found.items() if line is not None}
+
+
+_HELD_AGAINST = ("gen_masked_loss", "mlm_masked_loss", "disc_loss", "disc_accuracy")
 
 
 def _thinned(series: _Series) -> tuple[_Series, np.ndarray, np.ndarray]:
@@ -165,17 +174,16 @@ def _panels(curves: _Curves) -> list[_Panel]:
     def held(name, colour, label="held-out"):
         return _Line(label, curves.get("eval", name), "eval", colour)
 
-    def baseline(name, label):
+    def level(name, label):
         series = curves.get("eval", name) or curves.get("train", name)
         if len(series.steps) == 1 or (series and np.ptp(series.values) == 0):
             series = _Series(whole, np.full(2, series.values[-1]))
         return _Line(label, series, "baseline", "muted")
 
-    majority = baseline("disc_majority", "majority")
-    guess = [baselines.of("disc_loss", {"disc_majority": m}).value for m in majority.series.values]
-    guess = _Line(
-        "constant guess", _Series(majority.series.steps, np.array(guess)), "baseline", "muted"
-    )
+    def baseline(name, label):
+        return level(f"baseline of {name}", label)
+
+    unigram = baseline("gen_masked_loss", "unigram")
     chance = _Line("chance", _Series(whole, np.full(2, baselines.CHANCE)), "baseline", "muted")
     # Like is held against like: the masked slots alone, where training reports them.
     masked = curves.get("train", "gen_masked_loss")
@@ -203,13 +211,13 @@ def _panels(curves: _Curves) -> list[_Panel]:
         _Panel(
             "Generator loss",
             f"{trained}, nats" if masked else "train gen_loss, held-out gen_masked_loss, nats",
-            (baseline("unigram_entropy", "unigram"), train(trained, g), held("gen_masked_loss", g)),
+            (unigram, train(trained, g), held("gen_masked_loss", g)),
         ),
         _Panel(
             "Main network's loss",
             "mlm_masked_loss, nats",
             (
-                baseline("unigram_entropy", "unigram"),
+                baseline("mlm_masked_loss", "unigram"),
                 train("mlm_masked_loss", d),
                 held("mlm_masked_loss", d),
             ),
@@ -223,7 +231,11 @@ def _panels(curves: _Curves) -> list[_Panel]:
         _Panel(
             "Discriminator loss",
             "disc_loss, nats",
-            (guess, train("disc_loss", d), held("disc_loss", d)),
+            (
+                baseline("disc_loss", "constant guess"),
+                train("disc_loss", d),
+                held("disc_loss", d),
+            ),
         ),
         _Panel(
             "Discriminator AUC",
@@ -248,8 +260,8 @@ def _panels(curves: _Curves) -> list[_Panel]:
             "Generator entropy",
             "gen_entropy, nats",
             (
-                baseline("unigram_entropy", "unigram"),
-                baseline("gen_masked_loss", "its loss"),
+                unigram,
+                level("gen_masked_loss", "its loss"),
                 train("gen_entropy", g),
                 held("gen_entropy", g),
             ),
@@ -257,7 +269,11 @@ def _panels(curves: _Curves) -> list[_Panel]:
         _Panel(
             "Discriminator accuracy",
             "disc_accuracy",
-            (majority, train("disc_accuracy", d), held("disc_accuracy", d)),
+            (
+                baseline("disc_accuracy", "majority"),
+                train("disc_accuracy", d),
+                held("disc_accuracy", d),
+            ),
             percent=True,
         ),
         _Panel(

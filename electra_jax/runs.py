@@ -102,6 +102,10 @@ def start(config: config_lib.Config, workdir: str) -> Run:
     folders = prepare(config, workdir)
     words = vocabulary.load(os.path.join(folders[0], preparation.VOCABULARY))
     parts, step = _stages(config, folders, words, mesh)
+    real = [1 - part.records.manifest.wasted_fraction for part in parts]
+    counts = stages.steps(config, real)
+    if line := build.peak_not_reached(config, counts and sum(counts)):
+        logging.warning("%s", line)
     abstract = _placed(step.shapes, step.where)
     interval = _zero_interval(step.update, step.shapes, config, mesh)
     with checkpoints_of(config, workdir) as saved:

@@ -6,7 +6,9 @@
 
 The file has a sentence a line; with tabs a line holds alternatives, and the best one is marked.
 With --first_is_right the last line says how often the first one wins, as for minimal pairs such as
-BLiMP's, or for label words in a prompt. `scoring.py` says what a score is under each objective.
+BLiMP's, or for label words in a prompt. Where the highest score is not one alternative's alone, or
+one is no number, none is marked and none wins. `scoring.py` says what a score is under each
+objective.
 """
 
 import json
@@ -36,7 +38,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
         )
     opened = checkpointed.open_workdir(config, workdir, _STEP.value)
     flat = [text for group in groups for text in group]
-    limit = opened.config.model.max_positions
+    limit = opened.longest_row
     found = scoring.scores(opened.objective.placed(), opened.params, opened.vocabulary, flat, limit)
     ends = np.cumsum([len(group) for group in groups])
     by_group = [part.tolist() for part in np.split(np.array(found), ends[:-1])]
@@ -54,7 +56,9 @@ def main(config: config_lib.Config, workdir: str) -> None:
             mark = "* " if number == place and len(texts) > 1 else "  " if len(texts) > 1 else ""
             print(f"{value:10.3f}  {mark}{text}")
     if _FIRST.value:
-        print(f"the first alternative wins in {share:.1%} of {len(groups)} lines")
+        undecided = sum(place is None for place in best)
+        rest = f"; {undecided} undecided, which count as lost" if undecided else ""
+        print(f"the first alternative wins in {share:.1%} of {len(groups)} lines{rest}")
 
 
 def read(path: str | None) -> list[list[str]]:

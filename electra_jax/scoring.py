@@ -55,9 +55,21 @@ def scores(
     return _summed(score, tasks, len(rows), words.pad_id)
 
 
-def preferred(groups: Sequence[Sequence[float]]) -> list[int]:
-    """Which alternative of each group has the highest score; the first of equal ones."""
-    return [int(np.argmax(group)) for group in groups]
+def preferred(groups: Sequence[Sequence[float]]) -> list[int | None]:
+    """Which alternative of each group has the highest score.
+
+    None where two are equally high or a score is no number: nothing is preferred there, and what is
+    not preferred is not right.
+    """
+    return [place if place >= 0 else None for place in (int(highest(group)) for group in groups)]
+
+
+def highest(scores: np.ndarray) -> np.ndarray:
+    """The place of the highest score along the last axis; -1 where several are equally high or one
+    is NaN."""
+    scores = np.asarray(scores)
+    alone = (scores == scores.max(-1, keepdims=True)).sum(-1) == 1  # the maximum of a NaN is NaN
+    return np.where(alone, scores.argmax(-1), -1)
 
 
 def _row(words, number, text, limit):
@@ -66,8 +78,8 @@ def _row(words, number, text, limit):
         raise ValueError(f"sentence {number} has no words")
     if len(ids) + 2 > limit:
         raise ValueError(
-            f"sentence {number} has {len(ids)} tokens, more than the {limit - 2} that fit a row;"
-            " shorten it"
+            f"sentence {number} has {len(ids)} tokens, more than the {limit - 2} that fit a row of"
+            f" {limit}, the longest whose positions this run knows; shorten it"
         )
     return np.concatenate([[words.cls_id], ids, [words.sep_id]])
 

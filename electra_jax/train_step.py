@@ -171,6 +171,7 @@ def make_update(
             "loss": _once(sum(losses)),
             "grad_norm": _once(norm),
             "learning_rate": _once(step_size),
+            "padding_rate": metrics.pair(~batch.real_BL, jnp.ones_like(batch.real_BL)),
         }
         measured |= {name: _once(x) for name, x in parts.items()}
         norms = state.norms

@@ -177,6 +177,8 @@ def progress_line(step: int, steps: int, metrics: Mapping[str, Number]) -> str:
     if metrics.get("tokens_per_second") is not None:
         speed = style.metric("tokens_per_second", _plain(metrics["tokens_per_second"]))
         parts.append(f"tokens/s {speed:>5}")
+    if metrics.get("padding_rate") is not None:
+        parts.append(f"padding {style.metric('padding_rate', metrics['padding_rate']):>6}")
     left = baselines.seconds_left(step, steps, metrics)
     if left:
         parts.append(f"ETA {style.duration(left):>6}")

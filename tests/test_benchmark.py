@@ -32,6 +32,7 @@ def found(config):
 
 def test_everything_is_a_number_and_adds_up(found):
     assert found["step_seconds_fastest"] <= found["step_seconds"] <= found["step_seconds_slowest"]
+    assert found["padding_rate"] == 0.0  # of made-up rows
     rate = ROWS * LENGTH / found["step_seconds"]
     assert found["tokens_per_second"] == pytest.approx(rate)
     assert found["flops_per_second"] == found["flops_per_step"] / found["step_seconds"]

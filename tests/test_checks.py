@@ -406,3 +406,21 @@ def test_checks_with_runs_of_their_own_train_them_once(tmp_path, monkeypatch):
     )  # fmt: skip
     monkeypatch.setattr(training, "train", None)
     assert every.measure(config, str(tmp_path / "checks"), asked, 1) == found
+
+
+def test_a_score_that_is_no_number_is_never_right():
+    nan, positive = float("nan"), np.array([True, True, False, False])
+    assert scoring.auc(np.array([nan, nan, nan, nan]), positive) == 0.0
+    assert scoring.auc(np.array([3.0, nan, 1.0, 2.0]), positive) == 0.5
+    assert scoring.auc(np.array([3.0, 4.0, nan, 2.0]), positive) == 0.5
+
+
+@pytest.mark.parametrize("logit", [0.0, float("nan")])
+def test_a_discriminator_that_says_the_same_everywhere_finds_no_word(monkeypatch, logit):
+    """Among the 10 most suspect of 40 equally suspect words is none."""
+    word = np.ones((3, 40), bool)
+    ids = np.zeros((3, 40), int)
+    changed = ids + (np.arange(40) == 7)
+    same = scoring.Judged(ids, ids, changed, ids != changed, ids != changed, word, word * logit)
+    monkeypatch.setattr(micro_run, "one_random_token", lambda run: same)
+    assert [measure.value for measure in micro_run.locality(None).measures] == [0.0, 0.0]

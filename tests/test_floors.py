@@ -24,7 +24,8 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     " finetuning.datasets",
     "model.networks objectives.phase finetuning.results",
     "accounting paper_flops objectives.corruption encoding finetuning.results_page finetuning.step",
-    "objectives.measuring interchange.stablehlo finetuning.tuning finetuning.kept",
+    "objectives.measuring objectives.unigram_probe interchange.stablehlo finetuning.tuning"
+    " finetuning.kept",
     "objectives.replaced_token_detection objectives.masked_lm objectives.replace_mlm",
     "objectives.masked_token_detection objectives.decoupled_detection objectives.fixed_generator"
     " objectives.frozen_generator objectives.electric objectives.adversarial_generator"

@@ -318,6 +318,59 @@ def test_mfu_by_hand(small):
     assert found["seconds"] == 1_000_000 * 128 / 1000
 
 
+def test_a_speed_without_padding_is_more_rows_than_its_tokens_fill(small):
+    """A thousand rows a second of which a fifth is padding."""
+    row = small["train_per_row"]["honest"]
+    found = flops.mfu(small, 0.8 * 128_000, "NVIDIA H200", devices=1, padding_rate=0.2)
+    assert found["flops_per_second"] == pytest.approx(1000 * row)
+    assert found["seconds"] == 1_000_000 * 128 / 1000
+
+
+@pytest.mark.parametrize(
+    ("teraflops", "kinds"),
+    [
+        (989, ["NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA GH200 480GB", "h100", "h200"]),
+        (756, ["NVIDIA H100 PCIe"]),
+        (835, ["NVIDIA H100 NVL", "NVIDIA H200 NVL"]),
+        (2250, ["NVIDIA B200"]),
+        (2500, ["NVIDIA GB200"]),
+        (
+            312,
+            ["NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB", "NVIDIA A100-PCIE-40GB"]
+            + ["NVIDIA A100 80GB PCIe", "A100-SXM4-40GB", "NVIDIA A100-PG509-200", "a100"],
+        ),
+        (125, ["NVIDIA A10", "Tesla V100-SXM2-16GB", "v100"]),
+        (112, ["Tesla V100-PCIE-16GB"]),
+        (130, ["Tesla V100S-PCIE-32GB"]),
+        (70, ["NVIDIA A10G"]),
+        (121, ["NVIDIA L4"]),
+        (181, ["NVIDIA L40"]),
+        (362, ["NVIDIA L40S"]),
+        (165, ["NVIDIA GeForce RTX 4090"]),
+        (65, ["Tesla T4"]),
+        (22.5, ["TPU v2"]),  # a core; two are a chip
+        (61.5, ["TPU v3"]),  # the same
+        (275, ["TPU v4"]),
+        (197, ["TPU v5 lite", "TPU v5e"]),
+        (459, ["TPU v5", "TPU v5p"]),
+        (918, ["TPU v6 lite", "TPU v6e"]),
+        (1153.5, ["TPU7x"]),
+    ],
+)
+def test_the_peak_of_each_device_by_the_name_that_jax_gives_it(teraflops, kinds):
+    assert [accounting.peak(kind) for kind in kinds] == [teraflops * 1e12] * len(kinds)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["cpu", "", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"]
+    + ["NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D", "NVIDIA A1000", "NVIDIA"]
+    + ["NVIDIA A10-24Q", "NVIDIA T400", "NVIDIA H20", "NVIDIA B300", "TPU v4 lite", "TPU v8"],
+)
+def test_a_part_or_a_relative_of_a_known_device_has_no_known_peak(kind):
+    assert accounting.peak(kind) is None
+
+
 def test_the_command_tells_of_a_configuration_and_of_a_speed():
     result = command(
         "--config=configs/small.py",
@@ -353,6 +406,10 @@ def test_the_command_alone_prints_the_papers_rows():
         (
             ["--config=configs/small.py", "--tokens_per_second=5", "--device=abacus"],
             "no datasheet figure is known for device 'abacus'; --device= one of h200, h100",
+        ),
+        (
+            ["--config=configs/small.py", "--tokens_per_second=5", "--padding_rate=1.5"],
+            "--padding_rate=1.5 is no share of a row",
         ),
         (["--config.seed=3"], "--config is missing"),
     ],

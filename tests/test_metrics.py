@@ -36,16 +36,14 @@ def test_nothing_counted_is_none():
     assert metrics.compute({"disc_auc": np.zeros((2, metrics.BINS))}) == {"disc_auc": None}
 
 
-def test_precision_and_recall_make_f1_and_the_replaced_rate_the_majority():
+def test_precision_and_recall_make_f1():
     values = metrics.compute(
         {
             "disc_precision": np.array([2.0, 4.0]),
             "disc_recall": np.array([2.0, 8.0]),
-            "replaced_rate": np.array([8.0, 80.0]),
         }
     )
     assert values["disc_f1"] == pytest.approx(2 * 0.5 * 0.25 / 0.75)
-    assert values["disc_majority"] == pytest.approx(0.9)
 
 
 def test_believing_nothing_has_an_f1_of_zero():
@@ -82,6 +80,11 @@ def test_padding_is_not_in_the_area():
     logits, positive = draw.standard_normal(500).astype(np.float32), draw.random(500) < 0.3
     counted = draw.random(500) < 0.7
     assert area_of(logits, positive, counted) == area_of(logits[counted], positive[counted])
+
+
+def test_a_logit_that_is_no_number_is_ranked_wrong():
+    logits = np.array([np.nan, np.nan, 1, 2], np.float32)
+    assert area_of(logits, np.array([0, 1, 0, 1], bool)) == 0.25  # only 2 above 1 is right
 
 
 def test_histograms_merge_by_addition():

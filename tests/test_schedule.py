@@ -109,3 +109,36 @@ def test_progress_counts_what_the_budget_says(budget, expected):
     state = State(jnp.array([2**31, 1], jnp.uint32), jnp.float32(90))
     progress = build.progress(config_lib.parse(small_run("builtin", "", **budget)))(state)
     assert progress is None if expected is None else float(progress) == pytest.approx(expected)
+
+
+def not_reached(steps=None, **changes):
+    config = config_lib.parse(small_run("text:nowhere", "", **changes))
+    return build.peak_not_reached(config, steps)
+
+
+def test_a_warmup_that_outlasts_the_run_is_told_with_the_rate_that_is_reached():
+    """Linear decay against a warmup of 250: highest half way, 0.5 x 50 / 250 of the peak."""
+    line = not_reached(100, schedule__steps=100, schedule__warmup_steps=250)
+    assert line == (
+        "the learning rate reaches at most 0.0001, 10% of its peak of 0.001: the run ends at step"
+        " 100, within the warmup; schedule.warmup_steps=250, try 10"
+    )
+
+
+def test_a_peak_that_decay_keeps_out_of_reach_is_told_and_the_published_course_is_not():
+    line = not_reached(100, schedule__steps=100, schedule__warmup_steps=60)
+    assert "at most 0.000417, 42% of its peak" in line  # 0.5 x 50 / 60, before the warmup is over
+    assert "it falls while the warmup goes on, for 60 of 100 steps" in line
+    stable = dict(schedule__shape="warmup_stable_decay")
+    assert not_reached(100, schedule__steps=100, schedule__warmup_steps=60, **stable) is None
+    assert not_reached(100, schedule__steps=100, schedule__warmup_steps=10) is None
+    assert not_reached(100, schedule__steps=100, schedule__warmup_steps=0) is None
+
+
+def test_other_budgets_are_told_by_the_steps_that_they_buy_or_by_their_limit():
+    tokens = dict(schedule__budget="tokens", schedule__tokens=10_000, schedule__steps=1000)
+    assert "ends at step 40" in not_reached(40, schedule__warmup_steps=100, **tokens)
+    assert not_reached(1000, schedule__warmup_steps=100, **tokens) is None
+    minutes = dict(schedule__budget="minutes", schedule__minutes=1.0, schedule__steps=1000)
+    assert "ends at step 1,000" in not_reached(None, schedule__warmup_steps=1000, **minutes)
+    assert not_reached(None, schedule__warmup_steps=900, **minutes) is None  # it hangs on the speed

@@ -117,24 +117,55 @@ def test_sentences_that_do_not_fit_are_named():
 
 
 def test_the_best_of_each_group_is_its_highest_score():
-    assert scoring.preferred([[-3.0, -2.0], [-1.0, -1.0, -5.0], [0.5]]) == [1, 0, 0]
+    assert scoring.preferred([[-3.0, -2.0], [-1.0, -0.5, -5.0], [0.5]]) == [1, 1, 0]
+
+
+def test_nothing_is_preferred_among_equals_or_where_a_score_is_no_number():
+    nan = float("nan")
+    groups = [
+        [-1.0, -1.0],
+        [nan, -2.0],
+        [-2.0, nan],
+        [nan, nan],
+        [-1.0, -1.0, 0.0],
+        [-1.0, 0.0, 0.0],
+    ]
+    assert scoring.preferred(groups) == [None, None, None, None, 2, None]
 
 
 def test_the_command_scores_pairs_of_a_trained_run(tmp_path):
     corpus = write_corpus(tmp_path / "corpus.txt")
-    config = small_run(f"text:{corpus}", str(tmp_path / "data"), schedule__steps=2)
+    source = f"text:{corpus}"
+    config = small_run(source, str(tmp_path / "data"), schedule__steps=2, model__max_positions=64)
     electra_jax.train(config, tmp_path / "run")
+
+    def score(*arguments):
+        return subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "electra_jax.score",
+                f"--workdir={tmp_path / 'run'}",
+                *arguments,
+            ],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("the cat sees a letter.\tletter the a sees cat.\na bird.\tbird a.\n")
-    done = subprocess.run(
-        [
-            sys.executable, "-m", "electra_jax.score", f"--workdir={tmp_path / 'run'}",
-            f"--input={pairs}", "--first_is_right", "--json",
-        ],
-        cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
+    done = score(f"--input={pairs}", "--first_is_right", "--json")
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)
     assert [len(row["scores"]) for row in found["rows"]] == [2, 2]
     assert found["first_wins"] == np.mean([row["best"] == 0 for row in found["rows"]])
     assert all(score < 0 for row in found["rows"] for score in row["scores"])
+
+    # Rows of 32 were trained: of the 64 positions half are still as they were drawn.
+    long = tmp_path / "long.txt"
+    long.write_text("a letter finds " * 20 + "\n")
+    refused = score(f"--input={long}")
+    assert refused.returncode == 2
+    assert "more than the 30 that fit a row of 32, the longest whose positions" in refused.stderr
+    assert "Traceback" not in refused.stderr

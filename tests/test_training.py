@@ -82,7 +82,7 @@ def test_a_run_leaves_what_the_contract_says(text, finished):
         "gen_sampled_accuracy", "gen_entropy", "disc_accuracy", "disc_precision", "disc_recall",
         "disc_f1", "disc_majority", "masked_rate", "replaced_rate", "grad_norm",
         "grad_norm_embeddings", "grad_norm_generator", "grad_norm_discriminator", "learning_rate",
-        "tokens_seen", "epoch", "skipped_steps",
+        "tokens_seen", "epoch", "skipped_steps", "padding_rate",
     }  # fmt: skip
     assert set(final) >= {"disc_auc", "disc_auc_unigram", "unigram_entropy", "gen_masked_loss"}
     saved = config_lib.parse(json.loads((workdir / "config.json").read_text()))

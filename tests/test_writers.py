@@ -173,6 +173,7 @@ TRAIN = {
     "disc_accuracy": 0.912,
     "learning_rate": 1.2e-4,
     "tokens_per_second": 1_234_567.0,
+    "padding_rate": 0.0234,
     "step_seconds": 0.372,
     "epoch": 0.1,
 }
@@ -181,7 +182,8 @@ TRAIN = {
 def test_the_progress_line_has_the_contracts_names_and_the_time_left():
     assert writers.progress_line(200, 10_200, TRAIN) == (
         "step    200/10,200  loss 24.123  gen_loss  9.400  disc_loss  0.299  gen_accuracy  1.23%"
-        "  disc_accuracy 91.20%  learning_rate 1.20e-04  tokens/s 1.23M  ETA  1h02m"
+        "  disc_accuracy 91.20%  learning_rate 1.20e-04  tokens/s 1.23M  padding  2.34%"
+        "  ETA  1h02m"
     )
 
 

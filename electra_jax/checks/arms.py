@@ -25,7 +25,7 @@ from jax import lax
 from jax import numpy as jnp
 
 from electra_jax import batch as batch_lib
-from electra_jax import optimizer, train_step
+from electra_jax import optimizer, scoring, train_step
 from electra_jax.checks import made_up, trained
 from electra_jax.checks.result import (
     ABOVE_ZERO,
@@ -335,7 +335,7 @@ def _probe(run: trained.Run, params: dict) -> list[np.ndarray]:
 
     x, y = features(x), np.eye(4)[next_BL[:half][asked_BL[:half]]]
     kernel = np.linalg.solve(x.T @ x + 1e-3 * len(x) * np.eye(x.shape[1]), x.T @ y)
-    right_BL = (features(hidden_BLD[half:]) @ kernel).argmax(-1) == next_BL[half:]
+    right_BL = scoring.highest(features(hidden_BLD[half:]) @ kernel) == next_BL[half:]
     return [right[asked] for right, asked in zip(right_BL, asked_BL[half:]) if asked.any()]
 
 

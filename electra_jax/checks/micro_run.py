@@ -150,7 +150,8 @@ def locality(run: trained.Run) -> Result:
     found, chance = [], []
     for row, place in np.argwhere(judged.replaced):
         logits = judged.logits[row][judged.word[row]]
-        found.append((logits > judged.logits[row, place]).sum() < TOP)
+        # The word itself is among them, and so is all that is not clearly less suspect.
+        found.append((~(logits < judged.logits[row, place])).sum() <= TOP)
         chance.append(TOP / len(logits))
     chance_mean = float(np.mean(chance))
     error = math.sqrt(np.mean(np.multiply(chance, 1 - np.array(chance))) / len(chance))

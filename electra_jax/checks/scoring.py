@@ -86,7 +86,8 @@ def rejudge(objective, params: dict, judged: Judged, pad_id: int) -> Judged:
 
 
 def auc(scores: np.ndarray, positive: np.ndarray) -> float | None:
-    """The chance that a positive scores above a negative; ties count half."""
+    """The chance that a positive scores above a negative; ties count half, NaN as wrong."""
+    scores = np.where(np.isnan(scores), np.where(positive, -np.inf, np.inf), scores)
     positives, negatives = int(positive.sum()), int((~positive).sum())
     if not positives or not negatives:
         return None

@@ -33,6 +33,10 @@ class AllTokensMLM(replace_mlm.ReplaceMLM):
         predicted = accounting.prediction(self.networks, length, length)
         return accounting.with_generator(predicted, self.networks, length, self.slots)
 
+    def scored_places(self, length: int) -> int:
+        """All of them."""
+        return length
+
     def weights(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
         """The generator's loss is a mean over slots, the main network's over all tokens."""
         return {

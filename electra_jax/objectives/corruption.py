@@ -98,6 +98,11 @@ class Corruption:
         """The terms that are there, each by its weight."""
         return sum(getattr(self, f"{term}_weight") * means[term] for term in means)
 
+    def scored_places(self, length: int) -> int:
+        """At how many places of a row of `length` tokens the vocabulary is scored in one walk."""
+        del length
+        return self.slots
+
     def count(self, batch: batch_lib.Batch, knobs: dict) -> jax.Array:
         """k of each row: int32 [B]."""
         candidates_BL = corrupt.candidates(batch.ids_BL, self.special_ids)

@@ -21,7 +21,7 @@ from jax import numpy as jnp
 from electra_jax import accounting, corrupt, fill, metrics, streams
 from electra_jax import batch as batch_lib
 from electra_jax.model import networks
-from electra_jax.objectives import measuring
+from electra_jax.objectives import measuring, unigram_probe
 from electra_jax.objectives import replaced_token_detection as rtd
 
 
@@ -39,6 +39,10 @@ class Electric(rtd.ReplacedTokenDetection):
         """Forward operations of a row of `length` tokens."""
         judged = accounting.detection(self.networks, length)
         return accounting.with_towers(judged, self.networks, length)
+
+    def scored_places(self, length: int) -> int:
+        """All of them."""
+        return length
 
     def weights(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
         """Both losses are means over all words."""
@@ -82,10 +86,10 @@ class Electric(rtd.ReplacedTokenDetection):
         batch: batch_lib.Batch,
         keys: streams.Keys,
         knobs: dict,
-        unigram_V: jax.Array,
+        probe: unigram_probe.Probe,
     ) -> metrics.Sums:
         """The metrics of a step without dropout, with `disc_auc` over words."""
-        del unigram_V
+        del probe
         played = self.play(params, batch, keys, knobs)
         sums = self.loss(params, batch, keys, knobs)[1]
         judged = played.disc_logits_BL, played.replaced_BL, self._words(batch)

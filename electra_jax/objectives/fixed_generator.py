@@ -35,6 +35,11 @@ class FixedGenerator(rtd.ReplacedTokenDetection):
         """Forward operations of a row of `length` tokens."""
         return accounting.detection(self.networks, length)
 
+    def scored_places(self, length: int) -> int:
+        """None: nothing predicts words."""
+        del length
+        return 0
+
     def weights(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
         """How many tokens the loss is a mean over."""
         return {"disc": super().weights(batch, knobs)["disc"]}

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an objective says of a batch, as sums and weights under the names of `metrics.py`."""
+"""What an objective says of a batch, as sums and weights under the names of `metrics.py`.
+
+A baseline is summed over the same tokens as the metric that is held against it: `disc_majority`
+over those that the discriminator is judged on, be it all tokens, the words or the chosen slots.
+"""
 
 import jax
 from jax import lax
@@ -41,10 +45,13 @@ def detected(
 ) -> metrics.Sums:
     """disc_*: the discriminator over the tokens that it is judged on."""
     believed_BL = logits_BL > 0
+    # Not `believed == replaced`: a logit that is NaN is right about nothing.
+    right_BL = jnp.where(replaced_BL, logits_BL > 0, logits_BL <= 0)
     return lax.stop_gradient(
         {
             "disc_loss": metrics.pair(losses_BL, judged_BL),
-            "disc_accuracy": metrics.pair(believed_BL == replaced_BL, judged_BL),
+            "disc_accuracy": metrics.pair(right_BL, judged_BL),
+            "disc_majority": metrics.pair(~replaced_BL, judged_BL),
             "disc_precision": metrics.pair(replaced_BL, believed_BL & judged_BL),
             "disc_recall": metrics.pair(believed_BL, replaced_BL & judged_BL),
         }

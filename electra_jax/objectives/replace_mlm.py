@@ -14,7 +14,7 @@ from jax import numpy as jnp
 from electra_jax import accounting, corrupt, metrics, streams
 from electra_jax import batch as batch_lib
 from electra_jax.model import networks
-from electra_jax.objectives import corruption, measuring
+from electra_jax.objectives import corruption, measuring, unigram_probe
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,8 +85,8 @@ class ReplaceMLM(corruption.Corruption):
         batch: batch_lib.Batch,
         keys: streams.Keys,
         knobs: dict,
-        unigram_V: jax.Array,
+        probe: unigram_probe.Probe,
     ) -> metrics.Sums:
         """The metrics of a step without dropout."""
-        del unigram_V
+        del probe
         return self.loss(params, batch, keys, knobs)[1]

@@ -14,7 +14,7 @@ from jax import numpy as jnp
 from electra_jax import accounting, corrupt, metrics, streams
 from electra_jax import batch as batch_lib
 from electra_jax.model import networks
-from electra_jax.objectives import corruption, measuring
+from electra_jax.objectives import corruption, measuring, unigram_probe
 
 
 @jax.tree_util.register_dataclass
@@ -101,21 +101,21 @@ class ReplacedTokenDetection(corruption.Corruption):
         batch: batch_lib.Batch,
         keys: streams.Keys,
         knobs: dict,
-        unigram_V: jax.Array,
+        probe: unigram_probe.Probe,
     ) -> metrics.Sums:
         """The metrics of a step without dropout, with `disc_auc` and `disc_auc_unigram`.
 
         A discriminator is judged against its own generator's samples, so its figures are not
-        comparable across runs; `disc_auc_unigram` is: the slots then hold draws from the
-        unigram distribution `unigram_V` (counts of the training text).
+        comparable across runs; `disc_auc_unigram` is: it is asked about the probe's draws, which
+        follow from no setting of the run (`unigram_probe.py`).
         """
         played = self.play(params, batch, keys, knobs)
         sums = self.measure(played, batch)
         sums["disc_auc"] = metrics.histogram(
             played.disc_logits_BL, played.replaced_BL, batch.real_BL
         )
-        drawn_BN = self.draw(unigram_V, keys.sample_B)
-        corrupted_BL = corrupt.write(batch.ids_BL, played.chosen, drawn_BN)
+
+        corrupted_BL = unigram_probe.corrupted(probe, batch, self.special_ids, self.rowwise)
         seen = dataclasses.replace(batch, ids_BL=corrupted_BL)
         logits_BL = networks.discriminate(self.networks, params, seen)
         sums["disc_auc_unigram"] = metrics.histogram(
