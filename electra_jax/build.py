@@ -151,7 +151,7 @@ def networks_config(
     if dtype == "auto":
         dtype = "float32" if platform == "cpu" else "bfloat16"
 
-    alone = config.objective.name in config_lib.WITHOUT_GENERATOR
+    reads = config_lib.READS[config.objective.name]
 
     def shape(network):
         return encoder.EncoderConfig(
@@ -173,8 +173,10 @@ def networks_config(
         generator=shape(model.generator),
         discriminator=shape(model.discriminator),
         dtype=dtype,
-        sharing="embeddings" if alone else model.sharing,
-        discriminator_head=model.discriminator_head,
+        sharing=model.sharing if "model.sharing" in reads else "embeddings",
+        discriminator_head=(
+            model.discriminator_head if "model.discriminator_head" in reads else "token"
+        ),
     )
 
 
@@ -225,8 +227,9 @@ def optimizer_of(config: config_lib.Config) -> optax.GradientTransformation:
 def rates(config: config_lib.Config) -> optimizer.Rates:
     """The peak of each parameter's rate."""
     c = config.optimizer
+    has_use = config_lib.has_use(config, "optimizer.gen_learning_rate")
     return optimizer.Rates(
-        generator=c.gen_learning_rate or c.learning_rate,
+        generator=(c.gen_learning_rate if has_use else 0.0) or c.learning_rate,
         discriminator=c.disc_learning_rate or c.learning_rate,
         matrices=(c.muon_learning_rate or c.learning_rate) if c.name == "muon" else None,
     )

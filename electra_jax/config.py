@@ -8,6 +8,7 @@ field means stands beside it in `configs/base.py`.
 
 import dataclasses
 import difflib
+import functools
 import json
 import math
 from collections.abc import Mapping
@@ -86,7 +87,7 @@ class Model:
 
 @dataclasses.dataclass(frozen=True)
 class Objective:
-    """What is learnt. `READS` says which fields each objective reads."""
+    """What is learnt. `READS` says which settings each objective reads."""
 
     name: str
     mask_rate: float
@@ -225,35 +226,71 @@ RESUMABLE = (  # fields, and sections with a dot, that may differ between a run 
     "init.",
 )
 
-_MASKING = (
-    "mask_rate", "first_mask_rate", "mask_token_rate", "random_token_rate", "mask_unit",
-    "span_words",
-)  # fmt: skip
+_CHOOSING = ("mask_rate", "first_mask_rate", "mask_unit", "span_words")
+_MASKING = (*_CHOOSING, "mask_token_rate", "random_token_rate")
 _SAMPLING = ("temperature", "first_temperature", "temperature_decay", "disallow_correct")
 _DETECTION = (*_MASKING, *_SAMPLING, "gen_weight", "disc_weight")
+_PREDICTION = (*_MASKING, *_SAMPLING, "gen_weight", "mlm_weight")
 
-READS = {  # objective -> the fields of its section that change what it does
-    "replaced_token_detection": _DETECTION,
-    "decoupled_detection": _DETECTION,
-    "masked_token_detection": _DETECTION,
-    "adversarial_generator": _DETECTION,
-    "frozen_generator": (*_MASKING, *_SAMPLING, "disc_weight"),
-    "uniform_generator": ("mask_rate", "first_mask_rate", "mask_unit", "span_words", "disc_weight"),
-    "unigram_generator": ("mask_rate", "first_mask_rate", "mask_unit", "span_words", "disc_weight"),
-    "electric": (
-        "mask_rate",
-        "first_mask_rate",
-        "mask_unit",
-        "span_words",
-        "gen_weight",
-        "disc_weight",
-    ),
-    "masked_lm": (*_MASKING, "mlm_weight"),
-    "replace_mlm": (*_MASKING, *_SAMPLING, "gen_weight", "mlm_weight"),
-    "all_tokens_mlm": (*_MASKING, *_SAMPLING, "gen_weight", "mlm_weight"),
+
+def _reads(objective: tuple, *others: str) -> tuple[str, ...]:
+    """Fields of the section `objective` and paths of others; both rates are read by all."""
+    rates = "optimizer.gen_learning_rate", "optimizer.disc_learning_rate", "optimizer.clip"
+    return *(f"objective.{field}" for field in objective), *others, *rates
+
+
+_BOTH = ("model.generator", "model.sharing")  # where there is a generator
+_HEAD = "model.discriminator_head"  # where something is judged
+
+READS = {  # objective -> the settings about objectives that change what it does; docs/objectives.md
+    "replaced_token_detection": _reads(_DETECTION, *_BOTH, _HEAD),
+    "decoupled_detection": _reads(_DETECTION, *_BOTH, _HEAD),
+    "masked_token_detection": _reads(_DETECTION, *_BOTH, _HEAD),
+    "adversarial_generator": _reads(_DETECTION, *_BOTH, _HEAD),
+    "frozen_generator": _reads((*_MASKING, *_SAMPLING, "disc_weight"), *_BOTH, _HEAD),
+    "uniform_generator": _reads((*_CHOOSING, "disc_weight"), _HEAD),
+    "unigram_generator": _reads((*_CHOOSING, "disc_weight"), _HEAD),
+    "electric": _reads((*_CHOOSING, "gen_weight", "disc_weight"), *_BOTH, _HEAD),
+    "masked_lm": _reads((*_MASKING, "mlm_weight")),
+    "replace_mlm": _reads(_PREDICTION, *_BOTH),
+    "all_tokens_mlm": _reads(_PREDICTION, *_BOTH),
 }
 
-_SHARING = {  # objective -> how its networks may share; without a generator nothing is shared
+ONLY_WITH = {  # path -> (what it needs, in words; whether a configuration has that)
+    "objective.span_words": (
+        "it needs objective.mask_unit='span'",
+        lambda c: c.objective.mask_unit == "span",
+    ),
+    "objective.temperature_decay": (
+        "it needs objective.first_temperature",
+        lambda c: c.objective.first_temperature > 0,
+    ),
+    "optimizer.gen_learning_rate": (
+        "nothing at this rate learns",
+        lambda c: not (c.objective.name == "frozen_generator" and c.model.sharing == "gdes"),
+    ),
+    "optimizer.clip": (
+        "no step clips gradients of both networks together",
+        lambda c: c.optimizer.clip_norm > 0 and not _one_network_a_phase(c),
+    ),
+}
+
+_PLAIN = {  # what configurations of the package set where nothing reads it, at one size or another
+    "objective.mask_token_rate": (0.85,),
+    "objective.temperature": (1.0,),
+    "objective.gen_weight": (1.0,),
+    "objective.disc_weight": (50.0, 5.0),  # 5 at the size tiny
+    "objective.mlm_weight": (1.0,),
+}
+
+_GENERATORS = (  # layers, width, heads, feed_forward of each size's generator
+    (2, 128, 4, 512),
+    (12, 64, 1, 256),
+    (12, 256, 4, 1024),
+    (24, 256, 4, 1024),
+)
+
+_SHARING = {  # objective -> how its networks may share; without a generator `READS` has no sharing
     "decoupled_detection": ("embeddings", "none", "gdes"),
     "frozen_generator": ("none", "gdes"),
     "electric": ("embeddings",),
@@ -467,23 +504,49 @@ def differences(old: Config, new: Config) -> tuple[list[str], list[str]]:
 
 
 def unread(config: Config) -> list[str]:
-    """Settings of the objective's section that its objective does not read, where they are not 0,
-    False or a default."""
-    given, name = flatten(config.objective), config.objective.name
-    known = (*READS[name], "name")
-    plain = {"temperature": 1.0, "gen_weight": 1.0, "mlm_weight": 1.0, "disc_weight": 50.0}
-    plain |= {path.partition(".")[2]: value for path, value in _ADDED.items()}
-    return [
-        f"objective.{field}={value!r}"
-        for field, value in given.items()
-        if field not in known and value and value != plain.get(field)
-    ]
+    """What is set and changes nothing, a line each with the reason; defaults are not named.
+
+    `READS` says which settings the objective reads, and `ONLY_WITH` what else these need.
+    """
+    lines, name = [], config.objective.name
+    for path in dict.fromkeys(path for paths in READS.values() for path in paths):
+        if path not in READS[name]:
+            reason = f"{name} does not read it"
+        elif not has_use(config, path):
+            reason = ONLY_WITH[path][0]
+        else:
+            continue
+
+        value = functools.reduce(getattr, path.split("."), config)
+        if not _is_default(config, path, value):
+            lines.append(f"{path}={value!r} changes nothing: {reason}")
+    return lines
+
+
+def has_use(config: Config, path: str) -> bool:
+    """Whether all is there that a setting which the objective reads needs to change something."""
+    return path not in ONLY_WITH or ONLY_WITH[path][1](config)
 
 
 def nearest(name: str, known: list[str]) -> str:
     """' Did you mean X?' or the list of what is known."""
     close = difflib.get_close_matches(name, known, 1, 0.5)
     return f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(known)}"
+
+
+def _is_default(config, path, value):
+    """Whether a configuration of the package has this value untouched."""
+    if path == "model.generator":  # every size has its own; some give it the main network's shape
+        sizes = [Network(*shape) for shape in _GENERATORS]
+        return value in (*sizes, config.model.discriminator)
+    plain = _PLAIN.get(path) or (_ADDED[path],)
+    return value in plain
+
+
+def _one_network_a_phase(config):
+    """Whether no backward pass has gradients of both networks: what is clipped is one of them."""
+    two_phases = config.objective.name in ("decoupled_detection", "frozen_generator")
+    return two_phases and config.model.sharing == "gdes"
 
 
 def _resumable(path):
@@ -633,7 +696,8 @@ def _check_objective(c: Config):
             f"model.sharing={sharing!r} does not go with objective.name={o.name!r};"
             f" try {' or '.join(map(repr, allowed))}"
         )
-    if sharing == "all" and c.model.generator != c.model.discriminator:
+    alone = o.name in WITHOUT_GENERATOR  # then nothing reads it, as the log says
+    if sharing == "all" and not alone and c.model.generator != c.model.discriminator:
         raise ConfigError(
             f"model.sharing='all' needs networks of one shape, not {c.model.generator} and"
             f" {c.model.discriminator}; set model.generator to the discriminator's"

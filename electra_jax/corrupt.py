@@ -21,6 +21,9 @@ import jax
 from jax import lax
 from jax import numpy as jnp
 
+from electra_jax import batch as batch_lib
+from electra_jax import streams
+
 BLOCK = 128  # ids in one block of the two-level draw
 
 
@@ -66,12 +69,12 @@ def choose(
     with probability `mask_token_rate`, else a random token with `random_token_rate`.
 
     Args:
-      starts_BL: where a unit begins that is chosen as a whole (`word_starts`, `span_starts`); None
-        makes every token one. The last unit may be cut, so that k stays exact.
+      keys_B: of the stream `mask`.
+      starts_BL: where a unit begins that is chosen as a whole, such as `span_starts`; None makes
+        every token one. The last unit may be cut, so that k stays exact.
     """
 
-    def one(key, candidates_L, count, starts_L):
-        score_key, keep_key = jax.random.split(key)
+    def one(score_key, keep_key, candidates_L, count, starts_L):
         scores_L = (jax.random.bits(score_key, candidates_L.shape) >> 1).astype(jnp.int32)
         if starts_L is not None:  # every token of a unit has the score of its first
             first_L = lax.cummax(jnp.where(starts_L, jnp.arange(len(starts_L)), 0))
@@ -84,17 +87,45 @@ def choose(
         random_N = used_N & ~masked_N & (uniform_N < mask_token_rate + random_token_rate)
         return Chosen(slots_N, used_N, masked_N, random_N)
 
-    return jax.vmap(one)(keys_B, candidates_BL, count_B, starts_BL)
+    score_keys_B, keep_keys_B = (streams.part(keys_B, "mask", name) for name in ("scores", "kept"))
+    return jax.vmap(one)(score_keys_B, keep_keys_B, candidates_BL, count_B, starts_BL)
 
 
-def span_starts(keys_B: jax.Array, starts_BL: jax.Array, mean_words: float) -> jax.Array:
+def borders(candidates_BL: jax.Array, batch: batch_lib.Batch) -> jax.Array:
+    """True where a unit must begin, so that none holds parts of two texts: [B, L] bool.
+
+    Every token that is no candidate stands alone, and the one after it begins anew; so does the
+    first of a document and of a segment, whatever stands between them:
+
+        ids       [CLS]  the  cat [SEP] sat down [SEP] [CLS]  no more [SEP]
+        documents   1     1    1    1    1    1    1     2     2    2    2
+        types       0     0    0    0    1    1    1     0     0    0    0
+        borders     x     x    .    x    x    .    x     x     x    .    x
+    """
+
+    def changes(x_BL):
+        return jnp.pad(x_BL[:, 1:] != x_BL[:, :-1], ((0, 0), (1, 0)), constant_values=True)
+
+    after_none_BL = jnp.pad(~candidates_BL[:, :-1], ((0, 0), (1, 0)), constant_values=True)
+    anew_BL = changes(batch.documents_BL) | changes(batch.types_BL)
+    return anew_BL | after_none_BL | ~candidates_BL
+
+
+def span_starts(
+    keys_B: jax.Array, starts_BL: jax.Array, borders_BL: jax.Array, mean_words: float
+) -> jax.Array:
     """Cuts each row into spans of whole words, geometric in length: [B, L] bool.
 
     A word begins a new span with probability 1 / mean_words, which makes lengths geometric, as
-    SpanBERT draws them (Joshi et al. 2020, section 3.1; theirs end at 10 words, mean 3.8).
+    SpanBERT draws them (Joshi et al. 2020, section 3.1; theirs end at 10 words, mean 3.8). A span
+    ends at the borders of its text, however long it is.
+
+    Args:
+      keys_B: of the stream `mask`.
     """
-    draw = jax.vmap(lambda key: jax.random.uniform(key, starts_BL.shape[1:]))
-    return starts_BL & (draw(keys_B) < 1 / mean_words)
+    span_keys_B = streams.part(keys_B, "mask", "spans")
+    uniform_BL = jax.vmap(lambda key: jax.random.uniform(key, starts_BL.shape[1:]))(span_keys_B)
+    return borders_BL | (starts_BL & (uniform_BL < 1 / mean_words))
 
 
 def at(array_BL: jax.Array, chosen: Chosen) -> jax.Array:

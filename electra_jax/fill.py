@@ -57,7 +57,7 @@ def fill(
     forbidden_V = jnp.isin(jnp.arange(bias_V.shape[0]), jnp.array(forbidden_ids, jnp.int32))
     spared_S = originals_S if disallow_correct else jnp.full_like(originals_S, -1)
     losses_S, hits_S, entropies_S, mass_SG = _walk(
-        piece, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
+        piece, False, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
     )
 
     seen_SE, table_VE, bias_V = lax.stop_gradient((vectors_SE, table_VE, bias_V))
@@ -97,24 +97,64 @@ def score(
     spared_S = jnp.full_like(targets_S, -1)
     vectors_SE, heat = vectors_BNE.reshape(b * n, e), jnp.float32(1)
     losses_S, hits_S, *_ = _walk(
-        piece, vectors_SE, table_VE, bias_V, targets_S, spared_S, none_V, heat
+        piece, False, vectors_SE, table_VE, bias_V, targets_S, spared_S, none_V, heat
     )
     return losses_S.reshape(b, n), hits_S.reshape(b, n)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _walk(piece, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature):
-    """Losses [S], hits [S], entropies [S], and the mass of each block [S, G] for the draw."""
+def score_drawn(
+    vectors_BNE: jax.Array,
+    table_VE: jax.Array,
+    bias_V: jax.Array,
+    drawn_BN: jax.Array,
+    originals_BN: jax.Array,
+    temperature: jax.Array | float,
+    *,
+    size: int,
+    forbidden_ids: tuple[int, ...],
+    disallow_correct: bool = False,
+    piece: int = PIECE,
+) -> jax.Array:
+    """-log q of what `fill` drew, [B, N], where q is what it draws from, to the last setting.
+
+    q is the softmax of score / temperature over the ids that may be drawn: without the forbidden
+    ones and, with `disallow_correct`, without the slot's original. So the mean of the gradient of
+    log q under its own draws is 0, which is false of any other distribution's.
+    """
+    b, n, e = vectors_BNE.shape
+    bias_V = jnp.where(jnp.arange(bias_V.shape[0]) < size, bias_V, -1e9)
+    forbidden_V = jnp.isin(jnp.arange(bias_V.shape[0]), jnp.array(forbidden_ids, jnp.int32))
+    spared_BN = originals_BN if disallow_correct else jnp.full_like(originals_BN, -1)
+    slots = (x_BN.reshape(b * n) for x_BN in (drawn_BN, spared_BN))
+    temperature = jnp.asarray(temperature, jnp.float32)
+    losses_S, *_ = _walk(
+        piece, True, vectors_BNE.reshape(b * n, e), table_VE, bias_V, *slots, forbidden_V,
+        temperature,
+    )  # fmt: skip
+    return losses_S.reshape(b, n)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _walk(
+    piece, as_drawn, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
+):
+    """Losses [S], hits [S], entropies [S], and the mass of each block [S, G] for the draw.
+
+    The first three are of the softmax, or with `as_drawn` of what the draw follows.
+    """
     inputs = vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
-    return _walk_forward(piece, *inputs)[0]
+    return _walk_forward(piece, as_drawn, *inputs)[0]
 
 
 def _walk_forward(
-    piece, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
+    piece, as_drawn, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
 ):
     def step(first, pieces):
         table_PE, bias_P, forbidden_P = pieces
-        scores_SP = _scores(vectors_SE, table_PE, bias_P)
+        plain_SP = _scores(vectors_SE, table_PE, bias_P)
+        spared_SP = _spared(first, forbidden_P, spared_S)
+        heated_SP = jnp.where(spared_SP, _NOTHING, plain_SP / temperature)
+        scores_SP = heated_SP if as_drawn else plain_SP
         best_S = scores_SP.max(-1)
         below_SP = scores_SP - best_S[:, None]
         chances_SP = jnp.exp(below_SP)
@@ -122,8 +162,6 @@ def _walk_forward(
         at_S = originals_S - first
         here_S = (at_S >= 0) & (at_S < len(bias_P))
         original_S = jnp.take_along_axis(scores_SP, jnp.where(here_S, at_S, 0)[:, None], 1)[:, 0]
-        spared_SP = forbidden_P | (spared_S[:, None] == first + jnp.arange(len(bias_P)))
-        heated_SP = jnp.where(spared_SP, _NOTHING, scores_SP / temperature)
         top_S = heated_SP.max(-1)
         mass_SP = jnp.exp(heated_SP - top_S[:, None]) * ~spared_SP
         mass_SG = mass_SP.reshape(len(at_S), -1, corrupt.BLOCK).sum(-1)
@@ -143,17 +181,29 @@ def _walk_forward(
     mass_SG = jnp.moveaxis(mass_KSG, 0, 1).reshape(len(best_S), -1)
     mass_SG = mass_SG[:, : len(bias_V) // corrupt.BLOCK]
     saved = vectors_SE, table_VE, bias_V, originals_S, whole_S
+    if as_drawn:
+        saved = *saved, spared_S, forbidden_V, temperature
     return (whole_S - original_S, original_S >= best_S, entropy_S, mass_SG), saved
 
 
-def _walk_backward(piece, saved, gradients):
-    vectors_SE, table_VE, bias_V, originals_S, whole_S = saved
+def _walk_backward(piece, as_drawn, saved, gradients):
+    vectors_SE, table_VE, bias_V, originals_S, whole_S, *heat = saved
     gradient_S = gradients[0]
+    if as_drawn:
+        spared_S, forbidden_V, temperature = heat
+        gradient_S = gradient_S / temperature
+    else:
+        forbidden_V = None
 
     def step(carry, pieces):
         first, vectors_gradient_SE = carry
-        table_PE, bias_P = pieces
-        chances_SP = jnp.exp(_scores(vectors_SE, table_PE, bias_P) - whole_S[:, None])
+        table_PE, bias_P, *forbidden = pieces
+        scores_SP = _scores(vectors_SE, table_PE, bias_P)
+        if as_drawn:
+            spared_SP = _spared(first, *forbidden, spared_S)
+            scores_SP = jnp.where(spared_SP, _NOTHING, scores_SP / temperature)
+
+        chances_SP = jnp.exp(scores_SP - whole_S[:, None])
         is_original_SP = originals_S[:, None] == first + jnp.arange(len(bias_P))
         scores_gradient_SP = (chances_SP - is_original_SP) * gradient_S[:, None]
         rounded_SP = scores_gradient_SP.astype(vectors_SE.dtype)
@@ -168,7 +218,7 @@ def _walk_backward(piece, saved, gradients):
 
     begin = 0, jnp.zeros(vectors_SE.shape, jnp.float32)
     (_, vectors_gradient_SE), (table_gradient_KPE, bias_gradient_KP) = lax.scan(
-        step, begin, _cut(piece, table_VE, bias_V)
+        step, begin, _cut(piece, table_VE, bias_V, forbidden_V)
     )
     v, e = table_VE.shape
     return (
@@ -183,6 +233,11 @@ def _walk_backward(piece, saved, gradients):
 
 
 _walk.defvjp(_walk_forward, _walk_backward)
+
+
+def _spared(first, forbidden_P, spared_S):
+    """What a slot never draws among the ids from `first` on: [S, P]."""
+    return forbidden_P | (spared_S[:, None] == first + jnp.arange(len(forbidden_P)))
 
 
 def _scores(vectors_SE, table_PE, bias_P):

@@ -164,7 +164,8 @@ def _generator(config, source, fresh, mesh):
     # Its own tables, or those that it shared.
     read = own if _has(own, "embeddings/") else source.params
     read = {path: x for path, x in read.items() if path.startswith("embeddings/")}
-    tables = "generator/embeddings" if config.model.sharing == "none" else "embeddings"
+    # By what is here: an objective without a generator has one set of tables, whatever is shared.
+    tables = "generator/embeddings" if _has(fresh, "generator/embeddings/") else "embeddings"
     found = {f"generator/{path}": x for path, x in own.items() if path not in read}
     found |= {f"{tables}/{path.removeprefix('embeddings/')}": x for path, x in read.items()}
     found = _fitted(source, found, fresh, config.init, mesh)

@@ -60,7 +60,14 @@ def programs(rehearsed: rehearsal.Rehearsal) -> dict[str, tuple[Callable, tuple]
 
     def filling(params, vectors_BNE):
         originals_BN = corrupt.at(batch.ids_BL, played.chosen)
-        filled = objective.fill(params, vectors_BNE, originals_BN, keys, knobs["temperature"])
+        filled = objective.fill(
+            params,
+            vectors_BNE,
+            originals_BN,
+            keys,
+            knobs["temperature"],
+            disallow_correct=objective.disallow_correct,
+        )
         return filled.losses_BN.sum(), filled.sampled_BN
 
     def discriminator(weights, embedded_BLE):
@@ -97,8 +104,9 @@ def _dropout_bits(config: networks.NetworksConfig, length: int):
                 (network.dropout, (length, network.width)),
                 (network.dropout, (length, network.width)),
             ]
-            keys_NB = streams.fold_each(keys_B, network.layers)
-            draws = layers.draw(keys_B, embedded, network.dropout_bits)
+            keys_NB = streams.layers(streams.part(keys_B, "network", "encoder"), network.layers)
+            embed_keys_B = streams.part(keys_B, "network", "embeddings")
+            draws = layers.draw(embed_keys_B, embedded, network.dropout_bits)
             for number in range(network.layers):
                 draws += layers.draw(keys_NB[number], sites, network.dropout_bits)
             total += sum(x.sum(dtype=jnp.uint32) for x in draws if x is not None)

@@ -96,8 +96,8 @@ def start(config: config_lib.Config, workdir: str) -> Run:
     2. the weights that `init` names, and their optimizer's moments if it says so, at step 0;
     3. fresh weights.
     """
-    for setting in config_lib.unread(config):
-        logging.warning("%s changes nothing: %s does not read it", setting, config.objective.name)
+    for line in config_lib.unread(config):
+        logging.warning("%s", line)
     mesh = build.mesh(config)  # refuses a batch that does not divide before any data is touched
     folders = prepare(config, workdir)
     words = vocabulary.load(os.path.join(folders[0], preparation.VOCABULARY))

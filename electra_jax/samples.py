@@ -17,12 +17,18 @@ def examples(
     ids_BL: np.ndarray,
     marks_BL: np.ndarray,
     key: jax.Array,
+    first_row: int = 0,
 ) -> list[view.Example]:
-    """Corrupts rows with the generator and asks the discriminator: one Example a row."""
+    """Corrupts rows with the generator and asks the discriminator: one Example a row.
+
+    Args:
+      key: what is drawn derives from it.
+      first_row: the number of the first row; rows of one number have the same draws.
+    """
 
     @jax.jit
     def play(params, ids_BL, marks_BL):
-        row_B = jnp.arange(ids_BL.shape[0], dtype=jnp.uint32)
+        row_B = first_row + jnp.arange(ids_BL.shape[0], dtype=jnp.uint32)
         batch = batch_lib.from_lanes(ids_BL, marks_BL, row_B, vocabulary.pad_id)
         keys = streams.keys(key, 0, row_B, dropout=False)
         played = objective.play(params, batch, keys, objective.knobs(1.0))

@@ -12,7 +12,7 @@ import sys
 import jax
 from absl import flags
 
-from electra_jax import checkpointed, command, runs, samples, view
+from electra_jax import checkpointed, command, runs, samples, streams, view
 from electra_jax import config as config_lib
 
 _STEP = flags.DEFINE_integer("step", None, "Which checkpoint; the newest without it.")
@@ -28,14 +28,16 @@ def main(config: config_lib.Config, workdir: str) -> None:
     """Prints rows, or writes a page."""
     opened = checkpointed.open_workdir(config, workdir, _STEP.value)
     examples = []
-    for name, ids_BL, marks_BL in runs.heldout(opened.records, _ROWS.value):
+    key = streams.stream(jax.random.key(_DRAW.value), "show")
+    for _, ids_BL, marks_BL in runs.heldout(opened.records, _ROWS.value):
         examples += samples.examples(
             opened.objective.placed(),
             opened.params,
             opened.vocabulary,
             ids_BL,
             marks_BL,
-            jax.random.fold_in(jax.random.key(_DRAW.value), len(name)),
+            key,
+            first_row=len(examples),
         )
     examples = examples[: _ROWS.value]
     if _HTML.value:

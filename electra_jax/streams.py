@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Randomness as named streams of keys, one key per row of the run.
+"""Randomness as a tree of named streams, with one key per row of the run.
+
+    run's key > stream > step > row [> part [> layer]]
 
 A row's key depends on the run's seed, the stream's name, the step and the row's number, and on
 nothing else: not on the device that holds the row, nor on how the batch is cut. So 1 device,
 8 devices and 2 processes draw the same numbers, and a resumed run goes on as if never stopped.
+
+In a run this file is the only place where a key is derived from another, outside the first weights
+of one module. A key is either drawn from, once, or a parent of keys, all of one level and with
+numbers that one table gives: `STREAMS` or `PARTS`. `jax.random.split` is left out on purpose: its
+keys are those of `fold_in` with 0, 1, 2, ..., so the two on one key make the same key twice.
 """
 
 import dataclasses
@@ -11,6 +18,32 @@ import zlib
 
 import jax
 from jax import numpy as jnp
+
+STREAMS = (  # of a run's key, of the key of its first weights, and of what stands in for a run's
+    "init",
+    "mask",
+    "sample",
+    "generator_dropout",
+    "discriminator_dropout",
+    "show",
+    # first weights
+    "embeddings",
+    "generator_embeddings",
+    "generator",
+    "discriminator",
+    "baseline",
+    "copy_gate",
+    # fine-tuning
+    "head",
+    "tuning_dropout",
+)
+
+PARTS = {  # what a row's key is a parent of; the number of a part is its place
+    "mask": ("scores", "kept", "random_tokens", "spans"),
+    "network": ("embeddings", "encoder"),
+    "towers": ("left", "right"),
+    "tuning": ("network", "head"),
+}
 
 
 @jax.tree_util.register_dataclass
@@ -39,8 +72,8 @@ def keys(key: jax.Array, step: jax.Array | int, row_B: jax.Array, *, dropout: bo
 
 
 def stream(key: jax.Array, name: str) -> jax.Array:
-    """Returns the key of a named stream."""
-    return jax.random.fold_in(key, zlib.crc32(name.encode()) & 0x7FFFFFFF)
+    """Returns the key of a stream of `STREAMS`."""
+    return jax.random.fold_in(key, _NUMBERS[name])
 
 
 def row_keys(key: jax.Array, step: jax.Array | int, row_B: jax.Array) -> jax.Array:
@@ -49,11 +82,26 @@ def row_keys(key: jax.Array, step: jax.Array | int, row_B: jax.Array) -> jax.Arr
     return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, row_B)
 
 
-def fold(keys_B: jax.Array, place: jax.Array | int) -> jax.Array:
-    """Returns the rows' keys for one place of a network, such as a layer."""
-    return jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys_B, place)
+def part(keys_B: jax.Array, whole: str, name: str) -> jax.Array:
+    """Returns the rows' keys for one of `PARTS[whole]`."""
+    return _fold(keys_B, PARTS[whole].index(name))
 
 
-def fold_each(keys_B: jax.Array, count: int) -> jax.Array:
-    """Returns the rows' keys for places 0 to count - 1, [count, B], in one go."""
-    return jax.vmap(lambda place: fold(keys_B, place))(jnp.arange(count))
+def layers(keys_B: jax.Array, count: int) -> jax.Array:
+    """Returns the rows' keys for each layer of a stack, [count, B], in one go."""
+    return jax.vmap(lambda number: _fold(keys_B, number))(jnp.arange(count))
+
+
+def _fold(keys_B, number):
+    return jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys_B, number)
+
+
+def _numbers(names):
+    """The number of each name, which does not change when names are added."""
+    numbers = {name: zlib.crc32(name.encode()) & 0x7FFFFFFF for name in names}
+    if len(set(numbers.values())) < len(names):
+        raise ValueError(f"two of these streams have one number: {numbers}; rename one")
+    return numbers
+
+
+_NUMBERS = _numbers(STREAMS)

@@ -11,6 +11,7 @@ from jax import lax
 from jax import numpy as jnp
 from scipy import stats
 
+from electra_jax import batch as batch_lib
 from electra_jax import corrupt, streams
 
 UNLIKELY = 1e-4  # seeds are fixed, so a p-value below it is a fault and not bad luck
@@ -165,6 +166,56 @@ def test_streams_steps_rows_and_runs_have_keys_of_their_own():
             found |= {tuple(words) for words in jax.random.key_data(keys_B).tolist()}
     assert len(found) == 3 * 4 * 4
     assert streams.keys(jax.random.key(0), 0, jnp.arange(4), dropout=False).generator_B is None
+
+
+# Units of several tokens
+
+D, B, W = batch_lib.DOCUMENT_START, batch_lib.SEGMENT_B_START, batch_lib.WORD_START
+
+
+def test_a_unit_ends_with_its_document_its_segment_and_at_special_tokens():
+    """x: a unit begins. Spans are endless here, so that nothing but a border ends one."""
+    #      [CLS] the cat [MASK] ##s [SEP] it  sat ##s [SEP] [CLS] no ##w [SEP] [PAD]
+    ids = [[2,    11, 12,   4,   13,   3, 14,  15, 13,   3,   2,  16, 17,   3,   0]]  # fmt: skip
+    mark = [[D,   W,  W,    W,   0,    W, B,   W,   0,   W,   D,  W,  0,    W,   0]]  # fmt: skip
+    expected = "x x   .     x    x     x  x    .    .    x    x   x   .     x    x"
+    expected_L = [sign == "x" for sign in expected.split()]
+    batch = odd.batch(np.array(ids), np.array(mark))
+    candidates_BL = corrupt.candidates(batch.ids_BL, (0, 2, 3, 4))
+    borders_BL = corrupt.borders(candidates_BL, batch)
+    assert borders_BL[0].tolist() == expected_L
+    spans_BL = corrupt.span_starts(row_keys(1), batch.word_starts_BL, borders_BL, 1e9)
+    assert spans_BL[0].tolist() == expected_L
+
+
+def test_texts_without_special_tokens_between_them_are_kept_apart_too():
+    ids_BL = np.array([[11, 12, 13, 14, 15, 16, 17, 18]])
+    marks_BL = np.array([[D, 0, B, 0, D, 0, 0, 0]])
+    batch = odd.batch(ids_BL, marks_BL)
+    borders_BL = corrupt.borders(jnp.ones((1, 8), bool), batch)
+    assert borders_BL.astype(int).tolist() == [[1, 0, 1, 0, 1, 0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("middle", "second"), [([3], B), ([3, 2], D)], ids=["segments", "documents"]
+)
+def test_a_span_takes_tokens_of_one_text(middle, second):
+    """Three words, then six of another text; endless spans; four slots.
+
+    So a row has either all of the first text and one word of the second, or four of the second.
+    """
+    first, gap = 1, len(middle)
+    ids_L = [2, 11, 12, 13, *middle, 21, 22, 23, 24, 25, 26, 3]
+    marks_L = [D | W, *[W] * (len(ids_L) - 1)]
+    marks_L[3 + gap if second == D else 4 + gap] |= second
+    batch = odd.batch(np.tile(ids_L, (60, 1)), np.tile(marks_L, (60, 1)))
+    objective = odd.objective(mask_unit="span", span_words=1e9, slots=4, mask_rate=0.36)
+    keys = streams.keys(jax.random.key(0), 0, batch.row_B, dropout=False)
+    found = odd.jit(objective.choose)(batch, keys, objective.knobs(0.0))
+    assert found.used_BN.all()
+    b = 4 + gap
+    rows = {tuple(sorted(slots_N)) for slots_N in found.slots_BN.tolist()}
+    assert rows == {(first, 2, 3, b), (b, b + 1, b + 2, b + 3)}
 
 
 # Masking, writing back, labelling

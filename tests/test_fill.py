@@ -118,3 +118,71 @@ def arrays_of(jaxpr):
 def test_no_array_holds_all_scores(program, holds):
     largest = max(aval.size for aval in arrays_of(jax.make_jaxpr(program)().jaxpr))
     assert (largest >= B * N * V) == holds
+
+
+# What the samples are drawn from
+
+DRAWS = [(1.0, False), (2.0, False), (2.0, True), (0.5, True)]  # temperature, disallow_correct
+
+
+def drawn_from(vectors_BNE, table_VE, bias_V, originals_BN, temperature, disallow_correct):
+    """log q of all ids, [B, N, V], written down: softmax(scores / T) over what may be drawn."""
+    logits_BNV = generator.logits(vectors_BNE, table_VE, bias_V, SIZE) / temperature
+    barred_BNV = jnp.isin(jnp.arange(V), jnp.array(FORBIDDEN)) | (jnp.arange(V) >= SIZE)
+    if disallow_correct:
+        barred_BNV = barred_BNV | (jnp.arange(V) == originals_BN[..., None])
+    return jax.nn.log_softmax(jnp.where(barred_BNV, -jnp.inf, logits_BNV))
+
+
+@pytest.mark.parametrize("piece", [256, 640])
+@pytest.mark.parametrize(("temperature", "disallow_correct"), DRAWS)
+def test_what_was_drawn_is_scored_by_what_it_was_drawn_from(temperature, disallow_correct, piece):
+    *trained, originals_BN = inputs()
+    settings = dict(
+        size=SIZE, forbidden_ids=FORBIDDEN, disallow_correct=disallow_correct, piece=piece
+    )
+    heat = jnp.float32(temperature)
+    filled = fill.fill(*trained, originals_BN, KEYS_B, heat, **settings)
+    weights_BN = 1 + jnp.arange(B * N).reshape(B, N)
+
+    def found(*trained):
+        losses_BN = fill.score_drawn(*trained, filled.sampled_BN, originals_BN, heat, **settings)
+        return (losses_BN * weights_BN).sum(), losses_BN
+
+    def expected(*trained):
+        log_q_BNV = drawn_from(*trained, originals_BN, temperature, disallow_correct)
+        losses_BN = -jnp.take_along_axis(log_q_BNV, filled.sampled_BN[..., None], 2)[..., 0]
+        return (losses_BN * weights_BN).sum(), losses_BN
+
+    sides = [jax.grad(side, (0, 1, 2), has_aux=True)(*trained) for side in (found, expected)]
+    np.testing.assert_allclose(sides[0][1], sides[1][1], rtol=2e-5, atol=1e-5)
+    for ours, theirs in zip(sides[0][0], sides[1][0]):
+        scale = abs(theirs).max()
+        np.testing.assert_allclose(ours / scale, theirs / scale, atol=5e-6)
+
+
+@pytest.mark.parametrize(("temperature", "disallow_correct"), DRAWS)
+def test_the_mean_gradient_of_the_log_probability_of_a_draw_is_zero(temperature, disallow_correct):
+    """Exactly, over all ids of a vocabulary; of another distribution's log p it is not."""
+    *trained, originals_BN = inputs()
+    settings = dict(size=SIZE, forbidden_ids=FORBIDDEN)
+    log_q_BNV = drawn_from(*trained, originals_BN, temperature, disallow_correct)
+    every_BNV = jnp.broadcast_to(jnp.arange(V), log_q_BNV.shape)
+    q_BNV = jnp.exp(log_q_BNV)
+
+    def mean(score):  # of minus log p, with q held
+        def of(*trained):
+            losses_VBN = jax.lax.map(lambda drawn_BN: score(*trained, drawn_BN), every_VBN)
+            return (jnp.moveaxis(losses_VBN, 0, -1) * q_BNV)[q_BNV > 0].sum()
+
+        every_VBN = jnp.moveaxis(every_BNV, -1, 0)
+        return max(abs(x).max() for x in jax.grad(of, (0, 1, 2))(*trained))
+
+    def as_drawn(*trained_and_drawn):
+        return fill.score_drawn(
+            *trained_and_drawn, originals_BN, temperature, disallow_correct=disallow_correct,
+            **settings,
+        )  # fmt: skip
+
+    assert mean(as_drawn) < 1e-5
+    assert mean(lambda *x: fill.score(*x, size=SIZE)[0]) > 0.02  # special tokens are not drawn

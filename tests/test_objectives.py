@@ -137,7 +137,9 @@ def test_each_term_is_a_mean_over_its_weight(stepped, name):
 def test_every_objective_has_a_room_a_config_and_its_settings_listed():
     assert set(build.OBJECTIVES) == set(config_lib.READS)
     fields = {field.name for field in dataclasses.fields(config_lib.Objective)}
-    assert {field for read in config_lib.READS.values() for field in read} == fields - {"name"}
+    read = {path for paths in config_lib.READS.values() for path in paths}
+    named = {path for path in read if path.startswith("objective.")}
+    assert named == {f"objective.{field}" for field in fields - {"name"}}
 
 
 # Masked-token detection: ELECTRA 15 %
@@ -167,6 +169,17 @@ def test_bert_sees_mask_and_replace_mlm_never_does():
         objective = make(name)
         made = odd.jit(objective.play)(weights(objective), batch, keys(batch), objective.knobs(0.0))
         assert (made.corrupted_BL == odd.MASK).any() == (name == "masked_lm")
+
+
+@pytest.mark.parametrize("name", ["fixed_generator", "electric"])
+def test_where_no_network_is_shown_mask_nothing_is_said_to_be_masked(name):
+    """`show` goes by it."""
+    batch, objective = odd.batch(), make(name)
+    params = weights(objective)
+    made = odd.jit(objective.play)(params, batch, keys(batch), objective.knobs(0.0))
+    assert made.chosen.used_BN.any()
+    assert not made.chosen.masked_BN.any() and not made.chosen.random_BN.any()
+    assert (made.masked_BL == batch.ids_BL).all()
 
 
 def test_80_10_10():
@@ -341,7 +354,9 @@ def test_the_policy_gradient_is_advantage_times_the_gradient_of_the_log_probabil
         logits_BNV = networks.generator_logits(
             config, p, seen, played.chosen.slots_BN, keys(batch).generator_B
         )
-        log_BNV = jax.nn.log_softmax(logits_BNV[..., : config.vocab_size])
+        allowed_V = ~np.isin(np.arange(config.vocab_size), objective.special_ids)
+        logits_BNV = logits_BNV[..., : config.vocab_size]
+        log_BNV = jax.nn.log_softmax(jnp.where(allowed_V, logits_BNV, -jnp.inf))
         log_BN = jnp.take_along_axis(log_BNV, played.sampled_BN[..., None], 2)[..., 0]
         return -(log_BN * advantage_BN * used_BN).sum()
 
@@ -355,6 +370,52 @@ def test_the_policy_gradient_is_advantage_times_the_gradient_of_the_log_probabil
     for path in expected:
         np.testing.assert_allclose(found[path], expected[path], atol=1e-4, err_msg=path)
     assert np.abs(found["baseline/kernel"]).max() == 0  # the policy does not move its baseline
+
+
+@pytest.mark.parametrize(
+    ("temperature", "disallow_correct"), [(1.0, False), (2.0, False), (2.0, True)]
+)
+def test_the_policy_gradient_is_that_of_the_expected_reward(
+    monkeypatch, temperature, disallow_correct
+):
+    """One slot: the mean over all 33 words, each as often as it is drawn, of the gradient with the
+    baseline, against the gradient of sum_x q(x) R(x), R held."""
+    objective = make(
+        "adversarial_generator", slots=1, mask_token_rate=1.0, temperature=temperature,
+        disallow_correct=disallow_correct,
+    )  # fmt: skip
+    batch, knobs = odd.batch(odd.IDS_BL[4:5], odd.MARKS_BL[4:5]), objective.knobs(0.0)
+    params, keys_ = weights(objective), streams.keys(KEY, 0, batch.row_B, dropout=False)
+    chosen = objective.choose(batch, keys_, knobs)
+    seen = objective.mask(batch, chosen, keys_)
+    original = int(corrupt.at(batch.ids_BL, chosen)[0, 0])
+    barred = {*objective.special_ids, *([original] if disallow_correct else [])}
+    words_X = jnp.array([word for word in range(37) if word not in barred])
+
+    def q(generator):
+        logits_BNV = networks.generator_logits(
+            objective.networks, params | {"generator": generator}, seen, chosen.slots_BN
+        )
+        return jax.nn.softmax(logits_BNV[0, 0, words_X] / temperature)
+
+    def loss(generator, word):
+        monkeypatch.setattr(corrupt, "draw", lambda *_: jnp.full((1, 1), word))
+        sums, measured, _ = objective.loss(params | {"generator": generator}, batch, keys_, knobs)
+        return sums["policy"], measured["gen_reward"][0]
+
+    @odd.jit
+    def gradients(generator):
+        each = jax.vmap(jax.grad(loss, has_aux=True), in_axes=(None, 0))
+        gradient_X, reward_X = each(generator, words_X)
+        q_X = q(generator)
+        mean = jax.tree.map(lambda x: jnp.tensordot(q_X, x, 1), gradient_X)
+        return mean, jax.grad(lambda generator: -(q(generator) * reward_X).sum())(generator)
+
+    found, expected = map(odd.flat, gradients(params["generator"]))
+    largest = max(np.abs(x).max() for x in expected.values())
+    assert largest > 0.01
+    for path in expected:
+        np.testing.assert_allclose(found[path], expected[path], atol=1e-5, err_msg=path)
 
 
 # Electric
@@ -460,7 +521,8 @@ def test_words_are_chosen_whole():
 def test_spans_are_words_with_a_geometric_number_of_them():
     starts_BL = jnp.ones((400, 100), bool)
     row_keys = streams.row_keys(KEY, 0, jnp.arange(400, dtype=jnp.uint32))
-    spans_BL = corrupt.span_starts(row_keys, starts_BL, 3.8)
+    borders_BL = jnp.zeros_like(starts_BL).at[:, 0].set(True)
+    spans_BL = corrupt.span_starts(row_keys, starts_BL, borders_BL, 3.8)
     assert float(spans_BL.mean()) == pytest.approx(1 / 3.8, abs=0.005)
     between = np.diff(np.flatnonzero(np.asarray(spans_BL).ravel()))
     assert (between == 1).mean() == pytest.approx(1 / 3.8, abs=0.01)

@@ -170,8 +170,9 @@ def _loss(setup, params, batch, key, step):
         batch["ids"], batch["marks"], jnp.arange(len(batch["ids"])), setup.pad_id
     )
     keys_B = streams.row_keys(streams.stream(key, "tuning_dropout"), step, rows_B.row_B)
-    hidden_BLD = networks.hidden(setup.networks, params, rows_B, streams.fold(keys_B, 0))
-    head_keys_B = streams.fold(keys_B, 1)
+    network_keys_B = streams.part(keys_B, "tuning", "network")
+    hidden_BLD = networks.hidden(setup.networks, params, rows_B, network_keys_B)
+    head_keys_B = streams.part(keys_B, "tuning", "head")
     if setup.kind == "span":
         return _span_loss(setup, params["head"], hidden_BLD, batch)
     scores = _scores(setup, params["head"], hidden_BLD, head_keys_B)

@@ -169,7 +169,7 @@ class Encoder(nn.Module):
         weights = stacked | {"attention": attention.as_matrices(stacked["attention"])}
         weights = layers.cast_for_products(weights, hidden_BLD.dtype)
         hidden_BLD = c.keep_rows(hidden_BLD)
-        keys_NB = None if keys_B is None else streams.fold_each(keys_B, c.layers)
+        keys_NB = None if keys_B is None else streams.layers(keys_B, c.layers)
         is_global_N = c.global_layers if c.local_window else None
         if c.remat != "none":
             layer = jax.checkpoint(layer, policy=REMAT[c.remat], prevent_cse=not c.scan)

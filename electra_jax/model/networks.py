@@ -341,7 +341,8 @@ def _pair(keys_B):
     """One key a row -> its keys for the embeddings and for the encoder."""
     if keys_B is None:
         return None, None
-    return streams.fold(keys_B, 0), streams.fold(keys_B, 1)
+    embed_keys_B = streams.part(keys_B, "network", "embeddings")
+    return embed_keys_B, streams.part(keys_B, "network", "encoder")
 
 
 def _one_row():

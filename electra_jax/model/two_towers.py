@@ -50,9 +50,9 @@ class TwoTowers(nn.Module):
         self, embedded_BLE: jax.Array, documents_BL: jax.Array, keys_B: jax.Array | None
     ) -> jax.Array:
         states = []
-        for number, (side, direction) in enumerate(SIDES.items()):
+        for side, direction in SIDES.items():
             config = dataclasses.replace(self.config, direction=direction)
-            tower_keys_B = None if keys_B is None else streams.fold(keys_B, number)
+            tower_keys_B = None if keys_B is None else streams.part(keys_B, "towers", side)
             tower = Tower(config, self.embedding_size, name=side)
             states.append(tower(embedded_BLE, documents_BL, tower_keys_B))
         left_BLD, right_BLD = states

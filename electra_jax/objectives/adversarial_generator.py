@@ -6,10 +6,12 @@ up the policy gradient of the discriminator's loss at its own slots,
 
     R(x_hat, t) = -log D(real)      where the sample is the original
                   -log(1 - D(real)) where it is another token
-    grad = E[ grad log p_G(x_hat_t) (R - b_t) ],   b_t = w . h_t learnt by squared error
+    grad = E[ grad log q(x_hat_t) (R - b_t) ],   b_t = w . h_t learnt by squared error
 
-and its masked-language-model loss is measured and not a term. It loses to maximum likelihood in
-the paper, for want of sample efficiency and of variety in what it writes.
+where q is what the samples are drawn from: p_G at the temperature of the moment, over the ids that
+may be drawn. Only then is the mean of grad log q 0 and the gradient free of bias, whatever the
+baseline. The generator's masked-language-model loss is measured and is not a term. The method loses
+to maximum likelihood in the paper, for want of sample efficiency and of variety in what it writes.
 """
 
 import dataclasses
@@ -18,7 +20,7 @@ import jax
 from jax import lax
 
 from electra_jax import batch as batch_lib
-from electra_jax import corrupt, metrics, streams
+from electra_jax import corrupt, fill, metrics, streams
 from electra_jax.model import networks
 from electra_jax.objectives import replaced_token_detection as rtd
 
@@ -62,8 +64,7 @@ class AdversarialGenerator(rtd.ReplacedTokenDetection):
         baseline_BN = networks.gate(
             params["generator"]["baseline"], lax.stop_gradient(played.vectors_BNE)
         )
-        table = networks.generator_table(self.networks, params)
-        minus_log_BN, _ = self.score(table, played.vectors_BNE, played.sampled_BN)
+        minus_log_BN = self._score_drawn(params, batch, played, knobs["temperature"])
         advantage_BN = reward_BN - lax.stop_gradient(baseline_BN)
         policy_BN = minus_log_BN * advantage_BN
         error_BN = (baseline_BN - reward_BN) ** 2
@@ -81,3 +82,24 @@ class AdversarialGenerator(rtd.ReplacedTokenDetection):
             }
         )
         return sums, measured, carry
+
+    def _score_drawn(self, params, batch, played, temperature):
+        """-log q of the samples."""
+
+        def score_rows(shared, vectors_BNE, sampled_BN, originals_BN):
+            table, temperature = shared
+            return fill.score_drawn(
+                vectors_BNE,
+                *table,
+                sampled_BN,
+                originals_BN,
+                temperature,
+                size=self.networks.vocab_size,
+                forbidden_ids=self.special_ids,
+                disallow_correct=self.disallow_correct,
+            )
+
+        shared = networks.generator_table(self.networks, params), temperature
+        originals_BN = corrupt.at(batch.ids_BL, played.chosen)
+        rows = played.vectors_BNE, played.sampled_BN, originals_BN
+        return self.rowwise(score_rows)(shared, *rows)

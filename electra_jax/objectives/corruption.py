@@ -68,6 +68,7 @@ class Corruption:
     rowwise: Callable = lambda function: function  # noqa: E731 - the identity, without a mesh
 
     terms = ()  # of the loss, each a weight of its own above
+    masks = True  # whether a network is shown [MASK] at chosen slots
 
     def placed(
         self,
@@ -111,25 +112,31 @@ class Corruption:
     def choose(self, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict) -> corrupt.Chosen:
         """m: the slots of each row, and which of them are masked."""
 
-        def choose(_, keys_B, candidates_BL, count_B, starts_BL):
-            if self.mask_unit == "token":
-                starts_BL = None
+        def choose(_, keys_B, candidates_BL, count_B, *units):
+            starts_BL = None
+            if self.mask_unit == "word":
+                words_BL, borders_BL = units
+                starts_BL = words_BL | borders_BL
             elif self.mask_unit == "span":
-                span_keys_B = streams.fold(keys_B, 1)
-                starts_BL = corrupt.span_starts(span_keys_B, starts_BL, self.span_words)
+                starts_BL = corrupt.span_starts(keys_B, *units, self.span_words)
+
             return corrupt.choose(
                 keys_B,
                 candidates_BL,
                 count_B,
                 self.slots,
-                self.mask_token_rate,
-                self.random_token_rate,
+                self.mask_token_rate if self.masks else 0.0,
+                self.random_token_rate if self.masks else 0.0,
                 starts_BL,
             )
 
         candidates_BL = corrupt.candidates(batch.ids_BL, self.special_ids)
         count_B = self.count(batch, knobs)
-        return self.rowwise(choose)((), keys.mask_B, candidates_BL, count_B, batch.word_starts_BL)
+        units = ()
+        if self.mask_unit != "token":
+            units = batch.word_starts_BL, corrupt.borders(candidates_BL, batch)
+
+        return self.rowwise(choose)((), keys.mask_B, candidates_BL, count_B, *units)
 
     def mask(
         self, batch: batch_lib.Batch, chosen: corrupt.Chosen, keys: streams.Keys
@@ -138,7 +145,7 @@ class Corruption:
         random_ids_BN = None
         if self.random_token_rate:
             flat_V = jnp.arange(self.networks.padded_vocab_size) < self.networks.vocab_size
-            random_ids_BN = self.draw(flat_V, streams.fold(keys.mask_B, 2))
+            random_ids_BN = self.draw(flat_V, streams.part(keys.mask_B, "mask", "random_tokens"))
         masked_BL = corrupt.mask(batch.ids_BL, chosen, self.mask_id, random_ids_BN)
         return dataclasses.replace(batch, ids_BL=masked_BL)
 
@@ -148,7 +155,9 @@ class Corruption:
         vectors_BNE: jax.Array,
         originals_BN: jax.Array,
         keys: streams.Keys,
-        temperature: jax.Array,
+        temperature: jax.Array | float,
+        *,
+        disallow_correct: bool,
     ) -> fill.Filled:
         """p_G at every slot: -log p_G(x_t | x_masked), and x_hat drawn from it."""
 
@@ -162,7 +171,7 @@ class Corruption:
                 temperature,
                 size=self.networks.vocab_size,
                 forbidden_ids=self.special_ids,
-                disallow_correct=self.disallow_correct,
+                disallow_correct=disallow_correct,
             )
 
         shared = networks.generator_table(self.networks, params), temperature
@@ -199,7 +208,14 @@ class Corruption:
         )
         # L_MLM = -log p_G(x_t | x_masked), and x_hat ~ p_G(x_t | x_masked), in one walk over V
         originals_BN = corrupt.at(batch.ids_BL, chosen)
-        filled = self.fill(params, vectors_BNE, originals_BN, keys, knobs["temperature"])
+        filled = self.fill(
+            params,
+            vectors_BNE,
+            originals_BN,
+            keys,
+            knobs["temperature"],
+            disallow_correct=self.disallow_correct,
+        )
         # "We don't back-propagate the discriminator loss through the generator."
         sampled_BN = lax.stop_gradient(filled.sampled_BN)
         # Replacement: x_corrupt = REPLACE(x, m, x_hat)

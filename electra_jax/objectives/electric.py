@@ -9,7 +9,8 @@
 The towers learn from -log q of every word; the energies from the cross-entropy of that logit, where
 every noised place counts as noise, lucky draws too. Since noise is contrasted with p itself, Z goes
 to 1 and -E is log p: one pass scores a sentence (`score`). Departures: k is exact and without
-replacement, q is normalised over words (special tokens are neither drawn nor scored).
+replacement, q is normalised over words (special tokens are neither drawn nor scored). The noise is
+q's own, so neither a temperature nor `disallow_correct` is read.
 """
 
 import dataclasses
@@ -28,6 +29,8 @@ from electra_jax.objectives import replaced_token_detection as rtd
 @dataclasses.dataclass(frozen=True)
 class Electric(rtd.ReplacedTokenDetection):
     """Two towers and a main network that gives energies."""
+
+    masks = False
 
     def init(self, key: jax.Array) -> dict:
         """Returns embeddings, the towers as `generator`, and discriminator."""
@@ -109,10 +112,13 @@ class Electric(rtd.ReplacedTokenDetection):
         losses_BL, hits_BL = self._score(table, vectors_BLE, batch.ids_BL)
         slots_BN1 = chosen.slots_BN[:, :, None]
         vectors_BNE = lax.stop_gradient(jnp.take_along_axis(vectors_BLE, slots_BN1, axis=1))
-        heat = jnp.float32(1)  # the contrast is with q itself
         originals_BN = corrupt.at(batch.ids_BL, chosen)
-        drawn_BN = self.fill(params, vectors_BNE, originals_BN, keys, heat).sampled_BN
-        drawn_BN = lax.stop_gradient(drawn_BN)
+        # The contrast is with q itself, so no setting of the draw may make it another: at another
+        # temperature or without the correct token the logit below would not be that of the noise.
+        filled = self.fill(
+            params, vectors_BNE, originals_BN, keys, jnp.float32(1), disallow_correct=False
+        )
+        drawn_BN = lax.stop_gradient(filled.sampled_BN)
         drawn_losses_BN, _ = self._score(lax.stop_gradient(table), vectors_BNE, drawn_BN)
         noised_BL = corrupt.write(batch.ids_BL, chosen, drawn_BN)
         log_q_BL = -lax.stop_gradient(corrupt.write(losses_BL, chosen, drawn_losses_BN))

@@ -25,6 +25,7 @@ class FixedGenerator(rtd.ReplacedTokenDetection):
     weights_V: np.ndarray | None = dataclasses.field(default=None, compare=False)
 
     terms = ("disc",)
+    masks = False
 
     def init(self, key: jax.Array) -> dict:
         """Returns embeddings and discriminator."""
