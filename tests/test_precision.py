@@ -10,9 +10,7 @@ from jax import numpy as jnp
 
 from electra_jax.model import attention, layers, networks
 
-SIZE = (
-    32  # of a head, and tokens of a row: the identity as values mixes into the softmax
-)
+SIZE = 32  # of a head, and tokens of a row: the identity as values mixes into the softmax
 ROUNDED = 2.0**-8  # the largest relative error of rounding once to bfloat16
 
 
