@@ -4,7 +4,11 @@
     open       a workdir, an export, a Hugging Face folder or a checkpoint of Google's: its arrays
                by path, its vocabulary, and Adam's moments where they are asked for
     fit        to this run's vocabulary and positions (`growing`), as the section `init` says
-    lay over   the fresh state: what is there under the same path and in the same shape
+    lay over   the fresh state: what is there under the same name
+
+A parameter goes where its name says, at any size, and its shape is only checked. The names of two
+heads overlap, so a head is taken only as the kind that it is: what predicts tokens never becomes
+what detects replacements. A generator is taken whole, encoder and head, or not at all.
 
     init.from             the networks, and with init.optimizer='restored' their moments
     init.generator_from   a generator with its tables, to go on with or to be frozen; of a run
@@ -31,6 +35,12 @@ from electra_jax.data import vocabulary
 _NO_AVERAGES = "init.weights='ema', but {} holds no averages; use 'auto' or 'raw'"
 _TRUNKS = ("discriminator/encoder/", "encoder/")
 _ENCODER = "generator/encoder/"
+_BESIDE_A_GENERATOR = ("generator/embeddings/", "generator/baseline/")
+_HEADS = {  # a parameter that only networks with this kind of head have, as the start of its path
+    "detects replaced tokens": "head/output/",
+    "guesses by two towers": "left/",
+    "predicts tokens": "head/bias",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,21 +137,31 @@ def check_vocabulary(
 
 def _main(config, source, fresh, mesh):
     found = _fitted(source, source.params, fresh, config.init, mesh)
-    taken = {path: x for path, x in found.items() if path in fresh and fresh[path].shape == x.shape}
+    other_head = _head(source.params, "discriminator/") != _head(fresh, "discriminator/")
+    apart = ("generator/", "discriminator/head/") if other_head else ("generator/",)
+    taken = {path: x for path, x in found.items() if path in fresh and not path.startswith(apart)}
+
     for path in fresh:
-        if not path.startswith(_TRUNKS) or path in taken:
+        if path not in taken and not path.startswith(_TRUNKS):
             continue
         theirs = found[path].shape if path in found else "not there"
-        raise config_lib.ConfigError(
-            f"{source.named} has no encoder of this shape: {path} is {theirs}, here"
-            f" {fresh[path].shape}; give model.* the shapes of that run"
-        )
-    left = _fresh([path for path in fresh if path not in taken])
+        if theirs != fresh[path].shape:
+            what = "encoder" if path.startswith(_TRUNKS) else "main network"
+            raise config_lib.ConfigError(
+                f"{source.named} has no {what} of this shape: {path} is {theirs}, here"
+                f" {fresh[path].shape}; give model.* the shapes of that run"
+            )
+
+    taken |= _own_generator(source, found, fresh)
+    left = _fresh(fresh, taken)
     logging.info("starting from the weights of %s%s", source.named, left)
+    no_loss = ("discriminator/head/",) if other_head else ()
+    if not _has(fresh, "generator/") or _head(fresh, "generator/") != _head(found, "generator/"):
+        no_loss += ("generator/",)
     behind = sorted(
         path
         for path in source.params.keys() - fresh.keys()
-        if "/head/" not in path and (_has(fresh, "generator/") or not path.startswith("generator/"))
+        if not path.startswith((*no_loss, "generator/head/"))
     )
     if behind:
         logging.warning(
@@ -151,8 +171,36 @@ def _main(config, source, fresh, mesh):
     return taken
 
 
+def _own_generator(source, found, fresh):
+    """The source's generator, if all of it has a place here: {} where its kind or shape differs."""
+    if not _has(fresh, "generator/"):
+        return {}
+    if _head(source.params, "generator/") != _head(fresh, "generator/"):
+        return {}
+    ours = [path for path in fresh if path.startswith("generator/")]
+    # Tables of its own may be missing, and the baseline, which is no part of what it predicts with.
+    needed = [path for path in ours if not path.startswith(_BESIDE_A_GENERATOR)]
+    if any(path not in found or found[path].shape != fresh[path].shape for path in needed):
+        return {}
+    return {path: found[path] for path in ours if path in found}
+
+
+def _head(leaves, network):
+    """The kind of a network's head by the names of its parameters; None where it has none."""
+    kinds = (kind for kind, name in _HEADS.items() if _has(leaves, network + name))
+    return next(kinds, None)
+
+
 def _generator(config, source, fresh, mesh):
     prefix = "generator/" if _has(source.params, "generator/") else "discriminator/"
+    kind = _head(source.params, prefix)
+    if kind != "predicts tokens":
+        network = "generator" if prefix == "generator/" else "only network"
+        raise config_lib.ConfigError(
+            f"{source.named} has no generator to take: its {network}"
+            f" {kind or 'has no head'}; take a run with a generator that predicts masked tokens, or"
+            " one of objective.name='masked_lm'"
+        )
     own = {
         path.removeprefix(prefix): x for path, x in source.params.items() if path.startswith(prefix)
     }
@@ -169,7 +217,12 @@ def _generator(config, source, fresh, mesh):
     found = {f"generator/{path}": x for path, x in own.items() if path not in read}
     found |= {f"{tables}/{path.removeprefix('embeddings/')}": x for path, x in read.items()}
     found = _fitted(source, found, fresh, config.init, mesh)
-    needed = [path for path in fresh if path.startswith(("generator/", f"{tables}/"))]
+    needed = [
+        path
+        for path in fresh
+        if path.startswith(("generator/", f"{tables}/"))
+        and not path.startswith("generator/baseline/")  # begins fresh: it predicts no token
+    ]
     for path in needed:
         theirs = found[path].shape if path in found else "not there"
         if theirs != fresh[path].shape:
@@ -187,7 +240,7 @@ def _missing_generator(config, source, taken, fresh, mesh):
     if not needed or all(path in taken for path in needed):
         return {}
     if config.init.missing_generator == "fresh":
-        logging.info("%s has no such encoder of a generator: it begins fresh", source.named)
+        logging.info("%s has no such generator: it begins fresh", source.named)
         return {}
     taken = lower_layers(source.named, source.params, fresh)
     layers = next(len(x) for path, x in taken.items() if path.startswith(f"{_ENCODER}attention"))
@@ -247,9 +300,11 @@ def _moments(config, source, fresh, ours, leaves, mesh):
             left.add(param or path)
             continue
         found[path] = x
+    names = {_param_of(path, leaves) or path for path in fresh}
     logging.info(
-        "the optimizer goes on with the moments of %s%s", source.named, _fresh(sorted(left))
-    )
+        "the optimizer goes on with the moments of %s%s",
+        source.named, _fresh(sorted(names), names - left),
+    )  # fmt: skip
     return found
 
 
@@ -417,7 +472,16 @@ def _name(path):
     return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
-def _fresh(paths):
-    """'; fresh: generator/head', paths by their first two parts; nothing of nothing."""
-    parts = dict.fromkeys("/".join(path.split("/")[:2]) for path in paths)
+def _fresh(leaves, taken):
+    """'; fresh: generator/head', or nothing: the parts of which nothing was taken."""
+    parts = {}
+    for path in leaves:
+        if path in taken:
+            continue
+        names = path.split("/")
+        for depth in range(min(2, len(names)), len(names) + 1):
+            part = "/".join(names[:depth])
+            if part == path or not _has(taken, f"{part}/"):
+                break
+        parts[part] = None
     return f"; fresh: {', '.join(parts)}" if parts else ""

@@ -112,11 +112,14 @@ MATRICES = (  # the end of a path -> axes that a product sums over, axes of its 
 
 @functools.cache
 def matrix(path: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Which axes of a layer's kernel make its matrix; None for what is no matrix of a layer.
+    """Input and output axes of a layer's kernel; None for any other parameter.
+
+    A projection belongs to no layer, also where both networks share it and it lies in `encoder/`.
 
     Raises KeyError for a kernel of a layer that no line of the table covers.
     """
-    if not re.search(r"(^|/)encoder/.*kernel$", path):
+    of_an_encoder = re.search(r"(^|/)encoder/.*kernel$", path)
+    if not of_an_encoder or path.endswith("encoder/projection/kernel"):
         return None
     for pattern, reduced, made in MATRICES:
         if re.search(rf"(^|/){pattern}$", path):

@@ -183,6 +183,7 @@ def test_muon_takes_each_layer_as_one_matrix_and_adam_the_rest():
 def test_muon_takes_these_arrays_of_the_networks_and_no_others():
     taken = {path for path in odd.flat(jax.eval_shape(odd.weights)) if optimizer.matrix(path)}
     assert optimizer.matrix("encoder/feed_forward/gate/kernel") == ((1,), (2,))  # of GeGLU
+    assert optimizer.matrix("encoder/projection/kernel") is None  # where both networks share it
     assert taken == {
         f"{network}/encoder/{name}/kernel"
         for network in ("generator", "discriminator")

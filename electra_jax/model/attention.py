@@ -138,10 +138,17 @@ def einsum(
     dropout: float = 0.0,
     drawn_BHLM: jax.Array | None = None,
 ) -> jax.Array:
-    """In plain products, softmax in float32. `drawn_BHLM` is `layers.draw`'s for `dropout`.
+    """In plain products; scores and softmax are float32 whatever the dtype.
+
+    The probabilities are rounded to the dtype of the values after the softmax, because the product
+    with the values runs in that dtype. A score that is rounded before the softmax is off by up to
+    score / 256 in bfloat16, and the exponential makes that the probability's relative error.
 
     The backward pass keeps one array of the size of the scores, in the dtype of the query: the
     probabilities, with a minus sign where one was dropped.
+
+    Args:
+      drawn_BHLM: `layers.draw`'s for `dropout`, or None where nothing is dropped.
     """
     kept_BHLM, share = None, 1.0
     if drawn_BHLM is not None:
@@ -155,7 +162,9 @@ def _einsum(share, query_BLHK, key_BLHK, value_BLHK, visible_BLL, kept_BHLM):
 
 
 def _einsum_forward(share, query_BLHK, key_BLHK, value_BLHK, visible_BLL, kept_BHLM):
-    scores_BHLM = jnp.einsum("BLHK,BMHK->BHLM", query_BLHK, key_BLHK).astype(jnp.float32)
+    scores_BHLM = jnp.einsum(
+        "BLHK,BMHK->BHLM", query_BLHK, key_BLHK, preferred_element_type=jnp.float32
+    )
     scores_BHLM *= 1 / math.sqrt(query_BLHK.shape[-1])
     scores_BHLM = jnp.where(visible_BLL[:, None], scores_BHLM, _HIDDEN)
     signed_BHLM = jax.nn.softmax(scores_BHLM).astype(query_BLHK.dtype)
@@ -169,6 +178,8 @@ def _einsum_backward(share, saved, gradient_BLHK):
     query_BLHK, key_BLHK, value_BLHK, signed_BHLM = saved
     dropped_BHLM = _dropped(signed_BHLM, share)
     of_value_BLHK = jnp.einsum("BHLM,BLHK->BMHK", dropped_BHLM, gradient_BLHK)
+    # Rounded to the dtype of the values: kept in float32, gradients came no nearer to exact ones,
+    # for the rounding of the probabilities outweighs it.
     of_dropped_BHLM = jnp.einsum("BLHK,BMHK->BHLM", gradient_BLHK, value_BLHK)
     # Softmax's p (dp - sum p dp). With dropped = p mask / share and dp = d_dropped mask / share,
     # p dp is dropped d_dropped.
@@ -186,7 +197,11 @@ _einsum.defvjp(_einsum_forward, _einsum_backward)
 
 
 def _dropped(signed_BHLM, share):
-    return jnp.maximum(signed_BHLM, 0) * (1 / share) if share < 1 else signed_BHLM
+    if share == 1:
+        return signed_BHLM
+    # In float32: bfloat16 holds 1 / share to two or three digits, and every value would be off.
+    kept_BHLM = jnp.maximum(signed_BHLM, 0).astype(jnp.float32)
+    return (kept_BHLM * (1 / share)).astype(signed_BHLM.dtype)
 
 
 def splash(
@@ -199,7 +214,9 @@ def splash(
 ) -> jax.Array:
     """Pallas splash attention, documents as its segments; blocks outside `window` are left out.
 
-    Padding is segment 0 and sees padding. On a TPU it has been compiled but not run yet.
+    Padding is segment 0 and sees padding. The kernel has no scale of its own, so queries carry it:
+    exactly where K is a power of 4, as in all published sizes; otherwise each is rounded once more
+    to its dtype. On a TPU it has been compiled but not run yet.
     """
     length, heads, size = query_BLHK.shape[1:]
     shape = (length, length)

@@ -51,16 +51,19 @@ def cast_for_products(params: dict, dtype: jnp.dtype) -> dict:
     }
 
 
-def dense(params: dict, x: jax.Array) -> jax.Array:
+def dense(params: dict, x: jax.Array, result: jnp.dtype | None = None) -> jax.Array:
     """x [..., D] times kernel [D, F] plus bias [F] where there is one, in the dtype of x.
+
+    Args:
+      result: dtype of the sums, the bias and what is returned; None is that of x.
 
     All leading dimensions are one for the product: on a CPU the backward pass of a product with
     two of them transposes inside its loops and is five times slower (docs/LOG.md).
     """
     kernel = params["kernel"].astype(x.dtype)
-    y = x.reshape(-1, kernel.shape[0]) @ kernel
+    y = jnp.matmul(x.reshape(-1, kernel.shape[0]), kernel, preferred_element_type=result)
     if "bias" in params:
-        y = y + params["bias"].astype(x.dtype)
+        y = y + params["bias"].astype(y.dtype)
     return y.reshape(*x.shape[:-1], kernel.shape[1])
 
 
@@ -178,7 +181,9 @@ def dropout(x: jax.Array, rate: float, drawn: jax.Array | None) -> jax.Array:
     if drawn is None:
         return x
     kept, share = keeps(rate, drawn)
-    return jnp.where(kept, x * (1 / share), 0).astype(x.dtype)
+    # In float32: bfloat16 holds 1 / share to two or three digits, and the mean would be off.
+    scaled = x.astype(jnp.float32) * (1 / share)
+    return jnp.where(kept, scaled, 0).astype(x.dtype)
 
 
 def keeps(rate: float, drawn: jax.Array) -> tuple[jax.Array, float]:

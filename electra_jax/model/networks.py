@@ -125,7 +125,7 @@ def init_gate(config: NetworksConfig, key: jax.Array) -> dict:
 
 def gate(params: dict, vectors_BNE: jax.Array) -> jax.Array:
     """That number, float32 [B, N]."""
-    return layers.dense(params, vectors_BNE)[..., 0].astype(jnp.float32)
+    return layers.dense(params, vectors_BNE, result=jnp.float32)[..., 0]
 
 
 def init_towers(config: NetworksConfig, key: jax.Array) -> dict:
