@@ -24,9 +24,9 @@ import numpy as np
 from absl import flags
 from jax import numpy as jnp
 
-from electra_jax import accounting, build, command, feed, parts, rehearsal, timing
+from electra_jax import accounting, command, feed, parts, rehearsal, run_data, timing
 from electra_jax import config as config_lib
-from electra_jax.data import pipeline
+from electra_jax.data import pipeline, vocabulary
 
 _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object instead of a table.", allow_override=True
@@ -41,10 +41,19 @@ _PIPELINE_ROWS = 65_536  # made-up rows on disk; read in the order of a run
 
 def main(config: config_lib.Config, workdir: str) -> None:
     """Measures and prints; the workdir is not touched."""
-    del workdir
+    low, high = vocabulary.SIZES
+    if _VOCAB.value and not low <= _VOCAB.value <= high:
+        raise config_lib.ConfigError(
+            f"--vocab_size={_VOCAB.value} is outside [{low}, {high:,}]; 0: as data.vocab says"
+        )
     jax.config.update("jax_enable_compilation_cache", False)  # compile seconds are to be real
     say = (lambda line: print(line, file=sys.stderr)) if _JSON.value else print
-    found = measure(config, _VOCAB.value or build.vocab_size(config), _STEPS.value, _PARTS.value)
+    found = measure(
+        config,
+        _VOCAB.value or run_data.vocabulary_size(config, workdir),
+        _STEPS.value,
+        _PARTS.value,
+    )
     if _JSON.value:
         print(json.dumps(found))
     else:

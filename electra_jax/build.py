@@ -12,7 +12,7 @@ import optax
 from jax.sharding import Mesh
 
 from electra_jax import config as config_lib
-from electra_jax import corrupt, optimizer, schedule, sharding, stages, train_step
+from electra_jax import corrupt, optimizer, run_data, schedule, sharding, stages, train_step
 from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.model import attention, encoder, networks
 from electra_jax.objectives import (
@@ -110,12 +110,8 @@ def step(
 
 
 def vocab_size(config: config_lib.Config) -> int:
-    """The size that data.vocab asks for, or that of the vocabulary it names."""
-    if config.data.vocab.startswith("train:"):
-        return int(config.data.vocab.rpartition(":")[2])
-    return vocabulary_lib.load(
-        config.data.vocab, config.data.lower_case, config.data.strip_accents
-    ).size
+    """The size that data.vocab asks for, or that of the vocabulary it names. Raises ValueError."""
+    return run_data.vocabulary_size(config)
 
 
 def mesh(config: config_lib.Config, devices: Sequence[jax.Device] | None = None) -> Mesh:

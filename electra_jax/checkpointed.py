@@ -9,6 +9,7 @@ import os
 from typing import Any
 
 import jax
+import numpy as np
 from absl import logging
 
 from electra_jax import (
@@ -16,10 +17,12 @@ from electra_jax import (
     checkpoint,
     evaluation,
     processes,
+    run_data,
     runs,
     saved_config,
     sharding,
     stages,
+    weights,
 )
 from electra_jax import config as config_lib
 from electra_jax.data import preparation, records, vocabulary
@@ -30,7 +33,7 @@ class Opened:
     """What `show` and `evaluate` work on."""
 
     config: config_lib.Config  # with the rows of the stage in which the run was
-    records: records.Records
+    records: records.Records | None  # None: not asked for
     vocabulary: vocabulary.Vocabulary
     objective: Any
     mesh: Any
@@ -40,16 +43,25 @@ class Opened:
     longest_row: int  # tokens; more positions than these have not been learnt
 
 
-def open_workdir(config: config_lib.Config, workdir: str, step: int | None = None) -> Opened:
+def open_workdir(
+    config: config_lib.Config, workdir: str, step: int | None = None, with_rows: bool = True
+) -> Opened:
     """Reads, never writes: a run that is under way is not disturbed.
 
     Args:
       step: which checkpoint; None is the newest that can be read.
+      with_rows: without them the vocabulary alone has to be there, and `records` is None.
 
     Raises:
-      ConfigError, CheckpointError: nothing trained here yet, or the step is not there.
+      ConfigError, CheckpointError: nothing trained here yet, the step is not there, or the
+        prepared data is gone.
     """
     directory = os.path.join(workdir, "checkpoints")
+    if not os.path.isdir(workdir):
+        raise config_lib.ConfigError(
+            f"there is no workdir {workdir}; train first: python -m electra_jax.main"
+            f" --workdir={workdir}"
+        )
     found = processes.of_first(lambda: checkpoint.steps(directory))
     if not found:
         raise config_lib.ConfigError(
@@ -61,12 +73,17 @@ def open_workdir(config: config_lib.Config, workdir: str, step: int | None = Non
             f"no checkpoint of step {step} in {directory}; there are {', '.join(map(str, found))}"
         )
     config = _as_trained(config, workdir)
-    root = runs.data_root(config, workdir)
-    folders = [preparation.folder_of(s, root) for s in runs.data_settings(config, workdir)]
-    opened = records.open(folders[0])
-    words = vocabulary.load(os.path.join(folders[0], preparation.VOCABULARY))
+    opened, folders = None, []
+    if with_rows:
+        folders = run_data.folders(config, workdir)
+        opened = records.open(folders[0])
+        words = vocabulary.load(os.path.join(folders[0], preparation.VOCABULARY))
+    else:
+        words = _vocabulary(config, workdir, directory, found)
+    # What a fixed generator draws by needs the text; without rows nothing is drawn.
+    unigram_V = np.ones(words.size) if opened is None else opened.unigram()[0]
     mesh = build.mesh(config)
-    objective = build.objective(config, words, opened.unigram()[0], mesh)
+    objective = build.objective(config, words, unigram_V, mesh)
     shapes = jax.eval_shape(objective.init, build.run_key(config))
     part = "ema" if config.optimizer.ema_decay else "params"
     where = sharding.shardings({part: shapes}, mesh)
@@ -79,8 +96,11 @@ def open_workdir(config: config_lib.Config, workdir: str, step: int | None = Non
     if config.model.positions != "learned":
         longest = config.model.max_positions
     if stage:
-        opened, config = records.open(folders[stage]), stages.config_of(config, stage)
-        objective = build.objective(config, words, opened.unigram()[0], mesh)
+        config = stages.config_of(config, stage)
+        if with_rows:
+            opened = records.open(folders[stage])
+            unigram_V = opened.unigram()[0]
+        objective = build.objective(config, words, unigram_V, mesh)
     return Opened(
         config=config,
         records=opened,
@@ -92,6 +112,12 @@ def open_workdir(config: config_lib.Config, workdir: str, step: int | None = Non
         step=restored.step,
         longest_row=longest,
     )
+
+
+def check_settings(config: config_lib.Config, workdir: str) -> None:
+    """Refuses what a run in this workdir would refuse: another configuration than it has."""
+    if os.path.exists(os.path.join(workdir, "config.json")):
+        _as_trained(config, workdir)
 
 
 def evaluate(opened: Opened) -> dict[str, float | None]:
@@ -115,6 +141,17 @@ def evaluate(opened: Opened) -> dict[str, float | None]:
     if c.optimizer.ema_decay:
         values["ema_decay"] = c.optimizer.ema_decay  # says what was evaluated
     return values
+
+
+def _vocabulary(config, workdir, directory, found):
+    """The one that the newest checkpoint was trained with, wherever a copy of it lies."""
+    for number in reversed(found):
+        try:
+            about = checkpoint.metadata(os.path.join(directory, str(number)))
+        except checkpoint.CheckpointError:
+            continue
+        return weights.vocabulary_of(workdir, config, about["vocabulary"])[0]
+    raise checkpoint.CheckpointError(f"no checkpoint in {directory} can be read")
 
 
 def _newest(directory, found, abstract):

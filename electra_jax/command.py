@@ -6,11 +6,14 @@ processes, calls `main(config, workdir)`, and turns bad input into one line and 
 `run_on_paths(main)` is for a command that has no configuration of its own: `main(paths)`.
 """
 
+import ast
 import glob
 import importlib.util
 import keyword
 import os
+import re
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -30,6 +33,7 @@ _COORDINATOR = flags.DEFINE_string(
 _PROCESSES = flags.DEFINE_integer("num_processes", None, "How many processes train together.")
 _PROCESS = flags.DEFINE_integer("process_id", None, "This process's number, from 0.")
 
+_REFUSALS = (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError)
 _BAD_INPUT = 2  # exit codes
 _FAILED = 1
 _INTERRUPTED = 130
@@ -71,7 +75,9 @@ def run(
             config = (parse or config_lib.parse)(flags.FLAGS["config"].value)
             workdir = _WORKDIR.value or os.path.join("runs", config.name)
             safe_files.check_path(workdir, "--workdir", config_lib.ConfigError)
-    except (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
+    except Exception as error:  # whatever a configuration file raises that is not Python yet
+        if not (isinstance(error, _REFUSALS) or _in_config_file(error, argv)):
+            raise
         _exit(_explain(error, argv), _BAD_INPUT)
 
     def work():
@@ -106,17 +112,28 @@ def define_config(argv: Sequence[str]) -> None:
         config_flags.DEFINE_config_dict("config", saved)
         return
     if not given and not {"--help", "--helpfull", "-h"} & set(argv):
-        raise config_lib.ConfigError(
-            "--config is missing: --config=configs/tiny.py, or --workdir of a run that was begun"
-        )
+        raise config_lib.ConfigError(_no_config(argv))
     for arg in given:
-        path = arg.partition("=")[2].partition(":")[0]
-        if path and not os.path.exists(path):
+        path = (arg.partition("=")[2] or _value_of(argv, "config")).partition(":")[0]
+        if not os.path.isfile(path):
             known = ", ".join(sorted(glob.glob("configs/*.py"))) or "none under configs/ here"
             raise config_lib.ConfigError(f"--config={path} does not exist; known: {known}")
         # The files import one another as `configs.NAME`, from wherever the command is called.
         sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(path))))
     config_flags.DEFINE_config_file("config", None, "A file such as configs/tiny.py.")
+
+
+def _no_config(argv: Sequence[str]) -> str:
+    """Why there is no configuration: nothing names one, or what is named has none."""
+    workdir = _value_of(argv, "workdir")
+    if not workdir:
+        return "--config is missing: --config=configs/tiny.py, or --workdir of a run that was begun"
+    begin = f"python -m electra_jax.main --config=configs/tiny.py --workdir={workdir} begins one"
+    if not os.path.exists(workdir):
+        return f"there is no workdir {workdir}; {begin}"
+    if not os.path.isdir(workdir):
+        return f"--workdir={workdir} is a file; give the folder of a run"
+    return f"{workdir} holds no config.json, so no run was begun there; {begin}"
 
 
 def start_processes() -> None:
@@ -175,15 +192,40 @@ def _is_ours(error: BaseException) -> bool:
 
 def _explain(error: BaseException, argv: Sequence[str]) -> str:
     """One line for what is wrong with the command line; a misspelt field gets the nearest name."""
+    if place := _in_config_file(error, argv):
+        return f"{place}: {type(error).__name__}: {error}"
+    if "has no attribute 'get_config'" in str(error) and _value_of(argv, "config"):
+        return f"--config={_value_of(argv, 'config')} defines no get_config(); see configs/base.py"
     overrides = [arg[len("--config.") :] for arg in argv if arg.startswith("--config.")]
     if overrides and not isinstance(error, config_lib.ConfigError):
         tree = _named_config(argv)
         for override in overrides:
             unknown = tree and _unknown_field(override.partition("=")[0], tree)
-            if unknown:
+            if unknown or (unknown := tree and _mistyped(override, tree)):
                 return unknown
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    for theirs, ours in _PLAINLY.items():
+        text = re.sub(theirs, ours, text)
     return " ".join(text.split()) or type(error).__name__
+
+
+_PLAINLY = {
+    r"invalid literal for int\(\) with base 10: .*": "it is not a whole number",
+    r"could not convert string to float: .*": "it is not a number",
+}
+
+
+def _in_config_file(error: BaseException, argv: Sequence[str]) -> str:
+    """'FILE.py, line 3' where the named configuration file itself raised this; else ''."""
+    named = _value_of(argv, "config").partition(":")[0]
+    if not named or isinstance(error, config_lib.ConfigError):
+        return ""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames and os.path.abspath(frames[-1].filename) == os.path.abspath(named):
+        return f"{named}, line {frames[-1].lineno}"
+    return ""
 
 
 def _without_keywords(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -213,14 +255,24 @@ def _override(tree: ConfigDict, values: Mapping[str, str]) -> None:
         node[name] = value
 
 
+def _value_of(argv: Sequence[str], name: str) -> str:
+    """The value of a flag that is written --NAME=VALUE or --NAME VALUE, the last one; or ''."""
+    found = ""
+    for arg, following in zip(argv, [*argv[1:], ""]):
+        flag, equals, value = arg.partition("=")
+        if flag in (f"--{name}", f"-{name}"):
+            found = value if equals else following
+    return found
+
+
 def _given_config(argv: Sequence[str]) -> list[str]:
     return [arg for arg in argv if arg.split("=")[0] in ("--config", "-config")]
 
 
 def _named_config(argv: Sequence[str]) -> ConfigDict | None:
     """The configuration without its overrides: parsing stopped at the first bad one."""
-    given = next((arg.partition("=")[2] for arg in argv if arg.startswith("--config=")), None)
-    if given is None:
+    given = _value_of(argv, "config")
+    if not given:
         return _saved_config(argv)
     path, _, argument = given.partition(":")
     spec = importlib.util.spec_from_file_location("named_config", path)
@@ -231,7 +283,7 @@ def _named_config(argv: Sequence[str]) -> ConfigDict | None:
 
 def _saved_config(argv: Sequence[str]) -> ConfigDict | None:
     """The settings of the workdir's run, if it has any. Raises ConfigError: they are damaged."""
-    workdir = next((arg.partition("=")[2] for arg in argv if arg.startswith("--workdir=")), "")
+    workdir = _value_of(argv, "workdir")
     found = saved_config.of_run(workdir) if workdir else None
     return None if found is None else ConfigDict(_with_tuples(config_lib.to_tree(found)))
 
@@ -252,6 +304,43 @@ def _unknown_field(path: str, tree: ConfigDict) -> str | None:
             return f"unknown field config.{seen}{name}; {config_lib.nearest(name, list(node))}"
         node, seen = node[name], f"{seen}{name}."
     return None
+
+
+def _mistyped(override: str, tree: ConfigDict) -> str | None:
+    """What `section.field=value` says that the field cannot hold; None if nothing."""
+    path, equals, given = override.partition("=")
+    value = tree
+    for name in path.split("."):
+        value = value[name]
+    if isinstance(value, ConfigDict):
+        return f"config.{path} is a section; give one of its fields: {', '.join(value)}"
+    wanted = _KINDS.get(type(value))
+    if wanted is None or not equals:
+        return None
+    words, read = wanted
+    try:
+        read(given)
+    except (ValueError, SyntaxError):
+        return f"config.{path}={given!r} is not {words}; it is {value!r} by itself"
+    return None
+
+
+def _truth(text):
+    if text.lower() not in ("true", "false", "t", "f", "1", "0"):
+        raise ValueError(text)
+
+
+def _sequence(text):
+    if not isinstance(ast.literal_eval(text), list | tuple):
+        raise ValueError(text)
+
+
+_KINDS = {
+    bool: ("true or false", _truth),
+    int: ("a whole number", int),
+    float: ("a number", float),
+    tuple: ("a tuple, such as '(10, 12)'", _sequence),
+}
 
 
 def _exit(message: str, code: int) -> None:

@@ -8,7 +8,20 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
-from electra_jax import accounting, budget, build, fill, rehearsal, runs, stages, streams, style
+from electra_jax import (
+    accounting,
+    budget,
+    build,
+    checkpoint,
+    fill,
+    initial,
+    rehearsal,
+    run_data,
+    runs,
+    stages,
+    streams,
+    style,
+)
 from electra_jax import batch as batch_lib
 from electra_jax import config as config_lib
 from electra_jax.data import preparation, records
@@ -20,9 +33,10 @@ _NOT_BEFORE = "not known before the speed is"
 def text(config: config_lib.Config, workdir: str) -> str:
     """A few aligned lines. Uses prepared data where it is there and never prepares."""
     mesh = build.mesh(config)
+    _check(config, workdir)
     opened = _opened(config, workdir)
     ready = None not in opened
-    vocab_size = build.vocab_size(config)
+    vocab_size = run_data.vocabulary_size(config, workdir)
     if opened[0] is not None:
         vocab_size = opened[0].manifest.vocabulary["size"]
     words, unigram_V = rehearsal.Words(vocab_size), np.ones(vocab_size)
@@ -91,8 +105,35 @@ def text(config: config_lib.Config, workdir: str) -> str:
     return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
 
 
+def _check(config, workdir):
+    """Refuses what a run would, as far as can be told without preparing or reading weights."""
+    record = run_data.read(workdir)
+    if record is None or not run_data.is_of(config, record):
+        settings = runs.stage_settings(config, workdir, 0)
+        preparation.check_sources(settings)
+        preparation.check_vocabulary(settings)
+        _check_folder(runs.data_root(config, workdir))
+    if not checkpoint.steps(os.path.join(workdir, "checkpoints")):
+        initial.check_paths(config)
+
+
+def _check_folder(path):
+    """A folder can be made there, or files in it."""
+    place = os.path.abspath(path)
+    while not os.path.exists(place):
+        place = os.path.dirname(place)
+    if not os.path.isdir(place):
+        raise config_lib.ConfigError(f"no folder {path} can be made: {place} is a file")
+    if not os.access(place, os.W_OK):
+        raise config_lib.ConfigError(f"no folder {path} can be made: {place} cannot be written")
+
+
 def _opened(config, workdir) -> list[records.Records | None]:
     """The rows of each stage, None where they are not prepared yet."""
+    record = run_data.read(workdir)
+    if record is not None and run_data.is_of(config, record):
+        folders = [run_data.folder(config, workdir, part) for part in record.stages]
+        return [folder and records.open(folder) for folder in folders]
     root, found = runs.data_root(config, workdir), []
     for settings in runs.data_settings(config, workdir):
         folder = ""

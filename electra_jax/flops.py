@@ -20,7 +20,7 @@ import jax
 import numpy as np
 from absl import flags
 
-from electra_jax import accounting, budget, build, command, paper_flops, rehearsal, stages
+from electra_jax import accounting, budget, build, command, paper_flops, rehearsal, run_data, stages
 from electra_jax import config as config_lib
 
 _JSON = flags.DEFINE_bool(
@@ -40,13 +40,14 @@ _DEVICES = flags.DEFINE_integer("devices", 1, "How many of them ran.", lower_bou
 
 def main(config: config_lib.Config | None, workdir: str | None) -> None:
     """Reckons and prints; nothing is trained or written."""
-    del workdir
     _check_flags(config is None)
     if config is None:
         found = published()
         print(json.dumps({"published": found}) if _JSON.value else published_table(found))
         return
-    found = of_config(config, build.vocab_size(config), _SPEED.value, _PADDING.value)
+    found = of_config(
+        config, run_data.vocabulary_size(config, workdir), _SPEED.value, _PADDING.value
+    )
     if _SPEED.value is not None:
         kind = _DEVICE.value or jax.devices()[0].device_kind
         found |= mfu(found, _SPEED.value, kind, _DEVICES.value, _PADDING.value)

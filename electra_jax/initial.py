@@ -86,6 +86,23 @@ def state(
     )
 
 
+def check_paths(config: config_lib.Config) -> None:
+    """Raises ConfigError or CheckpointError where no weights lie at the paths that `init` names.
+
+    Reads no weights.
+    """
+    for setting, path in (
+        ("init.from", config.init.from_),
+        ("init.generator_from", config.init.generator_from),
+    ):
+        steps = checkpoint.steps(os.path.join(path, "checkpoints")) if path else ()
+        if not path or steps or weights.is_foreign(path):
+            continue
+        if not os.path.isdir(path):
+            raise _nothing_there(f"{setting}={path!r}")
+        checkpoint.metadata(path)
+
+
 def moments_of_others(
     named: str, found: weights.Weights, config: config_lib.Config, fresh: Any, phases: tuple
 ) -> dict[str, Any]:
@@ -324,10 +341,7 @@ def _open(setting, config, fresh, phases, words, mesh) -> _Source:
         if weights.is_foreign(path):
             return weights.open(path)
         if not os.path.isdir(path):
-            raise config_lib.ConfigError(
-                f"{named} is neither a workdir with checkpoints nor a checkpoint folder, nor an"
-                " export, nor a Hugging Face folder, nor a TensorFlow checkpoint"
-            )
+            raise _nothing_there(named)
         return path
 
     found, moments = processes.agree(looked_up, config_lib.ConfigError, OSError), None
@@ -393,6 +407,13 @@ def _of_ours(named, folder, wants, config, phases, words, mesh) -> _Source:
     if "optimizer" in shapes:
         moments = weights.flat(tree["optimizer"])
     return _Source(named, weights.flat(tree[part]), plan, moments)
+
+
+def _nothing_there(named):
+    return config_lib.ConfigError(
+        f"{named} is neither a workdir with checkpoints nor a checkpoint folder, nor an export,"
+        " nor a Hugging Face folder, nor a TensorFlow checkpoint"
+    )
 
 
 def _check_init_vocabulary(named, init, sha256, words):

@@ -15,7 +15,7 @@ if __name__ == "__main__":
 
 from absl import flags, logging
 
-from electra_jax import command, estimate, runs, training
+from electra_jax import checkpointed, command, estimate, runs, training
 from electra_jax import config as config_lib
 from electra_jax.data import records
 
@@ -30,6 +30,7 @@ _VERIFY = flags.DEFINE_bool(
 def main(config: config_lib.Config, workdir: str) -> None:
     """Trains, or with --dry_run says what training would be."""
     if _DRY_RUN.value:
+        checkpointed.check_settings(config, workdir)
         print(estimate.text(config, workdir))
         return
     if _VERIFY.value:

@@ -24,10 +24,7 @@ _EXAMPLES = 2
 
 def main(config: config_lib.Config, workdir: str) -> None:
     """Prepares the rows of every stage, checks if asked to, and prints what there is."""
-    root, folders = runs.data_root(config, workdir), []
-    for settings in runs.data_settings(config, workdir):
-        folders.append(preparation.prepare(settings, root, logging.info))
-    for folder in dict.fromkeys(folders):
+    for folder in dict.fromkeys(runs.prepare(config, workdir)):
         if _VERIFY.value:
             records.verify(folder, logging.info)
         print(summary(folder))

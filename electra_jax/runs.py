@@ -23,6 +23,7 @@ from electra_jax import (
     initial,
     metrics,
     processes,
+    run_data,
     safe_files,
     sharding,
     stages,
@@ -121,7 +122,8 @@ def start(config: config_lib.Config, workdir: str) -> Run:
     else:
         state = jax.jit(step.init, out_shardings=step.where)()
         if config.init.from_ or config.init.generator_from:
-            state = initial.state(config, state, step.objective.phases, words, mesh)
+            begins = _with_own_weights(config, workdir)
+            state = initial.state(begins, state, step.objective.phases, words, mesh)
     seen = train_step.words_to_int(jax.device_get(state.rows_seen))
     metadata = {} if restored is None else restored.metadata
     return Run(
@@ -144,29 +146,60 @@ def prepare(config: config_lib.Config, workdir: str) -> list[str]:
     """The folders of prepared data, one a stage, made now if they are not there; one process makes
     them.
 
-    Without a shared file system every process makes its own, which comes out equal.
+    A run that has checkpoints goes on with the data that it recorded, whatever became of its
+    source. A new one takes what its source is now, or what was prepared for it beforehand where
+    the source is out of reach. Without a shared file system every process makes its own, which
+    comes out equal.
     """
-    root = data_root(config, workdir)
-    return [_prepared(settings, root) for settings in data_settings(config, workdir)]
+    record, begun = _recorded(workdir)
+    if record is not None and not run_data.is_of(config, record):
+        # Another run's, which keeps its own if it has trained.
+        folders = _from_source(config, workdir)
+        if not begun:
+            _record(config, workdir, folders)
+        return folders
+
+    changed = "" if record is None else processes.of_first(lambda: run_data.changed(config, record))
+    out_of_reach = bool(changed) and not processes.of_first(lambda: _in_reach(config))
+    if record is None or (changed and not begun and not out_of_reach):
+        folders = _from_source(config, workdir)
+        _check_trained_on(folders, workdir)
+        _record(config, workdir, folders)
+        return folders
+
+    if changed:
+        logging.info("%s; this run goes on with the data that was prepared for it", changed)
+    folders = _as_recorded(config, workdir, record)
+    _check_trained_on(folders, workdir)
+    return folders
 
 
 def data_root(config: config_lib.Config, workdir: str) -> str:
     """Where prepared data lies, a folder for each hash of settings."""
-    return config.data.dir or os.path.join(workdir, "data")
+    return run_data.root(config, workdir)
 
 
 def data_settings(config: config_lib.Config, workdir: str) -> Iterator[preparation.Settings]:
     """How the rows of each stage are made: all with the vocabulary of the first, which has to be
     prepared before the second is asked for."""
-    first = preparation.Settings.from_config(config)
+    first = stage_settings(config, workdir, 0)
     yield first
-    for number, stage in enumerate(stages.of(config)[1:], 1):
-        settings = preparation.Settings.from_config(stages.config_of(config, number))
-        if stage.sequence_length != first.sequence_length and first.vocab.startswith("train:"):
-            folder = preparation.folder_of(first, data_root(config, workdir))
-            words = os.path.join(folder, preparation.VOCABULARY)
-            settings = dataclasses.replace(settings, vocab=words)
-        yield settings
+    for number in range(1, len(stages.of(config))):
+        folder = preparation.folder_of(first, data_root(config, workdir))
+        yield stage_settings(config, workdir, number, folder)
+
+
+def stage_settings(
+    config: config_lib.Config, workdir: str, number: int, first_folder: str = ""
+) -> preparation.Settings:
+    """How the rows of one stage are made; later ones take the vocabulary of the first's folder."""
+    whole = preparation.Settings.from_config(config)
+    settings = preparation.Settings.from_config(stages.config_of(config, number))
+    words = run_data.own_vocabulary(config, workdir)
+    longer = settings.sequence_length != whole.sequence_length
+    if longer and words.startswith("train:"):
+        words = os.path.join(first_folder, preparation.VOCABULARY)
+    return dataclasses.replace(settings, vocab=words)
 
 
 def heldout(run_records: records.Records, limit: int) -> list[tuple[str, np.ndarray, np.ndarray]]:
@@ -242,15 +275,84 @@ def _with_spent(state, step, workdir):
     return budget.with_seconds(state, max(float(state.seconds), processes.of_first(noted)))
 
 
-def _prepared(settings, root) -> str:
+def _recorded(workdir):
+    """(the record of the run's data or None, whether the run has checkpoints), as process 0 sees
+    them."""
+
+    def look():
+        found = run_data.read(workdir)
+        begun = bool(checkpoint.steps(os.path.join(workdir, "checkpoints")))
+        return [found and dataclasses.asdict(found), begun]
+
+    tree, begun = processes.of_first(look)
+    if tree is None:
+        return None, begun
+    parts = tuple(run_data.Prepared(**part) for part in tree.pop("stages"))
+    return run_data.Record(**tree, stages=parts), begun
+
+
+def _record(config, workdir, folders):
+    processes.of_first(lambda: run_data.write(config, workdir, folders))
+
+
+def _in_reach(config):
+    """Whether there is anything to prepare from."""
+    try:
+        preparation.check_sources(preparation.Settings.from_config(config))
+    except (ValueError, OSError):
+        return False
+    return True
+
+
+def _from_source(config, workdir):
+    root = data_root(config, workdir)
+    return [_everywhere(_made(each, root)) for each in data_settings(config, workdir)]
+
+
+def _made(settings, root):
+    return lambda: preparation.prepare(settings, root, logging.info)
+
+
+def _as_recorded(config, workdir, record):
+    """The folders that a record names; rows that are gone are made again if they come out equal."""
+    folders = []
+    for number, part in enumerate(record.stages):
+        settings = stage_settings(config, workdir, number, folders[0] if folders else "")
+
+        def find(part=part, settings=settings):
+            there = run_data.folder(config, workdir, part)
+            return there or _made_again(config, workdir, part, settings)
+
+        folders.append(_everywhere(find))
+    return folders
+
+
+def _made_again(config, workdir, part, settings):
+    """Rows that were recorded and are not there, from their source. Raises ConfigError."""
+    root = data_root(config, workdir)
+    try:
+        now = os.path.basename(preparation.folder_of(settings, root))
+    except ValueError as error:
+        raise config_lib.ConfigError(
+            run_data.missing(config, workdir, part, f", and its source neither: {error}")
+        ) from error
+    if now == part.folder:
+        folder = preparation.prepare(settings, root, logging.info)
+        if records.read_manifest(folder).hash == part.hash:
+            return folder
+    raise config_lib.ConfigError(
+        run_data.missing(
+            config, workdir, part,
+            f", and {settings.source} is not what it was prepared from: files or packages changed",
+        )
+    )  # fmt: skip
+
+
+def _everywhere(find) -> str:
     """The folder of one stage's rows; when the first process has it, the others look for it."""
-
-    def make():
-        return preparation.prepare(settings, root, logging.info)
-
     first = jax.process_index() == 0
-    made = processes.agree(lambda: make() if first else "", ValueError, OSError)
-    folder = processes.agree(lambda: made or make(), ValueError, OSError)
+    made = processes.agree(lambda: find() if first else "", ValueError, OSError)
+    folder = processes.agree(lambda: made or find(), ValueError, OSError)
     if jax.process_count() > 1:
         found = processes.agree(lambda: records.open(folder), ValueError, OSError)
         digest = np.frombuffer(bytes.fromhex(found.manifest.hash), np.uint32)
@@ -288,6 +390,38 @@ def _check_records(opened: records.Records, words: vocabulary.Vocabulary) -> Non
         raise config_lib.ConfigError(
             f"the records were made with vocabulary {manifest.vocabulary['sha256'][:12]}, not with"
             f" {words.sha256[:12]} which lies beside them; delete the folder and prepare again"
+        )
+
+
+def _with_own_weights(config, workdir):
+    """Weights that were converted into this workdir are its beginning, wherever it was moved."""
+    own = processes.of_first(lambda: checkpoint.steps(os.path.join(workdir, "checkpoints")))
+    if not (own and config.init.from_):
+        return config
+    return dataclasses.replace(config, init=dataclasses.replace(config.init, from_=workdir))
+
+
+def _newest_metadata(workdir):
+    """Of the newest checkpoint that says anything; nothing where none does."""
+    directory = os.path.join(workdir, "checkpoints")
+    for step in reversed(checkpoint.steps(directory)):
+        try:
+            return checkpoint.metadata(os.path.join(directory, str(step)))
+        except checkpoint.CheckpointError:
+            continue
+    return {}
+
+
+def _check_trained_on(folders, workdir):
+    """A run goes on with the rows that its checkpoint was trained on, or not at all."""
+    about = processes.of_first(lambda: _newest_metadata(workdir))
+    trained_on = about.get("data")  # none where weights alone were converted
+    hashes = [records.read_manifest(folder).hash for folder in folders]
+    if trained_on and trained_on not in hashes:
+        raise config_lib.ConfigError(
+            f"{workdir} was trained on prepared data {trained_on[:16]}, here is {hashes[0][:16]};"
+            f" copy back its {run_data.RECORD} and the data that it names, or choose another"
+            f" --workdir and --config.init.from={workdir}"
         )
 
 

@@ -36,7 +36,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
             f"--first_is_right compares alternatives, but {text[:60]!r} has none beside it; put a"
             " tab between alternatives"
         )
-    opened = checkpointed.open_workdir(config, workdir, _STEP.value)
+    opened = checkpointed.open_workdir(config, workdir, _STEP.value, with_rows=False)
     flat = [text for group in groups for text in group]
     limit = opened.longest_row
     found = scoring.scores(opened.objective.placed(), opened.params, opened.vocabulary, flat, limit)
@@ -65,8 +65,20 @@ def read(path: str | None) -> list[list[str]]:
     """The lines of a file, each cut at its tabs; empty lines are left out. Raises ConfigError."""
     if not path:
         raise config_lib.ConfigError("--input names no file; give one with a sentence a line")
-    with open(path, encoding="utf-8") as file:
-        lines = [line.rstrip("\n") for line in file]
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise config_lib.ConfigError(f"--input={path} cannot be read: {error.strerror}") from error
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        number = data.count(b"\n", 0, error.start) + 1
+        raise config_lib.ConfigError(
+            f"{path}, line {number}: invalid UTF-8 (byte {data[error.start]:#04x}); convert the"
+            " file, for instance with iconv -f LATIN1 -t UTF-8"
+        ) from error
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     groups = [line.split("\t") for line in lines if line.strip()]
     if not groups:
         raise config_lib.ConfigError(f"{path} has no sentence")

@@ -18,7 +18,9 @@ from electra_jax import config as config_lib
 _STEP = flags.DEFINE_integer("step", None, "Which checkpoint; the newest without it.")
 _ROWS = flags.DEFINE_integer("rows", 4, "How many rows.", lower_bound=1)
 _HTML = flags.DEFINE_string("html", None, "Write a page to this file instead of the terminal.")
-_DRAW = flags.DEFINE_integer("draw", 0, "Another number draws other slots and samples.")
+_DRAW = flags.DEFINE_integer(
+    "draw", 0, "Another number draws other slots and samples.", 0, 2**31 - 1
+)
 _COLOUR = flags.DEFINE_enum(
     "colour", "auto", ["auto", "always", "never"], "Colour in the terminal; auto: if it is one."
 )
@@ -26,6 +28,9 @@ _COLOUR = flags.DEFINE_enum(
 
 def main(config: config_lib.Config, workdir: str) -> None:
     """Prints rows, or writes a page."""
+    folder = os.path.dirname(_HTML.value or "") or "."
+    if not os.path.isdir(folder):
+        raise config_lib.ConfigError(f"--html={_HTML.value}: there is no folder {folder}")
     opened = checkpointed.open_workdir(config, workdir, _STEP.value)
     examples = []
     key = streams.stream(jax.random.key(_DRAW.value), "show")

@@ -22,9 +22,9 @@ import numpy as np
 from absl import logging
 from jax import numpy as jnp
 
-from electra_jax import build, checkpoint, encoding
+from electra_jax import build, checkpoint, encoding, run_data
 from electra_jax import config as config_lib
-from electra_jax.data import records, vocabulary
+from electra_jax.data import preparation, records, vocabulary
 from electra_jax.interchange import (
     google,
     hugging_face,
@@ -104,6 +104,8 @@ def open(path: str | os.PathLike, step: int | None = None, data_dir: str = "") -
         return _of_hugging_face(path, folders)
     if prefix := tensorflow_bundle.prefix_of(path):
         return _of_google(prefix)
+    if not os.path.exists(path):
+        raise config_lib.ConfigError(f"there is no workdir or folder of weights {path}")
     raise config_lib.ConfigError(
         f"{path} is neither a workdir with checkpoints, nor an export, nor a Hugging Face folder,"
         " nor a TensorFlow checkpoint"
@@ -230,18 +232,33 @@ def vocabulary_of(
     workdir: str, config: config_lib.Config, sha256: str, data_dir: str = ""
 ) -> tuple[vocabulary.Vocabulary, records.Manifest | None]:
     """(the vocabulary with this hash, the manifest of the data beside it if there is one)."""
-    root = data_dir or config.data.dir or os.path.join(workdir, "data")
-    places = [os.path.join(workdir, "vocab")]
-    places += sorted(glob.glob(os.path.join(glob.escape(root), "*", "vocab")))
+    if data_dir:
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, dir=data_dir))
+    root, inside = run_data.root(config, workdir), os.path.join(workdir, "data")
+    places = [os.path.join(workdir, run_data.VOCABULARY)]
+    for folder in dict.fromkeys((root, inside)):
+        places += sorted(glob.glob(os.path.join(glob.escape(folder), "*", preparation.VOCABULARY)))
     for place in places:
-        if _json(os.path.join(place, "vocabulary.json")).get("sha256") == sha256:
-            folder = os.path.dirname(place)
-            has_data = os.path.exists(os.path.join(folder, records.MANIFEST))
-            return vocabulary.load(place), records.open(folder).manifest if has_data else None
+        if _json(os.path.join(place, "vocabulary.json")).get("sha256") != sha256:
+            continue
+        try:
+            words = vocabulary.load(place)
+        except ValueError as error:
+            logging.error("%s cannot be used: %s", place, error)
+            continue
+        return words, run_data.manifest(config, workdir) or _manifest(os.path.dirname(place))
     raise config_lib.ConfigError(
-        f"the vocabulary {sha256[:12]} of {workdir} is not under {root}; give --config.data.dir the"
-        " folder of its prepared data"
+        f"the vocabulary {sha256[:12]} of {workdir} is neither in {places[0]} nor under {root};"
+        " copy it there, or give --config.data.dir the folder of its prepared data"
     )
+
+
+def _manifest(folder):
+    """What the folder of a vocabulary says of the rows beside it; None if it says nothing."""
+    try:
+        return records.read_manifest(folder)
+    except ValueError:
+        return None
 
 
 def _trunk(config):

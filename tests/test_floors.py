@@ -21,7 +21,7 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     " growing finetuning.submission model.task_heads",
     "model.encoder data.preparation report comparison finetuning.reading finetuning.batches",
     "model.generator model.discriminator model.two_towers comparison_page finetuning.statistics"
-    " finetuning.datasets",
+    " finetuning.datasets run_data",
     "model.networks objectives.phase finetuning.results",
     "accounting paper_flops objectives.corruption encoding finetuning.results_page finetuning.step",
     "objectives.measuring objectives.unigram_probe interchange.stablehlo finetuning.tuning"

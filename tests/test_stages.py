@@ -9,7 +9,6 @@ The run of this page has six steps in three stages, two steps each:
     5, 6         8             32        48-55, 56-63
 """
 
-import os
 import shutil
 
 import numpy as np
@@ -114,7 +113,7 @@ def test_all_stages_have_one_vocabulary_and_the_same_documents_on_either_side(ru
     np.testing.assert_array_equal(short.unigram(), long.unigram())  # of training and of held-out
     assert (short.manifest.sequence_length, long.manifest.sequence_length) == (16, 32)
     assert run.config.data.vocab.startswith("train:")  # once
-    assert long.manifest.settings["vocab"] == os.path.join(short.directory, "vocab")
+    assert long.manifest.settings["vocab"] == short.manifest.vocabulary["sha256"]
 
 
 def test_slots_and_speed_follow_the_length(run):

@@ -113,7 +113,7 @@ def leak_control(runs: trained.Runs) -> tuple[dict, float]:
     root = os.path.join(runs.workdir, "shuffled")
     folder = os.path.join(root, os.path.basename(ordered))
     kept = os.path.join(root, _ENTROPY)
-    if not os.path.exists(kept):
+    if not (os.path.exists(kept) and os.path.isdir(folder)):  # or of text that changed since
         shutil.rmtree(root, ignore_errors=True)
         shutil.copytree(ordered, folder)
         entropy = shuffle_tokens(folder)

@@ -42,6 +42,10 @@ from electra_jax.data import records, segments, text, vocabulary
 
 ROWS = ("pairs", "packed")
 VOCABULARY = "vocab"  # folder inside the prepared folder
+# Shares of [UNK]. A vocabulary that fits leaves less than 0.5 % unknown (a trained one covers
+# 99.95 % of the characters); one for another script or case leaves most of the text. Above a half,
+# [UNK] is the best guess everywhere and nothing else is learnt.
+UNKNOWN_WARNED, UNKNOWN_REFUSED = 0.05, 0.5
 
 _UNITS = "units"  # what finished units leave; removed at the end
 _DOCUMENTS = ".documents.json"
@@ -49,6 +53,9 @@ _BATCH_CHARACTERS = 400_000  # encoded in one call
 _BATCH_ROWS = 2048  # written in one call
 _LINE_CHARACTERS = 16_384  # a longer line goes to the tokenizer in parts
 _SAMPLED_UNITS = 16  # at least so many units, where there are, make up the vocabulary's sample
+_SAMPLED_TOO_MUCH = (
+    1_000_000  # characters that the last document may add, which is a file or a line
+)
 _PROGRESS_SECONDS = 10
 _COUNTS = (  # of a unit, beside those of its rows
     "documents",
@@ -58,6 +65,10 @@ _COUNTS = (  # of a unit, beside those of its rows
     "skipped_short",
     "duplicates",
     "invalid_utf8",
+)
+_UNKNOWN_REMEDY = (
+    "look at data.vocab, data.lower_case and data.strip_accents, or train one on this text:"
+    " data.vocab=train:sentencepiece:SIZE"
 )
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -98,8 +109,30 @@ def prepare(settings: Settings, root: str, progress: Callable[[str], Any] = prin
     and where another process is preparing the same folder.
     """
     plan = _plan(settings, root)
-    if _is_whole(plan.folder, progress):
-        return plan.folder
+    if not _is_whole(plan.folder, progress):
+        _prepare(plan, progress)
+    if line := unknown_tokens(records.read_manifest(plan.folder)):
+        progress(f"warning: {line}")
+    return plan.folder
+
+
+def unknown_tokens(manifest: records.Manifest) -> str:
+    """One line where so much text is not in the vocabulary that it deserves a look; '' if not."""
+    if manifest.unk_rate < UNKNOWN_WARNED:
+        return ""
+    return (
+        f"{manifest.unk_rate:.1%} of the tokens of {manifest.settings['source']} are not in the"
+        f" vocabulary and became [UNK]; {_UNKNOWN_REMEDY}"
+    )
+
+
+def _refuse_unknown(manifest):
+    if manifest.unk_rate > UNKNOWN_REFUSED:
+        raise ValueError(f"{unknown_tokens(manifest)}. More than {UNKNOWN_REFUSED:.0%} is refused")
+
+
+def _prepare(plan, progress):
+    """Makes the folder, alone, unless another process has made it meanwhile."""
     with lock.hold(os.path.join(plan.folder, "prepare.lock"), f"the data folder {plan.folder}"):
         try:
             if not _is_whole(plan.folder, progress):
@@ -112,18 +145,62 @@ def prepare(settings: Settings, root: str, progress: Callable[[str], Any] = prin
                 " goes on from here"
             ) from error
         except concurrent.futures.BrokenExecutor as error:
+            fewer = max(1, _workers(plan.settings.workers) // 2)
             raise ValueError(
                 "a process that prepares data was killed, most likely for memory; run again with"
-                f" data.workers={max(1, _workers(settings.workers) // 2)}: it goes on from here"
+                f" data.workers={fewer}: it goes on from here"
             ) from error
         finally:
             _remove_partials(plan.folder)
-    return plan.folder
 
 
 def folder_of(settings: Settings, root: str) -> str:
     """Where `prepare` puts these settings' records, made or not."""
     return _plan(settings, root).folder
+
+
+def check_sources(settings: Settings) -> None:
+    """Refuses sources that a preparation would, as far as looking at their names tells.
+
+    Raises ValueError, one line: no such file, an unknown data set, a weight too few.
+    """
+    for source in text.parse(settings.source):
+        text.fingerprint(source)
+
+
+def check_vocabulary(settings: Settings) -> None:
+    """Refuses a vocabulary that cannot be had. Raises ValueError, one line."""
+    if settings.vocab.startswith("train:"):
+        trained_kind(settings.vocab)
+    else:
+        _load_vocabulary(settings)
+
+
+def trained_kind(vocab: str) -> tuple[str, int]:
+    """'train:wordpiece:8192' -> ('wordpiece', 8192). Raises ValueError, one line."""
+    _, kind, size = (vocab.split(":", 2) + ["", ""])[:3]
+    kinds = ("sentencepiece", "wordpiece")
+    if kind not in kinds:
+        raise ValueError(
+            f"data.vocab={vocab!r}: {kind!r} is not one of {', '.join(kinds)}; try"
+            f" train:{kinds[0]}:SIZE"
+        )
+    low, high = vocabulary.SIZES
+    if not (size.isascii() and size.isdigit()) or not low <= int(size[:20]) <= high:
+        raise ValueError(
+            f"data.vocab={vocab!r}: the size {size!r} is not a whole number from {low} to {high:,};"
+            f" try train:{kind}:30522"
+        )
+    return kind, int(size)
+
+
+def check_vocabulary_path(path: str) -> None:
+    """Raises ValueError, one line, where there is no file to take the vocabulary from."""
+    if not os.path.exists(path):
+        raise ValueError(
+            f"data.vocab={path!r} does not exist; give a .model, vocab.txt or tokenizer.json, or"
+            " train:sentencepiece:SIZE"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,13 +232,19 @@ def _plan(settings, root):
         raise ValueError(f"data.rows={settings.rows!r} is not one of {', '.join(ROWS)}")
     sources = text.parse(settings.source)
     fingerprints = [text.fingerprint(source) for source in sources]
+    values = _content(settings)
+    content = {"format": records.FORMAT_VERSION, "settings": values, "sources": fingerprints}
+    key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+    return _Plan(settings, sources, key, os.path.join(root, key))
+
+
+def _content(settings):
+    """What rows depend on: a vocabulary is what is in its file, wherever the file lies."""
     values = dataclasses.asdict(settings)
     del values["workers"]
     if not settings.vocab.startswith("train:"):
         values["vocab"] = _load_vocabulary(settings).sha256
-    content = {"format": records.FORMAT_VERSION, "settings": values, "sources": fingerprints}
-    key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-    return _Plan(settings, sources, key, os.path.join(root, key))
+    return values
 
 
 def _is_whole(folder, progress):
@@ -201,6 +284,7 @@ def _build(plan, progress):
         results = _build_units(tasks, workers, progress)
     manifest = _manifest(plan, tasks, results, words, time.monotonic() - began)
     _remove_strangers(plan.folder, manifest)
+    _refuse_unknown(manifest)
     records.write_manifest(plan.folder, manifest)
     shutil.rmtree(os.path.join(plan.folder, _UNITS))
     progress(
@@ -234,16 +318,17 @@ def _vocabulary(plan, tasks, workers, progress):
     if not settings.vocab.startswith("train:"):
         words = _load_vocabulary(settings)
     else:
-        kind, size = _trained_kind(settings.vocab)
+        kind, size = trained_kind(settings.vocab)
         progress(f"training a {kind} vocabulary of {size:,} pieces")
-        words = vocabulary.train(
-            kind,
-            size,
-            _sample(plan, tasks, workers),
-            settings.lower_case,
-            settings.strip_accents,
-            settings.seed,
-        )
+        with _telling(progress, lambda s: f"still reading for it and training it, {s:,.0f} s"):
+            words = vocabulary.train(
+                kind,
+                size,
+                _sample(plan, tasks, workers),
+                settings.lower_case,
+                settings.strip_accents,
+                settings.seed,
+            )
     words.save(directory)
     return words
 
@@ -258,21 +343,8 @@ def _words(folder, sha256):
 
 
 def _load_vocabulary(settings):
-    if not os.path.exists(settings.vocab):
-        raise ValueError(
-            f"data.vocab={settings.vocab!r} does not exist; give a .model, vocab.txt or"
-            " tokenizer.json, or train:sentencepiece:SIZE"
-        )
+    check_vocabulary_path(settings.vocab)
     return vocabulary.load(settings.vocab, settings.lower_case, settings.strip_accents)
-
-
-def _trained_kind(vocab):
-    _, kind, size = (vocab.split(":") + ["", ""])[:3]
-    if kind not in ("sentencepiece", "wordpiece") or not size.isdigit():
-        raise ValueError(
-            f"data.vocab={vocab!r} is not train:sentencepiece:SIZE or train:wordpiece:SIZE"
-        )
-    return kind, int(size)
 
 
 def _sample(plan, tasks, workers):
@@ -301,8 +373,12 @@ def _sample_unit(task, characters):
     for document in _documents(task, counts):
         kept.append(document)
         if _hash(document)[0] >= task.heldout_below:
-            lines += [part for line in document.split("\n") for part in _parts(line)]
-            characters -= len(document)
+            for part in (part for line in document.split("\n") for part in _parts(line)):
+                lines.append(part)
+                characters -= len(part)
+                if characters <= -_SAMPLED_TOO_MUCH:
+                    return lines
+            characters -= document.count("\n")
             if characters <= 0:
                 return lines
     records.write_whole(_unit_path(task, _DOCUMENTS), json.dumps([kept, counts]).encode())
@@ -326,19 +402,23 @@ def _build_units(tasks, workers, progress):
     todo = [task for task in tasks if results[task.name] is None]
     if len(todo) < len(tasks) and todo:
         progress(f"{len(tasks) - len(todo)} of {len(tasks)} units are there already")
-    began = told = time.monotonic()
-    documents = tokens = 0
-    for done, (task, result) in enumerate(workers.each(_build_unit, todo), 1):
-        results[task.name] = result
-        documents += result["counts"]["documents"]
-        tokens += result["counts"]["tokens"]
-        now = time.monotonic()
-        if now - told > _PROGRESS_SECONDS and done < len(todo):
-            told, spent = now, now - began
-            progress(
-                f"{done:,} of {len(todo):,} units, {documents:,} documents, {tokens:,} tokens,"
-                f" {tokens / spent:,.0f} tokens/s, {spent / done * (len(todo) - done):,.0f} s left"
-            )
+    began, characters = time.monotonic(), workers.characters
+    done = documents = tokens = 0
+
+    def so_far(seconds):
+        read = workers.characters - characters
+        left = f", {seconds / done * (len(todo) - done):,.0f} s left" if done else ""
+        return (
+            f"{done:,} of {len(todo):,} units, {documents:,} documents, {tokens:,} tokens;"
+            f" {read:,} characters tokenised, {read / seconds:,.0f} a second{left}"
+        )
+
+    with _telling(progress, so_far):
+        for task, result in workers.each(_build_unit, todo):
+            done += 1
+            results[task.name] = result
+            documents += result["counts"]["documents"]
+            tokens += result["counts"]["tokens"]
     if todo:
         rate, cores = tokens / max(time.monotonic() - began, 1e-9), min(workers.count, len(todo))
         progress(
@@ -354,13 +434,22 @@ class _Workers:
     def __init__(self, workers):
         self._pool = None
         self.count = _workers(workers)
+        # Forking a process that runs JAX's threads can hang; a spawned one starts clean.
+        context = multiprocessing.get_context("spawn")
+        self._characters = context.Value("q", 0)
+        _count_in(self._characters)
         if self.count > 1:
-            # Forking a process that runs JAX's threads can hang; a spawned one starts clean.
             self._pool = concurrent.futures.ProcessPoolExecutor(
                 self.count,
-                mp_context=multiprocessing.get_context("spawn"),
+                mp_context=context,
                 initializer=_start_worker,
+                initargs=(self._characters,),
             )
+
+    @property
+    def characters(self) -> int:
+        """How many went through the tokenizer so far, those of unfinished units too."""
+        return self._characters.value
 
     def __enter__(self):
         return self
@@ -395,9 +484,42 @@ def _no_main():
         sys.modules["__main__"] = main
 
 
-def _start_worker():
+def _start_worker(characters):
+    _count_in(characters)
     # Killed, a parent cannot stop its workers, and they would wait for ever.
     threading.Thread(target=_die_with_parent, daemon=True).start()
+
+
+_counted: Any = None  # the count of this process and of all that work with it
+
+
+def _count_in(characters):
+    global _counted  # noqa: PLW0603 - a shared value reaches a worker only as it starts
+    _counted = characters
+
+
+def _count_characters(number):
+    if _counted is not None:
+        with _counted.get_lock():
+            _counted.value += number
+
+
+@contextlib.contextmanager
+def _telling(progress, words):
+    """Tells `words(seconds)` every so often while the block runs, whatever the block waits for."""
+    done, began = threading.Event(), time.monotonic()
+
+    def tell():
+        while not done.wait(_PROGRESS_SECONDS):
+            progress(words(time.monotonic() - began))
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def _answer(function, task):
@@ -573,11 +695,16 @@ def _without(documents, duplicates, counts):
 
 def _batches(documents: Iterable[str]) -> Iterator[list[str]]:
     """Lists of documents, each list large enough to be worth a call of the tokenizer."""
+    return batched(documents, _BATCH_CHARACTERS)
+
+
+def batched(texts: Iterable[str], size: int) -> Iterator[list[str]]:
+    """Lists of texts in their order, each of `size` characters or a little more."""
     batch, characters = [], 0
-    for document in documents:
-        batch.append(document)
-        characters += len(document)
-        if characters >= _BATCH_CHARACTERS:
+    for text_ in texts:
+        batch.append(text_)
+        characters += len(text_)
+        if characters >= size:
             yield batch
             batch, characters = [], 0
     if batch:
@@ -587,21 +714,30 @@ def _batches(documents: Iterable[str]) -> Iterator[list[str]]:
 def _encode(documents, words):
     """(document, hash, its ids [T], tokens in each line) of each document."""
     lines = [[p for line in d.split("\n") for p in _parts(line)] for d in documents]
-    encoded = iter(words.encode([line for found in lines for line in found]))
+    encoded = _encoded([line for found in lines for line in found], words)
     for document, found in zip(documents, lines):
         parts = [next(encoded) for _ in found]
         ids = np.concatenate(parts) if parts else np.zeros(0, np.uint32)
         yield document, _hash(document)[0], ids, [len(part) for part in parts]
 
 
+def _encoded(lines, words):
+    """The ids of each line; a document of any size goes to the tokenizer in calls of bounded size,
+    so that it can be told how far it is."""
+    for batch in batched(lines, _BATCH_CHARACTERS):
+        yield from words.encode(batch)
+        _count_characters(sum(map(len, batch)))
+
+
 def _parts(line):
     """A line, in parts cut at spaces where it is so long that a tokenizer would choke on it."""
-    while len(line) > _LINE_CHARACTERS:
-        cut = line.rfind(" ", 1, _LINE_CHARACTERS)
-        cut = cut if cut > 0 else _LINE_CHARACTERS
-        yield line[:cut]
-        line = line[cut:]
-    yield line
+    start = 0  # cutting the rest off each time would copy a line of 50 MB 3,000 times
+    while len(line) - start > _LINE_CHARACTERS:
+        cut = line.rfind(" ", start + 1, start + _LINE_CHARACTERS)
+        cut = cut if cut > 0 else start + _LINE_CHARACTERS
+        yield line[start:cut]
+        start = cut
+    yield line[start:]
 
 
 def _hash(document):
@@ -661,6 +797,12 @@ def _with_both_splits(plan, tasks, results):
             )
         smallest, largest = min(x[0] for x in extremes), max(x[1] for x in extremes)
         if smallest == largest:
+            count = sum(results[i]["counts"]["documents"] for i in mine)
+            if count > 1:
+                raise ValueError(
+                    f"source {source.spec} holds {count:,} documents that are all equal; equal"
+                    " documents stay on one side and one must be held out, so add another"
+                )
             raise ValueError(
                 f"source {source.spec} has only one document, and one must be held out; separate"
                 " documents by blank lines or add some"
@@ -719,12 +861,10 @@ def _manifest(plan, tasks, results, words, seconds):
     for counts in counted:
         totals.update(counts)
     places = totals["rows"] * plan.settings.sequence_length
-    settings = dataclasses.asdict(plan.settings)
-    del settings["workers"]
     return records.Manifest(
         format_version=records.FORMAT_VERSION,
         key=plan.key,
-        settings=settings,
+        settings=_content(plan.settings),
         lanes=_lanes(words),
         sequence_length=plan.settings.sequence_length,
         vocabulary={

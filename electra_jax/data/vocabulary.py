@@ -42,8 +42,10 @@ FILES = {
     "wordpiece": "vocab.txt",
     "tokenizer_json": "tokenizer.json",
 }
+# Pieces of a vocabulary that is trained. The trainers reserve memory for all of them at once, and
+# the largest in use has about a million (XLM-V).
+SIZES = (16, 2_000_000)
 _ABOUT = "vocabulary.json"
-_LEAST = 16  # pieces
 _COVERAGE = 0.9999  # of all characters; WordPiece knows no rarer ones
 _LONGEST = 1 << 14  # characters; SentencePiece silently skips lines longer than 2**16 bytes
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -183,8 +185,11 @@ def train(
     """
     if kind not in ("sentencepiece", "wordpiece"):
         raise ValueError(f"vocabulary kind {kind!r} is neither 'sentencepiece' nor 'wordpiece'")
-    if size < _LEAST:
-        raise ValueError(f"a vocabulary of {size} is too small; {_LEAST} is the least")
+    low, high = SIZES
+    if size < low:
+        raise ValueError(f"a vocabulary of {size} is too small; {low} is the least")
+    if size > high:
+        raise ValueError(f"a vocabulary of {size} is too large; {high:,} is the most")
     parts = (line[i : i + _LONGEST] for line in lines for i in range(0, len(line), _LONGEST))
     cleaned = (_SURROGATES.sub("\ufffd", part) for part in parts if not part.isspace())
     first = next(cleaned, None)
