@@ -8,6 +8,7 @@ STEP.corrupt and the one before it is used; of several processes all do the same
 of them could not read it. The only room that knows orbax (its v1 interface).
 """
 
+import contextlib
 import dataclasses
 import functools
 import glob
@@ -122,7 +123,8 @@ class Checkpoints:
 
     def close(self, quiet: bool = False) -> None:
         """Waits and lets go. Raises CheckpointError if the last save failed, unless `quiet`."""
-        self.wait()
+        with contextlib.suppress(*([CheckpointError] if quiet else [])):
+            self.wait()
         if self._orbax is not None:
             self._orbax.close()
             self._orbax = None
@@ -147,6 +149,11 @@ class Checkpoints:
 
     def _note_failure(self, error):
         self._failed = True
+        if jax.process_count() > 1:  # the others may wait inside orbax for what this one cannot do
+            raise CheckpointError(
+                f"checkpoint not saved ({_reason(error)}); once its cause is mended, the same"
+                " command goes on from the newest good checkpoint"
+            ) from error
         logging.error(
             "checkpoint not saved (%s); training goes on and the next one is tried at its step",
             _reason(error),

@@ -28,6 +28,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -356,10 +357,10 @@ class _Workers:
         self.count = _workers(workers)
         if self.count > 1:
             # Forking a process that runs JAX's threads can hang; a spawned one starts clean.
+            context = multiprocessing.get_context("spawn")
+            ends, self._lives = context.Pipe(duplex=False)
             self._pool = concurrent.futures.ProcessPoolExecutor(
-                self.count,
-                mp_context=multiprocessing.get_context("spawn"),
-                initializer=_start_worker,
+                self.count, mp_context=context, initializer=_start_worker, initargs=(ends,)
             )
 
     def __enter__(self):
@@ -367,7 +368,10 @@ class _Workers:
 
     def __exit__(self, kind, *_):
         if self._pool:
+            if kind is not None:
+                self._lives.close()  # a unit may take minutes
             self._pool.shutdown(wait=True, cancel_futures=kind is not None)
+            self._lives.close()
 
     def each(self, function, tasks):
         """(task, function(task)) as they finish."""
@@ -375,7 +379,7 @@ class _Workers:
             for task in tasks:
                 yield task, function(task)
             return
-        with _no_main():
+        with _no_main(), _no_signals():
             futures = {self._pool.submit(_answer, function, task): task for task in tasks}
         for future in concurrent.futures.as_completed(futures):
             answer = future.result()
@@ -395,9 +399,20 @@ def _no_main():
         sys.modules["__main__"] = main
 
 
-def _start_worker():
+@contextlib.contextmanager
+def _no_signals():
+    """A new process inherits what is blocked here: Ctrl-C goes to all processes of a terminal, and
+    each of these would print its traceback. They end when their parent does, or says so."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _start_worker(ends):
     # Killed, a parent cannot stop its workers, and they would wait for ever.
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    threading.Thread(target=_die_with_parent, args=(ends,), daemon=True).start()
 
 
 def _answer(function, task):
@@ -413,8 +428,8 @@ def _answer(function, task):
         raise
 
 
-def _die_with_parent():
-    multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
+def _die_with_parent(ends):
+    multiprocessing.connection.wait([multiprocessing.parent_process().sentinel, ends])
     os._exit(1)
 
 
