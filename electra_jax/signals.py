@@ -168,8 +168,11 @@ class _Guard:
             self._ends_at = now + self._stop_seconds
             if peers.group() is not None:
                 peers.group().ask_stop(name)
-            else:
-                logging.info("%s: saving and stopping", name)
+            logging.info(
+                "%s: saving and stopping; without a step's end in %g s it gives up",
+                name,
+                self._stop_seconds,
+            )
         elif now - self._first[1] > _SAME:
             _end(f"{name} again: ended without saving; {_GOES_ON}", number)
 

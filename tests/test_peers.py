@@ -239,4 +239,5 @@ def test_one_that_is_late_is_named_and_its_death_ends_the_waiting():
     assert all(line.endswith(") to count for 10 s\n") for line in said)
     run[2].kill()
     rest = [process.communicate(timeout=10)[1] for process in run[:2]]
+    run[2].communicate()
     assert all(" died; " in text and len(text.splitlines()) == 1 for text in rest), rest

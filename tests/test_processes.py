@@ -106,11 +106,35 @@ def test_processes_with_other_settings_are_refused(alone, tmp_path):
     config, _ = alone
     workdir = tmp_path / "unequal"
     begin(workdir, config)
-    both = start_two(workdir, "--config.logging.every=3")
+    both = start_two(workdir, "--config.logging.every=3", "--config.optimizer.weight_decay=0.5")
     said = [process.communicate()[1] for process in both]
-    assert all(process.returncode != 0 for process in both)
-    assert any("processes were started with different settings" in text for text in said), said
+    assert [process.returncode for process in both] == [2, 2], said
+    for text in said:
+        assert text.splitlines()[-1] == (
+            "error: the processes were started with different settings: optimizer.weight_decay is"
+            " 0.5 on process 0 and 0.01 on process 1; logging.every is 3 on process 0 and 1 on"
+            " process 1; start all with the same command but for --process_id"
+        )
     assert not checkpoint.steps(workdir / "checkpoints")
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_the_death_of_one_ends_the_other_and_the_same_command_goes_on(alone, tmp_path, victim):
+    """Killed behind its first step, the second time before it; then both go on to the end."""
+    config, _ = alone
+    workdir = tmp_path / "killed"
+    begin(workdir, config)
+    for words in ("step  9/", "first step after"):
+        both = start_two(workdir, "--config.checkpoint.every=5")
+        line = next(line for line in both[0].stderr if words in line or "error:" in line)
+        assert words in line
+        both[victim].kill()
+        said = [process.communicate(timeout=60)[1] for process in both]
+        assert both[1 - victim].returncode == 1, said
+        last = said[1 - victim].splitlines()[-1]
+        assert last.startswith(f"error: process {victim} (pid {both[victim].pid} on ")
+        assert last.endswith(") died; the same command goes on from the newest checkpoint")
+        assert "Traceback" not in said[1 - victim] and "Check failure" not in said[1 - victim]
 
 
 def test_text_that_the_first_cannot_prepare_stops_both(tmp_path):
