@@ -83,6 +83,8 @@ def test_ctrl_c_while_text_is_prepared_leaves_no_process_and_no_traceback(tmp_pa
     """The terminal sends it to the workers as well; what they finished is not done again."""
     for number in range(8):
         write_corpus(tmp_path / f"{number}.txt", seed=number)
+    pipe, text = tmp_path / "pipe", tmp_path / "0.txt"
+    os.mkfifo(pipe)
     config = small_run(f"text:{tmp_path}/*.txt", str(tmp_path / "data"), data__workers=2)
     config.data.vocab = "train:wordpiece:200"
     (tmp_path / "run").mkdir()
@@ -90,6 +92,10 @@ def test_ctrl_c_while_text_is_prepared_leaves_no_process_and_no_traceback(tmp_pa
     command = ("-m", "electra_jax.prepare", f"--workdir={tmp_path / 'run'}")
     interrupted = start(*command, start_new_session=True)
     read_until(interrupted.stderr, "training a wordpiece vocabulary")
+    # The files are known, and no worker has begun: the one that takes the first will wait there.
+    os.rename(text, tmp_path / "kept")
+    os.rename(pipe, text)
+    writer = open(text, "w")  # goes on as soon as a worker reads
     os.killpg(interrupted.pid, signal.SIGINT)
     # Its end is that of the last process that could still write there.
     _, said = interrupted.communicate(timeout=60)
@@ -98,6 +104,8 @@ def test_ctrl_c_while_text_is_prepared_leaves_no_process_and_no_traceback(tmp_pa
         "error: SIGINT: ended; nothing is lost, the same command goes on"
     ), said
     assert "Traceback" not in said and "leaked" not in said, said
+    writer.close()
+    os.rename(tmp_path / "kept", text)
     again = start(*command)
     _, said = again.communicate(timeout=100)
     assert again.returncode == 0, said
