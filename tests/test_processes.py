@@ -125,13 +125,12 @@ def test_processes_with_other_settings_are_refused(alone, tmp_path):
     assert not checkpoint.steps(workdir / "checkpoints")
 
 
-@pytest.mark.parametrize("victim", [0, 1])
-def test_the_death_of_one_ends_the_other_and_the_same_command_goes_on(alone, tmp_path, victim):
-    """Killed behind its first step, the second time before it; then both go on to the end."""
+def test_the_death_of_one_ends_the_other_and_the_same_command_goes_on(alone, tmp_path):
+    """The second is killed while it trains, then the first before its first step."""
     config, _ = alone
     workdir = tmp_path / "killed"
     begin(workdir, config)
-    for words in ("step  9/", "first step after"):
+    for victim, words in ((1, "step  9/"), (0, "resuming from step 5")):
         both = start_two(workdir, "--config.checkpoint.every=5", everywhere=True)
         line = next(line for line in both[0].stderr if words in line or "error:" in line)
         assert words in line
