@@ -68,6 +68,9 @@ def run(
     """
     argv = list(sys.argv if argv is None else argv)
     app.define_help_flags()
+    for flag in (_WORKDIR, _COORDINATOR, _PROCESSES, _PROCESS, _START_TIMEOUT, _STOP_TIMEOUT):
+        # --help shows a command's own flags and these.
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[flag.name])
     config = workdir = None
     saved = None if parse else _saved_config(argv)
     if config_file and not _given_config(argv) and saved is None:
