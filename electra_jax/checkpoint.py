@@ -10,6 +10,7 @@ process is read back before any later one is trusted. The only module that knows
 interface).
 """
 
+import contextlib
 import dataclasses
 import errno
 import functools
@@ -146,7 +147,8 @@ class Checkpoints:
 
     def close(self, quiet: bool = False) -> None:
         """Waits and lets go. Raises CheckpointError if the last save failed, unless `quiet`."""
-        self.wait()
+        with contextlib.suppress(*([CheckpointError] if quiet else [])):
+            self.wait()
         if self._orbax is not None:
             self._orbax.close()
             self._orbax = None
@@ -207,6 +209,11 @@ class Checkpoints:
 
     def _note_failure(self, error):
         self._failure = error
+        if jax.process_count() > 1:  # the others may wait inside orbax for what this one cannot do
+            raise CheckpointError(
+                f"checkpoint not saved ({_reason(error)}); once its cause is mended, the same"
+                " command goes on from the newest good checkpoint"
+            ) from error
         logging.error(
             "checkpoint not saved (%s); training goes on and the next one is tried at its step",
             _reason(error),

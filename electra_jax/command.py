@@ -22,7 +22,7 @@ from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 
 from electra_jax import config as config_lib
-from electra_jax import logs, safe_files, saved_config
+from electra_jax import logs, peers, safe_files, saved_config, signals
 
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Where a run keeps everything it makes; runs/NAME of the config."
@@ -32,11 +32,24 @@ _COORDINATOR = flags.DEFINE_string(
 )
 _PROCESSES = flags.DEFINE_integer("num_processes", None, "How many processes train together.")
 _PROCESS = flags.DEFINE_integer("process_id", None, "This process's number, from 0.")
+_START_TIMEOUT = flags.DEFINE_float(
+    "start_timeout",
+    peers.START_SECONDS,
+    "Seconds that a process waits for the others at its start; after 10 it says for whom.",
+    lower_bound=1,
+)
+_STOP_TIMEOUT = flags.DEFINE_float(
+    "stop_timeout",
+    signals.STOP_SECONDS,
+    "Seconds from SIGTERM or Ctrl-C to the end of the step at which a run saves; one that hangs"
+    " longer ends without saving. A second signal ends at once.",
+    lower_bound=1,
+)
 
 _REFUSALS = (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError)
 _BAD_INPUT = 2  # exit codes
 _FAILED = 1
-_INTERRUPTED = 130
+_INTERRUPTED = 130  # a KeyboardInterrupt that is not of `signals`
 
 
 def run(
@@ -57,6 +70,9 @@ def run(
     """
     argv = list(sys.argv if argv is None else argv)
     app.define_help_flags()
+    for flag in (_WORKDIR, _COORDINATOR, _PROCESSES, _PROCESS, _START_TIMEOUT, _STOP_TIMEOUT):
+        # --help shows a command's own flags and these.
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[flag.name])
     config = workdir = None
     try:
         if config_file and not _given_config(argv) and (parse or _saved_config(argv) is None):
@@ -144,23 +160,57 @@ def start_processes() -> None:
             raise config_lib.ConfigError(
                 "--coordinator_address, --num_processes and --process_id belong together"
             )
-        jax.distributed.initialize(*given)
+        peers.join(peers.Address(*given), _START_TIMEOUT.value)
     elif int(os.environ.get("SLURM_NTASKS", "1")) > 1 or _on_tpu():
-        jax.distributed.initialize()
+        address = _found_by_jax()
+        if address is None:
+            jax.distributed.initialize()
+        else:
+            peers.join(address, _START_TIMEOUT.value)
+
+
+def _found_by_jax() -> peers.Address | None:
+    """What jax finds out by itself on TPU machines and under Slurm.
+
+    It keeps that to itself; where a newer jax keeps it elsewhere, None.
+    """
+    try:
+        from jax._src import clusters
+
+        find = clusters.ClusterEnv.auto_detect_unset_distributed_params
+        wait = int(_START_TIMEOUT.value)
+        found = find(os.environ.get("JAX_COORDINATOR_ADDRESS"), None, None, None, None, wait)
+        coordinator, count, me, devices = found
+    except (ImportError, AttributeError, TypeError, ValueError):
+        return None
+    if None in (coordinator, count, me):
+        return None
+    return peers.Address(coordinator, count, me, devices)
 
 
 def _run(work: Callable[[], int | None], argv: Sequence[str]) -> None:
     """Does the work and exits; an error that is written for the user becomes one line."""
 
     def guarded(_):
+        signals.guard(_STOP_TIMEOUT.value)
         try:
-            return work()
-        except (ValueError, OSError, RuntimeError) as error:
-            if not _is_ours(error):
+            with peers.telling():
+                code = work()
+        except KeyboardInterrupt as error:
+            code = getattr(error, "code", _INTERRUPTED)
+            _print(str(error) or "interrupted; the same command goes on")
+        except Exception as error:
+            written = isinstance(error, ValueError | OSError | RuntimeError) and _is_ours(error)
+            if not written and peers.group() is None:
                 raise
-            _exit(str(error), _BAD_INPUT if isinstance(error, ValueError) else _FAILED)
-        except KeyboardInterrupt:
-            _exit("interrupted; the same command goes on from the last checkpoint", _INTERRUPTED)
+            code = _BAD_INPUT if written and isinstance(error, ValueError) else _FAILED
+            if written:
+                _print(str(error))
+            else:
+                traceback.print_exc()
+        if peers.group() is not None:
+            peers.group().leave(code or 0)
+        sys.exit(code)
 
     logs.show()
     app.run(guarded, argv=argv[:1], flags_parser=lambda args: args)
@@ -344,5 +394,9 @@ _KINDS = {
 
 
 def _exit(message: str, code: int) -> None:
-    print(f"error: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    _print(message)
     sys.exit(code)
+
+
+def _print(message: str) -> None:
+    print(f"error: {' '.join(message.split())}", file=sys.stderr, flush=True)

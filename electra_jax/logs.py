@@ -11,6 +11,16 @@ from collections.abc import Iterator
 
 from absl import logging
 
+# Each of a save's threads logs the traceback of what it raises again, and `checkpoint` then tells.
+_TOLD_ELSEWHERE = tuple(
+    f"/orbax/checkpoint/{name}.py"
+    for name in (
+        "_src/futures/future",
+        "_src/checkpointers/async_checkpointer",
+        "checkpoint_manager",
+    )
+)
+
 
 def show() -> None:
     """Sets the console up: time and message, on standard error."""
@@ -42,4 +52,6 @@ def file(path: str) -> Iterator[None]:
 
 
 def _ours(record: std_logging.LogRecord) -> bool:
+    if record.exc_info and record.pathname.replace("\\", "/").endswith(_TOLD_ELSEWHERE):
+        return False
     return record.levelno >= std_logging.WARNING or "electra_jax" in record.pathname

@@ -14,14 +14,16 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from electra_jax import peers
+
 T = TypeVar("T")
 
 
-def agree(work: Callable[[], T], *kinds: type[Exception]) -> T:
+def agree(work: Callable[[], T], *kinds: type[Exception], doing: str = "") -> T:
     """Each process's own `work()`; where one raises an error of these kinds, all of them do.
 
     It raises its own, the others one like that of the first that failed. `work` must need no other
-    process.
+    process. `doing` is told to who waits: "to prepare the data".
     """
     if jax.process_count() == 1:
         return work()
@@ -30,7 +32,8 @@ def agree(work: Callable[[], T], *kinds: type[Exception]) -> T:
         result = work()
     except kinds as error:
         failure = error
-    everyones = [json.loads(text) for text in _gather(json.dumps(_told(failure, kinds)))]
+    texts = gather(json.dumps(_told(failure, kinds)), doing)
+    everyones = [json.loads(text) for text in texts]
     if failure is not None:
         raise failure
     for number, told in enumerate(everyones):
@@ -48,7 +51,21 @@ def of_first(work: Callable[[], Any]) -> Any:
     found = agree(lambda: work() if first else None, *kinds)
     if jax.process_count() == 1:
         return found
-    return json.loads(_gather(json.dumps(found) if first else "")[0])
+    return json.loads(gather(json.dumps(found) if first else "")[0])
+
+
+def gather(text: str, doing: str = "") -> list[str]:
+    """The texts of all processes, in their order."""
+    if jax.process_count() == 1:
+        return [text]
+    if peers.group() is not None:  # it says for whom it waits, and hears of a death meanwhile
+        return peers.group().gather(text, doing)
+    data = np.frombuffer(text.encode(), np.uint8)
+    sizes = multihost_utils.process_allgather(np.int32(data.size)).reshape(-1)
+    padded = np.zeros(max(1, sizes.max()), np.uint8)
+    padded[: data.size] = data
+    everyones = multihost_utils.process_allgather(padded)
+    return [bytes(row[:size]).decode() for row, size in zip(everyones, sizes, strict=True)]
 
 
 def _told(failure, kinds):
@@ -67,13 +84,3 @@ def _like(told, kinds, where):
         return kinds[number](about[0] + where)
     code, reason, path = about
     return OSError(code, f"{reason}{where}", path)
-
-
-def _gather(text):
-    """The texts of all processes, in their order."""
-    data = np.frombuffer(text.encode(), np.uint8)
-    sizes = multihost_utils.process_allgather(np.int32(data.size)).reshape(-1)
-    padded = np.zeros(max(1, sizes.max()), np.uint8)
-    padded[: data.size] = data
-    everyones = multihost_utils.process_allgather(padded)
-    return [bytes(row[:size]).decode() for row, size in zip(everyones, sizes, strict=True)]

@@ -11,9 +11,7 @@ import os
 from collections.abc import Sequence
 
 import jax
-import numpy as np
 from absl import logging
-from jax.experimental import multihost_utils
 
 from electra_jax import (
     bad_steps,
@@ -23,6 +21,7 @@ from electra_jax import (
     logs,
     metrics,
     output,
+    peers,
     processes,
     profiling,
     runs,
@@ -98,7 +97,7 @@ def _loop(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float |
     watch, compiled = bad_steps.Watch(c.schedule), set()
     final, stopping = {}, False
     profile = profiling.Profile(c.logging.profile, run.workdir)
-    with feed, runs.checkpoints_of(c, run.workdir) as saved, out, profile:
+    with feed, runs.checkpoints_of(c, run.workdir) as saved, out, profile, peers.telling():
         if budget.over:
             spent = budget_lib.in_words(c.schedule)
             logging.info("nothing to do: step %d, and %s are done", step, spent)
@@ -161,6 +160,7 @@ def _loop(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float |
             if step % c.logging.report_every == 0 and not (budget.over or stopping):
                 with out.off_the_clock():
                     out.report("running")
+        stop.no_more_steps()
         saved.wait()
         out.report("finished" if budget.over else "stopped")
     if not budget.over:
@@ -226,8 +226,17 @@ def _check_right(path: str) -> None:
 
 def _same_everywhere(config: config_lib.Config) -> None:
     """Processes with different settings would each train something else: refused on all."""
-    if jax.process_count() > 1:
-        text = config_lib.to_json(config).encode()
-        words = np.frombuffer(text[: len(text) // 4 * 4], np.uint32)
-        sums = np.array([len(text), words.sum(dtype=np.uint32)], np.uint32)
-        multihost_utils.assert_equal(sums, "processes were started with different settings")
+    trees = [json.loads(text) for text in processes.gather(config_lib.to_json(config))]
+    first, *others = (config_lib.parse(tree) for tree in trees)
+    for number, other in enumerate(others, 1):
+        before, after = config_lib.flatten(first), config_lib.flatten(other)
+        unlike = [
+            f"{path} is {before[path]!r} on process 0 and {after[path]!r} on process {number}"
+            for path in before
+            if before[path] != after[path]
+        ]
+        if unlike:
+            raise config_lib.ConfigError(
+                f"the processes were started with different settings: {'; '.join(unlike)}; start"
+                " all with the same command but for --process_id"
+            )

@@ -6,7 +6,8 @@ import ast
 from corpus import ROOT
 
 FLOORS = (  # from the ground up; a room may use any floor below its own
-    "processes safe_files",
+    "peers safe_files",
+    "processes",
     "timing batch streams config heap style lock logs metrics optimizer schedule averages sharding"
     " compilations finetuning.examples finetuning.files finetuning.tasks finetuning.catalogue"
     " checkpoint checks.result whole_folder interchange.hugging_face interchange.tensor_files"

@@ -220,6 +220,7 @@ def test_a_full_disk_stops_no_training_that_can_go_on(whole, tmp_path):
         _, errors = process.communicate()
         assert process.returncode != 0
         assert "error: no space left" in errors
+        assert "Traceback" not in errors
         filler.unlink()
         again = start(small / "run", "--config.logging.tensorboard=False")
         _, errors = again.communicate()

@@ -4,6 +4,7 @@ checkpoints that only one of them finds damaged."""
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -28,8 +29,13 @@ def free_port():
         return free.getsockname()[1]
 
 
-def start_two(workdir, *flags):
-    """Both processes of a run; the flags go to the first alone."""
+def small_files():
+    """Called in a process that begins: none of its files may grow beyond 20 kB."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+
+
+def start_two(workdir, *flags, everywhere=False, stay_small=None):
+    """Both processes of a run; the flags go to the first alone, or `everywhere`."""
     port = free_port()
     return [
         subprocess.Popen(
@@ -41,12 +47,13 @@ def start_two(workdir, *flags):
                 f"--coordinator_address=127.0.0.1:{port}",
                 "--num_processes=2",
                 f"--process_id={number}",
-                *(flags if number == 0 else ()),
+                *(flags if number == 0 or everywhere else ()),
             ],
             cwd=ROOT,
             env=os.environ | {"JAX_PLATFORMS": "cpu"},
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=small_files if number == stay_small else None,
         )
         for number in range(2)
     ]
@@ -106,11 +113,34 @@ def test_processes_with_other_settings_are_refused(alone, tmp_path):
     config, _ = alone
     workdir = tmp_path / "unequal"
     begin(workdir, config)
-    both = start_two(workdir, "--config.logging.every=3")
+    both = start_two(workdir, "--config.logging.every=3", "--config.optimizer.weight_decay=0.5")
     said = [process.communicate()[1] for process in both]
-    assert all(process.returncode != 0 for process in both)
-    assert any("processes were started with different settings" in text for text in said), said
+    assert [process.returncode for process in both] == [2, 2], said
+    for text in said:
+        assert text.splitlines()[-1] == (
+            "error: the processes were started with different settings: optimizer.weight_decay is"
+            " 0.5 on process 0 and 0.01 on process 1; logging.every is 3 on process 0 and 1 on"
+            " process 1; start all with the same command but for --process_id"
+        )
     assert not checkpoint.steps(workdir / "checkpoints")
+
+
+def test_the_death_of_one_ends_the_other_and_the_same_command_goes_on(alone, tmp_path):
+    """The second is killed while it trains, then the first before its first step."""
+    config, _ = alone
+    workdir = tmp_path / "killed"
+    begin(workdir, config)
+    for victim, words in ((1, "step  9/"), (0, "resuming from step 5")):
+        both = start_two(workdir, "--config.checkpoint.every=5", everywhere=True)
+        line = next(line for line in both[0].stderr if words in line or "error:" in line)
+        assert words in line
+        both[victim].kill()
+        said = [process.communicate(timeout=60)[1] for process in both]
+        assert both[1 - victim].returncode == 1, said
+        last = said[1 - victim].splitlines()[-1]
+        assert last.startswith(f"error: process {victim} (pid {both[victim].pid} on ")
+        assert last.endswith(") died; the same command goes on from the newest checkpoint")
+        assert "Traceback" not in said[1 - victim] and "Check failure" not in said[1 - victim]
 
 
 def test_text_that_the_first_cannot_prepare_stops_both(tmp_path):
@@ -190,3 +220,19 @@ def test_both_say_why_and_nothing_is_lost(copies):
         assert "0/2 cannot be read: ValueError: NOT_FOUND" in text
     kept = {path.name for path in (folder / "none good" / "0").iterdir()}
     assert kept == {"1", "2"}
+
+
+def test_a_save_that_only_one_cannot_write_ends_both(alone, tmp_path):
+    """No file of the second may grow: to it that is an error of the disk, like a full one."""
+    config, _ = alone
+    workdir = tmp_path / "one_disk"
+    begin(workdir, config)
+    flags = ("--config.checkpoint.every=5", "--config.checkpoint.keep_last=2")
+    first, second = start_two(workdir, *flags, everywhere=True, stay_small=1)
+    said = [process.communicate(timeout=300)[1] for process in (first, second)]
+    assert [process.returncode for process in (first, second)] == [1, 2], said
+    assert "error: checkpoint not saved (ValueError: " in said[1]
+    line = said[0].splitlines()[-1]
+    assert line.startswith(f"error: process 1 (pid {second.pid} on ")
+    assert ") ended with an error: checkpoint not saved (" in line
+    assert all("Traceback" not in text for text in said), said

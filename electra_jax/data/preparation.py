@@ -28,6 +28,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -439,11 +440,12 @@ class _Workers:
         self._characters = context.Value("q", 0)
         _count_in(self._characters)
         if self.count > 1:
+            ends, self._lives = context.Pipe(duplex=False)
             self._pool = concurrent.futures.ProcessPoolExecutor(
                 self.count,
                 mp_context=context,
                 initializer=_start_worker,
-                initargs=(self._characters,),
+                initargs=(ends, self._characters),
             )
 
     @property
@@ -456,7 +458,10 @@ class _Workers:
 
     def __exit__(self, kind, *_):
         if self._pool:
+            if kind is not None:
+                self._lives.close()  # a unit may take minutes
             self._pool.shutdown(wait=True, cancel_futures=kind is not None)
+            self._lives.close()
 
     def each(self, function, tasks):
         """(task, function(task)) as they finish."""
@@ -464,7 +469,7 @@ class _Workers:
             for task in tasks:
                 yield task, function(task)
             return
-        with _no_main():
+        with _no_main(), _no_signals():
             futures = {self._pool.submit(_answer, function, task): task for task in tasks}
         for future in concurrent.futures.as_completed(futures):
             answer = future.result()
@@ -484,10 +489,21 @@ def _no_main():
         sys.modules["__main__"] = main
 
 
-def _start_worker(characters):
+@contextlib.contextmanager
+def _no_signals():
+    """A new process inherits what is blocked here: Ctrl-C goes to all processes of a terminal, and
+    each of these would print its traceback. They end when their parent does, or says so."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _start_worker(ends, characters):
     _count_in(characters)
     # Killed, a parent cannot stop its workers, and they would wait for ever.
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    threading.Thread(target=_die_with_parent, args=(ends,), daemon=True).start()
 
 
 _counted: Any = None  # the count of this process and of all that work with it
@@ -535,8 +551,8 @@ def _answer(function, task):
         raise
 
 
-def _die_with_parent():
-    multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
+def _die_with_parent(ends):
+    multiprocessing.connection.wait([multiprocessing.parent_process().sentinel, ends])
     os._exit(1)
 
 

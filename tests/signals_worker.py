@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A command that does nothing and hears no signal in its main thread, as in a long computation.
+
+    python tests/signals_worker.py before|training SECONDS
+
+SECONDS is what a step may take after a signal (--stop_timeout).
+"""
+
+import os
+import signal
+import sys
+import time
+
+sys.path.insert(0, os.getcwd())
+
+from electra_jax import logs, signals  # noqa: E402 - run as a file
+
+phase, seconds = sys.argv[1:]
+logs.show()
+signals.guard(float(seconds))
+# The main thread blocks them: the system hands them to another one, and Python's own handler, which
+# runs in the main thread alone, has no turn before the call into the system comes back.
+signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+if phase == "training":
+    with signals.stop_on_signals():
+        print("ready", flush=True)
+        time.sleep(1000)
+print("ready", flush=True)
+time.sleep(1000)
