@@ -56,13 +56,7 @@ def run(
     """All metrics over (name, ids [n, L], marks [n, L]) of each source, and a few by source."""
     values, merged = {}, None
     for name, ids_BL, marks_BL in sources:
-        sums = None
-        for lanes in _batches(ids_BL, marks_BL, batch_size, pad_id):
-            placed = {lane: _place(array, sharding.rows(mesh)) for lane, array in lanes.items()}
-            here = jax.tree.map(
-                lambda x: np.asarray(x, np.float64), jax.device_get(evaluate(params, placed))
-            )
-            sums = here if sums is None else metrics.add(sums, here)
+        sums = sums_of(evaluate, params, ids_BL, marks_BL, batch_size, pad_id, mesh)
         if len(sources) > 1:
             computed = metrics.compute(sums)
             values |= {
@@ -70,6 +64,28 @@ def run(
             }
         merged = sums if merged is None else metrics.add(merged, sums)
     return with_loss(metrics.compute(merged), objective) | values
+
+
+def sums_of(
+    evaluate: Callable,
+    params: dict,
+    ids_BL: np.ndarray,
+    marks_BL: np.ndarray,
+    batch_size: int,
+    pad_id: int,
+    mesh: Mesh,
+    progress: Callable[[int], None] = lambda rows: None,
+) -> metrics.Sums:
+    """What `evaluate` counts in the rows of one source; `progress` hears how many are done."""
+    sums = None
+    for lanes in _batches(ids_BL, marks_BL, batch_size, pad_id):
+        placed = {lane: _place(array, sharding.rows(mesh)) for lane, array in lanes.items()}
+        here = jax.tree.map(
+            lambda x: np.asarray(x, np.float64), jax.device_get(evaluate(params, placed))
+        )
+        sums = here if sums is None else metrics.add(sums, here)
+        progress(min(int(lanes["row"][0]) + batch_size, len(ids_BL)))
+    return sums
 
 
 def with_loss(values: dict, objective) -> dict:
