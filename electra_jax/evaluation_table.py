@@ -19,6 +19,7 @@ _GUESSERS = {
     "unigram_entropy": "always answering with the frequencies of the tokens",
     "constant guess": "giving every token the same chance",
     "disc_majority": 'always saying "original"',
+    "always replaced": 'always saying "replaced"',
     "chance": "guessing",
 }
 _NOT_LEARNT = "!"  # behind a value that is no better than its baseline
