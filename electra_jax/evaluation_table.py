@@ -16,9 +16,9 @@ from electra_jax import baselines, style, text_units
 Column = tuple[str, Mapping[str, Any]]  # title, metrics
 
 _GUESSERS = {
-    "unigram_entropy": "always answering with the frequencies of the tokens",
+    "unigram_entropy": "always answering with the frequencies of the tokens (unigram_entropy)",
     "constant guess": "giving every token the same chance",
-    "disc_majority": 'always saying "original"',
+    "disc_majority": 'always saying "original" (disc_majority)',
     "always replaced": 'always saying "replaced"',
     "chance": "guessing",
 }
@@ -116,10 +116,10 @@ def table(shown: Sequence[Column], width: int = 160) -> str:
         groups[-1].append(number)
         taken += size + 2
     blocks = [_block(shown, cells, widths, names, first, group) for group in groups]
-    return "\n\n".join([*blocks, _legend(cells)])
+    return "\n\n".join(filter(None, [*blocks, _legend(shown, names)]))
 
 
-_WORDS_WIDTH = 40  # that columns leave for the words; longer ones go on beyond `width`
+_WORDS_WIDTH = 60  # that columns leave for the words; longer ones go on beyond `width`
 
 
 def _block(shown, cells, widths, names, first, group):
@@ -133,14 +133,30 @@ def _block(shown, cells, widths, names, first, group):
     return "\n".join(lines)
 
 
-def _legend(cells):
-    flat = [cell for found in cells for cell in found]
-    lines = []
-    if any("(" in cell for cell in flat):
-        lines.append("(...) what a guesser gets who has learnt nothing.")
-    if any(cell.endswith(_NOT_LEARNT) for cell in flat):
+def _legend(shown, names):
+    """Who the guessers in brackets are, and what the mark says."""
+    found: dict[str, list[str]] = {}
+    marked = False
+    for name in names:
+        for _, values in shown:
+            trivial = text_units.baseline(name, values) if name in values else None
+            if trivial is not None:
+                found.setdefault(_GUESSERS.get(trivial.name, trivial.name), []).append(name)
+                marked = marked or _cell(name, values).endswith(_NOT_LEARNT)
+    if not found:
+        return ""
+    lines = ["In brackets what a guesser gets who has learnt nothing:"]
+    of = {guesser: ", ".join(_without_figures(metrics)) for guesser, metrics in found.items()}
+    width = max(map(len, of.values()))
+    lines += [f"  {metrics:<{width}}  {guesser}" for guesser, metrics in of.items()]
+    if marked:
         lines.append(f"{_NOT_LEARNT} no better than that: not learnt yet.")
     return "\n".join(lines)
+
+
+def _without_figures(names):
+    """The metrics once each; a loss stands for its figures per word and character."""
+    return dict.fromkeys(n for n in names if n.partition("_masked_")[2] not in text_units.FIGURES)
 
 
 def _names(shown):
@@ -179,11 +195,9 @@ def _cell(name, values):
 
 
 def _words(name, words, shown):
-    """What the metric is, which side is better, and who the guesser in brackets is."""
+    """What the metric is, and which side is better."""
     for _, values in shown:
         trivial = text_units.baseline(name, values)
         if trivial is not None:
-            better = "lower" if trivial.lower_wins else "higher"
-            guesser = _GUESSERS.get(trivial.name, trivial.name)
-            return f"{words}; {better} is better ({guesser})"
+            return f"{words}; {'lower' if trivial.lower_wins else 'higher'} is better"
     return words
