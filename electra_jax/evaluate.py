@@ -12,6 +12,7 @@ per word and per character are. The workdir is read, never written.
 
 import json
 import shutil
+import sys
 
 from absl import flags, logging
 
@@ -36,6 +37,7 @@ _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object as the last line.", allow_override=True
 )
 
+_WIDTH = 160  # characters of a table that goes into a file
 _FLAGS = {  # of this command, for fields that messages about text name
     "data.source=": "--data=",
     "data.source": "--data",
@@ -45,7 +47,7 @@ _FLAGS = {  # of this command, for fields that messages about text name
 
 def main(config: config_lib.Config, workdir: str) -> None:
     """Evaluates and prints."""
-    width = shutil.get_terminal_size((160, 24)).columns
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
     specs = "; ".join(_DATA.value)
     if _DATA.present or specs:
         found = _on_other_text(config, workdir, specs, width)

@@ -187,11 +187,17 @@ def _cell(name, values):
     if isinstance(values[name], int):
         return f"{values[name]:,}"
     value, trivial = baselines.value(values, name), text_units.baseline(name, values)
-    cell = style.metric(name, value)
+    cell = _number(name, value)
     if trivial is None:
         return cell
     mark = _NOT_LEARNT if value is not None and trivial.margin(value) <= 0 else ""
-    return f"{cell} ({style.metric(name, trivial.value)}){mark}"
+    return f"{cell} ({_number(name, trivial.value)}){mark}"
+
+
+def _number(name, value):
+    """In its usual unit; perplexities of words may have many digits, of which three are enough."""
+    large = value is not None and abs(value) >= 1000
+    return style.count(value) if large else style.metric(name, value)
 
 
 def _words(name, words, shown):

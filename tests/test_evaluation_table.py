@@ -73,6 +73,13 @@ def test_columns_stand_under_their_titles_and_wrap_where_they_do_not_fit():
     assert narrow.count("In brackets what a guesser gets") == 1
 
 
+def test_large_perplexities_are_short():
+    values = {"gen_masked_perplexity_per_word": 1_119_005.54, "gen_masked_perplexity": 3653.68}
+    found = rows(evaluation_table.table([("wiki", values)]))
+    assert " 1.12M " in found["gen_masked_perplexity_per_word"]
+    assert " 3,654 " in found["gen_masked_perplexity"]
+
+
 def test_an_evaluation_by_source_has_a_column_each():
     values = {"loss": 1.0, "gen_masked_loss": 2.0, "gen_masked_loss/en": 1.5}
     assert evaluation_table.columns(values, "held-out") == [

@@ -5,14 +5,17 @@ import json
 import subprocess
 import sys
 
+import jax
 import numpy as np
+import odd
 import pytest
 from corpus import ROOT, small_run, write_corpus
 
-import electra_jax
-from electra_jax import checkpointed, evaluate, other_text
+from electra_jax import build, checkpoint, checkpointed, evaluate, other_text, runs
 from electra_jax import config as config_lib
-from electra_jax.data import evaluation_text, preparation
+from electra_jax.data import evaluation_text, preparation, records, vocabulary
+
+STEP = 7
 
 
 @pytest.fixture(scope="module")
@@ -21,17 +24,13 @@ def corpus(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def trained(corpus, tmp_path_factory):
-    """A finished run."""
-    workdir = tmp_path_factory.mktemp("trained")
-    config = small_run(f"text:{corpus}", "", evaluation__rows=1000)
-    electra_jax.train(config, workdir)
-    return workdir
+def workdir(corpus, tmp_path_factory):
+    return made(tmp_path_factory.mktemp("run"), f"text:{corpus}", evaluation__rows=1000)
 
 
 @pytest.fixture(scope="module")
-def opened(trained):
-    return open_run(trained)
+def opened(workdir):
+    return open_run(workdir)
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +52,30 @@ def others(tmp_path_factory):
     write_corpus(folder / "one.txt", documents=12, seed=1)
     write_corpus(folder / "two.txt", documents=30, seed=2)
     return folder
+
+
+@pytest.fixture(scope="module")
+def both(opened, others):
+    """Evaluated on two texts at once."""
+    return on(opened, f"text:{others}/one.txt; text:{others}/two.txt")
+
+
+def made(workdir, source, **overrides):
+    """A workdir with real rows and a checkpoint of random weights, which nobody trained."""
+    config = config_lib.parse(small_run(source, "", **overrides))
+    (folder,) = runs.prepare(config, str(workdir))
+    words = vocabulary.load(f"{folder}/{preparation.VOCABULARY}")
+    objective = build.objective(config, words, np.ones(words.size))
+    params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)))
+    (workdir / "config.json").write_text(config_lib.to_json(config))
+    about = {
+        "config": config_lib.to_tree(config),
+        "data": records.open(folder).manifest.hash,
+        "vocabulary": words.sha256,
+    }
+    with checkpoint.Checkpoints(str(workdir / "checkpoints"), keep_last=1) as saved:
+        saved.save(STEP, {"params": params}, about)
+    return workdir
 
 
 def open_run(workdir):
@@ -80,15 +103,15 @@ def command(*arguments):
 
 
 def test_the_heldout_text_of_a_run_gives_the_heldout_metrics_of_the_run(
-    trained, opened, heldout, others
+    workdir, opened, heldout, others
 ):
     """By the command, which prints a table and JSON, and leaves the workdir as it was."""
     own = checkpointed.evaluate(opened)
-    before = listing(trained)
+    before = listing(workdir)
     two = f"--data=text:{others}/two.txt"
-    done = command(f"--workdir={trained}", f"--data=own=text:{heldout}", two, "--json")
+    done = command(f"--workdir={workdir}", f"--data=own=text:{heldout}", two, "--json")
     assert done.returncode == 0, done.stderr[-2000:]
-    assert listing(trained) == before
+    assert listing(workdir) == before
     *shown, line = done.stdout.strip().split("\n")
     found = json.loads(line)
     assert list(found["sources"]) == ["own", "two"]
@@ -104,8 +127,8 @@ def test_the_heldout_text_of_a_run_gives_the_heldout_metrics_of_the_run(
         assert source["baselines"]["disc_auc"] == 0.5
 
 
-def test_sources_pool_by_sums_and_do_not_change_each_other(opened, others):
-    found = on(opened, f"text:{others}/one.txt; text:{others}/two.txt")
+def test_sources_pool_by_sums_and_do_not_change_each_other(opened, others, both):
+    found = both
     one, two = found.by_source["one"], found.by_source["two"]
     real = {text.name: int((text.ids != opened.vocabulary.pad_id).sum()) for text in found.texts}
     chosen = {name: found.by_source[name]["masked_rate"] * n for name, n in real.items()}
@@ -121,9 +144,9 @@ def test_sources_pool_by_sums_and_do_not_change_each_other(opened, others):
     assert on(opened, f"text:{others}/two.txt").by_source["two"] == two
 
 
-def test_the_figures_are_the_loss_in_other_units(opened, others):
+def test_the_figures_are_the_loss_in_other_units(others, both):
     text = (others / "one.txt").read_text()
-    values = on(opened, f"text:{others}/one.txt").pooled
+    values = both.by_source["one"]
     words = text.split()
     assert values["words"] == len(words)
     blanks = len(words) - values["documents"]  # one fewer than words in each document
@@ -141,12 +164,8 @@ def test_runs_with_other_vocabularies_are_measured_on_the_same_text(
     corpus, opened, others, tmp_path
 ):
     """Pieces of other lengths: other tokens and losses per token, the same words and characters."""
-    config = small_run(
-        f"text:{corpus}", "", data__vocab="train:wordpiece:64", schedule__steps=2,
-        data__min_document_characters=60, seed=3,
-    )  # fmt: skip
-    electra_jax.train(config, tmp_path)
-    pieces = open_run(tmp_path)
+    changes = dict(data__vocab="train:wordpiece:64", data__min_document_characters=60, seed=3)
+    pieces = open_run(made(tmp_path, f"text:{corpus}", **changes))
     a, b = (on(run, f"text:{others}/two.txt", limit=3000) for run in (opened, pieces))
     assert a.texts[0].sha256 == b.texts[0].sha256
     assert not a.texts[0].whole
