@@ -119,7 +119,7 @@ def test_the_heldout_text_of_a_run_gives_the_heldout_metrics_of_the_run(
         assert found["sources"]["own"][name] == pytest.approx(value, abs=1e-6), name
     titles = next(line for line in shown if line.startswith("   "))
     assert titles.split() == ["own", "two", "all"]
-    (row,) = [line for line in shown if line.startswith("  gen_masked_loss ")]
+    row = next(line for line in shown if line.startswith("  gen_masked_loss "))
     for name, source in [*found["sources"].items(), ("all", found)]:
         cell = f"{source['gen_masked_loss']:.3f} ({source['baselines']['gen_masked_loss']:.3f})"
         assert row[titles.index(name) :].startswith(cell)
