@@ -1,30 +1,110 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All pre-training metrics of a checkpoint on held-out records.
+"""All pre-training metrics of a checkpoint: on held-out records, or on any text.
 
-python -m electra_jax.evaluate --workdir=runs/tiny
-python -m electra_jax.evaluate --workdir=runs/tiny --step=500 --json
+    python -m electra_jax.evaluate --workdir=runs/tiny
+    python -m electra_jax.evaluate --workdir=runs/tiny --step=500 --json
+    python -m electra_jax.evaluate --workdir=runs/tiny --data='text:other/*.txt; new=text:n.txt'
+
+Text of --data is read with the run's own vocabulary and cut into rows as its own were. Each metric
+stands beside what a guesser gets who has learnt nothing; docs/evaluation.md says what the figures
+per word and per character are. The workdir is read, never written.
 """
 
 import json
+import shutil
+import sys
 
-from absl import flags
+from absl import flags, logging
 
-from electra_jax import checkpointed, command, writers
+from electra_jax import checkpointed, command, evaluation_table, other_text
 from electra_jax import config as config_lib
+from electra_jax.data import evaluation_text
 
 _STEP = flags.DEFINE_integer("step", None, "Which checkpoint; the newest without it.")
+_DATA = flags.DEFINE_multi_string(
+    "data",
+    [],
+    "[NAME=]SPEC, as data.source has it: text:GLOB, tfds:NAME, builtin. Several times for several"
+    " texts, or parted by ';'. Without it the run's own held-out records.",
+)
+_CHARACTERS = flags.DEFINE_integer(
+    "characters", 1_000_000, "Of each text of --data, from its beginning; 0: all.", lower_bound=0
+)
+_TEXT_FIELD = flags.DEFINE_string(
+    "text_field", "", "Of JSON lines and parquet in --data; data.text_field of the run without it."
+)
 _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object as the last line.", allow_override=True
 )
 
+_WIDTH = 160  # characters of a table that goes into a file
+_FLAGS = {  # of this command, for fields that messages about text name
+    "data.source=": "--data=",
+    "data.source": "--data",
+    "data.text_field": "--text_field",
+}
+
 
 def main(config: config_lib.Config, workdir: str) -> None:
     """Evaluates and prints."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
+    specs = "; ".join(_DATA.value)
+    if _DATA.present or specs:
+        found = _on_other_text(config, workdir, specs, width)
+    else:
+        found = _on_records(config, workdir, width)
+    if _JSON.value:
+        print(json.dumps(found, allow_nan=False))
+
+
+def _on_records(config, workdir, width):
+    """Prints the table of the run's held-out records; what --json prints."""
     opened = checkpointed.open_workdir(config, workdir, _STEP.value)
     values = checkpointed.evaluate(opened)
-    print(writers.evaluation_block(opened.step, opened.config.schedule.steps, values))
-    if _JSON.value:
-        print(json.dumps({"step": opened.step} | values))
+    print(_title(opened, "held-out records"))
+    print(evaluation_table.table(evaluation_table.columns(values, "held-out"), width))
+    return {"step": opened.step} | other_text.with_baselines(values)
+
+
+def _on_other_text(config, workdir, specs, width):
+    """The same on the text of --data."""
+    try:
+        sources = evaluation_text.parse(specs)
+        evaluation_text.check(sources)  # a name that is not there is told before weights are read
+    except ValueError as error:
+        raise _in_flags(error) from error
+
+    opened = checkpointed.open_workdir(config, workdir, _STEP.value)
+    try:
+        texts = other_text.read(opened, sources, _CHARACTERS.value, _TEXT_FIELD.value, logging.info)
+    except ValueError as error:
+        raise _in_flags(error) from error
+
+    found = other_text.evaluate(opened, texts, logging.info)
+    columns = list(found.by_source.items())
+    if len(columns) > 1:
+        columns.append(("all", found.pooled))
+    print(_title(opened, "text of --data"))
+    print(evaluation_table.table(columns, width))
+    for note in other_text.notes(opened, found):
+        print(f"Note: {note}.")
+    return other_text.to_json(opened.step, opened, found)
+
+
+def _title(opened, what):
+    c, words = opened.config, opened.vocabulary
+    return (
+        f"{c.name}, step {opened.step:,} of {c.schedule.steps:,}, on {what}: rows of"
+        f" {c.data.sequence_length} tokens, {words.kind} vocabulary of {words.size:,}\n"
+    )
+
+
+def _in_flags(error):
+    """The error, its remedies as flags of this command."""
+    line = str(error)
+    for field, flag in _FLAGS.items():
+        line = line.replace(field, flag)
+    return config_lib.ConfigError(line)
 
 
 if __name__ == "__main__":

@@ -63,14 +63,9 @@ def run(
     """
     values, merged, all_counts_V = {}, None, 0
     for name, ids_BL, marks_BL in sources:
-        sums, counts_V = None, _counts(ids_BL, objective)
+        counts_V = _counts(ids_BL, objective)
         all_counts_V = all_counts_V + counts_V
-        for lanes in _batches(ids_BL, marks_BL, batch_size, pad_id):
-            placed = {lane: _place(array, sharding.rows(mesh)) for lane, array in lanes.items()}
-            here = jax.tree.map(
-                lambda x: np.asarray(x, np.float64), jax.device_get(evaluate(params, placed))
-            )
-            sums = here if sums is None else metrics.add(sums, here)
+        sums = sums_of(evaluate, params, ids_BL, marks_BL, batch_size, pad_id, mesh)
         if len(sources) > 1:
             computed = metrics.compute(sums)
             values |= {
@@ -90,6 +85,28 @@ def entropy(counts_V: np.ndarray) -> float | None:
         return None
     share = counts / counts.sum()
     return float(-(share * np.log(share)).sum())
+
+
+def sums_of(
+    evaluate: Callable,
+    params: dict,
+    ids_BL: np.ndarray,
+    marks_BL: np.ndarray,
+    batch_size: int,
+    pad_id: int,
+    mesh: Mesh,
+    progress: Callable[[int], None] = lambda rows: None,
+) -> metrics.Sums:
+    """What `evaluate` counts in the rows of one source; `progress` hears how many are done."""
+    sums = None
+    for lanes in _batches(ids_BL, marks_BL, batch_size, pad_id):
+        placed = {lane: _place(array, sharding.rows(mesh)) for lane, array in lanes.items()}
+        here = jax.tree.map(
+            lambda x: np.asarray(x, np.float64), jax.device_get(evaluate(params, placed))
+        )
+        sums = here if sums is None else metrics.add(sums, here)
+        progress(min(int(lanes["row"][0]) + batch_size, len(ids_BL)))
+    return sums
 
 
 def with_loss(values: dict, objective) -> dict:

@@ -7,6 +7,7 @@ Reading order from here: `build.py` (what is chosen), `train_step.py` (one step)
 
 import contextlib
 import errno
+import json
 import os
 from collections.abc import Sequence
 

@@ -18,11 +18,12 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     " finetuning.custom interchange.orbax_export finetuning.config finetuning.rates",
     "saved_config",
     "fill model.attention model.feed_forward model.embeddings data.text data.pipeline view writers"
+    " text_units"
     " alarms finetuning.labels finetuning.features interchange.tokenizer_files"
     " growing finetuning.submission model.task_heads",
     "model.encoder data.preparation report comparison finetuning.reading finetuning.batches",
     "model.generator model.discriminator model.two_towers comparison_page finetuning.statistics"
-    " finetuning.datasets run_data",
+    " finetuning.datasets run_data evaluation_table data.evaluation_text",
     "model.networks objectives.phase finetuning.results",
     "accounting paper_flops objectives.corruption encoding finetuning.results_page finetuning.step",
     "objectives.measuring objectives.unigram_probe interchange.stablehlo finetuning.tuning"
@@ -40,7 +41,7 @@ FLOORS = (  # from the ground up; a room may use any floor below its own
     "runs rehearsal finetuning.choices finetuning.tuned",
     "parts estimate bad_steps finetuning.forecast finetuning.running",
     "checkpointed output checks.made_up checks.kept checks.scoring",
-    "training command",
+    "training command other_text",
     "checks.analytic checks.trained",
     "checks.micro_run checks.arms",
     "checks.every",

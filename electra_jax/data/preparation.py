@@ -33,7 +33,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -572,8 +572,8 @@ def _build_unit(task):
     counts_2V = np.zeros((2, words.size), np.int64)
     extremes = []
     try:
-        for documents in _batches(_kept_documents(task, counts)):
-            for document, digest, ids, line_lengths in _encode(documents, words):
+        for documents in batches(_kept_documents(task, counts)):
+            for document, digest, ids, line_lengths in encode(documents, words):
                 if not len(ids):
                     counts["empty"] += 1
                     continue
@@ -613,11 +613,11 @@ class _SplitWriter:
 
     def __init__(self, task, split, words):
         s = task.settings
-        entropy = [s.seed, task.source_index, task.unit_index, records.SPLITS.index(split)]
-        self._rng = np.random.Generator(np.random.Philox(np.random.SeedSequence(entropy)))
-        self._settings = s
+        seeds = [s.seed, task.source_index, task.unit_index, records.SPLITS.index(split)]
+        self._cutter = segments.Cutter(
+            s.rows, s.sequence_length, seeds, s.single_segment_rate, s.short_row_rate
+        )
         self._layout = segments.Layout.of(words, s.sequence_length)
-        self._packer = segments.Packer(s.sequence_length) if s.rows == "packed" else None
         self._writer = records.ShardWriter(records.split_directory(task.folder, split), task.name)
         self._rows = []
         self._ids = []
@@ -627,19 +627,7 @@ class _SplitWriter:
     def add(self, ids, line_lengths):
         """Takes in a document."""
         self._ids.append(ids)
-        s = self._settings
-        if self._packer:
-            rows = self._packer.add(ids)
-        else:
-            rows = segments.pairs(
-                ids,
-                line_lengths,
-                s.sequence_length,
-                self._rng,
-                s.single_segment_rate,
-                s.short_row_rate,
-            )
-        for row in rows:
+        for row in self._cutter.add(ids, line_lengths):
             self._take(row)
 
     def count(self):
@@ -650,7 +638,7 @@ class _SplitWriter:
 
     def close(self):
         """Writes what is left; the shards."""
-        for row in self._packer.close() if self._packer else ():
+        for row in self._cutter.close():
             self._take(row)
         self._flush()
         return self._writer.close()
@@ -709,7 +697,7 @@ def _without(documents, duplicates, counts):
             yield document
 
 
-def _batches(documents: Iterable[str]) -> Iterator[list[str]]:
+def batches(documents: Iterable[str]) -> Iterator[list[str]]:
     """Lists of documents, each list large enough to be worth a call of the tokenizer."""
     return batched(documents, _BATCH_CHARACTERS)
 
@@ -727,7 +715,9 @@ def batched(texts: Iterable[str], size: int) -> Iterator[list[str]]:
         yield batch
 
 
-def _encode(documents, words):
+def encode(
+    documents: Sequence[str], words: vocabulary.Vocabulary
+) -> Iterator[tuple[str, int, np.ndarray, list[int]]]:
     """(document, hash, its ids [T], tokens in each line) of each document."""
     lines = [[p for line in d.split("\n") for p in _parts(line)] for d in documents]
     encoded = _encoded([line for found in lines for line in found], words)
@@ -901,14 +891,14 @@ def _manifest(plan, tasks, results, words, seconds):
         wasted_fraction=totals["padding"] / places,
         two_segment_fraction=totals["two_segment_rows"] / totals["rows"],
         unk_rate=float(unigram_2V[:, words.unk_id].sum() / unigram_2V.sum()),
-        unigram_entropy=_entropy(unigram_2V[1]),
+        unigram_entropy=unigram_entropy(unigram_2V[1]),
         duplicates_dropped=totals["duplicates"],
         unigram_crc=records.write_unigram(plan.folder, unigram_2V),
         seconds=round(seconds, 1),
     )
 
 
-def _entropy(counts_V):
+def unigram_entropy(counts_V: np.ndarray) -> float:
     """Of the distribution that the counts are, in nats."""
     share = counts_V[counts_V > 0] / counts_V.sum()
     return float(-(share * np.log(share)).sum())

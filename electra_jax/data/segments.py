@@ -131,6 +131,42 @@ class Packer:
             bisect.insort(self._rooms, (room, number))
 
 
+class Cutter:
+    """Documents, one after the other, into rows of either kind.
+
+    What is drawn follows from `seeds` alone, so equal documents in equal order give equal rows.
+
+    Args:
+      kind: `pairs` or `packed`.
+      length: places in a row.
+      seeds: whole numbers that name the stretch of text.
+      single_segment_rate, short_row_rate: see `pairs`; packed rows draw nothing.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        length: int,
+        seeds: Sequence[int],
+        single_segment_rate: float,
+        short_row_rate: float,
+    ):
+        self._length = length
+        self._rates = single_segment_rate, short_row_rate
+        self._rng = np.random.Generator(np.random.Philox(np.random.SeedSequence(seeds)))
+        self._packer = Packer(length) if kind == "packed" else None
+
+    def add(self, tokens: np.ndarray, line_lengths: Sequence[int]) -> Iterator[Row]:
+        """Takes a document in and gives the rows that are now finished."""
+        if self._packer:
+            return self._packer.add(tokens)
+        return pairs(tokens, line_lengths, self._length, self._rng, *self._rates)
+
+    def close(self) -> Iterator[Row]:
+        """Gives the rows that are still open."""
+        return self._packer.close() if self._packer else iter(())
+
+
 @dataclasses.dataclass(frozen=True)
 class Layout:
     """How rows are written: their length, the special ids and what each id's mark is."""

@@ -38,6 +38,7 @@ _CHUNK = 1 << 20
 _COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 _ARCHIVES = (".tar", ".tgz", ".txz", ".zip", ".7z")
 _REPLACED = "\ufffd".encode()
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # no UTF-8 begins with either
 
 
 @dataclasses.dataclass(frozen=True)
@@ -304,6 +305,8 @@ def _lines(path, options, counts):
                 raise ValueError(
                     f"{path} cannot be read: {_one_line(error)}; is the file whole?"
                 ) from error
+            if not read and chunk.startswith(_UTF_16):
+                raise ValueError(f"{path} is UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
             try:
                 text = decoder.decode(chunk, final=not chunk)
             except UnicodeDecodeError as error:
