@@ -106,9 +106,11 @@ def layout(folder: pathlib.Path, run: pathlib.Path | None = None) -> pathlib.Pat
     for name in ("RTE", "STS-B", "MNLI", "diagnostic"):
         (folder / name).rename(folder / "glue" / name)
     _write_sets(folder / "glue")
-    for name, rows in (("train_5500", 8), ("TREC_10", 4)):
-        text = "HUM:ind Who wrote Les Misérables ?\nNUM:date When does the dog sleep ?\n" * rows
-        (folder / f"{name}.label").write_text(text, encoding="latin-1")
+    for name, count in (("train_5500", 40), ("TREC_10", 4)):
+        asked = (
+            f"HUM:ind Who wrote Les Misérables {n} ?\nNUM:date When {n} ?" for n in range(count)
+        )
+        (folder / f"{name}.label").write_text("\n".join(asked), encoding="latin-1")
     return folder
 
 

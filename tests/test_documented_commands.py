@@ -82,6 +82,7 @@ TRAINED = (
     "runs/stage_",
     "runs/fast",
     "runs/generator",
+    "runs/electric",
 )
 # Parts of commands that are read and not run here, and why.
 ONLY_READ = {
