@@ -316,10 +316,11 @@ def launch(command, folder):
     """A script as a user starts it; a cluster's own programs run what they are given here."""
     programs = folder / "programs"
     programs.mkdir()
-    for name, text in (("srun", SRUN), ("gcloud", GCLOUD)):
+    # No link to the interpreter: one of a virtual environment would not find its packages.
+    python = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'
+    for name, text in (("srun", SRUN), ("gcloud", GCLOUD), ("python3", python)):
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
-    (programs / "python3").symlink_to(sys.executable)
     done = subprocess.run(
         ["bash", str(ROOT / command.script), *words(command, folder), "--dry_run"],
         cwd=folder, capture_output=True, text=True,
