@@ -34,7 +34,9 @@ def get_config() -> ml_collections.ConfigDict:
 def data() -> ml_collections.ConfigDict:
     """Where examples come from."""
     c = ml_collections.ConfigDict()
-    c.dir = "tfds"  # or the folder with the official files: CoLA/train.tsv, train-v1.1.json
+    # 'tfds', or the folder with the official files: CoLA/train.tsv, train-v1.1.json. Of a task of
+    # your own the folder with its files; with 'tfds' they are looked for where the command runs
+    c.dir = "tfds"
     c.dev_share = 0.1  # cut off train by a hash of the text, where a task has no dev set
     c.train_examples = 0  # the first so many after shuffling by a fixed seed; 0: all
     return c
@@ -89,7 +91,7 @@ def span() -> ml_collections.ConfigDict:
     c.beam = 20  # starts, and ends for each of them
     c.impossible_weight = 0.5  # of the loss that judges whether there is an answer
     c.query_length = 64  # most tokens of a question
-    c.stride = 128  # tokens between two windows over a long text
+    c.stride = 128  # tokens between two windows over a long text; half a window at most
     c.n_best = 20  # answers that are kept of each question
     c.longest_answer = 30  # tokens
     # training windows that miss the answer: 'first_position' is where it is said to be, as in the
@@ -137,10 +139,11 @@ def custom() -> ml_collections.ConfigDict:
     c.text = ""  # column: its name in the header, or its number from 0
     c.pair = ""  # column of the second text; '': single sentences
     c.label = ""  # column; several, joined by commas, for multi_label in columns of 0 and 1
-    c.id = ""  # column; '': rows are counted
+    c.id = ""  # column, in which every row differs; '': rows are counted
     c.labels = ""  # their names, joined by commas; '': as train has them
     c.separator = ","  # between the labels of one cell
-    c.format = ""  # 'tsv' | 'csv' | 'jsonl' | 'lines'; '': by the ending
+    # 'tsv' | 'csv' | 'jsonl' | 'lines' | 'label_first', a blank and the text; '': by the ending
+    c.format = ""
     c.header = True  # a first line that names the columns
     c.quotes = ""  # "..." around a cell: 'on' | 'off'; '': in CSV and not in TSV
     c.encoding = "utf-8"

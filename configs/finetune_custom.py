@@ -3,7 +3,9 @@
 
 python -m electra_jax.finetune --workdir=runs/small --config=configs/finetune_custom.py
 
-docs/finetuning.md has pairs, several labels, numbers, tags and questions.
+It reads train.csv and dev.csv, with the columns `text` and `label`, from the folder where the
+command runs, or from --config.data.dir. docs/finetuning_tasks.md has pairs, several labels,
+numbers, tags and questions.
 """
 
 from configs import finetune

@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 
 from electra_jax import batch as batch_lib
 from electra_jax import metrics, sharding, streams
+from electra_jax.data import preparation
 from electra_jax.objectives import unigram_probe
 
 KEY = 20_200_324  # of all evaluation draws, whatever the run's seed
@@ -80,11 +81,7 @@ def run(
 def entropy(counts_V: np.ndarray) -> float | None:
     """Of the distribution that the counts are, in nats: the loss of the best guess that is the same
     at every place. None without any count."""
-    counts = counts_V[counts_V > 0]
-    if not len(counts):
-        return None
-    share = counts / counts.sum()
-    return float(-(share * np.log(share)).sum())
+    return preparation.unigram_entropy(counts_V) if counts_V.any() else None
 
 
 def sums_of(

@@ -168,7 +168,7 @@ def _values(opened, sums, texts) -> Values:
     counted |= {"tokens": int(counts_V.sum()), "rows": sum(len(text.ids) for text in texts)}
     size = counted["tokens"], counted["words"], counted["characters"]
     values = evaluation.with_loss(metrics.compute(sums), opened.objective)
-    values["unigram_entropy"] = preparation.unigram_entropy(counts_V)
+    values["unigram_entropy"] = evaluation.entropy(counts_V)
     for prefix, loss in _per_token(values):
         values |= {f"{prefix}_{name}": x for name, x in text_units.figures(loss, *size).items()}
     values |= counted

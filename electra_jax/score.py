@@ -7,11 +7,13 @@
 The file has a sentence a line; with tabs a line holds alternatives, and the best one is marked.
 With --first_is_right the last line says how often the first one wins, as for minimal pairs such as
 BLiMP's, or for label words in a prompt. Where the highest score is not one alternative's alone, or
-one is no number, none is marked and none wins. `scoring.py` says what a score is under each
-objective.
+one is no number, none is marked and none wins. A sentence of more tokens than the run knows
+positions for is refused with its line; --long=truncate scores its beginning, --long=skip leaves out
+its line. `scoring.py` says what a score is under each objective.
 """
 
 import json
+import sys
 
 import numpy as np
 from absl import flags
@@ -22,6 +24,9 @@ from electra_jax import config as config_lib
 _INPUT = flags.DEFINE_string("input", None, "File with a sentence a line, or alternatives by tabs.")
 _STEP = flags.DEFINE_integer("step", None, "Which checkpoint; the newest without it.")
 _FIRST = flags.DEFINE_bool("first_is_right", False, "Say how often the first alternative wins.")
+_LONG = flags.DEFINE_enum(
+    "long", "refuse", ["refuse", "truncate", "skip"], "What is done with a sentence too long."
+)
 _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object instead of lines.", allow_override=True
 )
@@ -29,7 +34,8 @@ _JSON = flags.DEFINE_bool(
 
 def main(config: config_lib.Config, workdir: str) -> None:
     """Reads, scores and prints."""
-    groups = read(_INPUT.value)
+    numbered = read(_INPUT.value)
+    groups = list(numbered.values())
     if _FIRST.value and min(map(len, groups)) < 2:
         (text,) = next(group for group in groups if len(group) < 2)
         raise config_lib.ConfigError(
@@ -37,19 +43,39 @@ def main(config: config_lib.Config, workdir: str) -> None:
             " tab between alternatives"
         )
     opened = checkpointed.open_workdir(config, workdir, _STEP.value, with_rows=False)
-    flat = [text for group in groups for text in group]
     limit = opened.longest_row
-    found = scoring.scores(opened.objective.placed(), opened.params, opened.vocabulary, flat, limit)
+    long = _too_long(opened.vocabulary, numbered, limit)
+    if _LONG.value == "skip":
+        numbered = {line: group for line, group in numbered.items() if line not in long}
+        if not numbered:
+            raise config_lib.ConfigError(
+                f"{_INPUT.value}: every line has more than the {limit - 2} tokens that fit a row;"
+                " take --long=truncate"
+            )
+    groups = list(numbered.values())
+    flat = [text for group in groups for text in group]
+    found = scoring.scores(
+        opened.objective.placed(),
+        opened.params,
+        opened.vocabulary,
+        flat,
+        limit,
+        names=[f"{_INPUT.value}:{line}" for line, group in numbered.items() for _ in group],
+        truncate=_LONG.value == "truncate",
+    )
     ends = np.cumsum([len(group) for group in groups])
     by_group = [part.tolist() for part in np.split(np.array(found), ends[:-1])]
     best = scoring.preferred(by_group)
     share = sum(place == 0 for place in best) / len(best)
+    done = {"truncate": "truncated", "skip": "skipped"}.get(_LONG.value, "")
     if _JSON.value:
         rows = [
-            {"texts": texts, "scores": numbers, "best": place}
-            for texts, numbers, place in zip(groups, by_group, best)
+            {"line": line, "texts": texts, "scores": numbers, "best": place}
+            for line, texts, numbers, place in zip(numbered, groups, by_group, best)
         ]
-        print(json.dumps({"rows": rows} | ({"first_wins": share} if _FIRST.value else {})))
+        about = {"first_wins": share} if _FIRST.value else {}
+        about |= {f"{done}_lines": long} if done else {}
+        print(json.dumps({"rows": rows} | about))
         return
     for texts, numbers, place in zip(groups, by_group, best):
         for number, (text, value) in enumerate(zip(texts, numbers)):
@@ -59,10 +85,27 @@ def main(config: config_lib.Config, workdir: str) -> None:
         undecided = sum(place is None for place in best)
         rest = f"; {undecided} undecided, which count as lost" if undecided else ""
         print(f"the first alternative wins in {share:.1%} of {len(groups)} lines{rest}")
+    if done and long:
+        shown = ", ".join(map(str, long[:10])) + (", ..." if len(long) > 10 else "")
+        print(
+            f"{len(long)} lines with more than {limit - 2} tokens were {done}: {shown}",
+            file=sys.stderr,
+        )
 
 
-def read(path: str | None) -> list[list[str]]:
-    """The lines of a file, each cut at its tabs; empty lines are left out. Raises ConfigError."""
+def _too_long(words, numbered, limit) -> list[int]:
+    """The lines in which a sentence has more tokens than fit a row."""
+    places = [line for line, group in numbered.items() for _ in group]
+    flat = [text for group in numbered.values() for text in group]
+    over = scoring.too_long(words, flat, limit)
+    return sorted({line for line, is_over in zip(places, over) if is_over})
+
+
+def read(path: str | None) -> dict[int, list[str]]:
+    """{number of a line, from 1: it, cut at its tabs}; empty lines are left out.
+
+    Raises ConfigError.
+    """
     if not path:
         raise config_lib.ConfigError("--input names no file; give one with a sentence a line")
     try:
@@ -79,7 +122,7 @@ def read(path: str | None) -> list[list[str]]:
             " file, for instance with iconv -f LATIN1 -t UTF-8"
         ) from error
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    groups = [line.split("\t") for line in lines if line.strip()]
+    groups = {number: line.split("\t") for number, line in enumerate(lines, 1) if line.strip()}
     if not groups:
         raise config_lib.ConfigError(f"{path} has no sentence")
     return groups

@@ -27,17 +27,26 @@ _STEP = 32  # lengths are rounded up to a multiple, so that few programs are com
 
 
 def scores(
-    objective, params: dict, words: vocabulary_lib.Vocabulary, sentences: Sequence[str], limit: int
+    objective,
+    params: dict,
+    words: vocabulary_lib.Vocabulary,
+    sentences: Sequence[str],
+    limit: int,
+    names: Sequence[str] = (),
+    truncate: bool = False,
 ) -> list[float]:
     """One score a sentence.
 
     Args:
       limit: the most tokens of a row, [CLS] and [SEP] included.
+      names: what errors call the sentences; their numbers without it.
+      truncate: score the beginning of a sentence with too many tokens.
 
     Raises:
       ValueError: a sentence without words or with too many, or an objective that cannot score.
     """
-    rows = [_row(words, number, text, limit) for number, text in enumerate(sentences, 1)]
+    names = names or [f"sentence {number}" for number in range(1, len(sentences) + 1)]
+    rows = [_row(words, name, text, limit, truncate) for name, text in zip(names, sentences)]
     score = jax.jit(lambda ids_BL, places_B: _scores(objective, params, words, ids_BL, places_B))
     if hasattr(objective, "token_scores"):
         tasks = [(row, 0, number) for number, row in enumerate(rows)]
@@ -53,6 +62,11 @@ def scores(
             " masked_scores; use one of masked_lm, electric or an objective that judges"
         )
     return _summed(score, tasks, len(rows), words.pad_id)
+
+
+def too_long(words: vocabulary_lib.Vocabulary, sentences: Sequence[str], limit: int) -> list[bool]:
+    """Whether each sentence has more tokens than fit a row of `limit`."""
+    return [len(ids) + 2 > limit for ids in words.encode(sentences)]
 
 
 def preferred(groups: Sequence[Sequence[float]]) -> list[int | None]:
@@ -72,15 +86,18 @@ def highest(scores: np.ndarray) -> np.ndarray:
     return np.where(alone, scores.argmax(-1), -1)
 
 
-def _row(words, number, text, limit):
+def _row(words, name, text, limit, truncate):
     ids = words.encode([text])[0]
     if not len(ids):
-        raise ValueError(f"sentence {number} has no words")
+        raise ValueError(f"{name} has no words")
     if len(ids) + 2 > limit:
-        raise ValueError(
-            f"sentence {number} has {len(ids)} tokens, more than the {limit - 2} that fit a row of"
-            f" {limit}, the longest whose positions this run knows; shorten it"
-        )
+        if not truncate:
+            raise ValueError(
+                f"{name} has {len(ids)} tokens, more than the {limit - 2} that fit a row of"
+                f" {limit}, the longest whose positions this run knows; shorten it, or take"
+                " --long=truncate or --long=skip"
+            )
+        ids = ids[: limit - 2]
     return np.concatenate([[words.cls_id], ids, [words.sep_id]])
 
 

@@ -55,6 +55,22 @@ def recipe(**overrides):
     return config_lib.parse(small_run(workdirs.NO_SOURCE, "", **overrides))
 
 
+def in_several_files(folder, out):
+    """A copy of a Hugging Face folder, its networks' tensors in three files each and an index."""
+    shutil.copytree(folder, out)
+    for whole in out.glob(f"**/{tensor_files.SAFETENSORS}"):
+        tensors = tensor_files.read_file(str(whole))
+        whole.unlink()
+        names = [f"model-{n + 1:05}-of-00003.safetensors" for n in range(3)]
+        places = {tensor: names[n % 3] for n, tensor in enumerate(sorted(tensors))}
+        for name in names:
+            here = {tensor: tensors[tensor] for tensor in tensors if places[tensor] == name}
+            tensor_files.write(str(whole.parent / name), here)
+        index = json.dumps({"metadata": {}, "weight_map": places})
+        (whole.parent / (whole.name + tensor_files.INDEX)).write_text(index)
+    return out
+
+
 def flat(path, network="discriminator"):
     """One network's arrays by path, without the padded tail of the vocabulary."""
     found = weights.open(path)
@@ -327,11 +343,12 @@ def test_a_converted_run_goes_on_with_the_same_weights_and_metrics(trained, tmp_
     assert checkpoint.steps(str(tmp_path / "run" / "checkpoints")) == [0, 2]
 
 
-@pytest.mark.parametrize("kind", ["workdir", "hugging_face", "orbax"])
+@pytest.mark.parametrize("kind", ["workdir", "hugging_face", "several_files", "orbax"])
 def test_init_from_takes_workdirs_folders_and_exports(words, workdir, folder, tmp_path, kind):
     conversion.to_orbax(weights.open(workdir), str(tmp_path / "orbax"))
     config = small_run(workdirs.NO_SOURCE, "")
     places = {"workdir": workdir, "hugging_face": folder, "orbax": tmp_path / "orbax"}
+    places["several_files"] = in_several_files(folder, tmp_path / "several_files")
     config.init["from"] = str(places[kind])
     config = config_lib.parse(config)
     mesh = build.mesh(config)

@@ -153,8 +153,8 @@ def test_without_a_train_file_dev_is_parted_by_its_texts(tmp_path):
     assert read("qnli", tmp_path, dev_share=0.3).train == data.train
 
 
-def read_custom(tmp_path, **settings):
-    return reading.read(custom.task(settings), str(tmp_path))
+def read_custom(tmp_path, dev_share=0.1, **settings):
+    return reading.read(custom.task(settings), str(tmp_path), dev_share)
 
 
 def test_csv_keeps_commas_and_line_ends_within_quotes(tmp_path):
@@ -473,8 +473,94 @@ def test_one_id_in_two_files_is_refused_before_anything_is_trained(tmp_path):
     for name in ("train", "dev.de", "dev.fr"):
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
     task = custom.task(dict(kind="span", train="train.json", dev="dev.*.json"))
-    with pytest.raises(ValueError, match="id '7' stands in several of its files"):
+    with pytest.raises(ValueError, match="id '7' stands at") as error:
         reading.read(task, str(tmp_path))
+    for place in ("dev.fr.json: data[0].paragraphs[0].qas[0]", "dev.de.json: data[0]"):
+        assert place in str(error.value), "both places are named"
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [
+        ("csv", ["id,text,label", "a,we,x", "b,they,y", "a,you,x"]),
+        ("csv", ["id,text,label", "1,we,x", ",they,y", "a,you,x"]),  # a row without one is 1 too
+        (
+            "jsonl",
+            ["", *(json.dumps({"id": i, "text": "we", "label": "x"}) for i in (7, 8, "7"))],
+        ),
+    ],
+)
+def test_an_id_that_two_rows_have_is_refused_with_both_lines(kind, rows, tmp_path):
+    """Predictions are found by their ids, so one of the two would be lost."""
+    (tmp_path / f"dev.{kind}").write_text("\n".join(rows) + "\n")
+    settings = dict(train=f"dev.{kind}", text="text", label="label", labels="x,y")
+    lines = (3, 2) if ",they" in rows[2] and rows[2][0] == "," else (4, 2)
+    with pytest.raises(ValueError, match="give every example an id of its own") as error:
+        read_custom(tmp_path, id="id", **settings)
+    for line in lines:
+        assert f"dev.{kind}:{line}" in str(error.value), error.value
+    assert len(read_custom(tmp_path, dev_share=0, **settings).train.examples) == 3, "rows count"
+
+
+def test_one_id_in_two_tables_of_a_split_is_refused(tmp_path):
+    for name in ("train", "dev.de", "dev.fr"):
+        (tmp_path / f"{name}.csv").write_text("id,text,label\n7,we,x\n8,you,y\n")
+    settings = dict(train="train.csv", dev="dev.*.csv", text="text", label="label", id="id")
+    with pytest.raises(ValueError, match=r"dev.fr.csv:2: id '7' stands at .*dev.de.csv:2 too"):
+        read_custom(tmp_path, **settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "mark"),
+    [
+        ("utf-8", "utf-8", b"\xef\xbb\xbf"),
+        ("UTF-8", "utf-8", b"\xef\xbb\xbf"),
+        ("utf8", "utf-8", b"\xef\xbb\xbf"),
+        ("U8", "utf-8", b"\xef\xbb\xbf"),
+        ("utf-8-sig", "utf-8", b"\xef\xbb\xbf"),
+        ("utf-16", "utf-16-le", b"\xff\xfe"),
+        ("UTF-16LE", "utf-16-le", b"\xff\xfe"),
+        ("utf_16_be", "utf-16-be", b"\xfe\xff"),
+    ],
+)
+def test_a_byte_order_mark_is_no_text_however_the_encoding_is_spelled(name, codec, mark, tmp_path):
+    (tmp_path / "train.csv").write_bytes(mark + "text,label\nfür,x\nwider,y\n".encode(codec))
+    settings = dict(train="train.csv", text="text", label="label", encoding=name)
+    split = read_custom(tmp_path, dev_share=0, **settings).train
+    assert texts(split) == [("0", "für", None, 0), ("1", "wider", None, 1)]
+
+
+def test_a_label_stands_before_the_first_blank(tmp_path):
+    """As in the files of TREC, which are Latin-1."""
+    (tmp_path / "train_5500.label").write_bytes(
+        "DESC:manner How did serfdom develop ?\n"
+        "HUM:ind\tWho wrote  `` Les Misérables '' ?\r\n"
+        "NUM:date When ?\n".encode("latin-1")
+    )
+    settings = dict(train="train_5500.label", format="label_first", encoding="latin-1")
+    data = read_custom(tmp_path, dev_share=0, **settings)
+    assert data.task.labels == ("DESC:manner", "HUM:ind", "NUM:date")
+    assert texts(data.train) == [
+        ("0", "How did serfdom develop ?", None, 0),
+        ("1", "Who wrote  `` Les Misérables '' ?", None, 1),
+        ("2", "When ?", None, 2),
+    ]
+    (tmp_path / "train_5500.label").write_text("DESC:manner How ?\n\nHUM:ind \n")
+    with pytest.raises(ValueError, match="train_5500.label:3: 'HUM:ind ' is no label with a text"):
+        read_custom(tmp_path, **settings)
+
+
+def test_files_of_a_task_of_ones_own_are_found_where_the_command_runs(tmp_path, monkeypatch):
+    """data.dir is 'tfds' where nobody sets it, which says where tasks that are built in are."""
+    monkeypatch.chdir(tmp_path)
+    settings = dict(train="train.csv", dev="dev.csv", text="text", label="label")
+    with pytest.raises(ValueError, match="this folder holds no train.csv; set data.dir to its"):
+        reading.read(custom.task(settings), "tfds")
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.csv").write_text("text,label\nwe,x\nyou,y\n")
+    assert len(reading.read(custom.task(settings), "tfds").train.examples) == 2
+    with pytest.raises(ValueError, match="task ner is not in TFDS; give a folder"):
+        reading.read(tasks.named("ner"), "tfds")
 
 
 def test_plain_tags_are_refused_where_entities_are_asked_for(tmp_path):

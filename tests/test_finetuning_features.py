@@ -159,6 +159,42 @@ def test_windows_overlap_and_the_answer_stands_where_it_is(words):
     assert report.lines() == ["made dev: 1 windows without the answer"]
 
 
+def test_windows_share_half_of_their_room_whatever_the_stride(words):
+    """7 tokens of room: steps of 3, although the stride is longer than the rows."""
+    found = [question((("the cat", CONTEXT.index("the cat")),))]
+    made, report = make("span", found, words, length=12, stride=128, query_length=4)
+    assert [pieces(row) for row in made.ids] == [
+        "[CLS] who ? [SEP] a b c d e f the [SEP]",
+        "[CLS] who ? [SEP] d e f the cat sat on [SEP]",
+        "[CLS] who ? [SEP] the cat sat on the mat . [SEP]",
+    ]
+    assert made.spans.starts_R.tolist() == [0, 7, 4] and made.spans.ends_R.tolist() == [0, 8, 5]
+    assert report.lines() == ["made dev: 1 windows without the answer"]
+
+
+def test_an_answer_of_half_the_room_is_whole_in_a_window_wherever_it_stands():
+    for tokens, room, stride in itertools.product(range(1, 40), range(1, 14), (1, 3, 128)):
+        windows = features._windows(tokens, room, stride)
+        for first in range(tokens - (room + 1) // 2 + 1):
+            last = first + (room + 1) // 2 - 1
+            held = any(begin <= first and last < end for begin, end in windows)
+            assert held, (tokens, room, stride, first)
+
+
+def test_an_answer_that_fits_no_window_is_counted_and_not_trained_on(words):
+    """A window holds 7 tokens: of the first question's answer, 8 tokens, none shows all."""
+    wide = ("c d e f the cat sat on", CONTEXT.index("c d"))
+    found = [question((wide,)), question((wide, ("mat", CONTEXT.index("mat"))))]
+    options = {"length": 12, "query_length": 4}
+    made, report = make("span", found, words, name="train", training=True, **options)
+    assert made.example_R.tolist() == [1, 1, 1], "another answer of the second one fits"
+    assert made.spans.starts_R.tolist() == [0, 0, 9]
+    assert "made train: 1 questions whose answer fits no window" in report.lines()
+    made, report = make("span", found, words, **options)
+    assert made.example_R.tolist() == [0, 0, 0, 1, 1, 1], "all are asked where it is scored"
+    assert "made dev: 1 questions whose answer fits no window" in report.lines()
+
+
 def test_an_answer_over_the_edge_of_a_window_is_not_in_it(words):
     found = [question((("cat sat", CONTEXT.index("cat sat")),))]  # the first window ends with cat
     made, _ = make("span", found, words, length=13, stride=4, query_length=4)

@@ -10,10 +10,14 @@ import jax
 import numpy as np
 import odd
 import pytest
+from absl import flags
+from absl.testing import flagsaver
 from corpus import ROOT, small_run, write_corpus
 from jax import numpy as jnp
 
 import electra_jax
+from electra_jax import config as config_lib
+from electra_jax import score as score_command
 from electra_jax import scoring
 from electra_jax.model import networks
 from electra_jax.objectives import all_tokens_mlm, electric, masked_lm, replace_mlm
@@ -114,6 +118,15 @@ def test_sentences_that_do_not_fit_are_named():
         scoring.scores(objective, params, Words(), ["5 6", "7 8 9"], 4)
     with pytest.raises(ValueError, match="sentence 1 has no words"):
         scoring.scores(objective, params, Words(), [""], 4)
+    with pytest.raises(ValueError, match="b.txt:9 has 3 tokens, more than the 2 that fit"):
+        scoring.scores(objective, params, Words(), ["5 6", "7 8 9"], 4, ["b.txt:7", "b.txt:9"])
+
+
+def test_a_truncated_sentence_has_the_score_of_its_beginning():
+    objective, params = made(electric.Electric)
+    ours = scoring.scores(objective, params, Words(), ["5 6 7 8", "9 10"], 5, truncate=True)
+    assert ours == scoring.scores(objective, params, Words(), ["5 6 7", "9 10"], 5)
+    assert scoring.too_long(Words(), ["5 6 7 8", "9 10 11", ""], 5) == [True, False, False]
 
 
 def test_the_best_of_each_group_is_its_highest_score():
@@ -133,39 +146,72 @@ def test_nothing_is_preferred_among_equals_or_where_a_score_is_no_number():
     assert scoring.preferred(groups) == [None, None, None, None, 2, None]
 
 
-def test_the_command_scores_pairs_of_a_trained_run(tmp_path):
-    corpus = write_corpus(tmp_path / "corpus.txt")
-    source = f"text:{corpus}"
-    config = small_run(source, str(tmp_path / "data"), schedule__steps=2, model__max_positions=64)
-    electra_jax.train(config, tmp_path / "run")
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """(configuration, workdir) of a run of two steps, whose rows hold 32 tokens.
 
-    def score(*arguments):
-        return subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "electra_jax.score",
-                f"--workdir={tmp_path / 'run'}",
-                *arguments,
-            ],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-        )
+    Of its 64 positions half are still as they were drawn.
+    """
+    base = tmp_path_factory.mktemp("trained")
+    corpus = write_corpus(base / "corpus.txt")
+    source, data = f"text:{corpus}", str(base / "data")
+    config = small_run(source, data, schedule__steps=2, model__max_positions=64)
+    electra_jax.train(config, base / "run")
+    return config_lib.parse(config), base / "run"
 
+
+def test_the_command_scores_pairs_of_a_trained_run(trained, tmp_path):
     pairs = tmp_path / "pairs.tsv"
-    pairs.write_text("the cat sees a letter.\tletter the a sees cat.\na bird.\tbird a.\n")
-    done = score(f"--input={pairs}", "--first_is_right", "--json")
+    pairs.write_text("the cat sees a letter.\tletter the a sees cat.\n\na bird.\tbird a.\n")
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "electra_jax.score", f"--workdir={trained[1]}",
+            f"--input={pairs}", "--first_is_right", "--json",
+        ],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)
     assert [len(row["scores"]) for row in found["rows"]] == [2, 2]
+    assert [row["line"] for row in found["rows"]] == [1, 3], "the second line is empty"
     assert found["first_wins"] == np.mean([row["best"] == 0 for row in found["rows"]])
     assert all(score < 0 for row in found["rows"] for score in row["scores"])
 
-    # Rows of 32 were trained: of the 64 positions half are still as they were drawn.
-    long = tmp_path / "long.txt"
-    long.write_text("a letter finds " * 20 + "\n")
-    refused = score(f"--input={long}")
-    assert refused.returncode == 2
-    assert "more than the 30 that fit a row of 32, the longest whose positions" in refused.stderr
-    assert "Traceback" not in refused.stderr
+
+def score(trained, path, **values):
+    """Calls the command in this process."""
+    if not flags.FLAGS.is_parsed():
+        flags.FLAGS.mark_as_parsed()
+    with flagsaver.flagsaver(input=str(path), **values):
+        score_command.main(trained[0], str(trained[1]))
+
+
+LONG = " ".join(["the cat sees a letter in the morning"] * 6)
+
+
+def test_a_long_sentence_is_refused_with_its_line_cut_or_left_out(trained, tmp_path, capsys):
+    path = tmp_path / "sentences.txt"
+    path.write_text(f"\ufeffa bird.\n\na dog.\t{LONG}\n{LONG}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"sentences.txt:3 has \d+ tokens, more than the 30 that"):
+        score(trained, path)
+
+    score(trained, path, long="truncate", json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert [row["line"] for row in found["rows"]] == [1, 3, 4]
+    assert found["truncated_lines"] == [3, 4]
+    assert found["rows"][0]["texts"] == ["a bird."], "a byte-order mark is no text"
+    first = found["rows"][0]["scores"]
+
+    score(trained, path, long="skip", json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert [row["line"] for row in found["rows"]] == [1] and found["skipped_lines"] == [3, 4]
+    assert found["rows"][0]["scores"] == pytest.approx(first, abs=1e-4)
+
+    score(trained, path, long="skip")
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 1
+    assert said.err.strip().endswith("2 lines with more than 30 tokens were skipped: 3, 4")
+
+    path.write_text(f"{LONG}\n")
+    with pytest.raises(config_lib.ConfigError, match="every line has more than the 30 tokens"):
+        score(trained, path, long="skip")

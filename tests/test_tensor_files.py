@@ -3,6 +3,7 @@
 
 import collections
 import io
+import json
 import os
 import pickle
 import struct
@@ -252,10 +253,81 @@ def test_safetensors_cut_off_anywhere_is_refused(tmp_path):
         assert "\n" not in str(error.value)
 
 
-def test_weights_in_several_files_are_named(tmp_path):
-    (tmp_path / "model.safetensors.index.json").write_text("{}")
-    with pytest.raises(ValueError, match="holds its weights in several files"):
+def in_parts(folder, places, name="model.safetensors"):
+    """Writes the index; {tensor: file}."""
+    index = {"metadata": {"total_size": 1}, "weight_map": places}
+    (folder / f"{name}.index.json").write_text(json.dumps(index))
+
+
+PARTS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+
+
+@pytest.fixture
+def parts(tmp_path):
+    """A folder with TENSORS in two files, and what its index says."""
+    places = {name: PARTS[number % 2] for number, name in enumerate(TENSORS)}
+    for part in PARTS:
+        here = {name: x for name, x in TENSORS.items() if places[name] == part}
+        tensor_files.write(str(tmp_path / part), here)
+    in_parts(tmp_path, places)
+    return tmp_path, places
+
+
+def test_weights_in_several_files_are_read_together(parts):
+    same(tensor_files.read(str(parts[0])))
+
+
+def test_archives_of_torch_in_several_files_are_read_together(torch, tmp_path):
+    names = [f"pytorch_model-0000{n}-of-00002.bin" for n in (1, 2)]
+    halves = [dict(list(TENSORS.items())[:2]), dict(list(TENSORS.items())[2:])]
+    for name, tensors in zip(names, halves):
+        archive(tmp_path / name, *described(torch, tensors))
+    in_parts(
+        tmp_path,
+        {x: name for name, half in zip(names, halves) for x in half},
+        "pytorch_model.bin",
+    )
+    same(tensor_files.read(str(tmp_path)))
+
+
+def test_a_part_that_is_missing_cut_off_or_another_is_named(parts):
+    folder, places = parts
+    second = folder / PARTS[1]
+    whole = second.read_bytes()
+    second.write_bytes(whole[:-3])
+    with pytest.raises(ValueError, match=f"{PARTS[1]}: damaged or cut off"):
+        tensor_files.read(str(folder))
+    second.unlink()
+    with pytest.raises(ValueError, match=f"{PARTS[1]} is missing, one of 2 files; copy it too"):
+        tensor_files.read(str(folder))
+    second.write_bytes((folder / PARTS[0]).read_bytes())
+    with pytest.raises(ValueError, match=f"{PARTS[1]} holds a.weight, as another file does"):
+        tensor_files.read(str(folder))
+    second.write_bytes(whole)
+    in_parts(folder, places | {"more": PARTS[1]})
+    with pytest.raises(ValueError, match=f"{PARTS[1]} lacks more, which its index names"):
+        tensor_files.read(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ("{}", "model.safetensors.index.json is no index of tensors; copy it again"),
+        ("[1]", "is no index of tensors"),
+        ('{"weight_map": {"a": 1', "is no index of tensors"),
+        ('{"weight_map": {"a": ["b"]}}', "is no index of tensors"),
+        ('{"weight_map": {}}', "names no tensor"),
+        ('{"weight_map": {"a": "../model.safetensors"}}', "which is no file of its folder"),
+        ('{"weight_map": {"a": "/etc/passwd"}}', "which is no file of its folder"),
+        ('{"weight_map": {"a": 7}}', "which is no file of its folder"),
+        ('{"weight_map": {"a": ""}}', "is missing"),
+    ],
+)
+def test_an_index_that_is_none_is_refused_in_one_line(index, message, tmp_path):
+    (tmp_path / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(ValueError, match=message) as error:
         tensor_files.read(str(tmp_path))
+    assert "\n" not in str(error.value)
 
 
 def test_a_folder_without_weights_is_refused(tmp_path):

@@ -145,7 +145,7 @@ def _label_column(name, kind, value, layout):
             raise ValueError(f"task {name}: several columns of label are for kind='multi_label'")
         return tuple(_column(column, None) for column in value)
     column = _column(value, None)
-    if column is None and layout != "lines":
+    if column is None and layout not in ("lines", "label_first"):
         raise ValueError(f"task {name}: no column of labels; give label=COLUMN")
     return column
 
@@ -153,5 +153,5 @@ def _label_column(name, kind, value, layout):
 def _format(name, kind, value):
     expected = {"tagging": "conll", "span": "squad"}.get(kind, "")
     if value:
-        _one_of(name, "format", value, (expected,) if expected else tasks.FORMATS[:4])
+        _one_of(name, "format", value, (expected,) if expected else tasks.TEXT_FORMATS)
     return value or expected

@@ -84,6 +84,24 @@ class Report:
         return found + self.notes
 
 
+def take_id(identity: str, place: str, taken: dict[str, str]) -> None:
+    """Notes where an id stands. Raises ValueError, one line, where it stood before.
+
+    Ids name predictions in the files that are written: of two examples with one id, one would be
+    lost there.
+
+    Args:
+      place: file and line, or what is like them.
+      taken: {id: place} of the examples of the split so far.
+    """
+    if identity in taken:
+        raise ValueError(
+            f"{place}: id {identity!r} stands at {taken[identity]} too; give every example an id of"
+            " its own"
+        )
+    taken[identity] = place
+
+
 def is_labelled(example: Example) -> bool:
     """Whether an example has what it is scored against."""
     if isinstance(example, Text):

@@ -90,9 +90,10 @@ def make(
     Args:
       words: the encoder's vocabulary.
       length: the longest row, special tokens included.
-      training: labels must be there; questions that cannot be trained on are left out.
+      training: labels must be there; questions that cannot be trained on are left out: their
+        answer has no place in the context, or fits no window.
       query_length: tokens of a question, the rest is cut off.
-      stride: context tokens from one window to the next.
+      stride: context tokens from one window to the next, at most half of what a window holds.
       without_answer: what a training window without its question's answer is: 'first_position',
         as released: the answer's place is position 0 and the question stays answerable;
         'impossible': that, and the window is without an answer; 'skip': left out.
@@ -287,20 +288,28 @@ def _of_questions(split, words, layout, cut, where, report):
     rows = []  # (example, ids, marks, start, end, impossible, allowed, offsets, best)
     for number, (example, query) in enumerate(zip(split.examples, questions)):
         tokens, spans = read[example.context]
-        answer = _answer_tokens(example, spans)
-        if answer is None and not example.impossible:
+        placed = _answer_tokens(example, spans)
+        if not placed and not example.impossible:
             report.count(where, "questions whose answer has no place in their context")
             if cut.training:
                 continue
+
         if len(query) > cut.query_length:
             report.count(where, f"questions cut to {cut.query_length} tokens")
             query = query[: cut.query_length]
         windows = _windows(len(tokens), layout.length - len(query) - 3, cut.stride)
+        answer = _in_a_window(placed, windows)
+        if placed and answer is None:
+            # It would be trained as if the answer were nowhere. Scored, it counts as any other.
+            report.count(where, "questions whose answer fits no window")
+            if cut.training:
+                continue
+
         best = _best_context(windows, len(tokens))
         for window, (begin, end) in enumerate(windows):
             here = answer is not None and begin <= answer[0] and answer[1] < end
             impossible = example.impossible
-            if not here and answer is not None:
+            if not here and placed:
                 report.count(where, "windows without the answer")
                 if cut.training and cut.without_answer == "skip":
                     continue
@@ -336,23 +345,37 @@ def _of_questions(split, words, layout, cut, where, report):
 
 
 def _answer_tokens(example, spans):
-    """(first, last) token of the first answer that has a place; None without one."""
+    """[(first, last) token] of each answer that has a place in the context."""
+    found = []
     for words, begin in example.answers:
         if begin < 0:
             continue
         touched = np.flatnonzero((spans[:, 0] < begin + len(words)) & (spans[:, 1] > begin))
         if len(touched):
-            return int(touched[0]), int(touched[-1])
-    return None
+            found.append((int(touched[0]), int(touched[-1])))
+    return found
 
 
 def _windows(tokens, room, stride):
-    """(begin, end) of each window: the last one reaches the end of the context."""
+    """(begin, end) of each window: the last one reaches the end of the context.
+
+    Neighbours share half of the room or more, so that an answer up to half of the room is whole in
+    one of them, wherever it stands: a stride beyond half of the room is cut to it.
+    """
+    step = max(1, min(stride, room // 2))
     found = [(0, min(room, tokens))]
     while found[-1][1] < tokens:
-        begin = found[-1][0] + min(room, stride)
+        begin = found[-1][0] + step
         found.append((begin, min(begin + room, tokens)))
     return found
+
+
+def _in_a_window(answers, windows):
+    """The first answer (first token, last) that a window holds whole; None where none does."""
+    for first, last in answers:
+        if any(begin <= first and last < end for begin, end in windows):
+            return first, last
+    return None
 
 
 def _best_context(windows, tokens):

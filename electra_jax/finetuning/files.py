@@ -50,7 +50,8 @@ def text(path: str, encoding: str = "utf-8") -> str:
     """The whole text. Raises ValueError with file and line where it cannot be decoded."""
     data = _bytes(path)
     try:
-        return data.decode("utf-8-sig" if encoding == "utf-8" else encoding)
+        # Whatever the encoding is called: only 'utf-8-sig' and 'utf-16' take the mark off.
+        return data.decode(encoding).removeprefix("\ufeff")
     except LookupError as error:
         raise ValueError(f"encoding {encoding!r} is not known; try utf-8 or latin-1") from error
     except UnicodeDecodeError as error:

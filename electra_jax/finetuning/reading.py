@@ -4,6 +4,7 @@
     read(TASKS['cola'], 'glue')          official files: glue/CoLA/train.tsv, dev.tsv, test.tsv
     read(TASKS['cola'], 'tfds')          tfds:glue/cola
     read(custom.task({...}), 'texts')    the files that the configuration names
+    read(custom.task({...}), 'tfds')     the same, from the folder of the command
 
 Where there is no dev set (CoNLL-2000), or no train set (QNLI when its train file is left out), a
 share of the other becomes it. A hash of the text decides, so that equal texts fall on one side, and
@@ -89,9 +90,11 @@ def read(task: tasks.Task, place: str, dev_share: float = 0.1) -> Data:
 def _sources(task, place) -> dict[str, tuple[tasks.Source, tuple[str, ...]]]:
     """{split: (source, names of its files)} of the splits that are there."""
     if place == "tfds":
-        if not task.tfds:
+        if task.tfds:
+            return {split: (source, source.files) for split, source in task.tfds.items()}
+        if task in tasks.TASKS.values():
             raise ValueError(f"task {task.name} is not in TFDS; give a folder with its files")
-        return {split: (source, source.files) for split, source in task.tfds.items()}
+        place = os.curdir  # a configuration names files, or tfds:NAME:SPLIT, for itself
     missing = {}
     for folder in task.folders:
         found = {}
@@ -110,7 +113,8 @@ def _sources(task, place) -> dict[str, tuple[tasks.Source, tuple[str, ...]]]:
             _all_there(task, found)
             return found
     first = next(iter(missing.values()), "")
-    raise ValueError(f"task {task.name}: {place} holds no {first}; set data.dir to its folder")
+    shown = "this folder" if place == os.curdir else place
+    raise ValueError(f"task {task.name}: {shown} holds no {first}; set data.dir to its folder")
 
 
 def _matches(folder, entry, layout):
@@ -133,27 +137,35 @@ def _rows(task, split, source, names, report):
     """Rows of text, or examples where they need no labels' numbers."""
     where = f"{task.name} {split}"
     labelled = not split.startswith("test")
-    found = []
+    found, taken = [], {}
     for name in names:
         if name.startswith("tfds:"):
-            found += _records(task, name, source, labelled, where, report)
+            found += _records(task, name, source, labelled, where, report, taken)
         elif task.kind == "tagging":
             found += columns.read(name, source, labelled, where, report)
         elif task.kind == "span":
-            found += squad.read(name, source, task.impossible, where, report)
+            found += squad.read(name, source, task.impossible, where, report, taken)
         else:
             found += tables.read(name, source, labelled, where, report)
+
+    for number, row in enumerate(found):
+        if isinstance(row, tables.Row):  # one without an id is called by its number
+            examples.take_id(row.id or str(number), row.where, taken)
     return found
 
 
-def _records(task, name, source, labelled, where, report):
+def _records(task, name, source, labelled, where, report, taken):
     classes = catalogue.classes(name, source.label) if task.labels else ()
     # Ours where TFDS says the same; else, as 'acceptable' for '1', a class's number in its list.
     renamed = {c: str(n) for n, c in enumerate(classes)} if set(classes) - set(task.labels) else {}
     for place, record in catalogue.records(name):
         if task.kind == "span":
             record["answers"] = _transposed(record["answers"])
-            yield squad.of_fields(place, record["context"], record, task.impossible, where, report)
+            question = squad.of_fields(
+                place, record["context"], record, task.impossible, where, report
+            )
+            examples.take_id(question.id, place, taken)
+            yield question
         elif task.kind == "tagging":
             yield examples.Words("", tuple(record[source.a]), tuple(record[source.label]))
         else:
@@ -227,17 +239,9 @@ def _fraction(example) -> float:
 
 
 def _check_questions(task, splits):
-    """Ids name answers in the files that are written, so they differ over all files of a split;
-    and a dev question that is neither answered nor said to be impossible can score nothing."""
+    """A dev question that is neither answered nor said to be impossible can score nothing."""
     for name, split in splits.items():
-        taken = set()
         for question in split.examples:
-            if question.id in taken:
-                raise ValueError(
-                    f"task {task.name} {name}: id {question.id!r} stands in several of its files;"
-                    " give each file a task of its own, or ids that differ"
-                )
-            taken.add(question.id)
             if name.startswith("dev") and not question.answers and not question.impossible:
                 raise ValueError(
                     f"task {task.name} {name}: question {question.id!r} has no answer and is not"

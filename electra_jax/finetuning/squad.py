@@ -15,12 +15,18 @@ from electra_jax.finetuning import examples, files, tasks
 
 
 def read(
-    path: str, source: tasks.Source, impossible: bool, where: str, report: examples.Report
+    path: str,
+    source: tasks.Source,
+    impossible: bool,
+    where: str,
+    report: examples.Report,
+    taken: dict[str, str],
 ) -> list[examples.Question]:
     """All questions of a file, in its order.
 
     Args:
       impossible: whether there may be questions without an answer.
+      taken: {id: place} of the files of the split before this one, filled further.
 
     Raises ValueError, one line with the file and the place in it.
     """
@@ -29,12 +35,10 @@ def read(
         articles = json.loads(content)
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}:{error.lineno}: not JSON ({error.msg}); is it whole?") from error
-    found, taken = [], set()
+    found = []
     for place, context, qa in _walk(path, articles):
         question = of_fields(place, context, qa, impossible, where, report)
-        if question.id in taken:
-            raise ValueError(f"{place}: id {question.id!r} stands there twice; each must differ")
-        taken.add(question.id)
+        examples.take_id(question.id, place, taken)
         found.append(question)
     if not found:
         raise ValueError(f"{path} holds no question; is it the right file?")

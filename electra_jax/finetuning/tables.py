@@ -12,6 +12,7 @@ source says so: guessing would move texts into other columns.
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -45,6 +46,8 @@ def read(
     kind = source.format or _FORMATS.get(files.ending(path))
     if kind == "lines":
         found = list(_lines(path, source, where, report))
+    elif kind == "label_first":
+        found = list(_label_first(path, source, where, report))
     elif kind in ("tsv", "csv"):
         found = list(_table(path, source, kind, labelled, where, report))
     elif kind == "jsonl":
@@ -52,7 +55,7 @@ def read(
     else:
         raise ValueError(
             f"{path}: the ending does not tell the format; set format to one of"
-            f" {', '.join(tasks.FORMATS[:4])}"
+            f" {', '.join(tasks.TEXT_FORMATS)}"
         )
     if not found:
         raise ValueError(f"{path} holds no example; is it the right file?")
@@ -112,6 +115,21 @@ def _lines(path, source, where, report) -> Iterator[Row]:
             yield Row(f"{name}:{number}", None, line.strip(), None, label)
         else:
             report.count(where, "blank lines skipped")
+
+
+_BLANK = re.compile("[ \t]+")  # and no no-break space, which belongs to a text
+
+
+def _label_first(path, source, where, report) -> Iterator[Row]:
+    """'DESC:manner How did serfdom develop ?' -> the label, and the text behind the first blank."""
+    for number, line in enumerate(files.lines(path, source.encoding), 1):
+        if not line.strip():
+            report.count(where, "blank lines skipped")
+            continue
+        label, *text = _BLANK.split(line.strip(), maxsplit=1)
+        if not text:
+            raise ValueError(f"{path}:{number}: {line[:60]!r} is no label with a text behind it")
+        yield Row(f"{path}:{number}", None, text[0], None, label)
 
 
 def _table(path, source, kind, labelled, where, report) -> Iterator[Row]:

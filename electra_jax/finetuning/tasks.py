@@ -27,7 +27,8 @@ METRICS = {  # that fit each kind
         "no_answer_accuracy",
     ),
 }
-FORMATS = ("tsv", "csv", "jsonl", "lines", "conll", "squad")
+TEXT_FORMATS = ("tsv", "csv", "jsonl", "lines", "label_first")  # of texts with labels
+FORMATS = (*TEXT_FORMATS, "conll", "squad")
 
 Column = str | int  # a name in the header or a field of JSON; else a number, from 0
 
@@ -38,7 +39,8 @@ class Source:
 
     files: names, globs, members of zip archives (`x.zip/train.txt`), `tfds:NAME:SPLIT`; all are
     read, in this order; `this|that` is the first of the two that is there; `=label` behind a name
-    gives all its lines that label (format 'lines').
+    gives all its lines that label (format 'lines'); in format 'label_first' a line is a label, a
+    blank and the text.
     """
 
     files: tuple[str, ...]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of named tensors: model.safetensors and pytorch_model.bin, without torch.
+"""Files of named tensors: model.safetensors and pytorch_model.bin, without torch; one or several.
 
 A .bin is a pickle, and a pickle is a program. It is never run here: its instructions are read one
 by one by `_Reader`, which knows those that build names, numbers and descriptions of tensors, and
@@ -8,6 +8,7 @@ archive of torch 1.6 and newer, and the older one (pickles, then the tensors' by
 Google's ELECTRA lies on the Hub.
 """
 
+import json
 import os
 import pickletools
 import struct
@@ -22,6 +23,7 @@ from safetensors import numpy as safetensors_numpy
 
 SAFETENSORS = "model.safetensors"
 PYTORCH = "pytorch_model.bin"
+INDEX = ".index.json"  # behind either name: which tensor lies in which of several files
 
 _DTYPES = {
     "torch DoubleStorage": np.float64,
@@ -41,17 +43,16 @@ _OLD = 0x1950A86A20F9469CFC6C  # the first number of the older form
 def read(folder: str) -> dict[str, np.ndarray]:
     """The tensors of a folder's model.safetensors, or else of its pytorch_model.bin.
 
+    Either may lie in several files, which NAME.index.json lists.
+
     Raises ValueError, one line with the file's name: none there, damaged, or no tensor archive.
     """
     for name in (SAFETENSORS, PYTORCH):
         path = os.path.join(folder, name)
         if os.path.exists(path):
             return read_file(path)
-        if os.path.exists(path + ".index.json"):
-            raise ValueError(
-                f"{folder} holds its weights in several files; save them in one"
-                " (save_pretrained(..., max_shard_size='100GB'))"
-            )
+        if os.path.exists(path + INDEX):
+            return _read_several(folder, path + INDEX)
     raise ValueError(f"{folder} holds neither {SAFETENSORS} nor {PYTORCH}")
 
 
@@ -74,6 +75,35 @@ def write(path: str, tensors: Mapping[str, np.ndarray]) -> None:
     for name, x in whole.items():
         if name not in again or again[name].tobytes() != x.tobytes():
             raise OSError(f"{path}: {name} is not what was written; write it again")
+
+
+def _read_several(folder, index):
+    """The tensors of all the files that an index names; each must be where the index says."""
+    try:
+        with open(index, encoding="utf-8") as file:
+            places = json.load(file)["weight_map"]
+        names = sorted(set(places.values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{index} is no index of tensors; copy it again") from error
+    if not names:
+        raise ValueError(f"{index} names no tensor; copy it again")
+
+    found = {}
+    for name in names:
+        path = os.path.join(folder, str(name))
+        if name != os.path.basename(str(name)):
+            raise ValueError(f"{index} names {str(name)[:80]!r}, which is no file of its folder")
+        if not os.path.isfile(path):
+            raise ValueError(f"{path} is missing, one of {len(names)} files; copy it too")
+        here = read_file(path)
+        if twice := sorted(here.keys() & found.keys()):
+            raise ValueError(f"{path} holds {twice[0]}, as another file does; copy them again")
+        found |= here
+
+        for tensor in sorted(t for t, place in places.items() if place == name):
+            if tensor not in here:
+                raise ValueError(f"{path} lacks {tensor}, which its index names; copy it again")
+    return found
 
 
 def _read_safetensors(path):
