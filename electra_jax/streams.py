@@ -26,6 +26,9 @@ STREAMS = (  # of a run's key, of the key of its first weights, and of what stan
     "generator_dropout",
     "discriminator_dropout",
     "show",
+    # of the key of all evaluations
+    "unigram_probe_mask",
+    "unigram_probe_sample",
     # first weights
     "embeddings",
     "generator_embeddings",
