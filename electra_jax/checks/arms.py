@@ -17,6 +17,7 @@ import json
 import math
 import os
 import shutil
+import zlib
 
 import jax
 import numpy as np
@@ -124,28 +125,45 @@ def leak_control(runs: trained.Runs) -> tuple[dict, float]:
 
 def shuffle_tokens(folder: str) -> float:
     """Permutes all text tokens of a prepared folder over all its rows; the held-out entropy."""
-    opened = records.open(folder)
+    manifest = records.open(folder).manifest
     words = vocabulary.load(os.path.join(folder, "vocab"))
-    splits = [
-        (split, os.path.join(records.split_directory(folder, split), f"{shard.name}.ids"))
+    shards = [
+        (split, shard)
         for split in records.SPLITS
-        for source in opened.manifest.sources
+        for source in manifest.sources
         for shard in source.shards[split]
     ]
-    dtype = np.dtype(opened.manifest.lanes["ids"])
-    arrays = [np.fromfile(path, dtype) for _, path in splits]
+    dtype = np.dtype(manifest.lanes["ids"])
+    paths = [
+        os.path.join(records.split_directory(folder, split), f"{shard.name}.ids")
+        for split, shard in shards
+    ]
+    arrays = [np.fromfile(path, dtype) for path in paths]
     text = [~np.isin(array, words.special_ids) for array in arrays]
     tokens = np.concatenate([array[places] for array, places in zip(arrays, text)])
     np.random.default_rng(0).shuffle(tokens)
-    heldout = []
-    for (split, path), array, places in zip(splits, arrays, text):
+
+    heldout, changed = [], {}
+    for (split, shard), path, array, places in zip(shards, paths, arrays, text):
         array[places], tokens = tokens[: places.sum()], tokens[places.sum() :]
         array.tofile(path)
+        changed[shard.name, split] = zlib.crc32(array)
         if split == "heldout":
             heldout.append(array[places])
-    share = np.bincount(np.concatenate(heldout))
-    share = share[share > 0] / share.sum()
-    return float(-(share * np.log(share)).sum())
+
+    def with_checksums(source):
+        shards = {
+            split: tuple(
+                dataclasses.replace(shard, crc=shard.crc | {"ids": changed[shard.name, split]})
+                for shard in found
+            )
+            for split, found in source.shards.items()
+        }
+        return dataclasses.replace(source, shards=shards)
+
+    sources = tuple(map(with_checksums, manifest.sources))
+    records.write_manifest(folder, dataclasses.replace(manifest, sources=sources))
+    return preparation.unigram_entropy(np.bincount(np.concatenate(heldout)))
 
 
 def one_batch_is_learnt(runs: trained.Runs) -> Result:
