@@ -127,6 +127,7 @@ class Command:
         self._ended = False
         threading.Thread(target=self._listen, daemon=True).start()
         self.hung = False
+        self.is_early = False  # a signal came while Python was still importing
         self._timer = threading.Timer(LIMIT, self._end_hanging)
         self._timer.daemon = True
         self._timer.start()
@@ -146,7 +147,8 @@ class Command:
             self._heard.wait_for(lambda: self._ended)
         if self.hung:
             raise Lost(f"no end after {LIMIT} s: {self.lines[-3:]}")
-        if code != -signal.SIGKILL and any("Traceback (most recent" in x for x in self.lines):
+        told = any("Traceback (most recent" in line for line in self.lines)
+        if told and code != -signal.SIGKILL and not self.is_early:
             raise Lost(f"a traceback: {[x for x in self.lines if x.strip()][-1]}")
         return code
 
@@ -211,12 +213,13 @@ def stop(trial: Trial) -> None:
     number = trial.draw.choice(SIGNALS)
     times = trial.draw.randint(1, 2)
     trial.did(f"{times} x {number.name} after {command.seconds:.1f} s, {_progress(command)}")
+    command.is_early = not command.lines
     for _ in range(times):
         command.signal(number)
-        command.wait_for("saving and stopping|interrupted|error: ", 2)
+        command.wait_for("no line has this", 1.2)  # within a second two count as one
     code = command.wait()
-    # Python itself, before the command has begun, ends by the signal.
-    if code not in (0, 1, 2, 128 + number, -number):
+    # Python itself, before the command has begun, ends by the signal or with a KeyboardInterrupt.
+    if code not in (0, 128 + number, *((-number, 1) if command.is_early else ())):
         raise Lost(f"exit code {code} after {number.name}")
 
 
@@ -294,7 +297,8 @@ def two_processes(trial: Trial) -> None:
     if number == signal.SIGKILL and codes[victim] == -number:
         if codes[1 - victim] in (0, -signal.SIGABRT):
             raise Lost(f"the other process ended with {codes[1 - victim]}: {other.lines[-2:]}")
-        _one_line(other)
+        if f"process {victim} " not in _one_line(other):
+            raise Lost(f"the other process does not say who died: {other.lines[-2:]}")
     elif any(codes):
         raise Lost(f"exit codes {codes} after {number.name}: {other.lines[-2:]}")
     if any(command.wait() for command in _two(trial)):
@@ -507,10 +511,11 @@ def _rows(workdir):
 
 
 def _one_line(command):
-    """Raises Lost unless the last words are one line for the user."""
+    """The one line of error that a command ends with. Raises Lost if there are none or several."""
     errors = [line for line in command.lines if line.startswith("error: ")]
     if len(errors) != 1:
         raise Lost(f"{len(errors)} lines of error: {errors or command.lines[-3:]}")
+    return errors[0]
 
 
 def _copy_begun(trial):
