@@ -175,6 +175,8 @@ class Checkpoints:
         """Whether the save that was waited for is, on all processes; False on a full disk.
 
         Space may come; whatever else kept the first save from being written would keep the others.
+        Of several processes none comes here with a failure, which ends them (`_note_failure`); they
+        only wait here until the first one has named the finished save.
         """
 
         def check():

@@ -116,7 +116,8 @@ def open_workdir(
 
 def check_settings(config: config_lib.Config, workdir: str) -> None:
     """Refuses what a run in this workdir would refuse: another configuration than it has."""
-    if os.path.exists(os.path.join(workdir, "config.json")):
+    _, trained = saved_config.of_newest_checkpoint(workdir)
+    if trained is not None or os.path.exists(os.path.join(workdir, saved_config.NAME)):
         _as_trained(config, workdir)
 
 
@@ -165,7 +166,9 @@ def _newest(directory, found, abstract):
 
 def _as_trained(config, workdir):
     """Data, model and objective as the run has them; devices and the rest as asked for now."""
-    trained = saved_config.of_run(workdir)
+    # The checkpoint's own settings are guarded by a digest, those of the file are not.
+    _, trained = saved_config.of_newest_checkpoint(workdir)
+    trained = trained or saved_config.of_run(workdir)
     if trained is None:
         raise config_lib.ConfigError(
             f"{workdir} has no {saved_config.NAME} and no checkpoint that says how it was trained;"
@@ -175,6 +178,7 @@ def _as_trained(config, workdir):
     if refused:
         raise config_lib.ConfigError(
             f"workdir {workdir} was trained with other settings: {'; '.join(refused)}; leave"
-            " --config out to use its own"
+            f" --config out to use its own, and delete its {saved_config.NAME} if that is what"
+            " differs: the checkpoint has the settings too"
         )
     return config

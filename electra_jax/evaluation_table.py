@@ -17,7 +17,7 @@ Column = tuple[str, Mapping[str, Any]]  # title, metrics
 
 _GUESSERS = {
     "unigram_entropy": "always answering with the frequencies of the tokens (unigram_entropy)",
-    "constant guess": "giving every token the same chance",
+    "constant guess": "giving every token the same probability of being replaced",
     "disc_majority": 'always saying "original" (disc_majority)',
     "always replaced": 'always saying "replaced"',
     "chance": "guessing",

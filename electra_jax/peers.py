@@ -45,6 +45,8 @@ _GREETING = 1 << 16  # bytes
 # With the relay jax hears no process that holds Python's lock for long; the connections do.
 _HEARTBEAT = 600
 
+_WITH_ERROR = "ended with an error"
+_END = 0  # the call in which all say that they end; `Group.gather` counts from 1
 _GOES_ON = "the same command goes on from the newest checkpoint"
 
 
@@ -97,7 +99,9 @@ class Group:
           doing: what the others wait for, as in "to prepare the data".
         """
         self._calls += 1
-        call = self._calls
+        return self._exchange(self._calls, text, doing)
+
+    def _exchange(self, call, text, doing):
         self._to_first({"kind": "said", "call": call, "text": text, "doing": doing})
         with self._answered:
             self._answered.wait_for(lambda: call in self._answers)
@@ -127,7 +131,7 @@ class Group:
         if self._failure is None:
             time.sleep(_NOTICE)
             self._failure = (text, 1)
-            self._to_first({"kind": "failed", "why": why or f"ended with an error: {text}"})
+            self._to_first({"kind": "failed", "why": why or f"{_WITH_ERROR}: {text}"})
 
     def leave(self, code: int) -> None:
         """Waits until all others end too, then lets go of them and of jax's service.
@@ -137,7 +141,8 @@ class Group:
         """
         if code:
             self._failure = ("", code)
-        self.gather("", "to end")
+        # Not the next call: the others may wait in that one for what this process will never say.
+        self._exchange(_END, "", "to end")
         jax.distributed.shutdown()
 
     def end(self, text: str, code: int, why: str) -> None:
@@ -185,8 +190,7 @@ class Group:
         if len(said["texts"]) == len(self._names):
             del self._said[call]
             texts = [said["texts"][n] for n in range(len(self._names))]
-            over = said["doing"] == "to end"
-            self._to_all({"kind": "all", "call": call, "texts": texts, "over": over})
+            self._to_all({"kind": "all", "call": call, "texts": texts, "over": call == _END})
 
     def _on_all(self, _, call, texts, over):
         self._over = self._over or over
@@ -233,7 +237,8 @@ class Group:
             if self._me:
                 self._exit()
             return
-        self._exit(f"{self._names[number]} {why}; {_GOES_ON}")
+        alone = why.startswith(_WITH_ERROR)  # its own line says what to do
+        self._exit(f"{self._names[number]} {why}" + ("" if alone else f"; {_GOES_ON}"))
 
     def _lost(self, number):
         """A connection is closed: its process is gone, or at the end that it told before."""

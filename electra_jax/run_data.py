@@ -68,8 +68,11 @@ def read(workdir: str) -> Record | None:
     try:
         with open(path, encoding="utf-8") as file:
             tree = json.load(file)
+        stated = tree.pop("digest", None)
         parts = tuple(Prepared(**part) for part in tree.pop("stages"))
         found = Record(**tree, stages=parts)
+        if _digest(found) != stated:
+            raise ValueError("it is not as it was written")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -92,11 +95,18 @@ def write(config: config_lib.Config, workdir: str, folders: Sequence[str]) -> No
             for folder in folders
         ),
     )
+    keep_vocabulary(workdir, folders[0])
+    if read_quietly(workdir) != found:
+        tree = dataclasses.asdict(found) | {"digest": _digest(found)}
+        content = json.dumps(tree, indent=2).encode() + b"\n"
+        records.write_whole(os.path.join(workdir, RECORD), content)
+
+
+def keep_vocabulary(workdir: str, folder: str) -> None:
+    """Copies the vocabulary of prepared data into the workdir, where it is not there or damaged."""
+    words = vocabulary.load(os.path.join(folder, preparation.VOCABULARY))
     if not _is_here(workdir, words.sha256):
         words.save(os.path.join(workdir, VOCABULARY))
-    if read_quietly(workdir) != found:
-        content = json.dumps(dataclasses.asdict(found), indent=2).encode() + b"\n"
-        records.write_whole(os.path.join(workdir, RECORD), content)
 
 
 def read_quietly(workdir: str) -> Record | None:
@@ -180,10 +190,15 @@ def changed(config: config_lib.Config, record: Record) -> str:
     """What can be told at little cost of sources that are not as they were; '' if nothing."""
     try:
         now = _sources(config)
-    except (ValueError, OSError) as error:
-        return str(error)
+    except (ValueError, OSError):
+        return "the source or the vocabulary that the data was made of cannot be read"
     names = [name for name in record.sources if now.get(name) != record.sources[name]]
     return f"{', '.join(names)} changed since the data was prepared" if names else ""
+
+
+def _digest(record):
+    tree = json.loads(json.dumps(dataclasses.asdict(record)))
+    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _sources(config):

@@ -12,7 +12,6 @@ import jax
 import numpy as np
 from absl import logging
 from jax import numpy as jnp
-from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 from electra_jax import (
@@ -161,7 +160,8 @@ def prepare(config: config_lib.Config, workdir: str) -> list[str]:
 
     changed = "" if record is None else processes.of_first(lambda: run_data.changed(config, record))
     out_of_reach = bool(changed) and not processes.of_first(lambda: _in_reach(config))
-    if record is None or (changed and not begun and not out_of_reach):
+    gone = not begun and not processes.of_first(lambda: _is_there(config, workdir, record))
+    if record is None or ((changed or gone) and not begun and not out_of_reach):
         folders = _from_source(config, workdir)
         _check_trained_on(folders, workdir)
         _record(config, workdir, folders)
@@ -171,6 +171,7 @@ def prepare(config: config_lib.Config, workdir: str) -> list[str]:
         logging.info("%s; this run goes on with the data that was prepared for it", changed)
     folders = _as_recorded(config, workdir, record)
     _check_trained_on(folders, workdir)
+    processes.of_first(lambda: run_data.keep_vocabulary(workdir, folders[0]))
     return folders
 
 
@@ -281,8 +282,7 @@ def _recorded(workdir):
 
     def look():
         found = run_data.read(workdir)
-        begun = bool(checkpoint.steps(os.path.join(workdir, "checkpoints")))
-        return [found and dataclasses.asdict(found), begun]
+        return [found and dataclasses.asdict(found), _has_trained(workdir)]
 
     tree, begun = processes.of_first(look)
     if tree is None:
@@ -291,8 +291,27 @@ def _recorded(workdir):
     return run_data.Record(**tree, stages=parts), begun
 
 
+def _has_trained(workdir):
+    """Whether a run left checkpoints here, damaged ones too; weights to begin with are none."""
+    directory = os.path.join(workdir, "checkpoints")
+    for step in checkpoint.steps(directory):
+        try:
+            about = checkpoint.metadata_without_devices(os.path.join(directory, str(step)))
+        except checkpoint.CheckpointError:
+            return True
+        if checkpoint.WEIGHTS_ONLY not in about:
+            return True
+    return False
+
+
 def _record(config, workdir, folders):
     processes.of_first(lambda: run_data.write(config, workdir, folders))
+
+
+def _is_there(config, workdir, record):
+    """Whether all rows that a record names are where they should be."""
+    parts = () if record is None else record.stages
+    return all(run_data.folder(config, workdir, part) is not None for part in parts)
 
 
 def _in_reach(config):
@@ -351,12 +370,17 @@ def _made_again(config, workdir, part, settings):
 def _everywhere(find) -> str:
     """The folder of one stage's rows; when the first process has it, the others look for it."""
     first = jax.process_index() == 0
-    made = processes.agree(lambda: find() if first else "", ValueError, OSError)
+    waits_for = "to prepare the data"
+    made = processes.agree(lambda: find() if first else "", ValueError, OSError, doing=waits_for)
     folder = processes.agree(lambda: made or find(), ValueError, OSError)
-    if jax.process_count() > 1:
-        found = processes.agree(lambda: records.open(folder), ValueError, OSError)
-        digest = np.frombuffer(bytes.fromhex(found.manifest.hash), np.uint32)
-        multihost_utils.assert_equal(digest, "processes prepared different data")
+    found = processes.agree(lambda: records.open(folder), ValueError, OSError)
+    hashes = processes.gather(found.manifest.hash)
+    for number, other in enumerate(hashes):
+        if other != hashes[0]:
+            raise config_lib.ConfigError(
+                f"process {number} has prepared data {other[:12]} and process 0 {hashes[0][:12]};"
+                " give all of them the same text and packages, or one data.dir that all see"
+            )
     return folder
 
 

@@ -94,8 +94,15 @@ def check_continuation(config: config_lib.Config, workdir: str) -> list[str]:
         old = None
 
     changed, refused = [], []
+    step, saved = of_newest_checkpoint(workdir)
     if old is not None:
         changed, refused = config_lib.differences(old, config)
+    if refused and saved is not None and not config_lib.differences(saved, config)[1]:
+        logging.warning(
+            "%s/%s says otherwise than checkpoint %d (%s); it is written anew",
+            workdir, NAME, step, "; ".join(refused),
+        )  # fmt: skip
+        changed, refused = [], []
     if refused:
         raise config_lib.ConfigError(
             f"workdir {workdir} holds a run with other settings: {'; '.join(refused)}; choose"
@@ -103,7 +110,6 @@ def check_continuation(config: config_lib.Config, workdir: str) -> list[str]:
         )
 
     # A flipped digit in config.json, or a lost file, would else change the run in silence.
-    step, saved = of_newest_checkpoint(workdir)
     refused = config_lib.differences(saved, config)[1] if saved is not None else []
     if refused:
         raise config_lib.ConfigError(

@@ -62,6 +62,7 @@ def train(
     logs.show()
     _check_places(workdir)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_full_disk_in_words(workdir))
         if jax.process_index() == 0:
             stack.enter_context(
                 lock.hold(
@@ -74,15 +75,21 @@ def train(
         _continue_or_begin(config, workdir)
         run = runs.start(config, workdir)
         stop = stack.enter_context(signals.stop_on_signals())
-        try:
-            return _loop(run, stop, extra_writers)
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            raise TrainingError(
-                f"no space left for {error.filename or workdir}; free some and run the same command"
-                " again: it goes on from the newest checkpoint"
-            ) from error
+        return _loop(run, stop, extra_writers)
+
+
+@contextlib.contextmanager
+def _full_disk_in_words(workdir):
+    """Turns an error of a full disk into one line with the remedy."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise TrainingError(
+            f"no space left for {error.filename or workdir}; free some and run the same command"
+            " again: it goes on from the newest checkpoint"
+        ) from error
 
 
 def _loop(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float | None]:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One of several processes that do nothing but compute together.
 
-    python tests/peers_worker.py PORT ID COUNT SECONDS walk|fail|ask
+    python tests/peers_worker.py PORT ID COUNT SECONDS walk|fail|ask|fail_asked
 
 SECONDS is how long it waits for the others. It walks until it is ended; the second one may fail
-alone, and all of them may ask each other again and again.
+alone, and all of them may ask each other again and again, while the second one fails or not.
 """
 
 import os
@@ -25,14 +25,14 @@ def work():
     peers.join(peers.Address(f"127.0.0.1:{port}", int(count), int(me)), float(seconds))
     said = False
     for step in range(10**9):
-        if does == "ask":
+        if does in ("ask", "fail_asked"):
             processes.agree(lambda: None, OSError, doing="to count")
         else:
             multihost_utils.process_allgather(np.float32(step))
         if not said:
-            print({"walk": "walking", "fail": "", "ask": "asking"}[does], flush=True)
+            print({"walk": "walking", "ask": "asking"}.get(does, ""), flush=True)
             said = True
-        if does == "fail" and me == "1" and step == 5:
+        if does.startswith("fail") and me == "1" and step == 5:
             raise KeyError("no such thing")
 
 

@@ -378,7 +378,11 @@ def _unigram_crc(counts_2V):
 
 
 def _remedy(directory):
-    return f"delete {directory} and run prepare again, then the same command goes on"
+    return (
+        f"move {directory} away and run prepare again: the same text gives the same rows, and the"
+        " run goes on; where the text has changed since, put the folder back and copy the damaged"
+        " file from a backup"
+    )
 
 
 def _crc(path):
