@@ -306,6 +306,8 @@ def restore_in_parts(path: str, tree: Any) -> dict[str, str]:
     Beside the arrays of `tree`, whose shapes and places they have, only those few are in memory.
     Called on all processes at once. Raises CheckpointError.
     """
+    # Weights that are only handed on are arrays of numpy, which lie on no device.
+    own = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     paths = jax.tree_util.tree_leaves_with_path(tree)
     parts: list[set[str]] = [set()]
     size = 0
@@ -320,7 +322,7 @@ def restore_in_parts(path: str, tree: Any) -> dict[str, str]:
     for part in parts:
         abstract = jax.tree_util.tree_map_with_path(
             lambda at, x: (
-                jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=getattr(x, "sharding", None))
+                jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=getattr(x, "sharding", own))
                 if _name(at) in part  # noqa: B023 - used before the loop goes on
                 else ...  # which orbax leaves out
             ),

@@ -97,9 +97,14 @@ def write(config: config_lib.Config, workdir: str, folders: Sequence[str]) -> No
     )
     keep_vocabulary(workdir, folders[0])
     if read_quietly(workdir) != found:
-        tree = dataclasses.asdict(found) | {"digest": _digest(found)}
-        content = json.dumps(tree, indent=2).encode() + b"\n"
-        records.write_whole(os.path.join(workdir, RECORD), content)
+        save(found, workdir)
+
+
+def save(record: Record, workdir: str) -> None:
+    """Writes data.json, whole or not at all, with a digest of what it says."""
+    tree = dataclasses.asdict(record) | {"digest": _digest(record)}
+    content = json.dumps(tree, indent=2).encode() + b"\n"
+    records.write_whole(os.path.join(workdir, RECORD), content)
 
 
 def keep_vocabulary(workdir: str, folder: str) -> None:

@@ -22,6 +22,7 @@ PLACEHOLDERS = {
     "--config=...": "--config=configs/tiny.py",
     "--workdir=...": "--workdir=runs/new",
     "--workdir=RUN": "--workdir=runs/mine",
+    "--workdir=WORKDIR": "--workdir=runs/mine",
     "--workdir=DIR": "--workdir=runs/pod",
     "--workdir=/shared/runs/base": "--workdir=runs/shared",
     "--input=FILE": "--input=sentences.txt",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saves twice where no file may grow beyond 100 kB, then once where it may.
+"""Saves once, then twice where no file may grow beyond 100 kB, then once where it may again.
 
     python tests/full_disk_worker.py FOLDER
 
@@ -22,6 +22,7 @@ logs.show()
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 with checkpoint.Checkpoints(sys.argv[1], keep_last=9) as saved:
+    saved.save(0, tree, {})  # the first is read back, and one that fails would end a run
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     saved.save(1, tree, {})
     saved.save(2, tree, {})

@@ -81,8 +81,8 @@ def test_6_sees_argmax_instead_of_a_sample(monkeypatch):
 def test_6_sees_another_temperature(monkeypatch):
     wrap(
         monkeypatch, corruption.Corruption, "fill",
-        lambda real: lambda self, params, vectors, originals, keys, heat: real(
-            self, params, vectors, originals, keys, 0.7 * heat
+        lambda real: lambda self, params, vectors, originals, keys, heat, **rest: real(
+            self, params, vectors, originals, keys, 0.7 * heat, **rest
         ),
     )  # fmt: skip
     assert failing(6) == {"hits less p_G(original), in standard errors"}

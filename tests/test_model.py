@@ -129,8 +129,9 @@ def test_packed_documents_run_as_if_alone(outputs):
     alone = odd.forward()(odd.weights(), odd.batch(ids_BL, marks_BL))
     for row, (source, start, stop) in enumerate(cuts):
         for packed, single in zip(outputs, alone):
+            # Rounding alone, which grows with the number: some CPUs add up other rows otherwise.
             np.testing.assert_allclose(
-                packed[source, start:stop], single[row, : stop - start], atol=2e-6
+                packed[source, start:stop], single[row, : stop - start], rtol=1e-6, atol=2e-6
             )
 
 

@@ -338,12 +338,12 @@ def test_stages_on_the_command_line(tmp_path):
     config = small_run("builtin", "", schedule__stages=((0.5, 16, 8),), schedule__steps=100)
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "config.json").write_text(config_lib.to_json(config_lib.parse(config)))
-    given = "--config.schedule.stages=((0.25,16,4),(0.5,32,8))"
+    given = "--config.schedule.stages=((0.5,16,8),)"
     result = command(given, f"--workdir={tmp_path}/old", "--dry_run")
     assert result.returncode == 0, result.stderr
-    assert (
-        "25 steps of 8 rows of 32 tokens, then 25 steps of 4 rows of 16 tokens, then"
-        " 50 steps of 8 rows of 32 tokens"
-    ) in result.stdout
+    assert "50 steps of 8 rows of 32 tokens, then 50 steps of 8 rows of 16 tokens" in result.stdout
+    given = "--config.schedule.stages=((0.25,16,4),(0.5,32,8))"
+    line = complaint(given, f"--workdir={tmp_path}/old", "--dry_run")
+    assert "was trained with other settings: schedule.stages: ((0.5, 16, 8),) -> ((0.25" in line
     line = complaint(*flags, "--config.schedule.stages=(0.9,512,32)", f"--workdir={tmp_path}/new")
     assert "try ((0.9, 512, 32),)" in line
