@@ -20,7 +20,9 @@ from electra_jax import checkpointed, command, evaluation_table, other_text
 from electra_jax import config as config_lib
 from electra_jax.data import evaluation_text
 
-_STEP = flags.DEFINE_integer("step", None, "Which checkpoint; the newest without it.")
+_STEP = flags.DEFINE_integer(
+    "step", None, "Which checkpoint; the newest without it.", allow_override=True
+)
 _DATA = flags.DEFINE_multi_string(
     "data",
     [],

@@ -22,7 +22,9 @@ from electra_jax import checkpointed, command, scoring
 from electra_jax import config as config_lib
 
 _INPUT = flags.DEFINE_string("input", None, "File with a sentence a line, or alternatives by tabs.")
-_STEP = flags.DEFINE_integer("step", None, "Which checkpoint; the newest without it.")
+_STEP = flags.DEFINE_integer(
+    "step", None, "Which checkpoint; the newest without it.", allow_override=True
+)
 _FIRST = flags.DEFINE_bool("first_is_right", False, "Say how often the first alternative wins.")
 _LONG = flags.DEFINE_enum(
     "long", "refuse", ["refuse", "truncate", "skip"], "What is done with a sentence too long."

@@ -15,7 +15,9 @@ from absl import flags
 from electra_jax import checkpointed, command, runs, samples, streams, view
 from electra_jax import config as config_lib
 
-_STEP = flags.DEFINE_integer("step", None, "Which checkpoint; the newest without it.")
+_STEP = flags.DEFINE_integer(
+    "step", None, "Which checkpoint; the newest without it.", allow_override=True
+)
 _ROWS = flags.DEFINE_integer("rows", 4, "How many rows.", lower_bound=1)
 _HTML = flags.DEFINE_string("html", None, "Write a page to this file instead of the terminal.")
 _DRAW = flags.DEFINE_integer(

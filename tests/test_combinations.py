@@ -76,7 +76,7 @@ def test_parameters_optimizer_and_places_of_every_row_can_be_made(name):
     assert failures(of(name), run) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_the_update_of_every_row_traces(name):
     def run(row):
@@ -88,7 +88,7 @@ def test_the_update_of_every_row_traces(name):
     assert failures(of(name), run) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_a_step_trains_what_it_should_and_nothing_else(name):
     """One row for each sharing, the optimizers by turns: compiling takes seconds a row."""

@@ -328,7 +328,7 @@ def test_another_vocabulary_is_refused_and_the_setting_is_offered(grown, tmp_pat
 def test_a_workdir_whose_vocabulary_is_gone_cannot_grow(text, trained, tmp_path):
     """Its hash is in the checkpoint, its pieces are not."""
     shutil.copytree(trained[0] / "checkpoints", tmp_path / "old" / "checkpoints")
-    overrides = dict(data__vocab="train:sentencepiece:80", init__new_tokens="mean")
+    overrides = dict(data__vocab="train:sentencepiece:66", init__new_tokens="mean")
     kept = begin(tmp_path, text, tmp_path / "old", **overrides)  # data.dir still has it
     assert kept.state.params["embeddings"]["token"].shape == (128, 16)
     shutil.move(text[1], tmp_path / "elsewhere")

@@ -265,7 +265,7 @@ MADE = {  # by command, where it names no other place: files that it must leave
 }
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("command", ONCE, ids=[command.name for command in ONCE])
 def test_every_command_line_runs(command, server, prepared, tmp_path):
     for part, why in ONLY_READ.items():

@@ -73,7 +73,7 @@ def parts(paths):
 
 
 PAIRS = [
-    pytest.param(*pair, marks=() if pair in QUICK else pytest.mark.slow)
+    pytest.param(*pair, marks=() if pair in QUICK else pytest.mark.exhaustive)
     for pair in itertools.product(OBJECTIVES, OBJECTIVES)
 ]
 
