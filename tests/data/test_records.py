@@ -99,7 +99,7 @@ def test_verify_finds_one_flipped_bit(tmp_path):
     path = tmp_path / "records/train/source0-00001-000.marks"
     flip(path, 7, 16)
     records.open(str(tmp_path))  # the size is right
-    with pytest.raises(ValueError, match="checksum differs: .*source0-00001-000.marks; delete"):
+    with pytest.raises(ValueError, match="checksum differs: .*source0-00001-000.marks; move"):
         records.verify(str(tmp_path))
 
 
@@ -109,7 +109,7 @@ def test_the_first_read_from_a_shard_finds_one_flipped_bit_in_it(tmp_path, lane)
     flip(tmp_path / f"records/train/source0-00001-000.{lane}", 7, 16)
     opened = records.open(str(tmp_path))
     opened.read("train", 0, np.array([4]))  # of the other shard
-    with pytest.raises(ValueError, match=f"checksum of .*00001-000.{lane} differs; delete"):
+    with pytest.raises(ValueError, match=f"checksum of .*00001-000.{lane} differs; move"):
         opened.read("train", 0, np.array([4, 5]))
 
 
@@ -119,7 +119,7 @@ def test_flipped_bits_in_the_counts_of_tokens_are_found(tmp_path, place):
     opened = records.open(str(tmp_path))
     assert opened.unigram().tolist() == [[1] * 5] * 2
     flip(tmp_path / "unigram.npy", place, 64)
-    with pytest.raises(ValueError, match=r"unigram.npy (cannot be read|is damaged).*; delete"):
+    with pytest.raises(ValueError, match=r"unigram.npy (cannot be read|is damaged).*; move"):
         opened.unigram()
 
 
@@ -172,6 +172,6 @@ def test_an_id_beyond_the_vocabulary_is_found_where_it_is_read(tmp_path):
     opened = records.open(folder)
     opened.manifest.vocabulary["size"] = 4
     assert opened.read("train", 0, np.array([0, 3]))[0].max() == 3
-    with pytest.raises(ValueError, match="row 2: id 4 is beyond .* end at 3; delete .*") as error:
+    with pytest.raises(ValueError, match="row 2: id 4 is beyond .* end at 3; move .*") as error:
         opened.read("train", 0, np.array([4, 0, 1]))
     assert "source0-00001-000.ids" in str(error.value)
