@@ -36,7 +36,7 @@ def test_a_metric_stands_beside_what_it_has_to_beat_in_words():
         """
 In brackets what a guesser gets who has learnt nothing:
   gen_masked_loss             always answering with the frequencies of the tokens (unigram_entropy)
-  disc_loss                   giving every token the same chance
+  disc_loss                   giving every token the same probability of being replaced
   disc_accuracy               always saying "original" (disc_majority)
   disc_auc, disc_auc_unigram  guessing
 ! no better than that: not learnt yet."""
