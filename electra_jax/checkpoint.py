@@ -306,8 +306,6 @@ def restore_in_parts(path: str, tree: Any) -> dict[str, str]:
     Beside the arrays of `tree`, whose shapes and places they have, only those few are in memory.
     Called on all processes at once. Raises CheckpointError.
     """
-    # Weights that are only handed on are arrays of numpy, which lie on no device.
-    own = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     paths = jax.tree_util.tree_leaves_with_path(tree)
     parts: list[set[str]] = [set()]
     size = 0
@@ -320,20 +318,27 @@ def restore_in_parts(path: str, tree: Any) -> dict[str, str]:
 
     found = {}
     for part in parts:
-        abstract = jax.tree_util.tree_map_with_path(
-            lambda at, x: (
-                jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=getattr(x, "sharding", own))
-                if _name(at) in part  # noqa: B023 - used before the loop goes on
-                else ...  # which orbax leaves out
-            ),
-            tree,
-        )
-        loaded = processes.agree(lambda: _load_like(path, abstract), CheckpointError)  # noqa: B023
+        load = functools.partial(_load_like, path, _shapes_of(tree, part))
+        loaded = processes.agree(load, CheckpointError)
         if len(parts) > 1:
             named = jax.tree_util.tree_leaves_with_path(loaded)
             loaded = {_name(at): x for at, x in named if x is not ...}
         found |= digest(loaded)
     return found
+
+
+def _shapes_of(tree, part):
+    """The shapes and places of the leaves that `part` names; `...`, which orbax leaves out, for the
+    others."""
+    # Weights that are only handed on are arrays of numpy, which lie on no device.
+    own = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+
+    def shape(at, x):
+        if _name(at) not in part:
+            return ...
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=getattr(x, "sharding", own))
+
+    return jax.tree_util.tree_map_with_path(shape, tree)
 
 
 def digest(tree: Any) -> dict[str, str]:
