@@ -201,7 +201,7 @@ def logging() -> ml_collections.ConfigDict:
     c = ml_collections.ConfigDict()
     c.every = 100  # steps
     c.tensorboard = True
-    c.report_every = 5000  # steps between two drawings of report.html; always drawn at the end
+    c.report_every = 5000  # steps between two drawings of report.html, and at the end; 0: none
     c.profile = ()  # (first step, last step) whose trace goes to WORKDIR/profile; (): none
     return c
 

@@ -15,10 +15,8 @@ import dataclasses
 import errno
 import functools
 import glob
-import hashlib
-import json
+import logging as std_logging
 import os
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -28,20 +26,13 @@ from jax import lax
 from jax import numpy as jnp
 from orbax.checkpoint import v1 as ocp
 
-from electra_jax import processes, safe_files
+from electra_jax import metadata, peers, processes, safe_files
 
 CORRUPT = ".corrupt"
 WEIGHTS = ".weights"  # of a checkpoint of weights alone, once a whole state took its place
-WEIGHTS_ONLY = "weights_only"  # metadata of a checkpoint to begin from, not to resume from
 
-_SEALED = "sealed"  # metadata that has a digest of its own; older checkpoints lack both
-_METADATA_DIGEST = "metadata_digest"
-_METADATA_FILE = "_CHECKPOINT_METADATA"  # orbax's own
+_BACKGROUND_SAVE = "/orbax/checkpoint/_src/checkpointers/async_checkpointer.py"
 _READ_BACK_BYTES = 1 << 28  # of arrays that are read back at once, beside those of the run
-
-
-class CheckpointError(ValueError):
-    """No usable checkpoint where there should be one; the message is one line."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +48,7 @@ class Checkpoints:
     """The checkpoints of one run; use as a context manager so that the last save completes."""
 
     def __init__(self, directory: str, keep_last: int, keep_every: int = 0):
-        safe_files.check_path(directory, "the folder of checkpoints", CheckpointError)
+        safe_files.check_path(directory, "the folder of checkpoints", metadata.CheckpointError)
         self._directory = os.path.abspath(directory)
         policies = ocp.training.preservation_policies
         keep = [policies.LatestN(keep_last)]
@@ -89,7 +80,7 @@ class Checkpoints:
         for step in reversed(found):
             try:
                 good = restore(os.path.join(self._directory, str(step)), abstract, optional)
-            except CheckpointError as error:
+            except metadata.CheckpointError as error:
                 logging.error("checkpoint %d cannot be used: %s", step, error)
                 bad.append(step)
                 continue
@@ -99,14 +90,16 @@ class Checkpoints:
             return good
 
         if count := len(found) + aside:
-            raise CheckpointError(
+            raise metadata.CheckpointError(
                 f"none of the {count} checkpoints in {self._directory} can be read; all are left as"
                 " they are; restore a copy, or choose another --workdir"
             )
         return None
 
-    def save(self, step: int, tree: dict[str, Any], metadata: dict[str, Any]) -> None:
-        """Starts a save and returns; a failed one is logged and the next is tried as usual.
+    def save(self, step: int, tree: dict[str, Any], about: dict[str, Any]) -> None:
+        """Starts a save of a tree with its metadata and returns.
+
+        A failed save is logged, and the next one is tried as usual.
 
         A whole state takes the place of the weights that the run began with. The first save is
         waited for and read back: where that does not give what was saved, no later one would.
@@ -115,7 +108,7 @@ class Checkpoints:
         self.wait()  # else orbax would raise an earlier failure in place of this save
         processes.of_first(functools.partial(self._make_room, step))
         self._failure = None
-        about = _sealed(metadata | {"digest": digest(tree), "step": step})
+        about = metadata.sealed(about | {"digest": digest(tree), "step": step})
         try:
             self._open().save_async(step, tree, force=True, custom_metadata=about)
         except (OSError, ValueError) as error:
@@ -139,7 +132,7 @@ class Checkpoints:
         self.close(quiet=True)
         restored = self.restore_latest(abstract, optional)
         if restored is None:
-            raise CheckpointError(
+            raise metadata.CheckpointError(
                 f"no checkpoint in {self._directory} to go back to; free some space and run the"
                 " same command again"
             )
@@ -147,13 +140,13 @@ class Checkpoints:
 
     def close(self, quiet: bool = False) -> None:
         """Waits and lets go. Raises CheckpointError if the last save failed, unless `quiet`."""
-        with contextlib.suppress(*([CheckpointError] if quiet else [])):
+        with contextlib.suppress(*([metadata.CheckpointError] if quiet else [])):
             self.wait()
         if self._orbax is not None:
             self._orbax.close()
             self._orbax = None
         if self._failure is not None and not quiet:
-            raise CheckpointError(
+            raise metadata.CheckpointError(
                 f"the last checkpoint could not be saved in {self._directory}; free some space and"
                 " run the same command again: it goes on from the newest good checkpoint"
             )
@@ -161,6 +154,7 @@ class Checkpoints:
     def _open(self):
         """The orbax object, made after damaged steps were set aside: it keeps a list of steps."""
         if self._orbax is None:
+            logging.get_absl_logger().addFilter(_tell_the_others)
             context = ocp.Context()
             context.array.saving.use_compression = False  # 5 times faster, 8 % larger
             self._orbax = ocp.training.Checkpointer(
@@ -184,13 +178,14 @@ class Checkpoints:
                 return
             if _is_full(self._failure):
                 raise OSError(errno.ENOSPC, "no space left", self._directory)
-            raise CheckpointError(
+            raise metadata.CheckpointError(
                 f"the first checkpoint of this run could not be saved in {self._directory}, so the"
-                f" run stops here: {_reason(self._failure)}; mend that, or choose another --workdir"
+                f" run stops here: {metadata.reason(self._failure)}; mend that, or choose another"
+                " --workdir"
             )
 
         try:
-            processes.agree(check, OSError, CheckpointError)
+            processes.agree(check, OSError, metadata.CheckpointError)
         except OSError:
             return False
         return True
@@ -199,11 +194,13 @@ class Checkpoints:
         """True, or CheckpointError: the checkpoint is not what was saved."""
         path = os.path.join(self._directory, str(step))
         try:
-            processes.agree(lambda: metadata(path), CheckpointError)
+            processes.agree(lambda: metadata.read(path), metadata.CheckpointError)
             found = restore_in_parts(path, tree)
-            processes.agree(functools.partial(_compare, path, about, found), CheckpointError)
-        except CheckpointError as error:
-            raise CheckpointError(
+            processes.agree(
+                functools.partial(_compare, path, about, found), metadata.CheckpointError
+            )
+        except metadata.CheckpointError as error:
+            raise metadata.CheckpointError(
                 f"the first checkpoint of this run cannot be read back, so the run stops here:"
                 f" {error}; choose a --workdir on another disk, or with a plainer name"
             ) from error
@@ -212,20 +209,19 @@ class Checkpoints:
     def _note_failure(self, error):
         self._failure = error
         if jax.process_count() > 1:  # the others may wait inside orbax for what this one cannot do
-            raise CheckpointError(
-                f"checkpoint not saved ({_reason(error)}); once its cause is mended, the same"
-                " command goes on from the newest good checkpoint"
-            ) from error
+            raise metadata.CheckpointError(_not_saved(error)) from error
         logging.error(
             "checkpoint not saved (%s); training goes on and the next one is tried at its step",
-            _reason(error),
+            metadata.reason(error),
         )
 
     def _found(self):
         """(steps to resume from, how many were set aside); asked and moved on one process only."""
-        if not steps(self._directory):
+        if not metadata.steps(self._directory):
             self._move(f"0{WEIGHTS}", "0")  # killed before the state was there
-        found = [step for step in steps(self._directory) if not self._is_weights_only(step)]
+        found = [
+            step for step in metadata.steps(self._directory) if not self._is_weights_only(step)
+        ]
         return found, len(glob.glob(f"{glob.escape(self._directory)}/*{CORRUPT}*"))
 
     def _make_room(self, step):
@@ -234,8 +230,8 @@ class Checkpoints:
 
     def _is_weights_only(self, step):
         try:
-            return WEIGHTS_ONLY in metadata(os.path.join(self._directory, str(step)))
-        except CheckpointError:
+            return metadata.WEIGHTS_ONLY in metadata.read(os.path.join(self._directory, str(step)))
+        except metadata.CheckpointError:
             return False
 
     def _move(self, name, other):
@@ -248,43 +244,13 @@ class Checkpoints:
         safe_files.move_aside(os.path.join(self._directory, str(step)), CORRUPT.lstrip("."))
 
 
-def steps(directory: str) -> list[int]:
-    """The finished steps in a directory, oldest first."""
-    if not os.path.isdir(directory):
-        return []
-    names = [name for name in os.listdir(directory) if name.isdecimal()]
-    return sorted(int(name) for name in names if name == str(int(name)))
-
-
-def metadata(path: str) -> dict[str, Any]:
-    """The JSON metadata of one checkpoint. Raises CheckpointError where it cannot be read."""
-    try:
-        found = ocp.metadata(_Literal(os.path.abspath(path))).custom_metadata
-    except Exception as error:  # whatever a damaged file makes orbax raise
-        raise CheckpointError(f"{path} cannot be read: {_reason(error)}") from error
-    return _verified(path, found)
-
-
-def metadata_without_devices(path: str) -> dict[str, Any]:
-    """The same out of orbax's file itself, for who must not start a device: `metadata` does.
-
-    Processes that train together may not, before they know of each other.
-    """
-    try:
-        with open(os.path.join(path, _METADATA_FILE), encoding="utf-8") as file:
-            found = json.load(file)["custom_metadata"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path} cannot be read: {_reason(error)}") from error
-    return _verified(path, found)
-
-
 def restore(path: str, abstract: dict[str, Any], optional: str = "") -> Restored:
     """Loads one checkpoint, or the part of it that `abstract` names, and verifies every leaf.
 
     Of the dict `abstract[optional]` those are left out that were not saved. Called on all processes
     at once; what fails on one of them fails on all. Raises CheckpointError, whatever is wrong.
     """
-    own = processes.agree(lambda: metadata(path), CheckpointError)
+    own = processes.agree(lambda: metadata.read(path), metadata.CheckpointError)
     about = processes.of_first(lambda: own)  # of another copy the leaves might be others
     if optional:
         there = about["digest"]
@@ -292,11 +258,13 @@ def restore(path: str, abstract: dict[str, Any], optional: str = "") -> Restored
         abstract = abstract | {optional: kept}
     names = jax.tree_util.tree_leaves_with_path(abstract)
     if missing := [_name(leaf) for leaf, _ in names if _name(leaf) not in about["digest"]]:
-        raise CheckpointError(f"{path} holds no {missing[0]} (and {len(missing)} such in all)")
+        raise metadata.CheckpointError(
+            f"{path} holds no {missing[0]} (and {len(missing)} such in all)"
+        )
 
-    tree = processes.agree(lambda: _load_like(path, abstract), CheckpointError)
+    tree = processes.agree(lambda: _load_like(path, abstract), metadata.CheckpointError)
     found = digest(tree)  # a computation of all processes, each of which may hold another copy
-    processes.agree(functools.partial(_compare, path, about, found), CheckpointError)
+    processes.agree(functools.partial(_compare, path, about, found), metadata.CheckpointError)
     return Restored(about["step"], tree, about)
 
 
@@ -319,7 +287,7 @@ def restore_in_parts(path: str, tree: Any) -> dict[str, str]:
     found = {}
     for part in parts:
         load = functools.partial(_load_like, path, _shapes_of(tree, part))
-        loaded = processes.agree(load, CheckpointError)
+        loaded = processes.agree(load, metadata.CheckpointError)
         if len(parts) > 1:
             named = jax.tree_util.tree_leaves_with_path(loaded)
             loaded = {_name(at): x for at, x in named if x is not ...}
@@ -354,7 +322,7 @@ def save_arrays(path: str, tree: Any) -> None:
     """Writes numpy arrays for others: no digest, no metadata, no device that a reader needs."""
     context = ocp.Context()
     context.array.saving.use_compression = False
-    safe_files.check_path(path, "the folder of arrays", CheckpointError)
+    safe_files.check_path(path, "the folder of arrays", metadata.CheckpointError)
     with context:
         ocp.save(_Literal(os.path.abspath(path)), tree)
 
@@ -391,7 +359,9 @@ def _load(path, abstract, partial=False):
         with context:
             return ocp.load(_Literal(os.path.abspath(path)), abstract)
     except Exception as error:  # whatever a damaged file makes orbax raise
-        raise CheckpointError(f"{path} cannot be read: {_reason(error)}") from error
+        raise metadata.CheckpointError(
+            f"{path} cannot be read: {metadata.reason(error)}"
+        ) from error
 
 
 def _load_like(path, abstract):
@@ -404,13 +374,13 @@ def _load_like(path, abstract):
     tree = _load(path, abstract, partial)
     found, its_form = jax.tree.flatten(tree)
     if its_form != form:
-        raise CheckpointError(f"{path} holds another tree of arrays than was saved")
+        raise metadata.CheckpointError(f"{path} holds another tree of arrays than was saved")
     for (at, wanted), x in zip(leaves, found, strict=True):
         if wanted is ...:
             continue
         same = isinstance(x, jax.Array) and (x.shape, x.dtype) == (wanted.shape, wanted.dtype)
         if not same or not _lies_at(x, wanted.sharding):
-            raise CheckpointError(f"{path}: {_name(at)} is not an array as it was saved")
+            raise metadata.CheckpointError(f"{path}: {_name(at)} is not an array as it was saved")
     return tree
 
 
@@ -422,31 +392,7 @@ def _compare(path, about, found):
     """Raises CheckpointError where the digest of a leaf is not what the metadata say."""
     for name, value in found.items():
         if about["digest"].get(name) != value:
-            raise CheckpointError(f"{path}: {name} is not what was saved (digest differs)")
-
-
-def _sealed(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata as JSON gives them back, with a digest over all of them."""
-    plain = json.loads(json.dumps(about | {_SEALED: True}))
-    return plain | {_METADATA_DIGEST: _metadata_digest(plain)}
-
-
-def _verified(path, found):
-    """Metadata that were read, if they are what was saved. Raises CheckpointError."""
-    if not isinstance(found, Mapping) or not found:
-        raise CheckpointError(f"{path} has no digest, so its weights cannot be verified")
-    about = dict(found)
-    sealed = _SEALED in about
-    stated = about.pop(_METADATA_DIGEST, None)
-    if (sealed or stated is not None) and stated != _metadata_digest(about):
-        raise CheckpointError(f"{path}: its metadata are not what was saved (digest differs)")
-    if not isinstance(about.get("digest"), Mapping) or not isinstance(about.get("step"), int):
-        raise CheckpointError(f"{path} has no digest, so its weights cannot be verified")
-    return about
-
-
-def _metadata_digest(about):
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+            raise metadata.CheckpointError(f"{path}: {name} is not what was saved (digest differs)")
 
 
 def _name(path):
@@ -465,10 +411,24 @@ def _leaf_digest(x):
     return jnp.stack([bits.sum(), (bits * (odd * jnp.uint32(2654435761))).sum()])
 
 
-def _reason(error: BaseException) -> str:
-    """The innermost cause in one line: orbax wraps what really happened several times."""
-    innermost = _causes(error)[-1]
-    return " ".join(f"{type(innermost).__name__}: {innermost}".split())[:300]
+def _tell_the_others(record: std_logging.LogRecord) -> bool:
+    """Ends all processes where this one alone cannot write its part of a checkpoint.
+
+    A filter of the logger that orbax writes to, which lets every record pass: orbax's background
+    thread logs the failure and then waits, in this process and in the others, at barriers that
+    none of them leaves for twenty minutes. Nothing is raised before.
+    """
+    failed = record.exc_info and record.pathname.replace("\\", "/").endswith(_BACKGROUND_SAVE)
+    if failed and peers.group() is not None:
+        peers.group().failing(_not_saved(record.exc_info[1]))
+    return True
+
+
+def _not_saved(error):
+    return (
+        f"checkpoint not saved ({metadata.reason(error)}); once its cause is mended, the same"
+        " command goes on from the newest good checkpoint"
+    )
 
 
 def _is_full(error: BaseException) -> bool:
@@ -476,14 +436,5 @@ def _is_full(error: BaseException) -> bool:
     full = (errno.ENOSPC, errno.EDQUOT)
     return any(
         getattr(cause, "errno", None) in full or any(os.strerror(n) in str(cause) for n in full)
-        for cause in _causes(error)
+        for cause in metadata.causes(error)
     )
-
-
-def _causes(error: BaseException) -> list[BaseException]:
-    """An error, what it was raised from, and so on."""
-    chain: list[BaseException] = [error]
-    follow: Callable = lambda e: e.__cause__ or e.__context__  # noqa: E731
-    while follow(chain[-1]) is not None:
-        chain.append(follow(chain[-1]))
-    return chain

@@ -16,6 +16,7 @@ from electra_jax import (
     build,
     checkpoint,
     evaluation,
+    metadata,
     processes,
     run_data,
     runs,
@@ -62,7 +63,7 @@ def open_workdir(
             f"there is no workdir {workdir}; train first: python -m electra_jax.main"
             f" --workdir={workdir}"
         )
-    found = processes.of_first(lambda: checkpoint.steps(directory))
+    found = processes.of_first(lambda: metadata.steps(directory))
     if not found:
         raise config_lib.ConfigError(
             f"no checkpoint in {directory}; train first: python -m electra_jax.main"
@@ -92,7 +93,12 @@ def open_workdir(
     )
     restored = _newest(directory, found if step is None else [step], abstract)
     stage = restored.metadata.get("stage", 0)
-    longest = max(kind.sequence_length for kind in stages.of(config)[: stage + 1])
+    # At the border of two stages `stage` is the one that comes next, of which no row was taken yet.
+    rows_by_stage = restored.metadata.get("rows_by_stage", ())
+    longest = max(
+        (kind.sequence_length for kind, rows in zip(stages.of(config), rows_by_stage) if rows),
+        default=config.data.sequence_length,
+    )
     if config.model.positions != "learned":
         longest = config.model.max_positions
     if stage:
@@ -148,20 +154,20 @@ def _vocabulary(config, workdir, directory, found):
     """The one that the newest checkpoint was trained with, wherever a copy of it lies."""
     for number in reversed(found):
         try:
-            about = checkpoint.metadata(os.path.join(directory, str(number)))
-        except checkpoint.CheckpointError:
+            about = metadata.read(os.path.join(directory, str(number)))
+        except metadata.CheckpointError:
             continue
         return weights.vocabulary_of(workdir, config, about["vocabulary"])[0]
-    raise checkpoint.CheckpointError(f"no checkpoint in {directory} can be read")
+    raise metadata.CheckpointError(f"no checkpoint in {directory} can be read")
 
 
 def _newest(directory, found, abstract):
     for number in reversed(found):
         try:
             return checkpoint.restore(os.path.join(directory, str(number)), abstract)
-        except checkpoint.CheckpointError as error:
+        except metadata.CheckpointError as error:
             logging.error("checkpoint %d cannot be used: %s", number, error)
-    raise checkpoint.CheckpointError(f"no checkpoint in {directory} can be read")
+    raise metadata.CheckpointError(f"no checkpoint in {directory} can be read")
 
 
 def _as_trained(config, workdir):

@@ -22,7 +22,7 @@ from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 
 from electra_jax import config as config_lib
-from electra_jax import logs, peers, safe_files, saved_config, signals
+from electra_jax import logs, metadata, peers, safe_files, saved_config, signals
 
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Where a run keeps everything it makes; runs/NAME of the config."
@@ -149,6 +149,11 @@ def _no_config(argv: Sequence[str]) -> str:
         return f"there is no workdir {workdir}; {begin}"
     if not os.path.isdir(workdir):
         return f"--workdir={workdir} is a file; give the folder of a run"
+    if metadata.steps(os.path.join(workdir, "checkpoints")):
+        return (
+            f"{workdir} holds no config.json, and none of its checkpoints says how it was trained;"
+            " give the configuration that it was begun with, as --config=FILE.py"
+        )
     return f"{workdir} holds no config.json, so no run was begun there; {begin}"
 
 

@@ -426,7 +426,7 @@ _RANGES = {  # inclusive bounds
     "evaluation.rows": (1, 2**31 - 1),
     "evaluation.batch_size": (0, 2**24),
     "logging.every": (1, 2**31 - 1),
-    "logging.report_every": (1, 2**31 - 1),
+    "logging.report_every": (0, 2**31 - 1),
 } | {
     f"model.{network}.{field}": (1, 65_536)
     for network in ("discriminator", "generator")

@@ -12,9 +12,9 @@ from electra_jax import (
     accounting,
     budget,
     build,
-    checkpoint,
     fill,
     initial,
+    metadata,
     rehearsal,
     run_data,
     runs,
@@ -108,12 +108,17 @@ def text(config: config_lib.Config, workdir: str) -> str:
 def _check(config, workdir):
     """Refuses what a run would, as far as can be told without preparing or reading weights."""
     record = run_data.read(workdir)
-    if record is None or not run_data.is_of(config, record):
+    is_there = (
+        record is not None
+        and run_data.is_of(config, record)
+        and all(run_data.folder(config, workdir, part) is not None for part in record.stages)
+    )
+    if not is_there:
         settings = runs.stage_settings(config, workdir, 0)
         preparation.check_sources(settings)
         preparation.check_vocabulary(settings)
         _check_folder(runs.data_root(config, workdir))
-    if not checkpoint.steps(os.path.join(workdir, "checkpoints")):
+    if not metadata.steps(os.path.join(workdir, "checkpoints")):
         initial.check_paths(config)
 
 

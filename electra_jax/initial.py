@@ -28,7 +28,16 @@ from absl import logging
 from jax import numpy as jnp
 from jax.sharding import Mesh
 
-from electra_jax import build, checkpoint, growing, processes, sharding, train_step, weights
+from electra_jax import (
+    build,
+    checkpoint,
+    growing,
+    metadata,
+    processes,
+    sharding,
+    train_step,
+    weights,
+)
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
 
@@ -95,12 +104,12 @@ def check_paths(config: config_lib.Config) -> None:
         ("init.from", config.init.from_),
         ("init.generator_from", config.init.generator_from),
     ):
-        steps = checkpoint.steps(os.path.join(path, "checkpoints")) if path else ()
+        steps = metadata.steps(os.path.join(path, "checkpoints")) if path else ()
         if not path or steps or weights.is_foreign(path):
             continue
         if not os.path.isdir(path):
             raise _nothing_there(f"{setting}={path!r}")
-        checkpoint.metadata(path)
+        metadata.read(path)
 
 
 def moments_of_others(
@@ -333,7 +342,7 @@ def _open(setting, config, fresh, phases, words, mesh) -> _Source:
     init = config.init
     path = init.from_ if setting == "init.from" else init.generator_from
     named, wants = f"{setting}={path!r}", init.optimizer == "restored" and setting == "init.from"
-    steps = processes.of_first(lambda: checkpoint.steps(os.path.join(path, "checkpoints")))
+    steps = processes.of_first(lambda: metadata.steps(os.path.join(path, "checkpoints")))
 
     def looked_up():  # of this process alone, whose disk may lack what another's has
         if steps:
@@ -360,16 +369,16 @@ def _open(setting, config, fresh, phases, words, mesh) -> _Source:
         folder = os.path.join(path, "checkpoints", str(step))
         try:
             return _of_ours(named, folder, wants, config, phases, words, mesh)
-        except checkpoint.CheckpointError as error:
+        except metadata.CheckpointError as error:
             logging.error("%s: checkpoint %d cannot be used: %s", named, step, error)
-    raise checkpoint.CheckpointError(
+    raise metadata.CheckpointError(
         f"{named}: no checkpoint in {os.path.join(path, 'checkpoints')} can be read; copy the"
         " workdir anew, or name another"
     )
 
 
 def _of_ours(named, folder, wants, config, phases, words, mesh) -> _Source:
-    about = processes.agree(lambda: checkpoint.metadata(folder), checkpoint.CheckpointError)
+    about = processes.agree(lambda: metadata.read(folder), metadata.CheckpointError)
     trained = config_lib.parse(about["config"])
     _check_init_vocabulary(named, config.init, about["vocabulary"], words)
     old = words

@@ -158,7 +158,8 @@ class Output:
 
     def report(self, status: str) -> None:
         """Draws report.html and report.png anew. What keeps it from that never ends a run."""
-        if not self._speaks or not os.path.exists(self._path):
+        wanted = self._speaks and self._c.logging.report_every
+        if not wanted or not os.path.exists(self._path):
             return
         try:
             rows = writers.read(self._path)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run before its first step: data, networks, compiled functions, and the state to go on from."""
 
+import collections
 import dataclasses
 import json
 import os
@@ -20,6 +21,7 @@ from electra_jax import (
     checkpoint,
     evaluation,
     initial,
+    metadata,
     metrics,
     processes,
     run_data,
@@ -43,6 +45,21 @@ class Stage:
     objective: Any
     update: Callable
     evaluate: Callable
+
+
+@dataclasses.dataclass(frozen=True)
+class _Programs:
+    """The jitted functions of one row length, and what was said when they were made."""
+
+    step: build.Step
+    init: Callable
+    update: Callable
+    evaluate: Callable
+    warnings: tuple[str, ...]
+
+
+_PROGRAMS_KEPT = 4  # in a process; a run has one for each length of its rows
+_kept_programs: collections.OrderedDict[tuple, _Programs] = collections.OrderedDict()
 
 
 @dataclasses.dataclass
@@ -101,7 +118,8 @@ def start(config: config_lib.Config, workdir: str) -> Run:
     mesh = build.mesh(config)  # refuses a batch that does not divide before any data is touched
     folders = prepare(config, workdir)
     words = vocabulary.load(os.path.join(folders[0], preparation.VOCABULARY))
-    parts, step = _stages(config, folders, words, mesh)
+    parts, programs = _stages(config, folders, words, mesh)
+    step = programs.step
     real = [1 - part.records.manifest.wasted_fraction for part in parts]
     counts = stages.steps(config, real)
     if line := build.peak_not_reached(config, counts and sum(counts)):
@@ -119,12 +137,12 @@ def start(config: config_lib.Config, workdir: str) -> Run:
         logging.info("resuming from step %d of %s", restored.step, workdir)
         state = _with_spent(state, restored.step, workdir)
     else:
-        state = jax.jit(step.init, out_shardings=step.where)()
+        state = programs.init()
         if config.init.from_ or config.init.generator_from:
             begins = _with_own_weights(config, workdir)
             state = initial.state(begins, state, step.objective.phases, words, mesh)
     seen = train_step.words_to_int(jax.device_get(state.rows_seen))
-    metadata = {} if restored is None else restored.metadata
+    about = {} if restored is None else restored.metadata
     return Run(
         config=config,
         workdir=workdir,
@@ -132,8 +150,8 @@ def start(config: config_lib.Config, workdir: str) -> Run:
         vocabulary=words,
         stages=parts,
         number=budget.stage_of(config.schedule, state),
-        rows_by_stage=list(metadata.get("rows_by_stage", [seen] + [0] * (len(parts) - 1))),
-        rollbacks=list(metadata.get("rollbacks", [])),
+        rows_by_stage=list(about.get("rows_by_stage", [seen] + [0] * (len(parts) - 1))),
+        rollbacks=list(about.get("rollbacks", [])),
         abstract=abstract,
         state=state,
         interval=interval,
@@ -294,12 +312,12 @@ def _recorded(workdir):
 def _has_trained(workdir):
     """Whether a run left checkpoints here, damaged ones too; weights to begin with are none."""
     directory = os.path.join(workdir, "checkpoints")
-    for step in checkpoint.steps(directory):
+    for step in metadata.steps(directory):
         try:
-            about = checkpoint.metadata_without_devices(os.path.join(directory, str(step)))
-        except checkpoint.CheckpointError:
+            about = metadata.read(os.path.join(directory, str(step)))
+        except metadata.CheckpointError:
             return True
-        if checkpoint.WEIGHTS_ONLY not in about:
+        if metadata.WEIGHTS_ONLY not in about:
             return True
     return False
 
@@ -384,28 +402,66 @@ def _everywhere(find) -> str:
     return folder
 
 
-def _stages(config, folders, words, mesh) -> tuple[tuple[Stage, ...], build.Step]:
-    """The parts of each stage, and the step of the first."""
-    found, steps = [], {}
+def _stages(config, folders, words, mesh) -> tuple[tuple[Stage, ...], _Programs]:
+    """The parts of each stage, and the programs of the first."""
+    stages_found, programs_by_length = [], {}
     for number, folder in enumerate(folders):
         opened = records.open(folder)
         _check_records(opened, words)
         settings = stages.config_of(config, number)
         length = settings.data.sequence_length
-        if length not in steps:  # another batch is the same program for other shapes
-            report = logging.warning if number == 0 else lambda line: None
-            unigram_V = opened.unigram()[0]
-            step = build.step(settings, words, mesh, unigram_V, report)
-            steps[length] = (
-                step,
-                train_step.compile_update(step.update, step.shapes, mesh),
-                evaluation.compile_evaluate(
-                    step.objective, words.pad_id, unigram_V, mesh, step.where.params
-                ),
-            )
-        step, update, evaluate = steps[length]
-        found.append(Stage(settings, opened, step.objective, update, evaluate))
-    return tuple(found), steps[config.data.sequence_length][0]
+
+        if length not in programs_by_length:  # another batch is the same program for other shapes
+            programs_by_length[length] = _programs(settings, words, mesh, opened.unigram()[0])
+            if number == 0:
+                for line in programs_by_length[length].warnings:
+                    logging.warning("%s", line)
+        programs = programs_by_length[length]
+        stages_found.append(
+            Stage(settings, opened, programs.step.objective, programs.update, programs.evaluate)
+        )
+    return tuple(stages_found), programs_by_length[config.data.sequence_length]
+
+
+def forget_programs() -> None:
+    """Lets go of the programs that the last runs of this process left for the next one."""
+    _kept_programs.clear()
+
+
+def _programs(settings, words, mesh, unigram_V) -> _Programs:
+    """The jitted functions of these settings; a run like one before it in this process, as in a
+    notebook that goes on with a stopped one, takes those and does not trace and compile again."""
+    c = settings
+    made_of = (
+        c.model,
+        c.objective,
+        c.optimizer,
+        c.schedule,
+        c.mesh,
+        c.seed,
+        c.data.sequence_length,
+    )
+    about_data = (words.sha256, unigram_V.tobytes())
+    key = (build.objective, made_of, about_data, mesh)
+    if key in _kept_programs:
+        _kept_programs.move_to_end(key)
+        return _kept_programs[key]
+
+    warnings: list[str] = []
+    step = build.step(settings, words, mesh, unigram_V, warnings.append)
+    programs = _Programs(
+        step=step,
+        init=jax.jit(step.init, out_shardings=step.where),
+        update=train_step.compile_update(step.update, step.shapes, mesh),
+        evaluate=evaluation.compile_evaluate(
+            step.objective, words.pad_id, unigram_V, mesh, step.where.params
+        ),
+        warnings=tuple(warnings),
+    )
+    _kept_programs[key] = programs
+    while len(_kept_programs) > _PROGRAMS_KEPT:
+        _kept_programs.popitem(last=False)
+    return programs
 
 
 def _check_records(opened: records.Records, words: vocabulary.Vocabulary) -> None:
@@ -419,7 +475,7 @@ def _check_records(opened: records.Records, words: vocabulary.Vocabulary) -> Non
 
 def _with_own_weights(config, workdir):
     """Weights that were converted into this workdir are its beginning, wherever it was moved."""
-    own = processes.of_first(lambda: checkpoint.steps(os.path.join(workdir, "checkpoints")))
+    own = processes.of_first(lambda: metadata.steps(os.path.join(workdir, "checkpoints")))
     if not (own and config.init.from_):
         return config
     return dataclasses.replace(config, init=dataclasses.replace(config.init, from_=workdir))
@@ -428,10 +484,10 @@ def _with_own_weights(config, workdir):
 def _newest_metadata(workdir):
     """Of the newest checkpoint that says anything; nothing where none does."""
     directory = os.path.join(workdir, "checkpoints")
-    for step in reversed(checkpoint.steps(directory)):
+    for step in reversed(metadata.steps(directory)):
         try:
-            return checkpoint.metadata(os.path.join(directory, str(step)))
-        except checkpoint.CheckpointError:
+            return metadata.read(os.path.join(directory, str(step)))
+        except metadata.CheckpointError:
             continue
     return {}
 

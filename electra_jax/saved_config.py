@@ -10,8 +10,8 @@ import os
 
 from absl import logging
 
-from electra_jax import checkpoint, safe_files
 from electra_jax import config as config_lib
+from electra_jax import metadata, safe_files
 
 NAME = "config.json"
 
@@ -70,12 +70,12 @@ def of_newest_checkpoint(workdir: str) -> tuple[int, config_lib.Config | None]:
     Weights that a run only begins with are none. Starts no device.
     """
     directory = os.path.join(workdir, "checkpoints")
-    for step in reversed(checkpoint.steps(directory)):
+    for step in reversed(metadata.steps(directory)):
         try:
-            about = checkpoint.metadata_without_devices(os.path.join(directory, str(step)))
-            if checkpoint.WEIGHTS_ONLY not in about and "config" in about:
+            about = metadata.read(os.path.join(directory, str(step)))
+            if metadata.WEIGHTS_ONLY not in about and "config" in about:
                 return step, config_lib.parse(about["config"])
-        except (checkpoint.CheckpointError, config_lib.ConfigError):
+        except (metadata.CheckpointError, config_lib.ConfigError):
             continue
     return 0, None
 

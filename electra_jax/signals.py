@@ -49,6 +49,7 @@ class Stop:
     def __init__(self):
         self.asked = False
         self.saving = False  # the last step is done
+        self.saved = False  # and on disk
 
     def requested(self, step: int) -> bool:
         """True on every process at the same step."""
@@ -173,7 +174,11 @@ class _Guard:
                 name,
                 self._stop_seconds,
             )
-        elif now - self._first[1] > _SAME:
+        elif now - self._first[1] <= _SAME:
+            return
+        elif self._stop is not None and self._stop.saved:
+            _end(str(Interrupted(number)), number)
+        else:
             _end(f"{name} again: ended without saving; {_GOES_ON}", number)
 
     def _give_up(self):

@@ -165,11 +165,13 @@ def _loop(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float |
             if saves:
                 with out.off_the_clock():
                     _save(run, saved, step)
-            if step % c.logging.report_every == 0 and not (budget.over or stopping):
+            every = c.logging.report_every
+            if every and step % every == 0 and not (budget.over or stopping):
                 with out.off_the_clock():
                     out.report("running")
         stop.no_more_steps()
         saved.wait()
+        stop.saved = True
         out.report("finished" if budget.over else "stopped")
     if not budget.over:
         logging.info("stopped and saved at step %d; the same command goes on", int(run.state.step))

@@ -22,7 +22,7 @@ import numpy as np
 from absl import logging
 from jax import numpy as jnp
 
-from electra_jax import build, checkpoint, encoding, run_data
+from electra_jax import build, checkpoint, encoding, metadata, run_data
 from electra_jax import config as config_lib
 from electra_jax.data import preparation, records, vocabulary
 from electra_jax.interchange import (
@@ -96,7 +96,7 @@ def open(path: str | os.PathLike, step: int | None = None, data_dir: str = "") -
     parent, name = os.path.split(path)
     if os.path.basename(parent) == "checkpoints" and name.isdecimal():
         return _of_workdir(os.path.dirname(parent), int(name), data_dir)
-    if checkpoint.steps(os.path.join(path, "checkpoints")):
+    if metadata.steps(os.path.join(path, "checkpoints")):
         return _of_workdir(path, step, data_dir)
     if orbax_export.is_one(path):
         return _of_export(path)
@@ -172,7 +172,7 @@ def save(directory: str, found: Weights, config: config_lib.Config, optimizer: A
             "data": "",
             "vocabulary": found.vocabulary.sha256,
             "jax": jax.__version__,
-            checkpoint.WEIGHTS_ONLY: True,
+            metadata.WEIGHTS_ONLY: True,
         }
         saved.save(0, tree, about)
     if optimizer is not None:
@@ -199,7 +199,7 @@ def flat(tree) -> dict[str, Any]:
 
 def _of_workdir(workdir, step, data_dir):
     directory = os.path.join(workdir, "checkpoints")
-    found = checkpoint.steps(directory)
+    found = metadata.steps(directory)
     if step is not None and step not in found:
         raise config_lib.ConfigError(
             f"no checkpoint of step {step} in {directory}; there are {', '.join(map(str, found))}"
@@ -207,18 +207,18 @@ def _of_workdir(workdir, step, data_dir):
     for number in reversed(found) if step is None else [step]:
         path = os.path.join(directory, str(number))
         try:
-            about = checkpoint.metadata(path)
+            about = metadata.read(path)
             config = config_lib.parse(about["config"])
             words, data = vocabulary_of(workdir, config, about["vocabulary"], data_dir)
             part = "ema" if any(name.startswith("ema/") for name in about["digest"]) else "params"
             shapes = stored_shapes(config, words, about["digest"], part)
             params = checkpoint.restore(path, {part: _placed(shapes)}).tree[part]
-        except checkpoint.CheckpointError as error:
+        except metadata.CheckpointError as error:
             logging.error("checkpoint %d cannot be used: %s", number, error)
             continue
         shape = _plain(config, words)
         return Weights(workdir, number, shape, params, words, config, data)
-    raise checkpoint.CheckpointError(f"no checkpoint in {directory} can be read")
+    raise metadata.CheckpointError(f"no checkpoint in {directory} can be read")
 
 
 def stored_shapes(config: config_lib.Config, words, digest: dict[str, str], part: str) -> dict:

@@ -20,7 +20,7 @@ import sys
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 
-from electra_jax import checkpoint, runs  # noqa: E402 - the platform must be set before
+from electra_jax import checkpoint, metadata, runs  # noqa: E402 - the platform must be set before
 from electra_jax import config as config_lib  # noqa: E402
 
 KINDS = ("flip", "flip", "flip", "flip", "cut", "empty", "delete", "folder", "other")
@@ -31,7 +31,7 @@ run = runs.start(config, workdir)
 like = runs.saved_tree(run.abstract, runs.placed_like(run.interval))
 
 directory = pathlib.Path(scratch) / "checkpoints"
-before, newest = checkpoint.steps(os.path.join(workdir, "checkpoints"))[-2:]
+before, newest = metadata.steps(os.path.join(workdir, "checkpoints"))[-2:]
 for step in (before, newest):
     shutil.copytree(pathlib.Path(workdir) / "checkpoints" / str(step), directory / str(step))
 whole = {}

@@ -15,7 +15,7 @@ sys.path.insert(0, os.getcwd())
 
 from jax import numpy as jnp  # noqa: E402 - run as a file
 
-from electra_jax import checkpoint, logs  # noqa: E402
+from electra_jax import checkpoint, logs, metadata  # noqa: E402
 
 tree = {f"leaf{number}": jnp.arange(50_000.0) for number in range(5)}
 logs.show()
@@ -29,4 +29,4 @@ with checkpoint.Checkpoints(sys.argv[1], keep_last=9) as saved:
     saved.wait()
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     saved.save(3, tree, {})
-print(checkpoint.steps(sys.argv[1]))
+print(metadata.steps(sys.argv[1]))

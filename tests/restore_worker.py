@@ -25,7 +25,7 @@ import numpy as np  # noqa: E402
 from absl import logging  # noqa: E402
 from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
 
-from electra_jax import checkpoint, logs, processes  # noqa: E402
+from electra_jax import checkpoint, logs, metadata, processes  # noqa: E402
 
 mesh = jax.make_mesh((2, 2), ("data", "fsdp"))
 SHAPES = {"split": PartitionSpec(("data", "fsdp")), "copied": PartitionSpec()}
@@ -100,7 +100,7 @@ for name, damaged in CASES.items():
         wanted = {"copied": like["copied"]} if name.endswith("each has") else like
         try:
             restored = saved.restore_latest(wanted)
-        except checkpoint.CheckpointError as error:
+        except metadata.CheckpointError as error:
             found[name] = str(error).replace(str(copy), "FOLDER")
             continue
     for leaf in restored.tree.values():

@@ -6,7 +6,7 @@ import pytest
 from corpus import StopAt, small_run, write_corpus
 
 import electra_jax
-from electra_jax import budget, build, checkpoint, estimate, runs, style, writers
+from electra_jax import budget, build, estimate, metadata, runs, style, writers
 from electra_jax import config as config_lib
 
 TIMES = ("tokens_per_second", "step_seconds", "mfu", "seconds_left")
@@ -39,15 +39,15 @@ def rows(workdir):
 
 def last_checkpoint(workdir):
     """(step, digests of every array)."""
-    step = checkpoint.steps(f"{workdir}/checkpoints")[-1]
-    return step, checkpoint.metadata(f"{workdir}/checkpoints/{step}")["digest"]
+    step = metadata.steps(f"{workdir}/checkpoints")[-1]
+    return step, metadata.read(f"{workdir}/checkpoints/{step}")["digest"]
 
 
 @pytest.fixture(scope="module")
 def spent(text, tmp_path_factory):
     """A run that was never stopped: its workdir."""
     workdir = tmp_path_factory.mktemp("spent")
-    electra_jax.train(tokens_run(text), workdir)
+    electra_jax.train(tokens_run(text, logging__report_every=1000), workdir)
     return workdir
 
 

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from etils import epath
 from jax import numpy as jnp
+from orbax.checkpoint import v1 as ocp
 
-from electra_jax import checkpoint, safe_files, saved_config
+from electra_jax import checkpoint, metadata, safe_files, saved_config
 from electra_jax import config as config_lib
 from electra_jax.finetuning import kept
 
@@ -75,7 +76,7 @@ def test_a_folder_of_any_name_gives_back_what_was_saved(name, tmp_path):
     """Orbax looks for its files by a pattern, in which it takes the path for one too."""
     (tmp_path / "ab").mkdir()
     directory = saved(tmp_path / name / "checkpoints", 1, 2)
-    assert checkpoint.steps(str(directory)) == [1, 2]
+    assert metadata.steps(str(directory)) == [1, 2]
     assert is_step(newest(directory), 2)
 
 
@@ -95,9 +96,9 @@ def test_a_folder_that_checkpoints_would_be_lost_in_is_refused(name, words, tmp_
     with pytest.raises(config_lib.ConfigError, match=words) as error:
         safe_files.check_path(name, "--workdir", config_lib.ConfigError)
     assert "--workdir=" in str(error.value)
-    with pytest.raises(checkpoint.CheckpointError, match=words):
+    with pytest.raises(metadata.CheckpointError, match=words):
         checkpoint.Checkpoints(name, keep_last=1)
-    with pytest.raises(checkpoint.CheckpointError, match=words):
+    with pytest.raises(metadata.CheckpointError, match=words):
         checkpoint.save_arrays(name, TREE)
     assert os.listdir(tmp_path) == []
 
@@ -105,7 +106,7 @@ def test_a_folder_that_checkpoints_would_be_lost_in_is_refused(name, words, tmp_
 def test_a_first_save_that_cannot_be_read_back_stops_the_run(tmp_path, monkeypatch):
     """The path is a pattern again, as it was: orbax then saves no arrays and says nothing."""
     monkeypatch.setattr(checkpoint._Literal, "glob", type(epath.Path()).glob)
-    with pytest.raises(checkpoint.CheckpointError) as error:
+    with pytest.raises(metadata.CheckpointError) as error:
         saved(tmp_path / "bs=[8]", 1)
     assert "first checkpoint of this run cannot be read back" in str(error.value)
     assert str(tmp_path / "bs=[8]" / "1") in str(error.value)
@@ -114,7 +115,7 @@ def test_a_first_save_that_cannot_be_read_back_stops_the_run(tmp_path, monkeypat
 
 def test_a_first_save_that_cannot_be_written_stops_the_run(tmp_path):
     directory = tmp_path / "checkpoints"
-    with pytest.raises(checkpoint.CheckpointError, match="could not be saved in .*checkpoints"):
+    with pytest.raises(metadata.CheckpointError, match="could not be saved in .*checkpoints"):
         with checkpoint.Checkpoints(str(directory), keep_last=9) as checkpoints:
             checkpoints._open()
             shutil.rmtree(directory)
@@ -136,21 +137,25 @@ def test_what_is_read_back_is_read_in_parts(tmp_path, monkeypatch):
 
 def test_any_flipped_bit_of_the_metadata_is_found(tmp_path):
     path = saved(tmp_path, 1) / "1" / "_CHECKPOINT_METADATA"
-    whole, about = path.read_bytes(), checkpoint.metadata(str(tmp_path / "1"))
-    assert about == checkpoint.metadata_without_devices(str(tmp_path / "1"))
+    whole = path.read_bytes()
     draw, own = random.Random(0), whole.index(b"custom_metadata")
     for place in range(own, len(whole)):
         damaged = bytearray(whole)
         damaged[place] ^= 1 << draw.randrange(8)
         path.write_bytes(damaged)
-        by_orbax = (checkpoint.metadata,) if place % 20 == 0 else ()
-        for read in (checkpoint.metadata_without_devices, *by_orbax):
-            try:
-                found = read(str(tmp_path / "1"))
-            except checkpoint.CheckpointError as error:
-                assert "\n" not in str(error)
-            else:
-                raise AssertionError((place, bytes(damaged), found))
+        try:
+            found = metadata.read(str(tmp_path / "1"))
+        except metadata.CheckpointError as error:
+            assert "\n" not in str(error)
+        else:
+            raise AssertionError((place, bytes(damaged), found))
+
+
+def test_metadata_are_those_that_orbax_gives(tmp_path):
+    path = str(saved(tmp_path, 1) / "1")
+    by_orbax = ocp.metadata(path).custom_metadata
+    assert metadata.read(path).items() <= by_orbax.items()
+    assert by_orbax.keys() - metadata.read(path).keys() == {"metadata_digest"}
 
 
 def test_a_checkpoint_from_before_metadata_had_a_digest_is_read(tmp_path):
@@ -178,7 +183,7 @@ def test_where_none_can_be_read_all_are_left_as_they_are(tmp_path):
     for step in (1, 2):
         shutil.rmtree(tmp_path / str(step) / "state")
     before = sorted(os.listdir(tmp_path))
-    with pytest.raises(checkpoint.CheckpointError, match="none of the 2 checkpoints"):
+    with pytest.raises(metadata.CheckpointError, match="none of the 2 checkpoints"):
         newest(tmp_path)
     assert sorted(os.listdir(tmp_path)) == before
 
@@ -207,12 +212,12 @@ def test_damaged_tuned_weights_are_taken_the_place_of_and_never_read(tmp_path, c
         whole = file.read()
         file.seek(0)
         file.write(whole.replace(b'"score": 0.9', b'"score": 0.8'))
-    with pytest.raises(checkpoint.CheckpointError, match="move .*cola away and run the same"):
+    with pytest.raises(metadata.CheckpointError, match="move .*cola away and run the same"):
         kept.best_weights(str(tmp_path / "cola"))
     path, found = better(2, 0.4)
     assert found["seed"] == 2 and "not what was saved" in caplog.text
     shutil.rmtree(os.path.join(path, "state"))
-    with pytest.raises(checkpoint.CheckpointError, match="move .*cola away and run the same"):
+    with pytest.raises(metadata.CheckpointError, match="move .*cola away and run the same"):
         kept.restore(path, {"head": jax.ShapeDtypeStruct((2,), np.int32)})
 
 

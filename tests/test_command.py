@@ -65,6 +65,13 @@ def test_a_workdir_that_is_not_there_is_named(tmp_path):
     assert "holds no config.json, so no run was begun there" in line
 
 
+def test_a_run_whose_settings_are_all_lost_is_not_called_none(tmp_path):
+    (tmp_path / "checkpoints" / "5").mkdir(parents=True)
+    line = complaint(f"--workdir={tmp_path}", module="electra_jax.evaluate")
+    assert f"{tmp_path} holds no config.json, and none of its checkpoints says how" in line
+    assert "give the configuration that it was begun with, as --config=FILE.py" in line
+
+
 def test_a_configuration_that_is_no_python_is_named_with_its_line(tmp_path):
     (tmp_path / "mine.py").write_text("import math\nimport nothing_of_that_name\n")
     line = complaint(f"--config={tmp_path}/mine.py")

@@ -14,7 +14,17 @@ import tensorflow_writer
 from corpus import small_run, write_corpus
 
 import electra_jax
-from electra_jax import build, checkpoint, checkpointed, conversion, feed, initial, runs, weights
+from electra_jax import (
+    build,
+    checkpoint,
+    checkpointed,
+    conversion,
+    feed,
+    initial,
+    metadata,
+    runs,
+    weights,
+)
 from electra_jax import config as config_lib
 from electra_jax.data import pipeline
 from electra_jax.interchange import google as google_reader
@@ -50,7 +60,7 @@ def refused(tmp_path, text, source, **overrides):
 
 
 def digest(path, part):
-    leaves = checkpoint.metadata(path)["digest"]
+    leaves = metadata.read(path)["digest"]
     return {name: x for name, x in leaves.items() if name.startswith(f"{part}/")}
 
 

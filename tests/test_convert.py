@@ -20,7 +20,7 @@ from absl.testing import flagsaver
 from corpus import ROOT, small_run, write_corpus
 
 import electra_jax
-from electra_jax import build, checkpoint, conversion, initial, train_step, weights
+from electra_jax import build, conversion, initial, metadata, train_step, weights
 from electra_jax import config as config_lib
 from electra_jax import convert as convert_command
 from electra_jax.data import vocabulary
@@ -340,7 +340,7 @@ def test_a_converted_run_goes_on_with_the_same_weights_and_metrics(trained, tmp_
     assert found == final
     for network in weights.NETWORKS:
         equal(flat(run, network), flat(tmp_path / "run", network))
-    assert checkpoint.steps(str(tmp_path / "run" / "checkpoints")) == [0, 2]
+    assert metadata.steps(str(tmp_path / "run" / "checkpoints")) == [0, 2]
 
 
 @pytest.mark.parametrize("kind", ["workdir", "hugging_face", "several_files", "orbax"])
@@ -411,10 +411,10 @@ def test_a_damaged_export_is_refused(workdir, tmp_path):
     about = json.loads((tmp_path / "params" / "metadata.json").read_text())
     about["digest"]["embeddings/type"] = "0" * 16
     (tmp_path / "params" / "metadata.json").write_text(json.dumps(about))
-    with pytest.raises(checkpoint.CheckpointError, match="embeddings/type is not what was saved"):
+    with pytest.raises(metadata.CheckpointError, match="embeddings/type is not what was saved"):
         weights.open(tmp_path / "params")
     (tmp_path / "params" / "metadata.json").write_text("{")
-    with pytest.raises(checkpoint.CheckpointError, match="metadata.json is damaged"):
+    with pytest.raises(metadata.CheckpointError, match="metadata.json is damaged"):
         weights.open(tmp_path / "params")
 
 

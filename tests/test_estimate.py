@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The memory that a dry run tells, held against what the compiler takes."""
 
+import os
+
 import jax
 import numpy as np
 import pytest
 from corpus import load_config, small_run, write_corpus
 
-from electra_jax import build, estimate, rehearsal
+from electra_jax import build, estimate, rehearsal, runs
 from electra_jax import config as config_lib
 
 MIB = 2**20
@@ -49,6 +51,23 @@ def test_the_dry_run_says_what_is_kept_and_what_is_not_reached(tmp_path):
     kept = float(lines["activations a device"].split()[0])
     assert 0.1 < kept < 10  # 8 rows of 32 tokens through three layers of width 32 and 16
     assert "within the warmup" in lines["note"]
+
+
+def test_the_dry_run_refuses_a_run_whose_rows_and_text_are_gone(tmp_path):
+    """With either of them it could begin."""
+    corpus = write_corpus(tmp_path / "corpus.txt")
+    workdir, prepared = tmp_path / "run", tmp_path / "data"
+    workdir.mkdir()
+    config = config_lib.parse(small_run(f"text:{corpus}", str(prepared)))
+    runs.prepare(config, str(workdir))
+
+    os.rename(corpus, tmp_path / "kept.txt")
+    assert "parameters" in estimate.text(config, str(workdir))
+    os.rename(prepared, tmp_path / "kept")
+    with pytest.raises(ValueError, match="corpus.txt matches no file"):
+        estimate.text(config, str(workdir))
+    os.rename(tmp_path / "kept.txt", corpus)
+    assert "parameters" in estimate.text(config, str(workdir))
 
 
 @pytest.mark.slow

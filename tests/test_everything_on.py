@@ -15,6 +15,7 @@ from electra_jax import (
     checkpoint,
     checkpointed,
     initial,
+    metadata,
     runs,
     sharding,
     writers,
@@ -70,7 +71,7 @@ def rows(workdir):
 
 
 def digest(workdir, step=STEPS):
-    return checkpoint.metadata(f"{workdir}/checkpoints/{step}")["digest"]
+    return metadata.read(f"{workdir}/checkpoints/{step}")["digest"]
 
 
 def test_the_log_has_each_rate_by_its_name_and_in_its_shape(finished):
@@ -95,7 +96,7 @@ def test_spikes_are_counted_in_the_log(finished):
 
 def test_stopped_and_started_again_it_is_as_if_never_stopped(text, finished, tmp_path):
     electra_jax.train(settings(text), tmp_path, [StopAt(3)])
-    assert checkpoint.steps(f"{tmp_path}/checkpoints") == [4]
+    assert metadata.steps(f"{tmp_path}/checkpoints") == [4]
     assert electra_jax.train(settings(text), tmp_path) == finished[1]
     assert digest(tmp_path) == digest(finished[0])
     assert rows(tmp_path) == rows(finished[0])

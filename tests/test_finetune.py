@@ -13,8 +13,8 @@ import corpus
 import encoder_workdir
 import pytest
 
-from electra_jax import checkpoint
 from electra_jax import config as config_lib
+from electra_jax import metadata
 from electra_jax.data import vocabulary
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning import datasets, forecast, results, running, tasks, tuning
@@ -77,8 +77,8 @@ def folder(places, name):
 
 
 def leaves(path):
-    (step,) = checkpoint.steps(path)
-    return checkpoint.metadata(os.path.join(path, str(step)))["digest"]
+    (step,) = metadata.steps(path)
+    return metadata.read(os.path.join(path, str(step)))["digest"]
 
 
 def test_the_loss_falls_and_the_task_is_learnt(finished):

@@ -6,7 +6,7 @@ import ast
 from corpus import ROOT
 
 FLOORS = (  # from the ground up; a room may use any floor below its own
-    "peers safe_files",
+    "peers safe_files metadata",
     "processes",
     "timing batch streams config heap style lock logs metrics optimizer schedule averages sharding"
     " compilations finetuning.examples finetuning.files finetuning.tasks finetuning.catalogue"

@@ -21,8 +21,8 @@ import pytest
 import tensorflow_writer
 
 from electra_jax import batch as batch_lib
-from electra_jax import checkpoint, conversion, weights
 from electra_jax import config as config_lib
+from electra_jax import conversion, metadata, weights
 from electra_jax.interchange import google, tensorflow_bundle
 from electra_jax.model import encoder, networks
 
@@ -182,7 +182,7 @@ def test_their_moments_go_into_the_workdir_too(tmp_path):
         "--config=configs/tiny.py", "--config.init.optimizer=restored",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
-    saved = set(checkpoint.metadata(str(tmp_path / "run" / "checkpoints" / "0"))["digest"])
+    saved = set(metadata.read(str(tmp_path / "run" / "checkpoints" / "0"))["digest"])
     found = google.read(tensorflow_bundle.Bundle(TINY))
     assert saved == {f"params/{path}" for path in found.params} | {
         f"optimizer/1/{kind}/{path}" for kind in ("mu", "nu") for path in found.params

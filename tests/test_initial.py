@@ -5,8 +5,8 @@ import pytest
 from corpus import small_run, write_corpus
 
 import electra_jax
-from electra_jax import checkpoint, writers
 from electra_jax import config as config_lib
+from electra_jax import metadata, writers
 
 SHAPE = dict(layers=1, width=32, heads=2, feed_forward=64)
 
@@ -28,7 +28,10 @@ def stage(text, **overrides):
 def first(text, tmp_path_factory):
     """A masked language model of two steps: (workdir, final metrics)."""
     workdir = tmp_path_factory.mktemp("first")
-    config = stage(text, objective__name="masked_lm", objective__random_token_rate=0.1)
+    config = stage(
+        text, objective__name="masked_lm", objective__random_token_rate=0.1,
+        logging__report_every=1000,
+    )  # fmt: skip
     return workdir, electra_jax.train(config, workdir)
 
 
@@ -46,7 +49,7 @@ def second(text, first, tmp_path_factory):
 
 def leaves(workdir):
     """{path: digest} of the parameters of the last checkpoint."""
-    digest = checkpoint.metadata(f"{workdir}/checkpoints/2")["digest"]
+    digest = metadata.read(f"{workdir}/checkpoints/2")["digest"]
     return {path[7:]: x for path, x in digest.items() if path.startswith("params/")}
 
 

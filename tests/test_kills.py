@@ -15,8 +15,8 @@ from corpus import ROOT, small_run, write_corpus
 from test_command import command, complaint
 
 import electra_jax
-from electra_jax import checkpoint, writers
 from electra_jax import config as config_lib
+from electra_jax import metadata, writers
 
 pytestmark = pytest.mark.slow
 
@@ -76,7 +76,7 @@ def same(workdir, other):
         ]
 
     last = f"checkpoints/{STEPS}"
-    digests = [checkpoint.metadata(str(where / last))["digest"] for where in (workdir, other)]
+    digests = [metadata.read(str(where / last))["digest"] for where in (workdir, other)]
     assert digests[0] == digests[1]
     assert rows(workdir) == rows(other)
 
@@ -88,7 +88,7 @@ def test_sigkill_at_random_moments(whole, tmp_path):
     begin(workdir, config)
     draw = random.Random(0)
     for kill in range(KILLS):
-        saved = max(checkpoint.steps(workdir / "checkpoints"), default=0)
+        saved = max(metadata.steps(workdir / "checkpoints"), default=0)
         ahead = draw.randint(1, 14) if kill % 2 else 7 * draw.randint(1, 2)  # odd: while saving
         process = start(workdir)
         read_until(process, f"step {min(saved + ahead, STEPS - 1):>3}/{STEPS}")
@@ -109,7 +109,7 @@ def test_sigterm_saves_where_it_stands_and_exits_cleanly(whole, tmp_path):
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate()
     assert process.returncode == 0, errors[-2000:]
-    stopped = max(checkpoint.steps(workdir / "checkpoints"))
+    stopped = max(metadata.steps(workdir / "checkpoints"))
     assert 9 <= stopped < STEPS
     assert f"stopped and saved at step {stopped}" in errors
     again = start(workdir)

@@ -14,10 +14,10 @@ from corpus import load_config, small_run, write_corpus
 
 import electra_jax
 from electra_jax import (
-    checkpoint,
     checkpointed,
     conversion,
     estimate,
+    metadata,
     run_data,
     runs,
     score,
@@ -97,8 +97,7 @@ def test_a_moved_run_goes_on_without_its_text(trained, moved, caplog):
     shutil.rmtree(moved / "checkpoints" / str(STEPS))
     assert electra_jax.train(saved_config(moved), moved) == trained[2]
     digests = [
-        checkpoint.metadata(f"{workdir}/checkpoints/{STEPS}")["digest"]
-        for workdir in (trained[1], moved)
+        metadata.read(f"{workdir}/checkpoints/{STEPS}")["digest"] for workdir in (trained[1], moved)
     ]
     assert digests[0] == digests[1]
     assert "the source or the vocabulary that the data was made of cannot be read" in caplog.text

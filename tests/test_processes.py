@@ -4,6 +4,7 @@ checkpoints that only one of them finds damaged."""
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -14,8 +15,8 @@ import pytest
 from corpus import ROOT, small_run, write_corpus
 
 import electra_jax
-from electra_jax import checkpoint, writers
 from electra_jax import config as config_lib
+from electra_jax import metadata, writers
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +29,12 @@ def free_port():
         return free.getsockname()[1]
 
 
-def start_two(workdir, *flags, everywhere=False):
+def small_files():
+    """Called in a process that begins: none of its files may grow beyond 20 kB."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+
+
+def start_two(workdir, *flags, everywhere=False, stay_small=None):
     """Both processes of a run; the flags go to the first alone, or `everywhere`."""
     port = free_port()
     return [
@@ -47,6 +53,7 @@ def start_two(workdir, *flags, everywhere=False):
             env=os.environ | {"JAX_PLATFORMS": "cpu"},
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=small_files if number == stay_small else None,
         )
         for number in range(2)
     ]
@@ -85,7 +92,7 @@ def test_sigterm_to_one_stops_both_at_one_step_and_one_process_goes_on(alone, tm
     second.send_signal(signal.SIGTERM)
     said = [process.communicate()[1] for process in (first, second)]
     assert [process.returncode for process in (first, second)] == [0, 0], said
-    (stopped,) = checkpoint.steps(workdir / "checkpoints")
+    (stopped,) = metadata.steps(workdir / "checkpoints")
     assert 9 <= stopped < STEPS
     assert all(f"stopped and saved at step {stopped}" in text for text in said)
     log = (workdir / "log.txt").read_text()
@@ -115,7 +122,7 @@ def test_processes_with_other_settings_are_refused(alone, tmp_path):
             " 0.5 on process 0 and 0.01 on process 1; logging.every is 3 on process 0 and 1 on"
             " process 1; start all with the same command but for --process_id"
         )
-    assert not checkpoint.steps(workdir / "checkpoints")
+    assert not metadata.steps(workdir / "checkpoints")
 
 
 def test_the_death_of_one_ends_the_other_and_the_same_command_goes_on(alone, tmp_path):
@@ -213,3 +220,19 @@ def test_both_say_why_and_nothing_is_lost(copies):
         assert "0/2 cannot be read: ValueError: NOT_FOUND" in text
     kept = {path.name for path in (folder / "none good" / "0").iterdir()}
     assert kept == {"1", "2"}
+
+
+def test_a_save_that_only_one_cannot_write_ends_both(alone, tmp_path):
+    """No file of the second may grow: to it that is an error of the disk, like a full one."""
+    config, _ = alone
+    workdir = tmp_path / "one_disk"
+    begin(workdir, config)
+    flags = ("--config.checkpoint.every=5", "--config.checkpoint.keep_last=2")
+    first, second = start_two(workdir, *flags, everywhere=True, stay_small=1)
+    said = [process.communicate(timeout=300)[1] for process in (first, second)]
+    assert [process.returncode for process in (first, second)] == [1, 1], said
+    assert "error: checkpoint not saved (ValueError: " in said[1]
+    line = said[0].splitlines()[-1]
+    assert line.startswith(f"error: process 1 (pid {second.pid} on ")
+    assert ") ended with an error: checkpoint not saved (" in line
+    assert all("Traceback" not in text for text in said), said

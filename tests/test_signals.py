@@ -79,6 +79,18 @@ def test_a_second_signal_ends_at_once_but_not_the_echo_of_the_first(number):
     assert said == f"error: {name} again: ended without saving; {GOES_ON}\n"
 
 
+def test_a_second_signal_after_the_last_save_does_not_say_that_nothing_was_saved():
+    process = hanging("saved", 100)
+    process.send_signal(signal.SIGTERM)
+    read_until(process.stderr, "SIGTERM: saving and stopping")
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=1.5)  # within a second two count as one
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert said == "error: SIGTERM: ended; nothing is lost, the same command goes on\n"
+
+
 def test_ctrl_c_while_text_is_prepared_leaves_no_process_and_no_traceback(tmp_path):
     """The terminal sends it to the workers as well; what they finished is not done again."""
     for number in range(8):

@@ -25,6 +25,7 @@ from electra_jax import (
     budget,
     build,
     checkpoint,
+    metadata,
     runs,
     train_step,
     training,
@@ -74,8 +75,8 @@ def settings(text, **changes):
     """The run above."""
     return small_run(*text, **dict(
         schedule__on_spike="roll_back", schedule__steps=STEPS, schedule__warmup_steps=0,
-        logging__every=1, checkpoint__every=3, checkpoint__keep_last=9, evaluation__every=4,
-        model__discriminator__layers=1,
+        logging__every=1, logging__report_every=1000, checkpoint__every=3,
+        checkpoint__keep_last=9, evaluation__every=4, model__discriminator__layers=1,
     ) | changes)  # fmt: skip
 
 
@@ -88,13 +89,13 @@ def rows(workdir):
 
 
 def leaves(workdir, step=STEPS):
-    digest = checkpoint.metadata(f"{workdir}/checkpoints/{step}")["digest"]
+    digest = metadata.read(f"{workdir}/checkpoints/{step}")["digest"]
     return {name: x for name, x in digest.items() if not name.startswith("interval/")}
 
 
 def kill_after(workdir, step):
     """As if the process had ended before it saved another checkpoint."""
-    for found in checkpoint.steps(f"{workdir}/checkpoints"):
+    for found in metadata.steps(f"{workdir}/checkpoints"):
         if found > step:
             shutil.rmtree(f"{workdir}/checkpoints/{found}")
 
@@ -143,8 +144,8 @@ def test_the_log_and_the_report_say_it(finished):
     assert [(log.count(text), page.count(text)) for text in SENTENCES] == [(1, 1), (1, 1)]
     assert page.index(SENTENCES[1]) < page.index(SENTENCES[0])  # the latest first
     assert "step 5 skipped: grad_norm is" in log and "step 7 skipped: grad_norm is" in log
-    assert checkpoint.steps(f"{workdir}/checkpoints") == [0, 3, 6, 8]
-    about = checkpoint.metadata(f"{workdir}/checkpoints/{STEPS}")
+    assert metadata.steps(f"{workdir}/checkpoints") == [0, 3, 6, 8]
+    about = metadata.read(f"{workdir}/checkpoints/{STEPS}")
     assert about["rollbacks"] == [
         {"from": 5, "to": 3, "first_row": 24, "last_row": 39},
         {"from": 7, "to": 6, "first_row": 64, "last_row": 71},
@@ -175,7 +176,7 @@ def test_a_fourth_spike_after_one_checkpoint_ends_the_run(text, tmp_path):
     with pytest.raises(training.TrainingError, match=message):
         electra_jax.train(settings(text, checkpoint__every=50), tmp_path)
     assert (tmp_path / "log.txt").read_text().count("back to step 0") == 3
-    assert checkpoint.steps(f"{tmp_path}/checkpoints") == [0]
+    assert metadata.steps(f"{tmp_path}/checkpoints") == [0]
 
 
 class Hand:
@@ -201,7 +202,7 @@ def test_minutes_that_were_given_up_at_the_very_end_are_not_trained_again(
     monkeypatch.setattr(budget.Clock.__init__, "__defaults__", (0.0, lambda: hand.now))
     minute = settings(text, schedule__budget="minutes", schedule__minutes=1.0)
     final = electra_jax.train(minute, tmp_path, [hand])
-    assert checkpoint.steps(f"{tmp_path}/checkpoints") == [0, 3]
+    assert metadata.steps(f"{tmp_path}/checkpoints") == [0, 3]
     assert electra_jax.train(minute, tmp_path, [hand]) == final
     log = (tmp_path / "log.txt").read_text()
     assert log.count("back to step 3") == 1

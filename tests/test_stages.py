@@ -21,12 +21,12 @@ import electra_jax
 from electra_jax import (
     budget,
     build,
-    checkpoint,
     checkpointed,
     corrupt,
     estimate,
     feed,
     flops,
+    metadata,
     runs,
     sharding,
     stages,
@@ -94,7 +94,7 @@ def rows(workdir, kind=None):
 
 
 def leaves(workdir, step=STEPS):
-    return checkpoint.metadata(f"{workdir}/checkpoints/{step}")["digest"]
+    return metadata.read(f"{workdir}/checkpoints/{step}")["digest"]
 
 
 def test_each_step_takes_the_rows_of_its_stage_where_the_one_before_it_ended(finished, run):
@@ -185,7 +185,7 @@ def test_a_budget_of_tokens_has_its_stages_by_tokens(text, tmp_path):
     assert 3 < (~long).sum() < 6 and (added[~long] <= 128).all() and (added[long] > 128).all()
     border, last = int((~long).sum()), len(added)
     electra_jax.train(config, tmp_path / "parts", [StopAt(border - 1)])
-    assert checkpoint.steps(f"{tmp_path}/parts/checkpoints")[-1] == border
+    assert metadata.steps(f"{tmp_path}/parts/checkpoints")[-1] == border
     electra_jax.train(config, tmp_path / "parts")
     assert leaves(tmp_path / "parts", last) == leaves(tmp_path / "whole", last)
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
@@ -204,7 +204,7 @@ def test_a_budget_of_minutes_has_its_stages_by_the_clock_over_a_stop(text, tmp_p
     train = rows(tmp_path, "train")
     added = np.diff([0, *(row["tokens_seen"] for row in train)])
     folders = [f"{tmp_path}/checkpoints/{row['step']}" for row in train]
-    before = [0, *(checkpoint.metadata(folder)["stage"] for folder in folders)][:-1]
+    before = [0, *(metadata.read(folder)["stage"] for folder in folders)][:-1]
     assert before == sorted(before) and set(before) == {0, 1}
     assert [n > 128 for n in added] == [bool(stage) for stage in before]
 
@@ -296,6 +296,14 @@ def test_stages_that_cannot_be_are_refused_early(given, message):
     changes = dict(schedule__stages=given, schedule__accumulation=2)
     with pytest.raises(config_lib.ConfigError, match=message):
         config_lib.parse(small_run("builtin", "", **changes))
+
+
+@pytest.mark.parametrize(("step", "longest"), [(1, 16), (4, 16), (5, 32)])
+def test_the_longest_row_is_of_a_stage_that_was_trained(text, finished, step, longest):
+    """Step 4 is the last before rows of 32 tokens come."""
+    config = config_lib.parse(staged(text))
+    opened = checkpointed.open_workdir(config, str(finished[0]), step, with_rows=False)
+    assert opened.longest_row == longest
 
 
 def test_rotary_positions_have_no_longest_row():

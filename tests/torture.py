@@ -42,7 +42,7 @@ import traceback
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-from electra_jax import checkpoint, writers  # noqa: E402 - the platform must be set before
+from electra_jax import metadata, writers  # noqa: E402 - the platform must be set before
 from tests import corpus  # noqa: E402
 
 STEPS = 60
@@ -502,7 +502,7 @@ def _same(trial):
 
 
 def _digest(workdir):
-    return checkpoint.metadata(str(workdir / "checkpoints" / str(STEPS)))["digest"]
+    return metadata.read(str(workdir / "checkpoints" / str(STEPS)))["digest"]
 
 
 def _rows(workdir):
@@ -525,7 +525,7 @@ def _copy_begun(trial):
 def _damage(trial, how):
     """Hurts a file of a run that was stopped halfway, and sees what the next start makes of it."""
     _copy_begun(trial)
-    newest = max(checkpoint.steps(str(trial.workdir / "checkpoints")))
+    newest = max(metadata.steps(str(trial.workdir / "checkpoints")))
     victim = _victim(trial)
     _hurt(trial, victim, how)
     command = train(trial.folder)
@@ -547,7 +547,7 @@ def _victim(trial):
         by_kind[kind].append(path)
     kind = trial.draw.choice(sorted(by_kind))
     if kind == "checkpoints":  # most often the newest, which everything depends on
-        newest = max(checkpoint.steps(str(trial.workdir / "checkpoints")))
+        newest = max(metadata.steps(str(trial.workdir / "checkpoints")))
         mine = [path for path in by_kind[kind] if path.parts[1] == str(newest)]
         if trial.draw.random() < 0.8:
             return trial.draw.choice(mine)

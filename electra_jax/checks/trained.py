@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from electra_jax import build, checkpoint, checkpointed, runs, streams, training, writers
+from electra_jax import build, checkpointed, metadata, runs, streams, training, writers
 from electra_jax import config as config_lib
 from electra_jax.checks import scoring
 
@@ -39,7 +39,7 @@ class Runs:
         """The run of that name, trained if it is not; `changes` by path, __ for a dot."""
         config = self.changed(name, **changes)
         folder = self.folder(name)
-        steps = checkpoint.steps(os.path.join(folder, "checkpoints"))
+        steps = metadata.steps(os.path.join(folder, "checkpoints"))
         if not steps or steps[-1] < config.schedule.steps:
             training.train(config, folder)
         return Run.open(config, folder)

@@ -21,7 +21,7 @@ import jax
 from absl import logging
 from jax.sharding import Mesh
 
-from electra_jax import checkpoint, drawing, sharding
+from electra_jax import checkpoint, drawing, metadata, sharding
 from electra_jax import config as config_lib
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning import datasets, results, results_page, scores, submission
@@ -132,19 +132,19 @@ def save_weights(where: str, params: dict, about: Mapping[str, Any]) -> None:
 
     `about`: task, seed, main, score, vocabulary, and what `tuned.open` says of them.
     """
-    found = checkpoint.steps(where)
+    found = metadata.steps(where)
     with checkpoint.Checkpoints(where, keep_last=1) as saved:
         saved.save(found[-1] + 1 if found else 1, params, dict(about))
 
 
 def save_if_better(where: str, params: dict, about: Mapping[str, Any]) -> None:
     """The same where they score better on dev than those that are there."""
-    found = checkpoint.steps(where)
+    found = metadata.steps(where)
     if found:
         path = os.path.join(where, str(found[-1]))
         try:
-            before = checkpoint.metadata(path)["score"]
-        except checkpoint.CheckpointError as error:
+            before = metadata.read(path)["score"]
+        except metadata.CheckpointError as error:
             logging.error("%s; the weights of seed %d take its place", error, about["seed"])
         else:
             if not scores.better(about["main"], about["score"], before):
@@ -180,9 +180,9 @@ def best_weights(folder: str) -> tuple[str, Mapping[str, Any]]:
     best = None
     escaped = glob.escape(folder)
     for where in (os.path.join(folder, "weights"), *glob.glob(f"{escaped}/rate_*/weights")):
-        for number in checkpoint.steps(where)[-1:]:
+        for number in metadata.steps(where)[-1:]:
             path = os.path.join(where, str(number))
-            about = _undamaged(path, checkpoint.metadata)
+            about = _undamaged(path, metadata.read)
             if best is None or scores.better(about["main"], about["score"], best[1]["score"]):
                 best = path, about
     if best is None:
@@ -225,9 +225,9 @@ def write_glue(folder: str, seeds: Mapping[str, str]) -> list[str]:
 def _undamaged(path, read):
     try:
         return read(path)
-    except checkpoint.CheckpointError as error:
+    except metadata.CheckpointError as error:
         task = os.path.dirname(os.path.dirname(path))
-        raise checkpoint.CheckpointError(
+        raise metadata.CheckpointError(
             f"{error}; move {task} away and run the same finetune command again: it tunes that part"
             " anew"
         ) from error

@@ -19,8 +19,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from electra_jax import checkpoint, conversion, weights, whole_folder
 from electra_jax import config as config_lib
+from electra_jax import conversion, metadata, weights, whole_folder
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning import kept, results, statistics
 from electra_jax.interchange import card, hugging_face, orbax_export, tensor_files, tokenizer_files
@@ -161,7 +161,7 @@ def _encoder(where, workdir, config, about) -> weights.Weights:
     source = config.encoder.from_ or workdir
     try:
         found = weights.open(source, None, config.encoder.data_dir)
-    except (config_lib.ConfigError, checkpoint.CheckpointError) as error:
+    except (config_lib.ConfigError, metadata.CheckpointError) as error:
         raise config_lib.ConfigError(
             f"{where} has shape and vocabulary of its encoder, which cannot be read: {error}"
         ) from error

@@ -21,7 +21,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from electra_jax import checkpoint
+from electra_jax import checkpoint, metadata
 
 PARAMS, ABOUT, VOCABULARY, TOKENIZER = "params", "metadata.json", "vocab", "tokenizer"
 FORMAT = "electra_jax parameters 1"
@@ -139,8 +139,8 @@ def about(folder: str) -> dict[str, Any]:
                 raise ValueError(f"its digest is {digest!r}")
             return found
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise checkpoint.CheckpointError(f"{path} is damaged; copy the export again") from error
-    raise checkpoint.CheckpointError(f"{path} says {found['format']!r}, not {FORMAT!r}")
+        raise metadata.CheckpointError(f"{path} is damaged; copy the export again") from error
+    raise metadata.CheckpointError(f"{path} says {found['format']!r}, not {FORMAT!r}")
 
 
 def read(folder: str) -> Any:
@@ -148,11 +148,11 @@ def read(folder: str) -> Any:
     path, kept = os.path.join(folder, PARAMS), about(folder)["digest"]
     found = checkpoint.load_arrays(path)
     if not all(isinstance(x, np.ndarray | jax.Array) for x in jax.tree.leaves(found)):
-        raise checkpoint.CheckpointError(f"{path} is damaged; copy the export again")
+        raise metadata.CheckpointError(f"{path} is damaged; copy the export again")
     digest = checkpoint.digest(found)
     for name in sorted({*digest, *kept}):
         if digest.get(name) != kept.get(name):
-            raise checkpoint.CheckpointError(f"{path}: {name} is not what was saved")
+            raise metadata.CheckpointError(f"{path}: {name} is not what was saved")
     return found
 
 
