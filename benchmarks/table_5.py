@@ -39,7 +39,7 @@ from collections.abc import Sequence
 import jax
 
 from benchmarks import frozen_encoder, table_5_page
-from electra_jax import build, checkpoint, drawing, flops, training
+from electra_jax import build, drawing, flops, metadata, training
 from electra_jax import config as config_lib
 from electra_jax.checks import trained
 
@@ -182,7 +182,7 @@ def run(arguments, about: dict, arm: str, seed: int) -> None:
 
 def _newest(folder: str) -> int:
     """The step of the newest checkpoint; -1 where there is none."""
-    return max(checkpoint.steps(os.path.join(folder, "checkpoints")), default=-1)
+    return max(metadata.steps(os.path.join(folder, "checkpoints")), default=-1)
 
 
 def _text(opened: trained.Run, corpus: str) -> dict:

@@ -56,7 +56,7 @@ def small_run(source: str, data_dir: str, **overrides):
     config.schedule.update(steps=6, warmup_steps=2)
     config.checkpoint.update(every=2, keep_last=3)
     config.evaluation.update(every=6, rows=16)
-    config.logging.update(every=2, report_every=1000)
+    config.logging.update(every=2, report_every=0)  # drawing takes longer than the run
     for path, value in overrides.items():
         node = config
         *sections, name = path.split("__")

@@ -114,7 +114,7 @@ def groups():
 
 def part(run):
     """All agree to end, so that nobody takes what follows for a death."""
-    on_each(run, lambda number, group: group.gather("", "to end"))
+    on_each(run, lambda number, group: group._exchange(peers._END, "", "to end"))
     for group in run:
         for connection in list(group._sockets.values()):
             connection.shutdown(socket.SHUT_RDWR)
