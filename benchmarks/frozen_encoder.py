@@ -21,10 +21,10 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
-from electra_jax import batch as batch_lib
-from electra_jax import scoring
 from electra_jax.checks import trained
+from electra_jax.core import batch as batch_lib
 from electra_jax.model import networks
+from electra_jax.objectives import scoring
 
 CHUNKS, SUBJECTIVITY = "conll2000.zip", "subjectivity.zip"  # as NLTK packs them
 CHUNK_SENTENCES = 2_000  # to fit on; all of the test set is asked

@@ -12,9 +12,9 @@ import sys
 sys.path.append(str(pathlib.Path(__file__).parents[1]))
 
 if __name__ == "__main__":
-    from electra_jax import heap
+    from electra_jax.host import huge_pages
 
-    heap.use_huge_pages()
+    huge_pages.use_huge_pages()
 
 import argparse
 import importlib
@@ -24,7 +24,7 @@ import time
 import jax
 
 from electra_jax import config as config_lib
-from electra_jax import rehearsal
+from electra_jax.speed import synthetic
 
 
 def main():
@@ -42,7 +42,7 @@ def main():
         for section in sections:
             node = node[section]
         node[name] = value if isinstance(node[name], str) else type(node[name])(float(value))
-    rehearsed = rehearsal.prepare(config_lib.parse(tree), arguments.vocab_size)
+    rehearsed = synthetic.prepare(config_lib.parse(tree), arguments.vocab_size)
     state, batches = rehearsed.state(), [rehearsed.lanes(number) for number in range(4)]
     begun = time.perf_counter()
     step = rehearsed.update.lower(state, batches[0]).compile()

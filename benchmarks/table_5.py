@@ -25,9 +25,9 @@ import sys
 sys.path.append(str(pathlib.Path(__file__).parents[1]))
 
 if __name__ == "__main__":
-    from electra_jax import heap
+    from electra_jax.host import huge_pages
 
-    heap.use_huge_pages()
+    huge_pages.use_huge_pages()
 
 import argparse
 import importlib
@@ -39,9 +39,13 @@ from collections.abc import Sequence
 import jax
 
 from benchmarks import frozen_encoder, table_5_page
-from electra_jax import build, drawing, flops, metadata, training
 from electra_jax import config as config_lib
+from electra_jax import flops
 from electra_jax.checks import trained
+from electra_jax.report import drawing
+from electra_jax.step import build
+from electra_jax.training import loop
+from electra_jax.workdir import metadata
 
 WIDTH = 128  # of the main network, tiny's
 FILES = {  # arm -> the file of configs/ that has its objective
@@ -162,7 +166,7 @@ def run(arguments, about: dict, arm: str, seed: int) -> None:
     parsed = config_lib.parse(tree)
     begun = time.monotonic()
     if _newest(folder) < steps:
-        training.train(parsed, folder)
+        loop.train(parsed, folder)
     if _newest(folder) < steps:
         raise SystemExit(f"{folder} was stopped; the same command goes on")
     seconds = time.monotonic() - begun

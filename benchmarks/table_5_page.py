@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib import figure as mpl_figure
 from matplotlib import ticker
 
-from electra_jax import comparison, drawing, style
+from electra_jax.report import comparison, drawing, style
 
 EXPERIMENT, FINISHED = "experiment.json", "finished.json"
 REFERENCE = "electra"  # whose steps are given, and what others are held against
@@ -429,7 +429,7 @@ def _apart(effect, name):
 def _margin(found, arm, name):
     """A loss less the entropy of its own run's text."""
     if name == "mlm_masked_loss" and found.values(arm, "gen_masked_loss"):
-        return "-"  # it is shown no [MASK]: `electra_jax/baselines.py`
+        return "-"  # it is shown no [MASK]: `electra_jax/report/baselines.py`
     losses, entropies = found.values(arm, name), found.values(arm, "unigram_entropy")
     if not losses or not entropies:
         return "-"

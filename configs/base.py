@@ -112,7 +112,7 @@ def model() -> ml_collections.ConfigDict:
 def objective() -> ml_collections.ConfigDict:
     """Replaced-token detection, section 2 of the paper; docs/objectives.md has all others."""
     c = ml_collections.ConfigDict()
-    c.name = "replaced_token_detection"  # a room of electra_jax/objectives/
+    c.name = "replaced_token_detection"  # a file of electra_jax/objectives/
     c.mask_rate = 0.15  # of a row's tokens; large uses 0.25
     c.first_mask_rate = 0.0  # falls from here to mask_rate over the run; 0: constant
     c.mask_token_rate = 0.85  # of the chosen become [MASK], the rest keep their token

@@ -9,9 +9,9 @@ they may take more or less than the step, in which they overlap.
 """
 
 if __name__ == "__main__":
-    from electra_jax import heap
+    from electra_jax.host import huge_pages
 
-    heap.use_huge_pages()  # first of all: the program begins anew
+    huge_pages.use_huge_pages()  # first of all: the program begins anew
 
 import json
 import resource
@@ -24,9 +24,14 @@ import numpy as np
 from absl import flags
 from jax import numpy as jnp
 
-from electra_jax import accounting, command, feed, parts, rehearsal, run_data, timing
 from electra_jax import config as config_lib
+from electra_jax.cli import command
 from electra_jax.data import pipeline, vocabulary
+from electra_jax.host import timing
+from electra_jax.model import accounting
+from electra_jax.speed import step_parts, synthetic
+from electra_jax.training import feed
+from electra_jax.workdir import prepared_data
 
 _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object instead of a table.", allow_override=True
@@ -50,7 +55,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
     say = (lambda line: print(line, file=sys.stderr)) if _JSON.value else print
     found = measure(
         config,
-        _VOCAB.value or run_data.vocabulary_size(config, workdir),
+        _VOCAB.value or prepared_data.vocabulary_size(config, workdir),
         _STEPS.value,
         _PARTS.value,
     )
@@ -62,7 +67,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
 
 def measure(config: config_lib.Config, vocab_size: int, steps: int, with_parts: bool) -> dict:
     """Everything that the table shows, as plain numbers; seconds, bytes, FLOPs."""
-    rehearsed = rehearsal.prepare(config, vocab_size)
+    rehearsed = synthetic.prepare(config, vocab_size)
     state, lanes = rehearsed.state(), [rehearsed.lanes(number) for number in range(4)]
     begun = time.perf_counter()
     lowered = rehearsed.update.lower(state, lanes[0])
@@ -121,7 +126,7 @@ def measure(config: config_lib.Config, vocab_size: int, steps: int, with_parts: 
     if with_parts and published and jax.device_count() == 1:
         found["parts"] = {
             name: timing.calls(_compiled(function, arguments), steps).median
-            for name, (function, arguments) in parts.programs(rehearsed).items()
+            for name, (function, arguments) in step_parts.programs(rehearsed).items()
         }
     return found
 
@@ -202,7 +207,7 @@ def _pipeline(config, rehearsed, step_seconds):
     """Rows a second from disk to the devices, with nothing else to do."""
     data = config.data
     with tempfile.TemporaryDirectory() as folder:
-        opened = rehearsal.write_records(
+        opened = synthetic.write_records(
             rehearsed.words, _PIPELINE_ROWS, data.sequence_length, folder
         )
         order = pipeline.Order(opened, config.seed)

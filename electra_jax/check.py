@@ -12,18 +12,18 @@ fails. docs/learning_checks.md says what each check is.
 """
 
 if __name__ == "__main__":
-    from electra_jax import heap
+    from electra_jax.host import huge_pages
 
-    heap.use_huge_pages()  # first of all: the program begins anew
+    huge_pages.use_huge_pages()  # first of all: the program begins anew
 
 import json
 
 from absl import flags, logging
 
-from electra_jax import command
 from electra_jax import config as config_lib
 from electra_jax.checks import every
 from electra_jax.checks import result as result_lib
+from electra_jax.cli import command
 
 _ONLY = flags.DEFINE_list("only", [], "Numbers of the checks, as 1,3,6; all without it.")
 _SEEDS = flags.DEFINE_integer("seeds", 1, "Seeds 0 to this, exclusive.", lower_bound=1)

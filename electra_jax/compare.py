@@ -13,8 +13,9 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from electra_jax import command, comparison, comparison_page
 from electra_jax import config as config_lib
+from electra_jax.cli import command
+from electra_jax.report import comparison, comparison_page
 
 _OUT = flags.DEFINE_string("out", "compare.html", "The page; its picture goes beside it, as .png.")
 

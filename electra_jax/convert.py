@@ -22,9 +22,10 @@ import jax
 from absl import flags
 from ml_collections import ConfigDict
 
-from electra_jax import command, conversion, weights
 from electra_jax import config as config_lib
-from electra_jax.finetuning import tuned
+from electra_jax.cli import command
+from electra_jax.finetuning.tuning import tuned
+from electra_jax.weights import exporting, reading
 
 _TO = flags.DEFINE_enum("to", None, ["hugging_face", "orbax", "stablehlo"], "What to write.")
 _FROM = flags.DEFINE_string("from", None, "A folder to read instead of a workdir's checkpoint.")
@@ -32,7 +33,7 @@ _OUT = flags.DEFINE_string(
     "out", None, "The folder to write; it must not be there yet.", allow_override=True
 )
 _ONLY = flags.DEFINE_enum(
-    "only", None, list(weights.NETWORKS), "One network instead of all.", allow_override=True
+    "only", None, list(reading.NETWORKS), "One network instead of all.", allow_override=True
 )
 _STEP = flags.DEFINE_integer(
     "step", None, "Which checkpoint; the newest without it.", allow_override=True
@@ -79,10 +80,10 @@ def outwards(config: config_lib.Config | None, workdir: str | None) -> dict:
     if _FROM.value and tuned.is_one(_FROM.value):
         return of_task()
     data = config.data.dir if config else ""
-    found = weights.open(_FROM.value or workdir, _STEP.value, data)
+    found = reading.open(_FROM.value or workdir, _STEP.value, data)
     if _TO.value == "hugging_face":
-        return conversion.to_hugging_face(found, _OUT.value, _ONLY.value, _LICENCE.value)
-    write = {"orbax": conversion.to_orbax, "stablehlo": conversion.to_stablehlo}[_TO.value]
+        return exporting.to_hugging_face(found, _OUT.value, _ONLY.value, _LICENCE.value)
+    write = {"orbax": exporting.to_orbax, "stablehlo": exporting.to_stablehlo}[_TO.value]
     return write(found, _OUT.value, _ONLY.value)
 
 
@@ -109,7 +110,7 @@ def inwards(config: config_lib.Config | None, workdir: str | None) -> dict:
             raise config_lib.ConfigError(f"--{flag.name} goes with --to; here --workdir is written")
     if config is None:
         raise config_lib.ConfigError("--workdir names no folder; say which workdir to make")
-    return conversion.to_workdir(_FROM.value, config, workdir)
+    return exporting.to_workdir(_FROM.value, config, workdir)
 
 
 def recipe(tree: ConfigDict) -> config_lib.Config:

@@ -16,9 +16,12 @@ import sys
 
 from absl import flags, logging
 
-from electra_jax import checkpointed, command, evaluation_table, other_text
 from electra_jax import config as config_lib
+from electra_jax.cli import command
 from electra_jax.data import evaluation_text
+from electra_jax.report import evaluation_table
+from electra_jax.training import opened as opened_lib
+from electra_jax.training import other_text
 
 _STEP = flags.DEFINE_integer(
     "step", None, "Which checkpoint; the newest without it.", allow_override=True
@@ -61,8 +64,8 @@ def main(config: config_lib.Config, workdir: str) -> None:
 
 def _on_records(config, workdir, width):
     """Prints the table of the run's held-out records; what --json prints."""
-    opened = checkpointed.open_workdir(config, workdir, _STEP.value)
-    values = checkpointed.evaluate(opened)
+    opened = opened_lib.open_workdir(config, workdir, _STEP.value)
+    values = opened_lib.evaluate(opened)
     print(_title(opened, "held-out records"))
     print(evaluation_table.table(evaluation_table.columns(values, "held-out"), width))
     return {"step": opened.step} | other_text.with_baselines(values)
@@ -76,7 +79,7 @@ def _on_other_text(config, workdir, specs, width):
     except ValueError as error:
         raise _in_flags(error) from error
 
-    opened = checkpointed.open_workdir(config, workdir, _STEP.value)
+    opened = opened_lib.open_workdir(config, workdir, _STEP.value)
     try:
         texts = other_text.read(opened, sources, _CHARACTERS.value, _TEXT_FIELD.value, logging.info)
     except ValueError as error:

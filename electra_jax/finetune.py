@@ -13,15 +13,16 @@ recipe with its sources.
 """
 
 if __name__ == "__main__":
-    from electra_jax import heap
+    from electra_jax.host import huge_pages
 
-    heap.use_huge_pages()  # first of all: the program begins anew
+    huge_pages.use_huge_pages()  # first of all: the program begins anew
 
 from absl import flags
 
-from electra_jax import command
+from electra_jax.cli import command
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.finetuning import forecast, results, running
+from electra_jax.finetuning.results import results
+from electra_jax.finetuning.tuning import forecast, running
 
 CONFIG = "configs/finetune.py"
 

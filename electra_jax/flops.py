@@ -20,8 +20,14 @@ import jax
 import numpy as np
 from absl import flags
 
-from electra_jax import accounting, budget, build, command, paper_flops, rehearsal, run_data, stages
 from electra_jax import config as config_lib
+from electra_jax.cli import command
+from electra_jax.config import stages
+from electra_jax.model import accounting
+from electra_jax.speed import paper_flops, synthetic
+from electra_jax.step import build
+from electra_jax.training import budget
+from electra_jax.workdir import prepared_data
 
 _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object instead of a table.", allow_override=True
@@ -46,7 +52,7 @@ def main(config: config_lib.Config | None, workdir: str | None) -> None:
         print(json.dumps({"published": found}) if _JSON.value else published_table(found))
         return
     found = of_config(
-        config, run_data.vocabulary_size(config, workdir), _SPEED.value, _PADDING.value
+        config, prepared_data.vocabulary_size(config, workdir), _SPEED.value, _PADDING.value
     )
     if _SPEED.value is not None:
         kind = _DEVICE.value or jax.devices()[0].device_kind
@@ -124,7 +130,7 @@ def of_config(
 
 def _of_rows(config: config_lib.Config, vocab_size: int) -> dict:
     """What does not depend on how many rows there are."""
-    objective = build.objective(config, rehearsal.Words(vocab_size), np.ones(vocab_size))
+    objective = build.objective(config, synthetic.Words(vocab_size), np.ones(vocab_size))
     params = jax.eval_shape(objective.init, build.run_key(config))
     length = config.data.sequence_length
     counted = objective.flops(length)

@@ -9,15 +9,17 @@ The same command after an interruption goes on exactly where the run stopped.
 """
 
 if __name__ == "__main__":
-    from electra_jax import heap
+    from electra_jax.host import huge_pages
 
-    heap.use_huge_pages()  # first of all: the program begins anew
+    huge_pages.use_huge_pages()  # first of all: the program begins anew
 
 from absl import flags, logging
 
-from electra_jax import checkpointed, command, estimate, runs, training
 from electra_jax import config as config_lib
+from electra_jax.cli import command
 from electra_jax.data import records
+from electra_jax.speed import dry_run
+from electra_jax.training import loop, opened, runs
 
 _DRY_RUN = flags.DEFINE_bool(
     "dry_run", False, "Print parameters, FLOPs, memory, epochs and time, and stop."
@@ -30,13 +32,13 @@ _VERIFY = flags.DEFINE_bool(
 def main(config: config_lib.Config, workdir: str) -> None:
     """Trains, or with --dry_run says what training would be."""
     if _DRY_RUN.value:
-        checkpointed.check_settings(config, workdir)
-        print(estimate.text(config, workdir))
+        opened.check_settings(config, workdir)
+        print(dry_run.text(config, workdir))
         return
     if _VERIFY.value:
         for folder in dict.fromkeys(runs.prepare(config, workdir)):
             records.verify(folder, logging.info)
-    training.train(config, workdir)
+    loop.train(config, workdir)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,10 @@ import os
 import numpy as np
 from absl import flags, logging
 
-from electra_jax import command, runs
 from electra_jax import config as config_lib
+from electra_jax.cli import command
 from electra_jax.data import pipeline, preparation, records, vocabulary
+from electra_jax.training import runs
 
 _VERIFY = flags.DEFINE_bool("verify_data", False, "Read every record file and compare checksums.")
 

@@ -18,8 +18,10 @@ import sys
 import numpy as np
 from absl import flags
 
-from electra_jax import checkpointed, command, scoring
 from electra_jax import config as config_lib
+from electra_jax.cli import command
+from electra_jax.objectives import scoring
+from electra_jax.training import opened as opened_lib
 
 _INPUT = flags.DEFINE_string("input", None, "File with a sentence a line, or alternatives by tabs.")
 _STEP = flags.DEFINE_integer(
@@ -44,7 +46,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
             f"--first_is_right compares alternatives, but {text[:60]!r} has none beside it; put a"
             " tab between alternatives"
         )
-    opened = checkpointed.open_workdir(config, workdir, _STEP.value, with_rows=False)
+    opened = opened_lib.open_workdir(config, workdir, _STEP.value, with_rows=False)
     limit = opened.longest_row
     long = _too_long(opened.vocabulary, numbered, limit)
     if _LONG.value == "skip":

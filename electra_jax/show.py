@@ -12,8 +12,12 @@ import sys
 import jax
 from absl import flags
 
-from electra_jax import checkpointed, command, runs, samples, streams, view
 from electra_jax import config as config_lib
+from electra_jax.cli import command
+from electra_jax.core import streams
+from electra_jax.report import samples, view
+from electra_jax.training import opened as opened_lib
+from electra_jax.training import runs
 
 _STEP = flags.DEFINE_integer(
     "step", None, "Which checkpoint; the newest without it.", allow_override=True
@@ -33,7 +37,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
     folder = os.path.dirname(_HTML.value or "") or "."
     if not os.path.isdir(folder):
         raise config_lib.ConfigError(f"--html={_HTML.value}: there is no folder {folder}")
-    opened = checkpointed.open_workdir(config, workdir, _STEP.value)
+    opened = opened_lib.open_workdir(config, workdir, _STEP.value)
     examples = []
     key = streams.stream(jax.random.key(_DRAW.value), "show")
     for _, ids_BL, marks_BL in runs.heldout(opened.records, _ROWS.value):

@@ -28,7 +28,7 @@ from jax.experimental import topologies
 from jax.experimental.compilation_cache import compilation_cache
 
 from electra_jax import config as config_lib
-from electra_jax import rehearsal
+from electra_jax.speed import synthetic
 
 VOCAB = 30522
 LENGTH = 128
@@ -128,7 +128,7 @@ def compile_step(variant: Variant, layers: int = 2) -> Compiled:
         )
     tree.model.discriminator.layers = tree.model.generator.layers = layers
     tree.mesh.update(data=variant.data, fsdp=variant.fsdp, tensor=variant.tensor)
-    ready = rehearsal.prepare(config_lib.parse(tree), VOCAB, _devices(variant))
+    ready = synthetic.prepare(config_lib.parse(tree), VOCAB, _devices(variant))
     lanes = {
         "ids": jax.ShapeDtypeStruct((variant.rows, variant.length), jnp.uint16),
         "marks": jax.ShapeDtypeStruct((variant.rows, variant.length), jnp.uint8),

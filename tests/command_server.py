@@ -15,8 +15,9 @@ import traceback
 
 def serve() -> None:
     """Answers until its input ends."""
-    from electra_jax import command, training  # noqa: F401, PLC0415
-    from electra_jax.finetuning import running  # noqa: F401, PLC0415
+    from electra_jax.cli import command
+    from electra_jax.finetuning.tuning import running  # noqa: F401, PLC0415
+    from electra_jax.training import loop  # noqa: F401, PLC0415
 
     assert callable(command._run), "what --parse_only replaces has another name now"
     for line in sys.stdin:
@@ -41,7 +42,7 @@ def _work(module, argv, cwd, env, parse_only):
         os.dup2(output, 2)
         sys.argv = [module, *argv]
         if parse_only:
-            from electra_jax import command  # noqa: PLC0415
+            from electra_jax.cli import command  # noqa: PLC0415
 
             command._run = lambda work, argv: None
         runpy.run_module(module, run_name="__main__", alter_sys=True)

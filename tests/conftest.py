@@ -66,8 +66,8 @@ def programs_as_the_code_is(request: pytest.FixtureRequest):
 
 
 def forget_programs() -> None:
-    if "electra_jax.runs" in sys.modules:
-        sys.modules["electra_jax.runs"].forget_programs()
+    if "electra_jax.training.runs" in sys.modules:
+        sys.modules["electra_jax.training.runs"].forget_programs()
 
 
 @pytest.fixture

@@ -20,8 +20,10 @@ import sys
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 
-from electra_jax import checkpoint, metadata, runs  # noqa: E402 - the platform must be set before
 from electra_jax import config as config_lib  # noqa: E402
+from electra_jax.training import runs  # noqa: E402 - the platform must be set before
+from electra_jax.weights import checkpoint
+from electra_jax.workdir import metadata
 
 KINDS = ("flip", "flip", "flip", "flip", "cut", "empty", "delete", "folder", "other")
 

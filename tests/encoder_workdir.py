@@ -9,9 +9,10 @@ import corpus
 import jax
 import numpy as np
 
-from electra_jax import build, checkpoint
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
+from electra_jax.step import build
+from electra_jax.weights import checkpoint
 
 GOOD = "good fine lovely warm kind bright".split()
 BAD = "bad poor ugly cold rude dark".split()

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 import odd
 
-from electra_jax import sharding
-from electra_jax.finetuning import step
+from electra_jax.core import sharding
+from electra_jax.finetuning.tuning import step
 from electra_jax.model import networks, task_heads
 
 trunk = networks.main_trunk(odd.NETWORKS, odd.weights())

@@ -15,7 +15,9 @@ sys.path.insert(0, os.getcwd())
 
 from jax import numpy as jnp  # noqa: E402 - run as a file
 
-from electra_jax import checkpoint, logs, metadata  # noqa: E402
+from electra_jax.host import logs
+from electra_jax.weights import checkpoint
+from electra_jax.workdir import metadata  # noqa: E402
 
 tree = {f"leaf{number}": jnp.arange(50_000.0) for number in range(5)}
 logs.show()

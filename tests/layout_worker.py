@@ -22,11 +22,12 @@ if distributed:
 from corpus import small_run  # noqa: E402
 from jax.experimental import multihost_utils  # noqa: E402
 
-from electra_jax import batch as batch_lib  # noqa: E402
 from electra_jax import config as config_lib  # noqa: E402
-from electra_jax import feed as feed_lib  # noqa: E402
-from electra_jax import runs, sharding, streams  # noqa: E402
+from electra_jax.core import batch as batch_lib  # noqa: E402
+from electra_jax.core import sharding, streams  # noqa: E402
 from electra_jax.data import pipeline  # noqa: E402
+from electra_jax.training import feed as feed_lib  # noqa: E402
+from electra_jax.training import runs  # noqa: E402
 
 config = small_run(f"text:{corpus}", data, data__batch_size=16)
 config.mesh.data, config.mesh.fsdp, config.mesh.tensor = map(int, mesh.split(","))

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from electra_jax import config as config_lib
-from electra_jax import rehearsal
+from electra_jax.speed import synthetic
 
 OBJECTIVES = {  # name -> how the networks share; each has something that the others have not
     "decoupled_detection": "gdes",
@@ -32,7 +32,7 @@ def step(name, sharing, mesh):
         tree.model.generator = tree.model.discriminator.copy_and_resolve_references()
     tree.mesh.data, tree.mesh.fsdp, tree.mesh.tensor = mesh
     devices = jax.devices()[: np.prod(mesh)]
-    ready = rehearsal.prepare(config_lib.parse(tree), 100, devices)
+    ready = synthetic.prepare(config_lib.parse(tree), 100, devices)
     state, _ = ready.update(ready.state(), ready.lanes())
     _, measured = ready.update(state, ready.lanes(1))
     return {key: np.asarray(x).tolist() for key, x in measured.sums.items()}

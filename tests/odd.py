@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
-from electra_jax import batch as batch_lib
+from electra_jax.core import batch as batch_lib
 from electra_jax.model import encoder, networks
 from electra_jax.objectives import corruption, replaced_token_detection
 

@@ -18,7 +18,8 @@ import jax  # noqa: E402 - the platform must be set before
 import numpy as np  # noqa: E402
 from jax.experimental import multihost_utils  # noqa: E402
 
-from electra_jax import command, peers, processes  # noqa: E402
+from electra_jax.cli import command  # noqa: E402
+from electra_jax.host import peers, processes  # noqa: E402
 
 
 def work():

@@ -25,7 +25,9 @@ import numpy as np  # noqa: E402
 from absl import logging  # noqa: E402
 from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
 
-from electra_jax import checkpoint, logs, metadata, processes  # noqa: E402
+from electra_jax.host import logs, processes  # noqa: E402
+from electra_jax.weights import checkpoint  # noqa: E402
+from electra_jax.workdir import metadata  # noqa: E402
 
 mesh = jax.make_mesh((2, 2), ("data", "fsdp"))
 SHAPES = {"split": PartitionSpec(("data", "fsdp")), "copied": PartitionSpec()}

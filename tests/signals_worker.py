@@ -14,7 +14,7 @@ import time
 
 sys.path.insert(0, os.getcwd())
 
-from electra_jax import logs, signals  # noqa: E402 - run as a file
+from electra_jax.host import logs, signals  # noqa: E402 - run as a file
 
 phase, seconds = sys.argv[1:]
 logs.show()

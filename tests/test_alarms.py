@@ -6,7 +6,7 @@ import re
 import pages
 import pytest
 
-from electra_jax import alarms, report
+from electra_jax.report import alarms, run_page
 
 
 def train(**columns):
@@ -96,11 +96,11 @@ def test_rows_without_these_metrics_raise_nothing():
 
 def test_the_report_marks_an_alarm_and_says_it(tmp_path):
     rows = train(loss=STEADY, gen_loss=STEADY)
-    report.write(tmp_path, rows, {})
+    run_page.write(tmp_path, rows, {})
     quiet = (tmp_path / "report.html").read_text()
     assert "Alarms" not in quiet
     rows += [{"step": 110, "kind": "train", "loss": 40.0, "gen_loss": 20.0}]
-    report.write(tmp_path, rows, {})
+    run_page.write(tmp_path, rows, {})
     page = (tmp_path / "report.html").read_text()
     shown = re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", page))
     assert "Alarms ! step 110 loss jumped to 40.000; the median of the 10 rows" in shown
@@ -122,7 +122,7 @@ def test_the_report_shows_each_alarm_in_the_curves_that_it_is_about(tmp_path):
     assert sorted(found(rows)) == [
         (50, "discriminator_collapse"), (50, "generator_collapse"), (110, "loss_spike")
     ]  # fmt: skip
-    report.write(tmp_path, rows, {})
+    run_page.write(tmp_path, rows, {})
     page = (tmp_path / "report.html").read_text()
     for sentence in ("jumped to 40", "calls nearly all original", "is sure and wrong"):
         assert sentence in page
@@ -137,7 +137,7 @@ def test_the_report_shows_each_alarm_in_the_curves_that_it_is_about(tmp_path):
 
 def test_every_alarm_has_its_panels():
     names = {name for name, *_ in alarms._LOST.values()} | {"loss_spike"}
-    assert names == set(report._MARKED)
+    assert names == set(run_page._MARKED)
 
 
 def test_a_watch_that_goes_on_says_nothing_twice():

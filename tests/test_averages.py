@@ -11,8 +11,9 @@ import optax
 import pytest
 from jax import numpy as jnp
 
-from electra_jax import averages, metrics, optimizer, schedule, train_step
+from electra_jax.core import averages, metrics
 from electra_jax.objectives import phase
+from electra_jax.step import optimizer, schedule, train_step
 
 KEY = jax.random.key(0)
 

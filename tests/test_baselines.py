@@ -9,8 +9,8 @@ import odd
 import pytest
 from jax import numpy as jnp
 
-from electra_jax import alarms, baselines, evaluation, metrics, sharding, streams, writers
 from electra_jax.checks import made_up
+from electra_jax.core import metrics, sharding, streams
 from electra_jax.objectives import (
     all_tokens_mlm,
     electric,
@@ -22,6 +22,8 @@ from electra_jax.objectives import (
     replaced_token_detection,
     unigram_probe,
 )
+from electra_jax.report import alarms, baselines, writers
+from electra_jax.step import evaluation
 
 WEIGHTS_V = jnp.arange(128.0) * (jnp.arange(128) < odd.NETWORKS.vocab_size)
 SHALLOW = dataclasses.replace(

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
-from electra_jax import batch as batch_lib
+from electra_jax.core import batch as batch_lib
 
 D, B, W = batch_lib.DOCUMENT_START, batch_lib.SEGMENT_B_START, batch_lib.WORD_START
 

@@ -9,8 +9,10 @@ from corpus import load_config
 from jax import lax
 from jax import numpy as jnp
 
-from electra_jax import accounting, benchmark, parts, rehearsal
+from electra_jax import benchmark
 from electra_jax import config as config_lib
+from electra_jax.model import accounting
+from electra_jax.speed import step_parts, synthetic
 
 ROWS, LENGTH, WIDTH, LAYERS, SLOTS = 4, 16, 8, 2, 2
 
@@ -38,7 +40,7 @@ def test_everything_is_a_number_and_adds_up(found):
     assert found["flops_per_second"] == found["flops_per_step"] / found["step_seconds"]
     headroom = found["pipeline_rows_per_second"] * found["step_seconds"] / ROWS
     assert found["pipeline_headroom"] == pytest.approx(headroom)
-    assert all(f"    {name}  " in parts.__doc__ for name in found["parts"])
+    assert all(f"    {name}  " in step_parts.__doc__ for name in found["parts"])
     assert min(found["parts"].values()) > 0
     assert json.loads(json.dumps(found)) == found
 
@@ -58,7 +60,7 @@ def test_random_bits_of_a_step_by_hand(found):
 def test_random_bits_with_dropout_by_hand(config, bits, each):
     tree = config_lib.to_tree(config)
     tree["model"] |= {"dropout": 0.1, "attention_dropout": 0.1, "dropout_bits": bits}
-    rehearsed = rehearsal.prepare(config_lib.parse(tree), 300)
+    rehearsed = synthetic.prepare(config_lib.parse(tree), 300)
     program = jax.make_jaxpr(rehearsed.step.update)(rehearsed.step.shapes, rehearsed.lanes())
     layer = LENGTH * LENGTH + 2 * LENGTH * WIDTH  # probabilities, two outputs
     decisions = 2 * (LENGTH * WIDTH + LAYERS * layer)  # of two networks, with their embeddings
@@ -80,15 +82,15 @@ def test_random_bits_are_counted_through_loops_and_calls():
 
 
 def test_made_up_rows_are_rows_as_records_hold_them(config, tmp_path):
-    words = rehearsal.Words(300)
-    ids, marks = rehearsal.rows(words, 3, 8, seed=1)
-    assert ids[:, [0, 3, 7]].tolist() == [[rehearsal.CLS, rehearsal.SEP, rehearsal.SEP]] * 3
-    opened = rehearsal.write_records(words, 100, 8, str(tmp_path))
+    words = synthetic.Words(300)
+    ids, marks = synthetic.rows(words, 3, 8, seed=1)
+    assert ids[:, [0, 3, 7]].tolist() == [[synthetic.CLS, synthetic.SEP, synthetic.SEP]] * 3
+    opened = synthetic.write_records(words, 100, 8, str(tmp_path))
     assert opened.rows("train", 0) == 100
 
 
 def test_the_rehearsed_step_trains(config):
-    rehearsed = rehearsal.prepare(config, 300)
+    rehearsed = synthetic.prepare(config, 300)
     state, measured = rehearsed.update(rehearsed.state(), rehearsed.lanes())
     assert int(state.step) == 1 and int(state.tokens_seen[0]) == ROWS * LENGTH
     assert float(measured.checks["gen_loss"]) == pytest.approx(5.7, abs=0.2)  # log 300

@@ -6,8 +6,12 @@ import pytest
 from corpus import StopAt, small_run, write_corpus
 
 import electra_jax
-from electra_jax import budget, build, estimate, metadata, runs, style, writers
 from electra_jax import config as config_lib
+from electra_jax.report import style, writers
+from electra_jax.speed import dry_run
+from electra_jax.step import build
+from electra_jax.training import budget, runs
+from electra_jax.workdir import metadata
 
 TIMES = ("tokens_per_second", "step_seconds", "mfu", "seconds_left")
 TOKENS = 1300  # of at most 8 x 32 a step: six steps or a few more
@@ -140,16 +144,16 @@ def test_minutes_are_kept_over_a_stop(text, tmp_path, monkeypatch):
 
 def test_a_budget_stands_in_the_dry_run(text, spent):
     config = config_lib.parse(tokens_run(text, schedule__tokens=2_560_000, schedule__steps=100_000))
-    lines = dict(line.split("  ", 1) for line in estimate.text(config, str(spent)).splitlines())
+    lines = dict(line.split("  ", 1) for line in dry_run.text(config, str(spent)).splitlines())
     words, steps = lines["budget"].strip().split(", about ")
     assert words == "2.56M tokens"
     assert 10_000 < int(steps.removesuffix(" steps").replace(",", "")) < 20_000  # with padding
     limited = config_lib.parse(tokens_run(text, schedule__tokens=10**9))
-    assert "about 50 steps (their limit)" in estimate.text(limited, str(spent))
+    assert "about 50 steps (their limit)" in dry_run.text(limited, str(spent))
     config = config_lib.parse(
         tokens_run(text, schedule__budget="minutes", schedule__tokens=0, schedule__minutes=90.0)
     )
-    assert "1h30m of training" in estimate.text(config, str(spent))
+    assert "1h30m of training" in dry_run.text(config, str(spent))
 
 
 def test_the_console_says_how_much_is_spent_and_left():

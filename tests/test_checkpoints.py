@@ -16,9 +16,11 @@ from etils import epath
 from jax import numpy as jnp
 from orbax.checkpoint import v1 as ocp
 
-from electra_jax import checkpoint, metadata, safe_files, saved_config
 from electra_jax import config as config_lib
-from electra_jax.finetuning import kept
+from electra_jax.finetuning.tuning import saved as saved_lib
+from electra_jax.host import safe_files
+from electra_jax.weights import checkpoint
+from electra_jax.workdir import metadata, saved_config
 
 # What orbax began to read when it met damage is reported when the collector finds it.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -202,8 +204,8 @@ def test_damaged_tuned_weights_are_taken_the_place_of_and_never_read(tmp_path, c
 
     def better(seed, score):
         about = {"main": "mcc", "score": score, "seed": seed, "vocabulary": "x"}
-        kept.save_if_better(where, {"head": jnp.full(2, seed)}, about)
-        return kept.best_weights(str(tmp_path / "cola"))
+        saved_lib.save_if_better(where, {"head": jnp.full(2, seed)}, about)
+        return saved_lib.best_weights(str(tmp_path / "cola"))
 
     assert better(0, 0.9)[1]["seed"] == better(1, 0.5)[1]["seed"] == 0
     path, _ = better(0, 0.9)
@@ -213,12 +215,12 @@ def test_damaged_tuned_weights_are_taken_the_place_of_and_never_read(tmp_path, c
         file.seek(0)
         file.write(whole.replace(b'"score": 0.9', b'"score": 0.8'))
     with pytest.raises(metadata.CheckpointError, match="move .*cola away and run the same"):
-        kept.best_weights(str(tmp_path / "cola"))
+        saved_lib.best_weights(str(tmp_path / "cola"))
     path, found = better(2, 0.4)
     assert found["seed"] == 2 and "not what was saved" in caplog.text
     shutil.rmtree(os.path.join(path, "state"))
     with pytest.raises(metadata.CheckpointError, match="move .*cola away and run the same"):
-        kept.restore(path, {"head": jax.ShapeDtypeStruct((2,), np.int32)})
+        saved_lib.restore(path, {"head": jax.ShapeDtypeStruct((2,), np.int32)})
 
 
 DAMAGED = {

@@ -11,15 +11,17 @@ import pytest
 from corpus import small_run, write_corpus
 from jax import numpy as jnp
 
-from electra_jax import batch as batch_lib
 from electra_jax import config as config_lib
-from electra_jax import corrupt, optimizer, runs, streams, training
-from electra_jax.checks import analytic, arms, every, kept, made_up, micro_run, scoring
+from electra_jax.checks import analytic, arms, every, made_up, micro_run, saved, scoring
 from electra_jax.checks import result as result_lib
 from electra_jax.checks.result import Measure, Result
+from electra_jax.core import batch as batch_lib
+from electra_jax.core import streams
 from electra_jax.model import networks
-from electra_jax.objectives import corruption, replace_mlm
+from electra_jax.objectives import corrupt, corruption, replace_mlm
 from electra_jax.objectives import replaced_token_detection as rtd
+from electra_jax.step import optimizer
+from electra_jax.training import loop, runs
 
 CONFIG = config_lib.parse(small_run("builtin", "", model__discriminator__layers=1))
 
@@ -306,24 +308,24 @@ def test_a_check_that_dies_loses_nothing_before_it(counted, tmp_path, monkeypatc
         every.measure(CONFIG, str(tmp_path), [7, 11], 1)
     every.measure(CONFIG, str(tmp_path), [7], 1)
     assert len(counted) == 1
-    assert os.listdir(tmp_path) == [kept.NAME]
+    assert os.listdir(tmp_path) == [saved.NAME]
 
 
 def test_settings_that_change_no_number_share_results():
     def of(**sections):
-        return kept.settings_hash(dataclasses.replace(CONFIG, **sections))
+        return saved.settings_hash(dataclasses.replace(CONFIG, **sections))
 
     assert of(seed=5, logging=dataclasses.replace(CONFIG.logging, every=7)) == of()
     assert of(schedule=dataclasses.replace(CONFIG.schedule, steps=7)) != of()
 
 
 def test_a_file_that_holds_no_results_is_refused(tmp_path):
-    (tmp_path / kept.NAME).write_text('{"format": 0}')
+    (tmp_path / saved.NAME).write_text('{"format": 0}')
     with pytest.raises(config_lib.ConfigError, match="format 0, this version reads 1; move it"):
-        kept.Kept(str(tmp_path))
-    (tmp_path / kept.NAME).write_text("torn")
+        saved.Kept(str(tmp_path))
+    (tmp_path / saved.NAME).write_text("torn")
     with pytest.raises(config_lib.ConfigError, match="not a file of results"):
-        kept.Kept(str(tmp_path))
+        saved.Kept(str(tmp_path))
 
 
 def test_all_24_are_there_and_others_are_refused():
@@ -404,7 +406,7 @@ def test_checks_with_runs_of_their_own_train_them_once(tmp_path, monkeypatch):
         ["electra_15", "frozen", "heated", "joint_short", "leak", "masked_lm", "micro", "uniform",
          "unigram"]
     )  # fmt: skip
-    monkeypatch.setattr(training, "train", None)
+    monkeypatch.setattr(loop, "train", None)
     assert every.measure(config, str(tmp_path / "checks"), asked, 1) == found
 
 

@@ -13,8 +13,9 @@ import odd
 import pytest
 from jax import numpy as jnp
 
-from electra_jax import build, rehearsal, train_step
 from electra_jax import config as config_lib
+from electra_jax.speed import synthetic
+from electra_jax.step import build, train_step
 
 OBJECTIVES = combinations.axes()["objective.name"]
 LANES = {
@@ -24,7 +25,7 @@ LANES = {
 
 
 def prepared(row):
-    return rehearsal.prepare(config_lib.parse(combinations.tree(row)), combinations.VOCAB)
+    return synthetic.prepare(config_lib.parse(combinations.tree(row)), combinations.VOCAB)
 
 
 def of(name):

@@ -10,7 +10,9 @@ import pytest
 from corpus import ROOT, small_run, write_corpus
 
 from electra_jax import config as config_lib
-from electra_jax import estimate, runs, score
+from electra_jax import score
+from electra_jax.speed import dry_run
+from electra_jax.training import runs
 
 TINY = "--config=configs/tiny.py"
 
@@ -140,7 +142,7 @@ def test_dry_run_refuses_what_the_run_refuses(overrides, message, tmp_path):
     corpus = write_corpus(tmp_path / "corpus.txt", documents=20)
     config = config_lib.parse(small_run(f"text:{corpus}", "", **overrides))
     with pytest.raises(ValueError, match=re.escape(message)) as error:
-        estimate.text(config, str(tmp_path / "run"))
+        dry_run.text(config, str(tmp_path / "run"))
     assert "\n" not in str(error.value)
     assert not (tmp_path / "run").exists()
     if "init__from" in overrides or "init__generator_from" in overrides:

@@ -11,8 +11,8 @@ import pytest
 from corpus import load_config
 from test_command import command, complaint
 
-from electra_jax import comparison, comparison_page, style
 from electra_jax import config as config_lib
+from electra_jax.report import comparison, comparison_page, style
 
 
 def workdir(folder, name, losses, *, seed=0, step=10, tokens=100, **settings):

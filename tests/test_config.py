@@ -7,7 +7,7 @@ import pytest
 from corpus import ROOT, load_config, small_run
 
 from electra_jax import config as config_lib
-from electra_jax import stages
+from electra_jax.config import stages
 from electra_jax.finetuning import config as finetuning_config
 
 EVERY = ("base", "small", "large", "tiny", "modern_small", "continue_from_google_small")

@@ -14,20 +14,13 @@ import tensorflow_writer
 from corpus import small_run, write_corpus
 
 import electra_jax
-from electra_jax import (
-    build,
-    checkpoint,
-    checkpointed,
-    conversion,
-    feed,
-    initial,
-    metadata,
-    runs,
-    weights,
-)
 from electra_jax import config as config_lib
 from electra_jax.data import pipeline
-from electra_jax.interchange import google as google_reader
+from electra_jax.step import build
+from electra_jax.training import feed, opened, runs
+from electra_jax.weights import checkpoint, exporting, reading, warm_start
+from electra_jax.weights.formats import google as google_reader
+from electra_jax.workdir import metadata
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 
@@ -103,7 +96,7 @@ def test_moments_of_something_else_are_refused(text, trained, tmp_path, override
     config = config_lib.parse(tree)
     phases = build.objective(config, run.vocabulary, run.records.unigram()[0]).phases
     with pytest.raises(config_lib.ConfigError, match=message) as error:
-        initial.state(config, run.state, phases, run.vocabulary, run.mesh)
+        warm_start.state(config, run.state, phases, run.vocabulary, run.mesh)
     assert "init.optimizer='fresh'" in str(error.value)
 
 
@@ -111,7 +104,7 @@ def test_moments_of_something_else_are_refused(text, trained, tmp_path, override
 def alone(trained, tmp_path_factory):
     """An export of the discriminator, without a generator."""
     out = tmp_path_factory.mktemp("export") / "alone"
-    conversion.to_orbax(weights.open(trained[0]), str(out), only="discriminator")
+    exporting.to_orbax(reading.open(trained[0]), str(out), only="discriminator")
     return out
 
 
@@ -121,14 +114,14 @@ def test_weights_without_moments_are_refused(text, alone, tmp_path):
 
 
 def test_a_missing_generator_is_the_discriminators_lowest_layers(text, alone, tmp_path):
-    source = weights.open(alone).params["discriminator"]
+    source = reading.open(alone).params["discriminator"]
     shape = dict(layers=1, width=32, heads=2, feed_forward=64)
     run = begin(
         tmp_path, text, alone, init__missing_generator="discriminator", model__generator=shape
     )
     ours = run.state.params["generator"]
-    for path, x in weights.flat(ours["encoder"]).items():
-        np.testing.assert_array_equal(x, weights.flat(source["encoder"])[path][:1])
+    for path, x in reading.flat(ours["encoder"]).items():
+        np.testing.assert_array_equal(x, reading.flat(source["encoder"])[path][:1])
     np.testing.assert_array_equal(ours["projection"]["kernel"], source["projection"]["kernel"])
     assert not np.any(ours["head"]["bias"])
 
@@ -174,12 +167,12 @@ def test_held_out_metrics_are_the_same_after_there_and_back(text, trained, tmp_p
         trained[0],
         {name: x for name, x in trained[1].items() if name != "tokens_seen"},
     )
-    conversion.to_hugging_face(weights.open(workdir), str(tmp_path / "folder"))
+    exporting.to_hugging_face(reading.open(workdir), str(tmp_path / "folder"))
     recipe = config_lib.parse(small_run(*text))
-    conversion.to_workdir(str(tmp_path / "folder"), recipe, str(tmp_path / "back"))
-    config = weights.open(tmp_path / "back").config
+    exporting.to_workdir(str(tmp_path / "folder"), recipe, str(tmp_path / "back"))
+    config = reading.open(tmp_path / "back").config
     runs.prepare(config, str(tmp_path / "back"))
-    again = checkpointed.evaluate(checkpointed.open_workdir(config, str(tmp_path / "back")))
+    again = opened.evaluate(opened.open_workdir(config, str(tmp_path / "back")))
     assert set(again) == set(final) and "disc_auc" in again
     assert {name: again[name] for name in final if final[name] != again[name]} == {}
 
@@ -252,7 +245,7 @@ def test_googles_tables_grow(grown, tmp_path):
     )
     np.testing.assert_array_equal(bias[:12], old)
     assert bias[13] == old[6]
-    moments = weights.flat(run.state.optimizer)
+    moments = reading.flat(run.state.optimizer)
     old = table("electra/embeddings/word_embeddings", "/adam_v")
     np.testing.assert_array_equal(moments["1/nu/embeddings/token"][:12], old)
     assert not np.any(moments["1/nu/embeddings/token"][12:])
@@ -288,15 +281,15 @@ def test_a_converted_workdir_goes_on_as_the_folder_does(
             lambda tensors: read({n: tensors[n] for n in tensors if not n.startswith("generator")}),
         )
     recipe = config_lib.parse(tiny(google, init__optimizer="restored"))
-    conversion.to_workdir(str(google[0]), recipe, str(tmp_path / "run"))
-    config = weights.open(tmp_path / "run").config
+    exporting.to_workdir(str(google[0]), recipe, str(tmp_path / "run"))
+    config = reading.open(tmp_path / "run").config
     init = dataclasses.replace(config.init, from_=str(google[0]))
     ends = []
     for settings, name in (
         (config, "run"), (dataclasses.replace(config, init=init), "straight")
     ):  # fmt: skip
         state = runs.start(settings, str(tmp_path / name)).state
-        moments = weights.flat(state.optimizer)
+        moments = reading.flat(state.optimizer)
         old = table("discriminator_predictions/dense/kernel", "/adam_m")
         np.testing.assert_array_equal(moments["1/mu/discriminator/head/dense/kernel"], old)
         assert np.any(moments["1/nu/generator/head/bias"]) == has_generator
@@ -310,14 +303,14 @@ def test_a_converted_workdir_goes_on_as_the_folder_does(
 
 
 def test_moments_that_are_not_there_cannot_be_converted(google, trained, tmp_path):
-    conversion.to_hugging_face(weights.open(trained[0]), str(tmp_path / "folder"))
+    exporting.to_hugging_face(reading.open(trained[0]), str(tmp_path / "folder"))
     recipe = config_lib.parse(tiny(google, init__optimizer="restored"))
     for source, settings, message in (
         (tmp_path / "folder", recipe, "holds no moments; use 'fresh'$"),
         (google[0], other_optimizer(recipe), "was trained with optimizer.name='reference_adamw'"),
     ):
         with pytest.raises(config_lib.ConfigError, match=message) as error:
-            conversion.to_workdir(str(source), settings, str(tmp_path / "run"))
+            exporting.to_workdir(str(source), settings, str(tmp_path / "run"))
         assert f"--from={source}" in str(error.value) and "\n" not in str(error.value)
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 

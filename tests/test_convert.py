@@ -20,12 +20,14 @@ from absl.testing import flagsaver
 from corpus import ROOT, small_run, write_corpus
 
 import electra_jax
-from electra_jax import build, conversion, initial, metadata, train_step, weights
 from electra_jax import config as config_lib
 from electra_jax import convert as convert_command
 from electra_jax.data import vocabulary
-from electra_jax.interchange import tensor_files
 from electra_jax.model import networks
+from electra_jax.step import build, train_step
+from electra_jax.weights import exporting, reading, warm_start
+from electra_jax.weights.formats import tensor_files
+from electra_jax.workdir import metadata
 
 TEXTS = ["the cat sees a letter.", "a bird", "my sister paints the river every day."]
 
@@ -47,7 +49,7 @@ def workdir(words, tmp_path_factory):
 def folder(workdir, tmp_path_factory):
     """The Hugging Face folder of that workdir."""
     out = tmp_path_factory.mktemp("out") / "folder"
-    conversion.to_hugging_face(weights.open(workdir), str(out))
+    exporting.to_hugging_face(reading.open(workdir), str(out))
     return out
 
 
@@ -73,8 +75,8 @@ def in_several_files(folder, out):
 
 def flat(path, network="discriminator"):
     """One network's arrays by path, without the padded tail of the vocabulary."""
-    found = weights.open(path)
-    leaves = weights.flat(jax.device_get(found.alone(network).params))
+    found = reading.open(path)
+    leaves = reading.flat(jax.device_get(found.alone(network).params))
     size = found.vocabulary.size
     tails = ("embeddings/token", "head/bias")
     return {name: x[:size] if name.endswith(tails) else x for name, x in leaves.items()}
@@ -110,10 +112,10 @@ def test_the_command_there_and_back_is_bitwise(workdir, tmp_path):
     )
     assert back.returncode == 0, back.stderr[-2000:]
     assert f"electra_jax.main --workdir={tmp_path / 'run'}" in back.stdout
-    for network in weights.NETWORKS:
+    for network in reading.NETWORKS:
         equal(flat(workdir, network), flat(tmp_path / "run", network))
     assert (
-        weights.open(tmp_path / "run").vocabulary.sha256 == weights.open(workdir).vocabulary.sha256
+        reading.open(tmp_path / "run").vocabulary.sha256 == reading.open(workdir).vocabulary.sha256
     )
 
 
@@ -139,7 +141,7 @@ def test_the_folder_says_everything_that_others_need(folder):
 
 def test_a_licence_goes_to_the_card(workdir, tmp_path):
     out = str(tmp_path / "hf")
-    conversion.to_hugging_face(weights.open(workdir), out, only="generator", licence="mit")
+    exporting.to_hugging_face(reading.open(workdir), out, only="generator", licence="mit")
     assert [path.name for path in (tmp_path / "hf").iterdir()] == ["generator"]
     assert 'license: "mit"' in (tmp_path / "hf" / "generator" / "README.md").read_text()
 
@@ -176,7 +178,7 @@ LEFT_OUT = {
 def test_every_objective_and_sharing_goes_out_and_comes_back(words, tmp_path, variant):
     """Tables that `gdes` keeps apart are folded; what has no place there is named."""
     workdirs.made(tmp_path / "run", words, **VARIANTS[variant])
-    done = conversion.to_hugging_face(weights.open(tmp_path / "run"), str(tmp_path / "hf"))
+    done = exporting.to_hugging_face(reading.open(tmp_path / "run"), str(tmp_path / "hf"))
     assert set(done["networks"]) == FOLDERS.get(variant, {"discriminator", "generator"})
     equal(flat(tmp_path / "run"), flat(tmp_path / "hf"))
     if "generator" in done["networks"]:
@@ -188,7 +190,7 @@ def test_every_objective_and_sharing_goes_out_and_comes_back(words, tmp_path, va
 def test_folded_tables_are_the_sum(words, tmp_path):
     _, params = workdirs.made(tmp_path / "run", words, **VARIANTS["gdes"])
     delta = params["discriminator"]["embeddings_delta"]["type"]
-    conversion.to_hugging_face(weights.open(tmp_path / "run"), str(tmp_path / "hf"))
+    exporting.to_hugging_face(reading.open(tmp_path / "run"), str(tmp_path / "hf"))
     np.testing.assert_array_equal(
         flat(tmp_path / "hf")["embeddings/type"], params["embeddings"]["type"] + delta
     )
@@ -196,11 +198,11 @@ def test_folded_tables_are_the_sum(words, tmp_path):
 
 def test_the_folded_network_says_what_the_unfolded_one_does(words, tmp_path):
     workdirs.made(tmp_path / "run", words, **VARIANTS["gdes"])
-    conversion.to_hugging_face(weights.open(tmp_path / "run"), str(tmp_path / "hf"))
+    exporting.to_hugging_face(reading.open(tmp_path / "run"), str(tmp_path / "hf"))
     ids_BL = np.array([[words.cls_id, 9, 8, 7, words.sep_id]])
     marks_BL = np.array([[odd.D, 0, 0, 0, 0]])
     batch = odd.batch(ids_BL, marks_BL)
-    apart, folded = (weights.open(tmp_path / name) for name in ("run", "hf"))
+    apart, folded = (reading.open(tmp_path / name) for name in ("run", "hf"))
     assert (apart.networks.sharing, folded.networks.sharing) == ("gdes", "none")
     for read in (networks.discriminate, every_logit):
         run = odd.jit(read, static_argnums=0)
@@ -226,17 +228,17 @@ def every_logit(config, params, batch):
 )
 def test_a_trunk_that_theirs_cannot_hold_is_refused(words, tmp_path, setting, value):
     workdirs.made(tmp_path / "run", words, **{setting.replace(".", "__"): value})
-    found = weights.open(tmp_path / "run")
+    found = reading.open(tmp_path / "run")
     with pytest.raises(config_lib.ConfigError, match=f"{setting}={value!r} has no.*--to=orbax"):
-        conversion.to_hugging_face(found, str(tmp_path / "hf"))
-    conversion.to_orbax(found, str(tmp_path / "orbax"))
+        exporting.to_hugging_face(found, str(tmp_path / "hf"))
+    exporting.to_orbax(found, str(tmp_path / "orbax"))
     equal(flat(tmp_path / "run"), flat(tmp_path / "orbax"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["orbax", "run"]
 
 
-@pytest.mark.parametrize("network", weights.NETWORKS)
+@pytest.mark.parametrize("network", reading.NETWORKS)
 def test_one_folder_of_the_two_begins_a_run_too(folder, tmp_path, network):
-    done = conversion.to_workdir(str(folder / network), recipe(), str(tmp_path / "run"))
+    done = exporting.to_workdir(str(folder / network), recipe(), str(tmp_path / "run"))
     alone = {"discriminator": "replaced_token_detection", "generator": "masked_lm"}
     assert done["objective"] == alone[network]
     equal(flat(folder, network), flat(tmp_path / "run"))
@@ -253,16 +255,16 @@ def test_a_generator_out_of_the_discriminator_is_asked_for_at_conversion(folder,
 
     source = str(folder / "discriminator")
     with pytest.raises(config_lib.ConfigError, match="--from=.*give model.generator the discrimi"):
-        conversion.to_workdir(source, asked(width=16), str(tmp_path / "run"))
+        exporting.to_workdir(source, asked(width=16), str(tmp_path / "run"))
     assert not list(tmp_path.iterdir())
-    conversion.to_workdir(source, asked(width=32, heads=2, feed_forward=64), str(tmp_path / "run"))
-    assert weights.open(tmp_path / "run").config.init.missing_generator == "discriminator"
+    exporting.to_workdir(source, asked(width=32, heads=2, feed_forward=64), str(tmp_path / "run"))
+    assert reading.open(tmp_path / "run").config.init.missing_generator == "discriminator"
 
 
 def test_names_of_folders_do_not_matter(folder, tmp_path):
     shutil.copytree(folder / "generator", tmp_path / "both" / "electra-small-generator")
     shutil.copytree(folder / "discriminator", tmp_path / "both" / "electra-small-discriminator")
-    for network in weights.NETWORKS:
+    for network in reading.NETWORKS:
         equal(flat(folder, network), flat(tmp_path / "both", network))
 
 
@@ -273,13 +275,13 @@ def test_a_recipe_that_does_not_go_with_the_weights_is_refused(folder, tmp_path)
         (recipe(init__weights="ema"), "holds no averages; leave out --config.init.weights"),
     ):
         with pytest.raises(config_lib.ConfigError, match=message):
-            conversion.to_workdir(str(folder), bad, str(tmp_path / "run"))
+            exporting.to_workdir(str(folder), bad, str(tmp_path / "run"))
     assert not list(tmp_path.iterdir())
 
 
 def test_what_was_trained_here_needs_no_conversion(workdir, tmp_path):
     with pytest.raises(config_lib.ConfigError, match="begin with it directly: --config.init.from="):
-        conversion.to_workdir(str(workdir), recipe(), str(tmp_path / "run"))
+        exporting.to_workdir(str(workdir), recipe(), str(tmp_path / "run"))
 
 
 def test_rows_that_no_token_has_stay_behind(folder, tmp_path):
@@ -294,7 +296,7 @@ def test_rows_that_no_token_has_stay_behind(folder, tmp_path):
 
     tensor_change(pad)(copy / "model.safetensors")
     equal(flat(copy), flat(folder))
-    table = np.asarray(weights.open(copy).params["embeddings"]["token"])
+    table = np.asarray(reading.open(copy).params["embeddings"]["token"])
     assert table.shape == (128, 16) and not table[64:].any()
 
 
@@ -308,12 +310,12 @@ def test_a_vocabulary_that_they_cannot_say_goes_with_orbax(tmp_path):
     )  # fmt: skip
     words = vocabulary.Vocabulary("sentencepiece", model.getvalue(), True, True)
     workdirs.made(tmp_path / "run", words)
-    found = weights.open(tmp_path / "run")
+    found = reading.open(tmp_path / "run")
     with pytest.raises(config_lib.ConfigError, match="kind 'bpe' cannot be written .*--to=orbax"):
-        conversion.to_hugging_face(found, str(tmp_path / "hf"))
-    conversion.to_orbax(found, str(tmp_path / "orbax"))
+        exporting.to_hugging_face(found, str(tmp_path / "hf"))
+    exporting.to_orbax(found, str(tmp_path / "orbax"))
     assert not (tmp_path / "orbax" / "tokenizer").exists()
-    assert weights.open(tmp_path / "orbax").vocabulary.sha256 == words.sha256
+    assert reading.open(tmp_path / "orbax").vocabulary.sha256 == words.sha256
 
 
 # Going on
@@ -332,20 +334,20 @@ def trained(tmp_path_factory):
 def test_a_converted_run_goes_on_with_the_same_weights_and_metrics(trained, tmp_path):
     """Two steps without a rate: what is evaluated is what came in."""
     run, (source, settings), final = trained
-    conversion.to_hugging_face(weights.open(run), str(tmp_path / "hf"))
+    exporting.to_hugging_face(reading.open(run), str(tmp_path / "hf"))
     again = config_lib.parse(small_run(source, "", optimizer__learning_rate=0.0, **settings))
-    conversion.to_workdir(str(tmp_path / "hf"), again, str(tmp_path / "run"))
+    exporting.to_workdir(str(tmp_path / "hf"), again, str(tmp_path / "run"))
     config = config_lib.parse(json.loads((tmp_path / "run" / "config.json").read_text()))
     found = electra_jax.train(config, tmp_path / "run")
     assert found == final
-    for network in weights.NETWORKS:
+    for network in reading.NETWORKS:
         equal(flat(run, network), flat(tmp_path / "run", network))
     assert metadata.steps(str(tmp_path / "run" / "checkpoints")) == [0, 2]
 
 
 @pytest.mark.parametrize("kind", ["workdir", "hugging_face", "several_files", "orbax"])
 def test_init_from_takes_workdirs_folders_and_exports(words, workdir, folder, tmp_path, kind):
-    conversion.to_orbax(weights.open(workdir), str(tmp_path / "orbax"))
+    exporting.to_orbax(reading.open(workdir), str(tmp_path / "orbax"))
     config = small_run(workdirs.NO_SOURCE, "")
     places = {"workdir": workdir, "hugging_face": folder, "orbax": tmp_path / "orbax"}
     places["several_files"] = in_several_files(folder, tmp_path / "several_files")
@@ -356,9 +358,9 @@ def test_init_from_takes_workdirs_folders_and_exports(words, workdir, folder, tm
     params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)), seed=4)
     params = jax.tree.map(jax.numpy.asarray, params)
     fresh = train_step.state_of(objective, build.optimizer_of(config), params)
-    found = initial.state(config, fresh, objective.phases, words, mesh).params
-    found = weights.flat(jax.device_get(found))
-    for path, x in weights.flat(weights.open(workdir).params).items():
+    found = warm_start.state(config, fresh, objective.phases, words, mesh).params
+    found = reading.flat(jax.device_get(found))
+    for path, x in reading.flat(reading.open(workdir).params).items():
         rows = words.size if path.endswith(("embeddings/token", "head/bias")) else None
         np.testing.assert_array_equal(found[path][:rows], x[:rows])
 
@@ -378,8 +380,8 @@ def read_by_a_stranger(folder, then):
 
 
 def test_a_stranger_reads_the_parameters_with_orbax_alone(workdir, tmp_path):
-    found = weights.open(workdir)
-    conversion.to_orbax(found, str(tmp_path / "params"))
+    found = reading.open(workdir)
+    exporting.to_orbax(found, str(tmp_path / "params"))
     code, printed = read_by_a_stranger(
         tmp_path / "params",
         "print(params['discriminator']['encoder']['feed_forward']['in']['kernel'].tobytes().hex())",
@@ -390,7 +392,7 @@ def test_a_stranger_reads_the_parameters_with_orbax_alone(workdir, tmp_path):
 
 
 def test_the_readme_checks_its_checksum(workdir, tmp_path):
-    conversion.to_orbax(weights.open(workdir), str(tmp_path / "params"))
+    exporting.to_orbax(reading.open(workdir), str(tmp_path / "params"))
     text = (tmp_path / "params" / "README.md").read_text()
     check = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[1]
     assert "sha256" in check
@@ -399,27 +401,27 @@ def test_the_readme_checks_its_checksum(workdir, tmp_path):
 
 @pytest.mark.parametrize("only", [None, "discriminator", "generator"])
 def test_an_export_is_read_back_as_it_was(workdir, tmp_path, only):
-    conversion.to_orbax(weights.open(workdir), str(tmp_path / "params"), only)
-    found = weights.open(tmp_path / "params")
+    exporting.to_orbax(reading.open(workdir), str(tmp_path / "params"), only)
+    found = reading.open(tmp_path / "params")
     names = {"embeddings", "discriminator"} | ({"generator"} if only is None else set())
     assert set(found.params) == names and found.step == 7
     equal(flat(workdir, only or "discriminator"), flat(tmp_path / "params"))
 
 
 def test_a_damaged_export_is_refused(workdir, tmp_path):
-    conversion.to_orbax(weights.open(workdir), str(tmp_path / "params"))
+    exporting.to_orbax(reading.open(workdir), str(tmp_path / "params"))
     about = json.loads((tmp_path / "params" / "metadata.json").read_text())
     about["digest"]["embeddings/type"] = "0" * 16
     (tmp_path / "params" / "metadata.json").write_text(json.dumps(about))
     with pytest.raises(metadata.CheckpointError, match="embeddings/type is not what was saved"):
-        weights.open(tmp_path / "params")
+        reading.open(tmp_path / "params")
     (tmp_path / "params" / "metadata.json").write_text("{")
     with pytest.raises(metadata.CheckpointError, match="metadata.json is damaged"):
-        weights.open(tmp_path / "params")
+        reading.open(tmp_path / "params")
 
 
 def test_a_stranger_calls_the_program_with_jax_alone(workdir, tmp_path):
-    conversion.to_stablehlo(weights.open(workdir), str(tmp_path / "program"))
+    exporting.to_stablehlo(reading.open(workdir), str(tmp_path / "program"))
     _, printed = read_by_a_stranger(
         tmp_path / "program",
         "for shape in ((1, 2), (3, 5), (2, 32)):\n"
@@ -444,7 +446,7 @@ def test_a_stranger_calls_the_program_with_jax_alone(workdir, tmp_path):
 
 
 def test_the_encoder_is_the_same_from_everywhere(workdir, folder, tmp_path):
-    conversion.to_orbax(weights.open(workdir), str(tmp_path / "params"))
+    exporting.to_orbax(reading.open(workdir), str(tmp_path / "params"))
     found = []
     for path in (workdir, workdir / "checkpoints" / "7", folder, tmp_path / "params"):
         apply, params, tokenizer = electra_jax.load_encoder(path)
@@ -458,9 +460,9 @@ def test_paths_may_be_relative(workdir, tmp_path, monkeypatch):
     """As the docs write them; orbax takes absolute ones only."""
     monkeypatch.chdir(workdir.parent)
     out = os.path.relpath(tmp_path)
-    conversion.to_orbax(weights.open(workdir.name), f"{out}/params")
-    conversion.to_hugging_face(weights.open(f"{out}/params"), f"{out}/folder")
-    conversion.to_workdir(f"{out}/folder", recipe(), f"{out}/run")
+    exporting.to_orbax(reading.open(workdir.name), f"{out}/params")
+    exporting.to_hugging_face(reading.open(f"{out}/params"), f"{out}/folder")
+    exporting.to_workdir(f"{out}/folder", recipe(), f"{out}/run")
     for path in (f"{workdir.name}/checkpoints/7", f"{out}/params", f"{out}/folder", f"{out}/run"):
         equal(flat(workdir), flat(path))
 
@@ -595,7 +597,7 @@ def test_damaged_input_is_one_line_and_writes_nothing(folder, tmp_path, damage, 
     monkeypatch.chdir(tmp_path)
     copy = damaged(folder, tmp_path, name, change)
     with pytest.raises(ValueError, match=message) as error:
-        conversion.to_workdir(str(copy), recipe(), str(tmp_path / "run"))
+        exporting.to_workdir(str(copy), recipe(), str(tmp_path / "run"))
     assert "\n" not in str(error.value)
     assert [path.name for path in tmp_path.iterdir()] == ["copy"]
 
@@ -606,7 +608,7 @@ def test_what_fails_halfway_leaves_nothing(workdir, tmp_path, monkeypatch):
 
     monkeypatch.setattr(tensor_files, "write", fail)
     with pytest.raises(OSError, match="no space left"):
-        conversion.to_hugging_face(weights.open(workdir), str(tmp_path / "hf"))
+        exporting.to_hugging_face(reading.open(workdir), str(tmp_path / "hf"))
     assert not list(tmp_path.iterdir())
 
 
@@ -614,7 +616,7 @@ def test_what_is_there_is_not_written_over(workdir, tmp_path):
     (tmp_path / "hf").mkdir()
     (tmp_path / "hf" / "mine").write_text("kept")
     with pytest.raises(ValueError, match="hf is there already; choose another folder"):
-        conversion.to_hugging_face(weights.open(workdir), str(tmp_path / "hf"))
+        exporting.to_hugging_face(reading.open(workdir), str(tmp_path / "hf"))
     assert (tmp_path / "hf" / "mine").read_text() == "kept"
 
 

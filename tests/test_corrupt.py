@@ -11,8 +11,9 @@ from jax import lax
 from jax import numpy as jnp
 from scipy import stats
 
-from electra_jax import batch as batch_lib
-from electra_jax import corrupt, streams
+from electra_jax.core import batch as batch_lib
+from electra_jax.core import streams
+from electra_jax.objectives import corrupt
 
 UNLIKELY = 1e-4  # seeds are fixed, so a p-value below it is a fault and not bad luck
 

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from corpus import load_config, small_run, write_corpus
 
-from electra_jax import build, estimate, rehearsal, runs
 from electra_jax import config as config_lib
+from electra_jax.speed import dry_run, synthetic
+from electra_jax.step import build
+from electra_jax.training import runs
 
 MIB = 2**20
 
@@ -17,7 +19,7 @@ MIB = 2**20
 def of(tree):
     config = config_lib.parse(tree)
     vocab_size = build.vocab_size(config)
-    mesh, words = build.mesh(config), rehearsal.Words(vocab_size)
+    mesh, words = build.mesh(config), synthetic.Words(vocab_size)
     return config, words, mesh, build.objective(config, words, np.ones(vocab_size), mesh)
 
 
@@ -38,7 +40,7 @@ def test_the_scores_of_a_piece_are_of_all_places_that_are_asked(name, expected):
     if name == "masked_lm":
         tree.model.sharing = "embeddings"
     config, _, mesh, objective = of(tree)
-    assert estimate._scores_bytes(config, objective, mesh) == expected
+    assert dry_run._scores_bytes(config, objective, mesh) == expected
 
 
 def test_the_dry_run_says_what_is_kept_and_what_is_not_reached(tmp_path):
@@ -46,7 +48,7 @@ def test_the_dry_run_says_what_is_kept_and_what_is_not_reached(tmp_path):
     tree = small_run(f"text:{corpus}", str(tmp_path / "data"), schedule__warmup_steps=100)
     lines = dict(
         line.split("  ", 1)
-        for line in estimate.text(config_lib.parse(tree), str(tmp_path)).splitlines()
+        for line in dry_run.text(config_lib.parse(tree), str(tmp_path)).splitlines()
     )
     kept = float(lines["activations a device"].split()[0])
     assert 0.1 < kept < 10  # 8 rows of 32 tokens through three layers of width 32 and 16
@@ -62,12 +64,12 @@ def test_the_dry_run_refuses_a_run_whose_rows_and_text_are_gone(tmp_path):
     runs.prepare(config, str(workdir))
 
     os.rename(corpus, tmp_path / "kept.txt")
-    assert "parameters" in estimate.text(config, str(workdir))
+    assert "parameters" in dry_run.text(config, str(workdir))
     os.rename(prepared, tmp_path / "kept")
     with pytest.raises(ValueError, match="corpus.txt matches no file"):
-        estimate.text(config, str(workdir))
+        dry_run.text(config, str(workdir))
     os.rename(tmp_path / "kept.txt", corpus)
-    assert "parameters" in estimate.text(config, str(workdir))
+    assert "parameters" in dry_run.text(config, str(workdir))
 
 
 @pytest.mark.slow
@@ -87,12 +89,12 @@ def test_activations_and_scores_are_what_the_compiler_takes(name):
         "ids": jax.ShapeDtypeStruct((16, 64), np.uint16),
         "marks": jax.ShapeDtypeStruct((16, 64), np.uint8),
     }
-    rehearsed = rehearsal.prepare(config, words.size)
+    rehearsed = synthetic.prepare(config, words.size)
     compiled = rehearsed.update.lower(rehearsed.step.shapes, lanes).compile()
     taken = compiled.memory_analysis().temp_size_in_bytes / MIB
 
     params = jax.tree.leaves(rehearsed.step.shapes.params)
     gradients = sum(x.size * x.dtype.itemsize for x in params) / MIB
-    kept = estimate._activation_bytes(config, objective, words, mesh) / MIB
-    told = kept + 2 * estimate._scores_bytes(config, objective, mesh) + gradients
+    kept = dry_run._activation_bytes(config, objective, words, mesh) / MIB
+    told = kept + 2 * dry_run._scores_bytes(config, objective, mesh) + gradients
     assert 0.75 * taken < told < 1.3 * taken, (told, taken)

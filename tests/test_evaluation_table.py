@@ -3,7 +3,7 @@
 
 import re
 
-from electra_jax import evaluation_table, text_units
+from electra_jax.report import evaluation_table, text_units
 
 VALUES = {
     "loss": 9.0, "gen_loss": 3.0, "gen_masked_loss": 3.5, "gen_masked_accuracy": 0.25,

@@ -8,19 +8,14 @@ import pytest
 from corpus import StopAt, small_run, write_corpus
 
 import electra_jax
-from electra_jax import (
-    alarms,
-    averages,
-    build,
-    checkpoint,
-    checkpointed,
-    initial,
-    metadata,
-    runs,
-    sharding,
-    writers,
-)
 from electra_jax import config as config_lib
+from electra_jax.core import averages, sharding
+from electra_jax.report import alarms, writers
+from electra_jax.step import build
+from electra_jax.training import opened as opened_lib
+from electra_jax.training import runs
+from electra_jax.weights import checkpoint, warm_start
+from electra_jax.workdir import metadata
 
 TIMES = ("tokens_per_second", "step_seconds", "mfu")
 STEPS = 6
@@ -121,7 +116,7 @@ def test_every_array_of_the_state_has_its_place_on_a_mesh(finished):
 def test_the_averages_are_what_is_evaluated_and_the_row_says_so(finished):
     workdir, final = finished
     assert final["ema_decay"] == 0.9
-    opened = checkpointed.open_workdir(_config(workdir), str(workdir))
+    opened = opened_lib.open_workdir(_config(workdir), str(workdir))
     assert checkpoint.digest(opened.params) == _part(workdir, "ema")
 
 
@@ -133,7 +128,7 @@ def test_init_from_takes_the_averages_unless_told_otherwise(text, finished, weig
     parsed = config_lib.parse(config)
     run = runs.start(_config(workdir), str(workdir))
     begin = run.state, run.objective.phases, run.vocabulary, run.mesh
-    found = initial.state(parsed, *begin).params
+    found = warm_start.state(parsed, *begin).params
     assert checkpoint.digest(found) == _part(workdir, part)
 
 
@@ -148,9 +143,9 @@ def test_averages_that_are_not_there_are_refused(text, finished, tmp_path):
     config.init["from"], config.init.weights = str(tmp_path), "ema"
     begin = run.state, run.objective.phases, run.vocabulary, run.mesh
     with pytest.raises(config_lib.ConfigError, match="holds no averages; use 'auto' or 'raw'"):
-        initial.state(config_lib.parse(config), *begin)
+        warm_start.state(config_lib.parse(config), *begin)
     config.init.weights = "auto"
-    found = initial.state(config_lib.parse(config), *begin).params
+    found = warm_start.state(config_lib.parse(config), *begin).params
     assert checkpoint.digest(found) == _part(workdir, "params")
 
 

@@ -7,8 +7,8 @@ import optax
 import pytest
 from jax import numpy as jnp
 
-from electra_jax import corrupt, fill
 from electra_jax.model import generator
+from electra_jax.objectives import corrupt, fill
 
 B, N, E, SIZE, V = 5, 7, 4, 600, 640  # five blocks of 128, the last with a tail that is not used
 FORBIDDEN = (0, 3, 130, 599)

@@ -14,10 +14,13 @@ import encoder_workdir
 import pytest
 
 from electra_jax import config as config_lib
-from electra_jax import metadata
 from electra_jax.data import vocabulary
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.finetuning import datasets, forecast, results, running, tasks, tuning
+from electra_jax.finetuning.results import results
+from electra_jax.finetuning.tasks import datasets
+from electra_jax.finetuning.tasks import task as task_lib
+from electra_jax.finetuning.tuning import forecast, running, training
+from electra_jax.workdir import metadata
 
 KINDS = {  # name of the run -> settings of the task `custom`
     "classification": dict(train="train.csv", dev="dev.csv", test="test.csv", text="text",
@@ -115,7 +118,7 @@ class Interrupted(Exception):
 
 
 def test_an_interrupted_run_goes_on_to_the_same_numbers(finished, places, monkeypatch):
-    train, trained = tuning.train, []
+    train, trained = training.train, []
 
     def stop_at_the_second(*arguments, **named):
         if trained:
@@ -123,7 +126,7 @@ def test_an_interrupted_run_goes_on_to_the_same_numbers(finished, places, monkey
         trained.append(1)
         return train(*arguments, **named)
 
-    monkeypatch.setattr(tuning, "train", stop_at_the_second)
+    monkeypatch.setattr(training, "train", stop_at_the_second)
     with pytest.raises(Interrupted):
         run(places, "interrupted", "classification")
     kept = os.path.join(folder(places, "interrupted"), "custom", "seed_0", "seed.json")
@@ -251,7 +254,7 @@ def test_the_submission_has_a_file_for_every_task_that_ran(inference, places):
 def test_pairs_of_stsb_train_in_both_orders(places, setting, rows):
     config = finetuning_config.parse(settings(places, "x", recipe__both_orders=setting))
     words = vocabulary.load(os.path.join(places[0], "data", "made", "vocab"))
-    prepared = datasets.prepare(config, tasks.named("stsb"), words)
+    prepared = datasets.prepare(config, task_lib.named("stsb"), words)
     assert prepared.counts["train"] == rows == len(prepared.train.rows)
     assert prepared.scale == (0.0, 5.0)  # the head learns a fifth of the score
     assert max(prepared.train.rows.labels["label"]) == 1
@@ -260,7 +263,7 @@ def test_pairs_of_stsb_train_in_both_orders(places, setting, rows):
 def test_texts_longer_than_the_encoder_reads_are_cut_and_said(places):
     config = finetuning_config.parse(settings(places, "x"))
     words = vocabulary.load(os.path.join(places[0], "data", "made", "vocab"))
-    prepared = datasets.prepare(config, tasks.named("stsb"), words, max_tokens=12)
+    prepared = datasets.prepare(config, task_lib.named("stsb"), words, max_tokens=12)
     assert prepared.length == 12 == prepared.buckets[-1]
     assert max(prepared.train.rows.lengths) == 12
     lines = "\n".join(prepared.report.lines())

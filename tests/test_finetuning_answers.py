@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from electra_jax.finetuning import answers
+from electra_jax.finetuning.results import answers
 
 #          0       1         2     3
 CONTEXT = "Ada,  Gräfin  von Lovelace!"

@@ -6,7 +6,7 @@ import collections
 import numpy as np
 import pytest
 
-from electra_jax.finetuning import batches
+from electra_jax.finetuning.tuning import batches
 
 LENGTHS = np.array([3, 7, 8, 2, 12, 5, 16, 9, 4, 6, 1])
 BUCKETS = (4, 8, 16)
@@ -89,6 +89,6 @@ def test_seeds_lie_side_by_side():
     [(8, 4, {2, 4, 6, 8}), (3, 9, {1, 2, 3}), (7, 2, {4, 7}), (5, 1, {5})],
 )
 def test_dev_is_looked_at_at_equal_distances_and_at_the_end(steps, times, looks):
-    from electra_jax.finetuning import tuning
+    from electra_jax.finetuning.tuning import training
 
-    assert tuning.evaluated_at(steps, times) == looks
+    assert training.evaluated_at(steps, times) == looks

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from electra_jax.data import segments, vocabulary
-from electra_jax.finetuning import examples, features, tasks
+from electra_jax.finetuning.tasks import examples
+from electra_jax.finetuning.tasks import task as task_lib
+from electra_jax.finetuning.tuning import features
 
 PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat . who ? elect ##ra a b c d e f".split()
 D, B, W = segments.DOCUMENT_START, segments.SEGMENT_B_START, segments.WORD_START
@@ -22,8 +24,8 @@ def words(tmp_path_factory):
 
 
 def task(kind, labels=(), **others):
-    metric = tasks.METRICS[kind][0]
-    return tasks.Task("made", kind, (metric,), metric, {}, labels, **others)
+    metric = task_lib.METRICS[kind][0]
+    return task_lib.Task("made", kind, (metric,), metric, {}, labels, **others)
 
 
 def make(kind, found, words, length=16, labels=(), name="dev", **options):

@@ -7,7 +7,7 @@ import odd
 import pytest
 from jax import numpy as jnp
 
-from electra_jax.finetuning import rates
+from electra_jax.finetuning.tuning import rates
 from electra_jax.model import encoder, networks
 
 HEAD = {"output": {"kernel": jnp.zeros((10, 2)), "bias": jnp.zeros(2)}}

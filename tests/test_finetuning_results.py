@@ -11,8 +11,10 @@ import numpy as np
 import pages
 import pytest
 
-from electra_jax.finetuning import answers, kept, results, results_page, scores, submission
-from electra_jax.finetuning import statistics as statistics_lib
+from electra_jax.finetuning.results import answers, results, scores, submission
+from electra_jax.finetuning.results import page as page_lib
+from electra_jax.finetuning.results import statistics as statistics_lib
+from electra_jax.finetuning.tuning import saved
 
 
 def seed(number, value, *, metric="mcc", split="dev", curve=(), warnings=(), **others):
@@ -266,7 +268,7 @@ def test_two_results_are_held_against_each_other():
 
 def test_the_page_is_one_file_that_follows_light_and_dark(tmp_path, three):
     control = results.Results("fresh", [task("cola", [0.05, 0.02, 0.1])])
-    results_page.write(str(tmp_path / "results.html"), three, control)
+    page_lib.write(str(tmp_path / "results.html"), three, control)
     page = (tmp_path / "results.html").read_text()
     assert page.startswith("<!doctype html>") and page.endswith("</html>\n")
     assert "prefers-color-scheme:dark" in page
@@ -288,7 +290,7 @@ def test_the_page_is_one_file_that_follows_light_and_dark(tmp_path, three):
 
 def test_a_page_without_a_task_or_a_curve_is_whole(tmp_path):
     for name, tasks in (("none", []), ("bare", [results.TaskResult("rte", "span", "f1", [])])):
-        results_page.write(str(tmp_path / name), results.Results("x", tasks))
+        page_lib.write(str(tmp_path / name), results.Results("x", tasks))
         assert pages.unclosed((tmp_path / name).read_text()) == []
     assert "No task has finished yet." in (tmp_path / "none").read_text()
 
@@ -296,7 +298,7 @@ def test_a_page_without_a_task_or_a_curve_is_whole(tmp_path):
 def test_names_are_text_and_never_tags(tmp_path):
     failed = task("$x_<i>", [0.5, 0.52, 0.54, 0.0, 0.53], notes=["<u>"])
     odd = results.Results("<b>&", [failed], device="<s>")
-    results_page.write(str(tmp_path / "p.html"), odd, odd)
+    page_lib.write(str(tmp_path / "p.html"), odd, odd)
     page = (tmp_path / "p.html").read_text()
     assert "far below" in page
     for tag in ("<b>&", "<i>", "<u>", "<s>"):
@@ -395,7 +397,7 @@ def test_glue_rows_stand_in_the_order_of_their_numbers(tmp_path):
     with open(tmp_path / "test.jsonl", "w", encoding="utf-8") as file:
         for number, said in ((2, "1"), (0, "0"), (1, "1")):
             file.write(json.dumps({"id": str(number), "prediction": said}) + "\n")
-    kept.write_glue(str(tmp_path), {"cola": str(tmp_path)})
+    saved.write_glue(str(tmp_path), {"cola": str(tmp_path)})
     with zipfile.ZipFile(tmp_path / "glue.zip") as archive:
         lines = archive.read("CoLA.tsv").decode().split("\n")
     assert lines[:4] == ["index\tprediction", "0\t0", "1\t1", "2\t1"]

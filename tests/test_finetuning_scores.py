@@ -9,7 +9,7 @@ import scipy.stats
 import sklearn.metrics
 from seqeval import metrics as seqeval
 
-from electra_jax.finetuning import scores
+from electra_jax.finetuning.results import scores
 
 SEEDS = range(5)
 

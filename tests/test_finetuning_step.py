@@ -15,9 +15,9 @@ import pytest
 from corpus import ROOT
 from jax import numpy as jnp
 
-from electra_jax import optimizer
-from electra_jax.finetuning import rates, step
+from electra_jax.finetuning.tuning import rates, step
 from electra_jax.model import networks, task_heads
+from electra_jax.step import optimizer
 
 # beta 0 and a large epsilon make Adam's update the clipped gradient over epsilon.
 PLAIN = optimizer.AdamConfig(beta1=0, beta2=0, epsilon=1e9, weight_decay=0, clip_norm=0)

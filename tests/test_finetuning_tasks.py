@@ -3,37 +3,38 @@
 
 import pytest
 
-from electra_jax.finetuning import custom, tasks
+from electra_jax.finetuning.tasks import custom
+from electra_jax.finetuning.tasks import task as task_lib
 
 
 def test_the_protocol_of_the_paper():
-    assert {name: task.epochs for name, task in tasks.TASKS.items() if task.epochs != 3} == {
+    assert {name: task.epochs for name, task in task_lib.TASKS.items() if task.epochs != 3} == {
         "rte": 10,
         "stsb": 10,
         "squad": 2,
         "squad2": 2,
     }
-    assert [name for name, task in tasks.TASKS.items() if task.both_orders] == ["mrpc", "stsb"]
-    assert {task.sequence_length for task in tasks.TASKS.values()} == {128, 256, 512}
-    assert tasks.TASKS["cola"].main == "mcc"
-    assert tasks.TASKS["stsb"].main == "spearman"
-    assert tasks.TASKS["chunking"].main == "entity_f1"
+    assert [name for name, task in task_lib.TASKS.items() if task.both_orders] == ["mrpc", "stsb"]
+    assert {task.sequence_length for task in task_lib.TASKS.values()} == {128, 256, 512}
+    assert task_lib.TASKS["cola"].main == "mcc"
+    assert task_lib.TASKS["stsb"].main == "spearman"
+    assert task_lib.TASKS["chunking"].main == "entity_f1"
 
 
 def test_every_task_is_consistent():
-    for name, task in tasks.TASKS.items():
-        assert task.name == name and task.kind in tasks.KINDS
-        assert task.main in task.metrics and set(task.metrics) <= set(tasks.METRICS[task.kind])
-        assert {source.format for source in task.files.values()} <= {"", *tasks.FORMATS}
+    for name, task in task_lib.TASKS.items():
+        assert task.name == name and task.kind in task_lib.KINDS
+        assert task.main in task.metrics and set(task.metrics) <= set(task_lib.METRICS[task.kind])
+        assert {source.format for source in task.files.values()} <= {"", *task_lib.FORMATS}
         hash(task)
 
 
 def test_dev_sets_are_named():
-    assert tasks.TASKS["mnli"].dev_splits == ("dev_matched", "dev_mismatched")
-    assert tasks.TASKS["mnli"].test_splits == ("test_matched", "test_mismatched")
-    assert tasks.TASKS["subjectivity"].dev_splits == ("dev",)  # cut off train
-    assert tasks.TASKS["ax"].dev_splits == () and tasks.TASKS["ax"].model_of == "mnli"
-    assert tasks.TASKS["rte"].pairs and not tasks.TASKS["cola"].pairs
+    assert task_lib.TASKS["mnli"].dev_splits == ("dev_matched", "dev_mismatched")
+    assert task_lib.TASKS["mnli"].test_splits == ("test_matched", "test_mismatched")
+    assert task_lib.TASKS["subjectivity"].dev_splits == ("dev",)  # cut off train
+    assert task_lib.TASKS["ax"].dev_splits == () and task_lib.TASKS["ax"].model_of == "mnli"
+    assert task_lib.TASKS["rte"].pairs and not task_lib.TASKS["cola"].pairs
 
 
 def test_a_custom_task_takes_its_defaults_from_its_kind():
@@ -77,4 +78,4 @@ def test_a_setting_that_means_nothing_is_refused(settings, message):
 
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(ValueError, match="task 'colla' is none of cola, sst2, .*custom"):
-        tasks.named("colla")
+        task_lib.named("colla")

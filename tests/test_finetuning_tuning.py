@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import numpy as jnp
 
-from electra_jax.finetuning import batches, step, tuning
+from electra_jax.finetuning.tuning import batches, step, training
 
 ROWS = batches.Rows(
     ids=[np.array([7] * n) for n in (3, 4, 5, 6, 3)],
@@ -34,7 +34,7 @@ def counting(seen):
 
 def train(keep, seen=None):
     state = step.State({"x": jnp.zeros((2, 3))}, (), jnp.zeros(2, int), jnp.zeros(2, int))
-    plan = tuning.Plan(1e-3, 1, 2, 0.1, (8,), shared_seed=0, evaluations=3, keep=keep)
+    plan = training.Plan(1e-3, 1, 2, 0.1, (8,), shared_seed=0, evaluations=3, keep=keep)
 
     def score(params):
         number = int(params["x"][0, 0])
@@ -44,7 +44,7 @@ def train(keep, seen=None):
         return left["dev"]["accuracy"] > right["dev"]["accuracy"]
 
     seen = [[], []] if seen is None else seen
-    return tuning.train(counting(seen), state, None, [0, 1], ROWS, plan, 0, score, better)
+    return training.train(counting(seen), state, None, [0, 1], ROWS, plan, 0, score, better)
 
 
 def test_an_epoch_shows_every_row_once_to_each_seed():

@@ -7,9 +7,10 @@ import pytest
 from corpus import load_config
 from test_command import command, complaint
 
-from electra_jax import accounting, flops, paper_flops
 from electra_jax import config as config_lib
-from electra_jax.model import encoder, networks
+from electra_jax import flops
+from electra_jax.model import accounting, encoder, networks
+from electra_jax.speed import paper_flops
 
 ROWS = {row["name"]: row for row in flops.published()}
 

@@ -20,11 +20,12 @@ import numpy as np
 import pytest
 import tensorflow_writer
 
-from electra_jax import batch as batch_lib
 from electra_jax import config as config_lib
-from electra_jax import conversion, metadata, weights
-from electra_jax.interchange import google, tensorflow_bundle
+from electra_jax.core import batch as batch_lib
 from electra_jax.model import encoder, networks
+from electra_jax.weights import exporting, reading
+from electra_jax.weights.formats import google, tensorflow_bundle
+from electra_jax.workdir import metadata
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 TINY = str(GOLDEN / "google_tiny")
@@ -123,7 +124,7 @@ def folder(tmp_path):
 
 
 def test_a_folder_of_theirs_opens_as_weights(tmp_path):
-    found = weights.open(folder(tmp_path))
+    found = reading.open(folder(tmp_path))
     assert found.role("discriminator") == "judges" and found.role("generator") == "predicts"
     table = np.asarray(found.params["embeddings"]["token"])
     assert table.shape == (128, 4)  # V is a multiple of 128
@@ -132,7 +133,7 @@ def test_a_folder_of_theirs_opens_as_weights(tmp_path):
 
 
 def test_an_encoder_of_theirs_in_three_lines(tmp_path):
-    apply, params, tokenizer = weights.load_encoder(folder(tmp_path))
+    apply, params, tokenizer = reading.load_encoder(folder(tmp_path))
     found = apply(params, **tokenizer(["a b", "c d e"]))
     assert found.pooled_BD.shape == (2, 8) and np.isfinite(found.tokens_BLD).all()
 
@@ -141,7 +142,7 @@ def test_another_vocabulary_is_refused(tmp_path):
     path = folder(tmp_path)
     (tmp_path / "vocab.txt").write_text("\n".join(WORDS[:-1]))
     with pytest.raises(config_lib.ConfigError, match="12 rows for a vocabulary of 11"):
-        weights.open(path)
+        reading.open(path)
 
 
 def convert(*arguments):
@@ -153,8 +154,8 @@ def convert(*arguments):
 
 def equal(found, wanted):
     """The same networks, bit for bit, but for the padded tail."""
-    for network in weights.NETWORKS:
-        ours, theirs = (weights.flat(x.alone(network).params) for x in (found, wanted))
+    for network in reading.NETWORKS:
+        ours, theirs = (reading.flat(x.alone(network).params) for x in (found, wanted))
         assert set(ours) == set(theirs)
         for path, x in ours.items():
             np.testing.assert_array_equal(x, theirs[path], err_msg=path)
@@ -167,8 +168,8 @@ def test_a_folder_of_theirs_becomes_a_workdir(tmp_path):
     done = convert(f"--from={path}", f"--workdir={run}", "--config=configs/tiny.py")
     assert done.returncode == 0, done.stderr[-2000:]
     assert "Adam's moments stay behind; init.optimizer='restored' takes them" in done.stderr
-    equal(weights.open(run), weights.open(path))
-    config = weights.open(run).config
+    equal(reading.open(run), reading.open(path))
+    config = reading.open(run).config
     assert (config.model.generator.width, config.model.discriminator.width) == (4, 8)
     assert (config.model.max_positions, config.data.sequence_length) == (8, 8)
     assert config.data.vocab == str(run / "vocab" / "vocab.txt")
@@ -191,12 +192,12 @@ def test_their_moments_go_into_the_workdir_too(tmp_path):
 
 def test_a_folder_of_theirs_goes_out(tmp_path):
     (tmp_path / "theirs").mkdir()
-    found = weights.open(folder(tmp_path / "theirs"))
-    conversion.to_hugging_face(found, str(tmp_path / "hf"))
-    conversion.to_orbax(found, str(tmp_path / "orbax"))
-    conversion.to_stablehlo(found, str(tmp_path / "program"))
-    equal(weights.open(tmp_path / "hf"), found)
-    equal(weights.open(tmp_path / "orbax"), found)
+    found = reading.open(folder(tmp_path / "theirs"))
+    exporting.to_hugging_face(found, str(tmp_path / "hf"))
+    exporting.to_orbax(found, str(tmp_path / "orbax"))
+    exporting.to_stablehlo(found, str(tmp_path / "program"))
+    equal(reading.open(tmp_path / "hf"), found)
+    equal(reading.open(tmp_path / "orbax"), found)
     card = (tmp_path / "hf" / "discriminator" / "README.md").read_text()
     assert "| parameters |" in card
 
@@ -228,7 +229,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, damage, message):
     damage(tmp_path / "theirs")
     recipe = config_lib.parse(corpus.load_config("tiny"))
     with pytest.raises(ValueError, match=message) as error:
-        conversion.to_workdir(path, recipe, str(tmp_path / "run"))
+        exporting.to_workdir(path, recipe, str(tmp_path / "run"))
     assert "\n" not in str(error.value)
     assert [part.name for part in tmp_path.iterdir()] == ["theirs"]
 

@@ -6,8 +6,8 @@ import pytest
 import tokenizers
 from corpus import write_corpus
 
-from electra_jax import growing
 from electra_jax.data import vocabulary
+from electra_jax.weights import growing
 
 ROLES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 

@@ -8,8 +8,8 @@ import numpy as np
 import odd
 import pytest
 
-from electra_jax.interchange import hugging_face
 from electra_jax.model import encoder, networks
+from electra_jax.weights.formats import hugging_face
 
 CONFIG = odd.NETWORKS
 

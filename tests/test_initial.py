@@ -6,7 +6,8 @@ from corpus import small_run, write_corpus
 
 import electra_jax
 from electra_jax import config as config_lib
-from electra_jax import metadata, writers
+from electra_jax.report import writers
+from electra_jax.workdir import metadata
 
 SHAPE = dict(layers=1, width=32, heads=2, feed_forward=64)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import numpy as jnp
 
-from electra_jax import streams
+from electra_jax.core import streams
 from electra_jax.model import attention, layers
 
 

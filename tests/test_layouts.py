@@ -16,7 +16,7 @@ import pytest
 from corpus import ROOT, small_run, write_corpus
 
 from electra_jax import config as config_lib
-from electra_jax import writers
+from electra_jax.report import writers
 
 pytestmark = pytest.mark.slow
 

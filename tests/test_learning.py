@@ -10,13 +10,13 @@ from corpus import load_config
 from jax import numpy as jnp
 
 import electra_jax
-from electra_jax import batch as batch_lib
 from electra_jax import config as config_lib
-from electra_jax import conversion, weights
 from electra_jax.checks import arms, micro_run, trained
 from electra_jax.checks import result as result_lib
+from electra_jax.core import batch as batch_lib
 from electra_jax.data import preparation, records
 from electra_jax.model import networks
+from electra_jax.weights import exporting, reading
 
 pytestmark = pytest.mark.learning
 
@@ -70,7 +70,7 @@ def test_the_weights_find_replaced_words_in_transformers_too(micro, tmp_path):
     """One word of each held-out row becomes a random token. After conversion their network says of
     it what ours says, and suspects it more than the word that was there."""
     transformers = pytest.importorskip("transformers")
-    conversion.to_hugging_face(weights.open(micro.workdir), str(tmp_path / "hf"), "discriminator")
+    exporting.to_hugging_face(reading.open(micro.workdir), str(tmp_path / "hf"), "discriminator")
     model = transformers.ElectraForPreTraining.from_pretrained(tmp_path / "hf" / "discriminator")
     ours = micro_run.one_random_token(micro)
     theirs = dataclasses.replace(ours, logits=logits_of(model.eval(), ours.corrupted, ours, micro))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from jax import numpy as jnp
 
-from electra_jax import metrics
+from electra_jax.core import metrics
 
 
 def area(logits, positive):

@@ -12,9 +12,10 @@ import odd
 import pytest
 from jax import numpy as jnp
 
-from electra_jax import accounting, build, streams
 from electra_jax import config as config_lib
-from electra_jax.model import encoder, layers, networks
+from electra_jax.core import streams
+from electra_jax.model import accounting, encoder, layers, networks
+from electra_jax.step import build
 
 VOCABULARY = 30_522  # of BERT, which the published sizes are counted with
 

@@ -17,10 +17,11 @@ import pytest
 from jax import numpy as jnp
 from jax.experimental.pallas.ops.tpu import splash_attention
 
-from electra_jax import accounting, build, optimizer, sharding, streams
-from electra_jax import batch as batch_lib
 from electra_jax import config as config_lib
-from electra_jax.model import attention, encoder, networks
+from electra_jax.core import batch as batch_lib
+from electra_jax.core import sharding, streams
+from electra_jax.model import accounting, attention, encoder, networks
+from electra_jax.step import build, optimizer
 
 MODERN = dict(
     positions="rotary",

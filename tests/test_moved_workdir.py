@@ -13,18 +13,14 @@ from absl import flags as absl_flags
 from corpus import load_config, small_run, write_corpus
 
 import electra_jax
-from electra_jax import (
-    checkpointed,
-    conversion,
-    estimate,
-    metadata,
-    run_data,
-    runs,
-    score,
-    weights,
-)
 from electra_jax import config as config_lib
+from electra_jax import score
 from electra_jax.data import builtin, records
+from electra_jax.speed import dry_run
+from electra_jax.training import opened as opened_lib
+from electra_jax.training import runs
+from electra_jax.weights import exporting, reading
+from electra_jax.workdir import metadata, prepared_data
 
 STEPS = 4
 
@@ -77,14 +73,14 @@ def test_a_moved_run_without_its_text_is_evaluated_scored_and_exported(trained, 
     first.rename(hidden)  # whatever still looked there would fail
     try:
         config = saved_config(moved)
-        opened = checkpointed.open_workdir(config, str(moved))
-        found = checkpointed.evaluate(opened)
+        opened = opened_lib.open_workdir(config, str(moved))
+        found = opened_lib.evaluate(opened)
         assert {name: found[name] for name in ("disc_loss", "gen_loss", "disc_auc")} == {
             name: final[name] for name in ("disc_loss", "gen_loss", "disc_auc")
         }
         assert opened.records.directory.startswith(str(moved))
-        assert "not known" not in line_of(estimate.text(config, str(moved)), "epochs")
-        done = conversion.to_orbax(weights.open(moved), str(moved / "export"))
+        assert "not known" not in line_of(dry_run.text(config, str(moved)), "epochs")
+        done = exporting.to_orbax(reading.open(moved), str(moved / "export"))
         assert done["networks"]
         apply, params, tokenizer = electra_jax.load_encoder(moved)
         assert np.isfinite(apply(params, **tokenizer(["the cat sees the river."])).tokens_BLD).all()
@@ -112,8 +108,8 @@ def test_without_rows_the_vocabulary_alone_is_enough(moved, tmp_path, capsys):
     with flags(input=str(sentences)):
         score.main(config, str(moved))
     assert "the cat sees the river." in capsys.readouterr().out
-    assert weights.open(moved).step == STEPS
-    for function in (checkpointed.open_workdir, runs.prepare):
+    assert reading.open(moved).step == STEPS
+    for function in (opened_lib.open_workdir, runs.prepare):
         with pytest.raises(config_lib.ConfigError, match="is not .whole. at .*prepare --workdir="):
             function(config, str(moved))
 
@@ -161,7 +157,7 @@ def test_a_package_upgrade_changes_nothing_for_a_run_that_has_begun(tmp_path, up
     config = builtin_run()
     before = runs.prepare(config, str(tmp_path))
     upgraded()
-    assert run_data.folders(config, str(tmp_path)) == before
+    assert prepared_data.folders(config, str(tmp_path)) == before
     begun(tmp_path)
     assert runs.prepare(config, str(tmp_path)) == before
     assert "builtin changed since the data was prepared" in caplog.text
@@ -174,7 +170,7 @@ def test_a_package_upgrade_is_another_corpus_for_a_new_run(tmp_path, upgraded):
     upgraded()
     (after,) = runs.prepare(config, str(tmp_path))
     assert os.path.basename(after) != os.path.basename(before)
-    assert run_data.folders(config, str(tmp_path)) == [after]
+    assert prepared_data.folders(config, str(tmp_path)) == [after]
 
 
 def test_records_that_would_come_out_otherwise_are_refused(tmp_path, upgraded):
@@ -208,7 +204,7 @@ def test_text_that_changed_before_the_first_step_is_prepared_anew(tmp_path):
 
 
 def test_a_vocabulary_that_was_given_by_path_may_go_too(trained, tmp_path):
-    words = weights.open(trained[1]).vocabulary
+    words = reading.open(trained[1]).vocabulary
     words.save(str(tmp_path / "vocab"))
     corpus = write_corpus(tmp_path / "corpus.txt")
     config = config_lib.parse(
@@ -218,17 +214,17 @@ def test_a_vocabulary_that_was_given_by_path_may_go_too(trained, tmp_path):
     shutil.rmtree(tmp_path / "vocab")
     shutil.rmtree(folder)
     assert runs.prepare(config, str(tmp_path / "run")) == [folder]
-    assert run_data.vocabulary_size(config, str(tmp_path / "run")) == words.size
+    assert prepared_data.vocabulary_size(config, str(tmp_path / "run")) == words.size
 
 
 def test_a_missing_or_exchanged_record_is_named(trained, moved):
     config = saved_config(moved)
-    (moved / run_data.RECORD).write_text("{")
+    (moved / prepared_data.RECORD).write_text("{")
     with pytest.raises(config_lib.ConfigError, match="data.json, which names .* cannot be read"):
         runs.prepare(config, str(moved))
-    (moved / run_data.RECORD).unlink()
+    (moved / prepared_data.RECORD).unlink()
     with pytest.raises(config_lib.ConfigError, match="data.json is missing.*prepare --workdir="):
-        checkpointed.open_workdir(config, str(moved))
+        opened_lib.open_workdir(config, str(moved))
 
 
 def trained_on(config, workdir, folder):
@@ -246,9 +242,9 @@ def test_the_data_of_another_run_is_refused(tmp_path):
     trained_on(config, tmp_path / "run", folder)
     write_corpus(corpus, seed=1)
     runs.prepare(config, str(tmp_path / "other"))
-    theirs = run_data.read(str(tmp_path / "other"))
-    mine = run_data.read(str(tmp_path / "run"))
-    run_data.save(dataclasses.replace(mine, stages=theirs.stages), str(tmp_path / "run"))
+    theirs = prepared_data.read(str(tmp_path / "other"))
+    mine = prepared_data.read(str(tmp_path / "run"))
+    prepared_data.save(dataclasses.replace(mine, stages=theirs.stages), str(tmp_path / "run"))
     with pytest.raises(config_lib.ConfigError, match="was trained on prepared data"):
         runs.prepare(config, str(tmp_path / "run"))
 
@@ -258,12 +254,12 @@ def test_a_lost_record_is_written_again_from_the_same_source_alone(tmp_path):
     config, workdir = config_lib.parse(small_run(f"text:{corpus}", "")), tmp_path / "run"
     (folder,) = runs.prepare(config, str(workdir))
     trained_on(config, workdir, folder)
-    record = (workdir / run_data.RECORD).read_text()
-    (workdir / run_data.RECORD).unlink()
+    record = (workdir / prepared_data.RECORD).read_text()
+    (workdir / prepared_data.RECORD).unlink()
     runs.prepare(config, str(workdir))
-    assert (workdir / run_data.RECORD).read_text() == record
-    (workdir / run_data.RECORD).unlink()
+    assert (workdir / prepared_data.RECORD).read_text() == record
+    (workdir / prepared_data.RECORD).unlink()
     write_corpus(corpus, seed=2)
     with pytest.raises(config_lib.ConfigError, match="was trained on prepared data"):
         runs.prepare(config, str(workdir))
-    assert not (workdir / run_data.RECORD).exists()
+    assert not (workdir / prepared_data.RECORD).exists()

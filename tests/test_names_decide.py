@@ -15,9 +15,10 @@ import pytest
 import workdirs
 from corpus import small_run
 
-from electra_jax import build, initial, train_step, weights
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
+from electra_jax.step import build, train_step
+from electra_jax.weights import reading, warm_start
 
 ROLES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 WORDS = vocabulary.Vocabulary("wordpiece", "\n".join((*ROLES, "sun", "moon")).encode(), True, True)
@@ -61,7 +62,7 @@ def start(source, name, size, generator_from="", **changes):
     params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)), seed=4)
     before = odd.flat(params)
     fresh = train_step.state_of(objective, build.optimizer_of(config), params)
-    begin = initial.state(config, fresh, objective.phases, WORDS, build.mesh(config))
+    begin = warm_start.state(config, fresh, objective.phases, WORDS, build.mesh(config))
     after = odd.flat(begin.params)
     unchanged = {path for path in before if np.array_equal(before[path], after[path])}
     return set(after) - unchanged, unchanged
@@ -162,4 +163,4 @@ def test_tables_of_another_width_are_refused(sources):
     with pytest.raises(config_lib.ConfigError, match=message) as error:
         start(sources("uniform_generator", 16), "uniform_generator", 32)
     assert "give model.* the shapes of that run" in str(error.value)
-    assert weights.open(sources("uniform_generator", 16)).role("discriminator") == "judges"
+    assert reading.open(sources("uniform_generator", 16)).role("discriminator") == "judges"

@@ -10,14 +10,16 @@ import optax
 import pytest
 from jax import numpy as jnp
 
-from electra_jax import build, corrupt, fill, optimizer, streams, train_step
 from electra_jax import config as config_lib
+from electra_jax.core import streams
 from electra_jax.model import networks
 from electra_jax.objectives import (
     adversarial_generator,
     all_tokens_mlm,
+    corrupt,
     decoupled_detection,
     electric,
+    fill,
     fixed_generator,
     frozen_generator,
     masked_lm,
@@ -25,6 +27,7 @@ from electra_jax.objectives import (
     replace_mlm,
     replaced_token_detection,
 )
+from electra_jax.step import build, optimizer, train_step
 
 SHALLOW = dataclasses.replace(
     odd.NETWORKS,

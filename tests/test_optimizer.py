@@ -10,8 +10,8 @@ import optax
 import pytest
 from jax import numpy as jnp
 
-from electra_jax import optimizer
 from electra_jax.model import networks
+from electra_jax.step import optimizer
 
 DEFAULT = optimizer.AdamConfig()
 

@@ -11,9 +11,13 @@ import odd
 import pytest
 from corpus import ROOT, small_run, write_corpus
 
-from electra_jax import build, checkpoint, checkpointed, evaluate, other_text, runs
 from electra_jax import config as config_lib
+from electra_jax import evaluate
 from electra_jax.data import evaluation_text, preparation, records, vocabulary
+from electra_jax.step import build
+from electra_jax.training import opened as opened_lib
+from electra_jax.training import other_text, runs
+from electra_jax.weights import checkpoint
 
 STEP = 7
 
@@ -80,7 +84,7 @@ def made(workdir, source, **overrides):
 
 def open_run(workdir):
     config = config_lib.parse(json.loads((workdir / "config.json").read_text()))
-    return checkpointed.open_workdir(config, str(workdir))
+    return opened_lib.open_workdir(config, str(workdir))
 
 
 def on(opened, specs, limit=0):
@@ -106,7 +110,7 @@ def test_the_heldout_text_of_a_run_gives_the_heldout_metrics_of_the_run(
     workdir, opened, heldout, others
 ):
     """By the command, which prints a table and JSON, and leaves the workdir as it was."""
-    own = checkpointed.evaluate(opened)
+    own = opened_lib.evaluate(opened)
     before = listing(workdir)
     two = f"--data=text:{others}/two.txt"
     done = command(f"--workdir={workdir}", f"--data=own=text:{heldout}", two, "--json")

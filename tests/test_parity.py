@@ -7,7 +7,7 @@ import numpy as np
 import odd
 import pytest
 
-from electra_jax import streams
+from electra_jax.core import streams
 
 pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 

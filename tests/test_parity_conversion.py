@@ -14,10 +14,10 @@ from corpus import ROOT
 from jax import numpy as jnp
 
 import electra_jax
-from electra_jax import batch as batch_lib
-from electra_jax import conversion, weights
-from electra_jax.interchange import tensor_files, tokenizer_files
+from electra_jax.core import batch as batch_lib
 from electra_jax.model import networks
+from electra_jax.weights import exporting, reading
+from electra_jax.weights.formats import tensor_files, tokenizer_files
 
 pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
@@ -39,7 +39,7 @@ def case(request, tmp_path_factory):
         model__discriminator=dict(zip(FIELDS, discriminator)),
         model__generator=dict(zip(FIELDS, generator)),
     )  # fmt: skip
-    conversion.to_hugging_face(weights.open(base / "run"), str(base / "hf"))
+    exporting.to_hugging_face(reading.open(base / "run"), str(base / "hf"))
     return base / "run", base / "hf", words
 
 
@@ -98,7 +98,7 @@ def test_outputs_agree_with_pairs_and_padding_on_either_side(case, side):
         row_B=jnp.zeros(len(ids_BL)),
         word_starts_BL=jnp.zeros(ids_BL.shape, bool),
     )
-    ours = weights.open(run)
+    ours = reading.open(run)
     logits_BL = networks.discriminate(ours.networks, ours.params, batch)
     np.testing.assert_allclose(logits_BL, judged.logits, atol=1e-5, rtol=0)
     logits_BLV = networks.generator_logits(ours.networks, ours.params, batch, jnp.array(place_BL))
@@ -138,11 +138,11 @@ def test_what_they_write_is_read_bit_for_bit(case, tmp_path, form):
                 _use_new_zipfile_serialization=form == "zip",
             )  # fmt: skip
         transformers.AutoTokenizer.from_pretrained(folder / network).save_pretrained(target)
-    ours, theirs = weights.open(run), weights.open(tmp_path)
+    ours, theirs = reading.open(run), reading.open(tmp_path)
     size = ours.vocabulary.size
-    for network in weights.NETWORKS:
-        found = weights.flat(jax.device_get(theirs.alone(network).params))
-        for path, x in weights.flat(jax.device_get(ours.alone(network).params)).items():
+    for network in reading.NETWORKS:
+        found = reading.flat(jax.device_get(theirs.alone(network).params))
+        for path, x in reading.flat(jax.device_get(ours.alone(network).params)).items():
             rows = size if path.endswith(("embeddings/token", "head/bias")) else None
             assert found[path][:rows].tobytes() == x[:rows].tobytes(), path
 
@@ -163,7 +163,7 @@ def test_a_tokenizer_that_they_saved_gives_the_same_ids(case, tmp_path):
 def test_the_onnx_program_of_the_docs_gives_our_states(case, tmp_path):
     """The lines of docs/weights.md as they stand there, for other rows and lengths than theirs."""
     run, _, words = case
-    conversion.to_hugging_face(weights.open(run), str(tmp_path / "exports" / "small"))
+    exporting.to_hugging_face(reading.open(run), str(tmp_path / "exports" / "small"))
     page = (ROOT / "docs" / "weights.md").read_text(encoding="utf-8")
     (lines,) = re.findall(r"```python\n(.*?)```", page.partition("\n## ONNX\n")[2], re.DOTALL)
     draw, asked = np.random.default_rng(0), {}

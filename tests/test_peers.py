@@ -11,7 +11,7 @@ import threading
 import pytest
 from corpus import ROOT
 
-from electra_jax import peers
+from electra_jax.host import peers
 
 NAMES = ["process 0 (pid 10 on a)", "process 1 (pid 11 on b)", "process 2 (pid 12 on c)"]
 

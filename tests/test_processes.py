@@ -16,7 +16,8 @@ from corpus import ROOT, small_run, write_corpus
 
 import electra_jax
 from electra_jax import config as config_lib
-from electra_jax import metadata, writers
+from electra_jax.report import writers
+from electra_jax.workdir import metadata
 
 pytestmark = pytest.mark.slow
 

@@ -13,10 +13,11 @@ from corpus import ROOT
 from jax import numpy as jnp
 
 from configs import base, tiny
-from electra_jax import batch as batch_lib
-from electra_jax import build, optimizer, streams
 from electra_jax import config as config_lib
 from electra_jax.checks import made_up
+from electra_jax.core import batch as batch_lib
+from electra_jax.core import streams
+from electra_jax.step import build, optimizer
 
 NAMES = tuple(build.OBJECTIVES)
 FLOATS = [field.name for field in dataclasses.fields(config_lib.Objective) if field.type is float]

@@ -15,8 +15,9 @@ import pytest
 import reference
 from jax import numpy as jnp
 
-from electra_jax import batch as batch_lib
-from electra_jax import optimizer, schedule, streams, train_step
+from electra_jax.core import batch as batch_lib
+from electra_jax.core import streams
+from electra_jax.step import optimizer, schedule, train_step
 
 KEY = jax.random.key(0)
 FIRST = 3  # two steps: one in the warmup, one after it

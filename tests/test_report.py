@@ -9,7 +9,7 @@ import numpy as np
 import pages
 import pytest
 
-from electra_jax import drawing, report
+from electra_jax.report import drawing, run_page
 
 
 def _rows(count):
@@ -55,7 +55,7 @@ SUMMARY = {
 
 
 def _written(tmp_path, rows, summary):
-    report.write(tmp_path, rows, summary)
+    run_page.write(tmp_path, rows, summary)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "report.png"]
     picture = matplotlib.image.imread(tmp_path / "report.png")
     return (tmp_path / "report.html").read_text(), picture
@@ -143,9 +143,9 @@ def test_a_failure_leaves_the_last_report_whole(tmp_path, monkeypatch):
     def broken(source, target):
         raise OSError("disk full")
 
-    monkeypatch.setattr(report.os, "replace", broken)
+    monkeypatch.setattr(run_page.os, "replace", broken)
     with pytest.raises(OSError, match="disk full"):
-        report.write(tmp_path, _rows(20), SUMMARY)
+        run_page.write(tmp_path, _rows(20), SUMMARY)
     assert (tmp_path / "report.html").read_bytes() == before
 
 
@@ -155,13 +155,13 @@ def test_a_failure_leaves_the_last_report_whole(tmp_path, monkeypatch):
 )
 def test_an_unknown_entry_of_the_summary_is_refused(tmp_path, summary, message):
     with pytest.raises(ValueError, match=message):
-        report.write(tmp_path, [], summary)
+        run_page.write(tmp_path, [], summary)
 
 
 def test_a_hundred_thousand_rows_become_as_many_points_as_can_be_seen():
     steps = np.arange(100_000.0)
-    thin, low, high = report._thinned(report._Series(steps, steps % 167))  # 167 rows to a point
-    assert len(thin.steps) == len(thin.values) == len(low) == len(high) == 599 <= report.POINTS
+    thin, low, high = run_page._thinned(run_page._Series(steps, steps % 167))  # 167 rows to a point
+    assert len(thin.steps) == len(thin.values) == len(low) == len(high) == 599 <= run_page.POINTS
     assert thin.steps[0] == thin.values[0] == 83.0  # the mean of 0 ... 166
     assert low[0] == pytest.approx(0.05 * 166) and high[0] == pytest.approx(0.95 * 166)
 

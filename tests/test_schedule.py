@@ -9,8 +9,8 @@ import pytest
 from corpus import small_run
 from jax import numpy as jnp
 
-from electra_jax import build, schedule
 from electra_jax import config as config_lib
+from electra_jax.step import build, schedule
 
 
 @pytest.mark.parametrize(

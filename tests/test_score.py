@@ -18,9 +18,8 @@ from jax import numpy as jnp
 import electra_jax
 from electra_jax import config as config_lib
 from electra_jax import score as score_command
-from electra_jax import scoring
 from electra_jax.model import networks
-from electra_jax.objectives import all_tokens_mlm, electric, masked_lm, replace_mlm
+from electra_jax.objectives import all_tokens_mlm, electric, masked_lm, replace_mlm, scoring
 
 CONFIG = dataclasses.replace(odd.NETWORKS, max_positions=40)
 

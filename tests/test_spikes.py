@@ -20,20 +20,15 @@ from jax import numpy as jnp
 from test_writers import _events
 
 import electra_jax
-from electra_jax import (
-    averages,
-    budget,
-    build,
-    checkpoint,
-    metadata,
-    runs,
-    train_step,
-    training,
-    writers,
-)
 from electra_jax import config as config_lib
+from electra_jax.core import averages
 from electra_jax.data import pipeline
 from electra_jax.objectives import replaced_token_detection
+from electra_jax.report import writers
+from electra_jax.step import build, train_step
+from electra_jax.training import budget, loop, runs
+from electra_jax.weights import checkpoint
+from electra_jax.workdir import metadata
 
 STEPS = 8
 TIMES = ("tokens_per_second", "step_seconds", "mfu", "seconds_left")
@@ -173,7 +168,7 @@ def test_found_one_step_later_a_spike_is_dealt_with_as_at_once(text, finished, t
 def test_a_fourth_spike_after_one_checkpoint_ends_the_run(text, tmp_path):
     """With none but that of step 0: rows 0-39, 40-71, 72-103 and 104-135 each end in a spike."""
     message = "step 4 is a spike, after 3 that the run went back to step 0 for; .* init.from"
-    with pytest.raises(training.TrainingError, match=message):
+    with pytest.raises(loop.TrainingError, match=message):
         electra_jax.train(settings(text, checkpoint__every=50), tmp_path)
     assert (tmp_path / "log.txt").read_text().count("back to step 0") == 3
     assert metadata.steps(f"{tmp_path}/checkpoints") == [0]

@@ -18,22 +18,18 @@ from test_budget import Ticking
 from test_command import command, complaint
 
 import electra_jax
-from electra_jax import (
-    budget,
-    build,
-    checkpointed,
-    corrupt,
-    estimate,
-    feed,
-    flops,
-    metadata,
-    runs,
-    sharding,
-    stages,
-    writers,
-)
 from electra_jax import config as config_lib
+from electra_jax import flops
+from electra_jax.config import stages
+from electra_jax.core import sharding
 from electra_jax.data import pipeline
+from electra_jax.objectives import corrupt
+from electra_jax.report import writers
+from electra_jax.speed import dry_run
+from electra_jax.step import build
+from electra_jax.training import budget, feed, runs
+from electra_jax.training import opened as opened_lib
+from electra_jax.workdir import metadata
 
 STEPS = 6
 STAGES = ((0.3, 16, 16), (0.6, 32, 8))
@@ -147,7 +143,7 @@ def test_tokens_seen_grow_by_the_rows_of_the_stage(finished):
 )
 def test_a_checkpoint_is_looked_at_with_the_rows_that_come_next(text, finished, step, length, size):
     config = config_lib.parse(staged(text))
-    opened = checkpointed.open_workdir(config, str(finished[0]), step)
+    opened = opened_lib.open_workdir(config, str(finished[0]), step)
     assert opened.records.manifest.sequence_length == length
     assert (opened.config.data.sequence_length, opened.config.data.batch_size) == (length, size)
     assert opened.objective.slots == corrupt.slots(0.15, length)
@@ -258,9 +254,7 @@ def test_the_steps_of_each_stage_by_hand():
 
 def test_the_dry_run_and_the_accountant_add_up_the_stages(text, finished, run):
     config = config_lib.parse(staged(text, schedule__steps=100))
-    lines = dict(
-        line.split("  ", 1) for line in estimate.text(config, str(finished[0])).split("\n")
-    )
+    lines = dict(line.split("  ", 1) for line in dry_run.text(config, str(finished[0])).split("\n"))
     assert lines["stages"].strip() == (
         "30 steps of 8 rows of 16 tokens, then 30 steps of 16 rows of 16 tokens,"
         " then 40 steps of 8 rows of 32 tokens"
@@ -302,7 +296,7 @@ def test_stages_that_cannot_be_are_refused_early(given, message):
 def test_the_longest_row_is_of_a_stage_that_was_trained(text, finished, step, longest):
     """Step 4 is the last before rows of 32 tokens come."""
     config = config_lib.parse(staged(text))
-    opened = checkpointed.open_workdir(config, str(finished[0]), step, with_rows=False)
+    opened = opened_lib.open_workdir(config, str(finished[0]), step, with_rows=False)
     assert opened.longest_row == longest
 
 

@@ -18,8 +18,8 @@ import workdirs
 from corpus import ROOT, write_corpus
 
 import electra_jax
-from electra_jax import conversion, weights
 from electra_jax.data import vocabulary
+from electra_jax.weights import exporting, reading
 
 pytestmark = pytest.mark.stranger
 
@@ -71,22 +71,22 @@ def ask(python, folder, code):
 
 @pytest.mark.parametrize("only", [None, "discriminator"])
 def test_five_lines_of_orbax_read_every_parameter(workdir, tmp_path, stranger_python, only):
-    conversion.to_orbax(weights.open(workdir), str(tmp_path / "params"), only)
+    exporting.to_orbax(reading.open(workdir), str(tmp_path / "params"), only)
     page = (ROOT / "docs" / "weights.md").read_text(encoding="utf-8")
     lines = blocks(page.partition("\n## Parameters for others\n")[2])[0]
     assert lines == blocks((tmp_path / "params" / "README.md").read_text())[0]
     assert len(lines.strip().splitlines()) <= 5
     read = json.loads(ask(stranger_python, tmp_path / "params", lines + WHAT_IT_READ))
-    found = weights.open(workdir)
+    found = reading.open(workdir)
     trained = jax.device_get((found.alone(only) if only else found).params)
     assert read == {
         path: [list(x.shape), "float32", hashlib.sha256(x.tobytes()).hexdigest()]
-        for path, x in weights.flat(trained).items()
+        for path, x in reading.flat(trained).items()
     }
 
 
 def test_the_checksum_of_the_readme_is_compared_there(workdir, tmp_path, stranger_python):
-    conversion.to_orbax(weights.open(workdir), str(tmp_path / "params"))
+    exporting.to_orbax(reading.open(workdir), str(tmp_path / "params"))
     check = blocks((tmp_path / "params" / "README.md").read_text())[1]
     ask(stranger_python, tmp_path / "params", check)
     about = json.loads((tmp_path / "params" / "metadata.json").read_text())
@@ -96,8 +96,8 @@ def test_the_checksum_of_the_readme_is_compared_there(workdir, tmp_path, strange
 
 
 def test_the_tokenizer_gives_our_ids(workdir, tmp_path, stranger_python):
-    found = weights.open(workdir)
-    conversion.to_orbax(found, str(tmp_path / "params"))
+    found = reading.open(workdir)
+    exporting.to_orbax(found, str(tmp_path / "params"))
     lines = blocks((tmp_path / "params" / "README.md").read_text())[2]
     ids = json.loads(ask(stranger_python, tmp_path / "params", f"{lines}\nprint(ids)"))
     words = found.vocabulary
@@ -105,7 +105,7 @@ def test_the_tokenizer_gives_our_ids(workdir, tmp_path, stranger_python):
 
 
 def test_the_program_gives_our_states(workdir, tmp_path, stranger_python):
-    conversion.to_stablehlo(weights.open(workdir), str(tmp_path / "program"))
+    exporting.to_stablehlo(reading.open(workdir), str(tmp_path / "program"))
     lines = blocks((tmp_path / "program" / "README.md").read_text())[0]
     ids_BL = np.arange(15).reshape(3, 5)
     mask_BL = np.where(np.arange(5) < [[5], [3], [1]], 1, 0)

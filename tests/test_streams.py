@@ -15,11 +15,12 @@ from corpus import ROOT
 from jax import numpy as jnp
 
 from configs import tiny
-from electra_jax import batch as batch_lib
-from electra_jax import build, streams
 from electra_jax import config as config_lib
 from electra_jax.checks import made_up
+from electra_jax.core import batch as batch_lib
+from electra_jax.core import streams
 from electra_jax.model import networks, task_heads
+from electra_jax.step import build
 
 ROWS, STEP = 2, 7
 LAYERS = 2

@@ -9,7 +9,7 @@ import odd
 import pytest
 from jax import numpy as jnp
 
-from electra_jax import streams
+from electra_jax.core import streams
 from electra_jax.model import networks, task_heads
 
 WIDTH = 10

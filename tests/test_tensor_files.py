@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from electra_jax.interchange import tensor_files
+from electra_jax.weights.formats import tensor_files
 
 TENSORS = {
     "a.weight": np.arange(12, dtype=np.float32).reshape(3, 4) / 7,

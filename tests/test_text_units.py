@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from electra_jax import text_units
+from electra_jax.report import text_units
 
 # the cat slept .        4 words, 15 characters
 # the cat sle ##pt .     5 tokens, at 2.4 nats each 12 nats

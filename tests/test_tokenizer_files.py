@@ -8,7 +8,7 @@ import pytest
 import tokenizers
 
 from electra_jax.data import vocabulary
-from electra_jax.interchange import tokenizer_files
+from electra_jax.weights.formats import tokenizer_files
 
 LINES = [
     "The quick brown fox jumps over the lazy dog, twice.",

@@ -16,19 +16,15 @@ from corpus import small_run, write_corpus
 from jax import numpy as jnp
 
 import electra_jax
-from electra_jax import (
-    build,
-    checkpoint,
-    lock,
-    metadata,
-    runs,
-    saved_config,
-    training,
-    writers,
-)
 from electra_jax import config as config_lib
 from electra_jax.data import pipeline
+from electra_jax.host import lock
 from electra_jax.objectives import replaced_token_detection
+from electra_jax.report import writers
+from electra_jax.step import build
+from electra_jax.training import loop, runs
+from electra_jax.weights import checkpoint
+from electra_jax.workdir import metadata, saved_config
 
 # Orbax leaves them behind where a save is made to fail.
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
@@ -354,7 +350,7 @@ def test_one_bad_step_is_skipped_and_counted(text, tmp_path, poison):
 
 def test_bad_steps_in_a_row_end_the_run_with_the_last_checkpoint_good(text, tmp_path, poison):
     poison(*range(2, 100))
-    with pytest.raises(training.TrainingError, match="3 steps in a row .* step 5: .*_loss is nan"):
+    with pytest.raises(loop.TrainingError, match="3 steps in a row .* step 5: .*_loss is nan"):
         electra_jax.train(small_run(*text), tmp_path)
     assert 2 in metadata.steps(f"{tmp_path}/checkpoints")
     metadata.read(f"{tmp_path}/checkpoints/2")

@@ -22,10 +22,11 @@ from absl.testing import flagsaver
 
 from electra_jax import config as config_lib
 from electra_jax import convert as convert_command
-from electra_jax import encoding, weights
-from electra_jax.finetuning import kept, tuned
-from electra_jax.interchange import hugging_face, tensor_files
+from electra_jax.finetuning.tuning import saved as saved_lib
+from electra_jax.finetuning.tuning import tuned
 from electra_jax.model import task_heads
+from electra_jax.weights import encoding, reading
+from electra_jax.weights.formats import hugging_face, tensor_files
 
 CLASSES = {
     "classification": "ElectraForSequenceClassification",
@@ -87,7 +88,7 @@ def set_on(folders, tmp_path_factory):
             "head": dataclasses.asdict(config),
         }  # fmt: skip
         del about["digest"], about["step"]
-        kept.save_weights(
+        saved_lib.save_weights(
             os.path.join(where, "weights"), found.encoder.params | {"head": own}, about
         )
         return where
@@ -118,7 +119,7 @@ def test_names_shapes_and_numbers_are_those_of_their_class(folders, tmp_path, ki
 def test_what_was_tuned_comes_back_bit_for_bit(folders, tmp_path):
     found = tuned.open(folders("classification"))
     tuned.to_hugging_face(found, str(tmp_path / "hf"))
-    ours = weights.flat(jax.device_get(found.params))
+    ours = reading.flat(jax.device_get(found.params))
     ours = {path.removeprefix("discriminator/"): np.asarray(x) for path, x in ours.items()}
     ours["embeddings/token"] = ours["embeddings/token"][: found.encoder.vocabulary.size]
     shapes = {path: x.shape for path, x in ours.items()}
@@ -142,7 +143,7 @@ def test_config_and_card_say_what_the_task_is(folders, tmp_path):
         "| task | custom |", "| learning rate | 0.003 |", "| head | two_layer |", "| epochs | 1 |",
     ):  # fmt: skip
         assert row in card
-    records = kept.records(folders("classification"))
+    records = saved_lib.records(folders("classification"))
     values = [100 * record["scores"]["dev"]["accuracy"] for record in records]
     median, mean = np.median(values), np.mean(values)
     said = f"| dev accuracy | median {median:.2f}, mean {mean:.2f} ± "
@@ -181,7 +182,7 @@ def test_heads_that_they_do_not_have_go_with_orbax(set_on, tmp_path, kind, remed
     about = json.loads((tmp_path / "params" / "metadata.json").read_text())
     assert about["fine_tuning"]["head"]["kind"] == kind
     assert {path for path in about["parameters"] if path.startswith("head/")} == {
-        f"head/{path}" for path in weights.flat(found.head)
+        f"head/{path}" for path in reading.flat(found.head)
     }
 
 
@@ -207,11 +208,11 @@ def test_the_encoder_of_such_a_folder_is_read_without_its_head(folders, tmp_path
     found = tuned.open(folders("classification"))
     write = {"hugging_face": tuned.to_hugging_face, "orbax": tuned.to_orbax}[form]
     write(found, str(tmp_path / "out"))
-    again = weights.open(tmp_path / "out")
+    again = reading.open(tmp_path / "out")
     assert again.role("discriminator") == "encodes"
     size = found.encoder.vocabulary.size
     ours, theirs = (
-        weights.flat(jax.device_get(x.alone("discriminator").params))
+        reading.flat(jax.device_get(x.alone("discriminator").params))
         for x in (found.encoder, again)
     )
     assert set(ours) == set(theirs)
@@ -222,7 +223,7 @@ def test_the_encoder_of_such_a_folder_is_read_without_its_head(folders, tmp_path
 
 def test_one_seed_of_many_can_be_named(folders):
     first = folders("classification")
-    saved, about = kept.best_weights(first)
+    saved, about = saved_lib.best_weights(first)
     one = os.path.join(first, f"seed_{about['seed']}")
     shutil.copytree(os.path.dirname(saved), os.path.join(one, "weights"))
     try:

@@ -8,7 +8,7 @@ import re
 import pages
 import pytest
 
-from electra_jax import style, view
+from electra_jax.report import style, view
 
 _ = None
 

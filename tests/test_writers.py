@@ -13,7 +13,7 @@ import pytest
 from absl import logging
 from tensorboardX.proto import event_pb2
 
-from electra_jax import baselines, style, writers
+from electra_jax.report import baselines, style, writers
 
 
 def test_a_row_is_one_json_object_with_seven_digits_and_null_for_what_is_not_finite(tmp_path):
@@ -299,7 +299,7 @@ def test_a_metric_is_written_in_its_usual_unit(name, value, text):
 
 
 def test_writers_and_reports_do_not_need_jax():
-    rooms = "from electra_jax import baselines, report, style, view, writers"
+    rooms = "from electra_jax.report import baselines, run_page, style, view, writers"
     code = f"import json, sys; {rooms}; print(json.dumps(sorted(sys.modules)))"
     loaded = json.loads(subprocess.check_output([sys.executable, "-c", code], text=True))
     assert not {"jax", "flax", "tensorflow", "matplotlib.pyplot"} & set(loaded)

@@ -42,7 +42,8 @@ import traceback
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-from electra_jax import metadata, writers  # noqa: E402 - the platform must be set before
+from electra_jax.report import writers  # noqa: E402 - the platform must be set before
+from electra_jax.workdir import metadata
 from tests import corpus  # noqa: E402
 
 STEPS = 60

@@ -12,8 +12,9 @@ import jax
 import numpy as np
 from jax.experimental.pallas.ops.tpu import splash_attention
 
-from electra_jax import build, rehearsal
 from electra_jax import config as config_lib
+from electra_jax.speed import synthetic
+from electra_jax.step import build
 
 LAYOUTS = {  # attention, then devices along data, fsdp, tensor
     "einsum, one": ("einsum", 1, 1, 1),
@@ -46,7 +47,7 @@ def step(way, data, fsdp, tensor):
     tree.data.batch_size = 4
     tree.model.generator.heads = 1  # tensor=2 does not divide it, so it stays whole
     devices = jax.devices()[: data * fsdp * tensor]
-    ready = rehearsal.prepare(config_lib.parse(tree), 100, devices)
+    ready = synthetic.prepare(config_lib.parse(tree), 100, devices)
     _, measured = ready.update(ready.state(), ready.lanes())
     return {name: np.asarray(x).tolist() for name, x in measured.sums.items()}
 

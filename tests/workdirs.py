@@ -6,8 +6,9 @@ import numpy as np
 import odd
 from corpus import small_run
 
-from electra_jax import build, checkpoint
 from electra_jax import config as config_lib
+from electra_jax.step import build
+from electra_jax.weights import checkpoint
 
 NO_SOURCE = "text:nowhere/*.txt"
 STEP = 7

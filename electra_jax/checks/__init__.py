@@ -8,7 +8,7 @@
     trained    runs that checks read: trained once, kept, opened
     micro_run  2 4 5 8 15 20 24                read from one short run
     arms       9 10 14 16 18 19                runs of their own
-    kept       WORKDIR/checks.json, so that a second call computes what is missing
+    saved      WORKDIR/checks.json, so that a second call computes what is missing
     every      all of them by number
 
 `python -m electra_jax.check` prints them as a table; docs/learning_checks.md explains each.

@@ -18,11 +18,15 @@ from jax import lax
 from jax import numpy as jnp
 
 from electra_jax import config as config_lib
-from electra_jax import corrupt, optimizer, streams, train_step, training, writers
 from electra_jax.checks import made_up
 from electra_jax.checks.result import ABOVE_ZERO, FOR_SCALE, Measure, Result
+from electra_jax.core import streams
 from electra_jax.model import networks
+from electra_jax.objectives import corrupt
 from electra_jax.objectives import replaced_token_detection as rtd
+from electra_jax.report import writers
+from electra_jax.step import optimizer, train_step
+from electra_jax.training import loop
 
 FIRST_WEIGHTS = 8  # draws of first weights that checks 1 and 3 average over
 ROWS = 256  # of the checks that count
@@ -305,12 +309,12 @@ def resuming_changes_nothing(config: config_lib.Config, seed: int) -> Result:
             logging__tensorboard=False,
         )
         whole, broken = os.path.join(folder, "whole"), os.path.join(folder, "broken")
-        training.train(small, whole)
+        loop.train(small, whole)
         try:
-            training.train(small, broken, [_Crash(CRASHED)])
+            loop.train(small, broken, [_Crash(CRASHED)])
         except _CrashedError:
             pass
-        training.train(small, broken)
+        loop.train(small, broken)
         rows = [writers.read(os.path.join(run, "metrics.jsonl")) for run in (whole, broken)]
     losses = [
         {(row["step"], row["kind"]): (row["gen_loss"], row["disc_loss"]) for row in found}

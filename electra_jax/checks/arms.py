@@ -25,8 +25,6 @@ from absl import logging
 from jax import lax
 from jax import numpy as jnp
 
-from electra_jax import batch as batch_lib
-from electra_jax import optimizer, scoring, train_step
 from electra_jax.checks import made_up, trained
 from electra_jax.checks.result import (
     ABOVE_ZERO,
@@ -36,10 +34,12 @@ from electra_jax.checks.result import (
     Measure,
     Result,
 )
+from electra_jax.core import batch as batch_lib
 from electra_jax.data import preparation, records, vocabulary
 from electra_jax.model import networks
-from electra_jax.objectives import corruption
+from electra_jax.objectives import corruption, scoring
 from electra_jax.objectives import replaced_token_detection as rtd
+from electra_jax.step import optimizer, train_step
 
 STEPS = 300  # of check 14
 PROBE_ROWS = 512  # of check 19, half to fit and half to try

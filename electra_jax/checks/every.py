@@ -4,7 +4,7 @@
 from collections.abc import Callable, Sequence
 
 from electra_jax import config as config_lib
-from electra_jax.checks import analytic, arms, kept, micro_run, trained
+from electra_jax.checks import analytic, arms, micro_run, saved, trained
 from electra_jax.checks import result as result_lib
 
 NUMBERS = tuple(sorted({**analytic.CHECKS, **micro_run.CHECKS, **arms.CHECKS}))
@@ -23,7 +23,7 @@ def measure(
             f"objective.name={config.objective.name!r}: the checks are of"
             " replaced_token_detection, and set other objectives themselves"
         )
-    memory, settings = kept.Kept(workdir), kept.settings_hash(config)
+    memory, settings = saved.Kept(workdir), saved.settings_hash(config)
     found = []
     for number in asked:
         for seed in range(seeds):

@@ -14,11 +14,13 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
-from electra_jax import batch as batch_lib
-from electra_jax import build, rehearsal, streams
 from electra_jax import config as config_lib
+from electra_jax.core import batch as batch_lib
+from electra_jax.core import streams
+from electra_jax.speed import synthetic
+from electra_jax.step import build
 
-WORDS = rehearsal.Words(123)  # not a multiple of 128, so the tables have a tail
+WORDS = synthetic.Words(123)  # not a multiple of 128, so the tables have a tail
 LENGTH = 24
 
 
@@ -74,7 +76,7 @@ def objective(small: config_lib.Config) -> Any:
 
 def lanes(rows: int, seed: int, length: int = LENGTH) -> dict[str, np.ndarray]:
     """Rows of random ids; every other one ends early, in padding."""
-    ids, marks = rehearsal.rows(WORDS, rows, length, seed)
+    ids, marks = synthetic.rows(WORDS, rows, length, seed)
     draw = np.random.default_rng(seed)
     for row in range(0, rows, 2):
         end = int(draw.integers(length // 2 + 2, length))
@@ -133,6 +135,6 @@ def of_every_size(given: config_lib.Config, seed: int, **model) -> tuple[Any, di
     tree["objective"]["name"] = "replaced_token_detection"
     tree["model"].update(model)
     words = dataclasses.replace(WORDS, size=build.vocab_size(given))
-    ids, marks = rehearsal.rows(words, 8, given.data.sequence_length, seed)
+    ids, marks = synthetic.rows(words, 8, given.data.sequence_length, seed)
     objective = build.objective(config_lib.parse(tree), words, np.ones(words.size))
     return objective, {"ids": ids, "marks": marks}

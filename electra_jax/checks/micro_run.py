@@ -11,7 +11,6 @@ import math
 
 import numpy as np
 
-from electra_jax import baselines
 from electra_jax.checks import scoring, trained
 from electra_jax.checks.result import (
     ABOVE_ZERO,
@@ -21,6 +20,7 @@ from electra_jax.checks.result import (
     Measure,
     Result,
 )
+from electra_jax.report import baselines
 
 TRAINING_ROWS = 4096  # of check 8
 TOP = 10  # of check 15

@@ -13,9 +13,11 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
-from electra_jax import batch as batch_lib
-from electra_jax import corrupt, evaluation, streams
+from electra_jax.core import batch as batch_lib
+from electra_jax.core import streams
 from electra_jax.model import networks
+from electra_jax.objectives import corrupt
+from electra_jax.step import evaluation
 
 BATCH = 64  # rows at once
 

@@ -16,9 +16,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from electra_jax import build, checkpointed, metadata, runs, streams, training, writers
 from electra_jax import config as config_lib
 from electra_jax.checks import scoring
+from electra_jax.core import streams
+from electra_jax.report import writers
+from electra_jax.step import build
+from electra_jax.training import loop, runs
+from electra_jax.training import opened as opened_lib
+from electra_jax.workdir import metadata
 
 MICRO = "micro"
 
@@ -41,7 +46,7 @@ class Runs:
         folder = self.folder(name)
         steps = metadata.steps(os.path.join(folder, "checkpoints"))
         if not steps or steps[-1] < config.schedule.steps:
-            training.train(config, folder)
+            loop.train(config, folder)
         return Run.open(config, folder)
 
     def changed(self, name: str, **changes) -> config_lib.Config:
@@ -67,13 +72,13 @@ class Run:
 
     config: config_lib.Config
     workdir: str
-    opened: checkpointed.Opened
+    opened: opened_lib.Opened
     objective: Any  # on one device
 
     @classmethod
     def open(cls, config: config_lib.Config, workdir: str) -> "Run":
         """Reads its newest checkpoint; writes nothing."""
-        opened = checkpointed.open_workdir(config, workdir)
+        opened = opened_lib.open_workdir(config, workdir)
         return cls(opened.config, workdir, opened, opened.objective.placed())
 
     @property

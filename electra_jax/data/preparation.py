@@ -38,8 +38,8 @@ from typing import Any
 
 import numpy as np
 
-from electra_jax import lock
 from electra_jax.data import records, segments, text, vocabulary
+from electra_jax.host import lock
 
 ROWS = ("pairs", "packed")
 VOCABULARY = "vocab"  # folder inside the prepared folder

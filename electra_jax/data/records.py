@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from electra_jax import safe_files
+from electra_jax.host import safe_files
 
 FORMAT_VERSION = 2
 LANES = ("ids", "marks")

@@ -28,7 +28,7 @@ import tokenizers
 from sentencepiece import sentencepiece_model_pb2, sentencepiece_pb2
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from electra_jax import safe_files
+from electra_jax.host import safe_files
 
 SPELLINGS = {  # of each special token, in order of preference
     "pad": ("[PAD]", "<pad>"),

@@ -11,7 +11,7 @@ import jax
 from flax import linen as nn
 from jax import numpy as jnp
 
-from electra_jax import batch as batch_lib
+from electra_jax.core import batch as batch_lib
 from electra_jax.model import layers
 
 TYPES = 2

@@ -17,8 +17,8 @@ from flax import linen as nn
 from jax import lax
 from jax import numpy as jnp
 
-from electra_jax import batch as batch_lib
-from electra_jax import sharding, streams
+from electra_jax.core import batch as batch_lib
+from electra_jax.core import sharding, streams
 from electra_jax.model import attention, feed_forward, layers
 
 REMAT = {  # what the backward pass keeps instead of computing it again

@@ -25,8 +25,8 @@ import jax
 from jax import lax
 from jax import numpy as jnp
 
-from electra_jax import batch as batch_lib
-from electra_jax import streams
+from electra_jax.core import batch as batch_lib
+from electra_jax.core import streams
 from electra_jax.model import (
     discriminator,
     embeddings,

@@ -15,7 +15,7 @@ import jax
 from flax import linen as nn
 from jax import numpy as jnp
 
-from electra_jax import streams
+from electra_jax.core import streams
 from electra_jax.model import encoder, layers
 
 SIDES = {"left": "left_to_right", "right": "right_to_left"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is learnt: each objective is a room of its own with the same doors.
+"""What is learnt: one file for each objective, all with the same functions.
 
     init(key) -> params                        only the subtrees that it needs
     knobs(progress) -> {name: value}           what moves during a run: mask rate, temperature
@@ -12,6 +12,6 @@
     flops(length)                              of a row, by part
     token_scores, masked_scores                how natural a text is, where it can say (`scoring`)
 
-`corruption.py` holds what all begin with; the method is in the rooms beside it. A new objective is
+`corruption.py` holds what all begin with; the method is in the files beside it. A new objective is
 a new file here and one line in `build.OBJECTIVES`; docs/objectives.md says how.
 """

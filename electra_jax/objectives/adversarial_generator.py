@@ -19,9 +19,10 @@ import dataclasses
 import jax
 from jax import lax
 
-from electra_jax import batch as batch_lib
-from electra_jax import corrupt, fill, metrics, streams
+from electra_jax.core import batch as batch_lib
+from electra_jax.core import metrics, streams
 from electra_jax.model import networks
+from electra_jax.objectives import corrupt, fill
 from electra_jax.objectives import replaced_token_detection as rtd
 
 

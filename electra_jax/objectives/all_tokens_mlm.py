@@ -12,9 +12,9 @@ import dataclasses
 import jax
 from jax import numpy as jnp
 
-from electra_jax import accounting, metrics, streams
-from electra_jax import batch as batch_lib
-from electra_jax.model import networks
+from electra_jax.core import batch as batch_lib
+from electra_jax.core import metrics, streams
+from electra_jax.model import accounting, networks
 from electra_jax.objectives import measuring, replace_mlm
 
 

@@ -16,10 +16,10 @@ import jax
 from jax import lax
 from jax import numpy as jnp
 
-from electra_jax import batch as batch_lib
-from electra_jax import corrupt, fill, sharding, streams
+from electra_jax.core import batch as batch_lib
+from electra_jax.core import sharding, streams
 from electra_jax.model import networks
-from electra_jax.objectives import phase
+from electra_jax.objectives import corrupt, fill, phase
 
 
 @jax.tree_util.register_dataclass

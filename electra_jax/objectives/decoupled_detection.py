@@ -11,8 +11,8 @@ import dataclasses
 
 import jax
 
-from electra_jax import batch as batch_lib
-from electra_jax import metrics, streams
+from electra_jax.core import batch as batch_lib
+from electra_jax.core import metrics, streams
 from electra_jax.objectives import corruption, measuring, phase
 from electra_jax.objectives import replaced_token_detection as rtd
 

@@ -19,10 +19,10 @@ import jax
 from jax import lax
 from jax import numpy as jnp
 
-from electra_jax import accounting, corrupt, fill, metrics, streams
-from electra_jax import batch as batch_lib
-from electra_jax.model import networks
-from electra_jax.objectives import measuring, unigram_probe
+from electra_jax.core import batch as batch_lib
+from electra_jax.core import metrics, streams
+from electra_jax.model import accounting, networks
+from electra_jax.objectives import corrupt, fill, measuring, unigram_probe
 from electra_jax.objectives import replaced_token_detection as rtd
 
 

@@ -12,8 +12,9 @@ import dataclasses
 import jax
 from jax import lax
 
-from electra_jax import accounting, metrics, streams
-from electra_jax import batch as batch_lib
+from electra_jax.core import batch as batch_lib
+from electra_jax.core import metrics, streams
+from electra_jax.model import accounting
 from electra_jax.objectives import phase
 from electra_jax.objectives import replaced_token_detection as rtd
 

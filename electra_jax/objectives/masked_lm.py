@@ -12,10 +12,10 @@ import dataclasses
 import jax
 from jax import numpy as jnp
 
-from electra_jax import accounting, corrupt, metrics, streams
-from electra_jax import batch as batch_lib
-from electra_jax.model import networks
-from electra_jax.objectives import corruption, measuring, unigram_probe
+from electra_jax.core import batch as batch_lib
+from electra_jax.core import metrics, streams
+from electra_jax.model import accounting, networks
+from electra_jax.objectives import corrupt, corruption, measuring, unigram_probe
 
 
 @dataclasses.dataclass(frozen=True)

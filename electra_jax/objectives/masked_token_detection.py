@@ -10,8 +10,8 @@ import dataclasses
 import jax
 from jax import numpy as jnp
 
-from electra_jax import batch as batch_lib
-from electra_jax import corrupt
+from electra_jax.core import batch as batch_lib
+from electra_jax.objectives import corrupt
 from electra_jax.objectives import replaced_token_detection as rtd
 
 

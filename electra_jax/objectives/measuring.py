@@ -9,9 +9,9 @@ import jax
 from jax import lax
 from jax import numpy as jnp
 
-from electra_jax import batch as batch_lib
-from electra_jax import corrupt, metrics
-from electra_jax.objectives import corruption
+from electra_jax.core import batch as batch_lib
+from electra_jax.core import metrics
+from electra_jax.objectives import corrupt, corruption
 
 
 def corrupted(made: corruption.Corrupted, batch: batch_lib.Batch) -> metrics.Sums:

@@ -13,8 +13,9 @@ from collections.abc import Callable
 
 import jax
 
-from electra_jax import batch as batch_lib
-from electra_jax import corrupt, streams
+from electra_jax.core import batch as batch_lib
+from electra_jax.core import streams
+from electra_jax.objectives import corrupt
 
 MASK_RATE = 0.15  # of all tokens, as published; the unit is a token
 

@@ -17,8 +17,8 @@ import sys
 import numpy as np
 import pytest
 
-from electra_jax import lock
 from electra_jax.data import preparation, records, vocabulary
+from electra_jax.host import lock
 
 PIECES = "the cat a dog sees follows river house old young and then home ##s . ,".split()
 LENGTH = 16

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What several seeds of one fine-tuning say, and what they do not.
+
+    a value a seed  ->  summarise   ->  median, mean, sd, standard error, best, count
+    predictions     ->  degenerate  ->  why a run has learnt nothing
+    values          ->  far_below   ->  runs that fell far under the others
+    two such sets   ->  difference  ->  its standard error, and 'not resolved' below two of them
+
+Published scores of ELECTRA are medians over fine-tunings of one checkpoint. On small sets some
+seeds fail, and one failed run pulls a mean far down (Devlin et al. 2019; Mosbach et al. 2021), so
+the median stands first and a failed run is named.
+"""
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Sequence
+
+import numpy as np
+
+from electra_jax.finetuning.results import scores as scores_lib
+from electra_jax.report import comparison
+
+FAR = 3.0  # robust deviations below the median
+FAR_AT_LEAST = 0.05  # and that much in the metric, so that near-equal seeds are not called far
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """Of one metric over seeds; sd (n - 1) and error are None from a single finite value."""
+
+    median: float
+    mean: float
+    sd: float | None
+    error: float | None  # of the mean
+    best: float
+    count: int  # of finite values
+    failed: int  # values that are not finite; they are in none of the above
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """Of two means, `first` less `second`, with the errors of both in squares."""
+
+    amount: float
+    error: float | None
+    resolved: bool | None  # None: no error is known
+    better: bool
+
+    @property
+    def verdict(self) -> str:
+        if self.amount == 0:
+            return "equal"
+        if self.resolved is None:
+            return "one seed"
+        if not self.resolved:
+            return "not resolved"
+        return "better" if self.better else "worse"
+
+
+def summarise(metric: str, values: Sequence[float]) -> Summary:
+    """Over one value a seed; all are nan where no value is finite."""
+    finite = [float(value) for value in values if math.isfinite(value)]
+    failed = len(values) - len(finite)
+    if not finite:
+        return Summary(math.nan, math.nan, None, None, math.nan, 0, failed)
+    mean = comparison.mean(finite)
+    sd = None if mean.error is None else mean.error * math.sqrt(mean.count)
+    best = min(finite) if metric in scores_lib.LOWER_IS_BETTER else max(finite)
+    middle = statistics.median(finite)
+    return Summary(middle, mean.value, sd, mean.error, best, mean.count, failed)
+
+
+def degenerate(kind: str, metric: str, predictions, labels, names: Sequence[str] = ()) -> list[str]:
+    """Why one run has learnt nothing, in words; empty where it has.
+
+    Args:
+      predictions, labels: as `scores` takes them.
+      metric: the one that counts for the task; the guess to beat is `scores.guess`'s.
+      names: of the classes, for the words.
+    """
+    warnings = []
+    if kind in ("classification", "regression"):
+        predictions_R = np.asarray(predictions)
+        if not np.isfinite(predictions_R).all():
+            warnings.append("predicts numbers that are not finite: the run diverged")
+        elif len(predictions_R) > 1 and (predictions_R == predictions_R[0]).all():
+            value = predictions_R[0]
+            named = kind == "classification" and len(names) > int(value)
+            said = names[int(value)] if named else f"{value:.6g}"
+            warnings.append(f"predicts {said} for every example")
+    elif kind == "multi_label":
+        rows = np.asarray(predictions)
+        if len(rows) > 1 and (rows == rows[0]).all():
+            warnings.append("predicts the same labels for every example")
+    elif kind == "tagging":
+        tags = {tag for sentence in predictions for tag in sentence}
+        if len(tags) == 1:
+            warnings.append(f"tags every word {tags.pop()}")
+    elif kind == "span" and not any(predictions):
+        warnings.append("answers no question")
+    value = scores_lib.function(metric)(predictions, labels)
+    guess = scores_lib.baseline(kind, [metric], labels)[metric]
+    if not warnings and not scores_lib.better(metric, value, guess):
+        warnings.append(f"{metric} {value:.4f} is no better than a constant guess, {guess:.4f}")
+    return warnings
+
+
+def far_below(metric: str, values: Sequence[float]) -> dict[int, str]:
+    """{place: words} of the runs far under the others; needs four, or there are no others to say.
+
+    Far is three robust deviations (1.4826 x the median distance from the median) and 5 points.
+    """
+    finite = {place: value for place, value in enumerate(values) if math.isfinite(value)}
+    if len(finite) < 4:
+        return {}
+    middle = statistics.median(finite.values())
+    deviation = 1.4826 * statistics.median(abs(value - middle) for value in finite.values())
+    sign = -1 if metric in scores_lib.LOWER_IS_BETTER else 1
+    return {
+        place: f"{metric} {value:.4f} is far below the median of the seeds, {middle:.4f}"
+        for place, value in finite.items()
+        if sign * (middle - value) > max(FAR * deviation, FAR_AT_LEAST)
+    }
+
+
+def difference(metric: str, first: Sequence[float], second: Sequence[float]) -> Difference:
+    """How far the mean of `first` is from that of `second`; resolved from two errors on.
+
+    Raises:
+      ValueError: a set has no finite value.
+    """
+    means = []
+    for name, values in (("first", first), ("second", second)):
+        finite = [float(value) for value in values if math.isfinite(value)]
+        if not finite:
+            raise ValueError(f"the {name} set of runs has no finite {metric}")
+        means.append(comparison.mean(finite))
+    ours, theirs = means
+    amount = ours.value - theirs.value
+    better = scores_lib.better(metric, ours.value, theirs.value)
+    if ours.error is None or theirs.error is None:
+        return Difference(amount, None, None, better)
+    error = math.hypot(ours.error, theirs.error)
+    resolved = amount != 0 and abs(amount) >= comparison.RESOLVED * error
+    return Difference(amount, error, resolved, better)

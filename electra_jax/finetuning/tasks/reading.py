@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A task and a place -> its splits as examples, with a report of all that was met on the way.
+
+    read(TASKS['cola'], 'glue')          official files: glue/CoLA/train.tsv, dev.tsv, test.tsv
+    read(TASKS['cola'], 'tfds')          tfds:glue/cola
+    read(custom.task({...}), 'texts')    the files that the configuration names
+    read(custom.task({...}), 'tfds')     the same, from the folder of the command
+
+Where there is no dev set (CoNLL-2000), or no train set (QNLI when its train file is left out), a
+share of the other becomes it. A hash of the text decides, so that equal texts fall on one side, and
+the same ones in every run and on every machine.
+"""
+
+import dataclasses
+import hashlib
+import os
+import re
+
+from electra_jax.finetuning.tasks import catalogue, columns, examples, files, labels, squad, tables
+from electra_jax.finetuning.tasks import task as task_lib
+
+_ENTITY = re.compile(r"[BIES]-.+")
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """A task with its labels known, and its splits: train, dev or dev_..., test or test_..."""
+
+    task: task_lib.Task
+    splits: dict[str, examples.Split]
+    report: examples.Report
+
+    @property
+    def train(self) -> examples.Split | None:
+        """What is trained on; None for a task that another's model answers."""
+        return self.splits.get("train")
+
+    @property
+    def dev(self) -> dict[str, examples.Split]:
+        """Dev sets by name."""
+        return {name: split for name, split in self.splits.items() if name.startswith("dev")}
+
+    @property
+    def test(self) -> dict[str, examples.Split]:
+        """Test sets by name."""
+        return {name: split for name, split in self.splits.items() if name.startswith("test")}
+
+
+def read(task: task_lib.Task, place: str, dev_share: float = 0.1) -> Data:
+    """Reads every split that is there.
+
+    Args:
+      place: the data folder, or 'tfds'.
+      dev_share: what part becomes the dev set where there is none.
+
+    Raises ValueError, one line with the remedy: nothing there, or a file that does not fit (with
+    its line).
+    """
+    if not 0 <= dev_share < 1:
+        raise ValueError(f"dev_share {dev_share} is not within 0 to 1; 0.1 keeps a tenth")
+    report = examples.Report()
+    sources = _sources(task, place)
+    rows = {
+        split: _rows(task, split, source, names, report)
+        for split, (source, names) in sources.items()
+    }
+    if task.kind not in ("tagging", "span"):
+        first = next(s for s in ("train", *sources) if s in sources)
+        known = labels.known(rows[first], task, sources[first][0].separator)
+        if "f1" in task.metrics and len(known) != 2:
+            raise ValueError(
+                f"task {task.name}: f1 is for 2 labels, not {len(known)}; use macro_f1"
+            )
+        task = dataclasses.replace(task, labels=known)
+    splits = {}
+    for split, (source, names) in sources.items():
+        labelled = not split.startswith("test")
+        found = [_example(row, task, n, source, labelled) for n, row in enumerate(rows[split])]
+        splits[split] = examples.Split(split, tuple(found), names)
+        report.count(f"{task.name} {split}", "examples", len(found))
+        _count_empty(f"{task.name} {split}", found, report)
+    splits = _with_both(task, splits, dev_share, report)
+    if task.kind == "tagging":
+        task = dataclasses.replace(task, labels=_tags(task, splits))
+        _check_entities(task, splits)
+    if task.kind == "span":
+        _check_questions(task, splits)
+    return Data(task, splits, report)
+
+
+def _sources(task, place) -> dict[str, tuple[task_lib.Source, tuple[str, ...]]]:
+    """{split: (source, names of its files)} of the splits that are there."""
+    if place == "tfds":
+        if task.tfds:
+            return {split: (source, source.files) for split, source in task.tfds.items()}
+        if task in task_lib.TASKS.values():
+            raise ValueError(f"task {task.name} is not in TFDS; give a folder with its files")
+        place = os.curdir  # a configuration names files, or tfds:NAME:SPLIT, for itself
+    missing = {}
+    for folder in task.folders:
+        found = {}
+        for split, source in task.files.items():
+            names = []
+            for entry in source.files:
+                here = _matches(os.path.join(place, folder), entry, source.format)
+                if not here:
+                    missing.setdefault(split, os.path.join(folder, entry))
+                    names = []
+                    break
+                names += here
+            if names:
+                found[split] = source, tuple(names)
+        if found:
+            _all_there(task, found)
+            return found
+    first = next(iter(missing.values()), "")
+    shown = "this folder" if place == os.curdir else place
+    raise ValueError(f"task {task.name}: {shown} holds no {first}; set data.dir to its folder")
+
+
+def _matches(folder, entry, layout):
+    if entry.startswith("tfds:"):
+        return [entry]
+    name, label = tables.without_label(entry) if layout == "lines" else (entry, None)
+    return [path if label is None else f"{path}={label}" for path in files.find(folder, name)]
+
+
+def _all_there(task, found):
+    """A file that a configuration names must be there; of a known set any may be left out."""
+    if task in task_lib.TASKS.values():
+        return
+    for split, source in task.files.items():
+        if split not in found:
+            raise ValueError(f"task {task.name}: no file {'; '.join(source.files)} for {split}")
+
+
+def _rows(task, split, source, names, report):
+    """Rows of text, or examples where they need no labels' numbers."""
+    where = f"{task.name} {split}"
+    labelled = not split.startswith("test")
+    found, taken = [], {}
+    for name in names:
+        if name.startswith("tfds:"):
+            found += _records(task, name, source, labelled, where, report, taken)
+        elif task.kind == "tagging":
+            found += columns.read(name, source, labelled, where, report)
+        elif task.kind == "span":
+            found += squad.read(name, source, task.impossible, where, report, taken)
+        else:
+            found += tables.read(name, source, labelled, where, report)
+
+    for number, row in enumerate(found):
+        if isinstance(row, tables.Row):  # one without an id is called by its number
+            examples.take_id(row.id or str(number), row.where, taken)
+    return found
+
+
+def _records(task, name, source, labelled, where, report, taken):
+    classes = catalogue.classes(name, source.label) if task.labels else ()
+    # Ours where TFDS says the same; else, as 'acceptable' for '1', a class's number in its list.
+    renamed = {c: str(n) for n, c in enumerate(classes)} if set(classes) - set(task.labels) else {}
+    for place, record in catalogue.records(name):
+        if task.kind == "span":
+            record["answers"] = _transposed(record["answers"])
+            question = squad.of_fields(
+                place, record["context"], record, task.impossible, where, report
+            )
+            examples.take_id(question.id, place, taken)
+            yield question
+        elif task.kind == "tagging":
+            yield examples.Words("", tuple(record[source.a]), tuple(record[source.label]))
+        else:
+            row = tables.of_record(record, source, place, labelled)
+            yield row._replace(label=renamed.get(row.label, row.label))
+
+
+def _transposed(answers) -> list[dict]:
+    """{'text': [...], 'answer_start': [...]} -> one dictionary an answer, as SQuAD's JSON has."""
+    pairs = zip(answers["text"], answers["answer_start"])
+    return [{"text": text, "answer_start": begin} for text, begin in pairs]
+
+
+def _example(row, task, number, source, labelled):
+    if isinstance(row, tables.Row):
+        return labels.text(row, task, str(number), source.separator, labelled)
+    if isinstance(row, examples.Words):  # files count each for itself
+        return dataclasses.replace(row, id=str(number))
+    return row
+
+
+def _count_empty(where, found, report):
+    for example in found:
+        if isinstance(example, examples.Text):
+            if not example.a or example.b == "":
+                report.count(where, "empty texts kept")
+        elif isinstance(example, examples.Words):
+            if not all(word.strip() for word in example.words):
+                report.count(where, "sentences with an empty word kept")
+        elif not example.answers and not example.impossible and not where.endswith("test"):
+            report.count(where, "questions without an answer, not trained on")
+
+
+def _with_both(task, splits, share, report):
+    """Cuts off the dev set, or the train set, that is not there."""
+    dev = [name for name in splits if name.startswith("dev")]
+    if ("train" in splits) == bool(dev) or not share:
+        return splits
+    whole = "train" if "train" in splits else dev[0]
+    if not splits[whole].labelled:
+        return splits
+    given = splits[whole]
+    parts = {"train": [], "dev": []}
+    for example in given.examples:
+        parts["dev" if _fraction(example) < share else "train"].append(example)
+    other = "dev" if whole == "train" else "train"
+    note = (
+        f"{task.name}: no {other} file; {len(parts['dev']):,} of {len(given.examples):,} examples"
+        f" of {whole} are dev by a hash of their text (dev_share {share:g})"
+    )
+    if not parts["train"] or not parts["dev"]:
+        raise ValueError(f"{note}: one side is empty; give a file for {other}")
+    report.note(note)
+    made = {
+        name: examples.Split(name, tuple(part), given.files, note) for name, part in parts.items()
+    }
+    kept = {name: split for name, split in splits.items() if name not in made and name != whole}
+    return made | kept
+
+
+def _fraction(example) -> float:
+    """A number in 0..1 of the text alone; questions of one context stay together."""
+    if isinstance(example, examples.Text):
+        text = f"{example.a}\0{example.b or ''}"
+    elif isinstance(example, examples.Words):
+        text = "\0".join(example.words)
+    else:
+        text = example.context
+    digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
+
+
+def _check_questions(task, splits):
+    """A dev question that is neither answered nor said to be impossible can score nothing."""
+    for name, split in splits.items():
+        for question in split.examples:
+            if name.startswith("dev") and not question.answers and not question.impossible:
+                raise ValueError(
+                    f"task {task.name} {name}: question {question.id!r} has no answer and is not"
+                    " said to be impossible (is_impossible); take it out of dev"
+                )
+
+
+def _check_entities(task, splits):
+    """Entities are read off BIO or BIOES tags; other tags are known before anything is trained."""
+    if not any(metric.startswith("entity_") for metric in task.metrics):
+        return
+    for name, split in splits.items():
+        for example in split.examples:
+            for tag in example.tags or ():
+                if tag != "O" and not _ENTITY.fullmatch(tag):
+                    raise ValueError(
+                        f"task {task.name} {name}: tag {tag!r} is none of O, B-..., I-..., E-...,"
+                        " S-...; for plain tags set metrics='token_accuracy'"
+                    )
+
+
+def _tags(task, splits):
+    """The tags of train, O first."""
+    found = {tag for example in splits["train"].examples for tag in example.tags or ()}
+    if not found:
+        raise ValueError(f"task {task.name}: there are no tags in train; look at label, the column")
+    return tuple(sorted(found, key=lambda tag: (tag != "O", tag)))

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SQuAD's JSON, 1.1 and 2.0, and what is written like it (XQuAD, SQuADShifts) -> questions.
+
+    data[] . paragraphs[] . context, qas[] . id, question, answers[] . text, answer_start
+                                             is_impossible (2.0), plausible_answers (not used)
+
+A place that does not hold the answer's words is looked for nearby; where the words are nowhere in
+the context, the place is -1: they count in scoring and are not trained on.
+"""
+
+import json
+from collections.abc import Iterator
+
+from electra_jax.finetuning.tasks import examples, files, task
+
+
+def read(
+    path: str,
+    source: task.Source,
+    impossible: bool,
+    where: str,
+    report: examples.Report,
+    taken: dict[str, str],
+) -> list[examples.Question]:
+    """All questions of a file, in its order.
+
+    Args:
+      impossible: whether there may be questions without an answer.
+      taken: {id: place} of the files of the split before this one, filled further.
+
+    Raises ValueError, one line with the file and the place in it.
+    """
+    content = files.text(path, source.encoding)
+    try:
+        articles = json.loads(content)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}:{error.lineno}: not JSON ({error.msg}); is it whole?") from error
+    found = []
+    for place, context, qa in _walk(path, articles):
+        question = of_fields(place, context, qa, impossible, where, report)
+        examples.take_id(question.id, place, taken)
+        found.append(question)
+    if not found:
+        raise ValueError(f"{path} holds no question; is it the right file?")
+    return found
+
+
+def of_fields(place, context, qa, impossible, where, report) -> examples.Question:
+    """The question in one entry of `qas`."""
+    answers = []
+    for number, answer in enumerate(_field(qa, "answers", list, place, default=[])):
+        here = f"{place}.answers[{number}]"
+        words = _field(answer, "text", str, here)
+        begin = _field(answer, "answer_start", int, here)
+        answers.append((words, _located(context, words, begin, where, report)))
+    hopeless = _field(qa, "is_impossible", bool, place, default=False)
+    if hopeless and not impossible:
+        raise ValueError(f"{place}: a question without an answer; SQuAD 2.0 is task squad2")
+    return examples.Question(
+        id=str(_field(qa, "id", str | int, place)),
+        question=_field(qa, "question", str, place).strip(),
+        context=context,
+        answers=() if hopeless else tuple(answers),
+        impossible=hopeless,
+    )
+
+
+def _walk(path, content) -> Iterator[tuple]:
+    """(place, context, qa) of each question."""
+    for i, article in enumerate(_field(content, "data", list, path)):
+        here = f"{path}: data[{i}]"
+        for j, paragraph in enumerate(_field(article, "paragraphs", list, here)):
+            there = f"{here}.paragraphs[{j}]"
+            context = _field(paragraph, "context", str, there)
+            for k, qa in enumerate(_field(paragraph, "qas", list, there)):
+                yield f"{there}.qas[{k}]", context, qa
+
+
+def _field(record, name, kind, place, default=None):
+    value = record.get(name, default) if isinstance(record, dict) else None
+    if not isinstance(value, kind):
+        state = "no" if value is None else f"a {type(value).__name__} for"
+        raise ValueError(f"{place}: {state} {name!r}; the format is SQuAD's JSON")
+    return value
+
+
+def _located(context, words, begin, where, report) -> int:
+    if begin >= 0 and context.startswith(words, begin):
+        return begin
+    places = []
+    at = context.find(words) if words else -1
+    while at >= 0:
+        places.append(at)
+        at = context.find(words, at + 1)
+    if not places:
+        report.count(where, "answers that are not in their context")
+        return -1
+    report.count(where, "answers found beside their place")
+    return min(places, key=lambda place: abs(place - begin))

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TSV, CSV, JSONL and plain lines -> rows, each with the place it came from.
+
+    index \\t sentence \\t label        the header names the columns
+    0 \\t It 's " fine " . \\t 1        ->  Row('dev.tsv:2', '0', 'It \\'s " fine " .', None, '1')
+
+In TSV a quotation mark is a character like any other; in CSV it may enclose commas and line ends.
+A row with too few or too many cells is refused with its line, or left out and counted where the
+source says so: guessing would move texts into other columns.
+"""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from electra_jax.finetuning.tasks import examples, files, task
+
+RawLabel = str | tuple[str, ...] | None
+
+
+class Row(NamedTuple):
+    """One example before its label is understood."""
+
+    where: str  # file:line
+    id: str | None
+    a: str
+    b: str | None
+    label: RawLabel
+
+
+def read(
+    path: str, source: task.Source, labelled: bool, where: str, report: examples.Report
+) -> list[Row]:
+    """All rows of a file.
+
+    Args:
+      path: a file, its label behind '=' where the format is 'lines'.
+      labelled: whether the column of labels must be there; else it may be missing.
+      where: what the report calls the split.
+
+    Raises ValueError, one line with file and line: a missing column, a torn row, no row at all.
+    """
+    kind = source.format or _FORMATS.get(files.ending(path))
+    if kind == "lines":
+        found = list(_lines(path, source, where, report))
+    elif kind == "label_first":
+        found = list(_label_first(path, source, where, report))
+    elif kind in ("tsv", "csv"):
+        found = list(_table(path, source, kind, labelled, where, report))
+    elif kind == "jsonl":
+        found = list(_json_lines(path, source, labelled, where, report))
+    else:
+        raise ValueError(
+            f"{path}: the ending does not tell the format; set format to one of"
+            f" {', '.join(task.TEXT_FORMATS)}"
+        )
+    if not found:
+        raise ValueError(f"{path} holds no example; is it the right file?")
+    return found
+
+
+def of_record(record: dict, source: task.Source, place: str, labelled: bool) -> Row:
+    """The row in a record of names and values."""
+
+    def value(column, needed=True):
+        if column is None or (column not in record and not needed):
+            return None
+        if column not in record:
+            raise ValueError(f"{place}: no field {column!r}; there is {', '.join(record)}")
+        return record[column]
+
+    def text(column):
+        found = value(column)
+        if found is not None and not isinstance(found, str):
+            raise ValueError(f"{place}: field {column!r} is {type(found).__name__}, not text")
+        return found
+
+    if isinstance(source.label, tuple):
+        cells = [value(column, labelled) for column in source.label]
+        label = _switched_on(source.label, [_spelled(cell, place) for cell in cells], place)
+    else:
+        label = _spelled(value(source.label, labelled), place)
+    identity = value(source.id, needed=False)
+    return Row(
+        place,
+        None if identity is None else str(identity),
+        text(source.a) or "",
+        None if source.b is None else text(source.b) or "",
+        label,
+    )
+
+
+def without_label(path: str) -> tuple[str, str | None]:
+    """'plot.txt=objective' -> ('plot.txt', 'objective')."""
+    name, equals, label = path.rpartition("=")
+    return (name, label) if equals else (path, None)
+
+
+_FORMATS = {
+    ".tsv": "tsv",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+}
+
+
+def _lines(path, source, where, report) -> Iterator[Row]:
+    name, label = without_label(path) if source.format == "lines" else (path, None)
+    for number, line in enumerate(files.lines(name, source.encoding), 1):
+        if line.strip():
+            yield Row(f"{name}:{number}", None, line.strip(), None, label)
+        else:
+            report.count(where, "blank lines skipped")
+
+
+_BLANK = re.compile("[ \t]+")  # and no no-break space, which belongs to a text
+
+
+def _label_first(path, source, where, report) -> Iterator[Row]:
+    """'DESC:manner How did serfdom develop ?' -> the label, and the text behind the first blank."""
+    for number, line in enumerate(files.lines(path, source.encoding), 1):
+        if not line.strip():
+            report.count(where, "blank lines skipped")
+            continue
+        label, *text = _BLANK.split(line.strip(), maxsplit=1)
+        if not text:
+            raise ValueError(f"{path}:{number}: {line[:60]!r} is no label with a text behind it")
+        yield Row(f"{path}:{number}", None, text[0], None, label)
+
+
+def _table(path, source, kind, labelled, where, report) -> Iterator[Row]:
+    quotes = kind == "csv" if source.quotes is None else source.quotes
+    cells = _cells(path, source.encoding, "," if kind == "csv" else "\t", quotes)
+    head = next(cells, None)
+    if head is None:
+        raise ValueError(f"{path} is empty; is it the right file?")
+    width = len(head[1])
+    take = _Taking(path, source, head[1] if source.header else None, width, labelled)
+    if not source.header:
+        yield take.row(*head)
+    for number, row in cells:
+        if not any(row):
+            report.count(where, "blank lines skipped")
+        elif len(row) < width or any(row[width:]):
+            if source.odd_rows != "skip":
+                raise ValueError(
+                    f"{path}:{number}: {len(row)} cells where there are {width} columns; mend the"
+                    " row, or leave such rows out with odd_rows='skip'"
+                )
+            report.count(where, "rows with another number of cells skipped")
+        else:
+            yield take.row(number, row)
+
+
+def _cells(path, encoding, separator, quotes) -> Iterator[tuple[int, list[str]]]:
+    """(line, cells) of each row; the line where the row ends."""
+    if not quotes:
+        for number, line in enumerate(files.lines(path, encoding), 1):
+            yield number, line.split(separator)
+        return
+    text = files.text(path, encoding)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    while True:
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise ValueError(
+                f"{path}:{reader.line_num}: {error}; if quotation marks are plain text there, set"
+                " quotes=False"
+            ) from error
+        if row is None:
+            return
+        yield reader.line_num, row
+
+
+class _Taking:
+    """Which cells of a row to take."""
+
+    def __init__(self, path, source, names, width, labelled):
+        self._path = path
+        self._names, self._width = names, width
+        self._a = self._place(source.a)
+        self._b = self._place(source.b)
+        self._id = self._place(source.id, needed=False)
+        self._columns = source.label if isinstance(source.label, tuple) else None
+        if self._columns:
+            places = [self._place(column, labelled) for column in self._columns]
+            self._labels = None if None in places else places
+        self._label = None if self._columns else self._place(source.label, labelled)
+
+    def row(self, number, row) -> Row:
+        where = f"{self._path}:{number}"
+        if self._columns:
+            marks = [row[place] for place in self._labels] if self._labels else None
+            label = _switched_on(self._columns, marks, where) if marks else None
+        else:
+            label = None if self._label is None else row[self._label].strip()
+        return Row(
+            where,
+            None if self._id is None else row[self._id].strip(),
+            row[self._a].strip(),
+            None if self._b is None else row[self._b].strip(),
+            label,
+        )
+
+    def _place(self, column, needed=True):
+        """The number of a column, None for one that is not there and need not be."""
+        if column is None:
+            return None
+        if isinstance(column, int):
+            if -self._width <= column < self._width:
+                return column
+        elif self._names is None:
+            raise ValueError(f"{self._path} has no header; give column {column!r} by its number")
+        else:
+            places = [n for n, name in enumerate(self._names) if name.strip() == column]
+            if len(places) > 1:
+                raise ValueError(
+                    f"{self._path}:1: column {column!r} stands there {len(places)} times; give it"
+                    f" by number, one of {', '.join(map(str, places))}"
+                )
+            if places:
+                return places[0]
+        if not needed:
+            return None
+        known = ", ".join(self._names) if self._names else f"0 to {self._width - 1}"
+        raise ValueError(f"{self._path}:1: no column {column!r}; there is {known[:200]}")
+
+
+def _json_lines(path, source, labelled, where, report) -> Iterator[Row]:
+    for number, line in enumerate(files.lines(path, source.encoding), 1):
+        place = f"{path}:{number}"
+        if not line.strip():
+            report.count(where, "blank lines skipped")
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{place}: not JSON ({error}); one object a line") from error
+        if not isinstance(record, dict):
+            raise ValueError(f"{place}: {type(record).__name__}, not an object of fields")
+        yield of_record(record, source, place, labelled)
+
+
+def _spelled(value, place) -> RawLabel:
+    """A label as text: 1, 1.0 and '1' are one; a list of labels stays one."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, list | tuple):
+        return tuple(str(_spelled(part, place)) for part in value)
+    if isinstance(value, int | float):
+        return str(int(value)) if value == int(value) else str(value)
+    raise ValueError(f"{place}: a label is {type(value).__name__}, neither text nor number")
+
+
+_ON = {"1": True, "true": True, "1.0": True, "0": False, "false": False, "0.0": False, "": False}
+
+
+def _switched_on(columns, cells, place) -> RawLabel:
+    """The names of the columns that hold a 1."""
+    if None in cells:
+        return None
+    on = []
+    for column, cell in zip(columns, cells):
+        if cell.strip().lower() not in _ON:
+            raise ValueError(f"{place}: {cell!r} in column {column!r} is neither 0 nor 1")
+        if _ON[cell.strip().lower()]:
+            on.append(str(column))
+    return tuple(on)

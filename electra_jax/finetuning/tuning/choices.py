@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the settings of fine-tuning to its parts: what 0 stands for, which head, which programs.
+
+The one place where a setting is looked at by name; `rates.published` has the published values.
+"""
+
+import dataclasses
+
+import jax
+from jax.sharding import Mesh
+
+from electra_jax import config as config_lib
+from electra_jax.core import sharding
+from electra_jax.finetuning import config as finetuning_config
+from electra_jax.finetuning.tasks import datasets
+from electra_jax.finetuning.tuning import encoders, rates, step
+from electra_jax.model import task_heads
+from electra_jax.step import optimizer
+
+SIDE_BY_SIDE = 50_000_000  # parameters; larger encoders fill an accelerator alone
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """A point of the grid."""
+
+    learning_rate: float
+    epochs: int
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        return f"rate_{self.learning_rate:.3g}_epochs_{self.epochs}"
+
+
+def mesh(config: finetuning_config.Config) -> Mesh:
+    """All devices that are asked for, along `data`. Raises ConfigError."""
+    devices = jax.devices()
+    count = config.run.devices if config.run.devices > 0 else len(devices)
+    if count > len(devices):
+        raise config_lib.ConfigError(f"run.devices={count}, but there are {len(devices)}")
+    if config.recipe.batch_size % count:
+        raise config_lib.ConfigError(
+            f"recipe.batch_size={config.recipe.batch_size} is not divisible by {count} devices;"
+            " set run.devices"
+        )
+    return sharding.make_mesh(count, devices=devices[:count])
+
+
+def in_order(config: finetuning_config.Config) -> list[str]:
+    """The tasks as given, but each behind the one that it starts from or whose model answers it."""
+    names, ordered = list(config.task_names), []
+    models = {n: datasets.task_named(config, n).model_of for n in names}
+
+    def add(name, waiting=()):
+        if name in waiting:
+            raise config_lib.ConfigError(
+                f"encoder.start_from goes in a circle: {' -> '.join((*waiting, name))}"
+            )
+        for before in (config.starts.get(name), models[name]):
+            if before in names:
+                add(before, (*waiting, name))
+        if name not in ordered:
+            ordered.append(name)
+
+    for name in names:
+        add(name)
+    return ordered
+
+
+def points(config: finetuning_config.Config, encoder: encoders.Encoder, epochs: int) -> list[Point]:
+    """The grid, or the one point of the recipe. `epochs`: the task's published ones."""
+    recipe = config.recipe
+    learning_rates = config.grid.learning_rates or (recipe.learning_rate or _rate(config, encoder),)
+    epochs_list = config.grid.epochs or (recipe.epochs or epochs,)
+    return [Point(float(rate), epochs) for rate in learning_rates for epochs in epochs_list]
+
+
+def layer_decay(config: finetuning_config.Config, encoder: encoders.Encoder) -> float:
+    """As set, or as published for the size."""
+    shape = encoder.networks.discriminator
+    return config.recipe.layer_decay or rates.published(shape.layers, shape.width).layer_decay
+
+
+def setup(
+    config: finetuning_config.Config,
+    encoder: encoders.Encoder,
+    prepared: datasets.Prepared,
+    seeds: int,
+) -> step.Setup:
+    """What the programs of a task depend on."""
+    recipe, shape = config.recipe, encoder.networks.discriminator
+    kind = prepared.task.kind
+    head = {"tagging": "token", "span": f"span_{config.span.head}"}.get(kind, recipe.head)
+    return step.Setup(
+        networks=encoder.networks,
+        head=task_heads.HeadConfig(
+            kind=head,
+            width=shape.width,
+            outputs=max(1, len(prepared.task.labels)),
+            dropout=recipe.head_dropout,
+            dropout_bits=shape.dropout_bits,
+            hidden=config.span.hidden,
+            impossible=kind == "span" and prepared.task.impossible,
+            beam=min(config.span.beam, prepared.buckets[0]),
+        ),
+        kind=kind,
+        pad_id=encoder.vocabulary.pad_id,
+        optimizer=recipe.optimizer,
+        adam=optimizer.AdamConfig(
+            recipe.beta1, recipe.beta2, recipe.epsilon, recipe.weight_decay, recipe.clip_norm
+        ),
+        layer_decay=layer_decay(config, encoder),
+        decay_rule=recipe.decay_rule,
+        loss=recipe.loss,
+        impossible_weight=config.span.impossible_weight,
+        seeds=seeds,
+    )
+
+
+def side_by_side(config: finetuning_config.Config, encoder: encoders.Encoder, mesh: Mesh) -> bool:
+    """Whether seeds train in one program: on accelerators, where a small one leaves them idle."""
+    asked = config.run.vmapped_seeds
+    if asked != "auto":
+        return asked == "on"
+    return mesh.devices.flat[0].platform != "cpu" and encoder.parameters <= SIDE_BY_SIDE
+
+
+def _rate(config, encoder):
+    """The published peak of this size."""
+    shape = encoder.networks.discriminator
+    found = rates.published(shape.layers, shape.width).learning_rate
+    return min(found, rates.BASE.learning_rate) if config.recipe.published != "paper" else found

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The encoder that is fine-tuned: its shape, vocabulary and weights, wherever they lie.
+
+    a workdir, a checkpoint, an export, a Hugging Face folder -> `weights.open` -> the main network
+    and the tables that it reads; no head, no generator
+
+Where a run keeps averages of its weights, those are taken, as in its evaluations.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+
+from electra_jax.core import sharding
+from electra_jax.data import vocabulary
+from electra_jax.finetuning import config as finetuning_config
+from electra_jax.model import accounting, networks
+from electra_jax.weights import checkpoint, reading
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoder:
+    """What every task starts from."""
+
+    networks: networks.NetworksConfig  # with the dropout of fine-tuning
+    vocabulary: vocabulary.Vocabulary
+    trunk: dict | None  # in the form of `networks.main_trunk`; None: fresh ones, by seed
+    parameters: int
+    max_tokens: int  # the longest row that it can read; 0: any
+    pretrained_tokens: int  # length of the rows that it was pre-trained on; 0: not known
+    about: Mapping[str, Any]  # for people: where from, which step
+    identity: str  # changes with any weight
+
+
+def read(config: finetuning_config.Config, workdir: str, mesh: Mesh) -> Encoder:
+    """Reads, never writes. Raises ConfigError, CheckpointError."""
+    source = config.encoder.from_ or workdir
+    found = reading.open(source, config.encoder.step or None, config.encoder.data_dir)
+    shape = _networks(config, found, mesh)
+    count = sum(
+        accounting.parameters(
+            jax.eval_shape(lambda: networks.init_trunk(shape, jax.random.key(0)))
+        ).values()
+    )
+    if config.encoder.init == "fresh":
+        trunk, identity, about = None, "fresh", {"from": f"random weights, shape of {source}"}
+    else:
+        own = found.alone(found.main())
+        trunk = networks.main_trunk(own.networks, own.params)
+        trunk = jax.device_put(trunk, sharding.replicated(mesh))
+        identity, about = identity_of(trunk), {"from": source, "step": found.step}
+    return Encoder(
+        networks=shape,
+        vocabulary=found.vocabulary,
+        trunk=trunk,
+        parameters=count,
+        max_tokens=shape.max_positions,
+        pretrained_tokens=found.config.data.sequence_length if found.config else 0,
+        about=about | {"parameters": count},
+        identity=identity,
+    )
+
+
+def identity_of(trunk: dict) -> str:
+    """One word for all weights, the same on any mesh."""
+    digest = json.dumps(checkpoint.digest(trunk), sort_keys=True)
+    return hashlib.blake2b(digest.encode(), digest_size=8).hexdigest()
+
+
+def _networks(config, found, mesh):
+    """The shape of the main network, as this run computes it."""
+    shape = found.alone(found.main()).networks
+    dtype, scan = config.run.dtype, config.run.scan
+    if dtype == "auto":
+        dtype = "float32" if mesh.devices.flat[0].platform == "cpu" else "bfloat16"
+    scanned = shape.discriminator.scan if scan == "auto" else scan == "on"
+    main = dataclasses.replace(
+        shape.discriminator,
+        dropout=config.recipe.dropout,
+        attention_dropout=config.recipe.attention_dropout,
+        scan=scanned,
+    )
+    shape = dataclasses.replace(shape, discriminator=main, dtype=dtype)
+    return shape.placed(sharding.keep_rows(mesh), sharding.as_they_are)

@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Examples -> arrays, a row a window, ragged: batches pad them to the length of their bucket.
+
+    pair    [CLS] the cat [SEP] sat down [SEP]     marks as in data/segments.py
+            D+W    W   W    W  B+W   W    W        D document, B segment B, W word start
+
+    words   [CLS] Electra [SEP]     ->  [CLS] elect ##ra [SEP]
+            tags        B-PER               -1    3    -1    -1    the first token speaks
+            words         0                 -1    0    -1    -1    which word that is
+
+    span    [CLS] who ? [SEP] Ann sleeps . [SEP]    question, then a window of the context
+    allowed   1   0   0   0    1    1    1   0      [CLS] says that the answer is not here
+    offsets  -1  -1  -1  -1   0:3  4:10 11:12 -1    characters of the context
+
+A pair too long loses the ends of its longer side, a single text its own; a sentence of words goes
+on in further rows, whole words each; a context is read through windows that overlap. Reference:
+finetune/classification, finetune/tagging and finetune/qa of google-research/electra, whose
+sentences of words are in segment B where ours are in A, as every text alone is in pre-training.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from electra_jax.data import segments, vocabulary
+from electra_jax.finetuning.tasks import examples
+from electra_jax.finetuning.tasks import task as task_lib
+
+NO_LABEL = -1  # of a token that has no tag of its own
+WITHOUT_ANSWER = ("first_position", "impossible", "skip")
+_SHORTEST = 8  # tokens in a row
+_NEARLY_ALL = 0.01  # what a window's length weighs in the choice of the best context; as SQuAD's
+
+
+@dataclasses.dataclass(frozen=True)
+class Spans:
+    """What rows of questions have beside their ids. Lists hold one array a row."""
+
+    starts_R: np.ndarray  # int32, the place of the answer's first token in the row; 0: not here
+    ends_R: np.ndarray  # int32, of its last token
+    impossible_R: np.ndarray  # bool, of the question, or of the window where that is asked for
+    allowed: list[np.ndarray]  # bool [L], context tokens and position 0
+    offsets: list[np.ndarray]  # int32 [L, 2], characters of the context; -1 elsewhere
+    best_context: list[np.ndarray]  # bool [L], no other window shows more around this token
+
+
+@dataclasses.dataclass(frozen=True)
+class Features:
+    """Rows of one split. `labels` by kind:
+
+    classification: int32 [R]; regression: float32 [R]; multi_label: float32 [R, C] of 0 and 1;
+    tagging: a list of int32 [L], NO_LABEL where a token has none; span: None, see `spans`. None
+    too where the split has no labels.
+    """
+
+    kind: str
+    ids: list[np.ndarray]  # uint16 or uint32 [L], as records have them
+    marks: list[np.ndarray]  # uint8 [L]
+    example_R: np.ndarray  # int32, the number of the example in its split
+    labels: Any = None
+    words: list[np.ndarray] | None = None  # tagging: int32 [L], the word that begins here, else -1
+    spans: Spans | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return len(self.ids)
+
+    @property
+    def lengths_R(self) -> np.ndarray:
+        """Tokens in each row."""
+        return np.fromiter(map(len, self.ids), np.int32, len(self.ids))
+
+
+def make(
+    task: task_lib.Task,
+    split: examples.Split,
+    words: vocabulary.Vocabulary,
+    length: int,
+    report: examples.Report,
+    *,
+    training: bool = False,
+    query_length: int = 64,
+    stride: int = 128,
+    without_answer: str = "first_position",
+) -> Features:
+    """The rows of a split.
+
+    Args:
+      words: the encoder's vocabulary.
+      length: the longest row, special tokens included.
+      training: labels must be there; questions that cannot be trained on are left out: their
+        answer has no place in the context, or fits no window.
+      query_length: tokens of a question, the rest is cut off.
+      stride: context tokens from one window to the next, at most half of what a window holds.
+      without_answer: what a training window without its question's answer is: 'first_position',
+        as released: the answer's place is position 0 and the question stays answerable;
+        'impossible': that, and the window is without an answer; 'skip': left out.
+
+    Raises ValueError, one line: a length or setting out of bounds, training without labels.
+    """
+    _check(task, split, length, training, query_length, stride, without_answer)
+    layout = segments.Layout.of(words, length)
+    where = f"{task.name} {split.name}"
+    if task.kind == "tagging":
+        return _of_words(task, split, words, layout, where, report)
+    if task.kind == "span":
+        cut = _Cut(query_length, stride, without_answer, training)
+        return _of_questions(split, words, layout, cut, where, report)
+    return _of_texts(task, split, words, layout, where, report)
+
+
+def of_words(features: Features, values: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
+    """What was predicted for tokens, for words: the windows of a sentence joined again.
+
+    Args:
+      values: an array [L, ...] a row; more places than the row has tokens do no harm.
+      count: how many examples the split has.
+
+    Returns:
+      An array [words, ...] a sentence.
+    """
+    found: list[list] = [[] for _ in range(count)]
+    for example, places, row in zip(features.example_R, features.words, values):
+        found[example].append(np.asarray(row)[: len(places)][places >= 0])
+    return [np.concatenate(parts) if parts else np.zeros(0, np.int32) for parts in found]
+
+
+def _check(task, split, length, training, query_length, stride, without_answer):
+    if length < _SHORTEST:
+        raise ValueError(f"sequence_length {length} is too short; {_SHORTEST} is the least")
+    if task.kind == "span":
+        if query_length < 1 or length - query_length - 3 < 1:
+            raise ValueError(
+                f"query_length {query_length} leaves no room for the context in rows of {length};"
+                f" the most is {length - 4}"
+            )
+        if stride < 1:
+            raise ValueError(f"doc_stride {stride} must be at least 1")
+        if without_answer not in WITHOUT_ANSWER:
+            raise ValueError(
+                f"without_answer {without_answer!r} is none of {', '.join(WITHOUT_ANSWER)}"
+            )
+    elif training and not split.labelled:
+        raise ValueError(f"task {task.name}: not every example of {split.name} has a label")
+
+
+def _of_texts(task, split, words, layout, where, report):
+    first = words.encode([example.a for example in split.examples])
+    pairs = [n for n, example in enumerate(split.examples) if example.b is not None]
+    second = dict(zip(pairs, words.encode([split.examples[n].b for n in pairs])))
+    ids, marks = [], []
+    for number, a in enumerate(first):
+        b = second.get(number)
+        room = layout.length - (2 if b is None else 3)
+        a_length, b_length = _trimmed(len(a), 0 if b is None else len(b), room)
+        if a_length < len(a) or (b is not None and b_length < len(b)):
+            report.count(where, f"texts cut to {layout.length} tokens")
+        row, row_marks = _row(a[:a_length], None if b is None else b[:b_length], layout)
+        ids.append(row)
+        marks.append(row_marks)
+    return Features(
+        kind=task.kind,
+        ids=ids,
+        marks=marks,
+        example_R=np.arange(len(ids), dtype=np.int32),
+        labels=_labels(task, split),
+    )
+
+
+def _trimmed(a, b, room):
+    """Lengths that fit: the longer side gives, and b where they are equal."""
+    if a + b <= room:
+        return a, b
+    if 2 * min(a, b) >= room:
+        return (room + 1) // 2, room // 2
+    return (room - b, b) if a > b else (a, room - a)
+
+
+def _row(a, b, layout):
+    """[CLS] a [SEP] or [CLS] a [SEP] b [SEP], and its marks."""
+    cut = len(a) + 1
+    row = np.full(cut + 1 if b is None else cut + len(b) + 2, layout.sep_id, layout.dtype)
+    row[0] = layout.cls_id
+    row[1:cut] = a
+    if b is not None:
+        row[cut + 1 : -1] = b
+    marks = layout.marks_V[row]
+    marks[0] |= segments.DOCUMENT_START
+    marks[1] |= segments.WORD_START
+    if b is not None:
+        marks[cut + 1] |= segments.SEGMENT_B_START | segments.WORD_START
+    return row, marks
+
+
+def _labels(task, split):
+    if not split.labelled:
+        return None
+    found = [example.label for example in split.examples]
+    if task.kind == "classification":
+        return np.array(found, np.int32)
+    if task.kind == "regression":
+        return np.array(found, np.float32)
+    labels_RC = np.zeros((len(found), len(task.labels)), np.float32)
+    for row, several in zip(labels_RC, found):
+        row[list(several)] = 1
+    return labels_RC
+
+
+def _of_words(task, split, words, layout, where, report):
+    pieces = _pieces(split, words, layout, where, report)
+    numbers = {tag: number for number, tag in enumerate(task.labels)}
+    ids, marks, places, labels, of_example = [], [], [], [], []
+    for number, example in enumerate(split.examples):
+        tokens = [pieces[word] for word in example.words]
+        starts = _whole_words([len(t) for t in tokens], layout.length - 2)
+        more = len(starts) - 1
+        report.count(where, f"rows more, of sentences over {layout.length} tokens", more)
+        for begin, end in zip(starts, [*starts[1:], len(tokens)]):
+            text = tokens[begin:end]
+            row, row_marks = _row(np.concatenate([*text, _NOTHING]), None, layout)
+            begins = np.cumsum([1, *map(len, text)])[:-1]
+            place = np.full(len(row), NO_LABEL, np.int32)
+            place[begins] = np.arange(begin, end)
+            ids.append(row)
+            marks.append(row_marks)
+            places.append(place)
+            of_example.append(number)
+            if example.tags is not None:
+                label = np.full(len(row), NO_LABEL, np.int32)
+                label[begins] = [numbers.get(tag, NO_LABEL) for tag in example.tags[begin:end]]
+                labels.append(label)
+                unknown = int((label[begins] == NO_LABEL).sum())
+                report.count(where, "tags that train does not have, never predicted", unknown)
+    return Features(
+        kind=task.kind,
+        ids=ids,
+        marks=marks,
+        example_R=np.array(of_example, np.int32),
+        labels=labels if split.labelled else None,
+        words=places,
+    )
+
+
+_NOTHING = np.zeros(0, np.uint32)
+
+
+def _pieces(split, words, layout, where, report):
+    """{word: its tokens}, each word encoded once; a word always has one, [UNK] if nothing else."""
+    known = list(dict.fromkeys(word for example in split.examples for word in example.words))
+    # Byte-level tokenizers tell a word by the blank before it; the others add that themselves.
+    before = " " if words.kind == "tokenizer_json" else ""
+    found = {}
+    for word, tokens in zip(known, words.encode([before + word for word in known])):
+        if not len(tokens):
+            report.count(where, "words without a token, given as [UNK]")
+            tokens = np.array([words.unk_id], np.uint32)
+        elif len(tokens) > layout.length - 2:
+            report.count(where, "words longer than a row, cut")
+        found[word] = tokens[: layout.length - 2]
+    return found
+
+
+def _whole_words(lengths, room):
+    """Where rows begin: as many whole words in each as fit."""
+    starts, used = [0], 0
+    for number, length in enumerate(lengths):
+        if used + length > room:
+            starts.append(number)
+            used = 0
+        used += length
+    return starts
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cut:
+    query_length: int
+    stride: int
+    without_answer: str
+    training: bool
+
+
+def _of_questions(split, words, layout, cut, where, report):
+    questions = words.encode([example.question for example in split.examples])
+    contexts = list(dict.fromkeys(example.context for example in split.examples))
+    read = dict(zip(contexts, words.encode_with_offsets(contexts)))
+    rows = []  # (example, ids, marks, start, end, impossible, allowed, offsets, best)
+    for number, (example, query) in enumerate(zip(split.examples, questions)):
+        tokens, spans = read[example.context]
+        placed = _answer_tokens(example, spans)
+        if not placed and not example.impossible:
+            report.count(where, "questions whose answer has no place in their context")
+            if cut.training:
+                continue
+
+        if len(query) > cut.query_length:
+            report.count(where, f"questions cut to {cut.query_length} tokens")
+            query = query[: cut.query_length]
+        windows = _windows(len(tokens), layout.length - len(query) - 3, cut.stride)
+        answer = _in_a_window(placed, windows)
+        if placed and answer is None:
+            # It would be trained as if the answer were nowhere. Scored, it counts as any other.
+            report.count(where, "questions whose answer fits no window")
+            if cut.training:
+                continue
+
+        best = _best_context(windows, len(tokens))
+        for window, (begin, end) in enumerate(windows):
+            here = answer is not None and begin <= answer[0] and answer[1] < end
+            impossible = example.impossible
+            if not here and placed:
+                report.count(where, "windows without the answer")
+                if cut.training and cut.without_answer == "skip":
+                    continue
+                impossible = cut.training and cut.without_answer == "impossible"
+            row, marks = _row(query, tokens[begin:end], layout)
+            first = len(query) + 2  # place of the window's first token
+            inside = slice(first, first + end - begin)
+            allowed = np.zeros(len(row), bool)
+            allowed[0] = allowed[inside] = True
+            offsets = np.full((len(row), 2), -1, np.int32)
+            offsets[inside] = spans[begin:end]
+            shown_best = np.zeros(len(row), bool)
+            shown_best[inside] = best[begin:end] == window
+            shift = first - begin
+            start, stop = (answer[0] + shift, answer[1] + shift) if here else (0, 0)
+            rows.append((number, row, marks, start, stop, impossible, allowed, offsets, shown_best))
+    columns = [list(column) for column in zip(*rows)] or [[] for _ in range(9)]
+    number, ids, marks, starts, ends, impossible, allowed, offsets, best = columns
+    return Features(
+        kind="span",
+        ids=ids,
+        marks=marks,
+        example_R=np.array(number, np.int32),
+        spans=Spans(
+            starts_R=np.array(starts, np.int32),
+            ends_R=np.array(ends, np.int32),
+            impossible_R=np.array(impossible, bool),
+            allowed=allowed,
+            offsets=offsets,
+            best_context=best,
+        ),
+    )
+
+
+def _answer_tokens(example, spans):
+    """[(first, last) token] of each answer that has a place in the context."""
+    found = []
+    for words, begin in example.answers:
+        if begin < 0:
+            continue
+        touched = np.flatnonzero((spans[:, 0] < begin + len(words)) & (spans[:, 1] > begin))
+        if len(touched):
+            found.append((int(touched[0]), int(touched[-1])))
+    return found
+
+
+def _windows(tokens, room, stride):
+    """(begin, end) of each window: the last one reaches the end of the context.
+
+    Neighbours share half of the room or more, so that an answer up to half of the room is whole in
+    one of them, wherever it stands: a stride beyond half of the room is cut to it.
+    """
+    step = max(1, min(stride, room // 2))
+    found = [(0, min(room, tokens))]
+    while found[-1][1] < tokens:
+        begin = found[-1][0] + step
+        found.append((begin, min(begin + room, tokens)))
+    return found
+
+
+def _in_a_window(answers, windows):
+    """The first answer (first token, last) that a window holds whole; None where none does."""
+    for first, last in answers:
+        if any(begin <= first and last < end for begin, end in windows):
+            return first, last
+    return None
+
+
+def _best_context(windows, tokens):
+    """[tokens] the window that shows most on the poorer side of each token; the first of equals."""
+    if len(windows) == 1:
+        return np.zeros(tokens, np.int32)
+    begins, ends = np.array(windows).T[:, :, None]
+    place = np.arange(tokens)
+    score = np.minimum(place - begins, ends - 1 - place) + _NEARLY_ALL * (ends - begins)
+    return np.where((place >= begins) & (place < ends), score, -np.inf).argmax(0)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Learning rates of fine-tuning: a peak by size, its course, and a factor for each layer.
+
+    rate of a parameter = peak x (1 - step / steps) x min(1, step / warmup) x decay^depth
+
+Depth counts from the head (0) down to the embeddings, in one of two ways, n layers:
+
+                   head   top layer   layer i of 0 .. n-1   embeddings and projection
+    paper           0         1              n - i                   n + 1
+    released_code   0         2            n + 1 - i                 n + 2
+
+The released code counts a pooler that it does not have, so the top layer gets decay^2 (issues 51
+and 64 of google-research/electra); the published scores come from it. Layers lie stacked in one
+array, [layers, ...], so a factor is a vector along its first axis.
+"""
+
+import dataclasses
+import re
+
+import jax
+import numpy as np
+from jax import numpy as jnp
+
+from electra_jax.step import schedule
+
+RULES = {"paper": 1, "released_code": 2}  # -> depth of the top layer
+
+_HEAD = re.compile(r"^head/")
+_STACKED = re.compile(r"(^|/)encoder/(attention|feed_forward)/")
+_LAST_NORM = re.compile(r"(^|/)encoder/norm/")
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """What the paper's table of fine-tuning says of a size."""
+
+    learning_rate: float
+    layer_decay: float
+
+
+SMALL, BASE, LARGE = Published(3e-4, 0.8), Published(1e-4, 0.8), Published(5e-5, 0.9)
+
+
+def published(layers: int, width: int) -> Published:
+    """The row of the table for an encoder: width 256 is small, 12 layers of 768 are base.
+
+    Sizes between take the next larger row, whose rate is lower.
+    """
+    if width <= 256:
+        return SMALL
+    return BASE if width <= 768 and layers <= 12 else LARGE
+
+
+def rate(step: jax.Array, peak: jax.Array, steps: jax.Array, warmup_steps: jax.Array) -> jax.Array:
+    """The rate of the head at a step; all four may be traced, so that one program serves all."""
+    step = jnp.asarray(step, jnp.float32)
+    warm = jnp.where(step < warmup_steps, step / jnp.maximum(warmup_steps, 1), 1.0)
+    return peak * schedule.linear(step / steps) * warm
+
+
+def factors(params: dict, decay: float, rule: str) -> dict:
+    """decay^depth for each leaf, as an array that broadcasts against it."""
+    layers = _layers(params)
+
+    def leaf(path, x):
+        exponents = _depth(jax.tree_util.keystr(path, simple=True, separator="/"), layers, rule)
+        powers = np.float32(decay) ** np.asarray(exponents, np.float32)
+        return powers.reshape(-1, *[1] * (x.ndim - 1)) if powers.ndim else powers
+
+    return jax.tree_util.tree_map_with_path(leaf, params)
+
+
+def table(layers: int, decay: float, rule: str) -> dict[str, float]:
+    """{'head': 1.0, 'layer 11': ..., ..., 'embeddings': ...}: one line a depth, for people."""
+    first = RULES[rule]
+    lines = {"head": 0} | {f"layer {i}": layers - 1 - i + first for i in reversed(range(layers))}
+    return {name: decay**depth for name, depth in (lines | {"embeddings": layers + first}).items()}
+
+
+def _depth(path, layers, rule):
+    first = RULES[rule]
+    if _HEAD.search(path):
+        return 0
+    if _STACKED.search(path):
+        return layers - 1 - np.arange(layers) + first
+    if _LAST_NORM.search(path):  # of a pre-norm trunk: it follows the top layer
+        return first
+    return layers + first
+
+
+def _layers(params):
+    return params["discriminator"]["encoder"]["attention"]["query"]["kernel"].shape[0]

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of a fine-tuning: what is written there, and what is read back.
+
+    WORKDIR/finetune/NAME/settings.json                 what made the rest
+                         /TASK/seed_0/seed.json         scores and curve of a finished seed
+                                     /dev.jsonl         its predictions, a line an example
+                         /TASK/weights/                 tuned weights of the best seed on dev
+                         /TASK/rate_0.0003_epochs_3/... the same of each point of a grid
+                         /results.json, results.md, results.html, glue.zip, log.txt
+
+A seed is finished when its seed.json is there, which is written last and whole.
+"""
+
+import glob
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+from absl import logging
+from jax.sharding import Mesh
+
+from electra_jax import config as config_lib
+from electra_jax.core import sharding
+from electra_jax.finetuning import config as finetuning_config
+from electra_jax.finetuning.results import page, results, scores, submission
+from electra_jax.finetuning.tasks import datasets
+from electra_jax.report import drawing
+from electra_jax.weights import checkpoint
+from electra_jax.workdir import metadata
+
+_GLUE_SPLITS = {"test": "", "test_matched": "_matched", "test_mismatched": "_mismatched"}
+
+
+def folder_of(config: finetuning_config.Config, workdir: str) -> str:
+    """Where everything goes."""
+    return os.path.join(workdir, "finetune", config.name)
+
+
+def continue_or_begin(folder: str, config: finetuning_config.Config, identity: str) -> None:
+    """Compares with what made the results that are there, or says what makes them.
+
+    Raises ConfigError where a setting or the encoder (`identity`) is another one.
+    """
+    path = os.path.join(folder, "settings.json")
+    escaped = glob.escape(folder)
+    if os.path.exists(path) and glob.glob(f"{escaped}/**/seed_*/seed.json", recursive=True):
+        old = _read(path)
+        changed = finetuning_config.differences(finetuning_config.parse(old["config"]), config)
+        if old["encoder"] != identity:
+            changed.append("the encoder's weights")
+        if changed:
+            raise config_lib.ConfigError(
+                f"{folder} holds results of other settings: {'; '.join(changed)}; choose another"
+                " --config.name, or delete that folder"
+            )
+    _write(path, {"config": config_lib.to_tree(config), "encoder": identity})
+
+
+def seed_folder(folder: str, seed: int) -> str:
+    """Of one seed, within the folder of a task or of a point of its grid."""
+    return os.path.join(folder, f"seed_{seed}")
+
+
+def finished(folder: str, seed: int, made_of: Mapping[str, str]) -> dict | None:
+    """The record of a seed that is finished. Raises ConfigError where it is of other data."""
+    path = os.path.join(seed_folder(folder, seed), "seed.json")
+    if not os.path.exists(path):
+        return None
+    record = _read(path)
+    for name, what in (
+        ("data", "files of the task"),
+        ("encoder", "encoder that it starts from"),
+        ("dtype", "dtype of the computation"),
+    ):
+        if record.get(name, made_of[name]) != made_of[name]:
+            raise config_lib.ConfigError(
+                f"{path}: the {what} changed since; choose another --config.name, or delete"
+                f" {folder}"
+            )
+    return record
+
+
+def records(folder: str) -> list[dict]:
+    """Of all finished seeds of a task or of a point of its grid, by their numbers."""
+    found = glob.glob(f"{glob.escape(folder)}/seed_*/seed.json")
+    return sorted((_read(path) for path in found), key=lambda record: record["seed"])
+
+
+def settings(path: str) -> tuple[str, dict] | None:
+    """(folder of the fine-tuning that `path` is or lies in, its settings.json); None: in none."""
+    folder = os.path.abspath(path)
+    for _ in range(4):  # TASK/rate_1e-4_epochs_3/seed_0 is the farthest
+        found = os.path.join(folder, "settings.json")
+        if os.path.exists(found) and os.path.basename(os.path.dirname(folder)) == "finetune":
+            return folder, _read(found)
+        folder = os.path.dirname(folder)
+    return None
+
+
+def finish(folder: str, record: Mapping[str, Any]) -> None:
+    """Writes the record of a seed; nothing of it is written later."""
+    _write(os.path.join(seed_folder(folder, record["seed"]), "seed.json"), record)
+
+
+def write_predictions(
+    where: str,
+    prepared: datasets.Prepared,
+    parts: Mapping[str, datasets.Part],
+    said: Mapping[str, Any],
+    threshold: float | None,
+) -> None:
+    """A file a split, and SQuAD's own files for questions."""
+    os.makedirs(where, exist_ok=True)
+    for split, part in parts.items():
+        predictions = datasets.decided(prepared, said[split], threshold)
+        targets = None if part.targets is None else datasets.in_words(prepared, part.targets)
+        if prepared.task.kind == "span":
+            os.makedirs(os.path.join(where, split), exist_ok=True)
+            submission.squad(os.path.join(where, split), part.ids, said[split], threshold)
+        lanes = {}
+        if prepared.task.kind in ("classification", "multi_label"):
+            lanes["scores"] = said[split]
+        submission.lines(
+            os.path.join(where, f"{split}.jsonl"),
+            part.ids,
+            datasets.in_words(prepared, predictions),
+            targets,
+            **lanes,
+        )
+
+
+def save_weights(where: str, params: dict, about: Mapping[str, Any]) -> None:
+    """Into a folder that keeps the newest ones.
+
+    `about`: task, seed, main, score, vocabulary, and what `tuned.open` says of them.
+    """
+    found = metadata.steps(where)
+    with checkpoint.Checkpoints(where, keep_last=1) as saved:
+        saved.save(found[-1] + 1 if found else 1, params, dict(about))
+
+
+def save_if_better(where: str, params: dict, about: Mapping[str, Any]) -> None:
+    """The same where they score better on dev than those that are there."""
+    found = metadata.steps(where)
+    if found:
+        path = os.path.join(where, str(found[-1]))
+        try:
+            before = metadata.read(path)["score"]
+        except metadata.CheckpointError as error:
+            logging.error("%s; the weights of seed %d take its place", error, about["seed"])
+        else:
+            if not scores.better(about["main"], about["score"], before):
+                return
+    save_weights(where, params, about)
+
+
+def load_weights(
+    folder: str, vocabulary: str, mesh: Mesh, abstract: dict
+) -> tuple[dict, Mapping[str, Any]]:
+    """The best tuned weights in the folder of a task, or the part that `abstract` names.
+
+    Args:
+      vocabulary: hash of the one that they must have been tuned with.
+
+    Returns (parameters, what `save_weights` was told of them). Raises ConfigError.
+    """
+    path, about = best_weights(folder)
+    if about["vocabulary"] != vocabulary:
+        raise config_lib.ConfigError(f"{path} was tuned with another vocabulary than this encoder")
+    everywhere = sharding.replicated(mesh)
+    placed = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=everywhere), abstract
+    )
+    return restore(path, placed), about
+
+
+def best_weights(folder: str) -> tuple[str, Mapping[str, Any]]:
+    """(checkpoint, what `save_weights` was told of it) of the best on dev in a task's folder.
+
+    Raises ConfigError where none was kept.
+    """
+    best = None
+    escaped = glob.escape(folder)
+    for where in (os.path.join(folder, "weights"), *glob.glob(f"{escaped}/rate_*/weights")):
+        for number in metadata.steps(where)[-1:]:
+            path = os.path.join(where, str(number))
+            about = _undamaged(path, metadata.read)
+            if best is None or scores.better(about["main"], about["score"], best[1]["score"]):
+                best = path, about
+    if best is None:
+        raise config_lib.ConfigError(
+            f"no tuned weights in {folder}; fine-tune that task first, with run.save='best'"
+        )
+    return best
+
+
+def restore(path: str, abstract: dict) -> dict:
+    """The weights that `best_weights` named. Raises CheckpointError: damaged, and what to do.
+
+    There is no one before: only the best seed's are kept.
+    """
+    return _undamaged(path, lambda path: checkpoint.restore(path, abstract).tree)
+
+
+def write_results(folder: str, whole: results.Results) -> None:
+    """Table, page and JSON."""
+    results.write(folder, whole)
+    page.write(os.path.join(folder, "results.html"), whole)
+
+
+def write_glue(folder: str, seeds: Mapping[str, str]) -> list[str]:
+    """The zip for GLUE's site, of the tasks that it knows; returns what is to be said of it.
+
+    Args:
+      seeds: {task: folder of the seed whose predictions go into it}.
+    """
+    found = {}
+    for task, where in seeds.items():
+        for split, ending in _GLUE_SPLITS.items():
+            path = os.path.join(where, f"{split}.jsonl")
+            if task + ending in submission.GLUE and os.path.exists(path):
+                with open(path, encoding="utf-8") as file:
+                    found[task + ending] = _by_index(path, map(json.loads, file))
+    return submission.glue(os.path.join(folder, "glue.zip"), found) if found else []
+
+
+def _undamaged(path, read):
+    try:
+        return read(path)
+    except metadata.CheckpointError as error:
+        task = os.path.dirname(os.path.dirname(path))
+        raise metadata.CheckpointError(
+            f"{error}; move {task} away and run the same finetune command again: it tunes that part"
+            " anew"
+        ) from error
+
+
+def _by_index(path, lines):
+    """Predictions in the order of GLUE's own row numbers: TFDS stores rows in another one."""
+    rows = {str(line["id"]): line["prediction"] for line in lines}
+    try:
+        return [rows[str(number)] for number in range(len(rows))]
+    except KeyError as error:
+        raise ValueError(
+            f"{path}: no row {error} among the ids of {len(rows)} rows; GLUE numbers them from 0"
+        ) from error
+
+
+def _read(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        if not isinstance(found, dict):
+            raise ValueError(f"it holds a {type(found).__name__}")
+    except (OSError, ValueError, RecursionError) as error:
+        raise config_lib.ConfigError(
+            f"{path} is damaged ({' '.join(str(error).split())}); move {os.path.dirname(path)} away"
+            " and run the same finetune command again"
+        ) from error
+    return found
+
+
+def _write(path, content):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    drawing.write_whole(path, (json.dumps(content, indent=1) + "\n").encode())

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One step of fine-tuning, and one look at a batch, as compiled functions over several seeds.
+
+    batch -> encoder -> head -> loss -> gradients -> clipped Adam -> rate x factor of the layer
+
+Peak, steps and warmup are data and not part of the program, so tasks with equally many classes,
+every point of a grid and every seed share what is compiled for a length. Seeds lie side by side
+along a first dimension Z: one alone as it is, several through vmap, each with parameters, rows and
+dropout of its own. Over several devices the rows of a batch are split and all else is copied.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import optax
+from jax import numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from electra_jax.core import batch as batch_lib
+from electra_jax.core import sharding, streams
+from electra_jax.finetuning.tuning import features, rates
+from electra_jax.model import networks, task_heads
+from electra_jax.step import optimizer as optimizer_lib
+
+OPTIMIZERS = {"reference_adamw": optimizer_lib.reference_adamw, "adamw": optimizer_lib.adamw}
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup:
+    """All that a compiled program depends on, beside the shape of a batch."""
+
+    networks: networks.NetworksConfig
+    head: task_heads.HeadConfig
+    kind: str  # of the task
+    pad_id: int
+    optimizer: str = "reference_adamw"
+    adam: optimizer_lib.AdamConfig = optimizer_lib.AdamConfig(weight_decay=0.0)
+    layer_decay: float = 0.8
+    decay_rule: str = "paper"
+    loss: str = "mean"  # over the weights of a batch | 'sum'
+    impossible_weight: float = 0.5  # of the loss that judges whether there is an answer
+    seeds: int = 1  # Z
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class State:
+    """What moves; every leaf has Z first, outside of the step."""
+
+    params: dict  # embeddings, discriminator, head
+    moments: Any
+    step: jax.Array  # int32
+    skipped: jax.Array  # int32, steps whose loss or gradient was not finite: not applied
+
+
+@dataclasses.dataclass(frozen=True)
+class Programs:
+    """Compiled at their first call with a shape."""
+
+    begin: Callable  # (trunk, keys_Z) -> State; the same encoder for all, heads by key
+    begin_fresh: Callable  # keys_Z -> State with an encoder of its own for each
+    update: Callable  # (state, batch [Z, B, ...], course, keys_Z) -> (state, loss_Z)
+    predict: Callable  # (params, batch [B, ...]) -> outputs [Z, B, ...]
+    rows: NamedSharding  # where batches of several seeds lie
+    shared_rows: NamedSharding  # where a batch lies that all seeds look at
+
+
+@functools.cache
+def programs(setup: Setup, mesh: Mesh) -> Programs:
+    """The functions of a setup; equal setups share them, and what was compiled for them."""
+    everywhere = sharding.replicated(mesh)
+    rows = NamedSharding(mesh, PartitionSpec(None, *sharding.ROWS))
+    shared_rows = sharding.rows(mesh)
+    begin = functools.partial(_begin, setup)
+    update = functools.partial(_update, setup)
+    predict = functools.partial(_predict, setup)
+    return Programs(
+        begin=jax.jit(_over_seeds(setup, begin, (None, 0)), out_shardings=everywhere),
+        begin_fresh=jax.jit(
+            _over_seeds(setup, functools.partial(_begin_fresh, setup), (0,)),
+            out_shardings=everywhere,
+        ),
+        update=jax.jit(
+            _over_seeds(setup, update, (0, 0, None, 0)),
+            in_shardings=(everywhere, rows, everywhere, everywhere),
+            out_shardings=everywhere,
+            donate_argnums=0,
+        ),
+        predict=jax.jit(
+            _over_seeds(setup, predict, (0, None)),
+            in_shardings=(everywhere, shared_rows),
+            out_shardings=everywhere,
+        ),
+        rows=rows,
+        shared_rows=shared_rows,
+    )
+
+
+def fresh_trunk(config: networks.NetworksConfig, key: jax.Array) -> dict:
+    """A random encoder, the one with which pre-training by this key begins."""
+    return networks.init_trunk(config, streams.stream(key, "init"))
+
+
+def keys(seeds: Sequence[int]) -> jax.Array:
+    """What everything random of each seed derives from, but the order of its rows; [Z]."""
+    return jnp.stack([jax.random.key(seed) for seed in seeds])
+
+
+def course(peak: float, steps: int, warmup_share: float) -> dict[str, jax.Array]:
+    """How the rate moves, as data of the step."""
+    warmup = int(steps * warmup_share)
+    return {
+        name: jnp.float32(x)
+        for name, x in dict(peak=peak, steps=steps, warmup_steps=warmup).items()
+    }
+
+
+def _over_seeds(setup, function, axes):
+    """Z of them: one as it is, since a product with a batch of one is slower than a product."""
+    if setup.seeds > 1:
+        return jax.vmap(function, in_axes=axes)
+
+    def alone(*arguments):
+        firsts = [
+            x if axis is None else jax.tree.map(lambda leaf: leaf[0], x)
+            for x, axis in zip(arguments, axes, strict=True)
+        ]
+        return jax.tree.map(lambda leaf: leaf[None], function(*firsts))
+
+    return alone
+
+
+def _begin(setup, trunk, key):
+    head = task_heads.init(setup.head, streams.stream(key, "head"))
+    params = trunk | {"head": head}
+    zero = jnp.zeros((), jnp.int32)
+    return State(params, _optimizer(setup).init(params), zero, zero)
+
+
+def _begin_fresh(setup, key):
+    return _begin(setup, fresh_trunk(setup.networks, key), key)
+
+
+def _update(setup, state, batch, course, key):
+    def objective(params):
+        total, weight = _loss(setup, params, batch, key, state.step)
+        mean = total / jnp.maximum(weight, 1)
+        return (mean if setup.loss == "mean" else total), mean
+
+    gradients, mean = jax.grad(objective, has_aux=True)(state.params)
+    good = jnp.isfinite(mean) & jnp.isfinite(optax.tree.norm(gradients))
+    updates, moments = _optimizer(setup).update(
+        gradients, state.moments, state.params, applied=good
+    )
+    rate = rates.rate(state.step, **course)
+    factors = rates.factors(state.params, setup.layer_decay, setup.decay_rule)
+    params = jax.tree.map(
+        lambda p, u, f: jnp.where(good, p - rate * f * u, p), state.params, updates, factors
+    )
+    skipped = state.skipped + (~good).astype(jnp.int32)
+    return State(params, moments, state.step + 1, skipped), mean
+
+
+def _loss(setup, params, batch, key, step):
+    """(sum over what is counted, how much is counted), with dropout."""
+    rows_B = batch_lib.from_lanes(
+        batch["ids"], batch["marks"], jnp.arange(len(batch["ids"])), setup.pad_id
+    )
+    keys_B = streams.row_keys(streams.stream(key, "tuning_dropout"), step, rows_B.row_B)
+    network_keys_B = streams.part(keys_B, "tuning", "network")
+    hidden_BLD = networks.hidden(setup.networks, params, rows_B, network_keys_B)
+    head_keys_B = streams.part(keys_B, "tuning", "head")
+    if setup.kind == "span":
+        return _span_loss(setup, params["head"], hidden_BLD, batch)
+    scores = _scores(setup, params["head"], hidden_BLD, head_keys_B)
+    losses, counted = LOSSES[setup.kind](scores, batch)
+    weight = counted * batch["weight"].reshape(-1, *[1] * (losses.ndim - 1))
+    return (losses * weight).sum(), weight.sum()
+
+
+def _scores(setup, head, hidden_BLD, keys_B):
+    heads = {
+        "linear": task_heads.linear,
+        "two_layer": task_heads.two_layer,
+        "token": task_heads.token,
+    }
+    return heads[setup.head.kind](setup.head, head, hidden_BLD, keys_B)
+
+
+def _class_loss(scores_BC, batch):
+    losses_B = optax.softmax_cross_entropy_with_integer_labels(scores_BC, batch["label"])
+    return losses_B, jnp.ones_like(losses_B)
+
+
+def _value_loss(scores_BC, batch):
+    losses_B = (scores_BC[:, 0] - batch["label"]) ** 2
+    return losses_B, jnp.ones_like(losses_B)
+
+
+def _labels_loss(scores_BC, batch):
+    losses_B = optax.sigmoid_binary_cross_entropy(scores_BC, batch["label"]).mean(-1)
+    return losses_B, jnp.ones_like(losses_B)
+
+
+def _tags_loss(scores_BLC, batch):
+    counted_BL = batch["tags"] != features.NO_LABEL
+    tags_BL = jnp.where(counted_BL, batch["tags"], 0)
+    losses_BL = optax.softmax_cross_entropy_with_integer_labels(scores_BLC, tags_BL)
+    return losses_BL, counted_BL.astype(jnp.float32)
+
+
+LOSSES = {  # kind -> (scores, batch) -> (loss of each, 1 where it counts)
+    "classification": _class_loss,
+    "regression": _value_loss,
+    "multi_label": _labels_loss,
+    "tagging": _tags_loss,
+}
+
+
+def _span_loss(setup, head, hidden_BLD, batch):
+    """The mean of both ends' losses, and where it is judged the loss of whether one exists."""
+    if setup.head.kind == "span_plain":
+        start_BL, end_BL = task_heads.span_plain(head, hidden_BLD, batch["allowed"])
+        impossible_B = None
+    else:
+        start_BL, end_BL, impossible_B = task_heads.span_joint(
+            head, hidden_BLD, batch["allowed"], batch["start"]
+        )
+    losses_B = 0.5 * sum(
+        optax.softmax_cross_entropy_with_integer_labels(scores_BL, batch[side])
+        for scores_BL, side in ((start_BL, "start"), (end_BL, "end"))
+    )
+    if impossible_B is not None:
+        judged_B = optax.sigmoid_binary_cross_entropy(impossible_B, batch["impossible"])
+        losses_B += setup.impossible_weight * judged_B
+    return (losses_B * batch["weight"]).sum(), batch["weight"].sum()
+
+
+def _predict(setup, params, batch):
+    """Outputs by name, without dropout; scores of classes, the best tag of each token, beams."""
+    rows_B = batch_lib.from_lanes(
+        batch["ids"], batch["marks"], jnp.arange(len(batch["ids"])), setup.pad_id
+    )
+    hidden_BLD, head = networks.hidden(setup.networks, params, rows_B), params["head"]
+    if setup.head.kind == "span_joint":
+        beam = task_heads.span_beam(setup.head, head, hidden_BLD, batch["allowed"])
+        fields = {field.name: getattr(beam, field.name) for field in dataclasses.fields(beam)}
+        return {name: value for name, value in fields.items() if value is not None}
+    if setup.head.kind == "span_plain":
+        start_BL, end_BL = task_heads.span_plain(head, hidden_BLD, batch["allowed"])
+        return {"start_BL": start_BL, "end_BL": end_BL}
+    scores = _scores(setup, head, hidden_BLD, None)
+    if setup.kind == "tagging":
+        return {"tags_BL": scores.argmax(-1).astype(jnp.int32)}
+    return {"scores_BC": scores}
+
+
+def _optimizer(setup):
+    return OPTIMIZERS[setup.optimizer](setup.adam)

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a run is asked to end: SIGTERM, Ctrl-C, and the preemption notice of a pod.
+
+| asked | what happens | exit code |
+|---|---|---|
+| while it trains | saves at the end of this step and ends | 0 |
+| and that step does not end in time | says so and ends without saving | 143, 130 for Ctrl-C |
+| a second time, more than a second later | ends at once without saving | the same |
+| before the first step or after the last | ends at once; there is nothing to save | the same |
+
+With several processes a signal to any of them stops all at one step.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import jax
+from absl import logging
+from jax.experimental import multihost_utils
+
+from electra_jax.host import peers
+
+STOP_SECONDS = 120  # from a signal to the end of the step
+_UNWINDING = 3.0  # seconds until what cannot be interrupted is left as it is
+_SAME = 1.0  # seconds: `timeout` and launchers send one request twice
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_GOES_ON = "the same command goes on from the newest checkpoint"
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal where there is nothing to save."""
+
+    def __init__(self, number: int):
+        name = signal.Signals(number).name
+        super().__init__(f"{name}: ended; nothing is lost, the same command goes on")
+        self.code = 128 + number
+        self.why = f"was ended by {name}"
+
+
+class Stop:
+    """Whether a signal asked the run to save and end."""
+
+    def __init__(self):
+        self.asked = False
+        self.saving = False  # the last step is done
+        self.saved = False  # and on disk
+
+    def requested(self, step: int) -> bool:
+        """True on every process at the same step."""
+        group = peers.group()
+        if group is not None:
+            stops = group.reached(step)
+        elif jax.process_count() > 1:
+            stops = multihost_utils.reached_preemption_sync_point(step)
+        else:
+            stops = self.asked
+        if stops:
+            self.no_more_steps()
+        return stops
+
+    def no_more_steps(self) -> None:
+        """What is left, a save for one, takes the time that it takes."""
+        self.saving = True
+
+
+@contextlib.contextmanager
+def stop_on_signals() -> Iterator[Stop]:
+    """SIGTERM and the first Ctrl-C ask for an orderly end while the block runs.
+
+    In a program of the user's own the second Ctrl-C is an interrupt, and with several processes,
+    which it started by itself, SIGTERM is left to jax.
+    """
+    stop = Stop()
+    if _guard is not None:
+        with _guard.training(stop):
+            yield stop
+        return
+    if jax.process_count() > 1:
+        yield stop
+        return
+
+    def ask(number, _):
+        if stop.asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.asked = True
+        logging.info("%s: saving and stopping", signal.Signals(number).name)
+
+    try:
+        before = {number: signal.signal(number, ask) for number in _SIGNALS}
+    except ValueError:  # not the main thread, as in some notebooks: signals are not ours there
+        yield stop
+        return
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def guard(stop_seconds: float = STOP_SECONDS) -> None:
+    """From here on signals end this command as the table above says, whatever it is doing.
+
+    Python hears of a signal only between two of its own instructions, which a computation that
+    waits for another process never reaches; so a thread hears of them too.
+    """
+    global _guard
+    with contextlib.suppress(ValueError):  # not the main thread: signals are not ours there
+        _guard = _Guard(stop_seconds)
+
+
+_guard: "_Guard | None" = None
+
+
+class _Guard:
+    """The signals of a whole command."""
+
+    def __init__(self, stop_seconds):
+        self._stop_seconds = stop_seconds
+        self._stop: Stop | None = None  # while it trains
+        self._first: tuple[int, float] | None = None  # the first signal, and when it came
+        self._ends_at: float | None = None  # when it ends whether it has saved or not
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._writer, False)
+        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        for number in _SIGNALS:
+            signal.signal(number, self._on_signal)
+        threading.Thread(target=self._listen, name="signals", daemon=True).start()
+
+    @contextlib.contextmanager
+    def training(self, stop):
+        """Signals ask `stop` while the block runs."""
+        self._stop = stop
+        try:
+            yield
+        finally:
+            self._stop = self._ends_at = None
+
+    def _on_signal(self, number, _):
+        """In the main thread, as soon as it comes to it."""
+        if self._stop is None:
+            raise Interrupted(number)
+        self._stop.asked = True
+
+    def _listen(self):
+        while True:
+            # Without a signal this thread sleeps; after one it looks at the time.
+            look = 0.1 if self._ends_at is not None else None
+            ready, _, _ = select.select([self._reader], [], [], look)
+            for number in os.read(self._reader, 64) if ready else b"":
+                if number in _SIGNALS:
+                    self._hear(number)
+            saving = self._stop is not None and self._stop.saving
+            if self._ends_at is not None and time.monotonic() > self._ends_at and not saving:
+                self._give_up()
+
+    def _hear(self, number):
+        name, now = signal.Signals(number).name, time.monotonic()
+        if self._first is None:
+            self._first = (number, now)
+            if self._stop is None:
+                self._ends_at = now + _UNWINDING
+                return
+            self._ends_at = now + self._stop_seconds
+            if peers.group() is not None:
+                peers.group().ask_stop(name)
+            logging.info(
+                "%s: saving and stopping; without a step's end in %g s it gives up",
+                name,
+                self._stop_seconds,
+            )
+        elif now - self._first[1] <= _SAME:
+            return
+        elif self._stop is not None and self._stop.saved:
+            _end(str(Interrupted(number)), number)
+        else:
+            _end(f"{name} again: ended without saving; {_GOES_ON}", number)
+
+    def _give_up(self):
+        number, since = self._first
+        if self._stop is None:
+            _end(str(Interrupted(number)), number)
+        _end(
+            f"{signal.Signals(number).name}: no step ended within {time.monotonic() - since:.0f} s,"
+            f" so it ends without saving (--stop_timeout); {_GOES_ON}",
+            number,
+        )
+
+
+def _end(text, number):
+    if peers.group() is not None:
+        peers.group().end(text, 128 + number, Interrupted(number).why)
+    peers.exit_now(text, 128 + number)

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sentences scored by a trained run: a higher score is a more natural sentence.
+
+    an objective that judges   one pass: sum over words of log P(original) (zero-shot, as in
+                               prompting by replaced-token detection)
+    replace_mlm,               one pass: sum over words of log p(what stands there is the original),
+    all_tokens_mlm             as the main network predicts originals from a corrupted text
+    electric                   one pass: sum over words of -E, its log-probability of each word
+                               given all others (Clark et al. 2020, EMNLP)
+    masked_lm                  a pass a word: sum of log p(word | all others), each masked in turn
+                               (pseudo-log-likelihood, Salazar et al. 2020)
+
+Scores of one run are comparable with each other, best between sentences of equal length.
+"""
+
+from collections.abc import Callable, Sequence
+
+import jax
+import numpy as np
+from jax import numpy as jnp
+
+from electra_jax.core import batch as batch_lib
+from electra_jax.data import vocabulary as vocabulary_lib
+
+ROWS = 64  # rows of a batch
+_STEP = 32  # lengths are rounded up to a multiple, so that few programs are compiled
+
+
+def scores(
+    objective,
+    params: dict,
+    words: vocabulary_lib.Vocabulary,
+    sentences: Sequence[str],
+    limit: int,
+    names: Sequence[str] = (),
+    truncate: bool = False,
+) -> list[float]:
+    """One score a sentence.
+
+    Args:
+      limit: the most tokens of a row, [CLS] and [SEP] included.
+      names: what errors call the sentences; their numbers without it.
+      truncate: score the beginning of a sentence with too many tokens.
+
+    Raises:
+      ValueError: a sentence without words or with too many, or an objective that cannot score.
+    """
+    names = names or [f"sentence {number}" for number in range(1, len(sentences) + 1)]
+    rows = [_row(words, name, text, limit, truncate) for name, text in zip(names, sentences)]
+    score = jax.jit(lambda ids_BL, places_B: _scores(objective, params, words, ids_BL, places_B))
+    if hasattr(objective, "token_scores"):
+        tasks = [(row, 0, number) for number, row in enumerate(rows)]
+    elif hasattr(objective, "masked_scores"):
+        tasks = [
+            (row, place, number)
+            for number, row in enumerate(rows)
+            for place in range(1, len(row) - 1)
+        ]
+    else:
+        raise ValueError(
+            f"a run of {type(objective).__name__} cannot score: it has neither token_scores nor"
+            " masked_scores; use one of masked_lm, electric or an objective that judges"
+        )
+    return _summed(score, tasks, len(rows), words.pad_id)
+
+
+def too_long(words: vocabulary_lib.Vocabulary, sentences: Sequence[str], limit: int) -> list[bool]:
+    """Whether each sentence has more tokens than fit a row of `limit`."""
+    return [len(ids) + 2 > limit for ids in words.encode(sentences)]
+
+
+def preferred(groups: Sequence[Sequence[float]]) -> list[int | None]:
+    """Which alternative of each group has the highest score.
+
+    None where two are equally high or a score is no number: nothing is preferred there, and what is
+    not preferred is not right.
+    """
+    return [place if place >= 0 else None for place in (int(highest(group)) for group in groups)]
+
+
+def highest(scores: np.ndarray) -> np.ndarray:
+    """The place of the highest score along the last axis; -1 where several are equally high or one
+    is NaN."""
+    scores = np.asarray(scores)
+    alone = (scores == scores.max(-1, keepdims=True)).sum(-1) == 1  # the maximum of a NaN is NaN
+    return np.where(alone, scores.argmax(-1), -1)
+
+
+def _row(words, name, text, limit, truncate):
+    ids = words.encode([text])[0]
+    if not len(ids):
+        raise ValueError(f"{name} has no words")
+    if len(ids) + 2 > limit:
+        if not truncate:
+            raise ValueError(
+                f"{name} has {len(ids)} tokens, more than the {limit - 2} that fit a row of"
+                f" {limit}, the longest whose positions this run knows; shorten it, or take"
+                " --long=truncate or --long=skip"
+            )
+        ids = ids[: limit - 2]
+    return np.concatenate([[words.cls_id], ids, [words.sep_id]])
+
+
+def _scores(objective, params, words, ids_BL, places_B):
+    """[B]: of all words of a row in one pass, or of the word at one place that is masked."""
+    marks_BL = jnp.zeros_like(ids_BL).at[:, 0].set(batch_lib.DOCUMENT_START)
+    row_B = jnp.arange(len(ids_BL), dtype=jnp.uint32)
+    batch = batch_lib.from_lanes(ids_BL, marks_BL, row_B, words.pad_id)
+    if hasattr(objective, "token_scores"):
+        is_word_BL = ~jnp.isin(ids_BL, jnp.array(words.special_ids))
+        return jnp.where(is_word_BL, objective.token_scores(params, batch), 0).sum(1)
+    return objective.masked_scores(params, batch, places_B)
+
+
+def _summed(score: Callable, tasks, count, pad_id) -> list[float]:
+    """Runs (row, place, sentence) in batches of like length and adds up by sentence."""
+    totals = np.zeros(count)
+    tasks = sorted(tasks, key=lambda task: len(task[0]))
+    for first in range(0, len(tasks), ROWS):
+        part = tasks[first : first + ROWS]
+        length = -(-max(len(row) for row, _, _ in part) // _STEP) * _STEP
+        ids_BL = np.full((ROWS, length), pad_id, np.int32)
+        places_B = np.zeros(ROWS, np.int32)
+        for at, (row, place, _) in enumerate(part):
+            ids_BL[at, : len(row)], places_B[at] = row, place
+        found_B = np.asarray(score(ids_BL, places_B), np.float64)
+        for at, (_, _, number) in enumerate(part):
+            totals[number] += found_B[at]
+    return totals.tolist()

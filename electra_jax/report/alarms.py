@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What looks wrong in the metrics of a run, in sentences.
+
+    rows of metrics.jsonl, one by one  ->  Watch  ->  alarms, each at the step where it begins
+
+    loss_spike              a loss far above the losses of the rows before it
+    generator_collapse      samples are nearly always the most plausible token, the entropy is far
+                            below the loss, or the generator falls back behind the word
+                            frequencies
+    discriminator_collapse  it no longer finds what is replaced, tells no better than chance, or
+                            falls back behind a constant guess
+    main_network_collapse   one that predicts tokens falls back behind the word frequencies
+
+The last three are for what was there and is lost: a network that has not begun to learn is no alarm
+(the reports show it anyway). An alarm is raised once and again only after it has been over. It
+changes nothing in the run.
+"""
+
+import collections
+import dataclasses
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+
+from electra_jax.report import baselines
+
+WINDOW = 50  # log rows that a loss is held against
+FEWEST = 10  # of them before the first is judged
+DEVIATIONS = 10.0  # above the median, in MADs scaled to standard deviations
+LEAST_RISE = 0.1  # and by this share of the median: a quiet curve has a MAD of nearly nothing
+IN_A_ROW = 3  # rows, or evaluations, before a network is called collapsed
+ALIKE = 0.97  # accuracy of samples over accuracy of the best guess, where hardly a draw is left
+SURE = 0.1  # of the generator's loss: an entropy below that is not that of a network that knows
+
+
+@dataclasses.dataclass(frozen=True)
+class Alarm:
+    """Raised once, at the first step that shows it."""
+
+    step: int
+    name: str
+    sentence: str
+
+
+def alarms(rows: Sequence[Mapping]) -> list[Alarm]:
+    """All alarms of a run, from the rows of its metrics file in their order."""
+    watch = Watch()
+    return [alarm for row in rows for alarm in watch.see(row)]
+
+
+class Watch:
+    """Sees rows one by one; what it says of a row hangs on the rows before it alone.
+
+    Args:
+      rows: those whose alarms have been told, where a run goes on.
+    """
+
+    def __init__(self, rows: Sequence[Mapping] = ()):
+        self._losses = {name: collections.deque(maxlen=WINDOW) for name in _LOSSES}
+        self._streaks: collections.Counter[str] = collections.Counter()
+        self._learnt: set[str] = set()
+        for row in rows:
+            self.see(row)
+
+    def see(self, row: Mapping) -> list[Alarm]:
+        """The alarms that begin with this row."""
+        step, found = row["step"], []
+        checks = self._training(row) if row["kind"] == "train" else self._evaluation(row)
+        for key, name, least, sentence in checks:
+            self._streaks[key] = self._streaks[key] + 1 if sentence else 0
+            if self._streaks[key] == least:
+                found.append(Alarm(step, name, sentence))
+        return found
+
+    def _training(self, row) -> Iterator[tuple[str, str, int, str]]:
+        """(condition, alarm, rows that it must last, sentence or '')."""
+        for name in _LOSSES:
+            yield f"{name} spike", "loss_spike", 1, self._spike(name, baselines.value(row, name))
+        sampled, best = (baselines.value(row, f"gen_{kind}accuracy") for kind in ("sampled_", ""))
+        sentence = ""
+        if (
+            sampled is not None
+            and best is not None
+            and 0.02 < best < 0.9
+            and sampled > ALIKE * best
+        ):
+            sentence = (
+                f"the generator hardly draws any more: its samples are right in {sampled:.1%}, its"
+                f" best guesses in {best:.1%}; the discriminator sees the same errors again and"
+                " again; raise objective.temperature or lower the generator's rate"
+            )
+        yield "drawing", "generator_collapse", IN_A_ROW, sentence
+
+    def _spike(self, name, value) -> str:
+        if value is None:
+            return ""
+        before = self._losses[name]
+        sentence = ""
+        if len(before) >= FEWEST:
+            median = statistics.median(before)
+            spread = 1.4826 * statistics.median(abs(x - median) for x in before)
+            bound = median + max(DEVIATIONS * spread, LEAST_RISE * abs(median))
+            if value > bound:
+                sentence = (
+                    f"{name} jumped to {value:.3f}; the median of the {len(before)} rows before is"
+                    f" {median:.3f}"
+                )
+        before.append(value)
+        return sentence
+
+    def _evaluation(self, row) -> Iterator[tuple[str, str, int, str]]:
+        """The same of an evaluation; each figure is a margin over knowing nothing."""
+        auc, margins = baselines.value(row, "disc_auc"), {}
+        for name in ("disc_loss", "gen_masked_loss", "mlm_masked_loss"):
+            value, baseline = baselines.value(row, name), baselines.of(name, row)
+            margins[name] = None if None in (value, baseline) else baseline.margin(value)
+        figures = {
+            "recall": baselines.value(row, "disc_recall"),
+            "auc": None if auc is None else auc - baselines.CHANCE,
+        } | margins
+        for key, (name, learnt, gone, words) in _LOST.items():
+            figure = figures[key]
+            if figure is not None and figure >= learnt:
+                self._learnt.add(key)
+            lost = figure is not None and key in self._learnt and figure < gone
+            yield key, name, IN_A_ROW, words.format(abs(figure)) if lost else ""
+        yield "entropy", "generator_collapse", IN_A_ROW, self._certainty(row)
+
+    def _certainty(self, row) -> str:
+        """Of a network that knows how little it knows, entropy and loss are equal on average."""
+        entropy, loss = (baselines.value(row, f"gen_{name}") for name in ("entropy", "masked_loss"))
+        if entropy is None or loss is None or entropy >= SURE * loss:
+            return ""
+        return (
+            f"the generator is sure and wrong: its entropy is {entropy:.3f} nats and its loss"
+            f" {loss:.3f}; its samples hardly differ from draw to draw; lower its learning rate or"
+            " raise model.dropout"
+        )
+
+
+_LOSSES = ("loss", "gen_loss", "mlm_loss", "disc_loss")
+_LOST = {  # figure -> alarm, what counts as learnt, below what it is lost, in words
+    "recall": (
+        "discriminator_collapse", 0.05, 0.005,
+        "the discriminator finds {:.1%} of the replaced tokens and once found many; it calls"
+        " nearly all original",
+    ),
+    "auc": (
+        "discriminator_collapse", 0.05, 0.01,
+        "disc_auc is back at chance ({:.3f} from it)",
+    ),
+    "disc_loss": (
+        "discriminator_collapse", 0.01, 0.0,
+        "disc_loss is back above that of one guess for every token, by {:.3f}",
+    ),
+    "gen_masked_loss": (
+        "generator_collapse", 0.05, 0.0,
+        "gen_masked_loss is back above that of the word frequencies, by {:.3f} nats",
+    ),
+    "mlm_masked_loss": (
+        "main_network_collapse", 0.05, 0.0,
+        "mlm_masked_loss is back above that of the word frequencies, by {:.3f} nats",
+    ),
+}  # fmt: skip

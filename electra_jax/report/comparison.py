@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several runs side by side: what was different, what came out, and whether that is more than luck.
+
+    workdirs  ->  Run (its settings, its rows of metrics)
+              ->  groups of runs that differ in their seed alone
+              ->  mean +- standard error of each final metric, and its distance from the first group
+
+The standard error is that of the mean over seeds, s / sqrt(n). A distance is called resolved from
+two standard errors on, those of both groups together; with one seed nothing is known of it. Nothing
+is drawn here (`comparison_page.py`).
+"""
+
+import collections
+import dataclasses
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from electra_jax import config as config_lib
+from electra_jax.report import baselines, style, writers
+from electra_jax.workdir import saved_config
+
+# Settings that do not change what is learnt: they never part a group.
+NEUTRAL = ("name", "data.dir", "data.workers", "checkpoint.", "logging.")
+RESOLVED = 2.0  # standard errors
+
+# The final metrics in the order of their telling, and how a reader should take a larger value.
+_LOWER, _HIGHER, _NEITHER = -1, 1, 0
+METRICS = {
+    "gen_masked_loss": _LOWER,
+    "gen_masked_accuracy": _HIGHER,
+    "mlm_masked_loss": _LOWER,
+    "mlm_masked_accuracy": _HIGHER,
+    "disc_auc_unigram": _HIGHER,
+    "disc_auc": _HIGHER,
+    "disc_loss": _LOWER,
+    "disc_accuracy": _HIGHER,
+    "disc_f1": _HIGHER,
+    "disc_precision": _HIGHER,
+    "disc_recall": _HIGHER,
+    "replaced_rate": _NEITHER,
+    "loss": _NEITHER,  # its weights are settings
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A workdir as it was read: flat settings by their path, and the rows of metrics.jsonl."""
+
+    workdir: str
+    settings: Mapping[str, Any]
+    rows: Sequence[Mapping]
+
+    @property
+    def seed(self) -> int:
+        return self.settings["seed"]
+
+    def last(self, kind: str) -> Mapping:
+        """The last row of that kind; empty where there is none."""
+        return next((row for row in reversed(self.rows) if row["kind"] == kind), {})
+
+    def curve(self, kind: str, name: str, along: str) -> tuple[list[float], list[float]]:
+        """The finite values of a metric, along `step` or `tokens_seen`."""
+        found = [
+            (row[along], row[name])
+            for row in self.rows
+            if row["kind"] == kind
+            and baselines.value(row, name) is not None
+            and baselines.value(row, along) is not None
+        ]
+        return [x for x, _ in found], [y for _, y in found]
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Runs of one configuration."""
+
+    letter: str
+    label: str  # what sets it apart
+    runs: Sequence[Run]
+
+    @property
+    def title(self) -> str:
+        """`B  disc_weight 50, 3 seeds`."""
+        seeds = f", {len(self.runs)} seeds" if len(self.runs) > 1 else ""
+        return f"{self.letter}  {self.label}{seeds}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """All that is shown."""
+
+    groups: Sequence[Group]
+    differing: Mapping[str, Sequence[Any]]  # path of a setting -> its value in each group
+    metrics: Sequence[str]  # final ones that any run has
+    notes: Sequence[str]  # what a reader must know before believing a number
+
+    @property
+    def runs(self) -> list[Run]:
+        return [run for group in self.groups for run in group.runs]
+
+
+@dataclasses.dataclass(frozen=True)
+class Mean:
+    """Of one number over the runs of a group; no error from a single one."""
+
+    value: float
+    error: float | None
+    count: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Effect:
+    """How far a group is from the first one; `resolved` is None where no error is known."""
+
+    amount: float
+    error: float | None
+    resolved: bool | None
+    better: bool | None  # None: the metric has no good side
+
+    @property
+    def verdict(self) -> str:
+        if self.amount == 0:
+            return "equal"
+        if self.resolved is None:
+            return "one seed"  # and no error known
+        if not self.resolved:
+            return "not resolved"
+        return {True: "better", False: "worse", None: "resolved"}[self.better]
+
+
+def load(workdir: str) -> Run:
+    """Reads a workdir. Raises ValueError, in one line, for what is not a run with metrics."""
+    if not os.path.isdir(workdir):
+        raise ValueError(f"{workdir} is not a folder; give the workdirs of runs")
+    path, settings = os.path.join(workdir, "metrics.jsonl"), saved_config.of_run(workdir)
+    for name, there in ((saved_config.NAME, settings), ("metrics.jsonl", os.path.isfile(path))):
+        if not there:
+            raise ValueError(
+                f"{workdir} has no {name}; give the workdir of a run that has"
+                " reported at least once"
+            )
+    rows = [row for row in writers.read(path) if row["kind"] in writers.KINDS]
+    if not rows:
+        raise ValueError(f"{path} holds no rows yet; wait for the run's first report")
+    return Run(workdir, config_lib.flatten(settings), rows)
+
+
+def compare(runs: Sequence[Run]) -> Comparison:
+    """Groups the runs in the order they are given; the first group is what others are held to."""
+    if len(runs) < 2:
+        raise ValueError(f"nothing to compare in {len(runs)} run; give at least two workdirs")
+    places = collections.Counter(os.path.realpath(run.workdir) for run in runs)
+    twice = [run.workdir for run in runs if places[os.path.realpath(run.workdir)] > 1]
+    if twice:
+        raise ValueError(f"{twice[0]} is given twice; a run says nothing beside itself")
+    alike: dict[tuple, list[Run]] = {}
+    for run in runs:
+        alike.setdefault(_identity(run), []).append(run)
+    members = list(alike.values())
+    differing = {
+        path: [run.settings[path] for run, *_ in members]
+        for path in runs[0].settings
+        if _parts_groups(path) and len({repr(run.settings[path]) for run in runs}) > 1
+    }
+    labels = _labels(members, differing)
+    groups = [
+        Group(letter(place), label, tuple(group))
+        for place, (group, label) in enumerate(zip(members, labels))
+    ]
+    evaluated = [run.last("eval") for run in runs]
+    present = {name for row in evaluated for name in row if baselines.value(row, name) is not None}
+    by_source = sorted(name for name in present if name.partition("/")[0] in METRICS)
+    order = [name for name in METRICS if name in present]
+    order += [name for name in by_source if "/" in name]
+    return Comparison(groups, differing, order, _notes(groups, differing))
+
+
+def mean(values: Sequence[float]) -> Mean:
+    """Mean and its standard error."""
+    count = len(values)
+    if count == 1:
+        return Mean(values[0], None, 1)
+    if min(values) == max(values):
+        return Mean(values[0], 0.0, count)  # and not what rounding leaves
+    middle = math.fsum(values) / count
+    variance = math.fsum((value - middle) ** 2 for value in values) / (count - 1)
+    return Mean(middle, math.sqrt(variance / count), count)
+
+
+def effect(name: str, group: Mean, first: Mean) -> Effect:
+    """`group` minus `first`. The errors of independent means add in squares."""
+    amount = group.value - first.value
+    side = METRICS.get(name.partition("/")[0], _NEITHER)
+    better = None if side == _NEITHER or amount == 0 else amount * side > 0
+    if group.error is None or first.error is None:
+        return Effect(amount, None, None, better)
+    error = math.hypot(group.error, first.error)
+    resolved = amount != 0 and abs(amount) >= RESOLVED * error
+    return Effect(amount, error, resolved, better)
+
+
+def final(group: Group, name: str) -> Mean | None:
+    """The metric in the last evaluation of each run; None where no run has it."""
+    values = finals(group, name)
+    return mean(values) if values else None
+
+
+def finals(group: Group, name: str) -> list[float]:
+    """The same of each run that has it."""
+    values = [baselines.value(run.last("eval"), name) for run in group.runs]
+    return [value for value in values if value is not None]
+
+
+def baseline(group: Group, name: str) -> baselines.Baseline | None:
+    """What a guesser gets, over the group's last evaluations."""
+    found = [baselines.of(name, run.last("eval")) for run in group.runs]
+    found = [one for one in found if one is not None]
+    if not found:
+        return None
+    return dataclasses.replace(found[0], value=mean([one.value for one in found]).value)
+
+
+def progress(group: Group, name: str) -> float | None:
+    """How far the group's runs came by the last row, as a mean of `step` or `tokens_seen`."""
+    rows = [run.last("eval") or run.last("train") for run in group.runs]
+    values = [baselines.value(row, name) for row in rows]
+    return mean([v for v in values if v is not None]).value if any(values) else None
+
+
+def tokens_say_more(comparison: Comparison) -> bool:
+    """Whether runs see different numbers of tokens a step, so that the two axes disagree."""
+    rates = []
+    for run in comparison.runs:
+        row = run.last("train") or run.last("eval")
+        tokens = baselines.value(row, "tokens_seen")
+        if tokens and row["step"]:
+            rates.append(tokens / row["step"])
+    return bool(rates) and max(rates) > 1.02 * min(rates)
+
+
+def letter(place: int) -> str:
+    """A, B, ... Z, AA: what a group is called."""
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    return alphabet[place] if place < 26 else letter(place // 26 - 1) + alphabet[place % 26]
+
+
+def with_error(name: str, found: Mean) -> str:
+    """`5.912 ± 0.021`, `0.712` of a single run."""
+    text = style.metric(name, found.value)
+    return text if found.error is None else f"{text} ± {_unsigned(name, found.error)}"
+
+
+def signed(name: str, found: Effect) -> str:
+    """`-0.041 ± 0.039`; shares in percentage points."""
+    sign = "-" if found.amount < 0 else "+" if found.amount > 0 else ""
+    text = sign + _unsigned(name, abs(found.amount))
+    error = "" if found.error is None else f" ± {_unsigned(name, found.error)}"
+    return text + error + (" points" if style.is_share(name) else "")
+
+
+def setting(value: Any) -> str:
+    """A setting in a table: `0.15`, `on`, `-` for an empty one."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return ", ".join(map(setting, value)) or "-" if isinstance(value, tuple) else str(value) or "-"
+
+
+def text(comparison: Comparison) -> str:
+    """The whole comparison as plain tables for a console."""
+    lines = []
+    for group in comparison.groups:
+        lines.append(group.title)
+        for run in group.runs:
+            row = run.last("eval") or run.last("train")
+            tokens = baselines.value(row, "tokens_seen")
+            seen = f", {style.count(tokens)} tokens" if tokens is not None else ""
+            lines.append(f"   {run.workdir}  seed {run.seed}, step {row['step']:,}{seen}")
+    if comparison.differing:
+        lines += ["", "what differs"]
+        table = [["", *(group.letter for group in comparison.groups)]]
+        table += [[path, *map(setting, values)] for path, values in comparison.differing.items()]
+        lines += _aligned(table)
+    lines += ["", "final held-out metrics"]
+    table = [["", "", "value", "baseline", "against A", ""]]
+    for name in comparison.metrics:
+        first = final(comparison.groups[0], name)
+        title = name
+        for group in comparison.groups:
+            found = final(group, name)
+            if found is None:
+                continue
+            trivial = baseline(group, name)
+            beside = style.metric(name, trivial.value) if trivial else ""
+            cells = [title, group.letter, with_error(name, found), beside, "", ""]
+            if group is not comparison.groups[0] and first is not None:
+                apart = effect(name, found, first)
+                cells[4:] = [signed(name, apart), apart.verdict]
+            table.append(cells)
+            title = ""
+    lines += _aligned(table) if len(table) > 1 else ["no run has been evaluated yet"]
+    lines += [f"note: {note}" for note in ("", *comparison.notes) if note]
+    return "\n".join(lines)
+
+
+def _parts_groups(path: str) -> bool:
+    section = path[: path.rfind(".") + 1]
+    return path != "seed" and path not in NEUTRAL and section not in NEUTRAL
+
+
+def _identity(run: Run) -> tuple:
+    return tuple((path, repr(value)) for path, value in run.settings.items() if _parts_groups(path))
+
+
+def _labels(members: Sequence[Sequence[Run]], differing: Mapping[str, Sequence]) -> list[str]:
+    """What sets each group apart in a few words: two settings at most, else a run's own name."""
+    if len(members) == 1:
+        return [members[0][0].settings["name"]]
+    if len(differing) > 2:
+        names = [_shared_name(group) for group in members]
+        return names if len(set(names)) == len(names) else [g[0].workdir for g in members]
+    return [
+        ", ".join(
+            f"{path.rpartition('.')[2]} {setting(values[place])}"
+            for path, values in differing.items()
+        )
+        for place in range(len(members))
+    ]
+
+
+def _shared_name(runs: Sequence[Run]) -> str:
+    """`mask25` of mask25-seed0 and mask25-seed1."""
+    names = [os.path.basename(os.path.normpath(run.workdir)) for run in runs]
+    shared = os.path.commonprefix(names)
+    if len(names) > 1:
+        shared = re.sub(r"[-_. ]*(seed|s)?[-_. ]*$", "", shared)
+    return shared or names[0]
+
+
+def _notes(groups: Sequence[Group], differing: Mapping[str, Sequence]) -> list[str]:
+    """What would mislead a reader of the numbers alone."""
+    notes = []
+    for group in groups:
+        seeds = collections.Counter(run.seed for run in group.runs)
+        again = [seed for seed, count in seeds.items() if count > 1]
+        if again:
+            notes.append(
+                f"{group.letter} has seed {again[0]} more than once: its standard error says"
+                " less than it seems to"
+            )
+    runs = [run for group in groups for run in group.runs]
+    missing = [run.workdir for run in runs if not run.last("eval")]
+    if missing:
+        notes.append(f"not evaluated yet: {', '.join(missing)}")
+    steps = sorted({run.last("eval")["step"] for run in runs if run.last("eval")})
+    if len(steps) > 1:
+        notes.append(f"the last evaluations are of different steps, {steps[0]:,} to {steps[-1]:,}")
+    entropies = [baselines.value(run.last("eval"), "unigram_entropy") for run in runs]
+    entropies = [value for value in entropies if value is not None]
+    if entropies and max(entropies) - min(entropies) > 1e-4:
+        notes.append(
+            "the runs were evaluated on different rows or vocabularies (unigram_entropy"
+            f" {min(entropies):.3f} to {max(entropies):.3f}): compare margins over the guesser,"
+            " not losses"
+        )
+    generators = ("objective.", "model.generator", "model.sharing", "init.")
+    if any(path.startswith(generators) for path in differing):
+        notes.append(
+            "each discriminator is tested on its own generator's samples; across generators only"
+            " disc_auc_unigram asks the same questions"
+        )
+    return notes
+
+
+def _unsigned(name: str, amount: float) -> str:
+    if style.is_share(name):
+        return f"{100 * amount:.2f}"
+    if 0 < amount < 0.0005:
+        return f"{amount:.4f}" if amount >= 0.00005 else f"{amount:.0e}"
+    return f"{amount:.3f}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
+        for row in rows
+    ]

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics of an evaluation as a table: a row each, a column for each text, what it means beside it.
+
+                            wiki               news
+    gen_masked_loss         4.312 (5.101)      4.820 (5.377)     nats for a masked token; ...
+    disc_auc                0.712 (0.500)      0.655 (0.500)     chance that a replaced ...
+
+In brackets stands what a guesser gets who has learnt nothing (`baselines.py`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from electra_jax.report import baselines, style, text_units
+
+Column = tuple[str, Mapping[str, Any]]  # title, metrics
+
+_GUESSERS = {
+    "unigram_entropy": "always answering with the frequencies of the tokens (unigram_entropy)",
+    "constant guess": "giving every token the same probability of being replaced",
+    "disc_majority": 'always saying "original" (disc_majority)',
+    "always replaced": 'always saying "replaced"',
+    "chance": "guessing",
+}
+_NOT_LEARNT = "!"  # behind a value that is no better than its baseline
+
+_TEXT = {
+    "documents": "",
+    "words": "parted by white space",
+    "characters": "one blank between words",
+    "tokens": "of the run's vocabulary, special ones apart",
+    "rows": "that the networks read",
+    "tokens_per_word": "",
+    "tokens_per_character": "",
+    "unk_rate": "tokens that the vocabulary does not know; they are easily predicted",
+    "invalid_utf8": "places that were not UTF-8",
+}
+_GENERATOR = {
+    "gen_masked_loss": "nats for a masked token",
+    "gen_masked_perplexity": "the same as a number of equally likely tokens",
+    "gen_masked_nats_per_word": "its loss for all tokens of a word, in nats",
+    "gen_masked_perplexity_per_word": "the same as a number of equally likely words",
+    "gen_masked_nats_per_character": "its loss for the tokens of a character, in nats",
+    "gen_masked_bits_per_character": "the same in bits",
+    "gen_masked_accuracy": "masked tokens that are its best guess",
+    "gen_entropy": "nats, how undecided it is at masked tokens",
+    "gen_loss": "nats for a chosen token; some chosen ones are left as they are and easy",
+    "gen_accuracy": "chosen tokens that are its best guess",
+    "gen_sampled_accuracy": "chosen tokens that it happens to write back",
+}
+_MAIN = {
+    "mlm_masked_loss": "nats for a token that is hidden from it",
+    "mlm_masked_perplexity": "the same as a number of equally likely tokens",
+    "mlm_masked_nats_per_word": "its loss for all tokens of a word, in nats",
+    "mlm_masked_perplexity_per_word": "the same as a number of equally likely words",
+    "mlm_masked_nats_per_character": "its loss for the tokens of a character, in nats",
+    "mlm_masked_bits_per_character": "the same in bits",
+    "mlm_masked_accuracy": "hidden tokens that are its best guess",
+    "mlm_loss": "nats for a token that it is trained on",
+    "mlm_accuracy": "tokens it is trained on that are its best guess",
+    "copy_rate": "tokens at which it copies what it sees",
+}
+_DISCRIMINATOR = {
+    "disc_loss": "nats for a token",
+    "disc_accuracy": "tokens judged rightly",
+    "disc_precision": "of the tokens that it calls replaced, those that are",
+    "disc_recall": "of the replaced tokens, those that it calls so",
+    "disc_f1": "harmonic mean of the two",
+    "disc_auc": "chance that a replaced token looks more suspicious than an original",
+    "disc_auc_unigram": "the same where replacements are drawn by frequency, for any generator",
+}
+_CORRUPTION = {
+    "masked_rate": "tokens that are chosen",
+    "replaced_rate": "tokens that are replaced by another",
+    "loss": "the terms of the loss, each by its weight",
+    "ema_decay": "of the average of the weights that was evaluated",
+}
+_SECTIONS = {
+    "The text": _TEXT,
+    "Generator: fills masked tokens": _GENERATOR,
+    "Main network: predicts tokens": _MAIN,
+    "Discriminator: tells replaced tokens from original ones": _DISCRIMINATOR,
+    "All in all": _CORRUPTION,
+}
+_IN_BRACKETS = {"unigram_entropy", "disc_majority"} | {  # baselines, shown beside their metrics
+    f"unigram_{figure}" for figure in text_units.FIGURES
+}
+_IN_JSON_ALONE = {  # figures that say the same as another
+    f"{prefix}_masked_{figure}"
+    for prefix in ("gen", "mlm")
+    for figure in ("bits_per_word", "perplexity_per_character")
+}
+
+
+def columns(values: Mapping[str, Any], title: str) -> list[Column]:
+    """What a run's own evaluation gives, `metric` and `metric/source`, as columns."""
+    found: dict[str, dict] = {"": {}}
+    for name, value in values.items():
+        metric, _, source = name.partition("/")
+        found.setdefault(source, {})[metric] = value
+    whole = found.pop("")
+    return [*found.items(), ("all" if found else title, whole)]
+
+
+def table(shown: Sequence[Column], width: int = 160) -> str:
+    """The columns beside each other, as many as fit into `width` characters, the others below."""
+    names = _names(shown)
+    cells = [[_cell(name, values) for name in names] for _, values in shown]
+    widths = [max(map(len, [title, *found])) for (title, _), found in zip(shown, cells)]
+    first = max(map(len, names)) + 2
+    room = width - first - _WORDS_WIDTH
+    groups, taken = [[]], 0
+    for number, size in enumerate(widths):
+        if groups[-1] and taken + size + 2 > room:
+            groups, taken = [*groups, []], 0
+        groups[-1].append(number)
+        taken += size + 2
+    blocks = [_block(shown, cells, widths, names, first, group) for group in groups]
+    return "\n\n".join(filter(None, [*blocks, _legend(shown, names)]))
+
+
+_WORDS_WIDTH = 60  # that columns leave for the words; longer ones go on beyond `width`
+
+
+def _block(shown, cells, widths, names, first, group):
+    lines = [" " * (first + 2) + "  ".join(shown[n][0].ljust(widths[n]) for n in group).rstrip()]
+    for heading, known in _sections(names).items():
+        lines += ["", heading]
+        for name, words in known.items():
+            at = names.index(name)
+            row = "  ".join(cells[n][at].ljust(widths[n]) for n in group)
+            lines.append(f"  {name:<{first}}{row}  {_words(name, words, shown)}".rstrip())
+    return "\n".join(lines)
+
+
+def _legend(shown, names):
+    """Who the guessers in brackets are, and what the mark says."""
+    found: dict[str, list[str]] = {}
+    marked = False
+    for name in names:
+        for _, values in shown:
+            trivial = text_units.baseline(name, values) if name in values else None
+            if trivial is not None:
+                found.setdefault(_GUESSERS.get(trivial.name, trivial.name), []).append(name)
+                marked = marked or _cell(name, values).endswith(_NOT_LEARNT)
+    if not found:
+        return ""
+    lines = ["In brackets what a guesser gets who has learnt nothing:"]
+    of = {guesser: ", ".join(_without_figures(metrics)) for guesser, metrics in found.items()}
+    width = max(map(len, of.values()))
+    lines += [f"  {metrics:<{width}}  {guesser}" for guesser, metrics in of.items()]
+    if marked:
+        lines.append(f"{_NOT_LEARNT} no better than that: not learnt yet.")
+    return "\n".join(lines)
+
+
+def _without_figures(names):
+    """The metrics once each; a loss stands for its figures per word and character."""
+    return dict.fromkeys(n for n in names if n.partition("_masked_")[2] not in text_units.FIGURES)
+
+
+def _names(shown):
+    """Every metric that a column has, in the order of the sections, unknown ones last."""
+    present = dict.fromkeys(name for _, values in shown for name in values)
+    present = [name for name in present if name not in _IN_BRACKETS | _IN_JSON_ALONE]
+    order = [name for known in _SECTIONS.values() for name in known]
+    return [name for name in order if name in present] + [
+        name for name in present if name not in order
+    ]
+
+
+def _sections(names):
+    """{heading: {metric: words}} of these metrics."""
+    found = {
+        heading: {name: words for name, words in known.items() if name in names}
+        for heading, known in _SECTIONS.items()
+    }
+    described = {name for known in _SECTIONS.values() for name in known}
+    found["Others"] = {name: "" for name in names if name not in described}
+    return {heading: known for heading, known in found.items() if known}
+
+
+def _cell(name, values):
+    """`4.312 (5.101)`, marked where it is no better; empty where this text has no such metric."""
+    if name not in values:
+        return ""
+    if isinstance(values[name], int):
+        return f"{values[name]:,}"
+    value, trivial = baselines.value(values, name), text_units.baseline(name, values)
+    cell = _number(name, value)
+    if trivial is None:
+        return cell
+    mark = _NOT_LEARNT if value is not None and trivial.margin(value) <= 0 else ""
+    return f"{cell} ({_number(name, trivial.value)}){mark}"
+
+
+def _number(name, value):
+    """In its usual unit; perplexities of words may have many digits, of which three are enough."""
+    large = value is not None and abs(value) >= 1000
+    return style.count(value) if large else style.metric(name, value)
+
+
+def _words(name, words, shown):
+    """What the metric is, and which side is better."""
+    for _, values in shown:
+        trivial = text_units.baseline(name, values)
+        if trivial is not None:
+            return f"{words}; {'lower' if trivial.lower_wins else 'higher'} is better"
+    return words

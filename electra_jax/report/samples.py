@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real rows as they pass through both networks, ready to be looked at (`view.py`)."""
+
+import jax
+import numpy as np
+from jax import numpy as jnp
+
+from electra_jax.core import batch as batch_lib
+from electra_jax.core import streams
+from electra_jax.data import vocabulary as vocabulary_lib
+from electra_jax.report import view
+
+
+def examples(
+    objective,
+    params: dict,
+    vocabulary: vocabulary_lib.Vocabulary,
+    ids_BL: np.ndarray,
+    marks_BL: np.ndarray,
+    key: jax.Array,
+    first_row: int = 0,
+) -> list[view.Example]:
+    """Corrupts rows with the generator and asks the discriminator: one Example a row.
+
+    Args:
+      key: what is drawn derives from it.
+      first_row: the number of the first row; rows of one number have the same draws.
+    """
+
+    @jax.jit
+    def play(params, ids_BL, marks_BL):
+        row_B = first_row + jnp.arange(ids_BL.shape[0], dtype=jnp.uint32)
+        batch = batch_lib.from_lanes(ids_BL, marks_BL, row_B, vocabulary.pad_id)
+        keys = streams.keys(key, 0, row_B, dropout=False)
+        played = objective.play(params, batch, keys, objective.knobs(1.0))
+        logits_BL = getattr(played, "disc_logits_BL", None)  # None where nobody judges
+        return {
+            "slots": played.chosen.slots_BN,
+            "used": played.chosen.used_BN,
+            "masked": played.chosen.masked_BN,
+            "sampled": played.sampled_BN,
+            "replaced": played.replaced_BL,
+        } | ({} if logits_BL is None else {"believed": jax.nn.sigmoid(logits_BL)})
+
+    played = jax.device_get(play(params, ids_BL, marks_BL))
+    return [
+        _example(vocabulary, ids_L, {name: array[row] for name, array in played.items()})
+        for row, ids_L in enumerate(np.asarray(ids_BL))
+    ]
+
+
+def _example(vocabulary, ids_L, played) -> view.Example:
+    real = [place for place, id_ in enumerate(ids_L) if id_ != vocabulary.pad_id]
+    sampled, masked = {}, set()
+    for slot, used, was_masked, id_ in zip(
+        played["slots"], played["used"], played["masked"], played["sampled"], strict=True
+    ):
+        if used:
+            sampled[int(slot)] = int(id_)
+        if was_masked:
+            masked.add(int(slot))
+
+    def starts(id_):
+        return bool(vocabulary.starts_word_V[id_])
+
+    return view.Example(
+        pieces=[vocabulary.piece(int(ids_L[i])) for i in real],
+        starts_word=[starts(ids_L[i]) for i in real],
+        masked=[i in masked for i in real],
+        kept=[i in sampled and i not in masked for i in real],
+        sampled=[vocabulary.piece(sampled[i]) if i in sampled else None for i in real],
+        replaced=[bool(played["replaced"][i]) for i in real],
+        p_replaced=[float(played["believed"][i]) if "believed" in played else None for i in real],
+        special=[int(ids_L[i]) in vocabulary.special_ids for i in real],
+        sampled_starts_word=[starts(sampled.get(i, ids_L[i])) for i in real],
+    )

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run's step on made-up rows: no text, no vocabulary, no workdir.
+
+What benchmarks time and what is compiled ahead for devices that are not there. The program is the
+run's own, built by the same functions; only the words are made up.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from electra_jax import config as config_lib
+from electra_jax.core import batch as batch_lib
+from electra_jax.core import sharding
+from electra_jax.data import records
+from electra_jax.step import build, train_step
+
+PAD, UNK, CLS, SEP, MASK, FIRST = range(6)
+
+
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """As much of a vocabulary as a step needs to know."""
+
+    size: int
+    special_ids: tuple[int, ...] = (PAD, UNK, CLS, SEP, MASK)
+    pad_id: int = PAD
+    mask_id: int = MASK
+
+
+@dataclasses.dataclass(frozen=True)
+class Rehearsal:
+    """The parts of a run that has no data."""
+
+    config: config_lib.Config
+    mesh: Mesh
+    words: Words
+    step: build.Step
+    update: Any  # jitted (state, lanes) -> (state, measured), state donated
+
+    def state(self) -> train_step.TrainState:
+        """A fresh state, each array born where it lives."""
+        return jax.jit(self.step.init, out_shardings=self.step.where)()
+
+    def lanes(self, number: int = 0) -> dict[str, jax.Array]:
+        """A batch of made-up rows on the mesh, another for each number."""
+        data = self.config.data
+        ids, marks = rows(self.words, data.batch_size, data.sequence_length, number)
+        where = sharding.rows(self.mesh)
+        return {"ids": jax.device_put(ids, where), "marks": jax.device_put(marks, where)}
+
+
+def prepare(
+    config: config_lib.Config, vocab_size: int, devices: Sequence[jax.Device] | None = None
+) -> Rehearsal:
+    """Builds the step of a configuration, over its mesh; `devices` may be described ones."""
+    mesh = build.mesh(config, devices)
+    words = Words(vocab_size)
+    step = build.step(config, words, mesh, np.ones(vocab_size))
+    return Rehearsal(
+        config, mesh, words, step, train_step.compile_update(step.update, step.shapes, mesh)
+    )
+
+
+def rows(words: Words, count: int, length: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """ids and marks [count, length] as records hold them: [CLS] A [SEP] B [SEP], no padding."""
+    draw = np.random.default_rng(seed)
+    dtype = np.uint16 if words.size <= 2**16 else np.uint32
+    ids = draw.integers(FIRST, words.size, (count, length)).astype(dtype)
+    marks = np.zeros((count, length), np.uint8)
+    middle = length // 2
+    ids[:, 0], ids[:, middle - 1], ids[:, -1] = CLS, SEP, SEP
+    marks[:, 0], marks[:, middle] = batch_lib.DOCUMENT_START, batch_lib.SEGMENT_B_START
+    return ids, marks
+
+
+def write_records(words: Words, count: int, length: int, folder: str) -> records.Records:
+    """Made-up training rows on disk, in the real format, open for reading."""
+    made = rows(words, count, length, 0)
+    writer = records.ShardWriter(records.split_directory(folder, "train"), "made-up")
+    writer.write(*made)
+    shards = {"train": writer.close(), "heldout": ()}
+    source = records.Source("made-up", "made-up", 1.0, shards, {"rows": count})
+    unigram_crc = records.write_unigram(folder, np.ones((2, words.size), np.int64))
+    records.write_manifest(
+        folder,
+        records.Manifest(
+            format_version=records.FORMAT_VERSION,
+            key="made-up",
+            settings={},
+            lanes={"ids": made[0].dtype.name, "marks": made[1].dtype.name},
+            sequence_length=length,
+            vocabulary={"size": words.size},
+            sources=(source,),
+            totals={"rows": count},
+            wasted_fraction=0.0,
+            two_segment_fraction=1.0,
+            unk_rate=0.0,
+            unigram_entropy=float(np.log(words.size)),
+            duplicates_dropped=0,
+            unigram_crc=unigram_crc,
+            seconds=0.0,
+        ),
+    )
+    return records.open(folder)

@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a configuration to the parts of a run: the one place where a variant is chosen by name."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+from jax.sharding import Mesh
+
+from electra_jax import config as config_lib
+from electra_jax.config import stages
+from electra_jax.core import sharding
+from electra_jax.data import vocabulary as vocabulary_lib
+from electra_jax.model import attention, encoder, networks
+from electra_jax.objectives import (
+    adversarial_generator,
+    all_tokens_mlm,
+    corrupt,
+    decoupled_detection,
+    electric,
+    fixed_generator,
+    frozen_generator,
+    masked_lm,
+    masked_token_detection,
+    replace_mlm,
+    replaced_token_detection,
+)
+from electra_jax.step import optimizer, schedule, train_step
+from electra_jax.workdir import prepared_data
+
+OBJECTIVES = {
+    "replaced_token_detection": replaced_token_detection.ReplacedTokenDetection,
+    "decoupled_detection": decoupled_detection.DecoupledDetection,
+    "masked_token_detection": masked_token_detection.MaskedTokenDetection,
+    "adversarial_generator": adversarial_generator.AdversarialGenerator,
+    "frozen_generator": frozen_generator.FrozenGenerator,
+    "uniform_generator": fixed_generator.FixedGenerator,
+    "unigram_generator": fixed_generator.FixedGenerator,
+    "electric": electric.Electric,
+    "masked_lm": masked_lm.MaskedLM,
+    "replace_mlm": replace_mlm.ReplaceMLM,
+    "all_tokens_mlm": all_tokens_mlm.AllTokensMLM,
+}
+
+TRUNK = (  # fields of model that both encoders take as they are
+    "positions",
+    "rotary_base",
+    "feed_forward_kind",
+    "norm_place",
+    "norm_kind",
+    "biases",
+    "local_window",
+    "global_every",
+)
+
+_REACHED = 0.75  # of the peak rate; below that a run says so before it starts
+
+OPTIMIZERS = {
+    "reference_adamw": optimizer.reference_adamw,
+    "adamw": optimizer.adamw,
+    "muon": optimizer.muon,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One training step of a configuration, before it is compiled."""
+
+    objective: Any
+    optimizer: optax.GradientTransformation
+    init: Callable[[], train_step.TrainState]
+    update: Callable  # (state, lanes) -> (state, measured)
+    shapes: train_step.TrainState  # what init returns, without arrays
+    where: train_step.TrainState  # the sharding of each leaf
+
+
+def step(
+    config: config_lib.Config,
+    vocabulary: vocabulary_lib.Vocabulary,
+    mesh: Mesh,
+    unigram_V: np.ndarray,
+    report: Callable[[str], None] = lambda line: None,
+) -> Step:
+    """The step with all its choices made; `report` hears of what the mesh does not divide.
+
+    `unigram_V` counts how often the training text has each id.
+    """
+    objective_ = objective(config, vocabulary, unigram_V, mesh)
+    optimizer_ = optimizer_of(config)
+    key, extras_ = run_key(config), extras(config)
+
+    def init():
+        return train_step.init_state(objective_, optimizer_, key, extras_)
+
+    shapes = jax.eval_shape(init)
+    update = train_step.make_update(
+        objective_,
+        optimizer_,
+        rate(config),
+        key,
+        vocabulary.pad_id,
+        config.schedule.accumulation,
+        sharding.while_used(mesh),
+        progress(config),
+        extras_,
+        config.schedule.steps,
+    )
+    where = sharding.shardings(shapes, mesh, report)
+    return Step(objective_, optimizer_, init, update, shapes, where)
+
+
+def vocab_size(config: config_lib.Config) -> int:
+    """The size that data.vocab asks for, or that of the vocabulary it names. Raises ValueError."""
+    return prepared_data.vocabulary_size(config)
+
+
+def mesh(config: config_lib.Config, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """The mesh, checked against the devices and the batches. Raises ConfigError."""
+    c = config.mesh
+    try:
+        made = sharding.make_mesh(c.data, c.fsdp, c.tensor, devices)
+    except ValueError as error:
+        raise config_lib.ConfigError(str(error)) from error
+    ways = sharding.row_devices(made) * config.schedule.accumulation
+    for stage in stages.of(config):
+        size = stage.batch_size
+        if size % ways:
+            name = "schedule.stages: batch_size" if stage.share else "data.batch_size"
+            low = size // ways * ways
+            raise config_lib.ConfigError(
+                f"{name}={size} is not divisible by {ways} (devices that split the rows x"
+                f" accumulation); try {f'{low} or ' if low else ''}{low + ways}"
+            )
+    return made
+
+
+def networks_config(
+    config: config_lib.Config, vocab_size: int, mesh: Mesh | None = None
+) -> networks.NetworksConfig:
+    """Shapes of both networks, with 'auto' settled for the devices of the mesh or those at hand.
+
+    Raises ConfigError where these devices cannot compute attention as asked.
+    """
+    model, platform = config.model, _platform(mesh)
+    scan = platform == "tpu" if model.scan == "auto" else model.scan == "on"
+    dtype = model.dtype
+    if dtype == "auto":
+        dtype = "float32" if platform == "cpu" else "bfloat16"
+
+    reads = config_lib.READS[config.objective.name]
+
+    def shape(network):
+        return encoder.EncoderConfig(
+            **dataclasses.asdict(network),
+            **{name: getattr(model, name) for name in TRUNK},
+            dropout=model.dropout,
+            attention_dropout=model.attention_dropout,
+            dropout_bits=model.dropout_bits,
+            initial_scale=model.initial_scale,
+            attention=_attention(config, platform, dtype),
+            scan=scan,
+            remat=model.remat,
+        )
+
+    return networks.NetworksConfig(
+        vocab_size=vocab_size,
+        embedding_size=model.embedding_size,
+        max_positions=model.max_positions if model.positions == "learned" else 0,
+        generator=shape(model.generator),
+        discriminator=shape(model.discriminator),
+        dtype=dtype,
+        sharing=model.sharing if "model.sharing" in reads else "embeddings",
+        discriminator_head=(
+            model.discriminator_head if "model.discriminator_head" in reads else "token"
+        ),
+    )
+
+
+def objective(
+    config: config_lib.Config,
+    vocabulary: vocabulary_lib.Vocabulary,
+    unigram_V: np.ndarray,
+    mesh: Mesh | None = None,
+) -> Any:
+    """What is learnt. With a mesh, choosing, sampling and fused attention run where rows are."""
+    settings = dataclasses.asdict(config.objective)
+    name = settings.pop("name")
+    networks_ = networks_config(config, vocabulary.size, mesh)
+    objective = OBJECTIVES[name](
+        networks=networks_,
+        special_ids=tuple(vocabulary.special_ids),
+        mask_id=vocabulary.mask_id,
+        slots=slots(config),
+        **settings,
+    )
+    if name in ("uniform_generator", "unigram_generator"):
+        weights_V = np.zeros(networks_.padded_vocab_size, np.float32)
+        weights_V[: vocabulary.size] = unigram_V if name == "unigram_generator" else 1
+        objective = dataclasses.replace(objective, weights_V=weights_V)
+    if mesh is None:
+        return objective
+    return objective.placed(
+        sharding.rowwise(mesh), sharding.keep_rows(mesh), sharding.headwise(mesh)
+    )
+
+
+def slots(config: config_lib.Config) -> int:
+    """N, the most slots a row can have."""
+    length, chosen = config.data.sequence_length, config.objective
+    return min(corrupt.slots(max(chosen.mask_rate, chosen.first_mask_rate), length), length)
+
+
+def optimizer_of(config: config_lib.Config) -> optax.GradientTransformation:
+    """The optimizer that is asked for; the step multiplies by -rate."""
+    c = config.optimizer
+    return OPTIMIZERS[c.name](
+        optimizer.AdamConfig(
+            c.beta1, c.beta2, c.epsilon, c.weight_decay, c.clip_norm, c.clip, rates(config)
+        )
+    )
+
+
+def rates(config: config_lib.Config) -> optimizer.Rates:
+    """The peak of each parameter's rate."""
+    c = config.optimizer
+    has_use = config_lib.has_use(config, "optimizer.gen_learning_rate")
+    return optimizer.Rates(
+        generator=(c.gen_learning_rate if has_use else 0.0) or c.learning_rate,
+        discriminator=c.disc_learning_rate or c.learning_rate,
+        matrices=(c.muon_learning_rate or c.learning_rate) if c.name == "muon" else None,
+    )
+
+
+def rate(config: config_lib.Config) -> Callable[..., jax.Array]:
+    """The largest learning rate as a function of the step and of progress."""
+    c = config.schedule
+    shapes = {
+        "linear": schedule.linear,
+        "cosine": schedule.cosine,
+        "warmup_stable_decay": functools.partial(
+            schedule.warmup_stable_decay, decay_share=c.decay_share
+        ),
+    }
+    return schedule.rate(rates(config).peak, c.steps, c.warmup_steps, shapes[c.shape])
+
+
+def peak_not_reached(config: config_lib.Config, steps: int | None) -> str | None:
+    """One line where the learning rate stays far below its peak for the whole run; else None.
+
+    `linear` falls from step 0, so a little is always missing: 10 % with a warmup of a tenth of the
+    steps, which is the reference's way and not worth a line.
+
+    Args:
+      steps: how many the budget buys; None where that hangs on a speed that is not known. Then only
+        a warmup is told of that does not fit the limit, `schedule.steps`.
+    """
+    c, peak = config.schedule, rates(config).peak
+    end = steps or c.steps
+    too_long = c.warmup_steps >= end
+    if steps is None and not too_long:
+        return None
+
+    at = np.unique(np.append(np.linspace(0, end - 1, 1000).round(), min(c.warmup_steps, end - 1)))
+    highest = float(np.max(rate(config)(at, at / end)))
+    if highest >= _REACHED * peak:
+        return None
+    why = (
+        f"the run ends at step {end:,}, within the warmup"
+        if too_long
+        else f"it falls while the warmup goes on, for {c.warmup_steps:,} of {end:,} steps"
+    )
+    return (
+        f"the learning rate reaches at most {highest:.3g}, {highest / peak:.0%} of its peak of"
+        f" {peak:.3g}: {why}; schedule.warmup_steps={c.warmup_steps}, try {end // 10}"
+    )
+
+
+def progress(config: config_lib.Config) -> Callable[[train_step.TrainState], jax.Array | None]:
+    """The share of the budget that a state has spent; None where the rate counts steps itself."""
+    c = config.schedule
+    if c.budget == "tokens":
+        return lambda state: schedule.tokens_share(state.tokens_seen, c.tokens)
+    if c.budget == "minutes":
+        return lambda state: state.seconds / (60 * c.minutes)
+    return lambda state: None
+
+
+def extras(config: config_lib.Config) -> train_step.Extras:
+    """What the steps do beside learning."""
+    c, named = config.schedule, rates(config).named()
+    return train_step.Extras(
+        ema_decay=config.optimizer.ema_decay,
+        spike_factor=0.0 if c.on_spike == "go_on" else c.spike_factor,
+        timed=c.budget == "minutes",
+        rates=None if named == {"learning_rate": 1.0} else named,
+    )
+
+
+def run_key(config: config_lib.Config) -> jax.Array:
+    """The key that everything random on the device derives from."""
+    return jax.random.key(config.seed)
+
+
+def _platform(mesh):
+    """'cpu', 'gpu' or 'tpu': of the mesh's devices, which need not be there, or of this machine."""
+    platform = jax.default_backend() if mesh is None else mesh.devices.flat[0].platform
+    return "gpu" if platform in ("cuda", "rocm") else platform
+
+
+def _attention(config, platform, dtype):
+    """How attention is computed on this platform. Raises ConfigError."""
+    model, length = config.model, config.data.sequence_length
+    sizes = [network.width // network.heads for network in (model.generator, model.discriminator)]
+    if model.attention == "auto":
+        # On a GPU einsum, until cudnn has been timed on one.
+        splash = platform == "tpu" and model.attention_dropout == 0 and length >= 512
+        splash = splash and not attention.refused("splash", platform, dtype, length, sizes)
+        return "splash" if splash else "einsum"
+    if reason := attention.refused(model.attention, platform, dtype, length, sizes):
+        raise config_lib.ConfigError(f"model.attention={model.attention!r} {reason}")
+    return model.attention

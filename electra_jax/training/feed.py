@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From records to the devices: batches loaded ahead, each process reading only what it holds."""
+
+import jax
+from jax.sharding import Mesh
+
+from electra_jax.core import sharding
+from electra_jax.data import pipeline
+
+
+class Feed:
+    """Iterates over {'ids': [B, L], 'marks': [B, L]} on the mesh, from a row of the run on."""
+
+    def __init__(
+        self, order: pipeline.Order, mesh: Mesh, rows_seen: int, batch_size: int, length: int
+    ):
+        self._where = sharding.rows(mesh)
+        self._prefetch = None
+        self.turn_to(order, rows_seen, batch_size, length)
+
+    def turn_to(self, order: pipeline.Order, rows_seen: int, batch_size: int, length: int) -> None:
+        """Goes on with other rows, or from another one; what was loaded ahead is let go."""
+        if self._prefetch is not None:
+            self.close()
+        self._order, self._rows_seen = order, rows_seen
+        self._shape = (batch_size, length)
+        self._prefetch = pipeline.Prefetch(self._load, 0)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._prefetch.close()
+
+    def __next__(self):
+        return next(self._prefetch)
+
+    def _load(self, number: int) -> dict[str, jax.Array]:
+        size = self._shape[0]
+        first = self._rows_seen + number * size
+        read: dict[tuple[int, int], pipeline.Rows] = {}
+
+        def rows(index):
+            start, end, _ = index[0].indices(size)
+            if (start, end) not in read:
+                read[start, end] = self._order.take(first + start, end - start)
+            return read[start, end]
+
+        def lane(name):
+            return jax.make_array_from_callback(
+                self._shape, self._where, lambda index: getattr(rows(index), name)
+            )
+
+        return {"ids": lane("ids"), "marks": lane("marks")}

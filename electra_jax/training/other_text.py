@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A checkpoint evaluated on any text, with figures that also compare between vocabularies.
+
+    sources -> rows in memory -> sums of each source -> metrics of each, and of all pooled
+
+docs/evaluation.md says what may be compared and what not.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from electra_jax.core import metrics
+from electra_jax.data import evaluation_text, preparation
+from electra_jax.data import text as text_lib
+from electra_jax.report import baselines, text_units
+from electra_jax.step import evaluation
+from electra_jax.training import opened as opened_lib
+
+_PROGRESS_SECONDS = 10
+_MUCH_UNKNOWN = 0.01  # of the tokens; from here on a reader is told
+
+Values = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluated:
+    """Every metric of each source and of all sources pooled, and the texts that they are of."""
+
+    texts: tuple[evaluation_text.Text, ...]
+    by_source: dict[str, Values]
+    pooled: Values
+
+
+def read(
+    opened: opened_lib.Opened,
+    sources: Sequence[text_lib.Source],
+    limit: int,
+    text_field: str = "",
+    progress: Callable[[str], Any] = lambda line: None,
+) -> list[evaluation_text.Text]:
+    """The text of the sources, in rows as those of the run.
+
+    Args:
+      limit: characters of each source; 0 takes everything.
+      text_field: of JSON lines and parquet; that of the run if empty.
+
+    Raises:
+      ValueError, one line: text that cannot be read, or a source without any.
+    """
+    settings = preparation.Settings.from_config(opened.config)
+    settings = dataclasses.replace(settings, text_field=text_field or settings.text_field)
+    texts = []
+    for source in sources:
+        text = evaluation_text.read(source, settings, opened.vocabulary, limit, progress)
+        progress(
+            f"{text.name}: {text.documents:,} documents, {text.characters:,} characters,"
+            f" {len(text.ids):,} rows"
+        )
+        texts.append(text)
+    return texts
+
+
+def evaluate(
+    opened: opened_lib.Opened,
+    texts: Sequence[evaluation_text.Text],
+    progress: Callable[[str], Any] = lambda line: None,
+) -> Evaluated:
+    """All metrics of the checkpoint on texts that `read` gave."""
+    c = opened.config
+    compiled = evaluation.compile_evaluate(
+        opened.objective,
+        opened.vocabulary.pad_id,
+        opened.records.unigram()[0],
+        opened.mesh,
+        opened.params_shardings,
+    )
+    sums = [
+        evaluation.sums_of(
+            compiled,
+            opened.params,
+            text.ids,
+            text.marks,
+            c.evaluation.batch_size or c.data.batch_size,
+            opened.vocabulary.pad_id,
+            opened.mesh,
+            _progress(text, progress),
+        )
+        for text in texts
+    ]
+    pooled = sums[0]
+    for more in sums[1:]:
+        pooled = metrics.add(pooled, more)
+    return Evaluated(
+        texts=tuple(texts),
+        by_source={text.name: _values(opened, own, [text]) for text, own in zip(texts, sums)},
+        pooled=_values(opened, pooled, texts),
+    )
+
+
+def notes(opened: opened_lib.Opened, found: Evaluated) -> list[str]:
+    """What a reader of the figures should know about them, a sentence each."""
+    trained_on = {source.spec for source in opened.records.manifest.sources}
+    lines = []
+    for text in found.texts:
+        values = found.by_source[text.name]
+        if text.spec in trained_on:
+            lines.append(
+                f"{text.name}: the run was trained on this source, of which nothing is left out"
+                " here; without --data its held-out part is evaluated"
+            )
+        if not text.whole:
+            lines.append(f"{text.name}: the text goes on; --characters=0 takes all of it")
+        if values["unk_rate"] > _MUCH_UNKNOWN:
+            lines.append(
+                f"{text.name}: {values['unk_rate']:.1%} of the tokens are [UNK], which is easily"
+                " predicted; figures per word and per character are too good"
+            )
+        if text.invalid_utf8:
+            lines.append(
+                f"{text.name}: {text.invalid_utf8:,} places are not UTF-8 and were read as U+FFFD"
+            )
+    return lines
+
+
+def to_json(step: int, opened: opened_lib.Opened, found: Evaluated) -> Values:
+    """The pooled metrics, as of an evaluation of held-out text, and each source's under `sources`.
+
+    Each with `baselines`, the scores to be beaten by name of the metric; null is no number.
+    """
+    words = opened.vocabulary
+    return {
+        "step": step,
+        **with_baselines(found.pooled),
+        "sources": {
+            text.name: {
+                "spec": text.spec,
+                "whole": text.whole,
+                "sha256": text.sha256,
+                **with_baselines(found.by_source[text.name]),
+            }
+            for text in found.texts
+        },
+        "vocabulary": {
+            "kind": words.kind,
+            "size": words.size,
+            "lower_case": words.lower_case,
+            "strip_accents": words.strip_accents,
+            "sha256": words.sha256,
+        },
+    }
+
+
+def with_baselines(values: Mapping[str, Any]) -> Values:
+    """The values, finite or None, and `baselines`."""
+    plain = {name: _finite(value) for name, value in values.items()}
+    beside = {name: text_units.baseline(name, values) for name in values}
+    return plain | {"baselines": {name: x.value for name, x in beside.items() if x is not None}}
+
+
+def _values(opened, sums, texts) -> Values:
+    """The metrics of some texts together: what was summed up, and what was counted in them."""
+    counts_V = sum(text.counts_V for text in texts)
+    counted = {
+        name: sum(getattr(text, name) for text in texts)
+        for name in ("documents", "words", "characters", "invalid_utf8")
+    }
+    counted |= {"tokens": int(counts_V.sum()), "rows": sum(len(text.ids) for text in texts)}
+    size = counted["tokens"], counted["words"], counted["characters"]
+    values = evaluation.with_loss(metrics.compute(sums), opened.objective)
+    values["unigram_entropy"] = evaluation.entropy(counts_V)
+    for prefix, loss in _per_token(values):
+        values |= {f"{prefix}_{name}": x for name, x in text_units.figures(loss, *size).items()}
+    values |= counted
+    values["tokens_per_word"] = size[0] / size[1]
+    values["tokens_per_character"] = size[0] / size[2]
+    values["unk_rate"] = float(counts_V[opened.vocabulary.unk_id] / counts_V.sum())
+    if opened.config.optimizer.ema_decay:
+        values["ema_decay"] = opened.config.optimizer.ema_decay  # says what was evaluated
+    return values
+
+
+def _per_token(values):
+    """(prefix, nats per token) of the losses that are means over hidden tokens of the text.
+
+    Where a main network predicts behind a generator, its slots are those that the generator made
+    hard; their loss says nothing of the other tokens.
+    """
+    name = "gen_masked" if "gen_masked_loss" in values else "mlm_masked"
+    if f"{name}_loss" in values:
+        yield name, values[f"{name}_loss"]
+        yield "unigram", values["unigram_entropy"]
+
+
+def _progress(text, progress):
+    told = time.monotonic()
+
+    def heard(rows):
+        nonlocal told
+        if time.monotonic() - told > _PROGRESS_SECONDS and rows < len(text.ids):
+            told = time.monotonic()
+            progress(f"{text.name}: {rows:,} of {len(text.ids):,} rows evaluated")
+
+    return heard
+
+
+def _finite(value):
+    return value if isinstance(value, int | np.integer) else baselines.value({"": value}, "")

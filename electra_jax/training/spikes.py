@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps that were not applied, read one step late, and the way back to before a spike.
+
+    not finite    counted and logged; `SKIPS` in a row end the run
+    a spike       (`averages.limit`) logged, and that is all with on_spike='skip'; with 'roll_back'
+                  the state of the newest good checkpoint comes back and the data goes on
+
+Going back: parameters, moments, averages, the running mean that judges, and the counts of steps and
+tokens are those of the checkpoint; `rows_seen` is not turned back, so the rows between the
+checkpoint and the spike are passed over, as PaLM passes over the batches around one (Chowdhery et
+al. 2022, arXiv:2204.02311, section 5.1). All of it follows from the checkpoint, so a run that is
+killed after going back comes to the same spike again and goes back again. Only time is never turned
+back: `runs.note_spent` keeps it where a run has so many minutes.
+"""
+
+import dataclasses
+
+import jax
+import numpy as np
+from absl import logging
+from jax import numpy as jnp
+
+from electra_jax import config as config_lib
+from electra_jax.step import train_step
+from electra_jax.training import runs
+from electra_jax.weights import checkpoint
+
+SKIPS = 3  # non-finite steps in a row that end a run
+ROLLBACKS = 3  # times that a run goes back to one checkpoint; the next spike ends it
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on; the message is one line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sent:
+    """A step that was sent off, with the rows that it took."""
+
+    step: int
+    first_row: int
+    last_row: int
+    measured: train_step.Measured
+
+
+class Watch:
+    """Reads what steps say of themselves after the next one is sent: the device never waits."""
+
+    def __init__(self, schedule: config_lib.Schedule):
+        self._rolls_back = schedule.on_spike == "roll_back"
+        self._unread: Sent | None = None
+        self._bad = 0  # steps in a row that were not finite
+
+    def sent(self, step: int, first_row: int, size: int, measured: train_step.Measured) -> None:
+        """Takes in a step; `read` says later how it went."""
+        self._unread = Sent(step, first_row, first_row + size - 1, measured)
+
+    def forget(self) -> None:
+        """Where the run goes back, what was sent off does not count."""
+        self._unread, self._bad = None, 0
+
+    def read(self) -> Sent | None:
+        """Logs the last step where it was bad; returns it where the run has to go back behind it.
+
+        Raises TrainingError after `SKIPS` steps in a row that were not finite.
+        """
+        sent, self._unread = self._unread, None
+        if sent is None:
+            return None
+        checks, limits = jax.device_get((sent.measured.checks, sent.measured.limits))
+        rows = f"rows {sent.first_row} to {sent.last_row}"
+        bad = {name: float(x) for name, x in checks.items() if not np.isfinite(x)}
+        if bad:
+            self._count(sent.step, rows, *next(iter(bad.items())))
+            return None
+        self._bad = 0
+        spikes = [name for name, limit in limits.items() if checks[name] > limit]
+        for name in spikes:
+            logging.warning(
+                "step %d skipped: %s is %.4g, a spike above %.4g (%s)",
+                sent.step, name, checks[name], limits[name], rows,
+            )  # fmt: skip
+        return sent if spikes and self._rolls_back else None
+
+    def _count(self, step, rows, name, value):
+        logging.warning("step %d skipped: %s is %s (%s)", step, name, value, rows)
+        self._bad += 1
+        if self._bad >= SKIPS:
+            raise TrainingError(
+                f"{SKIPS} steps in a row were not finite, the last at step {step}: {name} is"
+                f" {value}, {rows}; the checkpoints before are good; lower"
+                " optimizer.learning_rate or lengthen schedule.warmup_steps in a new workdir"
+            )
+
+
+def go_back(run: runs.Run, saved: checkpoint.Checkpoints, spike: Sent) -> int:
+    """Gives the run the state of the newest good checkpoint, but for its rows; returns the step.
+
+    Raises TrainingError where that has been done `ROLLBACKS` times since it was saved.
+    """
+    like = runs.saved_tree(run.abstract, runs.placed_like(run.interval))
+    restored = saved.reread(like, optional="interval")
+    again = sum(rollback["to"] == restored.step for rollback in run.rollbacks)
+    if again >= ROLLBACKS:
+        raise TrainingError(
+            f"step {spike.step} is a spike, after {again} that the run went back to step"
+            f" {restored.step} for; the checkpoints are good; lower optimizer.learning_rate or"
+            " raise schedule.spike_factor in a new workdir with init.from"
+        )
+    tree = dict(restored.tree)
+    run.interval = jax.tree.map(jnp.zeros_like, run.interval) | tree.pop("interval")
+    state = train_step.TrainState(**tree)
+    first = train_step.words_to_int(jax.device_get(state.rows_seen))
+    words = train_step.int_to_words(spike.last_row + 1)
+    if state.seconds is not None:  # time that was spent stays spent
+        state = dataclasses.replace(state, seconds=run.state.seconds)
+    run.state = dataclasses.replace(state, rows_seen=_like(state.rows_seen, words))
+    rollback = {
+        "from": spike.step, "to": restored.step, "first_row": first, "last_row": spike.last_row
+    }  # fmt: skip
+    run.rollbacks = [*run.rollbacks, rollback]
+    logging.warning("%s", in_words(rollback))
+    return restored.step
+
+
+def in_words(rollback: dict) -> str:
+    """What happened, as the log and the report say it."""
+    return (
+        f"a spike at step {rollback['from']:,}: back to step {rollback['to']:,}; its state goes on"
+        f" behind rows {rollback['first_row']:,} to {rollback['last_row']:,}"
+    )
+
+
+def _like(array, value):
+    return jax.make_array_from_callback(array.shape, array.sharding, lambda index: value[index])

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The encoder by itself: texts -> ids -> vectors, without noise, for those who use it.
+
+    tokenizer(texts) -> ids, mask, types [B, L]      [CLS] A [SEP] or [CLS] A [SEP] B [SEP], padded
+    encode(...)      -> tokens [B, L, D], pooled [B, D]: the state of the first token, [CLS]
+
+Positions count from the beginning of a row, padding included, as they do in transformers: the same
+inputs give the same vectors there. What stands at a padded place means nothing.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from jax import lax
+from jax import numpy as jnp
+
+from electra_jax.core import batch as batch_lib
+from electra_jax.data import vocabulary
+from electra_jax.model import networks
+
+_STEP = 32  # lengths are rounded up to a multiple, so that few programs are compiled
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Encoded:
+    """What the encoder makes of a batch; an encoder without a pooler has no other summary."""
+
+    tokens_BLD: jax.Array
+    pooled_BD: jax.Array
+
+
+def encode(
+    config: networks.NetworksConfig,
+    params: dict,
+    ids_BL: jax.Array,
+    mask_BL: jax.Array,
+    types_BL: jax.Array,
+) -> Encoded:
+    """The main network without its head. `mask_BL` is not 0 where a token is."""
+    ids_BL = ids_BL.astype(jnp.int32)
+    batch = batch_lib.Batch(
+        ids_BL=ids_BL,
+        types_BL=types_BL.astype(jnp.int32),
+        positions_BL=lax.broadcasted_iota(jnp.int32, ids_BL.shape, 1),
+        documents_BL=(mask_BL != 0).astype(jnp.int32),
+        row_B=jnp.zeros(ids_BL.shape[:1], jnp.uint32),
+        word_starts_BL=jnp.zeros(ids_BL.shape, bool),
+    )
+    tokens_BLD = networks.hidden(config, params, batch)
+    return Encoded(tokens_BLD, tokens_BLD[:, 0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Tokenizer:
+    """Texts to rows of ids."""
+
+    vocabulary: vocabulary.Vocabulary
+    limit: int  # the most tokens of a row
+
+    def __call__(
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
+        *,
+        truncate: bool = False,
+    ) -> dict[str, np.ndarray]:
+        """Rows padded on the right, as `encode` takes them: ids_BL, mask_BL, types_BL, int32.
+
+        Args:
+          pairs: second texts, one for each of the first, which get type 1.
+          truncate: cut the longer of the two, token by token, where a row is too long.
+
+        Raises:
+          ValueError: a text that does not fit, and no leave to cut it.
+        """
+        words = self.vocabulary
+        if isinstance(texts, str):
+            raise ValueError("texts is one string; give a list of texts")
+        first = [ids.tolist() for ids in words.encode(texts)]
+        second = [ids.tolist() for ids in words.encode(pairs)] if pairs is not None else None
+        if second is not None and len(second) != len(first):
+            raise ValueError(f"{len(first)} texts but {len(second)} pairs; give one for each")
+        rows = []
+        for number, a in enumerate(first):
+            parts = [a] if second is None else [a, second[number]]
+            room = self.limit - 1 - len(parts)
+            if not truncate and sum(map(len, parts)) > room:
+                raise ValueError(
+                    f"text {number} has {sum(map(len, parts))} tokens, more than the {room} that"
+                    " fit a row; shorten it, or say truncate=True"
+                )
+            while sum(map(len, parts)) > room:
+                max(reversed(parts), key=len).pop()
+            rows.append(parts)
+        return self._padded(rows)
+
+    def _padded(self, rows):
+        words = self.vocabulary
+        sizes = [1 + sum(len(part) + 1 for part in parts) for parts in rows]
+        length = min(-(-max(sizes, default=1) // _STEP) * _STEP, self.limit)
+        ids_BL = np.full((len(rows), length), words.pad_id, np.int32)
+        types_BL = np.zeros((len(rows), length), np.int32)
+        for row, (parts, size) in enumerate(zip(rows, sizes)):
+            ids = [words.cls_id] + [x for part in parts for x in (*part, words.sep_id)]
+            ids_BL[row, :size] = ids
+            types_BL[row, len(parts[0]) + 2 : size] = 1
+        mask_BL = (np.arange(length) < np.array(sizes, int)[:, None]).astype(np.int32)
+        return {"ids_BL": ids_BL, "mask_BL": mask_BL, "types_BL": types_BL}

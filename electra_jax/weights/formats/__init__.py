@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other programs' checkpoints: names, layouts and files, in both directions."""

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters for other teams: an orbax checkpoint of plain arrays, and what is needed to use it.
+
+    params/         the tree, unsharded; any orbax reads it, without a template
+    metadata.json   shapes and kind of the networks, configuration, step, versions, checksums
+    tokenizer/      tokenizer.json and the like, where the vocabulary can be said so
+    vocab/          the vocabulary as it was trained with
+    README.md       the five lines that read it
+
+`sha256` in metadata.json is that of all arrays' bytes, one after the other as jax lists the leaves;
+`digest` is a number a leaf, verified on the way in.
+"""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from electra_jax.weights import checkpoint
+from electra_jax.workdir import metadata
+
+PARAMS, ABOUT, VOCABULARY, TOKENIZER = "params", "metadata.json", "vocab", "tokenizer"
+FORMAT = "electra_jax parameters 1"
+
+README = """\
+# {title}
+
+Parameters of {what}, as an [orbax](https://orbax.readthedocs.io) checkpoint of plain arrays,
+float32. With orbax 0.12 or newer:
+
+```python
+import os
+from orbax.checkpoint import v1 as ocp
+
+params = ocp.load(os.path.abspath("params"))
+```
+
+`params` is a nested dict of arrays; `metadata.json` lists every path with its shape, and the shapes
+of the networks. Layers are stacked: `encoder/attention/query/kernel` is [layers, width, heads, head
+size]. Rows of `embeddings/token` from {vocab_size} on are padding and belong to no token. `sha256`
+in `metadata.json` is that of the bytes of all arrays, one after the other as jax lists the leaves:
+
+```python
+import hashlib, json, os, jax
+from orbax.checkpoint import v1 as ocp
+
+leaves = jax.tree_util.tree_leaves(ocp.load(os.path.abspath("params")))
+found = hashlib.sha256(b"".join(x.tobytes() for x in leaves)).hexdigest()
+assert found == json.load(open("metadata.json"))["sha256"]
+```
+{tokenizer}
+With electra_jax installed:
+
+```python
+import electra_jax
+apply, params, tokenizer = electra_jax.load_encoder("{name}")
+pooled_BD = apply(params, **tokenizer(["A sentence.", "Another one."])).pooled_BD
+```
+"""
+
+_TOKENIZER_README = """
+The tokenizer, with the `tokenizers` library:
+
+```python
+from tokenizers import Tokenizer
+ids = Tokenizer.from_file("tokenizer/tokenizer.json").encode("A sentence.").ids
+```
+"""
+
+
+def write(folder: str, params: Any, about: Mapping[str, Any], name: str, title: str) -> None:
+    """Writes params/, metadata.json and README.md, reads them again and compares.
+
+    Args:
+      about: what is said beside shapes and checksums: networks, config, step, vocabulary.
+      name: of the folder, as its README calls it.
+    """
+    params = jax.tree.map(np.asarray, jax.device_get(params))
+    leaves = {_name(path): x for path, x in jax.tree_util.tree_leaves_with_path(params)}
+    path = os.path.join(folder, PARAMS)
+    checkpoint.save_arrays(path, params)
+    said = {
+        "format": FORMAT,
+        **about,
+        "parameters": {
+            name: {"shape": list(x.shape), "dtype": x.dtype.name} for name, x in leaves.items()
+        },
+        "sha256": hashlib.sha256(b"".join(x.tobytes() for x in leaves.values())).hexdigest(),
+        "digest": checkpoint.digest(params),
+        "versions": {
+            library: importlib.metadata.version(library)
+            for library in ("jax", "orbax-checkpoint", "numpy")
+        },
+    }
+    with open(os.path.join(folder, ABOUT), "w", encoding="utf-8") as file:
+        file.write(json.dumps(said, indent=2) + "\n")
+    networks = " and ".join(part for part in ("discriminator", "generator") if part in params)
+    what = f"an ELECTRA {networks or 'encoder'}"
+    if "head" in params:
+        what = "an ELECTRA that was fine-tuned and of the head of its task (`fine_tuning` in\n"
+        what += "`metadata.json`: which kind, which labels)"
+    has_tokenizer = os.path.exists(os.path.join(folder, TOKENIZER))
+    with open(os.path.join(folder, "README.md"), "w", encoding="utf-8") as file:
+        file.write(
+            README.format(
+                title=title,
+                what=what,
+                vocab_size=about["networks"]["vocab_size"],
+                tokenizer=_TOKENIZER_README if has_tokenizer else "",
+                name=name,
+            )
+        )
+    again = jax.tree_util.tree_leaves_with_path(read(folder))
+    for (path, x), (where, y) in zip(leaves.items(), again, strict=True):
+        if path != _name(where) or y.tobytes() != x.tobytes():
+            raise OSError(f"{folder}: {path} is not what was written; write it again")
+
+
+def is_one(folder: str) -> bool:
+    """Whether a folder is such an export."""
+    return os.path.isdir(os.path.join(folder, PARAMS)) and os.path.exists(
+        os.path.join(folder, ABOUT)
+    )
+
+
+def about(folder: str) -> dict[str, Any]:
+    """metadata.json. Raises CheckpointError where it is damaged or of another kind."""
+    path = os.path.join(folder, ABOUT)
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        if found["format"] == FORMAT:
+            digest = found["digest"]
+            if not isinstance(digest, dict):
+                raise ValueError(f"its digest is {digest!r}")
+            return found
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise metadata.CheckpointError(f"{path} is damaged; copy the export again") from error
+    raise metadata.CheckpointError(f"{path} says {found['format']!r}, not {FORMAT!r}")
+
+
+def read(folder: str) -> Any:
+    """The parameters as numpy arrays, verified. Raises CheckpointError."""
+    path, kept = os.path.join(folder, PARAMS), about(folder)["digest"]
+    found = checkpoint.load_arrays(path)
+    if not all(isinstance(x, np.ndarray | jax.Array) for x in jax.tree.leaves(found)):
+        raise metadata.CheckpointError(f"{path} is damaged; copy the export again")
+    digest = checkpoint.digest(found)
+    for name in sorted({*digest, *kept}):
+        if digest.get(name) != kept.get(name):
+            raise metadata.CheckpointError(f"{path}: {name} is not what was saved")
+    return found
+
+
+def _name(path):
+    return jax.tree_util.keystr(path, simple=True, separator="/")

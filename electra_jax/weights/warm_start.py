@@ -1,0 +1,512 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first state of a run out of other people's and other runs' weights.
+
+    open       a workdir, an export, a Hugging Face folder or a checkpoint of Google's: its arrays
+               by path, its vocabulary, and Adam's moments where they are asked for
+    fit        to this run's vocabulary and positions (`growing`), as the section `init` says
+    lay over   the fresh state: what is there under the same name
+
+A parameter goes where its name says, at any size, and its shape is only checked. The names of two
+heads overlap, so a head is taken only as the kind that it is: what predicts tokens never becomes
+what detects replacements. A generator is taken whole, encoder and head, or not at all.
+
+    init.from             the networks, and with init.optimizer='restored' their moments
+    init.generator_from   a generator with its tables, to go on with or to be frozen; of a run
+                          without one the main network, if it predicts tokens as a generator does
+
+What the source does not have stays fresh and is named in the log.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from absl import logging
+from jax import numpy as jnp
+from jax.sharding import Mesh
+
+from electra_jax import config as config_lib
+from electra_jax.core import sharding
+from electra_jax.data import vocabulary
+from electra_jax.host import processes
+from electra_jax.step import build, train_step
+from electra_jax.weights import checkpoint, growing, reading
+from electra_jax.workdir import metadata
+
+_NO_AVERAGES = "init.weights='ema', but {} holds no averages; use 'auto' or 'raw'"
+_TRUNKS = ("discriminator/encoder/", "encoder/")
+_ENCODER = "generator/encoder/"
+_BESIDE_A_GENERATOR = ("generator/embeddings/", "generator/baseline/")
+_HEADS = {  # a parameter that only networks with this kind of head have, as the start of its path
+    "detects replaced tokens": "head/output/",
+    "guesses by two towers": "left/",
+    "predicts tokens": "head/bias",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """What lies at the path of a setting."""
+
+    named: str  # init.from='...'
+    params: dict[str, jax.Array]
+    plan: growing.Tokens | None  # None: the same vocabulary
+    moments: dict[str, Any] | None  # by path, as those of a fresh state
+
+
+def state(
+    config: config_lib.Config,
+    fresh: train_step.TrainState,
+    phases: tuple,
+    words: vocabulary.Vocabulary,
+    mesh: Mesh,
+) -> train_step.TrainState:
+    """The fresh state with what `init` names laid over it. Raises ConfigError."""
+    leaves, init = reading.flat(fresh.params), config.init
+    taken, moments = {}, reading.flat(fresh.optimizer)
+    source = None
+    if init.from_:
+        source = _open("init.from", config, fresh, phases, words, mesh)
+        taken = _main(config, source, leaves, mesh)
+    ours = set(taken)  # those whose moments the source has too
+    if init.generator_from:
+        other = _open("init.generator_from", config, fresh, phases, words, mesh)
+        its_generator = _generator(config, other, leaves, mesh)
+        taken |= its_generator
+        ours -= set(its_generator)
+    elif source:
+        taken |= _missing_generator(config, source, taken, leaves, mesh)
+    if init.optimizer == "restored":
+        moments = _moments(config, source, moments, ours, leaves, mesh)
+    params = _placed(leaves | taken, fresh.params)
+    return dataclasses.replace(
+        fresh,
+        params=params,
+        optimizer=_placed(moments, fresh.optimizer),
+        ema=None if fresh.ema is None else jax.tree.map(jnp.copy, params),
+    )
+
+
+def check_paths(config: config_lib.Config) -> None:
+    """Raises ConfigError or CheckpointError where no weights lie at the paths that `init` names.
+
+    Reads no weights.
+    """
+    for setting, path in (
+        ("init.from", config.init.from_),
+        ("init.generator_from", config.init.generator_from),
+    ):
+        steps = metadata.steps(os.path.join(path, "checkpoints")) if path else ()
+        if not path or steps or reading.is_foreign(path):
+            continue
+        if not os.path.isdir(path):
+            raise _nothing_there(f"{setting}={path!r}")
+        metadata.read(path)
+
+
+def moments_of_others(
+    named: str, found: reading.Weights, config: config_lib.Config, fresh: Any, phases: tuple
+) -> dict[str, Any]:
+    """Adam's moments of weights that no run here has trained, by path as those of a fresh state.
+
+    Args:
+      fresh: a state before the first step, or its shapes.
+
+    Raises ConfigError: they have none, or this run's optimizer is another than theirs.
+    """
+    if found.moments is None:
+        raise _no_moments(named)
+    _check_optimizer(named, config, phases, "reference_adamw", [("joint", None)])
+    leaves, moments = reading.flat(fresh.params), {}
+    for path in reading.flat(fresh.optimizer):
+        param = _param_of(path, leaves)
+        kind = path.removesuffix(f"/{param}").rpartition("/")[2]
+        if param in found.moments.get(kind, {}):
+            moments[path] = found.moments[kind][param]
+    return moments
+
+
+def lower_layers(
+    named: str, params: Mapping[str, jax.Array], fresh: Mapping[str, Any]
+) -> dict[str, jax.Array]:
+    """A generator's encoder out of a discriminator, by path. Raises ConfigError: other shapes.
+
+    Args:
+      fresh: parameters before the first step, or their shapes.
+    """
+    try:
+        return growing.lower_layers(params, fresh)
+    except ValueError as error:
+        raise config_lib.ConfigError(
+            f"init.missing_generator='discriminator': {named}: {error}"
+        ) from error
+
+
+def check_vocabulary(
+    about: Mapping, words: vocabulary.Vocabulary, where: str, remedy: str = ""
+) -> None:
+    """Refuses weights that were trained with other token ids."""
+    if about["vocabulary"] != words.sha256:
+        raise config_lib.ConfigError(
+            f"{where} was trained with vocabulary {about['vocabulary'][:12]}, the data here has"
+            f" {words.sha256[:12]}; give data.vocab the file that it was trained with{remedy}"
+        )
+
+
+def _main(config, source, fresh, mesh):
+    found = _fitted(source, source.params, fresh, config.init, mesh)
+    other_head = _head(source.params, "discriminator/") != _head(fresh, "discriminator/")
+    apart = ("generator/", "discriminator/head/") if other_head else ("generator/",)
+    taken = {path: x for path, x in found.items() if path in fresh and not path.startswith(apart)}
+
+    for path in fresh:
+        if path not in taken and not path.startswith(_TRUNKS):
+            continue
+        theirs = found[path].shape if path in found else "not there"
+        if theirs != fresh[path].shape:
+            what = "encoder" if path.startswith(_TRUNKS) else "main network"
+            raise config_lib.ConfigError(
+                f"{source.named} has no {what} of this shape: {path} is {theirs}, here"
+                f" {fresh[path].shape}; give model.* the shapes of that run"
+            )
+
+    taken |= _own_generator(source, found, fresh)
+    left = _fresh(fresh, taken)
+    logging.info("starting from the weights of %s%s", source.named, left)
+    no_loss = ("discriminator/head/",) if other_head else ()
+    if not _has(fresh, "generator/") or _head(fresh, "generator/") != _head(found, "generator/"):
+        no_loss += ("generator/",)
+    behind = sorted(
+        path
+        for path in source.params.keys() - fresh.keys()
+        if not path.startswith((*no_loss, "generator/head/"))
+    )
+    if behind:
+        logging.warning(
+            "%s: no place here for %s; what they did there is lost: look at model.sharing and the"
+            " other settings of model", source.named, ", ".join(behind[:5]),
+        )  # fmt: skip
+    return taken
+
+
+def _own_generator(source, found, fresh):
+    """The source's generator, if all of it has a place here: {} where its kind or shape differs."""
+    if not _has(fresh, "generator/"):
+        return {}
+    if _head(source.params, "generator/") != _head(fresh, "generator/"):
+        return {}
+    ours = [path for path in fresh if path.startswith("generator/")]
+    # Tables of its own may be missing, and the baseline, which is no part of what it predicts with.
+    needed = [path for path in ours if not path.startswith(_BESIDE_A_GENERATOR)]
+    if any(path not in found or found[path].shape != fresh[path].shape for path in needed):
+        return {}
+    return {path: found[path] for path in ours if path in found}
+
+
+def _head(leaves, network):
+    """The kind of a network's head by the names of its parameters; None where it has none."""
+    kinds = (kind for kind, name in _HEADS.items() if _has(leaves, network + name))
+    return next(kinds, None)
+
+
+def _generator(config, source, fresh, mesh):
+    prefix = "generator/" if _has(source.params, "generator/") else "discriminator/"
+    kind = _head(source.params, prefix)
+    if kind != "predicts tokens":
+        network = "generator" if prefix == "generator/" else "only network"
+        raise config_lib.ConfigError(
+            f"{source.named} has no generator to take: its {network}"
+            f" {kind or 'has no head'}; take a run with a generator that predicts masked tokens, or"
+            " one of objective.name='masked_lm'"
+        )
+    own = {
+        path.removeprefix(prefix): x for path, x in source.params.items() if path.startswith(prefix)
+    }
+    if not _has(own, "encoder/"):
+        raise config_lib.ConfigError(
+            f"{source.named} shares one encoder between its networks; take a run whose generator is"
+            " its own"
+        )
+    # Its own tables, or those that it shared.
+    read = own if _has(own, "embeddings/") else source.params
+    read = {path: x for path, x in read.items() if path.startswith("embeddings/")}
+    # By what is here: an objective without a generator has one set of tables, whatever is shared.
+    tables = "generator/embeddings" if _has(fresh, "generator/embeddings/") else "embeddings"
+    found = {f"generator/{path}": x for path, x in own.items() if path not in read}
+    found |= {f"{tables}/{path.removeprefix('embeddings/')}": x for path, x in read.items()}
+    found = _fitted(source, found, fresh, config.init, mesh)
+    needed = [
+        path
+        for path in fresh
+        if path.startswith(("generator/", f"{tables}/"))
+        and not path.startswith("generator/baseline/")  # begins fresh: it predicts no token
+    ]
+    for path in needed:
+        theirs = found[path].shape if path in found else "not there"
+        if theirs != fresh[path].shape:
+            raise config_lib.ConfigError(
+                f"{source.named} has no generator of this shape: {path} is"
+                f" {theirs}, here {fresh[path].shape}; give model.generator the shapes of that run"
+            )
+    logging.info("the generator is that of %s", source.named)
+    return {path: found[path] for path in needed}
+
+
+def _missing_generator(config, source, taken, fresh, mesh):
+    """A generator's encoder where the source has none, and the tables that it reads."""
+    needed = [path for path in fresh if path.startswith(_ENCODER)]
+    if not needed or all(path in taken for path in needed):
+        return {}
+    if config.init.missing_generator == "fresh":
+        logging.info("%s has no such generator: it begins fresh", source.named)
+        return {}
+    taken = lower_layers(source.named, source.params, fresh)
+    layers = next(len(x) for path, x in taken.items() if path.startswith(f"{_ENCODER}attention"))
+    if config.model.sharing == "none":
+        tables = {
+            f"generator/{path}": x
+            for path, x in source.params.items()
+            if path.startswith("embeddings/")
+        }
+        tables = _fitted(source, tables, fresh, config.init, mesh)
+        taken |= {
+            path: x for path, x in tables.items() if path in fresh and x.shape == fresh[path].shape
+        }
+    logging.info(
+        "%s has no such encoder of a generator: it begins as the lowest %d layers of the"
+        " discriminator",
+        source.named, layers,
+    )  # fmt: skip
+    # Arrays of their own: a step gives away the memory of each.
+    return {path: jnp.copy(x) for path, x in taken.items()}
+
+
+def _fitted(source, found, fresh, init, mesh):
+    """Tables by token and by position along this run's; everything else as it is."""
+    fitted = dict(found)
+    for path in sorted(found.keys() & fresh.keys()):  # one order on all processes
+        x, ours = found[path], fresh[path]
+        if x.shape[1:] != ours.shape[1:]:
+            continue
+        if source.plan is not None and path.endswith(growing.BY_TOKEN):
+            fitted[path] = growing.rows(_whole(x, mesh), _whole(ours, mesh), source.plan)
+        elif path.endswith(growing.BY_POSITION) and x.shape != ours.shape:
+            how = init.longer_positions
+            fitted[path] = growing.positions(_whole(x, mesh), _whole(ours, mesh), how)
+            verb = how if len(x) < len(ours) else "cut"
+            logging.info("%s: %d positions become %d, %s", path, len(x), len(ours), verb)
+    return fitted
+
+
+def _moments(config, source, fresh, ours, leaves, mesh):
+    """The optimizer's arrays by path; those of parameters that are not the source's stay fresh."""
+    if source.moments is None:
+        raise _no_moments(source.named)
+    found, left = dict(fresh), set()
+    for path, zeros in fresh.items():
+        param = _param_of(path, leaves)
+        x = source.moments.get(path)
+        if x is None or param is not None and param not in ours:
+            left.add(param or path)
+            continue
+        if param is not None and param.endswith(growing.BY_TOKEN) and source.plan is not None:
+            x = growing.kept_rows(_whole(x, mesh), _whole(zeros, mesh), source.plan)
+        elif param is not None and param.endswith(growing.BY_POSITION) and x.shape != zeros.shape:
+            how = config.init.longer_positions
+            x = growing.kept_positions(_whole(x, mesh), _whole(zeros, mesh), how)
+        if x.shape != zeros.shape:
+            left.add(param or path)
+            continue
+        found[path] = x
+    names = {_param_of(path, leaves) or path for path in fresh}
+    logging.info(
+        "the optimizer goes on with the moments of %s%s",
+        source.named, _fresh(sorted(names), names - left),
+    )  # fmt: skip
+    return found
+
+
+def _open(setting, config, fresh, phases, words, mesh) -> _Source:
+    """The newest checkpoint of a workdir, one checkpoint folder, or other people's weights.
+
+    They are the averages that were evaluated there, unless `init.weights` says otherwise.
+    """
+    init = config.init
+    path = init.from_ if setting == "init.from" else init.generator_from
+    named, wants = f"{setting}={path!r}", init.optimizer == "restored" and setting == "init.from"
+    steps = processes.of_first(lambda: metadata.steps(os.path.join(path, "checkpoints")))
+
+    def looked_up():  # of this process alone, whose disk may lack what another's has
+        if steps:
+            return None
+        if reading.is_foreign(path):
+            return reading.open(path)
+        if not os.path.isdir(path):
+            raise _nothing_there(named)
+        return path
+
+    found, moments = processes.agree(looked_up, config_lib.ConfigError, OSError), None
+    if isinstance(found, reading.Weights):
+        _check_init_vocabulary(named, init, found.vocabulary.sha256, words)
+        if init.weights == "ema":
+            raise config_lib.ConfigError(_NO_AVERAGES.format(path))
+        plan = _plan(named, found.vocabulary, words)
+        if wants:
+            moments = moments_of_others(named, found, config, fresh, phases)
+        return _Source(named, reading.flat(found.params), plan, moments)
+    if found is not None:
+        return _of_ours(named, found, wants, config, phases, words, mesh)
+
+    for step in reversed(steps):
+        folder = os.path.join(path, "checkpoints", str(step))
+        try:
+            return _of_ours(named, folder, wants, config, phases, words, mesh)
+        except metadata.CheckpointError as error:
+            logging.error("%s: checkpoint %d cannot be used: %s", named, step, error)
+    raise metadata.CheckpointError(
+        f"{named}: no checkpoint in {os.path.join(path, 'checkpoints')} can be read; copy the"
+        " workdir anew, or name another"
+    )
+
+
+def _of_ours(named, folder, wants, config, phases, words, mesh) -> _Source:
+    about = processes.agree(lambda: metadata.read(folder), metadata.CheckpointError)
+    trained = config_lib.parse(about["config"])
+    _check_init_vocabulary(named, config.init, about["vocabulary"], words)
+    old = words
+    if about["vocabulary"] != words.sha256:
+        old = processes.agree(
+            lambda: _old_vocabulary(named, folder, trained, about["vocabulary"]),
+            config_lib.ConfigError,
+        )
+    plan, init = _plan(named, old, words), config.init
+    averaged = any(name.startswith("ema/") for name in about["digest"])
+    if init.weights == "ema" and not averaged:
+        raise config_lib.ConfigError(_NO_AVERAGES.format(folder))
+    part = "ema" if averaged and init.weights != "raw" else "params"
+    shapes = {part: reading.stored_shapes(trained, old, about["digest"], part)}
+    moments = None
+    if wants and any(name.startswith("optimizer/") for name in about["digest"]):
+        objective = build.objective(trained, old, np.ones(old.size))
+        theirs = [(phase.name, phase.trains) for phase in objective.phases]
+        _check_optimizer(named, config, phases, trained.optimizer.name, theirs)
+        whole = jax.eval_shape(
+            lambda: train_step.init_state(
+                objective, build.optimizer_of(trained), build.run_key(trained)
+            )
+        )
+        shapes["optimizer"] = whole.optimizer
+        if part == "ema":
+            logging.warning("%s: moments of the last weights beside averages; init.weights='raw'"
+                            " takes those that they belong to", named)  # fmt: skip
+    abstract = jax.tree.map(
+        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
+        shapes,
+        sharding.shardings(shapes, mesh),
+    )
+    tree = checkpoint.restore(folder, abstract).tree
+    if "optimizer" in shapes:
+        moments = reading.flat(tree["optimizer"])
+    return _Source(named, reading.flat(tree[part]), plan, moments)
+
+
+def _nothing_there(named):
+    return config_lib.ConfigError(
+        f"{named} is neither a workdir with checkpoints nor a checkpoint folder, nor an export,"
+        " nor a Hugging Face folder, nor a TensorFlow checkpoint"
+    )
+
+
+def _check_init_vocabulary(named, init, sha256, words):
+    if init.new_tokens == "refuse":
+        remedy = ", or take its tokens along into another vocabulary: init.new_tokens='mean'"
+        check_vocabulary({"vocabulary": sha256}, words, named, remedy)
+
+
+def _old_vocabulary(named, folder, trained, sha256):
+    workdir = os.path.dirname(os.path.dirname(os.path.abspath(folder)))
+    try:
+        return reading.vocabulary_of(workdir, trained, sha256)[0]
+    except config_lib.ConfigError as error:
+        raise config_lib.ConfigError(
+            f"init.new_tokens='mean' needs the vocabulary {sha256[:12]} of {named}, which is gone;"
+            f" copy the folder vocab of its prepared data to {workdir}/vocab"
+        ) from error
+
+
+def _plan(named, old, words):
+    """None where both vocabularies are one."""
+    if old.sha256 == words.sha256:
+        return None
+    plan = growing.tokens(old, words)
+    logging.info("%s: of %d tokens here %s", named, words.size, plan)
+    return plan
+
+
+def _check_optimizer(named, config, phases, name, theirs):
+    """Moments mean something to the same optimizer over the same parameters."""
+    if name != config.optimizer.name:
+        raise config_lib.ConfigError(
+            f"init.optimizer='restored': {named} was trained with optimizer.name={name!r}, not"
+            f" {config.optimizer.name!r}; set that, or init.optimizer='fresh'"
+        )
+    ours = [(phase.name, phase.trains) for phase in phases]
+    if theirs != ours:
+        raise config_lib.ConfigError(
+            f"init.optimizer='restored': {named} was trained in the phases"
+            f" {', '.join(name for name, _ in theirs)}, this objective has others or trains other"
+            " parameters in them; use init.optimizer='fresh'"
+        )
+
+
+def _no_moments(named):
+    return config_lib.ConfigError(
+        f"init.optimizer='restored', but {named} holds no moments; use 'fresh'"
+    )
+
+
+def _param_of(path, leaves):
+    """The parameter whose moment lies at this path: 1/mu/embeddings/token; None for a counter."""
+    parts = path.split("/")
+    ends = ("/".join(parts[n:]) for n in range(1, len(parts)))
+    return next((end for end in ends if end in leaves), None)
+
+
+def _placed(leaves, like):
+    """The tree of `like` with these leaves, each where that one's lies."""
+    paths = jax.tree_util.tree_leaves_with_path(like)
+    placed = [jax.device_put(leaves[_name(path)], x.sharding) for path, x in paths]
+    return jax.tree.unflatten(jax.tree.structure(like), placed)
+
+
+def _whole(x, mesh):
+    """All of it on this host, though it may lie on devices of several."""
+    if isinstance(x, jax.Array) and not x.is_fully_addressable:
+        x = jax.device_put(x, sharding.replicated(mesh))
+    return np.asarray(x)
+
+
+def _has(leaves, prefix):
+    return any(path.startswith(prefix) for path in leaves)
+
+
+def _name(path):
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def _fresh(leaves, taken):
+    """'; fresh: generator/head', or nothing: the parts of which nothing was taken."""
+    parts = {}
+    for path in leaves:
+        if path in taken:
+            continue
+        names = path.split("/")
+        for depth in range(min(2, len(names)), len(names) + 1):
+            part = "/".join(names[:depth])
+            if part == path or not _has(taken, f"{part}/"):
+                break
+        parts[part] = None
+    return f"; fresh: {', '.join(parts)}" if parts else ""

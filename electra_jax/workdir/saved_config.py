@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The config.json of a workdir: the one place where it is written and read.
+
+Its settings stand in the metadata of every checkpoint too, so that a damaged or lost file costs
+nothing: `of_run` takes them from there, and `begun_with` gives both to compare with.
+"""
+
+import json
+import os
+
+from absl import logging
+
+from electra_jax import config as config_lib
+from electra_jax.host import safe_files
+from electra_jax.workdir import metadata
+
+NAME = "config.json"
+
+
+class DamagedError(config_lib.ConfigError):
+    """There is such a file, and it holds no configuration."""
+
+
+def write(workdir: str, config: config_lib.Config) -> None:
+    """Whole or not at all, and on the disk when this returns."""
+    safe_files.write(os.path.join(workdir, NAME), config_lib.to_json(config).encode())
+
+
+def read(workdir: str) -> config_lib.Config | None:
+    """What the file holds; None where there is none.
+
+    Raises:
+      DamagedError: one line, with what to do.
+      ConfigError: it may not be read.
+    """
+    path = os.path.join(workdir, NAME)
+    if not os.path.lexists(path):
+        return None
+    try:
+        with open(path, encoding="utf-8") as file:
+            tree = json.load(file)
+        if not isinstance(tree, dict):
+            raise ValueError(f"it holds a {type(tree).__name__}, not settings")
+        return config_lib.parse(tree)
+    except PermissionError as error:
+        raise config_lib.ConfigError(
+            f"{path} may not be read by this user; give yourself the right to: chmod u+r {path}"
+        ) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise DamagedError(
+            f"{path} cannot be used ({_why(path, error)}); {_remedy(workdir)}"
+        ) from error
+
+
+def of_run(workdir: str) -> config_lib.Config | None:
+    """The same, or where there is no such file what the newest checkpoint was made with."""
+    found = read(workdir)
+    if found is not None:
+        return found
+    step, config = of_newest_checkpoint(workdir)
+    if config is not None:
+        logging.warning(
+            "%s has no %s; its settings are those of checkpoint %d", workdir, NAME, step
+        )
+    return config
+
+
+def of_newest_checkpoint(workdir: str) -> tuple[int, config_lib.Config | None]:
+    """(step, settings) of the newest checkpoint of a run that can be read; (0, None) without one.
+
+    Weights that a run only begins with are none. Starts no device.
+    """
+    directory = os.path.join(workdir, "checkpoints")
+    for step in reversed(metadata.steps(directory)):
+        try:
+            about = metadata.read(os.path.join(directory, str(step)))
+            if metadata.WEIGHTS_ONLY not in about and "config" in about:
+                return step, config_lib.parse(about["config"])
+        except (metadata.CheckpointError, config_lib.ConfigError):
+            continue
+    return 0, None
+
+
+def check_continuation(config: config_lib.Config, workdir: str) -> list[str]:
+    """Compares settings with those that the workdir's run has; returns what changed, as texts.
+
+    A damaged file is moved aside: this configuration is written in its place.
+    Raises ConfigError where the workdir holds a run with other settings.
+    """
+    try:
+        old = read(workdir)
+    except DamagedError:
+        kept = safe_files.move_aside(os.path.join(workdir, NAME), "damaged")
+        logging.warning("%s/%s is damaged: kept as %s, and written anew", workdir, NAME, kept)
+        old = None
+
+    changed, refused = [], []
+    step, saved = of_newest_checkpoint(workdir)
+    if old is not None:
+        changed, refused = config_lib.differences(old, config)
+    if refused and saved is not None and not config_lib.differences(saved, config)[1]:
+        logging.warning(
+            "%s/%s says otherwise than checkpoint %d (%s); it is written anew",
+            workdir, NAME, step, "; ".join(refused),
+        )  # fmt: skip
+        changed, refused = [], []
+    if refused:
+        raise config_lib.ConfigError(
+            f"workdir {workdir} holds a run with other settings: {'; '.join(refused)}; choose"
+            f" another --workdir, and --config.init.from={workdir} to start from its weights"
+        )
+
+    # A flipped digit in config.json, or a lost file, would else change the run in silence.
+    refused = config_lib.differences(saved, config)[1] if saved is not None else []
+    if refused:
+        raise config_lib.ConfigError(
+            f"checkpoint {step} of workdir {workdir} was made with other settings:"
+            f" {'; '.join(refused)}; delete {os.path.join(workdir, NAME)} and leave --config out to"
+            " go on with its own, or choose another --workdir"
+        )
+    return changed
+
+
+def _why(path, error):
+    if os.path.isdir(path):
+        return "it is a folder"
+    if os.path.isfile(path) and not os.path.getsize(path):
+        return "it is empty"
+    if isinstance(error, config_lib.ConfigError) or type(error) is ValueError:
+        return str(error)
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return f"it is no JSON: {error}"
+
+
+def _remedy(workdir):
+    step, config = of_newest_checkpoint(workdir)
+    if config is None:
+        return "delete it and give --config=FILE with the settings of the run"
+    return (
+        f"delete it: the same settings are in checkpoint {step}, and the same command takes them"
+        " from there"
+    )
