@@ -126,7 +126,9 @@ def write_config(workdir: pathlib.Path) -> None:
 
 def _pages():
     docs = sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name != "LOG.md")
-    programs = sorted((ROOT / "configs").glob("*.py")) + sorted((ROOT / "electra_jax").glob("*.py"))
+    programs = sorted((ROOT / "configs").glob("*.py")) + sorted(
+        (ROOT / "electra_jax").rglob("*.py")
+    )
     return [ROOT / "README.md", *docs, *programs, *sorted((ROOT / "launch").iterdir())]
 
 
