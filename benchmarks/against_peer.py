@@ -24,7 +24,7 @@ sys.path.append(str(HERE.parent))
 from configs import base, large, small, tiny  # noqa: E402
 
 CONFIGS = {"tiny": tiny, "small": small, "base": base, "large": large}
-HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # what `electra_jax.heap` asks for
+HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # what `host.huge_pages` asks for
 KEPT_HEAP = {  # as fast for the peer, or faster
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(2**40),

@@ -101,7 +101,7 @@ class Server:
         tests = ROOT / "tests"
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-            "GLIBC_TUNABLES": "glibc.malloc.hugetlb=0",  # or heap.py would begin the process anew
+            "GLIBC_TUNABLES": "glibc.malloc.hugetlb=0",  # or the process would begin anew
         }
         self.process = subprocess.Popen(
             [sys.executable, str(tests / "command_server.py")],

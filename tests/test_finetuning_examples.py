@@ -385,7 +385,7 @@ TFDS = """
 import sys
 import numpy as np
 import tensorflow_datasets as tfds
-from electra_jax.finetuning import custom, reading
+from electra_jax.finetuning.tasks import custom, reading
 
 ANSWERS = tfds.features.Sequence({"text": tfds.features.Text(), "answer_start": np.int32})
 

@@ -10,9 +10,9 @@ import pytest
 from electra_jax.host import huge_pages
 
 PROGRAM = """
-from electra_jax import heap
+from electra_jax.host import huge_pages
 if {wish}:
-    heap.use_huge_pages()
+    huge_pages.use_huge_pages()
 import os, resource, sys
 import jax
 from jax import numpy as jnp
