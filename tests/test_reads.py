@@ -17,6 +17,7 @@ from electra_jax import config as config_lib
 from electra_jax.checks import made_up
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import streams
+from electra_jax.objectives import unigram_probe
 from electra_jax.step import build, optimizer
 
 NAMES = tuple(build.OBJECTIVES)
@@ -74,7 +75,8 @@ def program(of, evaluation=False):
         keys = streams.keys(jax.random.key(0), 0, row_B, dropout=False)
         knobs, carry = objective.knobs(progress), None
         if evaluation:
-            return objective.evaluate(params, batch, keys, knobs, jnp.ones(128))
+            probe = unigram_probe.of(jax.random.key(0), row_B, jnp.ones(128))
+            return objective.evaluate(params, batch, keys, knobs, probe)
 
         weights, found = objective.weights(batch, knobs), []
         for phase in objective.phases:
