@@ -4,7 +4,6 @@ checkpoints that only one of them finds damaged."""
 
 import json
 import os
-import resource
 import signal
 import socket
 import subprocess
@@ -22,6 +21,8 @@ from electra_jax.workdir import metadata
 pytestmark = pytest.mark.slow
 
 STEPS = 60
+# None of the files of what follows may grow beyond 20 KiB.
+SMALL_FILES = ("bash", "-c", 'ulimit -f 20; exec "$@"', "bash")
 
 
 def free_port():
@@ -30,17 +31,13 @@ def free_port():
         return free.getsockname()[1]
 
 
-def small_files():
-    """Called in a process that begins: none of its files may grow beyond 20 kB."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
-
-
 def start_two(workdir, *flags, everywhere=False, stay_small=None):
     """Both processes of a run; the flags go to the first alone, or `everywhere`."""
     port = free_port()
     return [
         subprocess.Popen(
             [
+                *(SMALL_FILES if number == stay_small else ()),
                 sys.executable,
                 "-m",
                 "electra_jax.main",
@@ -54,7 +51,6 @@ def start_two(workdir, *flags, everywhere=False, stay_small=None):
             env=os.environ | {"JAX_PLATFORMS": "cpu"},
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=small_files if number == stay_small else None,
         )
         for number in range(2)
     ]
@@ -215,8 +211,8 @@ def test_what_one_process_cannot_read_is_used_by_none(copies):
 def test_both_say_why_and_nothing_is_lost(copies):
     folder, _, said = copies
     for text, so in zip(said, (" (found by process 1)", ""), strict=True):
-        assert f"1/2 does not exist.{so}\n" in text
-        assert f"1/2 has no digest, so its weights cannot be verified{so}\n" in text
+        assert f"1/2 does not exist{so}\n" in text
+        assert "1/2 cannot be read: JSONDecodeError: " in text
         assert f"1/2: copied is not what was saved (digest differs){so}\n" in text
         assert "0/2 cannot be read: ValueError: NOT_FOUND" in text
     kept = {path.name for path in (folder / "none good" / "0").iterdir()}
@@ -232,7 +228,7 @@ def test_a_save_that_only_one_cannot_write_ends_both(alone, tmp_path):
     first, second = start_two(workdir, *flags, everywhere=True, stay_small=1)
     said = [process.communicate(timeout=300)[1] for process in (first, second)]
     assert [process.returncode for process in (first, second)] == [1, 1], said
-    assert "error: checkpoint not saved (ValueError: " in said[1]
+    assert "error: checkpoint not saved (" in said[1]
     line = said[0].splitlines()[-1]
     assert line.startswith(f"error: process 1 (pid {second.pid} on ")
     assert ") ended with an error: checkpoint not saved (" in line

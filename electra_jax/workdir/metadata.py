@@ -33,6 +33,8 @@ def steps(directory: str) -> list[int]:
 
 def read(path: str) -> dict[str, Any]:
     """The metadata of one checkpoint. Raises CheckpointError where they cannot be read."""
+    if not os.path.isdir(path):
+        raise CheckpointError(f"{path} does not exist")
     try:
         with open(os.path.join(path, _FILE), encoding="utf-8") as file:
             found = json.load(file)["custom_metadata"]
