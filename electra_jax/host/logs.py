@@ -7,6 +7,7 @@ otherwise be forty lines.
 
 import contextlib
 import logging as std_logging
+import sys
 from collections.abc import Iterator
 
 from absl import logging
@@ -31,6 +32,8 @@ def show() -> None:
     handler.setFormatter(std_logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     if _ours not in handler.filters:
         handler.addFilter(_ours)
+    if not isinstance(sys.unraisablehook, _WithoutLateWrites):
+        sys.unraisablehook = _WithoutLateWrites(sys.unraisablehook)
 
 
 @contextlib.contextmanager
@@ -49,6 +52,23 @@ def file(path: str) -> Iterator[None]:
         logger.removeHandler(handler)
         with contextlib.suppress(OSError):
             handler.close()
+
+
+class _WithoutLateWrites:
+    """A `sys.unraisablehook` that leaves out what the other writes of a failed save raise.
+
+    The first array that cannot be written ends the save and its event loop. Each array that is
+    still being written then finds the loop closed, and tensorstore prints that from its threads:
+    a screen of tracebacks for one full disk, which `checkpoint` tells in one line.
+    """
+
+    def __init__(self, others):
+        self._others = others
+
+    def __call__(self, raised):
+        late = isinstance(raised.exc_value, RuntimeError) and raised.object is None
+        if not (late and str(raised.exc_value) == "Event loop is closed"):
+            self._others(raised)
 
 
 def _ours(record: std_logging.LogRecord) -> bool:
