@@ -9,7 +9,8 @@ from jax import numpy as jnp
 
 from electra_jax.core import batch as batch_lib
 from electra_jax.model import encoder, networks
-from electra_jax.objectives import corruption, replaced_token_detection
+from electra_jax.objectives import replaced_token_detection, sampling
+from electra_jax.objectives.objective import Objective
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 D, B = batch_lib.DOCUMENT_START, batch_lib.SEGMENT_B_START
@@ -49,9 +50,7 @@ MARKS_BL = np.array(
 LANES = {"ids": IDS_BL, "marks": MARKS_BL}
 
 
-def objective(
-    kind=replaced_token_detection.ReplacedTokenDetection, **changes
-) -> corruption.Corruption:
+def objective(kind=replaced_token_detection.ReplacedTokenDetection, **changes) -> Objective:
     """An objective over the networks above; three slots a row."""
     settings = dict(
         networks=NETWORKS,
@@ -100,6 +99,19 @@ def forward(config: networks.NetworksConfig = NETWORKS):
         return gen_logits_BLV, hidden_BLD, disc_logits_BL
 
     return jit(run)
+
+
+def sample(keys_B, logits_BNV, temperature, forbidden_ids) -> jax.Array:
+    """Samples from whole logits as `vocabulary_softmax.fill` does from pieces: int32 [B, N]."""
+    forbidden_V = jnp.isin(jnp.arange(logits_BNV.shape[2]), jnp.array(forbidden_ids, jnp.int32))
+    logits_BNV = jnp.where(forbidden_V, -jnp.inf, logits_BNV.astype(jnp.float32) / temperature)
+    mass_BNV = jnp.exp(logits_BNV - logits_BNV.max(-1, keepdims=True))
+    mass_BNGI = mass_BNV.reshape(*mass_BNV.shape[:2], -1, sampling.BLOCK)
+
+    def mass_of(block_BN):
+        return jnp.take_along_axis(mass_BNGI, block_BN[..., None, None], axis=2)[:, :, 0]
+
+    return sampling.from_blocks(keys_B, mass_BNGI.sum(-1), mass_of)
 
 
 def flat_shapes(tree) -> dict[str, jax.ShapeDtypeStruct]:

@@ -12,7 +12,7 @@ import pytest
 from jax import numpy as jnp
 
 from electra_jax.core import averages, metrics
-from electra_jax.objectives import phase
+from electra_jax.objectives.objective import Phase
 from electra_jax.step import optimizer, schedule, train_step
 
 KEY = jax.random.key(0)
@@ -71,7 +71,7 @@ class Pull:
 
     @property
     def phases(self):
-        return (phase.Phase("joint", self.loss, ("generator", "discriminator")),)
+        return (Phase("joint", self.loss, ("generator", "discriminator")),)
 
     def loss(self, params, batch, keys, knobs, carry=None):
         sums = {"gen": knobs["force"] * (params["generator"]["w"] + params["discriminator"]["w"])}
@@ -84,7 +84,7 @@ class PullInTurn(Pull):
     @property
     def phases(self):
         return tuple(
-            phase.Phase(part, functools.partial(self.loss_of, part), (part,))
+            Phase(part, functools.partial(self.loss_of, part), (part,))
             for part in ("generator", "discriminator")
         )
 

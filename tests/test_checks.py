@@ -18,7 +18,8 @@ from electra_jax.checks.result import Measure, Result
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import streams
 from electra_jax.model import networks
-from electra_jax.objectives import corrupt, corruption, replace_mlm
+from electra_jax.objectives import masking, replace_mlm, sampling
+from electra_jax.objectives import objective as objective_lib
 from electra_jax.objectives import replaced_token_detection as rtd
 from electra_jax.step import optimizer
 from electra_jax.training import loop, runs
@@ -69,20 +70,20 @@ def test_3_sees_positions_left_out_of_the_loss(monkeypatch):
 
 
 def best_guess(keys_B, mass_BNG, mass_of):
-    """Argmax where `corrupt.draw` samples; one block holds all ids here."""
+    """Argmax where `sampling.from_blocks` samples; one block holds all ids here."""
     del keys_B
     return mass_of(jnp.argmax(mass_BNG, -1)).argmax(-1)
 
 
 def test_6_sees_argmax_instead_of_a_sample(monkeypatch):
-    monkeypatch.setattr(corrupt, "draw", best_guess)
+    monkeypatch.setattr(sampling, "from_blocks", best_guess)
     assert "hits less p_G(original), in standard errors" in failing(6)
     assert "argmax accuracy less hits" in failing(6)
 
 
 def test_6_sees_another_temperature(monkeypatch):
     wrap(
-        monkeypatch, corruption.Corruption, "fill",
+        monkeypatch, objective_lib.Objective, "fill",
         lambda real: lambda self, params, vectors, originals, keys, heat, **rest: real(
             self, params, vectors, originals, keys, 0.7 * heat, **rest
         ),
@@ -95,12 +96,12 @@ def test_7_sees_labels_by_position(monkeypatch):
         def generate(self, params, batch, *rest):
             made = real(self, params, batch, *rest)
             chosen = made.chosen
-            ones_BL = corrupt.write(jnp.zeros_like(batch.ids_BL), chosen, chosen.used_BN)
+            ones_BL = masking.write(jnp.zeros_like(batch.ids_BL), chosen, chosen.used_BN)
             return dataclasses.replace(made, replaced_BL=ones_BL > 0)
 
         return generate
 
-    wrap(monkeypatch, corruption.Corruption, "generate", by_position)
+    wrap(monkeypatch, rtd.WithGenerator, "generate", by_position)
     assert failing(7) == {
         "labels less chosen slots that differ", "replaced of chosen less 1 less lucky of chosen",
     }  # fmt: skip

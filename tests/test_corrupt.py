@@ -13,12 +13,12 @@ from scipy import stats
 
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import streams
-from electra_jax.objectives import corrupt
+from electra_jax.objectives import masking
 
 UNLIKELY = 1e-4  # seeds are fixed, so a p-value below it is a fault and not bad luck
 
-choose = odd.jit(corrupt.choose, static_argnums=(3, 4))
-count = odd.jit(corrupt.count, static_argnums=3)
+choose = odd.jit(masking.choose, static_argnames=("n", "mask_token_rate"))
+count = odd.jit(masking.count, static_argnums=3)
 
 
 def row_keys(rows, seed=0):
@@ -29,7 +29,7 @@ def chosen(slots, used=None, masked=None):
     """A row's choice written down."""
     used = [True] * len(slots) if used is None else used
     masked = used if masked is None else masked
-    return corrupt.Chosen(
+    return masking.Chosen(
         *(jnp.array([lane]) for lane in (slots, used, masked, [False] * len(used)))
     )
 
@@ -41,7 +41,7 @@ def chosen(slots, used=None, masked=None):
     ("rate", "length", "expected"), [(0.15, 128, 19), (0.15, 512, 79), (0.25, 512, 130)]
 )
 def test_slots_are_those_of_the_reference(rate, length, expected):
-    assert corrupt.slots(rate, length) == expected
+    assert masking.slots(rate, length) == expected
 
 
 @pytest.mark.parametrize(
@@ -57,12 +57,14 @@ def test_every_length_has_exactly_its_share_of_slots(percent, length, by_eye):
     places, tokens = np.arange(length), np.arange(length + 1)
     real_BL = places < tokens[:, None]
     candidates_BL = real_BL & (places > 0) & (places < tokens[:, None] - 1)
-    n = corrupt.slots(percent / 100, length)
+    n = masking.slots(percent / 100, length)
     count_B = count(jnp.array(candidates_BL), jnp.array(real_BL), percent / 100, n)
     share_B = np.maximum(1, np.round(np.float32(percent / 100) * tokens.astype(np.float32)))
     assert count_B.tolist() == np.minimum(share_B, np.maximum(0, tokens - 2)).tolist()
     assert {t: int(count_B[t]) for t in by_eye} == by_eye
-    found = choose(row_keys(length + 1), jnp.array(candidates_BL), count_B, n, 0.85)
+    found = choose(
+        row_keys(length + 1), jnp.array(candidates_BL), count_B, n=n, mask_token_rate=0.85
+    )
     assert found.used_BN.sum(1).tolist() == count_B.tolist()
 
 
@@ -78,7 +80,7 @@ def test_no_row_has_more_slots_than_candidates_or_n():
 def test_candidates_are_words_and_nothing_else():
     #                [CLS] the [SEP] [MASK] cat [UNK] [SEP] [PAD]
     ids_BL = jnp.array([[2, 11, 3, 4, 12, 1, 3, 0]])
-    found = corrupt.candidates(ids_BL, special_ids=(0, 2, 3, 4))
+    found = masking.candidates(ids_BL, special_ids=(0, 2, 3, 4))
     assert found.tolist() == [[False, True, False, False, True, True, False, False]]
 
 
@@ -88,7 +90,7 @@ def many():
     candidates_L = np.array([0] + 8 * [1] + [0, 0] + 7 * [1] + 5 * [0], bool)
     candidates_BL = jnp.tile(candidates_L, (4000, 1))
     count_B = jnp.full(4000, 5)
-    found = choose(row_keys(4000), candidates_BL, count_B, 7, 0.85)
+    found = choose(row_keys(4000), candidates_BL, count_B, n=7, mask_token_rate=0.85)
     return candidates_L, jax.device_get(found)
 
 
@@ -122,7 +124,9 @@ def test_85_in_100_become_mask_wherever_they_stand(many):
 
 @pytest.mark.parametrize(("rate", "share"), [(1.0, 1.0), (0.0, 0.0)])
 def test_all_or_none_can_become_mask(rate, share):
-    found = choose(row_keys(50), jnp.ones((50, 9), bool), jnp.full(50, 3), 4, rate)
+    found = choose(
+        row_keys(50), jnp.ones((50, 9), bool), jnp.full(50, 3), n=4, mask_token_rate=rate
+    )
     assert found.masked_BN.sum() == share * found.used_BN.sum()
 
 
@@ -130,12 +134,12 @@ def test_a_row_without_candidates_gets_no_slot():
     real_BL = jnp.array([[True] * 6, [False] * 6])
     nothing_BL = jnp.zeros((2, 6), bool)
     count_B = count(nothing_BL, real_BL, 0.5, 3)
-    found = choose(row_keys(2), nothing_BL, count_B, 3, 0.85)
+    found = choose(row_keys(2), nothing_BL, count_B, n=3, mask_token_rate=0.85)
     assert count_B.tolist() == [0, 0]
     assert not found.used_BN.any() and not found.masked_BN.any()
     ids_BL = jnp.array([[2, 3, 3, 3, 3, 3], [0] * 6])
-    assert corrupt.mask(ids_BL, found, odd.MASK).tolist() == ids_BL.tolist()
-    assert corrupt.write(ids_BL, found, jnp.full((2, 3), 9)).tolist() == ids_BL.tolist()
+    assert masking.mask(ids_BL, found, odd.MASK).tolist() == ids_BL.tolist()
+    assert masking.write(ids_BL, found, jnp.full((2, 3), 9)).tolist() == ids_BL.tolist()
 
 
 def test_a_row_decides_alone():
@@ -146,10 +150,9 @@ def test_a_row_decides_alone():
 
     def decide(row_B):
         keys = streams.keys(jax.random.key(3), 17, row_B, dropout=True)
-        found = corrupt.choose(
-            keys.mask_B, jnp.array(candidates_BL)[row_B], jnp.full(len(row_B), 2), 3, 0.5
-        )
-        sampled_BN = corrupt.sample(keys.sample_B, jnp.array(logits_BNV)[row_B], 1.0, ())
+        candidates_RL, count_R = jnp.array(candidates_BL)[row_B], jnp.full(len(row_B), 2)
+        found = masking.choose(keys.mask_B, candidates_RL, count_R, n=3, mask_token_rate=0.5)
+        sampled_BN = odd.sample(keys.sample_B, jnp.array(logits_BNV)[row_B], 1.0, ())
         return found, sampled_BN, jax.vmap(jax.random.bits)(keys.generator_B)
 
     whole, part = (odd.jit(decide)(row_B) for row_B in (jnp.arange(6, dtype=jnp.uint32), rows))
@@ -182,10 +185,10 @@ def test_a_unit_ends_with_its_document_its_segment_and_at_special_tokens():
     expected = "x x   .     x    x     x  x    .    .    x    x   x   .     x    x"
     expected_L = [sign == "x" for sign in expected.split()]
     batch = odd.batch(np.array(ids), np.array(mark))
-    candidates_BL = corrupt.candidates(batch.ids_BL, (0, 2, 3, 4))
-    borders_BL = corrupt.borders(candidates_BL, batch)
+    candidates_BL = masking.candidates(batch.ids_BL, (0, 2, 3, 4))
+    borders_BL = masking.borders(candidates_BL, batch)
     assert borders_BL[0].tolist() == expected_L
-    spans_BL = corrupt.span_starts(row_keys(1), batch.word_starts_BL, borders_BL, 1e9)
+    spans_BL = masking.span_starts(row_keys(1), batch.word_starts_BL, borders_BL, 1e9)
     assert spans_BL[0].tolist() == expected_L
 
 
@@ -193,7 +196,7 @@ def test_texts_without_special_tokens_between_them_are_kept_apart_too():
     ids_BL = np.array([[11, 12, 13, 14, 15, 16, 17, 18]])
     marks_BL = np.array([[D, 0, B, 0, D, 0, 0, 0]])
     batch = odd.batch(ids_BL, marks_BL)
-    borders_BL = corrupt.borders(jnp.ones((1, 8), bool), batch)
+    borders_BL = masking.borders(jnp.ones((1, 8), bool), batch)
     assert borders_BL.astype(int).tolist() == [[1, 0, 1, 0, 1, 0, 0, 0]]
 
 
@@ -226,33 +229,33 @@ def test_a_row_on_its_way():
     #         [CLS]  the cat sat on the mat [SEP]
     ids_BL = jnp.array([[2, 11, 12, 13, 14, 11, 15, 3]])
     slots = chosen([2, 5, 6], used=[True, True, False], masked=[True, False, False])
-    masked_BL = corrupt.mask(ids_BL, slots, mask_id=4)
+    masked_BL = masking.mask(ids_BL, slots, mask_id=4)
     assert masked_BL.tolist() == [[2, 11, 4, 13, 14, 11, 15, 3]]
-    assert corrupt.at(ids_BL, slots).tolist() == [[12, 11, 15]]
+    assert masking.at(ids_BL, slots).tolist() == [[12, 11, 15]]
     #                                            dog, and the by luck; the third slot is not used
-    corrupted_BL = corrupt.write(ids_BL, slots, jnp.array([[16, 11, 17]]))
+    corrupted_BL = masking.write(ids_BL, slots, jnp.array([[16, 11, 17]]))
     assert corrupted_BL.tolist() == [[2, 11, 16, 13, 14, 11, 15, 3]]
-    labels_BL = corrupt.label(ids_BL, corrupted_BL)
+    labels_BL = masking.label(ids_BL, corrupted_BL)
     assert labels_BL.astype(int).tolist() == [[0, 0, 1, 0, 0, 0, 0, 0]]
 
 
 def test_a_sample_equal_to_the_original_is_real():
     ids_BL = jnp.array([[2, 11, 12, 3]])
-    corrupted_BL = corrupt.write(ids_BL, chosen([1, 2]), jnp.array([[11, 12]]))
-    assert not corrupt.label(ids_BL, corrupted_BL).any()
+    corrupted_BL = masking.write(ids_BL, chosen([1, 2]), jnp.array([[11, 12]]))
+    assert not masking.label(ids_BL, corrupted_BL).any()
 
 
 def test_writing_touches_the_used_slots_and_nothing_else(many):
     _, found = many
     found = jax.tree.map(jnp.asarray, found)
     ids_BL = jnp.array(np.random.default_rng(0).integers(5, 90, (4000, 23)))
-    marked_BL = corrupt.write(jnp.zeros((4000, 23), int), found, jnp.ones((4000, 7))) > 0
+    marked_BL = masking.write(jnp.zeros((4000, 23), int), found, jnp.ones((4000, 7))) > 0
     assert (marked_BL.sum(1) == 5).all()
     for new_BL, moved_BL in (
-        (corrupt.write(ids_BL, found, jnp.full((4000, 7), 99)), marked_BL),
+        (masking.write(ids_BL, found, jnp.full((4000, 7), 99)), marked_BL),
         (
-            corrupt.mask(ids_BL, found, 99),
-            corrupt.write(jnp.zeros((4000, 23), int), found, found.masked_BN) > 0,
+            masking.mask(ids_BL, found, 99),
+            masking.write(jnp.zeros((4000, 23), int), found, found.masked_BN) > 0,
         ),
     ):
         assert (jnp.where(moved_BL, 99, ids_BL) == new_BL).all()
@@ -272,7 +275,7 @@ def draws(logits_V, temperature, rounds, method="inverse"):
     def one(number):
         keys_B = streams.row_keys(jax.random.key(5), number, jnp.arange(256, dtype=jnp.uint32))
         if method == "inverse":
-            return corrupt.sample(keys_B, logits_BNV, temperature, FORBIDDEN)
+            return odd.sample(keys_B, logits_BNV, temperature, FORBIDDEN)
         logits = logits_V.at[jnp.array(FORBIDDEN)].set(-jnp.inf) / temperature
         return jax.random.categorical(keys_B[0], logits, shape=(256, 16))
 
@@ -353,7 +356,7 @@ def test_the_ends_of_the_unit_interval_draw_ids_that_may_be_drawn(monkeypatch, u
     for logits_V in (np.zeros(V, np.float32), np.full(V, -30.0, np.float32)):
         logits_V[SIZE:] = -1e9
         logits_BNV = jnp.broadcast_to(jnp.array(logits_V), (1, 2, V))
-        assert corrupt.sample(row_keys(1), logits_BNV, 1.0, FORBIDDEN).tolist() == [[expected] * 2]
+        assert odd.sample(row_keys(1), logits_BNV, 1.0, FORBIDDEN).tolist() == [[expected] * 2]
 
 
 def test_empty_blocks_are_stepped_over(monkeypatch):
@@ -361,10 +364,5 @@ def test_empty_blocks_are_stepped_over(monkeypatch):
     logits_V[[200, 201]] = 0  # both in block 1 of five
     for uniform, expected in ((0.0, 200), (0.49, 200), (0.51, 201), (1 - 2**-24, 201)):
         monkeypatch.setattr(jax.random, "uniform", lambda key, shape, u=uniform: jnp.full(shape, u))
-        found = corrupt.sample(row_keys(1), jnp.array(logits_V)[None, None], 1.0, ())
+        found = odd.sample(row_keys(1), jnp.array(logits_V)[None, None], 1.0, ())
         assert found.tolist() == [[expected]]
-
-
-def test_an_unpadded_vocabulary_is_refused():
-    with pytest.raises(ValueError, match="37 is not padded to a multiple of 128"):
-        corrupt.sample(row_keys(1), jnp.zeros((1, 1, 37)), 1.0, ())

@@ -3,12 +3,13 @@
 
 import jax
 import numpy as np
+import odd
 import optax
 import pytest
 from jax import numpy as jnp
 
 from electra_jax.model import generator
-from electra_jax.objectives import corrupt, fill
+from electra_jax.objectives import vocabulary_softmax
 
 B, N, E, SIZE, V = 5, 7, 4, 600, 640  # five blocks of 128, the last with a tail that is not used
 FORBIDDEN = (0, 3, 130, 599)
@@ -32,8 +33,8 @@ def walk(piece, temperature=1.0, dtype=jnp.float32):
     *trained, originals_BN = inputs(dtype)
 
     def loss(vectors_BNE, table_VE, bias_V):
-        filled = fill.fill(
-            vectors_BNE, table_VE, bias_V, originals_BN, KEYS_B, jnp.float32(temperature),
+        filled = vocabulary_softmax.fill(
+            table_VE, bias_V, jnp.float32(temperature), vectors_BNE, originals_BN, KEYS_B,
             size=SIZE, forbidden_ids=FORBIDDEN, piece=piece,
         )  # fmt: skip
         return (filled.losses_BN * jnp.arange(B * N).reshape(B, N)).sum(), filled
@@ -48,11 +49,11 @@ def whole(temperature=1.0, dtype=jnp.float32):
     def loss(vectors_BNE, table_VE, bias_V):
         logits_BNV = generator.logits(vectors_BNE, table_VE, bias_V, SIZE)
         losses_BN = optax.softmax_cross_entropy_with_integer_labels(logits_BNV, originals_BN)
-        sampled_BN = corrupt.sample(KEYS_B, logits_BNV, temperature, FORBIDDEN)
+        sampled_BN = odd.sample(KEYS_B, logits_BNV, temperature, FORBIDDEN)
         chances_BNV = jax.nn.softmax(logits_BNV)
         entropies_BN = -(chances_BNV * jax.nn.log_softmax(logits_BNV)).sum(-1)
         hits_BN = logits_BNV.argmax(-1) == originals_BN
-        filled = fill.Filled(losses_BN, hits_BN, sampled_BN, entropies_BN)
+        filled = vocabulary_softmax.Filled(losses_BN, hits_BN, sampled_BN, entropies_BN)
         return (losses_BN * jnp.arange(B * N).reshape(B, N)).sum(), filled
 
     return jax.grad(loss, (0, 1, 2), has_aux=True)(*trained)
@@ -87,8 +88,8 @@ def test_an_original_that_is_the_best_is_a_hit():
     vectors_BNE, table_VE, bias_V, _ = inputs()
     best_BN = generator.logits(vectors_BNE, table_VE, bias_V, SIZE).argmax(-1)
     for originals_BN, expected in ((best_BN, True), ((best_BN + 1) % SIZE, False)):
-        filled = fill.fill(
-            vectors_BNE, table_VE, bias_V, originals_BN, KEYS_B, jnp.float32(1),
+        filled = vocabulary_softmax.fill(
+            table_VE, bias_V, jnp.float32(1), vectors_BNE, originals_BN, KEYS_B,
             size=SIZE, forbidden_ids=FORBIDDEN, piece=256,
         )  # fmt: skip
         assert (filled.hits_BN == expected).all()
@@ -96,8 +97,8 @@ def test_an_original_that_is_the_best_is_a_hit():
 
 def test_a_block_of_forbidden_ids_is_never_drawn():
     vectors_BNE, table_VE, bias_V, originals_BN = inputs()
-    filled = fill.fill(
-        vectors_BNE, table_VE, bias_V.at[:512].add(1000.0), originals_BN, KEYS_B, jnp.float32(1),
+    filled = vocabulary_softmax.fill(
+        table_VE, bias_V.at[:512].add(1000.0), jnp.float32(1), vectors_BNE, originals_BN, KEYS_B,
         size=SIZE, forbidden_ids=tuple(range(512)), piece=128,
     )  # fmt: skip
     assert (filled.sampled_BN >= 512).all() and (filled.sampled_BN < SIZE).all()
@@ -142,11 +143,14 @@ def test_what_was_drawn_is_scored_by_what_it_was_drawn_from(temperature, disallo
         size=SIZE, forbidden_ids=FORBIDDEN, disallow_correct=disallow_correct, piece=piece
     )
     heat = jnp.float32(temperature)
-    filled = fill.fill(*trained, originals_BN, KEYS_B, heat, **settings)
+    vectors_BNE, *table = trained
+    filled = vocabulary_softmax.fill(*table, heat, vectors_BNE, originals_BN, KEYS_B, **settings)
     weights_BN = 1 + jnp.arange(B * N).reshape(B, N)
 
-    def found(*trained):
-        losses_BN = fill.score_drawn(*trained, filled.sampled_BN, originals_BN, heat, **settings)
+    def found(vectors_BNE, *table):
+        losses_BN = vocabulary_softmax.score_sampled(
+            *table, heat, vectors_BNE, filled.sampled_BN, originals_BN, **settings
+        )
         return (losses_BN * weights_BN).sum(), losses_BN
 
     def expected(*trained):
@@ -178,11 +182,14 @@ def test_the_mean_gradient_of_the_log_probability_of_a_draw_is_zero(temperature,
         every_VBN = jnp.moveaxis(every_BNV, -1, 0)
         return max(abs(x).max() for x in jax.grad(of, (0, 1, 2))(*trained))
 
-    def as_drawn(*trained_and_drawn):
-        return fill.score_drawn(
-            *trained_and_drawn, originals_BN, temperature, disallow_correct=disallow_correct,
-            **settings,
+    def as_drawn(vectors_BNE, table_VE, bias_V, drawn_BN):
+        return vocabulary_softmax.score_sampled(
+            table_VE, bias_V, temperature, vectors_BNE, drawn_BN, originals_BN,
+            disallow_correct=disallow_correct, **settings,
         )  # fmt: skip
 
+    def as_softmax(vectors_BNE, table_VE, bias_V, drawn_BN):
+        return vocabulary_softmax.score(table_VE, bias_V, vectors_BNE, drawn_BN, size=SIZE)[0]
+
     assert mean(as_drawn) < 1e-5
-    assert mean(lambda *x: fill.score(*x, size=SIZE)[0]) > 0.02  # special tokens are not drawn
+    assert mean(as_softmax) > 0.02  # special tokens are not drawn

@@ -16,16 +16,17 @@ from electra_jax.model import networks
 from electra_jax.objectives import (
     adversarial_generator,
     all_tokens_mlm,
-    corrupt,
     decoupled_detection,
     electric,
-    fill,
     fixed_generator,
     frozen_generator,
     masked_lm,
     masked_token_detection,
+    masking,
     replace_mlm,
     replaced_token_detection,
+    sampling,
+    vocabulary_softmax,
 )
 from electra_jax.step import build, optimizer, train_step
 
@@ -191,7 +192,7 @@ def test_80_10_10():
     batch = odd.batch(ids_BL, np.where(np.arange(20) == 0, odd.D, 0) + 0 * ids_BL)
     objective = make("masked_lm", mask_token_rate=0.8, random_token_rate=0.1, mask_rate=0.15)
     chosen = objective.choose(batch, keys(batch), objective.knobs(0.0))
-    seen = corrupt.at(objective.mask(batch, chosen, keys(batch)).ids_BL, chosen)
+    seen = masking.at(objective.mask(batch, chosen, keys(batch)).ids_BL, chosen)
     counts = np.bincount(np.asarray(seen[chosen.used_BN]), minlength=37)
     total, random = counts.sum(), counts.sum() - counts[odd.MASK] - counts[9]
     assert total == 12_000
@@ -213,7 +214,7 @@ def test_predicted_losses_are_those_of_the_whole_softmax():
     )
     token_VE, bias_V = networks.predictor_table(config, params)
     logits_BNV = (vectors_BNE @ token_VE.T + bias_V)[..., : config.vocab_size]
-    originals_BN = corrupt.at(batch.ids_BL, made.chosen)
+    originals_BN = masking.at(batch.ids_BL, made.chosen)
     expected = optax.softmax_cross_entropy_with_integer_labels(logits_BNV, originals_BN)
     np.testing.assert_allclose(losses_BN, expected, rtol=1e-5)
     np.testing.assert_array_equal(hits_BN, logits_BNV.argmax(-1) == originals_BN)
@@ -252,7 +253,7 @@ def test_without_the_correct_token_every_slot_is_replaced():
         lucky, generate = 0, odd.jit(objective.generate)
         for step in range(30):
             made = generate(params, batch, keys(batch, step), objective.knobs(0.0))
-            same_BN = made.sampled_BN == corrupt.at(batch.ids_BL, made.chosen)
+            same_BN = made.sampled_BN == masking.at(batch.ids_BL, made.chosen)
             lucky += int((made.chosen.used_BN & same_BN).sum())
         counts[disallow] = lucky
     assert counts[True] == 0 < counts[False]
@@ -349,7 +350,7 @@ def test_the_policy_gradient_is_advantage_times_the_gradient_of_the_log_probabil
     losses_BL = replaced_token_detection.detection_loss(played)
     used_BN = played.chosen.used_BN
     baseline_BN = networks.gate(params["generator"]["baseline"], played.vectors_BNE)
-    advantage_BN = corrupt.at(losses_BL, played.chosen) - baseline_BN
+    advantage_BN = masking.at(losses_BL, played.chosen) - baseline_BN
     seen = dataclasses.replace(batch, ids_BL=played.masked_BL)
 
     def by_hand(generator):
@@ -391,7 +392,7 @@ def test_the_policy_gradient_is_that_of_the_expected_reward(
     params, keys_ = weights(objective), streams.keys(KEY, 0, batch.row_B, dropout=False)
     chosen = objective.choose(batch, keys_, knobs)
     seen = objective.mask(batch, chosen, keys_)
-    original = int(corrupt.at(batch.ids_BL, chosen)[0, 0])
+    original = int(masking.at(batch.ids_BL, chosen)[0, 0])
     barred = {*objective.special_ids, *([original] if disallow_correct else [])}
     words_X = jnp.array([word for word in range(37) if word not in barred])
 
@@ -402,7 +403,7 @@ def test_the_policy_gradient_is_that_of_the_expected_reward(
         return jax.nn.softmax(logits_BNV[0, 0, words_X] / temperature)
 
     def loss(generator, word):
-        monkeypatch.setattr(corrupt, "draw", lambda *_: jnp.full((1, 1), word))
+        monkeypatch.setattr(sampling, "from_blocks", lambda *_: jnp.full((1, 1), word))
         sums, measured, _ = objective.loss(params | {"generator": generator}, batch, keys_, knobs)
         return sums["policy"], measured["gen_reward"][0]
 
@@ -506,9 +507,9 @@ def test_words_are_chosen_whole():
     word_L = np.cumsum(starts_L)
     rows = 300
     row_keys = streams.row_keys(KEY, 0, jnp.arange(rows, dtype=jnp.uint32))
-    chosen = corrupt.choose(
-        row_keys, jnp.ones((rows, 12), bool), jnp.full(rows, 4), 5, 1.0,
-        starts_BL=jnp.tile(starts_L, (rows, 1)),
+    chosen = masking.choose(
+        row_keys, jnp.ones((rows, 12), bool), jnp.full(rows, 4), jnp.tile(starts_L, (rows, 1)),
+        n=5, mask_token_rate=1.0,
     )  # fmt: skip
     sizes = np.bincount(word_L)
     for slots_N in np.asarray(chosen.slots_BN)[:, :4]:
@@ -525,7 +526,7 @@ def test_spans_are_words_with_a_geometric_number_of_them():
     starts_BL = jnp.ones((400, 100), bool)
     row_keys = streams.row_keys(KEY, 0, jnp.arange(400, dtype=jnp.uint32))
     borders_BL = jnp.zeros_like(starts_BL).at[:, 0].set(True)
-    spans_BL = corrupt.span_starts(row_keys, starts_BL, borders_BL, 3.8)
+    spans_BL = masking.span_starts(row_keys, starts_BL, borders_BL, 3.8)
     assert float(spans_BL[:, 1:].mean()) == pytest.approx(1 / 3.8, abs=0.005)
     between = np.diff(np.flatnonzero(np.asarray(spans_BL).ravel()))
     assert (between == 1).mean() == pytest.approx(1 / 3.8, abs=0.01)
@@ -574,10 +575,12 @@ def test_score_is_fill_without_the_draw():
     table_VE = jnp.asarray(draw.standard_normal((256, 4)), jnp.float32)
     bias_V, targets_BN = jnp.zeros(256), jnp.asarray(draw.integers(0, 200, (2, 3)))
     row_keys = jax.random.split(KEY, 2)
-    filled = fill.fill(
-        vectors_BNE, table_VE, bias_V, targets_BN, row_keys, jnp.float32(1), size=200,
+    filled = vocabulary_softmax.fill(
+        table_VE, bias_V, jnp.float32(1), vectors_BNE, targets_BN, row_keys, size=200,
         forbidden_ids=(),
     )  # fmt: skip
-    losses_BN, hits_BN = fill.score(vectors_BNE, table_VE, bias_V, targets_BN, size=200)
+    losses_BN, hits_BN = vocabulary_softmax.score(
+        table_VE, bias_V, vectors_BNE, targets_BN, size=200
+    )
     np.testing.assert_array_equal(losses_BN, filled.losses_BN)
     np.testing.assert_array_equal(hits_BN, filled.hits_BN)

@@ -23,7 +23,7 @@ from electra_jax import flops
 from electra_jax.config import stages
 from electra_jax.core import sharding
 from electra_jax.data import pipeline
-from electra_jax.objectives import corrupt
+from electra_jax.objectives import masking
 from electra_jax.report import writers
 from electra_jax.speed import dry_run
 from electra_jax.step import build
@@ -114,7 +114,7 @@ def test_all_stages_have_one_vocabulary_and_the_same_documents_on_either_side(ru
 
 def test_slots_and_speed_follow_the_length(run):
     assert [stage.objective.slots for stage in run.stages] == [2, 2, 4]  # int(0.155 L)
-    assert corrupt.slots(0.15, 16) == 2 and corrupt.slots(0.15, 32) == 4
+    assert masking.slots(0.15, 16) == 2 and masking.slots(0.15, 32) == 4
     assert run.stages[0].update is run.stages[1].update is not run.stages[2].update
 
 
@@ -146,7 +146,7 @@ def test_a_checkpoint_is_looked_at_with_the_rows_that_come_next(text, finished, 
     opened = opened_lib.open_workdir(config, str(finished[0]), step)
     assert opened.records.manifest.sequence_length == length
     assert (opened.config.data.sequence_length, opened.config.data.batch_size) == (length, size)
-    assert opened.objective.slots == corrupt.slots(0.15, length)
+    assert opened.objective.slots == masking.slots(0.15, length)
 
 
 @pytest.mark.parametrize("stopped", [1, 2, 3, 4, 5])  # inside each stage, and where one ends

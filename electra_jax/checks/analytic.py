@@ -22,7 +22,7 @@ from electra_jax.checks import made_up
 from electra_jax.checks.result import ABOVE_ZERO, FOR_SCALE, Measure, Result
 from electra_jax.core import streams
 from electra_jax.model import networks
-from electra_jax.objectives import corrupt
+from electra_jax.objectives import masking
 from electra_jax.objectives import replaced_token_detection as rtd
 from electra_jax.report import writers
 from electra_jax.step import optimizer, train_step
@@ -116,7 +116,7 @@ def sampler_is_calibrated(config: config_lib.Config, seed: int) -> Result:
 
     # The slots depend on which tokens are special, and all of them are masked: the generator sees
     # what it saw.
-    text_BL = np.asarray(corrupt.write(batch.ids_BL, chosen, jnp.asarray(gold_BN)))
+    text_BL = np.asarray(masking.write(batch.ids_BL, chosen, jnp.asarray(gold_BN)))
     text = made_up.batch(lanes | {"ids": text_BL})
     made = made_up.jit(objective.generate)(params, text, keys, knobs)
     used_BN = np.asarray(made.chosen.used_BN)
@@ -352,7 +352,7 @@ def randomness_belongs_to_the_row(config: config_lib.Config, seed: int) -> Resul
     def run(key, step):
         keys = streams.keys(key, step, batch.row_B, dropout=False)
         made = objective.generate(params, batch, keys, knobs)
-        slots_BL = corrupt.write(jnp.zeros_like(batch.ids_BL), made.chosen, made.chosen.used_BN)
+        slots_BL = masking.write(jnp.zeros_like(batch.ids_BL), made.chosen, made.chosen.used_BN)
         return slots_BL, made.sampled_BN, made.gen_losses_BN
 
     runs = [

@@ -37,8 +37,9 @@ from electra_jax.checks.result import (
 from electra_jax.core import batch as batch_lib
 from electra_jax.data import preparation, records, vocabulary
 from electra_jax.model import networks
-from electra_jax.objectives import corruption, scoring
+from electra_jax.objectives import objective as objective_lib
 from electra_jax.objectives import replaced_token_detection as rtd
+from electra_jax.objectives import scoring
 from electra_jax.step import optimizer, train_step
 
 STEPS = 300  # of check 14
@@ -218,7 +219,7 @@ class _Pinned(rtd.ReplacedTokenDetection):
     keys: object = dataclasses.field(default=None, compare=False)
     made: object = dataclasses.field(default=None, compare=False)
 
-    def generate(self, params, batch, keys, knobs) -> corruption.Corrupted:
+    def generate(self, params, batch, keys, knobs) -> objective_lib.Corrupted:
         """The generator's losses as they are now, what it wrote as it was."""
         now = super().generate(params, batch, self.keys, knobs)
         return dataclasses.replace(

@@ -16,7 +16,7 @@ from jax import numpy as jnp
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import streams
 from electra_jax.model import networks
-from electra_jax.objectives import corrupt
+from electra_jax.objectives import masking
 from electra_jax.step import evaluation
 
 BATCH = 64  # rows at once
@@ -71,7 +71,7 @@ def draw(objective, weights_V: np.ndarray, ids: np.ndarray, marks: np.ndarray, p
     def play(_, batch, keys, weights_V):
         chosen = objective.choose(batch, keys, objective.knobs(1.0))
         drawn_BN = objective.draw(weights_V, keys.sample_B)
-        return chosen, corrupt.write(batch.ids_BL, chosen, drawn_BN), None
+        return chosen, masking.write(batch.ids_BL, chosen, drawn_BN), None
 
     return _over(play, {}, objective, ids, marks, pad_id, padded_V)
 
@@ -133,7 +133,7 @@ def _over(play, params, objective, ids, marks, pad_id, knob) -> Judged:
     def one(params, batch, knob):
         keys = streams.keys(jax.random.key(evaluation.KEY), 0, batch.row_B, dropout=False)
         chosen, corrupted_BL, logits_BL = play(params, batch, keys, knob)
-        chosen_BL = corrupt.write(jnp.zeros_like(batch.ids_BL), chosen, chosen.used_BN) > 0
+        chosen_BL = masking.write(jnp.zeros_like(batch.ids_BL), chosen, chosen.used_BN) > 0
         return {"corrupted": corrupted_BL, "chosen": chosen_BL} | (
             {} if logits_BL is None else {"logits": logits_BL}
         )

@@ -19,7 +19,7 @@ An array ends in its letters (`ids_BL`); a scalar has none. Records hold two lan
     documents   1     1    1    1    1     1     2     2    2     0
     positions   0     1    2    3    4     5     0     1    2     3
 
-Next: `corrupt.py` takes a batch apart and puts generated tokens into it.
+Next: `objectives/masking.py` chooses tokens of a batch and writes others in their place.
 """
 
 import dataclasses

@@ -6,6 +6,7 @@ products split). Rows of a batch lie over `data` and `fsdp`. The table goes by p
 moments carry the paths of their parameters and so follow them.
 """
 
+import functools
 import math
 import re
 from collections.abc import Callable
@@ -144,25 +145,28 @@ def as_they_are(x):
     return x
 
 
-def rowwise(mesh: Mesh) -> Callable[[Callable], Callable]:
-    """Runs `function(shared, *rows)` where the rows are, so that nothing is gathered for it.
+def rowwise(mesh: Mesh) -> Callable:
+    """Returns `run(function, rows, shared=(), **settings)`, which calls
+    `function(*shared, *rows, **settings)` on the devices that hold the rows, so that no row moves.
 
-    `shared` is a tree that every device gets whole, and whose gradient is summed over them once;
-    every other argument and every result has the rows as its first dimension.
+    `rows` and all results have the rows as their first dimension. `shared` are trees that every
+    device gets whole, and whose gradients are summed over the devices once.
     """
     if math.prod(mesh.shape.values()) == 1:
-        return lambda function: function
+        return on_one_device
 
-    def lift(function):
-        def run(shared, *rows):
-            specs = (PartitionSpec(), *(ROWS for _ in rows))
-            return jax.shard_map(
-                function, mesh=mesh, in_specs=specs, out_specs=ROWS, check_vma=False
-            )(shared, *rows)
+    def run(function, rows, shared=(), **settings):
+        specs = (*(PartitionSpec() for _ in shared), *(ROWS for _ in rows))
+        local = functools.partial(function, **settings)
+        placed = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=ROWS, check_vma=False)
+        return placed(*shared, *rows)
 
-        return run
+    return run
 
-    return lift
+
+def on_one_device(function: Callable, rows: tuple, shared: tuple = (), **settings):
+    """What `rowwise` returns on one device: a plain call."""
+    return function(*shared, *rows, **settings)
 
 
 def headwise(mesh: Mesh) -> Callable[[Callable], Callable]:

@@ -199,7 +199,7 @@ def generate(
     keys_B: jax.Array | None = None,
 ) -> jax.Array:
     """What the generator makes of the chosen slots, [B, N, E], to be scored against the token table
-    (`fill.fill`, or `generator_logits` for all scores). Dropout only with keys."""
+    (`vocabulary_softmax.fill`, or `generator_logits` for all scores). Dropout only with keys."""
     embed_keys_B, encoder_keys_B = _pair(keys_B)
     tables = generator_embeddings(config, params)
     embedded_BLE = embed(config, tables, batch, embed_keys_B)

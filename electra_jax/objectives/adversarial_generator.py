@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """A generator that learns to fool the discriminator: REINFORCE with a learned baseline.
 
-Section 3.2 and appendix F of the paper. Sampling cannot be differentiated, so the generator goes
-up the policy gradient of the discriminator's loss at its own slots,
+Section 3.2 and appendix F of the paper. A gradient cannot pass through sampling, so the generator
+follows the policy gradient of the discriminator's loss at its own slots,
 
     R(x_hat, t) = -log D(real)      where the sample is the original
                   -log(1 - D(real)) where it is another token
-    grad = E[ grad log q(x_hat_t) (R - b_t) ],   b_t = w . h_t learnt by squared error
+    grad = E[ grad log q(x_hat_t) (R - b_t) ],   b_t = w . h_t, learned by squared error
 
-where q is what the samples are drawn from: p_G at the temperature of the moment, over the ids that
-may be drawn. Only then is the mean of grad log q 0 and the gradient free of bias, whatever the
-baseline. The generator's masked-language-model loss is measured and is not a term. The method loses
-to maximum likelihood in the paper, for want of sample efficiency and of variety in what it writes.
+where q is the distribution that the samples come from: p_G at the current temperature, over the ids
+that may be sampled. The mean of grad log q is 0 only for this q, and only then is the gradient
+unbiased for every baseline. The generator's masked-language-model loss is measured, but it is not a
+term of the loss. In the paper the method is worse than maximum likelihood: it needs more samples,
+and its generator writes less varied text.
 """
 
 import dataclasses
@@ -22,22 +23,29 @@ from jax import lax
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import metrics, streams
 from electra_jax.model import networks
-from electra_jax.objectives import corrupt, fill
+from electra_jax.objectives import masking, vocabulary_softmax
 from electra_jax.objectives import replaced_token_detection as rtd
 
 
 @dataclasses.dataclass(frozen=True)
 class AdversarialGenerator(rtd.ReplacedTokenDetection):
-    """Terms: `policy` is a surrogate with the right gradient and measures nothing."""
+    """Replaced-token detection with a generator trained by policy gradient.
+
+    The term `policy` is a surrogate: its gradient is the policy gradient; its value means nothing.
+    """
 
     baseline_weight: float = 1.0
 
     terms = ("policy", "baseline", "disc")
 
     @property
-    def policy_weight(self) -> float:
-        """The generator's weight, as published."""
-        return self.gen_weight
+    def term_weights(self) -> dict[str, float]:
+        """The policy has the generator's weight, as published."""
+        return {
+            "policy": self.gen_weight,
+            "baseline": self.baseline_weight,
+            "disc": self.disc_weight,
+        }
 
     def init(self, key: jax.Array) -> dict:
         """Returns embeddings, generator with its baseline, and discriminator."""
@@ -58,24 +66,28 @@ class AdversarialGenerator(rtd.ReplacedTokenDetection):
         knobs: dict,
         carry: None = None,
     ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
-        """The three terms as sums."""
+        """The three terms as sums, and the metrics."""
         played = self.play(params, batch, keys, knobs)
         used_BN, losses_BL = played.chosen.used_BN, rtd.detection_loss(played)
-        reward_BN = lax.stop_gradient(corrupt.at(losses_BL, played.chosen))
+
+        # The reward of a sample, and how much of it the baseline expected.
+        reward_BN = lax.stop_gradient(masking.at(losses_BL, played.chosen))
         baseline_BN = networks.gate(
             params["generator"]["baseline"], lax.stop_gradient(played.vectors_BNE)
         )
-        minus_log_BN = self._score_drawn(params, batch, played, knobs["temperature"])
+        error_BN = (baseline_BN - reward_BN) ** 2
+
+        # The policy: -log q of the samples, times the advantage.
+        minus_log_BN = self._score_sampled(params, batch, played, knobs["temperature"])
         advantage_BN = reward_BN - lax.stop_gradient(baseline_BN)
         policy_BN = minus_log_BN * advantage_BN
-        error_BN = (baseline_BN - reward_BN) ** 2
+
         sums = {
             "policy": (policy_BN * used_BN).sum(),
             "baseline": (error_BN * used_BN).sum(),
             "disc": (losses_BL * self.judged(batch, played)).sum(),
         }
-        measured = self.measure(played, batch)
-        measured |= lax.stop_gradient(
+        measured = self.measure(played, batch) | lax.stop_gradient(
             {
                 "policy_loss": metrics.pair(policy_BN, used_BN),
                 "baseline_loss": metrics.pair(error_BN, used_BN),
@@ -84,23 +96,14 @@ class AdversarialGenerator(rtd.ReplacedTokenDetection):
         )
         return sums, measured, carry
 
-    def _score_drawn(self, params, batch, played, temperature):
-        """-log q of the samples."""
-
-        def score_rows(shared, vectors_BNE, sampled_BN, originals_BN):
-            table, temperature = shared
-            return fill.score_drawn(
-                vectors_BNE,
-                *table,
-                sampled_BN,
-                originals_BN,
-                temperature,
-                size=self.networks.vocab_size,
-                forbidden_ids=self.special_ids,
-                disallow_correct=self.disallow_correct,
-            )
-
-        shared = networks.generator_table(self.networks, params), temperature
-        originals_BN = corrupt.at(batch.ids_BL, played.chosen)
-        rows = played.vectors_BNE, played.sampled_BN, originals_BN
-        return self.rowwise(score_rows)(shared, *rows)
+    def _score_sampled(self, params, batch, played, temperature):
+        """-log q of the samples, [B, N]."""
+        originals_BN = masking.at(batch.ids_BL, played.chosen)
+        return self.rowwise(
+            vocabulary_softmax.score_sampled,
+            (played.vectors_BNE, played.sampled_BN, originals_BN),
+            shared=(*networks.generator_table(self.networks, params), temperature),
+            size=self.networks.vocab_size,
+            forbidden_ids=self.special_ids,
+            disallow_correct=self.disallow_correct,
+        )

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All-Tokens MLM: the main network predicts every original, with a gate that copies (table 5).
+"""All-Tokens MLM: the main network predicts every original token, with a copy gate (table 5).
 
     p(x_t) = D_t [x_t = what it sees] + (1 - D_t) softmax(e . h_t),   D_t = sigmoid(w . h_t)
 
-The gate spares it learning to copy; 84.3 against 85.0 of ELECTRA in the paper. The vocabulary
-passes in pieces (`fill.score`), so no [B, L, V] is held.
+With the gate the network need not learn to copy. 84.3 against 85.0 for ELECTRA in the paper. The
+vocabulary is scored in pieces (`vocabulary_softmax.score`), so no [B, L, V] is ever in memory.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from electra_jax.objectives import measuring, replace_mlm
 
 @dataclasses.dataclass(frozen=True)
 class AllTokensMLM(replace_mlm.ReplaceMLM):
-    """Replace MLM that hears the main network at every token."""
+    """Replace MLM with the loss of the main network at every token."""
 
     def init(self, key: jax.Array) -> dict:
         """Returns embeddings, generator and the main network with its gate."""
@@ -34,7 +34,7 @@ class AllTokensMLM(replace_mlm.ReplaceMLM):
         return accounting.with_generator(predicted, self.networks, length, self.slots)
 
     def scored_places(self, length: int) -> int:
-        """All of them."""
+        """All of them: the main network predicts every token."""
         return length
 
     def weights(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
@@ -52,8 +52,10 @@ class AllTokensMLM(replace_mlm.ReplaceMLM):
         knobs: dict,
         carry: None = None,
     ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
-        """Both losses as sums."""
+        """Both losses as sums, and the metrics."""
         made = self.generate(params, batch, keys, knobs)
+
+        # -log p of every original, by the softmax alone and with the copy gate.
         seen = dataclasses.replace(batch, ids_BL=made.corrupted_BL)
         every_BL = jnp.broadcast_to(jnp.arange(batch.ids_BL.shape[1]), batch.ids_BL.shape)
         vectors_BLE = networks.predict(self.networks, params, seen, every_BL, keys.discriminator_B)
@@ -61,20 +63,21 @@ class AllTokensMLM(replace_mlm.ReplaceMLM):
         losses_BL, hits_BL = self.score(table, vectors_BLE, batch.ids_BL)
         gate_BL = networks.gate(params["discriminator"]["copy"], vectors_BLE)
         losses_BL = copied_loss(losses_BL, gate_BL, ~made.replaced_BL)
-        # Its best guess: the token it sees where the gate says so, else the best of the softmax.
+        # The network's best guess: the token that it sees if the gate is open, else the softmax's.
         hits_BL = jnp.where(gate_BL > 0, ~made.replaced_BL, hits_BL)
+
         sums = {
             "gen": (made.gen_losses_BN * made.chosen.used_BN).sum(),
             "mlm": (losses_BL * batch.real_BL).sum(),
         }
-        hidden_BL = made.replaced_BL & batch.real_BL
-        measured = measuring.predicted(losses_BL, hits_BL, batch.real_BL, hidden_BL)
+        replaced_BL = made.replaced_BL & batch.real_BL
+        measured = measuring.predicted(losses_BL, hits_BL, batch.real_BL, replaced_BL)
         measured["copy_rate"] = metrics.pair(jax.lax.stop_gradient(gate_BL > 0), batch.real_BL)
-        made_of_it = measuring.generated(made, batch) | measuring.corrupted(made, batch)
-        return sums, measured | made_of_it, carry
+        measured |= measuring.generated(made, batch) | measuring.corrupted(made, batch)
+        return sums, measured, carry
 
     def token_scores(self, params: dict, batch: batch_lib.Batch) -> jax.Array:
-        """log p that what stands at a token is the original, the gate included: [B, L]."""
+        """log p of every token being the original, with the copy gate: [B, L]."""
         every_BL = jnp.broadcast_to(jnp.arange(batch.ids_BL.shape[1]), batch.ids_BL.shape)
         vectors_BLE = networks.predict(self.networks, params, batch, every_BL)
         table = networks.predictor_table(self.networks, params)
@@ -84,8 +87,13 @@ class AllTokensMLM(replace_mlm.ReplaceMLM):
 
 
 def copied_loss(losses: jax.Array, gate: jax.Array, seen: jax.Array) -> jax.Array:
-    """-log of the mixture: `losses` is the softmax's -log p, `gate` the logit of D, `seen` whether
-    the original is what the network sees."""
+    """-log p of the mixture of copying and predicting, of any shape.
+
+    Args:
+      losses: -log p of the softmax.
+      gate: the logit of D.
+      seen: whether the network sees the original.
+    """
     not_copied = losses + jax.nn.softplus(gate)  # -log((1 - D) p)
     copied = jax.nn.softplus(-gate)  # -log D
     return jnp.where(seen, -jnp.logaddexp(-copied, -not_copied), not_copied)

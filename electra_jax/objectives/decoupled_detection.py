@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replaced-token detection in two phases, each with an optimizer of its own (DeBERTaV3).
 
-First the generator steps on its masked-language-model loss; then the discriminator, reading what
-the generator wrote before that step and the tables as they are after it, steps on its own loss.
-Adam takes the scale out of a gradient, so the weights of the two losses no longer matter: the
-rates do. Source: arXiv:2111.09543, section 3.2 and the authors' code.
+First the generator is updated from its masked-language-model loss. Then the discriminator is
+updated from its own loss: it reads the batch that the generator corrupted before its update, and
+the embedding tables as they are after it. Adam removes the scale of a gradient, so the weights of
+the two losses no longer matter; the learning rates do. Source: arXiv:2111.09543, section 3.2, and
+the authors' code.
 """
 
 import dataclasses
@@ -13,26 +14,28 @@ import jax
 
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import metrics, streams
-from electra_jax.objectives import corruption, measuring, phase
+from electra_jax.objectives import measuring
 from electra_jax.objectives import replaced_token_detection as rtd
+from electra_jax.objectives.objective import Corrupted, Phase
 
 
 @dataclasses.dataclass(frozen=True)
 class DecoupledDetection(rtd.ReplacedTokenDetection):
-    """The networks of the paper, trained one after the other within each step."""
+    """The networks of the paper, updated one after the other within each step."""
 
     @property
-    def phases(self) -> tuple[phase.Phase, ...]:
-        """The generator, then the discriminator on what the generator made.
+    def phases(self) -> tuple[Phase, ...]:
+        """The generator's phase, then the discriminator's.
 
-        Tables that both networks read belong to both; under `gdes` and `none` only to one.
+        Embedding tables that both networks read are updated in both phases. With sharing `gdes`
+        only the generator updates them, with `none` each network has its own.
         """
         gdes, none = (self.networks.sharing == name for name in ("gdes", "none"))
         generator = ("generator",) if none else ("embeddings", "generator")
         discriminator = ("discriminator",) if gdes else ("embeddings", "discriminator")
         return (
-            phase.Phase("generator", self.generator_loss, generator),
-            phase.Phase("discriminator", self.discriminator_loss, discriminator),
+            Phase("generator", self.generator_loss, generator),
+            Phase("discriminator", self.discriminator_loss, discriminator),
         )
 
     def generator_loss(
@@ -42,16 +45,18 @@ class DecoupledDetection(rtd.ReplacedTokenDetection):
         keys: streams.Keys,
         knobs: dict,
         carry: None = None,
-    ) -> tuple[dict[str, jax.Array], metrics.Sums, corruption.Corrupted]:
-        """L_MLM as a sum; the corrupted batch is handed on."""
-        del carry
+    ) -> tuple[dict[str, jax.Array], metrics.Sums, Corrupted]:
+        """L_MLM as a sum; the corrupted batch is the carry."""
         made = self.generate(params, batch, keys, knobs)
+
         measured = measuring.generated(made, batch) | measuring.corrupted(made, batch)
         losses_BN = made.gen_losses_BN * made.chosen.used_BN
-        handed_on = dataclasses.replace(
+
+        # The second phase needs the tokens alone.
+        carry = dataclasses.replace(
             made, gen_losses_BN=None, gen_hits_BN=None, gen_entropies_BN=None, vectors_BNE=None
         )
-        return {"gen": losses_BN.sum()}, measured, handed_on
+        return {"gen": losses_BN.sum()}, measured, carry
 
     def discriminator_loss(
         self,
@@ -59,11 +64,12 @@ class DecoupledDetection(rtd.ReplacedTokenDetection):
         batch: batch_lib.Batch,
         keys: streams.Keys,
         knobs: dict,
-        carry: corruption.Corrupted,
+        carry: Corrupted,
     ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
         """L_Disc as a sum, on the batch that the first phase corrupted."""
         del knobs
         played = self.judge(params, batch, carry, keys)
+
         losses_BL, judged_BL = rtd.detection_loss(played), self.judged(batch, played)
         measured = measuring.detected(
             losses_BL, played.disc_logits_BL, played.replaced_BL, judged_BL

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Electric: an energy for every token, learnt by telling data from noise (EMNLP 2020).
+"""Electric: an energy for every token, learned by telling text from noise (EMNLP 2020).
 
-    p(x_t | others) = exp(-E(x)_t) / Z            the main network's logit is E, one number a token
-    q(x_t | others)                               two towers, in one pass (`model/two_towers.py`)
-    noise             k of the n words of a row, each replaced by a draw from q, all at once
+    p(x_t | others) = exp(-E(x)_t) / Z            E is the discriminator's logit, one per token
+    q(x_t | others)                               from two towers, in one pass (model/two_towers.py)
+    noise             k of the n words of a row, each replaced by a sample from q, all at once
     P(noise | x, t) = k q / (k q + (n - k) p)     so its logit is E + log q + log(k / (n - k))
 
-The towers learn from -log q of every word; the energies from the cross-entropy of that logit, where
-every noised place counts as noise, lucky draws too. Since noise is contrasted with p itself, Z goes
-to 1 and -E is log p: one pass scores a sentence (`score`). Departures: k is exact and without
-replacement, q is normalised over words (special tokens are neither drawn nor scored). The noise is
-q's own, so neither a temperature nor `disallow_correct` is read.
+The towers learn from -log q of every word; the energies from the cross-entropy of the logit above,
+where every replaced position counts as noise, correct samples too. Since noise is told from p
+itself, Z goes to 1 and -E is log p: one pass scores a sentence (`scoring.py`). Departures: k is
+exact and without replacement, and q is normalised over words (special tokens are neither sampled
+nor scored). The noise has to be a sample of q as it is, so neither a temperature nor
+`disallow_correct` is read.
 """
 
 import dataclasses
@@ -22,13 +23,13 @@ from jax import numpy as jnp
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import metrics, streams
 from electra_jax.model import accounting, networks
-from electra_jax.objectives import corrupt, fill, measuring, unigram_probe
+from electra_jax.objectives import masking, measuring, unigram_probe
 from electra_jax.objectives import replaced_token_detection as rtd
 
 
 @dataclasses.dataclass(frozen=True)
 class Electric(rtd.ReplacedTokenDetection):
-    """Two towers and a main network that gives energies."""
+    """Two towers, and a discriminator whose logit is an energy."""
 
     masks = False
 
@@ -44,7 +45,7 @@ class Electric(rtd.ReplacedTokenDetection):
         return accounting.with_towers(judged, self.networks, length)
 
     def scored_places(self, length: int) -> int:
-        """All of them."""
+        """All of them: the towers score every token."""
         return length
 
     def weights(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
@@ -61,14 +62,17 @@ class Electric(rtd.ReplacedTokenDetection):
         knobs: dict,
         carry: None = None,
     ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
-        """Both losses as sums."""
+        """Both losses as sums, and the metrics."""
         played, gen_losses_BL, gen_hits_BL = self._play(params, batch, keys, knobs)
         words_BL, losses_BL = self._words(batch), rtd.detection_loss(played)
+
         sums = {"gen": (gen_losses_BL * words_BL).sum(), "disc": (losses_BL * words_BL).sum()}
-        heard = losses_BL, played.disc_logits_BL, played.replaced_BL, words_BL
-        measured = measuring.detected(*heard) | measuring.corrupted(played, batch)
+        measured = measuring.detected(
+            losses_BL, played.disc_logits_BL, played.replaced_BL, words_BL
+        )
+        measured |= measuring.corrupted(played, batch)
         measured |= lax.stop_gradient(
-            {  # every word is hidden from the towers, so all count as masked
+            {  # the towers see no word that they predict, so all words count as masked
                 "gen_loss": metrics.pair(gen_losses_BL, words_BL),
                 "gen_masked_loss": metrics.pair(gen_losses_BL, words_BL),
                 "gen_accuracy": metrics.pair(gen_hits_BL, words_BL),
@@ -80,7 +84,7 @@ class Electric(rtd.ReplacedTokenDetection):
     def play(
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
     ) -> rtd.Played:
-        """Noises a batch and judges it; `replaced` is 'was noised', equal draws included."""
+        """Puts noise into a batch and judges it; `replaced_BL` is True at every noised position."""
         return self._play(params, batch, keys, knobs)[0]
 
     def evaluate(
@@ -95,53 +99,56 @@ class Electric(rtd.ReplacedTokenDetection):
         del probe
         played = self.play(params, batch, keys, knobs)
         sums = self.loss(params, batch, keys, knobs)[1]
-        judged = played.disc_logits_BL, played.replaced_BL, self._words(batch)
-        return sums | {"disc_auc": metrics.histogram(*judged)}
+        sums["disc_auc"] = metrics.histogram(
+            played.disc_logits_BL, played.replaced_BL, self._words(batch)
+        )
+        return sums
 
     def token_scores(self, params: dict, batch: batch_lib.Batch) -> jax.Array:
-        """log p(x_t | others) of every token as the main network sees it: -E, [B, L]."""
+        """log p(x_t | others) of every token: -E, [B, L]."""
         return -networks.discriminate(self.networks, params, batch)
 
     def _words(self, batch):
-        return corrupt.candidates(batch.ids_BL, self.special_ids) & batch.real_BL
+        return masking.candidates(batch.ids_BL, self.special_ids) & batch.real_BL
 
     def _play(self, params, batch, keys, knobs):
+        """(what happened to the batch, -log q of every token, whether q found it most likely)."""
+        # q of every token, from all other tokens.
         chosen = self.choose(batch, keys, knobs)
         vectors_BLE = networks.towers(self.networks, params, batch, keys.generator_B)
         table = networks.generator_table(self.networks, params)
-        losses_BL, hits_BL = self._score(table, vectors_BLE, batch.ids_BL)
+        losses_BL, hits_BL = self.score(table, vectors_BLE, batch.ids_BL, self.special_ids)
+
+        # Noise from q. A temperature, or samples without the correct token, would be another
+        # distribution, and the logit below would be wrong for it.
         slots_BN1 = chosen.slots_BN[:, :, None]
         vectors_BNE = lax.stop_gradient(jnp.take_along_axis(vectors_BLE, slots_BN1, axis=1))
-        originals_BN = corrupt.at(batch.ids_BL, chosen)
-        # The contrast is with q itself, so no setting of the draw may make it another: at another
-        # temperature or without the correct token the logit below would not be that of the noise.
+        originals_BN = masking.at(batch.ids_BL, chosen)
         filled = self.fill(
             params, vectors_BNE, originals_BN, keys, jnp.float32(1), disallow_correct=False
         )
-        drawn_BN = lax.stop_gradient(filled.sampled_BN)
-        drawn_losses_BN, _ = self._score(lax.stop_gradient(table), vectors_BNE, drawn_BN)
-        noised_BL = corrupt.write(batch.ids_BL, chosen, drawn_BN)
-        log_q_BL = -lax.stop_gradient(corrupt.write(losses_BL, chosen, drawn_losses_BN))
+        noise_BN = lax.stop_gradient(filled.sampled_BN)
+        noised_BL = masking.write(batch.ids_BL, chosen, noise_BN)
+        is_noise_BL = masking.write(jnp.zeros_like(batch.ids_BL), chosen, chosen.used_BN) > 0
+
+        # log q of what stands at each position now, and log(k / (n - k)).
+        noise_losses_BN, _ = self.score(
+            lax.stop_gradient(table), vectors_BNE, noise_BN, self.special_ids
+        )
+        log_q_BL = -lax.stop_gradient(masking.write(losses_BL, chosen, noise_losses_BN))
         k_B1 = self.count(batch, knobs)[:, None]
         odds_B1 = k_B1 / jnp.maximum(self._words(batch).sum(1, keepdims=True) - k_B1, 1)
+
+        # The energies.
         seen = dataclasses.replace(batch, ids_BL=noised_BL)
         energy_BL = networks.discriminate(self.networks, params, seen, keys.discriminator_B)
-        is_noise_BL = corrupt.write(jnp.zeros_like(batch.ids_BL), chosen, chosen.used_BN) > 0
+
         played = rtd.Played(
             chosen=chosen,
             masked_BL=batch.ids_BL,
-            sampled_BN=drawn_BN,
+            sampled_BN=noise_BN,
             corrupted_BL=noised_BL,
             replaced_BL=is_noise_BL,
             disc_logits_BL=energy_BL + log_q_BL + jnp.log(jnp.maximum(odds_B1, 1e-6)),
         )
         return played, losses_BL, hits_BL
-
-    def _score(self, table, vectors_BNE, targets_BN):
-        def score_rows(table, vectors_BNE, targets_BN):
-            size, forbidden_ids = self.networks.vocab_size, self.special_ids
-            return fill.score(
-                vectors_BNE, *table, targets_BN, size=size, forbidden_ids=forbidden_ids
-            )
-
-        return self.rowwise(score_rows)(table, vectors_BNE, targets_BN)

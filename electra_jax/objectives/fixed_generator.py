@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaced-token detection without a generator: slots hold draws from one fixed distribution.
+"""Replaced-token detection without a generator: samples come from one fixed distribution.
 
-`uniform` is the reference's `uniform_generator` (all logits zero); `unigram` follows the counts
-of the training text (section 3.2 of the paper tries it). Nothing but the discriminator learns.
+`uniform` is the reference's `uniform_generator` (all logits zero). `unigram` follows the counts of
+the training text (tried in section 3.2 of the paper). Only the discriminator learns.
 """
 
 import dataclasses
@@ -14,13 +14,14 @@ from jax import numpy as jnp
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import metrics, streams
 from electra_jax.model import accounting, networks
-from electra_jax.objectives import corrupt, corruption
+from electra_jax.objectives import masking
 from electra_jax.objectives import replaced_token_detection as rtd
+from electra_jax.objectives.objective import Corrupted
 
 
 @dataclasses.dataclass(frozen=True)
 class FixedGenerator(rtd.ReplacedTokenDetection):
-    """`weights_V` [padded vocabulary]: how often each id is drawn, on any scale; 0 is never."""
+    """Samples each id in proportion to `weights_V` [padded vocabulary]; an id of weight 0 never."""
 
     weights_V: np.ndarray | None = dataclasses.field(default=None, compare=False)
 
@@ -37,7 +38,7 @@ class FixedGenerator(rtd.ReplacedTokenDetection):
         return accounting.detection(self.networks, length)
 
     def scored_places(self, length: int) -> int:
-        """None: nothing predicts words."""
+        """None: there is no generator."""
         del length
         return 0
 
@@ -53,23 +54,23 @@ class FixedGenerator(rtd.ReplacedTokenDetection):
         knobs: dict,
         carry: None = None,
     ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
-        """The discriminator's loss as a sum."""
+        """The discriminator's loss as a sum, and the metrics."""
         played = self.play(params, batch, keys, knobs)
         losses_BL = rtd.detection_loss(played) * self.judged(batch, played)
         return {"disc": losses_BL.sum()}, self.measure(played, batch), carry
 
     def generate(
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
-    ) -> corruption.Corrupted:
-        """Chooses slots and writes draws there; nothing is masked."""
+    ) -> Corrupted:
+        """Chooses slots and writes samples there; nothing is masked."""
         del params
         chosen = self.choose(batch, keys, knobs)
-        drawn_BN = self.draw(jnp.asarray(self.weights_V, jnp.float32), keys.sample_B)
-        corrupted_BL = corrupt.write(batch.ids_BL, chosen, drawn_BN)
-        return corruption.Corrupted(
+        sampled_BN = self.draw(jnp.asarray(self.weights_V, jnp.float32), keys.sample_B)
+        corrupted_BL = masking.write(batch.ids_BL, chosen, sampled_BN)
+        return Corrupted(
             chosen=chosen,
             masked_BL=batch.ids_BL,
-            sampled_BN=drawn_BN,
+            sampled_BN=sampled_BN,
             corrupted_BL=corrupted_BL,
-            replaced_BL=corrupt.label(batch.ids_BL, corrupted_BL),
+            replaced_BL=masking.label(batch.ids_BL, corrupted_BL),
         )

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaced-token detection with a generator that was trained before and stays as it is.
+"""Replaced-token detection with a generator that was trained before and is not updated.
 
-Two methods are this room with other settings. Two-stage training (section 3.2 of the paper): the
-discriminator begins with the generator's weights. Fast-ELECTRA (arXiv:2310.07347): a small
-generator samples at a temperature that falls towards 1, which stands in for the one that begins
-weak when both learn together. The generator's embeddings are its own or the ones beneath `gdes`.
+Two methods differ only in their settings. In two-stage training (section 3.2 of the paper) the
+discriminator begins with the generator's weights. In Fast-ELECTRA (arXiv:2310.07347) a small
+generator samples at a temperature that falls towards 1, which makes the task harder over time, as
+training both networks together does. The generator reads its own embeddings, or with sharing `gdes`
+the tables to which the discriminator adds its delta.
 """
 
 import dataclasses
@@ -15,22 +16,22 @@ from jax import lax
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import metrics, streams
 from electra_jax.model import accounting
-from electra_jax.objectives import phase
 from electra_jax.objectives import replaced_token_detection as rtd
+from electra_jax.objectives.objective import Phase
 
 
 @dataclasses.dataclass(frozen=True)
 class FrozenGenerator(rtd.ReplacedTokenDetection):
-    """Only the discriminator learns; the generator's loss is measured and not a term."""
+    """Only the discriminator learns; the generator's loss is measured but is not a term."""
 
     terms = ("disc",)
 
     @property
-    def phases(self) -> tuple[phase.Phase, ...]:
-        """One, over what the generator does not read."""
+    def phases(self) -> tuple[Phase, ...]:
+        """One, over the parameters that the generator does not read."""
         gdes = self.networks.sharing == "gdes"
         trains = ("discriminator",) if gdes else ("embeddings", "discriminator")
-        return (phase.Phase("discriminator", self.loss, trains),)
+        return (Phase("discriminator", self.loss, trains),)
 
     def flops(self, length: int) -> accounting.Flops:
         """Forward operations of a row of `length` tokens."""
@@ -48,9 +49,10 @@ class FrozenGenerator(rtd.ReplacedTokenDetection):
         knobs: dict,
         carry: None = None,
     ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
-        """The discriminator's loss as a sum. The generator runs without dropout."""
-        asleep = dataclasses.replace(keys, generator_B=None)
-        made = lax.stop_gradient(self.generate(params, batch, asleep, knobs))
+        """The discriminator's loss as a sum, and the metrics; the generator has no dropout."""
+        without_dropout = dataclasses.replace(keys, generator_B=None)
+        made = lax.stop_gradient(self.generate(params, batch, without_dropout, knobs))
+
         played = self.judge(params, batch, made, keys)
         losses_BL = rtd.detection_loss(played) * self.judged(batch, played)
         return {"disc": losses_BL.sum()}, self.measure(played, batch), carry

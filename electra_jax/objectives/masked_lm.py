@@ -2,9 +2,9 @@
 """BERT's masked language model with dynamic masking: the control of table 5 of the paper.
 
 The main network sees [MASK] at 80 % of the chosen slots, a random token at 10 % and the original
-at 10 % (Devlin et al. 2019, section 3.1) and predicts the originals. There is no generator. The
-main network lies at `discriminator/`, so whatever reads an encoder finds it, under a head that
-predicts.
+at 10 % (Devlin et al. 2019, section 3.1), and predicts the originals. There is no generator. The
+main network's parameters are at `discriminator/`, with a head that predicts tokens, so everything
+that reads an encoder finds it in the usual place.
 """
 
 import dataclasses
@@ -15,12 +15,13 @@ from jax import numpy as jnp
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import metrics, streams
 from electra_jax.model import accounting, networks
-from electra_jax.objectives import corrupt, corruption, measuring, unigram_probe
+from electra_jax.objectives import masking, measuring, unigram_probe
+from electra_jax.objectives.objective import Corrupted, Objective
 
 
 @dataclasses.dataclass(frozen=True)
-class MaskedLM(corruption.Corruption):
-    """One network, one loss."""
+class MaskedLM(Objective):
+    """One network with one loss."""
 
     terms = ("mlm",)
 
@@ -51,8 +52,9 @@ class MaskedLM(corruption.Corruption):
         knobs: dict,
         carry: None = None,
     ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
-        """The loss as a sum."""
+        """The loss as a sum, and the metrics."""
         made, losses_BN, hits_BN = self._predict(params, batch, keys, knobs)
+
         used_BN, masked_BN = made.chosen.used_BN, made.chosen.masked_BN
         measured = measuring.predicted(losses_BN, hits_BN, used_BN, masked_BN)
         sums = {"mlm": (losses_BN * used_BN).sum()}
@@ -60,16 +62,17 @@ class MaskedLM(corruption.Corruption):
 
     def play(
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
-    ) -> corruption.Corrupted:
-        """What the main network saw, and what it would write at the slots."""
+    ) -> Corrupted:
+        """The batch as the main network saw it."""
         return self._predict(params, batch, keys, knobs)[0]
 
     def masked_scores(self, params: dict, batch: batch_lib.Batch, places_B: jax.Array) -> jax.Array:
-        """log p of the token at one place of each row, which alone is masked: [B]."""
+        """log p of one token per row, the only one that is masked: [B]."""
         slots_B1 = places_B[:, None]
         targets_B1 = jnp.take_along_axis(batch.ids_BL, slots_B1, axis=1)
         here_BL = jnp.arange(batch.ids_BL.shape[1]) == slots_B1
         seen = dataclasses.replace(batch, ids_BL=jnp.where(here_BL, self.mask_id, batch.ids_BL))
+
         vectors_B1E = networks.predict(self.networks, params, seen, slots_B1)
         table = networks.predictor_table(self.networks, params)
         return -self.score(table, vectors_B1E, targets_B1)[0][:, 0]
@@ -89,18 +92,19 @@ class MaskedLM(corruption.Corruption):
     def _predict(self, params, batch, keys, knobs):
         chosen = self.choose(batch, keys, knobs)
         seen = self.mask(batch, chosen, keys)
+
         vectors_BNE = networks.predict(
             self.networks, params, seen, chosen.slots_BN, keys.discriminator_B
         )
-        originals_BN = corrupt.at(batch.ids_BL, chosen)
+        originals_BN = masking.at(batch.ids_BL, chosen)
         table = networks.predictor_table(self.networks, params)
         losses_BN, hits_BN = self.score(table, vectors_BNE, originals_BN)
-        shown_BN = corrupt.at(seen.ids_BL, chosen)
-        made = corruption.Corrupted(
+
+        made = Corrupted(
             chosen=chosen,
             masked_BL=seen.ids_BL,
-            sampled_BN=shown_BN,
+            sampled_BN=masking.at(seen.ids_BL, chosen),
             corrupted_BL=seen.ids_BL,
-            replaced_BL=corrupt.label(batch.ids_BL, seen.ids_BL),
+            replaced_BL=masking.label(batch.ids_BL, seen.ids_BL),
         )
         return made, losses_BN, hits_BN

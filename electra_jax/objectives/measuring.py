@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an objective says of a batch, as sums and weights under the names of `metrics.py`.
+"""The metrics of a batch as sums with weights, under the names of `core/metrics.py`.
 
-A baseline is summed over the same tokens as the metric that is held against it: `disc_majority`
-over those that the discriminator is judged on, be it all tokens, the words or the chosen slots.
+A baseline is summed over the same tokens as the metric that it is compared with: `disc_majority`
+over the tokens of the discriminator's loss, be they all tokens, the words or the chosen slots.
 """
 
 import jax
@@ -11,23 +11,24 @@ from jax import numpy as jnp
 
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import metrics
-from electra_jax.objectives import corrupt, corruption
+from electra_jax.objectives import masking
+from electra_jax.objectives.objective import Corrupted
 
 
-def corrupted(made: corruption.Corrupted, batch: batch_lib.Batch) -> metrics.Sums:
-    """masked_rate and replaced_rate: how much of the text was touched."""
+def corrupted(made: Corrupted, batch: batch_lib.Batch) -> metrics.Sums:
+    """masked_rate and replaced_rate: the shares of tokens that were chosen, and replaced."""
     used_BN = made.chosen.used_BN
-    used_BL = corrupt.write(jnp.zeros_like(batch.ids_BL), made.chosen, jnp.ones_like(used_BN))
+    used_BL = masking.write(jnp.zeros_like(batch.ids_BL), made.chosen, jnp.ones_like(used_BN))
     return {
         "masked_rate": metrics.pair(used_BL, batch.real_BL),
         "replaced_rate": metrics.pair(made.replaced_BL, batch.real_BL),
     }
 
 
-def generated(made: corruption.Corrupted, batch: batch_lib.Batch) -> metrics.Sums:
+def generated(made: Corrupted, batch: batch_lib.Batch) -> metrics.Sums:
     """gen_*: the generator at the chosen slots."""
     used_BN, masked_BN = made.chosen.used_BN, made.chosen.masked_BN
-    lucky_BN = made.sampled_BN == corrupt.at(batch.ids_BL, made.chosen)
+    lucky_BN = made.sampled_BN == masking.at(batch.ids_BL, made.chosen)
     return lax.stop_gradient(
         {
             "gen_loss": metrics.pair(made.gen_losses_BN, used_BN),
@@ -43,9 +44,9 @@ def generated(made: corruption.Corrupted, batch: batch_lib.Batch) -> metrics.Sum
 def detected(
     losses_BL: jax.Array, logits_BL: jax.Array, replaced_BL: jax.Array, judged_BL: jax.Array
 ) -> metrics.Sums:
-    """disc_*: the discriminator over the tokens that it is judged on."""
+    """disc_*: the discriminator over the tokens of its loss."""
     believed_BL = logits_BL > 0
-    # Not `believed == replaced`: a logit that is NaN is right about nothing.
+    # Not `believed == replaced`: with a logit of NaN that would count original tokens as right.
     right_BL = jnp.where(replaced_BL, logits_BL > 0, logits_BL <= 0)
     return lax.stop_gradient(
         {
@@ -61,8 +62,12 @@ def detected(
 def predicted(
     losses_BN: jax.Array, hits_BN: jax.Array, used_BN: jax.Array, masked_BN: jax.Array
 ) -> metrics.Sums:
-    """mlm_*: a main network that predicts tokens, over all it is trained on and where the original
-    was hidden from it."""
+    """mlm_*: a main network that predicts tokens.
+
+    Args:
+      used_BN: the tokens of its loss.
+      masked_BN: those of them whose original it does not see.
+    """
     return lax.stop_gradient(
         {
             "mlm_loss": metrics.pair(losses_BN, used_BN),

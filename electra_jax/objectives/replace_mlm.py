@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replace MLM: the main network predicts originals from a text without [MASK] (table 5).
+"""Replace MLM: the main network predicts the originals from a text without [MASK] (table 5).
 
-A generator fills the slots as in replaced-token detection; the main network sees its samples and
-predicts the original ids at those slots. What it gains over BERT (82.4 against 82.2 in the paper)
-is what the mismatch of [MASK] costs.
+A generator fills the slots as in replaced-token detection. The main network sees its samples and
+predicts the original ids at the same slots. Its gain over BERT (82.4 against 82.2 in the paper)
+shows what BERT loses because [MASK] never occurs in fine-tuning.
 """
 
 import dataclasses
@@ -14,12 +14,14 @@ from jax import numpy as jnp
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import metrics, streams
 from electra_jax.model import accounting, networks
-from electra_jax.objectives import corrupt, corruption, measuring, unigram_probe
+from electra_jax.objectives import masking, measuring, unigram_probe
+from electra_jax.objectives import replaced_token_detection as rtd
+from electra_jax.objectives.objective import Corrupted
 
 
 @dataclasses.dataclass(frozen=True)
-class ReplaceMLM(corruption.Corruption):
-    """A generator and a main network, both predicting tokens."""
+class ReplaceMLM(rtd.WithGenerator):
+    """A generator and a main network, which both predict tokens."""
 
     terms = ("gen", "mlm")
 
@@ -47,33 +49,35 @@ class ReplaceMLM(corruption.Corruption):
         knobs: dict,
         carry: None = None,
     ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
-        """Both losses as sums."""
+        """Both losses as sums, and the metrics."""
         made = self.generate(params, batch, keys, knobs)
         chosen = made.chosen
+
         seen = dataclasses.replace(batch, ids_BL=made.corrupted_BL)
         vectors_BNE = networks.predict(
             self.networks, params, seen, chosen.slots_BN, keys.discriminator_B
         )
         table = networks.predictor_table(self.networks, params)
-        originals_BN = corrupt.at(batch.ids_BL, chosen)
+        originals_BN = masking.at(batch.ids_BL, chosen)
         losses_BN, hits_BN = self.score(table, vectors_BNE, originals_BN)
-        hidden_BN = chosen.used_BN & corrupt.at(made.replaced_BL, chosen)
+
         sums = {
             "gen": (made.gen_losses_BN * chosen.used_BN).sum(),
             "mlm": (losses_BN * chosen.used_BN).sum(),
         }
-        measured = measuring.predicted(losses_BN, hits_BN, chosen.used_BN, hidden_BN)
-        made_of_it = measuring.generated(made, batch) | measuring.corrupted(made, batch)
-        return sums, measured | made_of_it, carry
+        replaced_BN = chosen.used_BN & masking.at(made.replaced_BL, chosen)
+        measured = measuring.predicted(losses_BN, hits_BN, chosen.used_BN, replaced_BN)
+        measured |= measuring.generated(made, batch) | measuring.corrupted(made, batch)
+        return sums, measured, carry
 
     def play(
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
-    ) -> corruption.Corrupted:
-        """What the generator made of a batch."""
+    ) -> Corrupted:
+        """The batch as the generator corrupted it."""
         return self.generate(params, batch, keys, knobs)
 
     def token_scores(self, params: dict, batch: batch_lib.Batch) -> jax.Array:
-        """log p that what stands at a token is the original, by one look at the text: [B, L]."""
+        """log p of every token being the original, from the text as it is: [B, L]."""
         every_BL = jnp.broadcast_to(jnp.arange(batch.ids_BL.shape[1]), batch.ids_BL.shape)
         vectors_BLE = networks.predict(self.networks, params, batch, every_BL)
         table = networks.predictor_table(self.networks, params)

@@ -1,51 +1,88 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replaced-token detection as published: section 2 of the paper, from top to bottom.
 
-A small generator fills masked slots; the discriminator says of every token whether it was
-replaced. Both learn at once, from two losses that no gradient crosses: the sampled ids are cut
-off by `stop_gradient` (`corruption.generate`), and what they share is the embedding tables.
+    x         [CLS]  the   cat   sat   on   the  mat  [SEP]
+    x_masked  [CLS]  the [MASK]  sat   on   the  mat  [SEP]   masking
+    x_hat                 dog               the               the generator's loss, and a sample
+    x_corrupt [CLS]  the   dog   sat   on   the  mat  [SEP]   replacement
+    D              original or replaced, for every token      the discriminator's loss
+
+A small generator fills masked slots; for every token the discriminator says whether it was
+replaced. Both learn at once. `stop_gradient` cuts off the sampled ids, so no gradient passes from
+one loss to the other network; what the two share is the embedding tables.
 """
 
 import dataclasses
 
 import jax
+from jax import lax
 from jax import numpy as jnp
 
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import metrics, streams
 from electra_jax.model import accounting, networks
-from electra_jax.objectives import corrupt, corruption, measuring, unigram_probe
+from electra_jax.objectives import masking, measuring, unigram_probe
+from electra_jax.objectives.objective import Corrupted, Objective
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Played(corruption.Corrupted):
-    """All that happened to a batch on its way through both networks."""
+class Played(Corrupted):
+    """Everything that happened to a batch on its way through both networks."""
 
-    disc_logits_BL: jax.Array | None = None  # float32, above 0: believed to be replaced
+    disc_logits_BL: jax.Array | None = None  # float32; above 0 means "replaced"
 
 
 @dataclasses.dataclass(frozen=True)
-class ReplacedTokenDetection(corruption.Corruption):
+class WithGenerator(Objective):
+    """The first half of the method: a batch is masked, and the generator fills its slots."""
+
+    def generate(
+        self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
+    ) -> Corrupted:
+        """Returns the corrupted batch with the generator's losses: equations 1 and 2."""
+        # Masking: m ~ distinct slots of the row; x_masked = REPLACE(x, m, [MASK]).
+        chosen = self.choose(batch, keys, knobs)
+        masked = self.mask(batch, chosen, keys)
+
+        # The generator: L_MLM = -log p_G(x_t | x_masked), and x_hat ~ p_G(x_t | x_masked).
+        vectors_BNE = networks.generate(
+            self.networks, params, masked, chosen.slots_BN, keys.generator_B
+        )
+        filled = self.fill(
+            params,
+            vectors_BNE,
+            masking.at(batch.ids_BL, chosen),
+            keys,
+            knobs["temperature"],
+            disallow_correct=self.disallow_correct,
+        )
+
+        # "We don't back-propagate the discriminator loss through the generator."
+        sampled_BN = lax.stop_gradient(filled.sampled_BN)
+
+        # Replacement: x_corrupt = REPLACE(x, m, x_hat); a correct sample counts as original.
+        corrupted_BL = masking.write(batch.ids_BL, chosen, sampled_BN)
+        replaced_BL = masking.label(batch.ids_BL, corrupted_BL)
+
+        return Corrupted(
+            chosen=chosen,
+            masked_BL=masked.ids_BL,
+            sampled_BN=sampled_BN,
+            corrupted_BL=corrupted_BL,
+            replaced_BL=replaced_BL,
+            gen_losses_BN=filled.losses_BN,
+            gen_hits_BN=filled.hits_BN,
+            gen_entropies_BN=filled.entropies_BN,
+            vectors_BNE=vectors_BNE,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplacedTokenDetection(WithGenerator):
     """The objective of the paper."""
 
     terms = ("gen", "disc")  # L = gen_weight L_MLM + disc_weight L_Disc, lambda = 50
-
-    def init(self, key: jax.Array) -> dict:
-        """Returns embeddings, generator and discriminator."""
-        return networks.init(self.networks, key)
-
-    def flops(self, length: int) -> accounting.Flops:
-        """Forward operations of a row of `length` tokens."""
-        judged = accounting.detection(self.networks, length)
-        return accounting.with_generator(judged, self.networks, length, self.slots)
-
-    def weights(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
-        """How many slots and tokens the two losses are means over."""
-        return {
-            "gen": self.count(batch, knobs).sum().astype(jnp.float32),
-            "disc": batch.real_BL.sum().astype(jnp.float32),
-        }
 
     def loss(
         self,
@@ -55,45 +92,56 @@ class ReplacedTokenDetection(corruption.Corruption):
         knobs: dict,
         carry: None = None,
     ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
-        """Both losses as sums, and what was measured on the way."""
-        played = self.play(params, batch, keys, knobs)
+        """Both losses as sums, and the metrics."""
+        made = self.generate(params, batch, keys, knobs)
+        played = self.judge(params, batch, made, keys)
+
         sums = {
             "gen": (played.gen_losses_BN * played.chosen.used_BN).sum(),
             "disc": (detection_loss(played) * self.judged(batch, played)).sum(),
         }
         return sums, self.measure(played, batch), carry
 
-    def play(self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict) -> Played:
-        """Masks a batch, lets the generator fill it and the discriminator judge it."""
-        return self.judge(params, batch, self.generate(params, batch, keys, knobs), keys)
-
     def judge(
-        self,
-        params: dict,
-        batch: batch_lib.Batch,
-        made: corruption.Corrupted,
-        keys: streams.Keys,
+        self, params: dict, batch: batch_lib.Batch, made: Corrupted, keys: streams.Keys
     ) -> Played:
-        """D(x_corrupt, t) for every token: what was made, with the discriminator's logits."""
+        """D(x_corrupt, t) for every token: adds the discriminator's logits to what was made."""
         seen = dataclasses.replace(batch, ids_BL=made.corrupted_BL)
         logits_BL = networks.discriminate(self.networks, params, seen, keys.discriminator_B)
-        return Played(**_fields(made), disc_logits_BL=logits_BL)
+
+        fields = {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
+        return Played(**fields, disc_logits_BL=logits_BL)
 
     def judged(self, batch: batch_lib.Batch, played: Played) -> jax.Array:
         """The tokens that L_Disc is a mean over: all of them, [CLS] and [SEP] included."""
         del played
         return batch.real_BL
 
+    def weights(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
+        """L_MLM is a mean over the used slots, L_Disc over all tokens."""
+        return {
+            "gen": self.count(batch, knobs).sum().astype(jnp.float32),
+            "disc": batch.real_BL.sum().astype(jnp.float32),
+        }
+
+    def init(self, key: jax.Array) -> dict:
+        """Returns embeddings, generator and discriminator."""
+        return networks.init(self.networks, key)
+
+    def play(self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict) -> Played:
+        """The batch on its way through both networks."""
+        return self.judge(params, batch, self.generate(params, batch, keys, knobs), keys)
+
     def measure(self, played: Played, batch: batch_lib.Batch) -> metrics.Sums:
         """All metrics of a training step."""
-        judged_BL = self.judged(batch, played)
-        disc = detection_loss(played), played.disc_logits_BL, played.replaced_BL, judged_BL
-        made = {} if played.gen_losses_BN is None else measuring.generated(played, batch)
-        return made | measuring.detected(*disc) | measuring.corrupted(played, batch)
-
-    def token_scores(self, params: dict, batch: batch_lib.Batch) -> jax.Array:
-        """log P(original) of every token of a text as it is, [B, L]."""
-        return -jax.nn.softplus(networks.discriminate(self.networks, params, batch))
+        measured = {} if played.gen_losses_BN is None else measuring.generated(played, batch)
+        measured |= measuring.detected(
+            detection_loss(played),
+            played.disc_logits_BL,
+            played.replaced_BL,
+            self.judged(batch, played),
+        )
+        return measured | measuring.corrupted(played, batch)
 
     def evaluate(
         self,
@@ -105,9 +153,9 @@ class ReplacedTokenDetection(corruption.Corruption):
     ) -> metrics.Sums:
         """The metrics of a step without dropout, with `disc_auc` and `disc_auc_unigram`.
 
-        A discriminator is judged against its own generator's samples, so its figures are not
-        comparable across runs; `disc_auc_unigram` is: it is asked about the probe's draws, which
-        follow from no setting of the run (`unigram_probe.py`).
+        `disc_auc` judges the samples of the run's own generator, so it cannot be compared between
+        runs. `disc_auc_unigram` can: it judges the probe's samples, which depend on no setting of
+        the run (`unigram_probe.py`).
         """
         played = self.play(params, batch, keys, knobs)
         sums = self.measure(played, batch)
@@ -115,20 +163,25 @@ class ReplacedTokenDetection(corruption.Corruption):
             played.disc_logits_BL, played.replaced_BL, batch.real_BL
         )
 
-        corrupted_BL = unigram_probe.corrupted(probe, batch, self.special_ids, self.rowwise)
-        seen = dataclasses.replace(batch, ids_BL=corrupted_BL)
+        probed_BL = unigram_probe.corrupted(probe, batch, self.special_ids, self.rowwise)
+        seen = dataclasses.replace(batch, ids_BL=probed_BL)
         logits_BL = networks.discriminate(self.networks, params, seen)
         sums["disc_auc_unigram"] = metrics.histogram(
-            logits_BL, corrupt.label(batch.ids_BL, corrupted_BL), batch.real_BL
+            logits_BL, masking.label(batch.ids_BL, probed_BL), batch.real_BL
         )
         return sums
 
+    def token_scores(self, params: dict, batch: batch_lib.Batch) -> jax.Array:
+        """log P(original) of every token of a text that was not corrupted, [B, L]."""
+        return -jax.nn.softplus(networks.discriminate(self.networks, params, batch))
+
+    def flops(self, length: int) -> accounting.Flops:
+        """Forward operations of a row of `length` tokens."""
+        judged = accounting.detection(self.networks, length)
+        return accounting.with_generator(judged, self.networks, length, self.slots)
+
 
 def detection_loss(played: Played) -> jax.Array:
-    """L_Disc of each token: binary cross-entropy of 'was replaced', [B, L]."""
+    """L_Disc of each token: binary cross-entropy of "was replaced", [B, L]."""
     logits_BL = played.disc_logits_BL
     return jax.nn.softplus(jnp.where(played.replaced_BL, -logits_BL, logits_BL))
-
-
-def _fields(made):
-    return {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}

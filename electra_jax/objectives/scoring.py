@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sentences scored by a trained run: a higher score is a more natural sentence.
+"""Scores sentences with a trained run: the higher the score, the more natural the sentence.
 
-    an objective that judges   one pass: sum over words of log P(original) (zero-shot, as in
+    with a discriminator       one pass: the sum over words of log P(original) (zero-shot, as in
                                prompting by replaced-token detection)
-    replace_mlm,               one pass: sum over words of log p(what stands there is the original),
-    all_tokens_mlm             as the main network predicts originals from a corrupted text
-    electric                   one pass: sum over words of -E, its log-probability of each word
+    replace_mlm,               one pass: the sum over words of log p(this word is the original), as
+    all_tokens_mlm             the main network learns to predict from corrupted text
+    electric                   one pass: the sum over words of -E, the log-probability of each word
                                given all others (Clark et al. 2020, EMNLP)
-    masked_lm                  a pass a word: sum of log p(word | all others), each masked in turn
-                               (pseudo-log-likelihood, Salazar et al. 2020)
+    masked_lm                  one pass per word: the sum of log p(word | all others), each word
+                               masked in turn (pseudo-log-likelihood, Salazar et al. 2020)
 
-Scores of one run are comparable with each other, best between sentences of equal length.
+Scores of one run can be compared with each other, best between sentences of equal length.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from jax import numpy as jnp
 from electra_jax.core import batch as batch_lib
 from electra_jax.data import vocabulary as vocabulary_lib
 
-ROWS = 64  # rows of a batch
+ROWS = 64  # rows per batch
 _STEP = 32  # lengths are rounded up to a multiple, so that few programs are compiled
 
 
@@ -35,12 +35,12 @@ def scores(
     names: Sequence[str] = (),
     truncate: bool = False,
 ) -> list[float]:
-    """One score a sentence.
+    """One score per sentence.
 
     Args:
-      limit: the most tokens of a row, [CLS] and [SEP] included.
-      names: what errors call the sentences; their numbers without it.
-      truncate: score the beginning of a sentence with too many tokens.
+      limit: the most tokens per row, [CLS] and [SEP] included.
+      names: how errors call the sentences; by default by their numbers.
+      truncate: of a sentence with too many tokens, score the beginning.
 
     Raises:
       ValueError: a sentence without words or with too many, or an objective that cannot score.
@@ -48,9 +48,9 @@ def scores(
     names = names or [f"sentence {number}" for number in range(1, len(sentences) + 1)]
     rows = [_row(words, name, text, limit, truncate) for name, text in zip(names, sentences)]
     score = jax.jit(lambda ids_BL, places_B: _scores(objective, params, words, ids_BL, places_B))
-    if hasattr(objective, "token_scores"):
+    if objective.token_scores is not None:
         tasks = [(row, 0, number) for number, row in enumerate(rows)]
-    elif hasattr(objective, "masked_scores"):
+    elif objective.masked_scores is not None:
         tasks = [
             (row, place, number)
             for number, row in enumerate(rows)
@@ -72,14 +72,14 @@ def too_long(words: vocabulary_lib.Vocabulary, sentences: Sequence[str], limit: 
 def preferred(groups: Sequence[Sequence[float]]) -> list[int | None]:
     """Which alternative of each group has the highest score.
 
-    None where two are equally high or a score is no number: nothing is preferred there, and what is
-    not preferred is not right.
+    None where two are equally high or a score is NaN: nothing is preferred there, and what is not
+    preferred does not count as right.
     """
     return [place if place >= 0 else None for place in (int(highest(group)) for group in groups)]
 
 
 def highest(scores: np.ndarray) -> np.ndarray:
-    """The place of the highest score along the last axis; -1 where several are equally high or one
+    """The index of the highest score along the last axis; -1 where several are equally high or one
     is NaN."""
     scores = np.asarray(scores)
     alone = (scores == scores.max(-1, keepdims=True)).sum(-1) == 1  # the maximum of a NaN is NaN
@@ -102,28 +102,31 @@ def _row(words, name, text, limit, truncate):
 
 
 def _scores(objective, params, words, ids_BL, places_B):
-    """[B]: of all words of a row in one pass, or of the word at one place that is masked."""
+    """Scores of all words of a row in one pass, or of the one word that is masked: [B]."""
     marks_BL = jnp.zeros_like(ids_BL).at[:, 0].set(batch_lib.DOCUMENT_START)
     row_B = jnp.arange(len(ids_BL), dtype=jnp.uint32)
     batch = batch_lib.from_lanes(ids_BL, marks_BL, row_B, words.pad_id)
-    if hasattr(objective, "token_scores"):
+    if objective.token_scores is not None:
         is_word_BL = ~jnp.isin(ids_BL, jnp.array(words.special_ids))
         return jnp.where(is_word_BL, objective.token_scores(params, batch), 0).sum(1)
     return objective.masked_scores(params, batch, places_B)
 
 
 def _summed(score: Callable, tasks, count, pad_id) -> list[float]:
-    """Runs (row, place, sentence) in batches of like length and adds up by sentence."""
+    """Runs tasks of (row, place, sentence) in batches of similar length; sums per sentence."""
     totals = np.zeros(count)
     tasks = sorted(tasks, key=lambda task: len(task[0]))
     for first in range(0, len(tasks), ROWS):
         part = tasks[first : first + ROWS]
         length = -(-max(len(row) for row, _, _ in part) // _STEP) * _STEP
+
         ids_BL = np.full((ROWS, length), pad_id, np.int32)
         places_B = np.zeros(ROWS, np.int32)
         for at, (row, place, _) in enumerate(part):
             ids_BL[at, : len(row)], places_B[at] = row, place
+
         found_B = np.asarray(score(ids_BL, places_B), np.float64)
         for at, (_, _, number) in enumerate(part):
             totals[number] += found_B[at]
+
     return totals.tolist()

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The corruption behind `disc_auc_unigram`, the same for every run over the same rows and words.
+"""The corruption behind `disc_auc_unigram`, equal for all runs on the same rows and vocabulary.
 
-    15 % of the tokens of a row, chosen one by one  ->  draws from the unigram distribution
+    15 % of the tokens of a row, chosen one by one  ->  samples from the unigram distribution
 
-A discriminator's own figures follow its generator, mask rate and mask unit, so they do not compare
-between runs. Nothing here comes from a run's settings: the rate and the unit are fixed, and the
-keys are streams of their own, so whatever an objective draws for itself moves no slot of this.
+A discriminator's other metrics depend on its generator, mask rate and mask unit, so they cannot be
+compared between runs. Here rate and unit are fixed, and the keys are streams of their own, so that
+no setting of a run changes what is chosen or sampled.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ import jax
 
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import streams
-from electra_jax.objectives import corrupt
+from electra_jax.objectives import masking, sampling
 
 MASK_RATE = 0.15  # of all tokens, as published; the unit is a token
 
@@ -23,15 +23,15 @@ MASK_RATE = 0.15  # of all tokens, as published; the unit is a token
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """What it draws with."""
+    """What the probe draws with."""
 
-    unigram_V: jax.Array  # how often the training text has each id
-    mask_B: jax.Array  # keys, one a row: which slots
-    sample_B: jax.Array  # what is written there
+    unigram_V: jax.Array  # how often each id occurs in the training text
+    mask_B: jax.Array  # one key per row, for the slots
+    sample_B: jax.Array  # one key per row, for the samples
 
 
 def of(key: jax.Array, row_B: jax.Array, unigram_V: jax.Array) -> Probe:
-    """The probe of these rows; `key` is that of all evaluations."""
+    """The probe for these rows; `key` is the key of all evaluations."""
 
     def rows(name):
         return streams.row_keys(streams.stream(key, name), 0, row_B)
@@ -40,24 +40,22 @@ def of(key: jax.Array, row_B: jax.Array, unigram_V: jax.Array) -> Probe:
 
 
 def corrupted(
-    probe: Probe,
-    batch: batch_lib.Batch,
-    special_ids: tuple[int, ...],
-    rowwise: Callable[[Callable], Callable],
+    probe: Probe, batch: batch_lib.Batch, special_ids: tuple[int, ...], rowwise: Callable
 ) -> jax.Array:
-    """Ids [B, L] of the batch with draws at the probe's slots; a draw may equal the original."""
+    """The ids of the batch with samples at the probe's slots, [B, L]; a sample may be correct."""
     length = batch.ids_BL.shape[1]
-    n = min(corrupt.slots(MASK_RATE, length), length)
+    n = min(masking.slots(MASK_RATE, length), length)
+    candidates_BL = masking.candidates(batch.ids_BL, special_ids)
+    count_B = masking.count(candidates_BL, batch.real_BL, MASK_RATE, n)
 
-    def choose(_, keys_B, candidates_BL, count_B):
-        return corrupt.choose(keys_B, candidates_BL, count_B, n, mask_token_rate=1.0)
-
-    def draw(unigram_V, keys_B):
-        return corrupt.sample_from(keys_B, n, unigram_V, special_ids)
-
-    candidates_BL = corrupt.candidates(batch.ids_BL, special_ids)
-    count_B = corrupt.count(candidates_BL, batch.real_BL, MASK_RATE, n)
-    chosen = rowwise(choose)((), probe.mask_B, candidates_BL, count_B)
-    drawn_BN = rowwise(draw)(probe.unigram_V, probe.sample_B)
-
-    return corrupt.write(batch.ids_BL, chosen, drawn_BN)
+    chosen = rowwise(
+        masking.choose, (probe.mask_B, candidates_BL, count_B), n=n, mask_token_rate=1.0
+    )
+    sampled_BN = rowwise(
+        sampling.from_weights,
+        (probe.sample_B,),
+        shared=(probe.unigram_V,),
+        n=n,
+        forbidden_ids=special_ids,
+    )
+    return masking.write(batch.ids_BL, chosen, sampled_BN)

@@ -14,7 +14,7 @@ from electra_jax.core import batch as batch_lib
 from electra_jax.core import streams
 from electra_jax.data import preparation, records
 from electra_jax.model import accounting
-from electra_jax.objectives import fill
+from electra_jax.objectives import vocabulary_softmax
 from electra_jax.report import style
 from electra_jax.speed import synthetic
 from electra_jax.step import build
@@ -165,7 +165,7 @@ def _scores_bytes(config, objective, mesh):
     """MiB of the scores of one piece of the vocabulary for one micro-batch, float32."""
     rows = config.data.batch_size / config.schedule.accumulation
     rows /= mesh.shape["data"] * mesh.shape["fsdp"]
-    piece = min(fill.PIECE, objective.networks.padded_vocab_size)
+    piece = min(vocabulary_softmax.PIECE, objective.networks.padded_vocab_size)
     places = objective.scored_places(config.data.sequence_length)
     return np.ceil(rows) * places * piece * 4 / 2**20
 

@@ -22,7 +22,7 @@ from jax import numpy as jnp
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import streams
 from electra_jax.model import layers, networks
-from electra_jax.objectives import corrupt
+from electra_jax.objectives import masking
 from electra_jax.speed import synthetic
 
 
@@ -50,9 +50,9 @@ def programs(rehearsed: synthetic.Rehearsal) -> dict[str, tuple[Callable, tuple]
     def corruption(params):
         del params
         chosen = objective.choose(batch, keys, knobs)
-        corrupted_BL = corrupt.write(batch.ids_BL, chosen, played.sampled_BN)
-        masked_BL = corrupt.mask(batch.ids_BL, chosen, objective.mask_id)
-        return masked_BL, corrupted_BL, corrupt.label(batch.ids_BL, corrupted_BL)
+        corrupted_BL = masking.write(batch.ids_BL, chosen, played.sampled_BN)
+        masked_BL = masking.mask(batch.ids_BL, chosen, objective.mask_id)
+        return masked_BL, corrupted_BL, masking.label(batch.ids_BL, corrupted_BL)
 
     def generator(weights, embedded_BLE):
         vectors_BNE = networks.generator_module(config).apply(
@@ -61,7 +61,7 @@ def programs(rehearsed: synthetic.Rehearsal) -> dict[str, tuple[Callable, tuple]
         return (vectors_BNE * vectors_BNE).sum(dtype=jnp.float32)
 
     def filling(params, vectors_BNE):
-        originals_BN = corrupt.at(batch.ids_BL, played.chosen)
+        originals_BN = masking.at(batch.ids_BL, played.chosen)
         filled = objective.fill(
             params,
             vectors_BNE,

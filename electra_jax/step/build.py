@@ -19,13 +19,13 @@ from electra_jax.model import attention, encoder, networks
 from electra_jax.objectives import (
     adversarial_generator,
     all_tokens_mlm,
-    corrupt,
     decoupled_detection,
     electric,
     fixed_generator,
     frozen_generator,
     masked_lm,
     masked_token_detection,
+    masking,
     replace_mlm,
     replaced_token_detection,
 )
@@ -211,7 +211,7 @@ def objective(
 def slots(config: config_lib.Config) -> int:
     """N, the most slots a row can have."""
     length, chosen = config.data.sequence_length, config.objective
-    return min(corrupt.slots(max(chosen.mask_rate, chosen.first_mask_rate), length), length)
+    return min(masking.slots(max(chosen.mask_rate, chosen.first_mask_rate), length), length)
 
 
 def optimizer_of(config: config_lib.Config) -> optax.GradientTransformation:

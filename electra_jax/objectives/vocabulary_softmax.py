@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The generator's last step in one walk over the vocabulary: loss, hits, samples, entropies.
+"""The softmax over the vocabulary in pieces: loss, hits, samples and entropies in one pass.
 
-p_G(x_t | x) = softmax(e(x_t) . h_t): scores [B, N, V] would be the largest array of a training
-step, and softmax, loss and sampling would each go over it several times. Here the vocabulary passes
-in pieces of some thousand ids; of each piece only sums stay, and for the draw the mass of every
-block of 128 ids. The backward pass walks again and computes each piece anew, so no [B, N, V] is
-ever held, neither forward nor backward. Source: equations 1 and 2 of the paper, section 2.
+p_G(x_t | x) = softmax(e(x_t) . h_t): its scores [B, N, V] would be the largest array of a training
+step, and softmax, loss and sampling would each read it several times. Here the vocabulary is scored
+in pieces of some thousand ids. Of each piece only sums are kept, and for sampling the mass of every
+block of 128 ids. The backward pass computes the scores of each piece again, so no [B, N, V] is ever
+in memory, neither forward nor backward. Source: equations 1 and 2 of the paper, section 2.
 """
 
 import dataclasses
@@ -15,47 +15,51 @@ import jax
 from jax import lax
 from jax import numpy as jnp
 
-from electra_jax.objectives import corrupt
+from electra_jax.objectives import sampling
 
-PIECE = 8192  # ids at once, about
+PIECE = 8192  # ids that are scored at once, about
 _NOTHING = -1e30  # below every score, and still a number
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Filled:
-    """What the generator made of each slot, [B, N]."""
+    """The generator's prediction at each slot, [B, N]."""
 
     losses_BN: jax.Array  # -log p_G of the original, float32; the only one with a gradient
     hits_BN: jax.Array  # bool: no token scores higher than the original
-    sampled_BN: jax.Array  # int32, drawn from p_G at a temperature, never a forbidden id
+    sampled_BN: jax.Array  # int32, sampled from p_G at a temperature, never a forbidden id
     entropies_BN: jax.Array  # of p_G, in nats, float32
 
 
 def fill(
-    vectors_BNE: jax.Array,
     table_VE: jax.Array,
     bias_V: jax.Array,
+    temperature: jax.Array,
+    vectors_BNE: jax.Array,
     originals_BN: jax.Array,
     keys_B: jax.Array,
-    temperature: jax.Array,
     *,
     size: int,
     forbidden_ids: tuple[int, ...],
     disallow_correct: bool = False,
     piece: int = PIECE,
 ) -> Filled:
-    """Scores every token at every slot: `table_VE @ vector + bias`, the tail from `size` on never.
+    """Scores every token at every slot, `table_VE @ vector + bias`, and samples one.
 
-    Products run in the dtype of the vectors with float32 sums; all else is float32. Draws as
-    `corrupt.sample` does, from the same two uniforms a slot; with `disallow_correct` never the
-    original of the slot (the reference's setting of that name).
+    Products are computed in the dtype of the vectors with float32 sums; everything else is float32.
+
+    Args:
+      size: of the vocabulary; the padding of the table behind it has no probability.
+      disallow_correct: never samples the original of the slot (the reference's setting).
+      piece: about how many ids are scored at once.
     """
     b, n, e = vectors_BNE.shape
     vectors_SE, originals_S = vectors_BNE.reshape(b * n, e), originals_BN.reshape(b * n)
     bias_V = jnp.where(jnp.arange(bias_V.shape[0]) < size, bias_V, -1e9)
     forbidden_V = jnp.isin(jnp.arange(bias_V.shape[0]), jnp.array(forbidden_ids, jnp.int32))
     spared_S = originals_S if disallow_correct else jnp.full_like(originals_S, -1)
+
     losses_S, hits_S, entropies_S, mass_SG = _walk(
         piece, False, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
     )
@@ -65,9 +69,11 @@ def fill(
     def mass_of(block_BN):
         return _masses_of_blocks(
             seen_SE, table_VE, bias_V, block_BN.reshape(-1), spared_S, forbidden_V, temperature
-        ).reshape(b, n, corrupt.BLOCK)
+        ).reshape(b, n, sampling.BLOCK)
 
-    sampled_BN = corrupt.draw(keys_B, mass_SG.reshape(b, n, -1), mass_of)
+    # One uniform number picks a block by the masses above; the scores of this block are computed
+    # again, and a second number picks the id.
+    sampled_BN = sampling.from_blocks(keys_B, mass_SG.reshape(b, n, -1), mass_of)
     losses_BN, hits_BN, entropies_BN = (
         x_S.reshape(b, n) for x_S in (losses_S, hits_S, entropies_S)
     )
@@ -75,24 +81,24 @@ def fill(
 
 
 def score(
-    vectors_BNE: jax.Array,
     table_VE: jax.Array,
     bias_V: jax.Array,
+    vectors_BNE: jax.Array,
     targets_BN: jax.Array,
     *,
     size: int,
     forbidden_ids: tuple[int, ...] = (),
     piece: int = PIECE,
 ) -> tuple[jax.Array, jax.Array]:
-    """(-log p of the targets, whether nothing scores higher), [B, N] each: `fill` without the draw.
+    """(-log p of the targets, whether no token scores higher), [B, N] each: `fill` without samples.
 
-    Where N is the whole row, as for a network that predicts every token, no [B, L, V] is held.
-    Forbidden ids have no probability; as a target one has a loss of about 1e9.
+    Forbidden ids have no probability; the loss of a target that is forbidden is about 1e9.
     """
     b, n, e = vectors_BNE.shape
     place_V = jnp.arange(bias_V.shape[0])
     allowed_V = (place_V < size) & ~jnp.isin(place_V, jnp.array(forbidden_ids, jnp.int32))
     bias_V = jnp.where(allowed_V, bias_V, -1e9)
+
     targets_S, none_V = targets_BN.reshape(b * n), jnp.zeros(bias_V.shape, bool)
     spared_S = jnp.full_like(targets_S, -1)
     vectors_SE, heat = vectors_BNE.reshape(b * n, e), jnp.float32(1)
@@ -102,30 +108,30 @@ def score(
     return losses_S.reshape(b, n), hits_S.reshape(b, n)
 
 
-def score_drawn(
-    vectors_BNE: jax.Array,
+def score_sampled(
     table_VE: jax.Array,
     bias_V: jax.Array,
-    drawn_BN: jax.Array,
-    originals_BN: jax.Array,
     temperature: jax.Array | float,
+    vectors_BNE: jax.Array,
+    sampled_BN: jax.Array,
+    originals_BN: jax.Array,
     *,
     size: int,
     forbidden_ids: tuple[int, ...],
     disallow_correct: bool = False,
     piece: int = PIECE,
 ) -> jax.Array:
-    """-log q of what `fill` drew, [B, N], where q is what it draws from, to the last setting.
+    """-log q of what `fill` sampled, [B, N], where q is exactly the distribution it samples from.
 
-    q is the softmax of score / temperature over the ids that may be drawn: without the forbidden
-    ones and, with `disallow_correct`, without the slot's original. So the mean of the gradient of
-    log q under its own draws is 0, which is false of any other distribution's.
+    q is the softmax of score / temperature over the ids that may be sampled: without the forbidden
+    ids and, with `disallow_correct`, without the slot's original. The mean of the gradient of log q
+    under samples from q is 0; for any other distribution it is not.
     """
     b, n, e = vectors_BNE.shape
     bias_V = jnp.where(jnp.arange(bias_V.shape[0]) < size, bias_V, -1e9)
     forbidden_V = jnp.isin(jnp.arange(bias_V.shape[0]), jnp.array(forbidden_ids, jnp.int32))
     spared_BN = originals_BN if disallow_correct else jnp.full_like(originals_BN, -1)
-    slots = (x_BN.reshape(b * n) for x_BN in (drawn_BN, spared_BN))
+    slots = (x_BN.reshape(b * n) for x_BN in (sampled_BN, spared_BN))
     temperature = jnp.asarray(temperature, jnp.float32)
     losses_S, *_ = _walk(
         piece, True, vectors_BNE.reshape(b * n, e), table_VE, bias_V, *slots, forbidden_V,
@@ -138,9 +144,9 @@ def score_drawn(
 def _walk(
     piece, as_drawn, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
 ):
-    """Losses [S], hits [S], entropies [S], and the mass of each block [S, G] for the draw.
+    """Losses [S], hits [S], entropies [S], and the mass of each block [S, G] for sampling.
 
-    The first three are of the softmax, or with `as_drawn` of what the draw follows.
+    The first three are of the softmax or, with `as_drawn`, of the distribution of the samples.
     """
     inputs = vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
     return _walk_forward(piece, as_drawn, *inputs)[0]
@@ -155,31 +161,42 @@ def _walk_forward(
         spared_SP = _spared(first, forbidden_P, spared_S)
         heated_SP = jnp.where(spared_SP, _NOTHING, plain_SP / temperature)
         scores_SP = heated_SP if as_drawn else plain_SP
+
+        # Sums for the softmax, each relative to the best score of the piece.
         best_S = scores_SP.max(-1)
         below_SP = scores_SP - best_S[:, None]
         chances_SP = jnp.exp(below_SP)
         sum_S, depth_S = chances_SP.sum(-1), (chances_SP * below_SP).sum(-1)
+
+        # The score of the original, in the piece that holds it.
         at_S = originals_S - first
         here_S = (at_S >= 0) & (at_S < len(bias_P))
         original_S = jnp.take_along_axis(scores_SP, jnp.where(here_S, at_S, 0)[:, None], 1)[:, 0]
+        original_S = jnp.where(here_S, original_S, 0)
+
+        # The mass of each block, for sampling.
         top_S = heated_SP.max(-1)
         mass_SP = jnp.exp(heated_SP - top_S[:, None]) * ~spared_SP
-        mass_SG = mass_SP.reshape(len(at_S), -1, corrupt.BLOCK).sum(-1)
-        original_S = jnp.where(here_S, original_S, 0)
+        mass_SG = mass_SP.reshape(len(at_S), -1, sampling.BLOCK).sum(-1)
+
         return first + len(bias_P), (best_S, sum_S, depth_S, original_S, top_S, mass_SG)
 
     pieces = _cut(piece, table_VE, bias_V, forbidden_V)
     _, sums = lax.scan(step, 0, pieces)
     best_KS, sum_KS, depth_KS, original_KS, top_KS, mass_KSG = sums
+
+    # From sums relative to the best score of each piece to sums relative to the best of all.
     original_S, best_S = original_KS.sum(0), best_KS.max(0)
     below_KS = best_KS - best_S
     depth_KS = (depth_KS + sum_KS * below_KS) * jnp.exp(below_KS)
     sum_S = (sum_KS * jnp.exp(below_KS)).sum(0)
     whole_S = best_S + jnp.log(sum_S)
     entropy_S = jnp.log(sum_S) - depth_KS.sum(0) / sum_S  # -sum p log p, from scores below the best
+
     mass_KSG *= jnp.exp(top_KS - top_KS.max(0))[:, :, None]
     mass_SG = jnp.moveaxis(mass_KSG, 0, 1).reshape(len(best_S), -1)
-    mass_SG = mass_SG[:, : len(bias_V) // corrupt.BLOCK]
+    mass_SG = mass_SG[:, : len(bias_V) // sampling.BLOCK]
+
     saved = vectors_SE, table_VE, bias_V, originals_S, whole_S
     if as_drawn:
         saved = *saved, spared_S, forbidden_V, temperature
@@ -206,6 +223,8 @@ def _walk_backward(piece, as_drawn, saved, gradients):
         chances_SP = jnp.exp(scores_SP - whole_S[:, None])
         is_original_SP = originals_S[:, None] == first + jnp.arange(len(bias_P))
         scores_gradient_SP = (chances_SP - is_original_SP) * gradient_S[:, None]
+
+        # Matrix products run in the dtype of the vectors, and their sums in float32.
         rounded_SP = scores_gradient_SP.astype(vectors_SE.dtype)
         vectors_gradient_SE += jnp.dot(
             rounded_SP, table_PE.astype(vectors_SE.dtype), preferred_element_type=jnp.float32
@@ -236,7 +255,7 @@ _walk.defvjp(_walk_forward, _walk_backward)
 
 
 def _spared(first, forbidden_P, spared_S):
-    """What a slot never draws among the ids from `first` on: [S, P]."""
+    """Which of the P ids from `first` on are never sampled at a slot: [S, P]."""
     return forbidden_P | (spared_S[:, None] == first + jnp.arange(len(forbidden_P)))
 
 
@@ -246,11 +265,12 @@ def _scores(vectors_SE, table_PE, bias_P):
 
 
 def _cut(piece, table_VE, bias_V, forbidden_V=None):
-    """Into equal pieces of whole blocks, [K, P, ...]; what is added at the end has no chance."""
-    blocks = len(bias_V) // corrupt.BLOCK
-    count = -(-blocks * corrupt.BLOCK // piece)
-    length = -(-blocks // count) * corrupt.BLOCK
+    """Cuts into equal pieces of whole blocks, [K, P, ...]; ids added at the end have no mass."""
+    blocks = len(bias_V) // sampling.BLOCK
+    count = -(-blocks * sampling.BLOCK // piece)
+    length = -(-blocks // count) * sampling.BLOCK
     more = count * length - len(bias_V)
+
     table_VE = jnp.pad(table_VE, ((0, more), (0, 0)))
     bias_V = jnp.pad(bias_V, (0, more), constant_values=-1e9)
     pieces = table_VE.reshape(count, length, -1), bias_V.reshape(count, length)
@@ -260,18 +280,19 @@ def _cut(piece, table_VE, bias_V, forbidden_V=None):
 
 
 def _masses_of_blocks(vectors_SE, table_VE, bias_V, block_S, spared_S, forbidden_V, temperature):
-    """exp(score / temperature) of the 128 ids of one block a slot, over their highest: [S, I]."""
+    """exp((score - highest) / temperature) of the ids of one block per slot: [S, 128]."""
 
     def one(inputs):
         vector_E, block, spared = inputs
-        first = block * corrupt.BLOCK
-        table_IE = lax.dynamic_slice_in_dim(table_VE, first, corrupt.BLOCK)
-        bias_I = lax.dynamic_slice_in_dim(bias_V, first, corrupt.BLOCK)
-        forbidden_I = lax.dynamic_slice_in_dim(forbidden_V, first, corrupt.BLOCK)
-        forbidden_I |= first + jnp.arange(corrupt.BLOCK) == spared
+        first = block * sampling.BLOCK
+        table_IE = lax.dynamic_slice_in_dim(table_VE, first, sampling.BLOCK)
+        bias_I = lax.dynamic_slice_in_dim(bias_V, first, sampling.BLOCK)
+        forbidden_I = lax.dynamic_slice_in_dim(forbidden_V, first, sampling.BLOCK)
+        forbidden_I |= first + jnp.arange(sampling.BLOCK) == spared
+
         scores_I = _scores(vector_E[None], table_IE, bias_I)[0]
         heated_I = jnp.where(forbidden_I, _NOTHING, scores_I / temperature)
         return jnp.exp(heated_I - heated_I.max()) * ~forbidden_I
 
-    bytes_a_slot = corrupt.BLOCK * table_VE.shape[1] * table_VE.dtype.itemsize
+    bytes_a_slot = sampling.BLOCK * table_VE.shape[1] * table_VE.dtype.itemsize
     return lax.map(one, (vectors_SE, block_S, spared_S), batch_size=max(1, 2**24 // bytes_a_slot))

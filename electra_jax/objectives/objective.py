@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every objective is: settings, phases, and the functions that a training step calls.
+
+    init(key) -> params                        only the subtrees that the objective needs
+    knobs(progress) -> {name: value}           what changes during a run: mask rate, temperature
+    weights(batch, knobs) -> {term: weight}    from the ids of the whole batch, before any gradient
+    phases                                     each with a loss(params, batch, keys, knobs, carry)
+                                                   -> ({term: sum}, metrics, carry)
+    total(means) -> scalar                     from {term: sum / weight}
+    play(params, batch, keys, knobs)           everything that happened to a batch, to be shown
+    evaluate(params, batch, keys, knobs, probe) -> metrics
+    flops(length)                              of one row, by part
+    token_scores, masked_scores                how natural a text is, see `scoring.py`
+
+The moves that objectives share are here: choosing slots, masking them, and running a function of
+rows on the devices that hold the rows.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Callable
+
+import jax
+from jax import numpy as jnp
+
+from electra_jax.core import batch as batch_lib
+from electra_jax.core import metrics, sharding, streams
+from electra_jax.model import accounting, networks
+from electra_jax.objectives import masking, sampling, unigram_probe, vocabulary_softmax
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """One backward pass of a step, with an optimizer state of its own.
+
+    `loss(params, batch, keys, knobs, carry)` returns ({term: sum}, metrics, carry); the carry goes
+    on to the next phase. `trains` names the subtrees of the parameters that learn; None is all.
+    """
+
+    name: str
+    loss: Callable
+    trains: tuple[str, ...] | None = None
+
+    def trained(self, params: dict) -> dict:
+        """The part of the parameters that this phase updates."""
+        return params if self.trains is None else {part: params[part] for part in self.trains}
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Corrupted:
+    """A batch with other tokens at some slots; a field is None where the objective has no such."""
+
+    chosen: masking.Chosen
+    masked_BL: jax.Array  # ids that the generator saw
+    sampled_BN: jax.Array  # ids that were written at the slots
+    corrupted_BL: jax.Array  # ids that the discriminator sees
+    replaced_BL: jax.Array  # bool: differs from the original
+    gen_losses_BN: jax.Array | None = None  # float32, -log p_G of the originals
+    gen_hits_BN: jax.Array | None = None  # bool: no token scored higher than the original
+    gen_entropies_BN: jax.Array | None = None  # float32, of p_G, in nats
+    vectors_BNE: jax.Array | None = None  # the generator's output at each slot
+
+
+@dataclasses.dataclass(frozen=True)
+class Objective(abc.ABC):
+    """The settings of an objective, and what all objectives share.
+
+    `mask_rate` and `temperature` change over a run where their first values are given: the rate
+    linearly from `first_mask_rate` (arXiv:2305.15273), the temperature exponentially from
+    `first_temperature`, with `temperature_decay` of the run as time constant (Fast-ELECTRA,
+    arXiv:2310.07347).
+    """
+
+    networks: networks.NetworksConfig
+    special_ids: tuple[int, ...]  # never chosen and never sampled
+    mask_id: int
+    slots: int  # N
+    mask_rate: float = 0.15
+    first_mask_rate: float = 0.0  # 0: mask_rate from the start
+    mask_token_rate: float = 0.85
+    random_token_rate: float = 0.0
+    mask_unit: str = "token"  # 'word', 'span'
+    span_words: float = 3.8
+    temperature: float = 1.0
+    first_temperature: float = 0.0  # 0: temperature from the start
+    temperature_decay: float = 0.1
+    disallow_correct: bool = False
+    gen_weight: float = 1.0
+    disc_weight: float = 50.0
+    mlm_weight: float = 1.0
+    rowwise: Callable = sharding.on_one_device  # runs a function where the rows are
+
+    terms = ()  # names of the losses that are summed
+    masks = True  # whether a network is shown [MASK] at the chosen slots
+    token_scores = None  # (params, batch) -> [B, L], where one pass scores a text
+    masked_scores = None  # (params, batch, places_B) -> [B], where each pass scores one token
+
+    @abc.abstractmethod
+    def init(self, key: jax.Array) -> dict:
+        """Returns fresh parameters."""
+
+    @abc.abstractmethod
+    def weights(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
+        """How many slots or tokens the loss of each term is a mean over."""
+
+    @abc.abstractmethod
+    def loss(
+        self,
+        params: dict,
+        batch: batch_lib.Batch,
+        keys: streams.Keys,
+        knobs: dict,
+        carry: None = None,
+    ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
+        """The losses as sums by term, and the metrics."""
+
+    @abc.abstractmethod
+    def play(
+        self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
+    ) -> Corrupted:
+        """Everything that happens to a batch, to be shown."""
+
+    @abc.abstractmethod
+    def evaluate(
+        self,
+        params: dict,
+        batch: batch_lib.Batch,
+        keys: streams.Keys,
+        knobs: dict,
+        probe: unigram_probe.Probe,
+    ) -> metrics.Sums:
+        """The metrics of held-out rows, without dropout."""
+
+    @abc.abstractmethod
+    def flops(self, length: int) -> accounting.Flops:
+        """Operations of a row of `length` tokens."""
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The backward passes of a step; one with all losses, unless an objective has several."""
+        return (Phase("joint", self.loss),)
+
+    @property
+    def term_weights(self) -> dict[str, float]:
+        """The factor of each term in the total loss."""
+        return {"gen": self.gen_weight, "disc": self.disc_weight, "mlm": self.mlm_weight}
+
+    def total(self, means: dict[str, jax.Array]) -> jax.Array:
+        """The sum of the terms that are given, each times its factor."""
+        return sum(self.term_weights[term] * means[term] for term in means)
+
+    def scored_places(self, length: int) -> int:
+        """At how many positions of a row of `length` tokens the whole vocabulary is scored."""
+        del length
+        return self.slots
+
+    def placed(
+        self,
+        rowwise: Callable = sharding.on_one_device,
+        keep_rows: Callable = sharding.as_they_are,
+        headwise: Callable = sharding.as_they_are,
+    ):
+        """The same objective over a mesh (`sharding.{rowwise, keep_rows, headwise}`), or without
+        one."""
+        networks = self.networks.placed(keep_rows, headwise)
+        return dataclasses.replace(self, networks=networks, rowwise=rowwise)
+
+    def knobs(self, progress: jax.Array | float) -> dict:
+        """Mask rate and temperature when the share `progress` of the run is done."""
+        progress = jnp.asarray(progress, jnp.float32)
+        rate, heat = jnp.float32(self.mask_rate), jnp.float32(self.temperature)
+        if self.first_mask_rate:
+            rate += (self.first_mask_rate - rate) * (1 - progress)
+        if self.first_temperature:
+            heat += (self.first_temperature - heat) * jnp.exp(-progress / self.temperature_decay)
+        return {"mask_rate": rate, "temperature": heat}
+
+    def count(self, batch: batch_lib.Batch, knobs: dict) -> jax.Array:
+        """k of each row, the number of slots that are used: int32 [B]."""
+        candidates_BL = masking.candidates(batch.ids_BL, self.special_ids)
+        return masking.count(candidates_BL, batch.real_BL, knobs["mask_rate"], self.slots)
+
+    def choose(self, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict) -> masking.Chosen:
+        """m: the slots of each row, chosen by token, by word or by span."""
+        candidates_BL = masking.candidates(batch.ids_BL, self.special_ids)
+        starts_BL = self._unit_starts(batch, candidates_BL, keys)
+        return self.rowwise(
+            masking.choose,
+            (keys.mask_B, candidates_BL, self.count(batch, knobs), starts_BL),
+            n=self.slots,
+            mask_token_rate=self.mask_token_rate if self.masks else 0.0,
+            random_token_rate=self.random_token_rate if self.masks else 0.0,
+        )
+
+    def _unit_starts(self, batch, candidates_BL, keys):
+        """Where a word or span begins; None where each token is chosen by itself."""
+        if self.mask_unit == "token":
+            return None
+        borders_BL = masking.borders(candidates_BL, batch)
+        if self.mask_unit == "word":
+            return batch.word_starts_BL | borders_BL
+        return masking.span_starts(keys.mask_B, batch.word_starts_BL, borders_BL, self.span_words)
+
+    def mask(
+        self, batch: batch_lib.Batch, chosen: masking.Chosen, keys: streams.Keys
+    ) -> batch_lib.Batch:
+        """REPLACE(x, m, [MASK]): what a network that predicts is shown."""
+        random_ids_BN = None
+        if self.random_token_rate:
+            flat_V = jnp.arange(self.networks.padded_vocab_size) < self.networks.vocab_size
+            random_ids_BN = self.draw(flat_V, streams.part(keys.mask_B, "mask", "random_tokens"))
+
+        masked_BL = masking.mask(batch.ids_BL, chosen, self.mask_id, random_ids_BN)
+        return dataclasses.replace(batch, ids_BL=masked_BL)
+
+    def draw(self, weights_V: jax.Array, keys_B: jax.Array) -> jax.Array:
+        """Ids [B, N] from one distribution for all slots, never a special id."""
+        return self.rowwise(
+            sampling.from_weights,
+            (keys_B,),
+            shared=(weights_V,),
+            n=self.slots,
+            forbidden_ids=self.special_ids,
+        )
+
+    def fill(
+        self,
+        params: dict,
+        vectors_BNE: jax.Array,
+        originals_BN: jax.Array,
+        keys: streams.Keys,
+        temperature: jax.Array | float,
+        *,
+        disallow_correct: bool,
+    ) -> vocabulary_softmax.Filled:
+        """p_G at every slot: -log p_G(x_t | x_masked), and a sample from it."""
+        return self.rowwise(
+            vocabulary_softmax.fill,
+            (vectors_BNE, originals_BN, keys.sample_B),
+            shared=(*networks.generator_table(self.networks, params), temperature),
+            size=self.networks.vocab_size,
+            forbidden_ids=self.special_ids,
+            disallow_correct=disallow_correct,
+        )
+
+    def score(
+        self,
+        table: tuple[jax.Array, jax.Array],
+        vectors_BNE: jax.Array,
+        targets_BN: jax.Array,
+        forbidden_ids: tuple[int, ...] = (),
+    ) -> tuple[jax.Array, jax.Array]:
+        """-log p of the targets under a token table with its bias, and whether no token scores
+        higher."""
+        return self.rowwise(
+            vocabulary_softmax.score,
+            (vectors_BNE, targets_BN),
+            shared=table,
+            size=self.networks.vocab_size,
+            forbidden_ids=forbidden_ids,
+        )
