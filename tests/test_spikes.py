@@ -21,11 +21,11 @@ from test_writers import _events
 
 import electra_jax
 from electra_jax import config as config_lib
-from electra_jax.core import averages
+from electra_jax.core import averages, counters
 from electra_jax.data import pipeline
 from electra_jax.objectives import replaced_token_detection
 from electra_jax.report import writers
-from electra_jax.step import build, train_step
+from electra_jax.step import build
 from electra_jax.training import budget, loop, runs
 from electra_jax.weights import checkpoint
 from electra_jax.workdir import metadata
@@ -215,5 +215,5 @@ def test_minutes_that_were_given_up_at_the_very_end_are_not_trained_again(
 
 def test_words_of_a_count_and_back():
     for count in (0, 7, 2**32 - 1, 2**32, 5 * 2**32 + 3):
-        words = train_step.int_to_words(count)
-        assert words.dtype == np.uint32 and train_step.words_to_int(words) == count
+        words = counters.from_int(count)
+        assert words.dtype == np.uint32 and counters.to_int(words) == count

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One step: loss -> gradients -> new state, as one pure function of (state, lanes).
+"""One training step as a pure function: loss -> gradients -> new state.
 
-`make_update` returns that function; `compile_update` jits it over a mesh, state donated. Sums are
-global and divided by global weights known before any gradient, so micro-batches, devices and
-processes change nothing but the order of additions. A step whose loss or gradient is not finite
-leaves parameters and optimizer as they were and is counted, and so does one whose gradient is a
-spike, where `Extras` asks for that.
+`make_update` returns the function, `compile_update` jits it over a mesh and donates the state.
+Losses are sums over the whole batch, divided by weights that are known before any gradient, so
+micro-batches, devices and processes change nothing but the order of additions. A step whose loss or
+gradient is not finite leaves parameters and optimizer as they were and is counted. So does a step
+whose gradient is a spike, if `Extras` asks for that.
 """
 
 import dataclasses
@@ -13,86 +13,86 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import numpy as np
 import optax
 from jax import lax
 from jax import numpy as jnp
 from jax.sharding import Mesh
 
-from electra_jax.core import averages, metrics, sharding, streams
+from electra_jax.core import averages, counters, metrics, sharding, streams
 from electra_jax.core import batch as batch_lib
+from electra_jax.objectives.objective import Objective, Phase
 from electra_jax.step import optimizer as optimizer_lib
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """All that a run needs to go on. Long counters are two uint32 words, low first."""
+    """Everything that a run needs to go on."""
 
     params: dict
-    optimizer: Any  # optax's, over the parameters that a phase trains; several by phase name
-    step: jax.Array  # int32, steps taken, skipped ones too
-    rows_seen: jax.Array  # uint32 [2]
-    tokens_seen: jax.Array  # uint32 [2], discriminator inputs without padding
+    optimizer: Any  # optax's state for the parameters of the phase; a dict of them for two phases
+    step: jax.Array  # int32, steps taken, with the skipped ones
+    rows_seen: jax.Array  # uint32 [2], see `core/counters.py`
+    tokens_seen: jax.Array  # uint32 [2], tokens that the discriminator read, without padding
     skipped_steps: jax.Array  # int32
-    ema: dict | None = None  # averages of the parameters, where `Extras.ema_decay` keeps them
-    norms: jax.Array | None = None  # of gradients, see `averages`; where spikes are skipped
-    seconds: jax.Array | None = None  # float32, spent on training; the loop writes it
+    ema: dict | None = None  # averages of the parameters, if `Extras.ema_decay` asks for them
+    norms: jax.Array | None = None  # of gradients, see `core/averages.py`, if spikes are skipped
+    seconds: jax.Array | None = None  # float32, spent on training; written by the loop
 
     @property
     def evaluated(self) -> dict:
-        """The parameters that evaluation looks at: the averages where there are some."""
+        """The parameters that are evaluated: the averages, if there are any."""
         return self.params if self.ema is None else self.ema
 
 
 @dataclasses.dataclass(frozen=True)
 class Extras:
-    """What a run asks of its steps beside learning; without it neither state nor step has it."""
+    """What the steps of a run do beside learning. By default neither step nor state has any."""
 
-    ema_decay: float = 0.0  # of the average that is evaluated; 0: none
-    spike_factor: float = 0.0  # a gradient norm this far above its mean is not applied; 0: it is
-    timed: bool = False  # the state counts seconds
-    rates: Mapping[str, float] | None = None  # metric -> share of the rate, where it is not one
+    ema_decay: float = 0.0  # of the averages that are evaluated; 0: no averages
+    spike_factor: float = 0.0  # skip gradient norms above this multiple of their mean; 0: none
+    timed: bool = False  # whether the state counts seconds
+    rates: Mapping[str, float] | None = None  # metric -> share of the rate, if there are several
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What a step says of itself."""
+    """What a step reports."""
 
-    sums: metrics.Sums  # zeros where the step was skipped, so that no mean ever holds a NaN
+    sums: metrics.Sums  # zeros if the step was skipped, so that no mean ever holds a NaN
     checks: dict[str, jax.Array]  # scalars that must be finite, by name
-    limits: dict[str, jax.Array]  # the most that a check may be for the step to be applied
+    limits: dict[str, jax.Array]  # the largest value of a check with which the step is applied
     tokens: jax.Array  # uint32, what the step added to `tokens_seen`
 
 
 def init_state(
-    objective,
+    objective: Objective,
     optimizer: optax.GradientTransformation,
     key: jax.Array,
     extras: Extras = Extras(),
 ) -> TrainState:
-    """Fresh parameters and zeros."""
+    """Fresh parameters, and zeros for everything else."""
     params = objective.init(streams.stream(key, "init"))
     return state_of(objective, optimizer, params, extras)
 
 
 def state_of(
-    objective,
+    objective: Objective,
     optimizer: optax.GradientTransformation,
     params: dict,
     extras: Extras = Extras(),
 ) -> TrainState:
-    """A state at step 0 around given parameters."""
-    words = jnp.zeros((2,), jnp.uint32)
-    zero = jnp.zeros((), jnp.int32)
+    """The state at step 0 with the given parameters."""
+    moments = {phase.name: optimizer.init(phase.trained(params)) for phase in objective.phases}
+    counter, zero = jnp.zeros((2,), jnp.uint32), jnp.zeros((), jnp.int32)
     return TrainState(
-        params,
-        _packed({phase.name: optimizer.init(phase.trained(params)) for phase in objective.phases}),
-        zero,
-        words,
-        words,
-        zero,
+        params=params,
+        optimizer=_packed(moments),
+        step=zero,
+        rows_seen=counter,
+        tokens_seen=counter,
+        skipped_steps=zero,
         ema=jax.tree.map(jnp.copy, params) if extras.ema_decay else None,
         norms=averages.no_norms() if extras.spike_factor else None,
         seconds=jnp.zeros((), jnp.float32) if extras.timed else None,
@@ -100,7 +100,7 @@ def state_of(
 
 
 def make_update(
-    objective,
+    objective: Objective,
     optimizer: optax.GradientTransformation,
     rate: Callable[..., jax.Array],
     key: jax.Array,
@@ -114,18 +114,16 @@ def make_update(
     """Returns `update(state, {'ids': [B, L], 'marks': [B, L]}) -> (state, measured)`.
 
     Args:
-      optimizer: one of `optimizer`'s, whose `update` takes `applied`; a plain one of optax is made
-        to.
-      rate: the learning rate of (step, progress).
-      key: the run's key; see `streams`.
-      accumulation: micro-batches a step.
-      while_used: says how parameters lie on the mesh while they are used (`sharding.while_used`).
-      progress: the share of the run's budget that is spent; None where steps alone tell it.
-      extras: those that the state was made with.
-      steps: of the run; their share is the progress where `progress` is None. What the objective
-        lets move goes by progress.
+      optimizer: one from `optimizer.py`, whose `update` takes `applied`; a plain one of optax is
+        wrapped so that it does.
+      rate: the learning rate, as a function of (step, progress).
+      key: the run's key; see `core/streams.py`.
+      accumulation: micro-batches per step.
+      while_used: how parameters lie on the mesh while they are used (`sharding.while_used`).
+      progress: the share of the run's budget that is spent; None if steps are the budget.
+      extras: the same that the state was made with.
+      steps: of the whole run; the progress is their share where `progress` returns None.
     """
-
     if not isinstance(optimizer, optax.GradientTransformationExtraArgs):
         optimizer = optimizer_lib.held_where_not_applied(optimizer)
 
@@ -133,77 +131,71 @@ def make_update(
         size = lanes["ids"].shape[0]
         row_B = state.rows_seen[0] + jnp.arange(size, dtype=jnp.uint32)
         batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, pad_id)
+
+        # Everything that depends on progress and on the ids alone, before any gradient.
         spent = progress(state)
         knobs = objective.knobs(state.step / steps if spent is None else spent)
         weights = objective.weights(batch, knobs)
+        step_size = rate(state.step, spent)
+        limits = _limits(state, extras)
+
+        # Each phase takes the gradients of its losses and updates the parameters that it trains.
+        # A later phase sees the parameters as the earlier one left them.
         params, carry = state.params, None
         moments = _unpacked(objective.phases, state.optimizer)
-        measured, checks, limits, losses, squares = {}, {}, {}, [], {}
-        if extras.spike_factor:
-            limits["grad_norm"] = averages.limit(state.norms, extras.spike_factor)
-        step_size = rate(state.step, spent)
+        measured, checks, losses, squares = {}, {}, [], {}
         for phase in objective.phases:
             sums, gradients, measured_here, carry = _gradients(
-                phase, objective.total, params, batch, key, state.step, knobs, weights,
+                phase, objective, params, batch, key, state.step, knobs, weights,
                 carry, accumulation, while_used,
             )  # fmt: skip
             means = {term: sums[term] / jnp.maximum(weights[term], 1) for term in sums}
             losses.append(objective.total(means))
-            for part, tree in gradients.items():
-                squares[part] = squares.get(part, 0) + optax.tree.norm(tree, squared=True)
             measured |= measured_here
-            parts = {f"grad_norm_{part}": jnp.sqrt(square) for part, square in squares.items()}
-            checks |= {f"{term}_loss": mean for term, mean in means.items()} | parts
-            norm = optax.tree.norm(parts)
-            applied = finite = jnp.all(jnp.isfinite(jnp.stack(list(checks.values()))))
-            if extras.spike_factor:
-                applied = finite & (norm <= limits["grad_norm"])
-            trained = phase.trained(params)
-            updates, moments[phase.name] = optimizer.update(
-                gradients, moments[phase.name], trained, applied=applied
+
+            squares = _with_squares(squares, gradients)
+            norms = {f"grad_norm_{part}": jnp.sqrt(square) for part, square in squares.items()}
+            norm = optax.tree.norm(norms)
+            checks |= {f"{term}_loss": mean for term, mean in means.items()} | norms
+            finite, applied = _verdict(checks, norm, limits)
+
+            params, moments[phase.name] = _stepped(
+                optimizer, phase, gradients, params, moments[phase.name], step_size, applied
             )
-            moved = jax.tree.map(lambda p, u: p - step_size * u, trained, updates)
-            params = params | _where(applied, moved, trained)
-        if len(objective.phases) > 1:  # a later phase takes back what an earlier one did
+
+        if len(objective.phases) > 1:  # if the last phase is not applied, neither is the first
             params = _where(applied, params, state.params)
             moments = _where(applied, moments, _unpacked(objective.phases, state.optimizer))
-        measured |= {
-            "loss": _once(sum(losses)),
-            "grad_norm": _once(norm),
-            "learning_rate": _once(step_size),
-            "padding_rate": metrics.pair(~batch.real_BL, jnp.ones_like(batch.real_BL)),
-        }
-        measured |= {name: _once(x) for name, x in parts.items()}
-        norms = state.norms
+
+        # What the step reports. No sum of a step that was not finite may reach a mean.
+        measured |= {"loss": _once(sum(losses)), "grad_norm": _once(norm)}
+        measured |= {name: _once(x) for name, x in norms.items()}
+        measured |= _rates(step_size, extras)
+        measured["padding_rate"] = metrics.pair(~batch.real_BL, jnp.ones_like(batch.real_BL))
+        measured = jax.tree.map(lambda x: jnp.where(finite, x, jnp.zeros_like(x)), measured)
         if extras.spike_factor:
             checks["grad_norm"] = norm
-            norms = _where(finite, averages.with_norm(norms, norm, limits["grad_norm"]), norms)
-        ema = state.ema
-        if extras.ema_decay:
-            updates = state.step - state.skipped_steps
-            ema = averages.weights(ema, params, extras.ema_decay, updates)
-        if extras.rates is not None:
-            measured |= _rates(measured.pop("learning_rate"), extras.rates)
+
+        # The new state.
         tokens = batch.real_BL.sum(dtype=jnp.uint32)
         new_state = TrainState(
             params=params,
             optimizer=_packed(moments),
             step=state.step + 1,
-            rows_seen=_add_words(state.rows_seen, jnp.uint32(size)),
-            tokens_seen=_add_words(state.tokens_seen, tokens),
+            rows_seen=counters.add(state.rows_seen, jnp.uint32(size)),
+            tokens_seen=counters.add(state.tokens_seen, tokens),
             skipped_steps=state.skipped_steps + (~applied).astype(jnp.int32),
-            ema=_where(applied, ema, state.ema),
-            norms=norms,
+            ema=_averaged(state, params, applied, extras),
+            norms=_with_norm(state.norms, norm, finite, limits),
             seconds=state.seconds,
         )
-        sums = jax.tree.map(lambda x: jnp.where(finite, x, jnp.zeros_like(x)), measured)
-        return new_state, Measured(sums, checks, limits, tokens)
+        return new_state, Measured(measured, checks, limits, tokens)
 
     return update
 
 
 def compile_update(update: Callable, abstract_state: TrainState, mesh: Mesh) -> Callable:
-    """Jits `update` over the mesh: state where the table puts it, rows split, state donated."""
+    """Jits `update` over the mesh: parameters as the table says, rows split, the state donated."""
     state = sharding.shardings(abstract_state, mesh)
     lanes = {"ids": sharding.rows(mesh), "marks": sharding.rows(mesh)}
     return jax.jit(
@@ -214,33 +206,21 @@ def compile_update(update: Callable, abstract_state: TrainState, mesh: Mesh) -> 
     )
 
 
-def born_sharded(init: Callable[[], TrainState], mesh: Mesh, report=lambda line: None):
-    """Runs `init` so that every array is created where it lives; nothing is ever whole anywhere.
-
-    Returns (state, its shapes with their shardings).
-    """
-    shapes = jax.eval_shape(init)
-    where = sharding.shardings(shapes, mesh, report)
-    abstract = jax.tree.map(
-        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, where
-    )
-    return jax.jit(init, out_shardings=where)(), abstract
-
-
 def _gradients(
-    phase, total, params, batch, key, step, knobs, weights, carry, accumulation, while_used
-):
-    """Sums, gradients of the total, metrics and carry, over one or several micro-batches."""
+    phase: Phase, objective, params, batch, key, step, knobs, weights, carry, accumulation,
+    while_used,
+):  # fmt: skip
+    """({term: sum}, gradients of the total loss, metrics, carry) of one phase, over the whole batch
+    at once or in micro-batches."""
+    trained = phase.trained(params)
+    rest = {part: params[part] for part in params if part not in trained}
 
     def loss(trained, rest, batch, carry):
         keys = streams.keys(key, step, batch.row_B, dropout=True)
-        used = while_used(rest | trained)
-        sums, measured, carry = phase.loss(used, batch, keys, knobs, carry)
+        sums, measured, carry = phase.loss(while_used(rest | trained), batch, keys, knobs, carry)
         means = {term: sums[term] / jnp.maximum(weights[term], 1) for term in sums}
-        return total(means), (sums, measured, carry)
+        return objective.total(means), (sums, measured, carry)
 
-    trained = phase.trained(params)
-    rest = {part: params[part] for part in params if part not in trained}
     differentiate = jax.grad(loss, has_aux=True)
     if accumulation == 1:
         gradients, (sums, measured, carry) = differentiate(trained, rest, batch, carry)
@@ -250,6 +230,7 @@ def _gradients(
         gradients, (sums, measured, carry) = differentiate(trained, rest, *inputs)
         return jax.tree.map(jnp.add, added, (gradients, sums, measured)), carry
 
+    # Gradients, sums and metrics are added up; carries are stacked, one per micro-batch.
     parts = batch_lib.split(batch, accumulation), carry
     first = jax.tree.map(lambda x: x[0], parts)
     shapes = jax.eval_shape(lambda inputs: differentiate(trained, rest, *inputs), first)
@@ -258,39 +239,67 @@ def _gradients(
     return sums, gradients, measured, carry
 
 
+def _stepped(optimizer, phase, gradients, params, moments, step_size, applied):
+    """(all parameters, the phase's moments) after the phase's update, or unchanged."""
+    trained = phase.trained(params)
+    updates, moments = optimizer.update(gradients, moments, trained, applied=applied)
+    moved = jax.tree.map(lambda p, u: p - step_size * u, trained, updates)
+    return params | _where(applied, moved, trained), moments
+
+
+def _with_squares(squares, gradients):
+    """The squared norm of the gradients by part of the tree, added up over phases."""
+    here = {part: optax.tree.norm(tree, squared=True) for part, tree in gradients.items()}
+    return squares | {part: squares.get(part, 0) + square for part, square in here.items()}
+
+
+def _limits(state, extras):
+    if not extras.spike_factor:
+        return {}
+    return {"grad_norm": averages.limit(state.norms, extras.spike_factor)}
+
+
+def _verdict(checks, norm, limits):
+    """(whether all checks are finite, whether the step is applied)."""
+    finite = jnp.all(jnp.isfinite(jnp.stack(list(checks.values()))))
+    return finite, finite & (norm <= limits["grad_norm"]) if limits else finite
+
+
+def _averaged(state, params, applied, extras):
+    if not extras.ema_decay:
+        return None
+    updates = state.step - state.skipped_steps
+    return _where(
+        applied, averages.weights(state.ema, params, extras.ema_decay, updates), state.ema
+    )
+
+
+def _with_norm(norms, norm, finite, limits):
+    if not limits:
+        return norms
+    return _where(finite, averages.with_norm(norms, norm, limits["grad_norm"]), norms)
+
+
+def _rates(step_size, extras):
+    """The learning rate of the step; by name, if there are several."""
+    pair = _once(step_size)
+    if extras.rates is None:
+        return {"learning_rate": pair}
+    return {name: pair * jnp.array([share, 1], jnp.float32) for name, share in extras.rates.items()}
+
+
+def _once(value):
+    """A number that is measured once per step, as (sum, weight)."""
+    return jnp.stack([value.astype(jnp.float32), jnp.float32(1)])
+
+
 def _packed(moments):
-    """One phase's optimizer stands alone in a checkpoint, several by the names of their phases."""
+    """The optimizer state as checkpoints have it: of one phase by itself, of two by name."""
     return moments if len(moments) > 1 else next(iter(moments.values()))
 
 
 def _unpacked(phases, moments):
     return dict(moments) if len(phases) > 1 else {phases[0].name: moments}
-
-
-def words_to_int(words) -> int:
-    """Two uint32 words as one Python integer."""
-    low, high = (int(word) for word in words)
-    return low + (high << 32)
-
-
-def int_to_words(number: int) -> np.ndarray:
-    """The reverse: uint32 [2], low first."""
-    return np.array([number & 0xFFFFFFFF, number >> 32], np.uint32)
-
-
-def _once(value):
-    """A number measured once a step, as a pair."""
-    return jnp.stack([value.astype(jnp.float32), jnp.float32(1)])
-
-
-def _rates(pair, shares):
-    """The rates of a step by metric, each a share of the one that `pair` holds."""
-    return {name: pair * jnp.array([share, 1], jnp.float32) for name, share in shares.items()}
-
-
-def _add_words(words, amount):
-    low = words[0] + amount
-    return jnp.stack([low, words[1] + (low < amount).astype(jnp.uint32)])
 
 
 def _where(condition, new, old):

@@ -18,6 +18,7 @@ from jax.experimental import multihost_utils
 
 from electra_jax import config as config_lib
 from electra_jax.config import stages
+from electra_jax.core import counters
 from electra_jax.report import style
 from electra_jax.step import train_step
 
@@ -60,7 +61,7 @@ class Budget:
 
     def turn_to(self, state: train_step.TrainState) -> None:
         """Counts from this state on, which may be an earlier one; the clock is not turned back."""
-        self._tokens = train_step.words_to_int(jax.device_get(state.tokens_seen))
+        self._tokens = counters.to_int(jax.device_get(state.tokens_seen))
         self._unread = None  # tokens of the last step, still on the device
         kept = state.seconds is not None  # equal on all processes, whose clocks are not
         self._count(int(state.step), float(state.seconds) if kept else self.clock.seconds)
@@ -118,7 +119,7 @@ class Budget:
 
 def stage_of(schedule: config_lib.Schedule, state: train_step.TrainState) -> int:
     """The stage of the step that begins with this state."""
-    tokens = train_step.words_to_int(jax.device_get(state.tokens_seen))
+    tokens = counters.to_int(jax.device_get(state.tokens_seen))
     seconds = 0.0 if state.seconds is None else float(state.seconds)
     return stages.number(schedule, int(state.step), tokens, seconds)
 

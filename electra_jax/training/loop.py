@@ -15,7 +15,7 @@ import jax
 from absl import logging
 
 from electra_jax import config as config_lib
-from electra_jax.core import metrics
+from electra_jax.core import counters, metrics
 from electra_jax.data import pipeline
 from electra_jax.host import (
     compile_cache,
@@ -28,7 +28,6 @@ from electra_jax.host import (
     signals,
 )
 from electra_jax.report import writers
-from electra_jax.step import train_step
 from electra_jax.training import budget as budget_lib
 from electra_jax.training import feed as feed_lib
 from electra_jax.training import output, runs, spikes
@@ -95,7 +94,7 @@ def _loop(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float |
     so that what a checkpoint follows has been written, and a resumed run writes nothing twice."""
     c = run.config
     step, fed = int(run.state.step), run.number
-    rows_seen = train_step.words_to_int(jax.device_get(run.state.rows_seen))
+    rows_seen = counters.to_int(jax.device_get(run.state.rows_seen))
     feed = feed_lib.Feed(mesh=run.mesh, **_rows(run, rows_seen))
     budget = budget_lib.Budget(c.schedule, c.data.batch_size * c.data.sequence_length, run.state)
     out = output.Output(run, step, budget, extra_writers)

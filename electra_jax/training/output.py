@@ -13,13 +13,13 @@ from jax import numpy as jnp
 
 from electra_jax import config as config_lib
 from electra_jax.config import stages
-from electra_jax.core import metrics
+from electra_jax.core import counters, metrics
 from electra_jax.data import pipeline, records
 from electra_jax.host import safe_files
 from electra_jax.model import accounting
 from electra_jax.report import alarms, samples, view, writers
 from electra_jax.report import run_page as report
-from electra_jax.step import evaluation, train_step
+from electra_jax.step import evaluation
 from electra_jax.training import budget as budget_lib
 from electra_jax.training import runs, spikes
 
@@ -199,7 +199,7 @@ class Output:
         return alarms.Watch(writers.read(self._path) if begun else ())
 
     def _tokens_seen(self):
-        return train_step.words_to_int(jax.device_get(self._run.state.tokens_seen))
+        return counters.to_int(jax.device_get(self._run.state.tokens_seen))
 
 
 def summary(run: runs.Run, status: str, rows: Sequence[Mapping]) -> report.Summary:

@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 
 from electra_jax import config as config_lib
 from electra_jax.config import stages
-from electra_jax.core import metrics, sharding
+from electra_jax.core import counters, metrics, sharding
 from electra_jax.data import pipeline, preparation, records, vocabulary
 from electra_jax.host import processes, safe_files
 from electra_jax.step import build, evaluation, train_step
@@ -133,7 +133,7 @@ def start(config: config_lib.Config, workdir: str) -> Run:
         if config.init.from_ or config.init.generator_from:
             begins = _with_own_weights(config, workdir)
             state = warm_start.state(begins, state, step.objective.phases, words, mesh)
-    seen = train_step.words_to_int(jax.device_get(state.rows_seen))
+    seen = counters.to_int(jax.device_get(state.rows_seen))
     about = {} if restored is None else restored.metadata
     return Run(
         config=config,

@@ -21,6 +21,7 @@ from absl import logging
 from jax import numpy as jnp
 
 from electra_jax import config as config_lib
+from electra_jax.core import counters
 from electra_jax.step import train_step
 from electra_jax.training import runs
 from electra_jax.weights import checkpoint
@@ -110,8 +111,8 @@ def go_back(run: runs.Run, saved: checkpoint.Checkpoints, spike: Sent) -> int:
     tree = dict(restored.tree)
     run.interval = jax.tree.map(jnp.zeros_like, run.interval) | tree.pop("interval")
     state = train_step.TrainState(**tree)
-    first = train_step.words_to_int(jax.device_get(state.rows_seen))
-    words = train_step.int_to_words(spike.last_row + 1)
+    first = counters.to_int(jax.device_get(state.rows_seen))
+    words = counters.from_int(spike.last_row + 1)
     if state.seconds is not None:  # time that was spent stays spent
         state = dataclasses.replace(state, seconds=run.state.seconds)
     run.state = dataclasses.replace(state, rows_seen=_like(state.rows_seen, words))
