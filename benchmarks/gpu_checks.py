@@ -18,8 +18,9 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).parent
-TESTS = [f"tests/test_{room}.py" for room in ("model", "fill", "corrupt", "layers")]
-RESUME = ["tests/test_reference_update.py", "tests/test_training.py"]
+TESTS = [f"tests/{name}.py" for name in ("model/test_model", "model/test_layers")]
+TESTS += [f"tests/objectives/{name}.py" for name in ("test_fill", "test_corrupt")]
+RESUME = ["tests/step/test_reference_update.py", "tests/training/test_training.py"]
 # The tests ask for a CPU unless something is asked for; nothing at all is the best there is.
 ENVIRONMENT = os.environ | {"JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "")}
 PAIRS = {  # name -> arguments of against_peer.py

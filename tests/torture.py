@@ -44,7 +44,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 from electra_jax.report import writers  # noqa: E402 - the platform must be set before
 from electra_jax.workdir import metadata
-from tests import corpus  # noqa: E402
+from tests.support import corpus  # noqa: E402
 
 STEPS = 60
 SAVED_EVERY = 5
@@ -53,7 +53,7 @@ TIMES = ("tokens_per_second", "step_seconds", "mfu")  # metrics that no two runs
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 CONFIGURATION = f"""
-from tests import corpus
+from tests.support import corpus
 
 def get_config():
     return corpus.small_run(

@@ -3,9 +3,9 @@
 
 import numpy as np
 import pytest
-from corpus import write_corpus
 
 from electra_jax.data import evaluation_text, pipeline, preparation, records, vocabulary
+from support.corpus import write_corpus
 
 DRAWN = (  # 3 documents, 11 words, 46 characters with one blank between words
     "the cat\nsat  down .\n"  # 'the cat sat down .' 18

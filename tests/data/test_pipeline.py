@@ -5,11 +5,11 @@ import dataclasses
 import itertools
 import threading
 
-import made_records
 import numpy as np
 import pytest
 
 from electra_jax.data import pipeline, records
+from support import made_records
 
 
 def order_of(tmp_path, sources, seed=0, weights=None):

@@ -4,11 +4,11 @@
 import dataclasses
 import os
 
-import made_records
 import numpy as np
 import pytest
 
 from electra_jax.data import records
+from support import made_records
 
 
 def files(directory):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import textwrap
 
-from corpus import ROOT
+from support.corpus import ROOT
 
 MAKE = """
 import tensorflow_datasets as tfds

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bad input on the command line: one line with the remedy, exit code 2, no traceback."""
+
+import re
+
+import pytest
+
+from electra_jax import config as config_lib
+from electra_jax import score
+from electra_jax.speed import dry_run
+from electra_jax.training import runs
+from support.commands import command, complaint
+from support.corpus import ROOT, small_run, write_corpus
+
+TINY = "--config=configs/tiny.py"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "there is no workdir"),
+        (["--config=configs/tinny.py"], "configs/tinny.py does not exist; known: configs/adv"),
+        ([TINY, "--config.schedule.stepps=3"], "schedule.stepps; did you mean 'steps'?"),
+        ([TINY, "--config.optimiser.learning_rate=3"], "did you mean 'optimizer'?"),
+        ([TINY, "--config.schedule.steps=many"], "config.schedule.steps='many' is not a whole num"),
+        ([TINY, "--config.data.deduplicate=maybe"], "deduplicate='maybe' is not true or false"),
+        ([TINY, "--config.optimizer=3"], "config.optimizer is a section; give one of its fields"),
+        ([TINY, "config.schedule.steps=3"], "is not a flag; write --config.schedule.steps=3"),
+        ([TINY, "--workdirr=x"], "workdirr"),
+        ([TINY, "--workdir=gs://bucket/run"], "--workdir='gs://bucket/run' is an address"),
+        ([TINY, "--config.data.batch_size=0"], "data.batch_size=0 is outside"),
+    ],
+)
+def test_a_bad_command_line_is_one_line(arguments, message, tmp_path):
+    assert message in complaint(f"--workdir={tmp_path / 'run'}", *arguments)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_workdir_that_is_not_there_is_named(tmp_path):
+    line = complaint("--workdir", f"{tmp_path}/nothing", module="electra_jax.show")
+    assert f"there is no workdir {tmp_path}/nothing" in line
+    (tmp_path / "empty").mkdir()
+    line = complaint(f"--workdir={tmp_path}/empty", module="electra_jax.evaluate")
+    assert "holds no config.json, so no run was begun there" in line
+
+
+def test_a_run_whose_settings_are_all_lost_is_not_called_none(tmp_path):
+    (tmp_path / "checkpoints" / "5").mkdir(parents=True)
+    line = complaint(f"--workdir={tmp_path}", module="electra_jax.evaluate")
+    assert f"{tmp_path} holds no config.json, and none of its checkpoints says how" in line
+    assert "give the configuration that it was begun with, as --config=FILE.py" in line
+
+
+def test_a_configuration_that_is_no_python_is_named_with_its_line(tmp_path):
+    (tmp_path / "mine.py").write_text("import math\nimport nothing_of_that_name\n")
+    line = complaint(f"--config={tmp_path}/mine.py")
+    assert f"{tmp_path}/mine.py, line 2: ModuleNotFoundError: No module" in line
+
+
+def test_looking_at_a_workdir_without_a_run(tmp_path):
+    for module in ("electra_jax.show", "electra_jax.evaluate"):
+        line = complaint(TINY, f"--workdir={tmp_path}", module=module)
+        assert "no checkpoint in" in line
+        assert "python -m electra_jax.main" in line
+
+
+def test_a_missing_file_is_named(tmp_path):
+    line = complaint(
+        TINY, f"--workdir={tmp_path}", f"--config.data.source=text:{tmp_path}/none/*.txt"
+    )
+    assert f"{tmp_path}/none/*.txt" in line
+
+
+def test_dry_run_prints_what_a_run_would_be_and_writes_nothing(tmp_path):
+    result = command("--config=configs/small.py", f"--workdir={tmp_path / 'run'}", "--dry_run")
+    assert result.returncode == 0, result.stderr
+    assert "main network with its tables" in result.stdout
+    assert "13,558,017" in result.stdout  # 13,549,057 and 70 padded rows of the table
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_config_of_a_workdir_is_used_where_none_is_given(tmp_path):
+    corpus = write_corpus(tmp_path / "corpus.txt")
+    config = config_lib.parse(small_run(f"text:{corpus}", str(tmp_path / "data")))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text(config_lib.to_json(config))
+    result = command(f"--workdir={tmp_path / 'run'}", "--dry_run", "--config.schedule.steps=12345")
+    assert result.returncode == 0, result.stderr
+    line = complaint(f"--workdir={tmp_path / 'run'}", "--config.schedule.stepz=3")
+    assert "did you mean 'steps'?" in line
+
+
+def test_a_field_that_is_a_word_of_python_can_be_given(tmp_path):
+    """init.from: ml_collections alone calls it a syntax error."""
+    workdir = f"--workdir={tmp_path / 'run'}"
+    result = command(TINY, workdir, "--config.init.from=runs/other", "--dry_run")
+    assert "error: init.from='runs/other' is neither a workdir" in result.stderr
+    line = complaint(TINY, workdir, "--config.innit.from=runs/other", "--dry_run")
+    assert "unknown field config.innit; did you mean 'init'?" in line
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"data__vocab": "train:bpe:300"}, "'bpe' is not one of sentencepiece, wordpiece"),
+        ({"data__vocab": "train:wordpiece:99999999999"}, "the size '99999999999' is not a whole"),
+        ({"data__vocab": "train:sentencepiece:abc"}, "the size 'abc' is not a whole number from"),
+        ({"data__vocab": "/nonexistent/vocab.txt"}, "'/nonexistent/vocab.txt' does not exist"),
+        ({"data__source": "text:/nowhere/*.txt"}, "matches no file; the folder /nowhere does not"),
+        ({"data__source": "books"}, "'books' is none of builtin, text:GLOB, tfds"),
+        ({"data__dir": f"{ROOT}/pyproject.toml"}, "pyproject.toml is a file"),
+        ({"init__from": "/nonexistent"}, "init.from='/nonexistent' is neither a workdir"),
+        ({"init__from": f"{ROOT}/tests"}, "tests cannot be read"),
+        ({"init__generator_from": "/nonexistent"}, "init.generator_from='/nonexistent' is neither"),
+    ],
+)
+def test_dry_run_refuses_what_the_run_refuses(overrides, message, tmp_path):
+    """Both by the same words."""
+    corpus = write_corpus(tmp_path / "corpus.txt", documents=20)
+    config = config_lib.parse(small_run(f"text:{corpus}", "", **overrides))
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+        dry_run.text(config, str(tmp_path / "run"))
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()
+    if "init__from" in overrides or "init__generator_from" in overrides:
+        return  # the run looks there after its text was prepared
+    with pytest.raises((ValueError, OSError)):
+        runs.prepare(config, str(tmp_path / "run"))
+
+
+def test_sentences_that_are_not_utf8_are_named_with_their_line(tmp_path):
+    (tmp_path / "sentences.txt").write_bytes(b"one\ntwo\ncaf\xe9\n")
+    with pytest.raises(config_lib.ConfigError, match="sentences.txt, line 3: invalid UTF-8 .byte"):
+        score.read(str(tmp_path / "sentences.txt"))
+    with pytest.raises(config_lib.ConfigError, match="--input=.*nothing.txt cannot be read: No"):
+        score.read(str(tmp_path / "nothing.txt"))
+    (tmp_path / "sentences.txt").write_bytes(b"\xef\xbb\xbfone\tother\r\ntwo\n")
+    assert score.read(str(tmp_path / "sentences.txt")) == {1: ["one", "other"], 2: ["two"]}

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs side by side: what differs, what came out, and whether seeds tell it from luck."""
+
+import json
+import math
+import re
+
+import matplotlib.image
+import pytest
+
+from electra_jax import config as config_lib
+from electra_jax.report import comparison, comparison_page, style
+from support import pages
+from support.commands import command, complaint
+from support.corpus import load_config
+
+
+def workdir(folder, name, losses, *, seed=0, step=10, tokens=100, **settings):
+    """A run with an evaluation every `step` steps; `losses` are its gen_masked_loss."""
+    tree = load_config("tiny")
+    tree.name, tree.seed = name, seed
+    for path, value in settings.items():
+        section, field = path.split("__")
+        tree[section][field] = value
+    path = folder / name
+    path.mkdir()
+    (path / "config.json").write_text(config_lib.to_json(config_lib.parse(tree)))
+    rows = []
+    for number, loss in enumerate(losses, 1):
+        common = {"step": step * number, "tokens_seen": tokens * number}
+        rows.append(common | {"kind": "train", "loss": 2 * loss, "learning_rate": 1e-3})
+        evaluated = {"gen_masked_loss": loss, "unigram_entropy": 6.0, "disc_auc": loss / 10}
+        rows.append(common | {"kind": "eval"} | evaluated)
+    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def load(*paths):
+    return comparison.compare([comparison.load(path) for path in paths])
+
+
+@pytest.fixture
+def six(tmp_path):
+    """Two settings with three seeds each; final losses 1, 2, 3 and 4, 6, 8."""
+    return [
+        workdir(tmp_path, f"{name}-seed{seed}", [9.0, loss], seed=seed, objective__disc_weight=w)
+        for name, w, losses in (("low", 5.0, (1.0, 2.0, 3.0)), ("high", 50.0, (4.0, 6.0, 8.0)))
+        for seed, loss in enumerate(losses)
+    ]
+
+
+def test_runs_that_differ_in_their_seed_alone_become_mean_and_standard_error(six):
+    found = load(*six)
+    assert [group.title for group in found.groups] == [
+        "A  disc_weight 5, 3 seeds",
+        "B  disc_weight 50, 3 seeds",
+    ]
+    low, high = (comparison.final(group, "gen_masked_loss") for group in found.groups)
+    # 1, 2, 3: deviation 1, over the root of 3. 4, 6, 8: deviation 2.
+    assert low == comparison.Mean(2.0, pytest.approx(1 / math.sqrt(3)), 3)
+    assert high == comparison.Mean(6.0, pytest.approx(2 / math.sqrt(3)), 3)
+    assert comparison.with_error("gen_masked_loss", low) == "2.000 ± 0.577"
+
+
+def test_what_differs_is_told_by_group(six):
+    assert load(*six).differing == {"objective.disc_weight": [5.0, 50.0]}
+
+
+@pytest.mark.parametrize(
+    ("amount", "resolved", "verdict"),
+    [(-11.0, True, "better"), (-10.0, True, "better"), (-9.9, False, "not resolved"),
+     (11.0, True, "worse"), (9.9, False, "not resolved"), (0.0, False, "equal")],
+)  # fmt: skip
+def test_an_effect_below_two_standard_errors_is_not_resolved(amount, resolved, verdict):
+    first, other = comparison.Mean(20.0, 3.0, 3), comparison.Mean(20.0 + amount, 4.0, 3)
+    found = comparison.effect("gen_masked_loss", other, first)
+    assert found.error == 5.0  # 3 and 4 in squares
+    assert (found.resolved, found.verdict) == (resolved, verdict)
+
+
+def test_better_is_lower_for_a_loss_and_higher_for_an_area():
+    low, high = comparison.Mean(0.1, 0.001, 3), comparison.Mean(0.9, 0.001, 3)
+    verdicts = {name: comparison.effect(name, high, low).verdict for name in comparison.METRICS}
+    assert verdicts["disc_loss"] == "worse" and verdicts["disc_auc"] == "better"
+    assert verdicts["loss"] == "resolved"  # its weights are settings: neither is good
+    assert comparison.effect("disc_auc/wiki", high, low).verdict == "better"
+
+
+def test_one_seed_has_no_error(tmp_path):
+    found = load(
+        workdir(tmp_path, "a", [1.0]), workdir(tmp_path, "b", [4.0], optimizer__learning_rate=0.5)
+    )
+    one, other = (comparison.final(group, "gen_masked_loss") for group in found.groups)
+    assert one == comparison.Mean(1.0, None, 1)
+    effect = comparison.effect("gen_masked_loss", other, one)
+    assert (effect.amount, effect.error, effect.verdict) == (3.0, None, "one seed")
+
+
+def test_equal_seeds_have_no_error_out_of_rounding():
+    assert comparison.mean([0.09, 0.09, 0.09]) == comparison.Mean(0.09, 0.0, 3)
+
+
+def test_names_and_folders_part_no_group(tmp_path):
+    runs = [
+        workdir(tmp_path, name, [1.0], seed=seed, data__dir=name, logging__every=seed + 1)
+        for seed, name in enumerate("ab")
+    ]
+    assert [len(group.runs) for group in load(*runs).groups] == [2]
+
+
+def test_many_differences_are_named_by_the_workdirs(tmp_path):
+    other = {"optimizer__learning_rate": 0.5, "data__batch_size": 8, "objective__disc_weight": 1.0}
+    runs = [workdir(tmp_path, f"plain-seed{s}", [1.0], seed=s) for s in (0, 1)]
+    runs.append(workdir(tmp_path, "other", [1.0], **other))
+    assert [group.label for group in load(*runs).groups] == ["plain", "other"]
+
+
+def test_a_reader_is_told_what_the_numbers_hide(tmp_path):
+    a = workdir(tmp_path, "a", [1.0])
+    again = workdir(tmp_path, "again", [2.0, 3.0])
+    other = workdir(tmp_path, "other", [1.0], objective__mask_rate=0.3)
+    text = (tmp_path / "other" / "metrics.jsonl").read_text()
+    (tmp_path / "other" / "metrics.jsonl").write_text(
+        text.replace('"unigram_entropy": 6.0', '"unigram_entropy": 7.0')
+    )
+    notes = "\n".join(load(a, again, other).notes)
+    assert "A has seed 0 more than once" in notes
+    assert "different steps, 10 to 20" in notes
+    assert "unigram_entropy 6.000 to 7.000" in notes
+    assert "only disc_auc_unigram asks the same" in notes
+    seed = workdir(tmp_path, "seed", [1.0], seed=1)
+    assert load(a, seed).notes == []
+
+
+def test_the_console_holds_means_baselines_and_verdicts(six):
+    lines = [" ".join(line.split()) for line in comparison.text(load(*six)).splitlines()]
+    assert "A disc_weight 5, 3 seeds" in lines
+    assert f"{six[0]} seed 0, step 20, 200 tokens" in lines
+    assert "objective.disc_weight 5 50" in lines
+    assert "gen_masked_loss A 2.000 ± 0.577 6.000" in lines
+    assert "B 6.000 ± 1.155 6.000 +4.000 ± 1.291 worse" in lines
+    assert "disc_auc A 0.200 ± 0.058 0.500" in lines
+
+
+def test_a_mean_curve_is_drawn_where_the_seeds_report_together(six):
+    panels = {panel.title: panel for panel in comparison_page._panels(load(*six), "tokens_seen")}
+    lines = panels["Generator loss"].lines
+    means = [line for line in lines if line.look == "mean"]
+    assert len(lines) == 8 and len(means) == 2
+    assert means[0].x.tolist() == [100, 200] and means[0].y.tolist() == [9, 2]
+    assert means[1].error.tolist() == pytest.approx([0, 2 / math.sqrt(3)])
+    assert panels["Generator loss"].baseline == 6.0
+
+
+def test_the_axes_disagree_where_runs_see_other_numbers_of_tokens(tmp_path):
+    a, b = workdir(tmp_path, "a", [1.0]), workdir(tmp_path, "b", [1.0], seed=1, tokens=101)
+    c = workdir(tmp_path, "c", [1.0], data__batch_size=128, tokens=200)
+    assert not comparison.tokens_say_more(load(a, b))
+    assert comparison.tokens_say_more(load(a, c))
+
+
+@pytest.fixture
+def written(tmp_path, six):
+    page, picture = tmp_path / "compare.html", tmp_path / "compare.png"
+    comparison_page.write(load(*six), str(page), str(picture))
+    return page.read_text(), matplotlib.image.imread(picture)
+
+
+def test_the_page_is_one_file_that_follows_light_and_dark(written):
+    page, picture = written
+    assert page.startswith("<!doctype html>") and page.endswith("</html>\n")
+    assert "prefers-color-scheme:dark" in page
+    for outside in ("http://", "https://", "src=", "<script", "@import"):
+        assert outside not in re.sub(r'xmlns(:xlink)?="[^"]*"', "", page)
+    drawn = "".join(re.findall("<svg.*?</svg>", page, re.DOTALL))
+    assert "var(--second)" in drawn and "#fe01" not in drawn
+    # Two ladders (loss, area), and four curves by step and again by tokens.
+    assert page.count("<svg") == 2 + 2 * 4
+    assert picture.shape[1] == 1650 and picture.std() > 0.05
+    assert pages.unclosed(page) == []
+
+
+def test_the_page_tells_the_numbers(written):
+    shown = re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", written[0]))
+    assert "6 runs, 2 configurations: disc_weight" in shown
+    assert "B disc_weight 50, 3 seeds step 20, 200 tokens" in shown
+    assert "gen_masked_loss 2.000 ± 0.577 unigram entropy 6.000 6.000 ± 1.155" in shown
+    assert "+4.000 ± 1.291, worse unigram entropy 6.000" in shown
+    assert '<span class="bad">worse</span>' in written[0]
+    assert "by step" in shown and "by tokens seen" in shown
+
+
+def test_names_are_text_and_never_tags(tmp_path):
+    runs = [
+        workdir(tmp_path, "<b>&", [1.0], seed=1),
+        workdir(tmp_path, "$x_", [2.0], seed=1, data__text_field="<i>"),
+    ]
+    comparison_page.write(load(*runs), str(tmp_path / "c.html"), str(tmp_path / "c.png"))
+    page = (tmp_path / "c.html").read_text()
+    assert "&lt;i&gt;" in page and "<i>" not in page and "<b>&" not in page
+
+
+def test_runs_before_their_first_evaluation_are_drawn_from_training(tmp_path):
+    runs = [workdir(tmp_path, name, [3.0, 2.0], seed=seed) for seed, name in enumerate("ab")]
+    for name in "ab":
+        path = tmp_path / name / "metrics.jsonl"
+        rows = [line for line in path.read_text().splitlines() if '"train"' in line]
+        path.write_text("\n".join(rows) + "\n")
+    found = load(*runs)
+    assert "no run has been evaluated yet" in comparison.text(found)
+    comparison_page.write(found, str(tmp_path / "c.html"), str(tmp_path / "c.png"))
+    page = (tmp_path / "c.html").read_text()
+    assert "No run has been evaluated yet." in page and "Training loss" in page
+
+
+def test_more_groups_than_colours_stay_apart(tmp_path):
+    looks = [comparison_page._look(place, style.LIGHT) for place in range(16)]
+    assert len(set(looks)) == 16
+    assert [comparison.letter(place) for place in (0, 25, 26, 52)] == ["A", "Z", "AA", "BA"]
+
+
+def test_the_command_writes_a_page_and_a_picture_beside_it(tmp_path, six):
+    out = tmp_path / "out.html"
+    result = command(six[0], six[3], f"--out={out}", module="electra_jax.compare")
+    assert result.returncode == 0, result.stderr
+    assert "+3.000" in result.stdout and "one seed" in result.stdout
+    assert f"wrote {out} and {tmp_path}/out.png" in result.stdout
+    assert out.exists() and (tmp_path / "out.png").exists()
+
+
+def test_bad_workdirs_are_one_line(tmp_path):
+    good = workdir(tmp_path, "good", [1.0])
+    (tmp_path / "empty").mkdir()
+    for name, rows in (("waiting", ""), ("torn", '{"step": 1}\n{"step": 2, "kind": "eval"}\n')):
+        (tmp_path / workdir(tmp_path, name, [1.0]) / "metrics.jsonl").write_text(rows)
+    (tmp_path / workdir(tmp_path, "unread", [1.0]) / "config.json").write_text("{")
+    for paths, message in (
+        ([good, str(tmp_path / "none")], "none is not a folder"),
+        ([good, str(tmp_path / "empty")], "empty has no config.json"),
+        ([good, str(tmp_path / "waiting")], "metrics.jsonl holds no rows yet"),
+        ([good, str(tmp_path / "torn")], "metrics.jsonl, line 1: not a row of metrics"),
+        ([good, str(tmp_path / "unread")], "config.json cannot be used"),
+        ([good, good + "/"], "is given twice"),
+        ([good], "give at least two"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)) as caught:
+            load(*paths)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "0 workdirs given; name at least two"),
+        (["a", "b", "--out=x.pdf"], "--out=x.pdf does not end in .html"),
+        (["a", "b", "--out=none/x.html"], "there is no folder none"),
+        (["--workdir=a", "b"], "write a without --workdir="),
+    ],
+)
+def test_a_bad_command_line_is_one_line(arguments, message):
+    assert message in complaint(*arguments, module="electra_jax.compare")

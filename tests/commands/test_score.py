@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sentences are scored as the pages say, whatever shares their batch."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+from jax import numpy as jnp
+
+import electra_jax
+from electra_jax import config as config_lib
+from electra_jax import score as score_command
+from electra_jax.model import networks
+from electra_jax.objectives import all_tokens_mlm, electric, masked_lm, replace_mlm, scoring
+from support import odd
+from support.corpus import ROOT, small_run, write_corpus
+
+CONFIG = dataclasses.replace(odd.NETWORKS, max_positions=40)
+
+
+class Words:
+    """A vocabulary whose words are the numbers 5 to 36."""
+
+    pad_id, cls_id, sep_id, mask_id = odd.PAD, odd.CLS, odd.SEP, odd.MASK
+    special_ids = (odd.PAD, odd.CLS, odd.SEP, odd.MASK)
+
+    def encode(self, lines):
+        return [np.array([int(word) for word in line.split()], np.uint32) for line in lines]
+
+
+TEXTS = ["5 6 7", "8 9", "10 11 12 13 14 15"]
+
+
+def made(kind):
+    objective = odd.objective(kind, networks=CONFIG)
+    return objective, odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)))
+
+
+def alone(objective, params, text, see=lambda ids: ids):
+    """(ids of a row, what a function of the networks gives for it)."""
+    ids = np.concatenate([[odd.CLS], Words().encode([text])[0], [odd.SEP]]).astype(int)
+    marks = np.zeros_like(ids)
+    marks[0] = odd.D
+    return ids, odd.batch(see(ids)[None], marks[None])
+
+
+def test_a_judge_adds_up_the_chances_of_being_original():
+    objective, params = made(odd.replaced_token_detection.ReplacedTokenDetection)
+    found = scoring.scores(objective, params, Words(), TEXTS, 40)
+    for text, score in zip(TEXTS, found):
+        _, batch = alone(objective, params, text)
+        logits_L = np.asarray(networks.discriminate(CONFIG, params, batch))[0, 1:-1]
+        assert score == pytest.approx(np.log(1 / (1 + np.exp(logits_L))).sum(), abs=1e-4)
+
+
+def test_electric_adds_up_minus_the_energies():
+    objective, params = made(electric.Electric)
+    found = scoring.scores(objective, params, Words(), TEXTS, 40)
+    for text, score in zip(TEXTS, found):
+        _, batch = alone(objective, params, text)
+        energies_L = np.asarray(networks.discriminate(CONFIG, params, batch))[0, 1:-1]
+        assert score == pytest.approx(-energies_L.sum(), abs=1e-4)
+
+
+def test_a_masked_lm_masks_each_word_in_turn():
+    objective, params = made(masked_lm.MaskedLM)
+    found = scoring.scores(objective, params, Words(), TEXTS, 40)
+    token_VE, bias_V = networks.predictor_table(CONFIG, params)
+    for text, score in zip(TEXTS, found):
+        expected = 0.0
+        for place in range(1, len(text.split()) + 1):
+
+            def masked(ids, place=place):
+                return np.where(np.arange(len(ids)) == place, odd.MASK, ids)
+
+            ids, batch = alone(objective, params, text, masked)
+            vector_E = networks.predict(CONFIG, params, batch, jnp.array([[place]]))[0, 0]
+            logits_V = (token_VE @ vector_E + bias_V)[:37]
+            expected += float(jax.nn.log_softmax(logits_V)[ids[place]])
+        assert score == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", [replace_mlm.ReplaceMLM, all_tokens_mlm.AllTokensMLM])
+def test_who_predicts_from_replaced_words_is_asked_for_what_stands_there(kind):
+    objective, params = made(kind)
+    found = scoring.scores(objective, params, Words(), TEXTS, 40)
+    token_VE, bias_V = networks.predictor_table(CONFIG, params)
+    for text, score in zip(TEXTS, found):
+        ids, batch = alone(objective, params, text)
+        vectors_LE = networks.predict(CONFIG, params, batch, jnp.arange(len(ids))[None])[0]
+        logits_LV = (vectors_LE @ token_VE.T + bias_V)[:, :37]
+        chances_L = np.asarray(jax.nn.softmax(logits_LV))[np.arange(len(ids)), ids]
+        if kind is all_tokens_mlm.AllTokensMLM:  # p = D + (1 - D) softmax of the token it sees
+            gate = params["discriminator"]["copy"]
+            copied_L = 1 / (1 + np.exp(-(vectors_LE @ gate["kernel"] + gate["bias"])[:, 0]))
+            chances_L = copied_L + (1 - copied_L) * chances_L
+        assert score == pytest.approx(np.log(chances_L[1:-1]).sum(), abs=1e-4)
+
+
+def test_what_cannot_score_says_so():
+    class Silent:
+        """An objective without the doors that scoring asks at."""
+
+    with pytest.raises(ValueError, match="a run of Silent cannot score: it has neither"):
+        scoring.scores(Silent(), {}, Words(), TEXTS, 40)
+
+
+def test_sentences_that_do_not_fit_are_named():
+    objective, params = made(electric.Electric)
+    with pytest.raises(ValueError, match="sentence 2 has 3 tokens, more than the 2 that fit"):
+        scoring.scores(objective, params, Words(), ["5 6", "7 8 9"], 4)
+    with pytest.raises(ValueError, match="sentence 1 has no words"):
+        scoring.scores(objective, params, Words(), [""], 4)
+    with pytest.raises(ValueError, match="b.txt:9 has 3 tokens, more than the 2 that fit"):
+        scoring.scores(objective, params, Words(), ["5 6", "7 8 9"], 4, ["b.txt:7", "b.txt:9"])
+
+
+def test_a_truncated_sentence_has_the_score_of_its_beginning():
+    objective, params = made(electric.Electric)
+    ours = scoring.scores(objective, params, Words(), ["5 6 7 8", "9 10"], 5, truncate=True)
+    assert ours == scoring.scores(objective, params, Words(), ["5 6 7", "9 10"], 5)
+    assert scoring.too_long(Words(), ["5 6 7 8", "9 10 11", ""], 5) == [True, False, False]
+
+
+def test_the_best_of_each_group_is_its_highest_score():
+    assert scoring.preferred([[-3.0, -2.0], [-1.0, -0.5, -5.0], [0.5]]) == [1, 1, 0]
+
+
+def test_nothing_is_preferred_among_equals_or_where_a_score_is_no_number():
+    nan = float("nan")
+    groups = [
+        [-1.0, -1.0],
+        [nan, -2.0],
+        [-2.0, nan],
+        [nan, nan],
+        [-1.0, -1.0, 0.0],
+        [-1.0, 0.0, 0.0],
+    ]
+    assert scoring.preferred(groups) == [None, None, None, None, 2, None]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """(configuration, workdir) of a run of two steps, whose rows hold 32 tokens.
+
+    Of its 64 positions half are still as they were drawn.
+    """
+    base = tmp_path_factory.mktemp("trained")
+    corpus = write_corpus(base / "corpus.txt")
+    source, data = f"text:{corpus}", str(base / "data")
+    config = small_run(source, data, schedule__steps=2, model__max_positions=64)
+    electra_jax.train(config, base / "run")
+    return config_lib.parse(config), base / "run"
+
+
+def test_the_command_scores_pairs_of_a_trained_run(trained, tmp_path):
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("the cat sees a letter.\tletter the a sees cat.\n\na bird.\tbird a.\n")
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "electra_jax.score", f"--workdir={trained[1]}",
+            f"--input={pairs}", "--first_is_right", "--json",
+        ],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    assert [len(row["scores"]) for row in found["rows"]] == [2, 2]
+    assert [row["line"] for row in found["rows"]] == [1, 3], "the second line is empty"
+    assert found["first_wins"] == np.mean([row["best"] == 0 for row in found["rows"]])
+    assert all(score < 0 for row in found["rows"] for score in row["scores"])
+
+
+def score(trained, path, **values):
+    """Calls the command in this process."""
+    if not flags.FLAGS.is_parsed():
+        flags.FLAGS.mark_as_parsed()
+    with flagsaver.flagsaver(input=str(path), **values):
+        score_command.main(trained[0], str(trained[1]))
+
+
+LONG = " ".join(["the cat sees a letter in the morning"] * 6)
+
+
+def test_a_long_sentence_is_refused_with_its_line_cut_or_left_out(trained, tmp_path, capsys):
+    path = tmp_path / "sentences.txt"
+    path.write_text(f"\ufeffa bird.\n\na dog.\t{LONG}\n{LONG}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"sentences.txt:3 has \d+ tokens, more than the 30 that"):
+        score(trained, path)
+
+    score(trained, path, long="truncate", json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert [row["line"] for row in found["rows"]] == [1, 3, 4]
+    assert found["truncated_lines"] == [3, 4]
+    assert found["rows"][0]["texts"] == ["a bird."], "a byte-order mark is no text"
+    first = found["rows"][0]["scores"]
+
+    score(trained, path, long="skip", json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert [row["line"] for row in found["rows"]] == [1] and found["skipped_lines"] == [3, 4]
+    assert found["rows"][0]["scores"] == pytest.approx(first, abs=1e-4)
+
+    score(trained, path, long="skip")
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 1
+    assert said.err.strip().endswith("2 lines with more than 30 tokens were skipped: 3, 4")
+
+    path.write_text(f"{LONG}\n")
+    with pytest.raises(config_lib.ConfigError, match="every line has more than the 30 tokens"):
+        score(trained, path, long="skip")

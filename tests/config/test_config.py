@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings are checked before anything is compiled or written, each error one line."""
+
+import json
+
+import pytest
+
+from electra_jax import config as config_lib
+from electra_jax.config import stages
+from electra_jax.finetuning import config as finetuning_config
+from support.corpus import ROOT, load_config, small_run
+
+EVERY = ("base", "small", "large", "tiny", "modern_small", "continue_from_google_small")
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_config_file_is_complete_and_valid(name):
+    config = config_lib.parse(load_config(name))
+    assert config.name == name
+    assert config_lib.parse(config_lib.to_tree(config)) == config
+
+
+VARIANTS = {  # configs/NAME.py -> what makes it different, by path
+    "masked_lm": {"objective.name": "masked_lm", "objective.random_token_rate": 0.1},
+    "replace_mlm": {"objective.name": "replace_mlm"},
+    "all_tokens_mlm": {"objective.name": "all_tokens_mlm"},
+    "electra_15": {"objective.name": "masked_token_detection"},
+    "uniform_generator": {"objective.name": "uniform_generator"},
+    "unigram_generator": {"objective.name": "unigram_generator"},
+    "adversarial": {"objective.name": "adversarial_generator"},
+    "generator_alone": {"objective.name": "masked_lm"},
+    "fast_electra": {"objective.name": "frozen_generator", "objective.first_temperature": 2.0},
+    "electric": {"objective.name": "electric"},
+    "deberta_v3": {"objective.name": "decoupled_detection", "model.sharing": "gdes"},
+}
+
+
+@pytest.mark.parametrize("size", ["tiny", "small", "base", "large"])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_variant_is_a_config_of_every_size(name, size):
+    config = config_lib.parse(load_config(name, size))
+    flat = config_lib.flatten(config)
+    assert {path: flat[path] for path in VARIANTS[name]} == VARIANTS[name]
+    assert config.name == f"{name}_{size}"
+    assert config.data.batch_size == load_config(size).data.batch_size
+
+
+TUNING = ("finetune", "finetune_custom")
+
+
+@pytest.mark.parametrize("name", TUNING)
+def test_the_files_of_fine_tuning_are_complete_and_valid(name):
+    config = finetuning_config.parse(load_config(name))
+    assert config.name == name.removeprefix("finetune_")
+
+
+def test_no_config_file_is_forgotten():
+    names = {path.stem for path in (ROOT / "configs").glob("*.py")}
+    assert names == {*EVERY, *VARIANTS, *TUNING, "two_stage"}
+
+
+def test_the_modern_recipe_ends_with_longer_rows_and_as_many_tokens_a_step():
+    """BERT's share, which is where the rate begins to fall."""
+    config = config_lib.parse(load_config("modern_small"))
+    short, long = stages.of(config)
+    assert (short.sequence_length, long.sequence_length) == (128, 512)
+    assert short.batch_size * 128 == long.batch_size * 512
+    assert long.share == 1 - config.schedule.decay_share == 0.9
+    assert stages.steps(config) == [900_000, 100_000]
+    assert stages.begins(config.schedule)[1] % config.checkpoint.keep_every == 0  # to go on from
+    assert config.model.positions == "rotary"  # so that no table would begin untrained there
+
+
+def test_the_two_stages_are_one_shape():
+    first, second = (
+        config_lib.parse(load_config("two_stage", f"small,{stage}"))
+        for stage in ("generator", "discriminator")
+    )
+    assert [first.objective.name, second.objective.name] == ["masked_lm", "frozen_generator"]
+    assert first.model.discriminator == second.model.generator == second.model.discriminator
+
+
+def test_an_unknown_size_is_named():
+    with pytest.raises(ValueError, match="no size 'huge'; there are tiny, small, base, large"):
+        load_config("masked_lm", "huge")
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "width", "generator", "length", "batch", "mask", "rate", "steps"),
+    [  # table 6 of the paper
+        ("small", 12, 256, 64, 128, 128, 0.15, 5e-4, 1_000_000),
+        ("base", 12, 768, 256, 512, 256, 0.15, 2e-4, 766_000),
+        ("large", 24, 1024, 256, 512, 2048, 0.25, 2e-4, 400_000),
+    ],
+)
+def test_published_sizes(name, layers, width, generator, length, batch, mask, rate, steps):
+    c = config_lib.parse(load_config(name))
+    d, g = c.model.discriminator, c.model.generator
+    assert (d.layers, d.width, d.heads, d.feed_forward) == (layers, width, width // 64, 4 * width)
+    assert (g.layers, g.width, g.heads, g.feed_forward) == (
+        layers,
+        generator,
+        generator // 64,
+        4 * generator,
+    )
+    assert (c.data.sequence_length, c.data.batch_size) == (length, batch)
+    assert (c.objective.mask_rate, c.optimizer.learning_rate) == (mask, rate)
+    assert (c.schedule.steps, c.schedule.warmup_steps) == (steps, 10_000)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("data.sequence_length", 4, "data.sequence_length=4 is outside [8, 65536]"),
+        ("data.rows", "pares", "data.rows='pares' is not one of 'pairs', 'packed'"),
+        ("data.heldout_fraction", 0.9, "data.heldout_fraction=0.9 is outside [1e-06, 0.5]"),
+        ("data.source", " ", "data.source is empty"),
+        ("model.dtype", "float16", "model.dtype='float16' is not one of"),
+        ("model.discriminator.heads", 5, "width=32 is not divisible by heads=5; try width=30"),
+        (
+            "model.max_positions",
+            16,
+            "data.sequence_length=32 is longer than model.max_positions=16",
+        ),
+        ("objective.mask_rate", 0.0, "objective.mask_rate=0.0 is outside [0.001, 0.9]"),
+        ("optimizer.name", "adam", "optimizer.name='adam' is not one of"),
+        ("optimizer.learning_rate", float("nan"), "optimizer.learning_rate=nan is outside [0, 10]"),
+        ("schedule.steps", 0, "schedule.steps=0 is outside [1, 2147483647]"),
+        ("schedule.accumulation", 3, "data.batch_size=8 is not divisible by schedule.accumulation"),
+        ("mesh.fsdp", 0, "mesh.fsdp=0 must be positive"),
+        ("checkpoint.keep_last", 0, "checkpoint.keep_last=0 is outside [1, 10000]"),
+        ("seed", "1", "seed='1' is of type str, not of type int"),
+        ("data.lower_case", 1, "data.lower_case=1 is of type int, not of type bool"),
+        ("data", 3, "data is a section, not 3"),
+    ],
+)
+def test_a_bad_value_is_named_with_its_bound(path, value, message):
+    tree = small_run("builtin", "").to_dict()
+    *sections, name = path.split(".")
+    node = tree
+    for section in sections:
+        node = node[section]
+    node[name] = value
+    with pytest.raises(config_lib.ConfigError) as error:
+        config_lib.parse(tree)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_field_gets_the_nearest_name():
+    tree = small_run("builtin", "").to_dict()
+    tree["optimizer"]["learnin_rate"] = 1e-3
+    with pytest.raises(config_lib.ConfigError, match="did you mean 'learning_rate'"):
+        config_lib.parse(tree)
+
+
+def test_a_missing_field_is_named():
+    tree = small_run("builtin", "").to_dict()
+    del tree["model"]["generator"]["width"]
+    with pytest.raises(config_lib.ConfigError, match="field model.generator.width is missing"):
+        config_lib.parse(tree)
+
+
+def test_a_config_json_from_before_a_field_existed_still_opens():
+    tree = small_run("builtin", "").to_dict()
+    del tree["model"]["dropout_bits"], tree["logging"]["profile"]
+    config = config_lib.parse(tree)
+    assert (config.model.dropout_bits, config.logging.profile) == (8, ())
+
+
+@pytest.mark.parametrize("steps", [(3,), (0, 2), (5, 4), (1.0, 2.0), ("1", "2")])
+def test_a_profile_is_a_first_and_a_last_step(steps):
+    tree = small_run("builtin", "", logging__profile=steps)
+    with pytest.raises(config_lib.ConfigError, match="logging.profile=.* try"):
+        config_lib.parse(tree)
+
+
+def test_a_profile_survives_config_json():
+    config = config_lib.parse(small_run("builtin", "", logging__profile=(2, 3)))
+    assert config_lib.parse(json.loads(config_lib.to_json(config))) == config
+
+
+def test_what_a_continuation_may_change():
+    old = config_lib.parse(small_run("builtin", ""))
+    new = config_lib.parse(
+        small_run("builtin", "", schedule__steps=9, mesh__fsdp=2, optimizer__beta1=0.8)
+    )
+    allowed, refused = config_lib.differences(old, new)
+    assert allowed == ["schedule.steps: 6 -> 9", "mesh.fsdp: 1 -> 2"]
+    assert refused == ["optimizer.beta1: 0.9 -> 0.8"]

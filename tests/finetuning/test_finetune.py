@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole fine-tunings from a workdir and files to results: every kind, stopped and gone on."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from electra_jax import config as config_lib
+from electra_jax.data import vocabulary
+from electra_jax.finetuning import config as finetuning_config
+from electra_jax.finetuning.results import results
+from electra_jax.finetuning.tasks import datasets
+from electra_jax.finetuning.tasks import task as task_lib
+from electra_jax.finetuning.tuning import forecast, running, training
+from electra_jax.workdir import metadata
+from support import corpus, encoder_workdir
+from support.finetunings import run, settings
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """(workdir of an encoder that never trained, folder with the tasks' files)."""
+    base = tmp_path_factory.mktemp("finetune")
+    return encoder_workdir.make(base), str(encoder_workdir.write_tasks(base / "tasks"))
+
+
+@pytest.fixture(scope="module")
+def finished(places):
+    """An uninterrupted classification of two seeds."""
+    return run(places, "finished", "classification")
+
+
+def folder(places, name):
+    return os.path.join(places[0], "finetune", name)
+
+
+def leaves(path):
+    (step,) = metadata.steps(path)
+    return metadata.read(os.path.join(path, str(step)))["digest"]
+
+
+def test_the_loss_falls_and_the_task_is_learnt(finished):
+    (task,) = finished.tasks
+    for seed in task.seeds:
+        losses = [point.loss for point in seed.curve]
+        assert [point.step for point in seed.curve] == [12, 24, 36]  # 96 rows in 6 batches, 6 times
+        assert losses[0] > losses[-1] and losses[-1] < 0.3
+        assert seed.scores["dev"]["accuracy"] > 0.95
+    assert task.seeds[0].curve != task.seeds[1].curve
+    assert task.tokens_per_second > 0 and task.choice == "last"
+
+
+def test_what_a_run_leaves_behind(finished, places):
+    where = folder(places, "finished")
+    kept = results.to_json(results.load(f"{where}/results.json"))
+    assert kept == json.loads(json.dumps(results.to_json(finished)))
+    assert {"results.md", "results.html", "log.txt", "settings.json", "custom"} <= set(
+        os.listdir(where)
+    )
+    assert set(os.listdir(f"{where}/custom")) == {"seed_0", "seed_1", "weights"}
+    for split, rows in (("dev", 40), ("test", 12)):
+        with open(f"{where}/custom/seed_1/{split}.jsonl") as file:
+            lines = [json.loads(line) for line in file]
+        assert len(lines) == rows and {"id", "prediction", "scores"} <= set(lines[0])
+    names = set(leaves(f"{where}/custom/weights"))
+    assert {"head/output/kernel", "embeddings/token"} <= names
+    assert any(name.startswith("discriminator/encoder/") for name in names)
+    assert not any("generator" in name or "discriminator/head" in name for name in names)
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_an_interrupted_run_goes_on_to_the_same_numbers(finished, places, monkeypatch):
+    train, trained = training.train, []
+
+    def stop_at_the_second(*arguments, **named):
+        if trained:
+            raise Interrupted
+        trained.append(1)
+        return train(*arguments, **named)
+
+    monkeypatch.setattr(training, "train", stop_at_the_second)
+    with pytest.raises(Interrupted):
+        run(places, "interrupted", "classification")
+    kept = os.path.join(folder(places, "interrupted"), "custom", "seed_0", "seed.json")
+    before = os.stat(kept).st_mtime_ns
+    trained.clear()  # one more seed may train, and only one is missing
+    gone_on = run(places, "interrupted", "classification")
+    assert os.stat(kept).st_mtime_ns == before
+    assert gone_on.tasks[0].seeds == finished.tasks[0].seeds
+    assert leaves(f"{folder(places, 'interrupted')}/custom/weights") == leaves(
+        f"{folder(places, 'finished')}/custom/weights"
+    )
+
+
+def test_seeds_side_by_side_become_what_they_become_alone(finished, places):
+    together = run(places, "together", "classification", run__vmapped_seeds="on")
+    for alone, beside in zip(finished.tasks[0].seeds, together.tasks[0].seeds):
+        for one, other in zip(alone.curve, beside.curve):
+            assert other.loss == pytest.approx(one.loss, rel=2e-3)
+        assert beside.scores["dev"] == pytest.approx(alone.scores["dev"], abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric", "least"),
+    [
+        ("regression", "pearson", 0.8),
+        ("multi_label", "micro_f1", 0.9),
+        ("tagging", "entity_f1", 0.8),
+        ("joint", "span_f1", 0.6),
+        ("plain", "span_f1", 0.6),
+    ],
+)
+def test_every_kind_of_task_learns(places, kind, metric, least):
+    more = dict(recipe__epochs=15) if kind in ("joint", "plain", "tagging") else {}
+    found = run(places, kind, kind, seeds=1, **more)
+    (task,) = found.tasks
+    (seed,) = task.seeds
+    assert seed.curve[0].loss > seed.curve[-1].loss
+    assert seed.scores["dev"][metric] > least
+    assert seed.scores["dev"][metric] > task.baselines["dev"][metric]
+
+
+def test_settings_of_other_results_are_refused(finished, places):
+    del finished
+    with pytest.raises(config_lib.ConfigError, match=r"learning_rate: 0.003 -> 0.01; choose"):
+        run(places, "finished", "classification", recipe__learning_rate=0.01)
+
+
+def test_other_files_under_the_same_names_are_noticed(places, tmp_path):
+    """A label far down in train is another one; nothing is trained on top of the old seeds."""
+    shutil.copytree(places[1], tmp_path / "tasks")
+    moved = (places[0], str(tmp_path / "tasks"))
+    run(places, "files", "classification", seeds=1, recipe__epochs=1, evaluation__times=1)
+    lines = (tmp_path / "tasks" / "train.csv").read_text().splitlines()
+    text, label, rest = lines[90].split(",", 2)
+    lines[90] = f"{text},{1 - int(label)},{rest}"
+    (tmp_path / "tasks" / "train.csv").write_text("\n".join(lines))
+    with pytest.raises(config_lib.ConfigError, match="the files of the task changed since"):
+        run(moved, "files", "classification", seeds=1, recipe__epochs=1, evaluation__times=1)
+
+
+def test_more_seeds_may_be_asked_for(finished, places):
+    found = run(places, "finished", "classification", seeds=3)
+    assert [seed.seed for seed in found.tasks[0].seeds] == [0, 1, 2]
+    assert found.tasks[0].seeds[:2] == finished.tasks[0].seeds
+
+
+def test_the_best_of_the_looks_at_dev_is_kept_where_that_is_asked_for(places):
+    found = run(places, "best", "classification", seeds=1, evaluation__keep="best",
+                evaluation__times=9)  # fmt: skip
+    (task,) = found.tasks
+    (seed,) = task.seeds
+    values = [point.scores["accuracy"] for point in seed.curve]
+    best = values.index(max(values))
+    assert seed.chosen_step == seed.curve[best].step
+    assert seed.scores["dev"] == seed.curve[best].scores
+    assert task.choice == "best" and "flatters" in results.text(found)
+
+
+def test_a_grid_takes_the_best_median_on_dev_and_says_so(places):
+    found = run(places, "grid", "classification", grid__learning_rates=(1e-7, 3e-3))
+    (task,) = found.tasks
+    assert task.settings["learning_rate"] == 3e-3
+    assert any(
+        note.startswith("chosen on dev, which flatters: rate_0.003_epochs_6") for note in task.notes
+    )
+    where = os.path.join(folder(places, "grid"), "custom")
+    assert sorted(os.listdir(where)) == ["rate_0.003_epochs_6", "rate_1e-07_epochs_6"]
+    assert len(task.seeds) == 2
+
+
+@pytest.fixture(scope="module")
+def inference(places):
+    """MNLI, then RTE from MNLI's encoder, and the diagnostic set by MNLI's model."""
+    config = settings(places, "inference", tasks="rte,ax,mnli", seeds=1)
+    config.encoder.start_from = "rte:mnli"
+    config.recipe.update(epochs=1)
+    config.evaluation.times = 1
+    return running.run(finetuning_config.parse(config), places[0])
+
+
+def test_a_task_starts_from_the_encoder_of_another(inference, places):
+    mnli, rte = inference.tasks
+    assert (mnli.task, rte.task) == ("mnli", "rte")
+    assert "rte starts from the encoder tuned on mnli (seed 0)" in rte.notes
+    assert list(mnli.seeds[0].scores) == ["dev_matched", "dev_mismatched"]
+    where = pathlib.Path(folder(places, "inference"))
+    texts = [(where / task / "seed_0" / "seed.json").read_text() for task in ("mnli", "rte")]
+    records = [json.loads(text) for text in texts]
+    assert records[0]["encoder"] != records[1]["encoder"]
+
+
+def test_the_submission_has_a_file_for_every_task_that_ran(inference, places):
+    del inference
+    with zipfile.ZipFile(os.path.join(folder(places, "inference"), "glue.zip")) as archive:
+        files = {name: archive.read(name).decode().splitlines() for name in archive.namelist()}
+    assert set(files) == {"MNLI-m.tsv", "MNLI-mm.tsv", "RTE.tsv", "AX.tsv"}
+    assert all(lines[0] == "index\tprediction" for lines in files.values())
+    assert {len(lines) for lines in files.values()} == {9}  # eight test rows each
+    assert {line.split("\t")[1] for line in files["RTE.tsv"][1:]} <= {
+        "entailment", "not_entailment",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("setting", "rows"), [("published", 80), ("off", 40)])
+def test_pairs_of_stsb_train_in_both_orders(places, setting, rows):
+    config = finetuning_config.parse(settings(places, "x", recipe__both_orders=setting))
+    words = vocabulary.load(os.path.join(places[0], "data", "made", "vocab"))
+    prepared = datasets.prepare(config, task_lib.named("stsb"), words)
+    assert prepared.counts["train"] == rows == len(prepared.train.rows)
+    assert prepared.scale == (0.0, 5.0)  # the head learns a fifth of the score
+    assert max(prepared.train.rows.labels["label"]) == 1
+
+
+def test_texts_longer_than_the_encoder_reads_are_cut_and_said(places):
+    config = finetuning_config.parse(settings(places, "x"))
+    words = vocabulary.load(os.path.join(places[0], "data", "made", "vocab"))
+    prepared = datasets.prepare(config, task_lib.named("stsb"), words, max_tokens=12)
+    assert prepared.length == 12 == prepared.buckets[-1]
+    assert max(prepared.train.rows.lengths) == 12
+    lines = "\n".join(prepared.report.lines())
+    assert "rows of 12 tokens and not 128: no more positions" in lines
+    assert "texts cut to 12 tokens" in lines
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (dict(tasks="colla"), "task 'colla' is none of cola"),
+        (dict(tasks=""), "tasks is empty"),
+        (dict(recipe__head="three_layer"), "recipe.head='three_layer' is not one of"),
+        (dict(encoder__start_from="rte"), "is not TASK:OTHER; try rte:mnli"),
+        (dict(recipe__batch_size=0), r"recipe.batch_size=0 is outside \[1"),
+        (dict(encoder__step=7, tasks="rte"), "no checkpoint of step 7 in .*; there are 2"),
+        (dict(run__devices=64, tasks="rte"), "run.devices=64, but there are 1"),
+        (dict(encoder__start_from="rte:mnli,mnli:rte", tasks="rte,mnli"), "goes in a circle"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_line(places, change, message):
+    with pytest.raises(ValueError, match=message) as refused:
+        running.run(finetuning_config.parse(settings(places, "bad", **change)), places[0])
+    assert "\n" not in str(refused.value)
+
+
+def test_a_dry_run_says_what_would_be_done(places):
+    config = finetuning_config.parse(settings(places, "dry", tasks="stsb", recipe__epochs=2))
+    text = forecast.text(config, places[0])
+    assert "stsb" in text and "layer 1 0.8, layer 0 0.64" in text
+    assert " 10 " in text  # 80 rows in batches of 16, twice
+    assert not os.path.exists(folder(places, "dry"))
+
+
+def test_the_command_refuses_a_misspelt_field_in_one_line(places):
+    arguments = [f"--workdir={places[0]}", "--config.recipe.epoch=3"]
+    done = subprocess.run(
+        [sys.executable, "-m", "electra_jax.finetune", *arguments],
+        cwd=corpus.ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        "error: unknown field config.recipe.epoch; did you mean 'epochs'?"
+    )
+
+
+def test_the_command_needs_no_config(places):
+    """configs/finetune.py is its own; the workdir's config.json is of pre-training."""
+    arguments = [f"--workdir={places[0]}", f"--config.data.dir={places[1]}", "--config.tasks=rte"]
+    done = subprocess.run(
+        [sys.executable, "-m", "electra_jax.finetune", "--dry_run", *arguments],
+        cwd=corpus.ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("task  train  dev")

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The learning rate of every leaf and layer in fine-tuning, under both rules."""
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+
+from electra_jax.finetuning.tuning import rates
+from electra_jax.model import encoder, networks
+from support import odd
+
+HEAD = {"output": {"kernel": jnp.zeros((10, 2)), "bias": jnp.zeros(2)}}
+
+POST = networks.NetworksConfig(
+    37, 6, 13, odd.NETWORKS.generator, encoder.EncoderConfig(3, 10, 2, 14)
+)
+PRE = networks.NetworksConfig(
+    37, 6, 0, odd.NETWORKS.generator,
+    encoder.EncoderConfig(3, 10, 2, 14, norm_place="pre", positions="rotary"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rule", "layers", "embeddings"),
+    [
+        ("paper", [0.125, 0.25, 0.5], 0.0625),  # layers 0, 1, 2 of three, decay 1/2
+        ("released_code", [0.0625, 0.125, 0.25], 0.03125),  # the top layer has decay^2
+    ],
+)
+@pytest.mark.parametrize("shape", [POST, PRE], ids=["post", "pre"])
+def test_every_leaf_has_the_rate_of_its_depth(rule, layers, embeddings, shape):
+    params = jax.eval_shape(lambda: networks.init_trunk(shape, jax.random.key(0)))
+    params = params | {"head": HEAD}
+    found = odd.flat(rates.factors(params, 0.5, rule))
+    assert set(found) == set(odd.flat_shapes(params))
+    for path, factor in found.items():
+        if path.startswith("head/"):
+            assert factor == 1, path
+        elif "encoder/attention" in path or "encoder/feed_forward" in path:
+            rank = odd.flat_shapes(params)[path].ndim
+            assert factor.shape == (3, *[1] * (rank - 1)), path
+            assert factor.reshape(-1).tolist() == layers, path
+        elif "encoder/norm" in path:  # after the top layer of a pre-norm trunk
+            assert factor == layers[-1], path
+        else:
+            assert path.startswith(("embeddings/", "discriminator/projection/")), path
+            assert factor == embeddings, path
+
+
+def test_the_table_says_the_same_in_words():
+    assert rates.table(3, 0.5, "paper") == {
+        "head": 1, "layer 2": 0.5, "layer 1": 0.25, "layer 0": 0.125, "embeddings": 0.0625,
+    }  # fmt: skip
+    assert rates.table(12, 0.8, "released_code")["layer 11"] == pytest.approx(0.64)
+    assert rates.table(12, 0.8, "released_code")["embeddings"] == pytest.approx(0.8**14)
+
+
+@pytest.mark.parametrize(
+    ("layers", "width", "rate", "decay"),
+    [(2, 128, 3e-4, 0.8), (12, 256, 3e-4, 0.8), (12, 384, 1e-4, 0.8), (12, 768, 1e-4, 0.8),
+     (24, 1024, 5e-5, 0.9), (24, 768, 5e-5, 0.9)],
+)  # fmt: skip
+def test_sizes_have_their_published_rates(layers, width, rate, decay):
+    assert rates.published(layers, width) == rates.Published(rate, decay)
+
+
+def test_the_rate_warms_up_while_it_falls():
+    """peak (1 - s / 100) min(1, s / 10)."""
+    found = [float(rates.rate(s, 0.5, 100, 10)) for s in (0, 1, 5, 10, 50, 100)]
+    np.testing.assert_allclose(found, [0, 0.5 * 0.99 * 0.1, 0.5 * 0.95 * 0.5, 0.45, 0.25, 0])
+    assert float(rates.rate(0, 0.5, 100, 0)) == 0.5  # no warmup

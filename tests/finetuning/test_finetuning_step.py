@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One step of fine-tuning in numbers: what is summed, what is padded, which layer moves how far."""
+
+import dataclasses
+import functools
+import json
+import os
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+
+from electra_jax.finetuning.tuning import rates, step
+from electra_jax.model import networks, task_heads
+from electra_jax.step import optimizer
+from support import odd
+from support.corpus import ROOT
+
+# beta 0 and a large epsilon make Adam's update the clipped gradient over epsilon.
+PLAIN = optimizer.AdamConfig(beta1=0, beta2=0, epsilon=1e9, weight_decay=0, clip_norm=0)
+SETUP = step.Setup(
+    networks=odd.NETWORKS,
+    head=task_heads.HeadConfig("linear", 10, outputs=3, dropout=0.0),
+    kind="classification",
+    pad_id=odd.PAD,
+    adam=PLAIN,
+    layer_decay=1.0,
+)
+COURSE = step.course(1e9, 100, 0.0)  # the first step then moves parameters by the gradient
+KEY = jax.random.key(0)
+TRUNK = networks.main_trunk(odd.NETWORKS, odd.weights())
+BATCH = {
+    "ids": odd.IDS_BL[[0, 1, 4, 5]].astype(np.int32),
+    "marks": odd.MARKS_BL[[0, 1, 4, 5]].astype(np.uint8),
+    "weight": np.ones(4, np.float32),
+    "label": np.array([0, 2, 1, 1], np.int32),
+}
+
+
+@functools.cache
+def stepped(setup=SETUP):
+    """(state, batch) -> how far one step moved each parameter, by path, and the loss."""
+
+    def run(state, batch):
+        after, loss = step._update(setup, state, batch, COURSE, KEY)
+        return jax.tree.map(jnp.subtract, state.params, after.params), loss, after.skipped
+
+    return odd.jit(run)
+
+
+def moved(setup=SETUP, **changes):
+    state = step._begin(setup, TRUNK, KEY)
+    tree, loss, _ = stepped(setup)(state, BATCH | changes)
+    return odd.flat(tree), float(loss)
+
+
+def test_the_mean_is_the_sum_over_the_rows():
+    """Four rows: the summed loss moves everything four times as far; both report the mean."""
+    mean, mean_loss = moved()
+    summed, sum_loss = moved(dataclasses.replace(SETUP, loss="sum"))
+    assert sum_loss == pytest.approx(mean_loss, rel=1e-6)
+    for path, x in mean.items():
+        np.testing.assert_allclose(summed[path], 4 * x, rtol=1e-3, atol=1e-5, err_msg=path)
+
+
+def test_clipping_takes_the_difference_away():
+    """Where both are clipped to norm 1, sum and mean move parameters alike."""
+    clipped = dataclasses.replace(SETUP, adam=dataclasses.replace(PLAIN, clip_norm=1e-3))
+    mean, _ = moved(clipped)
+    summed, _ = moved(dataclasses.replace(clipped, loss="sum"))
+    norm = np.sqrt(sum((x**2).sum() for x in mean.values()))
+    assert norm == pytest.approx(1e-3, rel=1e-2)
+    for path, x in mean.items():
+        np.testing.assert_allclose(summed[path], x, atol=1e-6, err_msg=path)
+
+
+def test_rows_of_weight_0_change_nothing():
+    weight = np.array([1, 1, 0, 1], np.float32)
+    others = BATCH["ids"].copy()
+    others[2] = odd.IDS_BL[3]
+    one = moved(weight=weight)
+    other = moved(weight=weight, ids=others, label=np.array([0, 2, 2, 1], np.int32))
+    assert one[1] == pytest.approx(other[1], rel=1e-6)
+    for path, x in one[0].items():
+        np.testing.assert_allclose(other[0][path], x, atol=1e-6, err_msg=path)
+
+
+@pytest.mark.parametrize("rule", ["paper", "released_code"])
+def test_layers_move_by_their_factors(rule):
+    even, _ = moved()
+    decayed, _ = moved(dataclasses.replace(SETUP, layer_decay=0.5, decay_rule=rule))
+    tree = step._begin(SETUP, TRUNK, KEY).params
+    factors = odd.flat(rates.factors(tree, 0.5, rule))
+    for path, x in even.items():
+        np.testing.assert_allclose(decayed[path], factors[path] * x, atol=1e-5, err_msg=path)
+
+
+def test_seeds_share_the_encoder_and_not_the_head():
+    one, other = (step._begin(SETUP, TRUNK, key).params for key in step.keys([0, 1]))
+    assert (one["head"]["output"]["kernel"] != other["head"]["output"]["kernel"]).all()
+    for path, x in odd.flat(TRUNK).items():
+        np.testing.assert_array_equal(odd.flat(one)[path], x)
+    fresh = [
+        odd.jit(lambda key: step._begin_fresh(SETUP, key).params)(k) for k in step.keys([0, 1])
+    ]
+    tokens = [params["embeddings"]["token"] for params in fresh]
+    assert (tokens[0] != tokens[1]).all()
+
+
+def test_a_step_that_is_not_finite_is_not_applied():
+    state = step._begin(SETUP, TRUNK, KEY)
+    bad = BATCH | {"weight": np.array([1, np.nan, 1, 1], np.float32)}
+    tree, _, skipped = stepped()(state, bad)
+    assert int(skipped) == 1
+    assert all((x == 0).all() for x in odd.flat(tree).values())
+
+
+def test_the_loss_of_tags_counts_tokens_that_have_one():
+    setup = dataclasses.replace(
+        SETUP, kind="tagging", head=task_heads.HeadConfig("token", 10, outputs=3, dropout=0.0)
+    )
+    tags = np.full(BATCH["ids"].shape, -1, np.int32)
+    tags[0, 1], tags[1, 1:3] = 2, 0
+    state = step._begin(setup, TRUNK, KEY)
+    batch = BATCH | {"tags": tags}
+    _, loss, _ = stepped(setup)(state, batch)
+    rows = odd.batch(BATCH["ids"], BATCH["marks"])
+
+    @odd.jit
+    def scores(params):
+        hidden_BLD = networks.hidden(odd.NETWORKS, params, rows)
+        return task_heads.token(setup.head, params["head"], hidden_BLD, None)
+
+    log_BLC = jax.nn.log_softmax(scores(state.params))
+    expected = -(log_BLC[0, 1, 2] + log_BLC[1, 1, 0] + log_BLC[1, 2, 0]) / 3
+    assert float(loss) == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("impossible", [False, True])
+def test_the_loss_of_an_answer_is_the_mean_of_its_ends(impossible):
+    """The end is scored from the true start; whether there is an answer counts half."""
+    head = task_heads.HeadConfig("span_joint", 10, hidden=7, impossible=impossible)
+    setup = dataclasses.replace(SETUP, kind="span", head=head)
+    state = step._begin(setup, TRUNK, KEY)
+    allowed = BATCH["ids"] != odd.PAD
+    spans = {
+        "allowed": allowed,
+        "start": np.array([1, 2, 0, 3], np.int32),
+        "end": np.array([2, 2, 0, 4], np.int32),
+        "impossible": np.array([0, 0, 1, 0], np.float32),
+    }
+    _, loss, _ = stepped(setup)(state, BATCH | spans)
+    rows = odd.batch(BATCH["ids"], BATCH["marks"])
+
+    @odd.jit
+    def scores(params):
+        hidden_BLD = networks.hidden(odd.NETWORKS, params, rows)
+        return task_heads.span_joint(params["head"], hidden_BLD, allowed, spans["start"])
+
+    start_BL, end_BL, judged_B = scores(state.params)
+    expected = 0
+    for row in range(4):
+        expected -= 0.5 * jax.nn.log_softmax(start_BL[row])[spans["start"][row]]
+        expected -= 0.5 * jax.nn.log_softmax(end_BL[row])[spans["end"][row]]
+        if impossible:
+            sign = 1 if spans["impossible"][row] else -1
+            expected -= 0.5 * jax.nn.log_sigmoid(sign * judged_B[row])
+    assert float(loss) == pytest.approx(float(expected) / 4, rel=1e-5)
+
+
+@pytest.fixture(scope="module")
+def layouts():
+    """{devices and seeds: losses and norms after three steps}, in a process of its own."""
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0",
+    }
+    command = [sys.executable, str(ROOT / "tests" / "workers" / "finetuning_worker.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["4 devices", "2 seeds", "2 seeds on 4 devices"])
+def test_devices_and_seeds_beside_change_nothing_but_rounding(layouts, layout):
+    """Losses of both seeds at three steps, with dropout, then what the tuned heads say."""
+    for name, expected in layouts["1 device"].items():
+        np.testing.assert_allclose(layouts[layout][name], expected, rtol=2e-4, atol=2e-5)
+    assert layouts["1 device"]["losses"][0] != layouts["1 device"]["losses"][1]

@@ -1,0 +1,626 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The trunk's settings against NumPy, and fused attention against plain products."""
+
+import dataclasses
+import functools
+import json
+import math
+import os
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+from jax.experimental.pallas.ops.tpu import splash_attention
+
+from electra_jax import config as config_lib
+from electra_jax.core import batch as batch_lib
+from electra_jax.core import sharding, streams
+from electra_jax.model import accounting, attention, encoder, networks
+from electra_jax.step import build, optimizer
+from support import corpus, odd
+
+MODERN = dict(
+    positions="rotary",
+    rotary_base=100.0,
+    feed_forward_kind="geglu",
+    norm_place="pre",
+    norm_kind="rms",
+    biases=False,
+    local_window=2,
+    global_every=2,
+)
+PLAIN = dict(dropout=0, attention_dropout=0)
+
+
+def with_trunk(**settings):
+    """Networks of odd sizes and even heads; three layers, so that a local one has a neighbour."""
+    return networks.NetworksConfig(
+        vocab_size=37,
+        embedding_size=6,
+        max_positions=0 if settings.get("positions") == "rotary" else 13,
+        generator=encoder.EncoderConfig(3, 8, 2, 10, **PLAIN | settings),
+        discriminator=encoder.EncoderConfig(3, 12, 2, 14, **PLAIN | settings),
+    )
+
+
+# Against NumPy
+
+
+def gelu(x):
+    return x * np.vectorize(math.erfc)(-x / math.sqrt(2)) / 2
+
+
+def norm(kind, params, x):
+    if kind == "layer":
+        x = x - x.mean(-1, keepdims=True)
+        return x / np.sqrt((x**2).mean(-1, keepdims=True)) * params["scale"] + params["bias"]
+    return x / np.sqrt((x**2).mean(-1, keepdims=True)) * params["scale"]
+
+
+def turned(x_LHK, base):
+    """Channels i and i + K / 2 as one complex number, turned by place x base^(-2i / K)."""
+    length, _, size = x_LHK.shape
+    half = size // 2
+    angle = np.arange(length)[:, None] * np.array([base ** (-2 * i / size) for i in range(half)])
+    z = (x_LHK[..., :half] + 1j * x_LHK[..., half:]) * np.exp(1j * angle)[:, None]
+    return np.concatenate([z.real, z.imag], -1)
+
+
+def attended(c, p, x_LD, window):
+    def product(name):
+        y = np.einsum("LD,DHK->LHK", x_LD, p[name]["kernel"])
+        return y + p[name]["bias"] if c.biases else y
+
+    query, key, value = map(product, ("query", "key", "value"))
+    if c.positions == "rotary":
+        query, key = turned(query, c.rotary_base), turned(key, c.rotary_base)
+    mixed = np.zeros_like(value)
+    for i in range(len(x_LD)):
+        for head in range(c.heads):
+            seen = [j for j in range(len(x_LD)) if window is None or abs(i - j) <= window]
+            scores = [query[i, head] @ key[j, head] / math.sqrt(c.head_size) for j in seen]
+            weights = np.exp(scores) / np.exp(scores).sum()
+            mixed[i, head] = weights @ value[seen, head]
+    out = np.einsum("LHK,HKD->LD", mixed, p["output"]["kernel"])
+    return out + p["output"]["bias"] if c.biases else out
+
+
+def fed(c, p, x_LD):
+    def product(name, x):
+        return x @ p[name]["kernel"] + (p[name]["bias"] if c.biases else 0)
+
+    if c.feed_forward_kind == "geglu":
+        return product("out", gelu(product("gate", x_LD)) * product("in", x_LD))
+    return product("out", gelu(product("in", x_LD)))
+
+
+def encoded(c, params, x_LD):
+    """One document alone, in float64, one number after another."""
+    for number in range(c.layers):
+        p = jax.tree.map(lambda x, n=number: x[n], {k: params[k] for k in params if k != "norm"})
+        whole = not c.local_window or number % c.global_every == 0
+        window = None if whole else c.local_window
+        for part, branch in (
+            ("attention", functools.partial(attended, window=window)),
+            ("feed_forward", fed),
+        ):
+            here = functools.partial(norm, c.norm_kind, p[part]["norm"])
+            if c.norm_place == "pre":
+                x_LD = x_LD + branch(c, p[part], here(x_LD))
+            else:
+                x_LD = here(x_LD + branch(c, p[part], x_LD))
+    return norm(c.norm_kind, params["norm"], x_LD) if c.norm_place == "pre" else x_LD
+
+
+SWITCHES = {
+    "as BERT": {},
+    "rotary": dict(positions="rotary"),
+    "another base": dict(positions="rotary", rotary_base=20.0),
+    "geglu": dict(feed_forward_kind="geglu"),
+    "pre-norm": dict(norm_place="pre"),
+    "rms": dict(norm_kind="rms"),
+    "no biases": dict(biases=False),
+    "local": dict(local_window=2),
+    "local, every second whole": dict(local_window=2, global_every=2),
+    "a narrower window": dict(local_window=1),
+    "all": MODERN,
+}
+
+
+@pytest.fixture(scope="module")
+def answers():
+    """{switch: (ours, NumPy's)} of one encoder over rows of several documents, real tokens."""
+    draw = np.random.default_rng(0)
+    batch = odd.batch()
+    hidden_BLD = draw.standard_normal((*batch.ids_BL.shape, 12)).astype(np.float32)
+    found = {}
+    for name, settings in SWITCHES.items():
+        c = with_trunk(**settings).discriminator
+        params = odd.weights(with_trunk(**settings))["discriminator"]["encoder"]
+        run = odd.jit(lambda p, x, c=c: encoder.Encoder(c).apply(p, x, batch.documents_BL, None))
+        ours_BLD = np.asarray(run({"params": params}, hidden_BLD))
+        exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+        ours, theirs = [], []
+        for row, documents_L in enumerate(np.asarray(batch.documents_BL)):
+            for number in sorted(set(documents_L) - {0}):
+                ours.append(ours_BLD[row, documents_L == number])
+                alone_LD = hidden_BLD[row, documents_L == number].astype(np.float64)
+                theirs.append(encoded(c, exact, alone_LD))
+        found[name] = np.concatenate(ours), np.concatenate(theirs)
+    return found
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_every_switch_computes_what_numpy_does_for_each_document_alone(answers, name):
+    ours, theirs = answers[name]
+    np.testing.assert_allclose(ours, theirs, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in SWITCHES if name != "as BERT"])
+def test_no_switch_changes_nothing(answers, name):
+    for other in SWITCHES:
+        if other != name:
+            assert abs(answers[name][0] - answers[other][0]).max() > 1e-3, other
+
+
+# Rotary positions
+
+
+def test_a_pair_of_channels_turns_by_its_position():
+    """Positions 0, 1, 2 of one head of two channels that begins as (1, 0)."""
+    rotation = attention.rotation(jnp.array([[0, 1, 2]]), 2, 10_000.0)
+    found = attention.rotate(jnp.tile(jnp.array([1.0, 0.0]), (1, 3, 1, 1)), rotation)[0, :, 0]
+    expected = [(math.cos(angle), math.sin(angle)) for angle in (0, 1, 2)]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_only_the_distance_of_two_tokens_counts():
+    draw = np.random.default_rng(0)
+    query, key = (jnp.array(draw.standard_normal((1, 5, 2, 8)), jnp.float32) for _ in range(2))
+
+    def scores(shift):
+        rotation = attention.rotation(jnp.arange(5)[None] + shift, 8, 10_000.0)
+        turned = (attention.rotate(x, rotation) for x in (query, key))
+        return jnp.einsum("BLHK,BMHK->BHLM", *turned)
+
+    np.testing.assert_allclose(scores(0), scores(300), atol=1e-4)
+    assert abs(scores(0) - jnp.einsum("BLHK,BMHK->BHLM", query, key)).max() > 0.5
+
+
+def test_places_restart_with_each_document():
+    documents_BL = jnp.array([[1, 1, 1, 2, 2, 0], [0, 0, 0, 0, 0, 0], [1, 2, 3, 3, 3, 3]])
+    expected = [[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 4, 5], [0, 0, 0, 1, 2, 3]]
+    assert batch_lib.restarted(documents_BL).tolist() == expected
+    batch = odd.batch()
+    found_BL = batch_lib.restarted(batch.documents_BL)
+    assert (found_BL == batch.positions_BL)[batch.real_BL].all()
+
+
+# Local attention
+
+
+def reached(window, layers, every=9, cut=True):
+    """[from, to]: which of nine tokens of one document feel another; the first layer may be cut."""
+    c = encoder.EncoderConfig(
+        layers, 4, 1, 4, **PLAIN, local_window=window, global_every=every, norm_place="pre"
+    )
+    documents_BL = jnp.ones((1, 9), jnp.int32)
+    module, draw = encoder.Encoder(c), np.random.default_rng(0)
+    x_BLD = jnp.array(draw.standard_normal((1, 9, 4)), jnp.float32)
+    params = module.init(jax.random.key(1), x_BLD, documents_BL, None)["params"]
+    params = jax.tree.map(lambda x: x + 0.3 * draw.standard_normal(x.shape), params)
+    if cut:
+        off = jax.tree.map(lambda x: x.at[0].set(0), params)
+        params = off | {"norm": params["norm"]}
+
+    @odd.jit
+    def jacobian(x_BLD):
+        return jax.jacobian(lambda x: module.apply({"params": params}, x, documents_BL, None))(
+            x_BLD
+        )
+
+    return (abs(jacobian(x_BLD)[0, :, :, 0]).sum((1, 3)) > 0).T.astype(int).tolist()
+
+
+def test_information_does_not_travel_further_than_the_window_in_one_layer():
+    """A window of two; the layer before it, which is global, is cut off."""
+    assert reached(window=2, layers=2) == [
+        [1, 1, 1, 0, 0, 0, 0, 0, 0],
+        [1, 1, 1, 1, 0, 0, 0, 0, 0],
+        [1, 1, 1, 1, 1, 0, 0, 0, 0],
+        [0, 1, 1, 1, 1, 1, 0, 0, 0],
+        [0, 0, 1, 1, 1, 1, 1, 0, 0],
+        [0, 0, 0, 1, 1, 1, 1, 1, 0],
+        [0, 0, 0, 0, 1, 1, 1, 1, 1],
+        [0, 0, 0, 0, 0, 1, 1, 1, 1],
+        [0, 0, 0, 0, 0, 0, 1, 1, 1],
+    ]
+
+
+def test_two_local_layers_reach_twice_as_far_and_a_global_one_everywhere():
+    assert reached(window=1, layers=3)[4] == [0, 0, 1, 1, 1, 1, 1, 0, 0]
+    assert reached(window=1, layers=3, every=2)[4] == [1] * 9  # layer 2 is global again
+
+
+def test_which_layers_are_global():
+    def of(**settings):
+        c = encoder.EncoderConfig(7, 4, 1, 4, **settings)
+        return c.global_layers.astype(int).tolist()
+
+    assert of() == [1, 1, 1, 1, 1, 1, 1]
+    assert of(local_window=5) == [1, 0, 0, 1, 0, 0, 1]
+    assert of(local_window=5, global_every=1) == [1, 1, 1, 1, 1, 1, 1]
+    assert of(local_window=5, global_every=9) == [1, 0, 0, 0, 0, 0, 0]
+
+
+# Whole networks
+
+
+@pytest.fixture(scope="module")
+def judge():
+    """Runs the modern discriminator forward and backward, with dropout: (logits, gradients)."""
+    config, batch = with_trunk(**MODERN), odd.batch()
+    params = odd.weights(config)
+    keys_B = streams.row_keys(jax.random.key(0), 0, batch.row_B)
+    direction_BL = jnp.array(np.random.default_rng(0).standard_normal((6, 11)), jnp.float32)
+
+    def run(scan, remat):
+        shape = dataclasses.replace(
+            config.discriminator, scan=scan, remat=remat, dropout=0.1, attention_dropout=0.2
+        )
+        changed = dataclasses.replace(config, discriminator=shape)
+
+        @odd.jit
+        def both(params):
+            logits_BL, back = jax.vjp(
+                lambda params: networks.discriminate(changed, params, batch, keys_B), params
+            )
+            return logits_BL, back(direction_BL)[0]
+
+        return odd.flat(both({part: params[part] for part in ("embeddings", "discriminator")}))
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def unrolled(judge):
+    return judge(False, "none")
+
+
+@pytest.mark.parametrize(("scan", "remat"), [(True, "none"), (True, "full"), (False, "dots")])
+def test_scan_and_remat_change_nothing(judge, unrolled, scan, remat):
+    for path, x in judge(scan, remat).items():
+        want = unrolled[path]
+        assert abs(x - want).max() <= 2e-5 * max(1, abs(want).max()), path
+
+
+def test_every_parameter_learns(unrolled):
+    assert [path for path, x in unrolled.items() if not x.any()] == []
+
+
+def test_packed_documents_run_as_if_alone():
+    """Row 0 holds two documents; here each has a row of its own, generator included."""
+    config = with_trunk(**MODERN)
+    params, packed = odd.weights(config), odd.forward(config)(odd.weights(config), odd.batch())
+    ids_BL, marks_BL = np.zeros((2, 6, 11), int)
+    for row, (start, stop) in enumerate([(0, 7), (7, 10)]):
+        ids_BL[row, : stop - start] = odd.IDS_BL[0, start:stop]
+        marks_BL[row, : stop - start] = odd.MARKS_BL[0, start:stop]
+    alone = odd.forward(config)(params, odd.batch(ids_BL, marks_BL))
+    for row, (start, stop) in enumerate([(0, 7), (7, 10)]):
+        for together, single in zip(packed, alone):
+            assert np.isfinite(together).all()
+            np.testing.assert_allclose(
+                together[0, start:stop], single[row, : stop - start], atol=5e-6
+            )
+
+
+def test_the_tree_of_the_modern_trunk():
+    config = with_trunk(**MODERN)
+    shapes = jax.eval_shape(lambda: networks.init(config, jax.random.key(0)))
+    found = {path: x.shape for path, x in odd.flat_shapes(shapes).items()}
+    assert {p.removeprefix("embeddings/") for p in found if p.startswith("embeddings/")} == {
+        "token",
+        "type",
+        "norm/scale",
+        "norm/bias",
+    }
+    start = "discriminator/encoder/"
+    assert {p.removeprefix(start): s for p, s in found.items() if p.startswith(start)} == {
+        "attention/query/kernel": (3, 12, 2, 6),
+        "attention/key/kernel": (3, 12, 2, 6),
+        "attention/value/kernel": (3, 12, 2, 6),
+        "attention/output/kernel": (3, 2, 6, 12),
+        "attention/norm/scale": (3, 12),
+        "feed_forward/in/kernel": (3, 12, 14),
+        "feed_forward/gate/kernel": (3, 12, 14),
+        "feed_forward/out/kernel": (3, 14, 12),
+        "feed_forward/norm/scale": (3, 12),
+        "norm/scale": (12,),
+    }
+    assert sharding.spec_for(f"{start}feed_forward/gate/kernel") == (None, "fsdp", "tensor")
+    assert sharding.spec_for(f"{start}feed_forward/gate/bias") == (None, "tensor")
+    assert sharding.spec_for(f"{start}norm/scale") == ()
+    assert optimizer.decays(f"{start}feed_forward/gate/kernel")
+    assert not optimizer.decays(f"{start}norm/scale")
+
+
+def test_operations_of_gates_and_windows():
+    """A row of 5 tokens, width 4, feed-forward 6: by hand."""
+
+    def of(**settings):
+        shape = encoder.EncoderConfig(2, 4, 1, 6, **settings)
+        config = networks.NetworksConfig(37, 4, 13, shape, shape)
+        return accounting.with_generator(accounting.Flops(0), config, 5, 1).generator
+
+    products = 2 * 5 * 4 * (4 * 4 + 2 * 6)  # of a layer: query, key, value, output; in, out
+    assert of() == 2 * (products + 4 * 4 * 25)
+    assert of(feed_forward_kind="geglu") == of() + 2 * 2 * 5 * 4 * 6
+    seen = 2 + 3 + 3 + 3 + 2  # within one place
+    assert of(local_window=1) == 2 * products + 4 * 4 * (25 + seen)
+    assert of(local_window=64) == of()
+    assert of(local_window=1, global_every=1) == of()
+
+
+# Fused attention
+
+
+def rows_of(documents, heads=2, size=8, seed=0):
+    """(query, key, value), documents_BL and a direction for gradients, zero at padding."""
+    documents_BL = jnp.asarray(documents, jnp.int32)
+    draw = np.random.default_rng(seed)
+    shape = (*documents_BL.shape, heads, size)
+    *inputs, direction = (jnp.array(draw.standard_normal(shape), jnp.float32) for _ in range(4))
+    return inputs, documents_BL, direction * (documents_BL > 0)[:, :, None, None]
+
+
+def value_and_gradients(mix, inputs, direction):
+    @jax.jit
+    def run(inputs):
+        mixed, back = jax.vjp(mix, *inputs)
+        return mixed, back(direction)
+
+    return run(inputs)
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    """Splash on a CPU."""
+    made = functools.partial(splash_attention.make_splash_mha, interpret=True)
+    monkeypatch.setattr(splash_attention, "make_splash_mha", made)
+
+
+DOCUMENTS = [  # (document, tokens) along a row of 384: three blocks of 128
+    [(1, 100), (2, 200), (3, 60), (0, 24)],
+    [(1, 384)],
+    [(1, 130), (0, 254)],
+    [(0, 384)],
+]
+DOCUMENTS_BL = [[n for n, count in row for _ in range(count)] for row in DOCUMENTS]
+
+
+@pytest.mark.parametrize("window", [0, 20])
+def test_splash_agrees_with_einsum_on_every_real_token(interpreted, window):
+    inputs, documents_BL, direction = rows_of(DOCUMENTS_BL)
+    visible_BLL = attention.visible(documents_BL)
+    if window:
+        visible_BLL &= attention.near(384, window)
+    plain = value_and_gradients(lambda *x: attention.einsum(*x, visible_BLL), inputs, direction)
+    fused = value_and_gradients(
+        lambda *x: attention.splash(*x, documents_BL, window=window), inputs, direction
+    )
+    real_BL = documents_BL > 0
+    assert np.isfinite(fused[0]).all()
+    np.testing.assert_allclose(fused[0][real_BL], plain[0][real_BL], atol=2e-6)
+    for found, expected in zip(fused[1], plain[1]):
+        np.testing.assert_allclose(found, expected, atol=2e-5)
+        assert not found[~real_BL].any()  # nothing comes back to padding
+
+
+def encoder_of(way, scan):
+    """A modern encoder over a row of 256 tokens: hidden states and gradients."""
+    c = encoder.EncoderConfig(
+        2, 8, 2, 8, **PLAIN, **MODERN | dict(local_window=40), attention=way, scan=scan
+    )
+    documents_BL = jnp.asarray([[1] * 150 + [2] * 90 + [0] * 16], jnp.int32)
+    draw = np.random.default_rng(0)
+    x_BLD = jnp.array(draw.standard_normal((1, 256, 8)), jnp.float32)
+    direction_BLD = jnp.array(draw.standard_normal((1, 256, 8))) * (documents_BL > 0)[..., None]
+    params = encoder.Encoder(c).init(jax.random.key(0), x_BLD, documents_BL, None)
+    params = jax.tree.map(lambda x: x + 0.3 * draw.standard_normal(x.shape), params)
+
+    @jax.jit
+    def run(params, x_BLD):
+        hidden_BLD, back = jax.vjp(
+            lambda p, x: encoder.Encoder(c).apply(p, x, documents_BL, None), params, x_BLD
+        )
+        return hidden_BLD * (documents_BL > 0)[..., None], back(direction_BLD)
+
+    return odd.flat(run(params, x_BLD))
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_layers_with_splash_are_those_with_einsum(interpreted, scan):
+    plain, fused = encoder_of("einsum", scan), encoder_of("splash", scan)
+    for path, x in fused.items():
+        assert abs(x - plain[path]).max() <= 2e-5 * max(1, abs(plain[path]).max()), path
+
+
+@pytest.mark.parametrize("window", [0, 3])
+def test_what_is_handed_to_cudnn_gives_the_numbers_of_einsum(window):
+    """Its own kernel needs a GPU; the same call with XLA in its place."""
+    inputs, documents_BL, direction = rows_of(odd.batch().documents_BL)
+    visible_BLL = attention.visible(documents_BL)
+    if window:
+        visible_BLL &= attention.near(11, window)
+    plain = value_and_gradients(lambda *x: attention.einsum(*x, visible_BLL), inputs, direction)
+    same = functools.partial(attention.cudnn, implementation="xla")
+    fused = value_and_gradients(lambda *x: same(*x, visible_BLL), inputs, direction)
+    real_BL = documents_BL > 0
+    assert np.isfinite(fused[0]).all()
+    np.testing.assert_allclose(fused[0][real_BL], plain[0][real_BL], atol=1e-6)
+    for found, expected in zip(fused[1], plain[1]):
+        np.testing.assert_allclose(found, expected, atol=5e-6)
+
+
+def test_fused_attention_never_drops_probabilities_in_silence():
+    with pytest.raises(ValueError, match="attention='splash' drops no probabilities, but"):
+        encoder.EncoderConfig(1, 8, 2, 4, attention="splash", attention_dropout=0.1)
+
+
+@pytest.fixture(scope="module")
+def over_meshes():
+    """{layout: {metric: [sum, weight]}} of one step, four devices in a process of their own."""
+    folders = [str(corpus.ROOT), str(corpus.ROOT / "tests")]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(folders),
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
+    }
+    command = [sys.executable, str(corpus.ROOT / "tests" / "workers" / "trunk_worker.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["einsum, 1 x 2 x 2", "splash, 1 x 2 x 2"])
+def test_a_step_of_the_modern_trunk_is_the_same_on_every_mesh(over_meshes, name):
+    for metric, expected in over_meshes["einsum, one"].items():
+        found = over_meshes[name][metric]
+        np.testing.assert_allclose(found, expected, rtol=3e-5, atol=1e-6, err_msg=metric)
+
+
+# Settings
+
+
+def parsed(**overrides):
+    return config_lib.parse(corpus.small_run("builtin", "", **overrides))
+
+
+def settled(platform, monkeypatch, **overrides):
+    """How attention is computed on a platform; rows of 512 without attention dropout."""
+    monkeypatch.setattr(build, "_platform", lambda mesh: platform)
+    long = dict(data__sequence_length=512, model__max_positions=512, model__attention_dropout=0.0)
+    return build.networks_config(parsed(**long | overrides), 100).generator.attention
+
+
+@pytest.mark.parametrize(
+    ("platform", "overrides", "way"),
+    [
+        ("tpu", {}, "splash"),
+        ("tpu", dict(model__attention_dropout=0.1), "einsum"),
+        ("tpu", dict(data__sequence_length=384), "einsum"),  # scores are small there
+        ("tpu", dict(data__sequence_length=500), "einsum"),
+        ("tpu", dict(model__attention="einsum"), "einsum"),
+        ("tpu", dict(model__attention="splash", data__sequence_length=128), "splash"),
+        ("gpu", {}, "einsum"),
+        ("gpu", dict(model__attention="cudnn"), "cudnn"),
+        ("cpu", {}, "einsum"),
+    ],
+)
+def test_auto_is_conservative(platform, overrides, way, monkeypatch):
+    assert settled(platform, monkeypatch, **overrides) == way
+
+
+@pytest.mark.parametrize(
+    ("platform", "overrides", "message"),
+    [
+        (
+            "cpu",
+            dict(model__attention="splash"),
+            "'splash' needs a TPU, not a CPU; try model.att",
+        ),
+        (
+            "gpu",
+            dict(model__attention="splash"),
+            "'splash' needs a TPU, not a GPU; try model.att",
+        ),
+        ("cpu", dict(model__attention="cudnn"), "'cudnn' needs a GPU, not a CPU; try model.att"),
+        (
+            "tpu",
+            dict(model__attention="splash", data__sequence_length=500),
+            "needs rows of a multiple of 128 tokens, not of 500; try model.attention=einsum",
+        ),
+        (
+            "gpu",
+            dict(model__attention="cudnn", model__dtype="float32"),
+            "cannot compute in float32; try model.dtype=bfloat16 or model.attention=einsum",
+        ),
+        (
+            "gpu",
+            dict(model__attention="cudnn", data__sequence_length=501),
+            "needs rows of an even number of tokens, not of 501",
+        ),
+        (
+            "gpu",
+            dict(model__attention="cudnn", model__generator__width=24),
+            "needs heads of a multiple of 8, at most 128, not of 12 and 16",
+        ),
+    ],
+)
+def test_what_a_device_cannot_compute_is_refused(platform, overrides, message, monkeypatch):
+    with pytest.raises(config_lib.ConfigError) as error:
+        settled(platform, monkeypatch, **overrides)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            dict(model__attention="splash"),
+            "model.attention='splash' cannot drop attention probabilities, but"
+            " model.attention_dropout=0.1; set it to 0 or try model.attention=einsum",
+        ),
+        (dict(model__attention="flash"), "model.attention='flash' is not one of 'auto', 'einsum'"),
+        (dict(model__positions="none"), "model.positions='none' is not one of 'learned', 'rotary'"),
+        (
+            dict(model__positions="rotary", model__generator__width=18),
+            "turns channels in pairs, but heads of model.generator have 9; change width or heads",
+        ),
+        (dict(model__local_window=-1), "model.local_window=-1 is outside [0, 65536]"),
+        (dict(model__global_every=0), "model.global_every=0 is outside [1, 65536]"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(overrides, message):
+    with pytest.raises(config_lib.ConfigError) as error:
+        parsed(**overrides)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_settings_reach_both_networks():
+    settings = {f"model__{name}": value for name, value in MODERN.items()}
+    config = build.networks_config(parsed(**settings, model__max_positions=8), 100)
+    for network in (config.generator, config.discriminator):
+        assert {name: getattr(network, name) for name in MODERN} == MODERN
+    assert config.max_positions == 0  # no table, so no row is too long for it
+
+
+def test_a_run_may_go_on_with_another_attention_but_not_another_trunk():
+    old = parsed(model__attention_dropout=0.0)
+    allowed, refused = config_lib.differences(
+        old,
+        parsed(model__attention="einsum", model__attention_dropout=0.1, model__norm_place="pre"),
+    )
+    assert allowed == ["model.attention: 'auto' -> 'einsum'"]
+    assert refused == [
+        "model.attention_dropout: 0.0 -> 0.1",
+        "model.norm_place: 'post' -> 'pre'",
+    ]
+
+
+def test_a_config_json_from_before_the_trunk_had_settings_is_bert():
+    tree = config_lib.to_tree(parsed())
+    for name in (*MODERN, "attention"):
+        del tree["model"][name]
+    network = build.networks_config(config_lib.parse(tree), 100).generator
+    assert (network.attention, network.positions, network.norm_place) == (
+        "einsum",
+        "learned",
+        "post",
+    )
+    assert network.biases and not network.local_window

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stays float32 where the networks compute in bfloat16, held against numpy in float64."""
+
+import functools
+
+import numpy as np
+import pytest
+from jax import numpy as jnp
+
+from electra_jax.model import attention, layers, networks
+from support import odd
+
+SIZE = 32  # of a head, and tokens of a row: the identity as values mixes into the softmax
+ROUNDED = 2.0**-8  # the largest relative error of rounding once to bfloat16
+
+
+@functools.cache
+def queries_and_keys():
+    """bfloat16 [1, L, 1, K] each; scores of a query run from 17 to 41."""
+    draw = np.random.default_rng(0)
+    along = np.sign(draw.standard_normal(SIZE))
+    wanted_L = np.linspace(17, 41, SIZE) / np.sqrt(SIZE)
+    query_LK = along * (1 + 0.1 * draw.standard_normal((SIZE, SIZE)))
+    key_LK = along * wanted_L[:, None] * (1 + 0.02 * draw.standard_normal((SIZE, SIZE)))
+    return tuple(jnp.asarray(x[None, :, None], jnp.bfloat16) for x in (query_LK, key_LK))
+
+
+def exact(query_BLHK, key_BLHK):
+    """(scores, softmax) in float64 of the same bfloat16 numbers, [L, M] each."""
+    query_LK, key_MK = (np.asarray(x, np.float64)[0, :, 0] for x in (query_BLHK, key_BLHK))
+    scores_LM = query_LK @ key_MK.T / np.sqrt(SIZE)
+    chances_LM = np.exp(scores_LM - scores_LM.max(-1, keepdims=True))
+    return scores_LM, chances_LM / chances_LM.sum(-1, keepdims=True)
+
+
+WAYS = {
+    "einsum": attention.einsum,
+    "cudnn": functools.partial(attention.cudnn, implementation="xla"),  # its formula, on a CPU
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_probabilities_are_rounded_once_and_after_the_softmax(way):
+    """Scores that were rounded before it made them up to 14 % wrong."""
+    query_BLHK, key_BLHK = queries_and_keys()
+    scores_LM, wanted_LM = exact(query_BLHK, key_BLHK)
+    assert scores_LM.min() < 18 and scores_LM.max() > 40
+    values_BMHK = jnp.eye(SIZE, dtype=jnp.bfloat16)[None, :, None]
+    seen_BLL = jnp.ones((1, SIZE, SIZE), bool)
+    found_LM = odd.jit(WAYS[way])(query_BLHK, key_BLHK, values_BMHK, seen_BLL)
+    assert found_LM.dtype == jnp.bfloat16
+    found_LM = np.asarray(found_LM, np.float64)[0, :, 0]
+    assert abs(found_LM / wanted_LM - 1).max() < 1.01 * ROUNDED
+
+
+def test_dropout_keeps_the_mean_in_bfloat16():
+    """1 / 0.898 is 1.1130; in bfloat16 it would be 1.1094, a third of a percent of everything."""
+    draw = np.random.default_rng(1)
+    x = jnp.asarray(1 + draw.random((64, 1024)), jnp.bfloat16)
+    drawn = jnp.asarray(draw.integers(0, 256, x.shape), jnp.uint8)
+    kept, share = layers.keeps(0.1, drawn)
+    wanted = np.where(kept, np.asarray(x, np.float64) / share, 0)
+    found = odd.jit(layers.dropout, static_argnums=1)(x, 0.1, drawn)
+    assert found.dtype == jnp.bfloat16
+    assert abs(np.asarray(found, np.float64).mean() / wanted.mean() - 1) < 1e-4
+
+
+def test_attention_keeps_the_mean_of_its_probabilities_in_bfloat16():
+    query_BLHK, key_BLHK = queries_and_keys()
+    values_BMHK = jnp.eye(SIZE, dtype=jnp.bfloat16)[None, :, None]
+    seen_BLL = jnp.ones((1, SIZE, SIZE), bool)
+    drawn = np.random.default_rng(2).integers(0, 256, (1, 1, SIZE, SIZE))
+    run = odd.jit(functools.partial(attention.einsum, dropout=0.1))
+    drawn_BHLM = jnp.asarray(drawn, jnp.uint8)
+    found_LM = run(query_BLHK, key_BLHK, values_BMHK, seen_BLL, drawn_BHLM=drawn_BHLM)
+    found_LM = np.asarray(found_LM, np.float64)[0, :, 0]
+    kept_LM = found_LM > 0
+    wanted_LM = exact(query_BLHK, key_BLHK)[1] * 256 / 230
+    assert 0.8 < kept_LM.mean() < 0.95
+    assert abs((found_LM / wanted_LM)[kept_LM].mean() - 1) < 1e-3
+
+
+def test_the_one_number_of_a_gate_is_not_rounded():
+    """The logit of the copy gate and the baseline of a reward, which say that they are float32."""
+    draw = np.random.default_rng(3)
+    kernel_E1, vectors_BNE = draw.random((64, 1)), draw.random((2, 3, 64))
+    params = {"kernel": jnp.asarray(kernel_E1, jnp.float32), "bias": jnp.full((1,), 0.3)}
+    vectors_BNE = jnp.asarray(vectors_BNE, jnp.bfloat16)
+    found_BN = odd.jit(networks.gate)(params, vectors_BNE)
+    rounded_E = np.asarray(jnp.asarray(kernel_E1[:, 0], jnp.bfloat16), np.float64)
+    wanted_BN = np.asarray(vectors_BNE, np.float64) @ rounded_E + 0.3
+    assert found_BN.dtype == jnp.float32
+    np.testing.assert_allclose(found_BN, wanted_BN, rtol=1e-6)

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The walk over the vocabulary gives what the whole table of scores would, and never holds it."""
+
+import jax
+import numpy as np
+import optax
+import pytest
+from jax import numpy as jnp
+
+from electra_jax.model import generator
+from electra_jax.objectives import vocabulary_softmax
+from support import odd
+
+B, N, E, SIZE, V = 5, 7, 4, 600, 640  # five blocks of 128, the last with a tail that is not used
+FORBIDDEN = (0, 3, 130, 599)
+PIECES = [128, 256, 384, 640, 10_000]  # 5, 3 (ragged), 2 (ragged), 1 and 1 pieces
+
+
+def inputs(dtype=jnp.float32):
+    draw = np.random.default_rng(1)
+    vectors_BNE = jnp.asarray(draw.standard_normal((B, N, E)), dtype)
+    table_VE = jnp.asarray(draw.standard_normal((V, E)), jnp.float32)
+    bias_V = jnp.asarray(draw.standard_normal(V), jnp.float32)
+    originals_BN = jnp.asarray(draw.integers(0, SIZE, (B, N)))
+    return vectors_BNE, table_VE, bias_V, originals_BN
+
+
+KEYS_B = jax.random.split(jax.random.key(2), B)
+
+
+def walk(piece, temperature=1.0, dtype=jnp.float32):
+    """(gradients of a weighted sum of losses, what was filled)."""
+    *trained, originals_BN = inputs(dtype)
+
+    def loss(vectors_BNE, table_VE, bias_V):
+        filled = vocabulary_softmax.fill(
+            table_VE, bias_V, jnp.float32(temperature), vectors_BNE, originals_BN, KEYS_B,
+            size=SIZE, forbidden_ids=FORBIDDEN, piece=piece,
+        )  # fmt: skip
+        return (filled.losses_BN * jnp.arange(B * N).reshape(B, N)).sum(), filled
+
+    return jax.grad(loss, (0, 1, 2), has_aux=True)(*trained)
+
+
+def whole(temperature=1.0, dtype=jnp.float32):
+    """The same from all scores at once."""
+    *trained, originals_BN = inputs(dtype)
+
+    def loss(vectors_BNE, table_VE, bias_V):
+        logits_BNV = generator.logits(vectors_BNE, table_VE, bias_V, SIZE)
+        losses_BN = optax.softmax_cross_entropy_with_integer_labels(logits_BNV, originals_BN)
+        sampled_BN = odd.sample(KEYS_B, logits_BNV, temperature, FORBIDDEN)
+        chances_BNV = jax.nn.softmax(logits_BNV)
+        entropies_BN = -(chances_BNV * jax.nn.log_softmax(logits_BNV)).sum(-1)
+        hits_BN = logits_BNV.argmax(-1) == originals_BN
+        filled = vocabulary_softmax.Filled(losses_BN, hits_BN, sampled_BN, entropies_BN)
+        return (losses_BN * jnp.arange(B * N).reshape(B, N)).sum(), filled
+
+    return jax.grad(loss, (0, 1, 2), has_aux=True)(*trained)
+
+
+@pytest.mark.parametrize("piece", PIECES)
+@pytest.mark.parametrize("temperature", [1.0, 0.3])
+def test_losses_hits_samples_and_entropies_are_those_of_all_scores(piece, temperature):
+    (_, filled), (_, expected) = walk(piece, temperature), whole(temperature)
+    np.testing.assert_allclose(filled.losses_BN, expected.losses_BN, rtol=1e-5)
+    np.testing.assert_array_equal(filled.hits_BN, expected.hits_BN)
+    np.testing.assert_array_equal(filled.sampled_BN, expected.sampled_BN)
+    np.testing.assert_allclose(filled.entropies_BN, expected.entropies_BN, rtol=2e-5)
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_gradients_are_those_of_all_scores(piece):
+    for found, expected in zip(walk(piece)[0], whole()[0]):
+        scale = abs(expected).max()
+        np.testing.assert_allclose(found / scale, expected / scale, atol=2e-6)
+
+
+def test_gradients_come_in_the_dtype_of_what_they_belong_to():
+    dtypes = [x.dtype for x in walk(256, dtype=jnp.bfloat16)[0]]
+    assert dtypes == [jnp.bfloat16, jnp.float32, jnp.float32]
+    for found, expected in zip(walk(256, dtype=jnp.bfloat16)[0], whole(dtype=jnp.bfloat16)[0]):
+        scale = np.abs(np.asarray(expected, np.float32)).max()
+        np.testing.assert_allclose(found / scale, expected / scale, atol=0.01)  # 2^-8, bfloat16's
+
+
+def test_an_original_that_is_the_best_is_a_hit():
+    vectors_BNE, table_VE, bias_V, _ = inputs()
+    best_BN = generator.logits(vectors_BNE, table_VE, bias_V, SIZE).argmax(-1)
+    for originals_BN, expected in ((best_BN, True), ((best_BN + 1) % SIZE, False)):
+        filled = vocabulary_softmax.fill(
+            table_VE, bias_V, jnp.float32(1), vectors_BNE, originals_BN, KEYS_B,
+            size=SIZE, forbidden_ids=FORBIDDEN, piece=256,
+        )  # fmt: skip
+        assert (filled.hits_BN == expected).all()
+
+
+def test_a_block_of_forbidden_ids_is_never_drawn():
+    vectors_BNE, table_VE, bias_V, originals_BN = inputs()
+    filled = vocabulary_softmax.fill(
+        table_VE, bias_V.at[:512].add(1000.0), jnp.float32(1), vectors_BNE, originals_BN, KEYS_B,
+        size=SIZE, forbidden_ids=tuple(range(512)), piece=128,
+    )  # fmt: skip
+    assert (filled.sampled_BN >= 512).all() and (filled.sampled_BN < SIZE).all()
+
+
+def arrays_of(jaxpr):
+    """Every array that a program makes, those of its loops and branches too."""
+    for equation in jaxpr.eqns:
+        yield from (variable.aval for variable in equation.outvars)
+        for value in equation.params.values():
+            for inner in value if isinstance(value, list | tuple) else (value,):
+                inner = getattr(inner, "jaxpr", inner)
+                if hasattr(inner, "eqns"):
+                    yield from arrays_of(inner)
+
+
+@pytest.mark.parametrize(("program", "holds"), [(lambda: walk(128), False), (whole, True)])
+def test_no_array_holds_all_scores(program, holds):
+    largest = max(aval.size for aval in arrays_of(jax.make_jaxpr(program)().jaxpr))
+    assert (largest >= B * N * V) == holds
+
+
+# What the samples are drawn from
+
+DRAWS = [(1.0, False), (2.0, False), (2.0, True), (0.5, True)]  # temperature, disallow_correct
+
+
+def drawn_from(vectors_BNE, table_VE, bias_V, originals_BN, temperature, disallow_correct):
+    """log q of all ids, [B, N, V], written down: softmax(scores / T) over what may be drawn."""
+    logits_BNV = generator.logits(vectors_BNE, table_VE, bias_V, SIZE) / temperature
+    barred_BNV = jnp.isin(jnp.arange(V), jnp.array(FORBIDDEN)) | (jnp.arange(V) >= SIZE)
+    if disallow_correct:
+        barred_BNV = barred_BNV | (jnp.arange(V) == originals_BN[..., None])
+    return jax.nn.log_softmax(jnp.where(barred_BNV, -jnp.inf, logits_BNV))
+
+
+@pytest.mark.parametrize("piece", [256, 640])
+@pytest.mark.parametrize(("temperature", "disallow_correct"), DRAWS)
+def test_what_was_drawn_is_scored_by_what_it_was_drawn_from(temperature, disallow_correct, piece):
+    *trained, originals_BN = inputs()
+    settings = dict(
+        size=SIZE, forbidden_ids=FORBIDDEN, disallow_correct=disallow_correct, piece=piece
+    )
+    heat = jnp.float32(temperature)
+    vectors_BNE, *table = trained
+    filled = vocabulary_softmax.fill(*table, heat, vectors_BNE, originals_BN, KEYS_B, **settings)
+    weights_BN = 1 + jnp.arange(B * N).reshape(B, N)
+
+    def found(vectors_BNE, *table):
+        losses_BN = vocabulary_softmax.score_sampled(
+            *table, heat, vectors_BNE, filled.sampled_BN, originals_BN, **settings
+        )
+        return (losses_BN * weights_BN).sum(), losses_BN
+
+    def expected(*trained):
+        log_q_BNV = drawn_from(*trained, originals_BN, temperature, disallow_correct)
+        losses_BN = -jnp.take_along_axis(log_q_BNV, filled.sampled_BN[..., None], 2)[..., 0]
+        return (losses_BN * weights_BN).sum(), losses_BN
+
+    sides = [jax.grad(side, (0, 1, 2), has_aux=True)(*trained) for side in (found, expected)]
+    np.testing.assert_allclose(sides[0][1], sides[1][1], rtol=2e-5, atol=1e-5)
+    for ours, theirs in zip(sides[0][0], sides[1][0]):
+        scale = abs(theirs).max()
+        np.testing.assert_allclose(ours / scale, theirs / scale, atol=5e-6)
+
+
+@pytest.mark.parametrize(("temperature", "disallow_correct"), DRAWS)
+def test_the_mean_gradient_of_the_log_probability_of_a_draw_is_zero(temperature, disallow_correct):
+    """Exactly, over all ids of a vocabulary; of another distribution's log p it is not."""
+    *trained, originals_BN = inputs()
+    settings = dict(size=SIZE, forbidden_ids=FORBIDDEN)
+    log_q_BNV = drawn_from(*trained, originals_BN, temperature, disallow_correct)
+    every_BNV = jnp.broadcast_to(jnp.arange(V), log_q_BNV.shape)
+    q_BNV = jnp.exp(log_q_BNV)
+
+    def mean(score):  # of minus log p, with q held
+        def of(*trained):
+            losses_VBN = jax.lax.map(lambda drawn_BN: score(*trained, drawn_BN), every_VBN)
+            return (jnp.moveaxis(losses_VBN, 0, -1) * q_BNV)[q_BNV > 0].sum()
+
+        every_VBN = jnp.moveaxis(every_BNV, -1, 0)
+        return max(abs(x).max() for x in jax.grad(of, (0, 1, 2))(*trained))
+
+    def as_drawn(vectors_BNE, table_VE, bias_V, drawn_BN):
+        return vocabulary_softmax.score_sampled(
+            table_VE, bias_V, temperature, vectors_BNE, drawn_BN, originals_BN,
+            disallow_correct=disallow_correct, **settings,
+        )  # fmt: skip
+
+    def as_softmax(vectors_BNE, table_VE, bias_V, drawn_BN):
+        return vocabulary_softmax.score(table_VE, bias_V, vectors_BNE, drawn_BN, size=SIZE)[0]
+
+    assert mean(as_drawn) < 1e-5
+    assert mean(as_softmax) > 0.02  # special tokens are not drawn

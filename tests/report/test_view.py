@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A reader sees what was replaced and what the discriminator thought of it."""
+
+import dataclasses
+import html
+import re
+
+import pytest
+
+from electra_jax.report import style, view
+from support import pages
+
+_ = None
+
+# Every outcome once: "chef" caught, "ooked" missed, "the" accused, "meal" guessed, "now" kept.
+EXAMPLE = view.Example(
+    #            0        1      2       3    4          5      6       7      8
+    pieces=     ["[CLS]", "the", "chef", "c", "##ooked", "the", "meal", "now", "[SEP]"],
+    starts_word=[False,   True,  True,   True, False,    True,  True,   True,  False],
+    masked=     [False,   False, True,  False, True,     False, True,   False, False],
+    kept=       [False,   False, False, False, False,    False, False,  True,  False],
+    sampled=    [_,       _,     "man", _,     "##alled", _,    "meal", "now", _],
+    replaced=   [False,   False, True,  False, True,     False, False,  False, False],
+    p_replaced= [0.0,     0.0,   0.87,  0.0,   0.12,     0.64,  0.31,   0.02,  0.0],
+    special=    [True,    False, False, False, False,    False, False,  False, True],
+)  # fmt: skip
+
+
+def test_each_token_comes_to_one_outcome():
+    outcomes = [EXAMPLE.outcome(i) for i in range(9)]
+    assert outcomes[2] == view.CAUGHT
+    assert outcomes[4] == view.MISSED
+    assert outcomes[5] == view.FALSE_ALARM
+    assert outcomes[6] == view.LUCKY
+    # A kept token that the generator copies from its input is no guess.
+    assert [outcomes[i] for i in (0, 1, 3, 7, 8)] == [view.PLAIN] * 5
+    assert sum(EXAMPLE.counts().values()) == 9
+
+
+def test_four_lines_stand_under_each_other_and_can_be_read_without_colour():
+    assert view.to_terminal(EXAMPLE, width=80, colour=False) == (
+        "original       [CLS]  the  chef    cooked   the   meal    now  [SEP]\n"
+        "masked         [CLS]  the  [MASK]  c[MASK]  the   [MASK]  now  [SEP]\n"
+        "generator      [CLS]  the  man     called   the   meal    now  [SEP]\n"
+        "discriminator              ✓87%    ✗12%     !64%  =31%    ·2%\n"
+        "\n"
+        "2 of 9 tokens replaced: 1 caught, 1 missed; 1 false alarm; 1 lucky guess\n"
+    )
+
+
+def test_lines_wrap_between_words_and_never_exceed_the_width():
+    text = view.to_terminal(EXAMPLE, width=40, colour=False)
+    assert text.splitlines()[:9] == [
+        "original       [CLS]  the  chef",
+        "masked         [CLS]  the  [MASK]",
+        "generator      [CLS]  the  man",
+        "discriminator              ✓87%",
+        "",
+        "original       cooked   the   meal",
+        "masked         c[MASK]  the   [MASK]",
+        "generator      called   the   meal",
+        "discriminator  ✗12%     !64%  =31%",
+    ]
+
+
+def test_colour_adds_escapes_and_nothing_else():
+    coloured = view.to_terminal(EXAMPLE, width=80, colour=True)
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == view.to_terminal(EXAMPLE, 80, colour=False)
+    assert "\x1b[38;5;16;48;5;75mman\x1b[0m" in coloured
+    assert "\x1b[38;5;16;48;5;208malled\x1b[0m" in coloured
+    assert "\x1b" not in view.terminal_key(colour=False)
+
+
+def _plain_words(pieces, **changes):
+    """An example in which nothing was chosen; `changes` replace whole fields."""
+    n = len(pieces)
+    fields = dict(
+        pieces=pieces,
+        starts_word=[piece.startswith("▁") for piece in pieces],
+        masked=[False] * n,
+        kept=[False] * n,
+        sampled=[None] * n,
+        replaced=[False] * n,
+        p_replaced=[0.0] * n,
+    )
+    return view.Example(**(fields | changes))
+
+
+def test_wide_letters_count_twice_and_text_without_spaces_is_cut_between_pieces():
+    example = _plain_words("▁ 東京 は 日本 の 首都 である 日本 の 首都".split())
+    lines = view.to_terminal(example, width=35, colour=False).splitlines()
+    assert [line for line in lines if line.startswith("original")] == [
+        "original       東京は日本の",
+        "original       首都である日本の首都",
+    ]
+
+
+def test_what_would_move_the_cursor_is_shown_as_a_dot():
+    example = _plain_words(["▁a\x1b[2J", "▁b\nc"])
+    assert view.to_terminal(example, colour=False).startswith("original       a·[2J  b·c\n")
+
+
+def test_a_width_without_room_is_refused():
+    with pytest.raises(ValueError, match="give at least 35 columns"):
+        view.to_terminal(EXAMPLE, width=30)
+
+
+def test_an_objective_without_discriminator_has_replacements_but_no_verdicts():
+    blind = dataclasses.replace(EXAMPLE, p_replaced=[None] * 9)
+    text = view.to_terminal(blind, 80, colour=False)
+    assert "discriminator              ~       ~             =       ·\n" in text
+    assert text.endswith("2 of 9 tokens replaced; 1 lucky guess\n")
+    assert "--p" not in view.to_html(blind) and 'class="w chosen replaced"' in view.to_html(blind)
+
+
+def _text(fragment):
+    """What a browser shows, without the small originals above replaced words."""
+    return html.unescape(re.sub("<[^>]*>", "", re.sub("<rt>.*?</rt>", "", fragment)))
+
+
+def test_html_joins_pieces_into_words():
+    assert _text(view.to_html(EXAMPLE)).startswith("[CLS] the man called the meal now [SEP]")
+
+
+def test_a_word_sampled_into_the_middle_of_another_gets_its_space():
+    example = dataclasses.replace(
+        EXAMPLE,
+        sampled=[_, _, "man", _, "house", _, "meal", "now", _],
+        sampled_starts_word=[False] * 4 + [True, False, True, True, False],
+    )
+    assert "c house the meal now" in _text(view.to_html(example))
+    assert "c house  the   meal" in view.to_terminal(example, 80, colour=False)
+
+
+def test_html_shades_by_belief_underlines_by_truth_and_tells_the_numbers():
+    fragment = view.to_html(EXAMPLE)
+    assert (
+        '<span class="w chosen caught" style="--p:0.87" title="original: chef\n'
+        'generator: man\ndiscriminator: 87.0% replaced"><ruby>man<rt>chef</rt></ruby></span>'
+    ) in fragment
+    assert 'class="w chosen missed" style="--p:0.12"' in fragment
+    assert (
+        '<span class="w" style="--p:0.64" title="original: the\ndiscriminator: 64.0% replaced">'
+        "the</span>"
+    ) in fragment
+    assert 'class="w chosen lucky"' in fragment
+    assert "generator: now (the input kept the token)" in fragment
+
+
+def test_html_escapes_what_stands_in_the_text():
+    fragment = view.to_html(_plain_words(['▁<script>"&'], p_replaced=[0.9]))
+    assert "<script" not in fragment and "&lt;script&gt;&quot;&amp;" in fragment
+
+
+def test_a_page_is_whole_and_needs_nothing_else():
+    page = view.page([view.to_html(EXAMPLE)] * 2, "Rows <1>", "step 20 & so on")
+    assert page.startswith("<!doctype html>") and page.endswith("</html>\n")
+    assert "<title>Rows &lt;1&gt;</title>" in page and "step 20 &amp; so on" in page
+    assert page.count("<article") == 2 and "prefers-color-scheme:dark" in page
+    for outside in ("http", "src=", "<script", "@import", "url("):
+        assert outside not in page
+    assert pages.unclosed(page) == []
+
+
+def test_every_colour_that_a_page_names_is_defined_in_light_and_dark():
+    assert style.LIGHT.keys() == style.DARK.keys()
+    named = set(re.findall(r"var\(--([a-z]+)[),]", style.stylesheet()))
+    assert named - {"p"} <= style.LIGHT.keys()
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"kept": [False]}, "kept has 1 entries for 9 pieces"),
+        ({"kept": [False, False, True] + [False] * 6}, "position 2 is both masked and kept"),
+        ({"sampled": [None] * 9}, "position 2 is replaced, but"),
+    ],
+)
+def test_an_example_that_contradicts_itself_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(EXAMPLE, **changes)

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory that a dry run tells, held against what the compiler takes."""
+
+import os
+
+import jax
+import numpy as np
+import pytest
+
+from electra_jax import config as config_lib
+from electra_jax.speed import dry_run, synthetic
+from electra_jax.step import build
+from electra_jax.training import runs
+from support.corpus import load_config, small_run, write_corpus
+
+MIB = 2**20
+
+
+def of(tree):
+    config = config_lib.parse(tree)
+    vocab_size = build.vocab_size(config)
+    mesh, words = build.mesh(config), synthetic.Words(vocab_size)
+    return config, words, mesh, build.objective(config, words, np.ones(vocab_size), mesh)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("replaced_token_detection", 76),  # 19 slots of 128 rows x 8,192 ids x 4 bytes
+        ("masked_lm", 76),
+        ("all_tokens_mlm", 512),  # all 128 places of each row
+        ("electric", 512),
+        ("unigram_generator", 0),
+    ],
+)
+def test_the_scores_of_a_piece_are_of_all_places_that_are_asked(name, expected):
+    tree = load_config("small")
+    tree.objective.name = name
+    tree.data.update(batch_size=128, vocab="train:wordpiece:32768")
+    if name == "masked_lm":
+        tree.model.sharing = "embeddings"
+    config, _, mesh, objective = of(tree)
+    assert dry_run._scores_bytes(config, objective, mesh) == expected
+
+
+def test_the_dry_run_says_what_is_kept_and_what_is_not_reached(tmp_path):
+    corpus = write_corpus(tmp_path / "corpus.txt")
+    tree = small_run(f"text:{corpus}", str(tmp_path / "data"), schedule__warmup_steps=100)
+    lines = dict(
+        line.split("  ", 1)
+        for line in dry_run.text(config_lib.parse(tree), str(tmp_path)).splitlines()
+    )
+    kept = float(lines["activations a device"].split()[0])
+    assert 0.1 < kept < 10  # 8 rows of 32 tokens through three layers of width 32 and 16
+    assert "within the warmup" in lines["note"]
+
+
+def test_the_dry_run_refuses_a_run_whose_rows_and_text_are_gone(tmp_path):
+    """With either of them it could begin."""
+    corpus = write_corpus(tmp_path / "corpus.txt")
+    workdir, prepared = tmp_path / "run", tmp_path / "data"
+    workdir.mkdir()
+    config = config_lib.parse(small_run(f"text:{corpus}", str(prepared)))
+    runs.prepare(config, str(workdir))
+
+    os.rename(corpus, tmp_path / "kept.txt")
+    assert "parameters" in dry_run.text(config, str(workdir))
+    os.rename(prepared, tmp_path / "kept")
+    with pytest.raises(ValueError, match="corpus.txt matches no file"):
+        dry_run.text(config, str(workdir))
+    os.rename(tmp_path / "kept.txt", corpus)
+    assert "parameters" in dry_run.text(config, str(workdir))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["replaced_token_detection", "decoupled_detection", "all_tokens_mlm", "electric"]
+)
+def test_activations_and_scores_are_what_the_compiler_takes(name):
+    """The step's temporary memory: what is kept, two pieces of scores, the gradients."""
+    tree = small_run("text:nowhere", "")
+    tree.data.update(batch_size=16, sequence_length=64, vocab="train:wordpiece:8192")
+    tree.model.max_positions = 64
+    tree.model.discriminator.update(layers=4, width=128, heads=4, feed_forward=512)
+    tree.model.generator.update(layers=2, width=64, heads=2, feed_forward=128)
+    tree.objective.name = name
+    config, words, mesh, objective = of(tree)
+    lanes = {
+        "ids": jax.ShapeDtypeStruct((16, 64), np.uint16),
+        "marks": jax.ShapeDtypeStruct((16, 64), np.uint8),
+    }
+    rehearsed = synthetic.prepare(config, words.size)
+    compiled = rehearsed.update.lower(rehearsed.step.shapes, lanes).compile()
+    taken = compiled.memory_analysis().temp_size_in_bytes / MIB
+
+    params = jax.tree.leaves(rehearsed.step.shapes.params)
+    gradients = sum(x.size * x.dtype.itemsize for x in params) / MIB
+    kept = dry_run._activation_bytes(config, objective, words, mesh) / MIB
+    told = kept + 2 * dry_run._scores_bytes(config, objective, mesh) + gradients
+    assert 0.75 * taken < told < 1.3 * taken, (told, taken)

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`config.READS` against the traced programs: what it lists changes them, what it leaves out never
+does; and what a run is told of settings that change nothing."""
+
+import dataclasses
+import functools
+import importlib
+
+import jax
+import pytest
+from jax import numpy as jnp
+
+from configs import base, tiny
+from electra_jax import config as config_lib
+from electra_jax.checks import made_up
+from electra_jax.core import batch as batch_lib
+from electra_jax.core import streams
+from electra_jax.objectives import unigram_probe
+from electra_jax.step import build, optimizer
+from support import tracing
+from support.corpus import ROOT
+
+NAMES = tuple(build.OBJECTIVES)
+FLOATS = [field.name for field in dataclasses.fields(config_lib.Objective) if field.type is float]
+PATHS = sorted({path for paths in config_lib.READS.values() for path in paths})
+OTHER = {  # a value that is no configuration's own
+    "objective.mask_rate": 0.2,
+    "objective.first_mask_rate": 0.4,
+    "objective.mask_token_rate": 0.5,
+    "objective.random_token_rate": 0.15,
+    "objective.mask_unit": "word",
+    "objective.span_words": 2.0,
+    "objective.temperature": 0.7,
+    "objective.first_temperature": 3.0,
+    "objective.temperature_decay": 0.3,
+    "objective.disallow_correct": True,
+    "objective.gen_weight": 2.0,
+    "objective.disc_weight": 0.0,
+    "objective.mlm_weight": 3.0,
+    "model.generator": config_lib.Network(1, 16, 2, 48),
+    "model.sharing": "none",
+    "model.discriminator_head": "cls_context",
+    "optimizer.gen_learning_rate": 3e-4,
+    "optimizer.disc_learning_rate": 3e-4,
+    "optimizer.clip": "per_network",
+}
+
+
+@functools.cache
+def config(name):
+    """Tiny networks with all that some settings need to be read: spans, a falling temperature."""
+    needed = {}
+    if name == "frozen_generator":
+        needed = dict(model__sharing="none", init__generator_from="runs/generator")
+    plain = made_up.config(config_lib.parse(tiny.get_config()), name, **needed)
+    plain = with_(plain, "objective.mask_unit", "span")
+    return with_(plain, "objective.first_temperature", 2.0)
+
+
+def with_(config, path, value):
+    """A configuration with one field or network changed, unchecked."""
+    section, field = path.split(".")
+    part = dataclasses.replace(getattr(config, section), **{field: value})
+    return dataclasses.replace(config, **{section: part})
+
+
+def program(of, evaluation=False):
+    """(a function of parameters and lanes, its arguments): what a step or an evaluation says."""
+    params = jax.eval_shape(of.init, jax.random.key(0))
+    lanes = made_up.lanes(2, 0)
+
+    def run(params, lanes, progress, objective=of):
+        row_B = jnp.arange(2, dtype=jnp.uint32)
+        batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, made_up.WORDS.pad_id)
+        keys = streams.keys(jax.random.key(0), 0, row_B, dropout=False)
+        knobs, carry = objective.knobs(progress), None
+        if evaluation:
+            probe = unigram_probe.of(jax.random.key(0), row_B, jnp.ones(128))
+            return objective.evaluate(params, batch, keys, knobs, probe)
+
+        weights, found = objective.weights(batch, knobs), []
+        for phase in objective.phases:
+            sums, measured, carry = phase.loss(params, batch, keys, knobs, carry)
+            found.append((objective.total({x: sums[x] / weights[x] for x in sums}), measured))
+        return found
+
+    return run, (params, lanes, jnp.float32(0.5))
+
+
+@functools.cache
+def traced(config, evaluation=False):
+    """The program of a configuration and the shapes of its first weights, as text."""
+    run, arguments = program(made_up.objective(config), evaluation)
+    return tracing.text(run, *arguments), str(arguments[0])
+
+
+class Set:
+    """A number of the program that counts as set, so that `if self.random_token_rate` is true."""
+
+    def __init__(self, value):
+        self._value = value
+
+    def __bool__(self):
+        return True
+
+    def __sub__(self, other):
+        return self._value - other
+
+    def __radd__(self, other):
+        return other + self._value
+
+
+def floats_read(config, evaluation=False):
+    """Which numbers of the section the program depends on, each made an input of it."""
+    of = made_up.objective(config)
+    run, arguments = program(of, evaluation)
+    optional = {"first_mask_rate", "random_token_rate", "first_temperature"}
+
+    def with_inputs(numbers, arguments):
+        settings = {
+            field: Set(x) if field in optional and getattr(config.objective, field) else x
+            for field, x in numbers.items()
+        }
+        return run(*arguments, objective=dataclasses.replace(of, **settings))
+
+    numbers = {
+        field: jnp.float32(getattr(config.objective, field))
+        for field in FLOATS
+        if getattr(config.objective, field) or field not in optional
+    }
+    used = tracing.read(with_inputs, numbers, arguments)
+    return {field for field, is_used in zip(sorted(numbers), used) if is_used}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_numbers_that_are_listed_are_read_and_no_others(name):
+    everything = config(name)
+    for field in ("first_mask_rate", "random_token_rate"):
+        everything = with_(everything, f"objective.{field}", 0.1)
+    listed = {field for field in FLOATS if f"objective.{field}" in config_lib.READS[name]}
+    assert floats_read(everything) == listed
+
+
+def test_what_a_setting_needs_is_what_makes_it_read():
+    plain = with_(config("replaced_token_detection"), "objective.mask_unit", "token")
+    plain = with_(plain, "objective.first_temperature", 0.0)
+    needy = {"span_words", "temperature_decay"}
+    assert not floats_read(plain) & needy
+    assert floats_read(config("replaced_token_detection")) >= needy
+    lines = []
+    for field in sorted(needy):
+        changed = with_(plain, f"objective.{field}", OTHER[f"objective.{field}"])
+        lines += config_lib.unread(changed)
+    assert lines == [
+        "objective.span_words=2.0 changes nothing: it needs objective.mask_unit='span'",
+        "objective.temperature_decay=0.3 changes nothing: it needs objective.first_temperature",
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("path", ["objective.disallow_correct", "objective.mask_unit"])
+def test_choices_that_are_listed_change_the_program_and_no_others(path, name):
+    before, after = traced(config(name)), traced(with_(config(name), path, OTHER[path]))
+    assert (before != after) == (path in config_lib.READS[name])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_settings_of_the_networks_that_are_listed_change_them_and_no_others(name):
+    idle = config(name)
+    for path in ("model.generator", "model.sharing", "model.discriminator_head"):
+        changed = with_(config(name), path, OTHER[path])
+        if name == "frozen_generator" and path == "model.sharing":
+            changed = with_(config(name), path, "gdes")
+        if path not in config_lib.READS[name]:
+            idle = with_(idle, path, OTHER[path])
+        elif (name, path) != ("electric", "model.sharing"):  # of which there is one, as below
+            shapes = [
+                str(jax.eval_shape(made_up.objective(c).init, jax.random.key(0)))
+                for c in (config(name), changed)
+            ]
+            assert shapes[0] != shapes[1], path
+    if idle != config(name):
+        assert traced(idle) == traced(config(name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_an_evaluation_reads_nothing_that_is_not_listed(name):
+    listed = {field for field in FLOATS if f"objective.{field}" in config_lib.READS[name]}
+    assert floats_read(config(name), evaluation=True) <= listed
+    idle = config(name)
+    for path in PATHS:
+        if path.startswith(("objective.dis", "model.")) and path not in config_lib.READS[name]:
+            idle = with_(idle, path, OTHER[path])
+    assert traced(idle, evaluation=True) == traced(config(name), evaluation=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("sharing", ["embeddings", "none", "gdes", "all"])
+def test_rates_and_clipping_have_something_to_act_on_unless_they_are_named(name, sharing):
+    c = with_(config(name), "model.sharing", sharing)
+    if sharing == "all":
+        c = with_(c, "model.generator", c.model.discriminator)
+    try:
+        c = config_lib.parse(config_lib.to_tree(c))
+    except config_lib.ConfigError as error:
+        assert "model.sharing" in str(error)
+        return
+    of = made_up.objective(c)
+    params = jax.eval_shape(of.init, jax.random.key(0))
+    learning = [
+        {optimizer.network(path) for path in made_up_paths(phase.trained(params))}
+        for phase in of.phases
+    ]
+    acts = {
+        "optimizer.gen_learning_rate": any("generator" in networks for networks in learning),
+        "optimizer.disc_learning_rate": any("discriminator" in networks for networks in learning),
+        "optimizer.clip": any(len(networks) == 2 for networks in learning),
+    }
+    for path, does in acts.items():
+        changed = with_(c, path, OTHER[path])
+        assert bool([x for x in config_lib.unread(changed) if x.startswith(path)]) != does, path
+        if path != "optimizer.clip":
+            assert (build.rates(changed) == build.rates(c)) != does
+
+
+def made_up_paths(params):
+    """The paths of a tree of shapes."""
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    return [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves]
+
+
+# What a run is told
+
+
+@pytest.mark.parametrize("size", base.SIZES)
+def test_a_configuration_of_the_package_is_told_nothing(size):
+    known = {path.stem for path in (ROOT / "configs").glob("*.py")} - {"__init__"}
+    known -= {"finetune", "finetune_custom", "continue_from_google_small", "modern_small"}
+    for file in sorted(known):
+        get_config = importlib.import_module(f"configs.{file}").get_config
+        arguments = {"two_stage": [f"{size},generator", f"{size},discriminator"]}.get(file, [size])
+        for argument in [()] if file in base.SIZES else [(x,) for x in arguments]:
+            assert config_lib.unread(config_lib.parse(get_config(*argument))) == [], file
+    for file in ("continue_from_google_small", "modern_small"):
+        whole = importlib.import_module(f"configs.{file}").get_config()
+        assert config_lib.unread(config_lib.parse(whole)) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_setting_is_named_where_it_changes_nothing_and_nowhere_else(name):
+    for path in PATHS:
+        lines = config_lib.unread(with_(config(name), path, OTHER[path]))
+        if path in config_lib.READS[name]:
+            assert lines == config_lib.unread(config(name)), path
+        else:
+            value = f"{path}={OTHER[path]!r}"
+            assert f"{value} changes nothing: {name} does not read it" in lines, path
+
+
+def test_a_masked_language_model_is_told_of_a_sharing_and_a_head_that_it_does_not_have():
+    c = tiny.get_config()
+    c.objective.name = "masked_lm"
+    c.model.sharing, c.model.discriminator_head = "gdes", "cls_context"
+    assert sorted(config_lib.unread(config_lib.parse(c))) == [
+        "model.discriminator_head='cls_context' changes nothing: masked_lm does not read it",
+        "model.sharing='gdes' changes nothing: masked_lm does not read it",
+    ]
+
+
+def test_networks_of_one_shape_are_asked_only_of_what_has_two_networks():
+    c = tiny.get_config()
+    c.objective.name, c.model.sharing = "unigram_generator", "all"
+    c.model.generator.layers = 1
+    config_lib.parse(c)
+    c.objective.name = "replaced_token_detection"
+    with pytest.raises(config_lib.ConfigError, match="needs networks of one shape"):
+        config_lib.parse(c)

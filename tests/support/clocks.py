@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clocks that a test sets."""
+
+
+class Ticking:
+    """A clock that a test sets: every look at it is `tick` seconds after the one before."""
+
+    def __init__(self, tick):
+        self.now, self.tick = 0.0, tick
+
+    def __call__(self):
+        self.now += self.tick
+        return self.now

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configurations that between them hold every two settings together, made from `config`'s choices.
+
+    triples   objective x sharing x optimizer, all of them
+    axes      every other setting that changes what a step computes: each choice of `config`, each
+              bool, each number that 0 switches off, and whether the networks project embeddings
+    rows      one for each triple that is accepted, and as many more as it takes until every two
+              settings that go together stand in one row (pairwise covering, greedily)
+
+What is refused is told apart by `config.parse`, and by nothing that is written here.
+"""
+
+import dataclasses
+import functools
+import itertools
+import random
+
+from electra_jax import config as config_lib
+
+from .corpus import small_run
+
+VOCAB = 200
+FIRST = ("objective.name", "model.sharing", "optimizer.name")
+
+NOT_IN_A_STEP = {  # choices that change no program, or that other tests hold for each platform
+    "model.attention",  # test_modern_trunk.py: needs a chip
+    "schedule.on_spike",  # 'roll_back' is the loop's; 'skip' is in the axes by spike_skip below
+}
+SECTIONS = ("model.", "objective.", "optimizer.", "schedule.")
+SWITCHES = {  # numbers that 0 switches off -> what they are when on
+    "model.dropout": 0.1,
+    "model.attention_dropout": 0.1,
+    "model.local_window": 3,
+    "objective.first_mask_rate": 0.3,
+    "objective.random_token_rate": 0.1,
+    "objective.first_temperature": 2.0,
+    "optimizer.gen_learning_rate": 2e-3,
+    "optimizer.disc_learning_rate": 3e-3,
+    "optimizer.muon_learning_rate": 4e-3,
+    "optimizer.weight_decay": 0.01,
+    "optimizer.clip_norm": 1.0,
+    "optimizer.ema_decay": 0.9,
+}
+ALWAYS_ON = {  # 0 means nothing learns, or makes a term vanish; what they weigh is data
+    "objective.mask_token_rate", "objective.gen_weight", "objective.disc_weight",
+    "objective.mlm_weight", "optimizer.learning_rate", "optimizer.beta1", "optimizer.beta2",
+    "schedule.tokens", "schedule.minutes", "schedule.warmup_steps",
+}  # fmt: skip
+OTHERS = {  # what is neither a choice nor a switch
+    "projects": ("both", "discriminator", "generator", "none"),
+    "schedule.accumulation": (1, 2),
+    "schedule.on_spike": ("go_on", "skip"),
+}
+WIDTHS = {  # embeddings, discriminator, generator
+    "both": (16, 32, 32), "discriminator": (16, 32, 16), "generator": (32, 32, 16),
+    "none": (32, 32, 32),
+}  # fmt: skip
+
+Row = dict  # {axis: value}; what is not there has its default
+
+
+def axes() -> dict[str, tuple]:
+    """{axis: its values}, the first three first."""
+    found = {
+        path: choices
+        for path, choices in config_lib._CHOICES.items()
+        if path.startswith(SECTIONS) and path not in NOT_IN_A_STEP
+    }
+    found["model.dtype"] = ("float32", "bfloat16")
+    found["model.scan"] = ("on", "off")
+    for section in ("model", "objective"):
+        kind = next(f.type for f in dataclasses.fields(config_lib.Config) if f.name == section)
+        found |= {
+            f"{section}.{field.name}": (False, True)
+            for field in dataclasses.fields(kind)
+            if field.type is bool
+        }
+    found |= {path: (0.0 if type(on) is float else 0, on) for path, on in SWITCHES.items()}
+    return {name: found[name] for name in FIRST} | found | OTHERS
+
+
+def unlisted_switches() -> set[str]:
+    """Numbers that may be 0 and that this page does not know."""
+    zero = {
+        path
+        for path, (low, _) in config_lib._RANGES.items()
+        if low == 0 and path.startswith(SECTIONS)
+    }
+    return zero - SWITCHES.keys() - ALWAYS_ON
+
+
+def tree(row: Row) -> dict:
+    """A configuration of one layer a network; what a choice needs beside it is set with it."""
+    row = dict(row)
+    embeddings, main, generator = WIDTHS[row.pop("projects", "discriminator")]
+    if row.get("model.sharing") == "all":
+        generator = main
+    shape = dict(layers=1, heads=2, feed_forward=32)
+    made = _plain().copy()
+    made = {name: dict(x) if isinstance(x, dict) else x for name, x in made.items()}
+    made["model"] |= dict(
+        embedding_size=embeddings,
+        discriminator=shape | dict(width=main),
+        generator=shape | dict(width=generator),
+    )
+    budget = row.get("schedule.budget", "steps")
+    made["schedule"] |= {"tokens": dict(tokens=10_000), "minutes": dict(minutes=1.0)}.get(
+        budget, {}
+    )
+    if row.get("objective.name") == "frozen_generator":
+        made["init"]["generator_from"] = "a run before this one"
+    for path, value in row.items():
+        section, _, name = path.partition(".")
+        made[section][name] = value
+    return made
+
+
+@functools.cache
+def _plain():
+    config = small_run("text:nowhere/*.txt", "")
+    config.data.update(batch_size=4, sequence_length=16)
+    config.model.update(scan="off", dtype="float32", dropout=0.0, attention_dropout=0.0)
+    config.schedule.update(steps=4, warmup_steps=0)
+    return config.to_dict()
+
+
+def refusal(row: Row) -> str | None:
+    """What `config.parse` says against a row; None where it takes it."""
+    try:
+        config_lib.parse(tree(row))
+    except config_lib.ConfigError as error:
+        return str(error)
+    return None
+
+
+def triples() -> list[Row]:
+    """Objective x sharing x optimizer."""
+    every = axes()
+    return [dict(zip(FIRST, x)) for x in itertools.product(*(every[name] for name in FIRST))]
+
+
+def pairs() -> list[tuple]:
+    """Every two settings of two axes, ((axis, value), (axis, value))."""
+    every = axes()
+    return [
+        ((a, x), (b, y))
+        for a, b in itertools.combinations(every, 2)
+        for x in every[a]
+        for y in every[b]
+    ]
+
+
+@functools.cache
+def rows() -> tuple[tuple[Row, ...], dict[frozenset, str]]:
+    """(rows that are accepted, what is said against each triple or pair that is refused)."""
+    refused, begun = {}, []
+    for row in triples():
+        reason = refusal(row)
+        if reason is None:
+            begun.append(row)
+        else:
+            refused[frozenset(row.items())] = reason
+    open_pairs = {}
+    for pair in pairs():
+        reasons = []
+        for row in completed(dict(pair)):
+            reasons.append(refusal(row))
+            if reasons[-1] is None:
+                open_pairs[frozenset(pair)] = row
+                break
+        else:
+            refused[frozenset(pair)] = reasons[0]
+    draw, made = random.Random(0), []
+    while begun or open_pairs:
+        # A pair that no triple had room for begins a row of its own.
+        row = begun.pop(0) if begun else open_pairs[min(open_pairs, key=sorted_pair)]
+        row = _filled(row, open_pairs, draw)
+        made.append(row)
+        for pair in itertools.combinations(row.items(), 2):
+            open_pairs.pop(frozenset(pair), None)
+    return tuple(made), refused
+
+
+def completed(row: Row):
+    """The row with each objective, sharing and optimizer that it does not say, defaults first."""
+    every = axes()
+    default = {
+        "objective.name": "replaced_token_detection",
+        "model.sharing": "embeddings",
+        "optimizer.name": "reference_adamw",
+    }
+    yield default | row
+    for values in itertools.product(*(every[name] for name in FIRST)):
+        yield dict(zip(FIRST, values)) | row
+
+
+def sorted_pair(pair):
+    """An order of pairs that no hash decides."""
+    return sorted(map(str, pair))
+
+
+def _filled(row, open_pairs, draw):
+    """The row with a value for every axis: each time the one that covers the most open pairs."""
+    every = axes()
+    others = [axis for axis in every if axis not in row]
+    draw.shuffle(others)
+    for axis in others:
+        values = list(every[axis])
+        draw.shuffle(values)
+
+        def gain(value, axis=axis, row=row):
+            return -sum(frozenset(((axis, value), had)) in open_pairs for had in row.items())
+
+        for value in sorted(values, key=gain):
+            here = row | {axis: value}
+            if refusal(here) is None:
+                row = here
+                break
+        else:
+            raise ValueError(f"no value of {axis} goes with {row}")
+    return row
+
+
+def named(row: Row) -> str:
+    """A row in one line, for messages."""
+    return ", ".join(f"{axis}={value!r}" for axis, value in row.items())

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks of the configurations with the vocabulary of the published models, as shapes alone."""
+
+import jax
+
+from electra_jax import config as config_lib
+from electra_jax.model import networks
+from electra_jax.step import build
+
+from .corpus import load_config
+
+VOCABULARY = 30_522  # of BERT, which the published sizes are counted with
+
+
+def shapes_of(name):
+    """(config of the networks, shapes of their parameters) of configs/NAME.py."""
+    config = build.networks_config(config_lib.parse(load_config(name)), VOCABULARY)
+    return config, jax.eval_shape(lambda: networks.init(config, jax.random.key(0)))
+
+
+def tree_of(name):
+    """{path: shape} of configs/NAME.py."""
+    _, shapes = shapes_of(name)
+    leaves = jax.tree_util.tree_leaves_with_path(shapes)
+    return {jax.tree_util.keystr(p, simple=True, separator="/"): x.shape for p, x in leaves}

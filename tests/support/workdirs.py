@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workdirs with a checkpoint of random weights, made without training and without text."""
+
+import jax
+import numpy as np
+
+from electra_jax import config as config_lib
+from electra_jax.step import build
+from electra_jax.weights import checkpoint
+
+from . import odd
+from .corpus import small_run
+
+NO_SOURCE = "text:nowhere/*.txt"
+STEP = 7
+
+
+def made(workdir, words, **overrides):
+    """Writes one; returns its configuration and its parameters."""
+    config = config_lib.parse(small_run(NO_SOURCE, "", **overrides))
+    objective = build.objective(config, words, np.ones(words.size))
+    params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)))
+    words.save(str(workdir / "data" / "key" / "vocab"))
+    (workdir / "config.json").write_text(config_lib.to_json(config))
+    with checkpoint.Checkpoints(str(workdir / "checkpoints"), keep_last=1) as saved:
+        about = {"config": config_lib.to_tree(config), "vocabulary": words.sha256}
+        saved.save(STEP, {"params": params}, about)
+    return config, params

@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of another length and larger batches from a share of the budget on, in whole runs.
+
+The run of this page has six steps in three stages, two steps each:
+
+    steps   rows a step   tokens a row   global rows
+    1, 2         8             16        0-7, 8-15
+    3, 4        16             16        16-31, 32-47
+    5, 6         8             32        48-55, 56-63
+"""
+
+import shutil
+
+import numpy as np
+import pytest
+
+import electra_jax
+from electra_jax import config as config_lib
+from electra_jax import flops
+from electra_jax.config import stages
+from electra_jax.core import sharding
+from electra_jax.data import pipeline
+from electra_jax.objectives import masking
+from electra_jax.report import writers
+from electra_jax.speed import dry_run
+from electra_jax.step import build
+from electra_jax.training import budget, feed, runs
+from electra_jax.training import opened as opened_lib
+from electra_jax.workdir import metadata
+from support.clocks import Ticking
+from support.commands import command, complaint
+from support.corpus import StopAt, small_run, write_corpus
+
+STEPS = 6
+STAGES = ((0.3, 16, 16), (0.6, 32, 8))
+TIMES = ("tokens_per_second", "step_seconds", "mfu", "seconds_left")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """(source, folder for prepared data) that every run of this module shares."""
+    base = tmp_path_factory.mktemp("text")
+    return f"text:{write_corpus(base / 'corpus.txt')}", str(base / "data")
+
+
+def staged(text, **changes):
+    """The run above; every step leaves a checkpoint."""
+    settings = dict(
+        data__sequence_length=16, schedule__stages=STAGES, schedule__steps=STEPS, logging__every=1,
+        checkpoint__every=1, checkpoint__keep_last=STEPS, evaluation__every=2,
+        evaluation__batch_size=8, model__discriminator__layers=1,
+    )  # fmt: skip
+    return small_run(*text, **settings | changes)
+
+
+class Recording(feed.Feed):
+    """Keeps the ids that each step was fed."""
+
+    fed = []
+
+    def __next__(self):
+        lanes = super().__next__()
+        self.fed.append(np.asarray(lanes["ids"]))
+        return lanes
+
+
+@pytest.fixture(scope="module")
+def finished(text, tmp_path_factory):
+    """A run that was never stopped: (workdir, final metrics, ids of each step)."""
+    workdir = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(feed, "Feed", Recording)
+        final = electra_jax.train(staged(text), workdir)
+    return workdir, final, list(Recording.fed)
+
+
+@pytest.fixture(scope="module")
+def run(text, finished):
+    """Its parts, as they go on."""
+    return runs.start(config_lib.parse(staged(text)), str(finished[0]))
+
+
+def rows(workdir, kind=None):
+    """metrics.jsonl without what a clock decides."""
+    return [
+        {name: value for name, value in row.items() if name not in TIMES}
+        for row in writers.read(f"{workdir}/metrics.jsonl")
+        if kind in (None, row["kind"])
+    ]
+
+
+def leaves(workdir, step=STEPS):
+    return metadata.read(f"{workdir}/checkpoints/{step}")["digest"]
+
+
+def test_each_step_takes_the_rows_of_its_stage_where_the_one_before_it_ended(finished, run):
+    orders = [pipeline.Order(stage.records, 0) for stage in run.stages]
+    expected = [(0, 0, 8), (0, 8, 8), (1, 16, 16), (1, 32, 16), (2, 48, 8), (2, 56, 8)]
+    assert len(finished[2]) == STEPS
+    for ids_BL, (stage, first, count) in zip(finished[2], expected):
+        np.testing.assert_array_equal(ids_BL, orders[stage].take(first, count).ids)
+    assert run.rows_by_stage == [16, 32, 16]
+
+
+def test_all_stages_have_one_vocabulary_and_the_same_documents_on_either_side(run):
+    short, same, long = (stage.records for stage in run.stages)
+    assert short.directory == same.directory != long.directory
+    assert short.manifest.vocabulary == long.manifest.vocabulary
+    np.testing.assert_array_equal(short.unigram(), long.unigram())  # of training and of held-out
+    assert (short.manifest.sequence_length, long.manifest.sequence_length) == (16, 32)
+    assert run.config.data.vocab.startswith("train:")  # once
+    assert long.manifest.settings["vocab"] == short.manifest.vocabulary["sha256"]
+
+
+def test_slots_and_speed_follow_the_length(run):
+    assert [stage.objective.slots for stage in run.stages] == [2, 2, 4]  # int(0.155 L)
+    assert masking.slots(0.15, 16) == 2 and masking.slots(0.15, 32) == 4
+    assert run.stages[0].update is run.stages[1].update is not run.stages[2].update
+
+
+def test_the_learning_rate_does_not_know_of_stages(finished):
+    """Peak 1e-3, 6 steps, warmup 2."""
+    expected = [1e-3 * (1 - s / 6) * min(1, s / 2) for s in range(STEPS)]
+    logged = [row["learning_rate"] for row in rows(finished[0], "train")]
+    np.testing.assert_allclose(logged, expected, rtol=1e-5)
+
+
+def test_epochs_count_the_rows_of_each_length_for_themselves(finished, run):
+    short, _, long = (pipeline.Order(s.records, 0).rows_per_epoch for s in run.stages)
+    expected = [n / short for n in (8, 16, 32, 48)] + [48 / short + n / long for n in (8, 16)]
+    logged = [row["epoch"] for row in rows(finished[0], "train")]
+    np.testing.assert_allclose(logged, expected, rtol=1e-6)
+
+
+def test_tokens_seen_grow_by_the_rows_of_the_stage(finished):
+    seen = np.diff([0, *(row["tokens_seen"] for row in rows(finished[0], "train"))])
+    assert (seen <= [128, 128, 256, 256, 256, 256]).all()
+    assert (seen[2:] > 128).all()
+
+
+@pytest.mark.parametrize(
+    ("step", "length", "size"), [(1, 16, 8), (2, 16, 16), (4, 32, 8), (5, 32, 8)]
+)
+def test_a_checkpoint_is_looked_at_with_the_rows_that_come_next(text, finished, step, length, size):
+    config = config_lib.parse(staged(text))
+    opened = opened_lib.open_workdir(config, str(finished[0]), step)
+    assert opened.records.manifest.sequence_length == length
+    assert (opened.config.data.sequence_length, opened.config.data.batch_size) == (length, size)
+    assert opened.objective.slots == masking.slots(0.15, length)
+
+
+@pytest.mark.parametrize("stopped", [1, 2, 3, 4, 5])  # inside each stage, and where one ends
+def test_interrupted_anywhere_it_goes_on_as_if_never_stopped(text, finished, tmp_path, stopped):
+    shutil.copytree(finished[0], tmp_path, dirs_exist_ok=True)
+    for step in range(stopped + 1, STEPS + 1):
+        shutil.rmtree(tmp_path / "checkpoints" / str(step))
+    assert electra_jax.train(staged(text), tmp_path) == finished[1]
+    assert leaves(tmp_path) == leaves(finished[0])
+    assert rows(tmp_path) == rows(finished[0])
+
+
+def test_the_log_says_where_a_stage_begins(finished):
+    log = (finished[0] / "log.txt").read_text()
+    assert "stage 1 of 3 from step 1 on: 8 rows of 16 tokens a step" in log
+    assert "stage 2 of 3 from step 3 on: 16 rows of 16 tokens a step" in log
+    assert "stage 3 of 3 from step 5 on: 8 rows of 32 tokens a step" in log
+    assert log.count("first step after") == 3
+
+
+@pytest.mark.slow
+def test_a_budget_of_tokens_has_its_stages_by_tokens(text, tmp_path):
+    """900 tokens: rows of 32 from 450 on; the step after them sees more than 8 rows of 16 have."""
+    config = staged(
+        text, schedule__budget="tokens", schedule__tokens=900, schedule__steps=50,
+        schedule__stages=((0.5, 32, 8),),
+    )  # fmt: skip
+    electra_jax.train(config, tmp_path / "whole")
+    seen = [0, *(row["tokens_seen"] for row in rows(tmp_path / "whole", "train"))]
+    added = np.diff(seen)
+    long = np.array(seen[:-1]) >= 450
+    assert 3 < (~long).sum() < 6 and (added[~long] <= 128).all() and (added[long] > 128).all()
+    border, last = int((~long).sum()), len(added)
+    electra_jax.train(config, tmp_path / "parts", [StopAt(border - 1)])
+    assert metadata.steps(f"{tmp_path}/parts/checkpoints")[-1] == border
+    electra_jax.train(config, tmp_path / "parts")
+    assert leaves(tmp_path / "parts", last) == leaves(tmp_path / "whole", last)
+    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_a_budget_of_minutes_has_its_stages_by_the_clock_over_a_stop(text, tmp_path, monkeypatch):
+    """Every look at the clock takes three seconds of a minute."""
+    monkeypatch.setattr(budget.Clock.__init__, "__defaults__", (0.0, Ticking(3.0)))
+    config = staged(
+        text, schedule__budget="minutes", schedule__minutes=1.0, schedule__steps=50,
+        schedule__stages=((0.5, 32, 8),), evaluation__every=50, checkpoint__keep_last=50,
+    )  # fmt: skip
+    electra_jax.train(config, tmp_path, [StopAt(1)])
+    electra_jax.train(config, tmp_path)
+    train = rows(tmp_path, "train")
+    added = np.diff([0, *(row["tokens_seen"] for row in train)])
+    folders = [f"{tmp_path}/checkpoints/{row['step']}" for row in train]
+    before = [0, *(metadata.read(folder)["stage"] for folder in folders)][:-1]
+    assert before == sorted(before) and set(before) == {0, 1}
+    assert [n > 128 for n in added] == [bool(stage) for stage in before]
+
+
+def schedule(**changes):
+    changes = {f"schedule__{name}": value for name, value in changes.items()}
+    return config_lib.parse(small_run("builtin", "", **changes)).schedule
+
+
+@pytest.mark.parametrize(
+    ("given", "begins"),
+    [
+        (dict(steps=1000), [0, 700, 900]),
+        (dict(steps=10), [0, 7, 9]),
+        (dict(steps=5), [0, 4, 5]),  # 3.5 and 4.5 steps are spent after the 4th and the 5th
+        (dict(steps=9, budget="tokens", tokens=10**10), [0, 7 * 10**9, 9 * 10**9]),
+        (dict(steps=9, budget="minutes", minutes=10.0), [0, 420, 540]),
+    ],
+)
+def test_a_stage_begins_when_its_share_of_the_budget_is_spent(given, begins):
+    found = schedule(stages=((0.7, 32, 8), (0.9, 32, 8)), **given)
+    assert stages.begins(found) == pytest.approx(begins)
+    for number, begin in enumerate(begins):
+        spent = {"step": 0, "tokens": 0, "seconds": 0.0}
+        name = {"steps": "step", "minutes": "seconds"}.get(found.budget, found.budget)
+        assert stages.number(found, **spent | {name: begin + 1e-6 if number else 0}) == number
+        if number:
+            assert stages.number(found, **spent | {name: begin - 0.5}) == number - 1
+
+
+def test_rounding_delays_no_stage():
+    assert 0.55 * 100 > 55
+    assert stages.begins(schedule(steps=100, stages=((0.55, 32, 8),))) == [0, 55]
+
+
+def test_the_steps_of_each_stage_by_hand():
+    def config(**changes):
+        settings = dict(schedule__stages=((0.25, 64, 4),), model__max_positions=64) | changes
+        return config_lib.parse(small_run("builtin", "", **settings))
+
+    assert stages.steps(config(schedule__steps=100)) == [25, 75]
+    tokens = dict(schedule__budget="tokens", schedule__tokens=102_400)
+    # 25,600 of them in steps of 8 x 32 = 256, 76,800 in steps of 4 x 64 = 256; half of it padding
+    assert stages.steps(config(schedule__steps=10_000, **tokens)) == [100, 300]
+    assert stages.steps(config(schedule__steps=10_000, **tokens), [1.0, 0.5]) == [100, 600]
+    assert stages.steps(config(schedule__steps=150, **tokens)) == [100, 50]  # their limit
+    minutes = config(schedule__budget="minutes", schedule__minutes=1.0, schedule__steps=100)
+    assert stages.steps(minutes) is None
+    assert stages.steps(minutes, (), [1.0, 3.0]) == [15, 15]
+
+
+def test_the_dry_run_and_the_accountant_add_up_the_stages(text, finished, run):
+    config = config_lib.parse(staged(text, schedule__steps=100))
+    lines = dict(line.split("  ", 1) for line in dry_run.text(config, str(finished[0])).split("\n"))
+    assert lines["stages"].strip() == (
+        "30 steps of 8 rows of 16 tokens, then 30 steps of 16 rows of 16 tokens,"
+        " then 40 steps of 8 rows of 32 tokens"
+    )
+    short, long = (run.stages[n].objective.flops(x).train for n, x in ((0, 16), (2, 32)))
+    whole = 30 * 8 * short + 30 * 16 * short + 40 * 8 * long
+    assert lines["FLOPs of the run"].strip() == f"{whole:.3g}"
+    each = [pipeline.Order(stage.records, 0).rows_per_epoch for stage in run.stages]
+    epochs = (30 * 8 + 30 * 16) / each[0] + 40 * 8 / each[2]
+    assert lines["epochs over the data"].strip().startswith(f"{epochs:.2f} ({each[0]:,}, then")
+    counted = flops.of_config(config, run.vocabulary.size)
+    assert counted["train"]["honest"] == pytest.approx(whole)
+    assert [stage["steps"] for stage in counted["stages"]] == [30, 30, 40]
+    assert "in stages: 30 steps of 8 rows of 16 tokens, then" in flops.table(counted)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((0.9, 32, 8), r"holds 0.9, which is not .* try \(\(0.9, 512, 32\),\)"),
+        (((0.9, 32),), r"holds \(0.9, 32\), which is not"),
+        (((1, 32, 8),), r"holds \(1, 32, 8\), which is not"),
+        (((0.5, 32, 8), (0.4, 16, 8)), "a share of 0.4; give shares that rise between 0.5 and 1"),
+        (((0.0, 32, 8),), "a share of 0.0; give shares that rise between 0 and 1"),
+        (((1.5, 32, 8),), "a share of 1.5; give"),
+        (((0.5, 4, 8),), r"sequence_length of \(0.5, 4, 8\) is outside \[8, 65536\]"),
+        (((0.5, 32, 0),), r"batch_size of \(0.5, 32, 0\) is outside"),
+        (((0.5, 64, 8),), "rows of 64 .* longer than model.max_positions=32; raise max_positions"),
+        (((0.5, 32, 7),), "7 rows a step .* not divisible by schedule.accumulation=2"),
+    ],
+)
+def test_stages_that_cannot_be_are_refused_early(given, message):
+    changes = dict(schedule__stages=given, schedule__accumulation=2)
+    with pytest.raises(config_lib.ConfigError, match=message):
+        config_lib.parse(small_run("builtin", "", **changes))
+
+
+@pytest.mark.parametrize(("step", "longest"), [(1, 16), (4, 16), (5, 32)])
+def test_the_longest_row_is_of_a_stage_that_was_trained(text, finished, step, longest):
+    """Step 4 is the last before rows of 32 tokens come."""
+    config = config_lib.parse(staged(text))
+    opened = opened_lib.open_workdir(config, str(finished[0]), step, with_rows=False)
+    assert opened.longest_row == longest
+
+
+def test_rotary_positions_have_no_longest_row():
+    changes = dict(schedule__stages=((0.5, 64, 8),), model__positions="rotary")
+    assert config_lib.parse(small_run("builtin", "", **changes))
+
+
+def test_a_stage_that_the_mesh_cannot_split_is_refused(monkeypatch):
+    monkeypatch.setattr(sharding, "row_devices", lambda mesh: 4)
+    config = config_lib.parse(small_run("builtin", "", schedule__stages=((0.5, 32, 6),)))
+    with pytest.raises(config_lib.ConfigError, match="stages: batch_size=6 is not .* try 4 or 8"):
+        build.mesh(config)
+
+
+def test_other_stages_are_refused_where_a_run_goes_on_and_another_end_is_not(text, finished):
+    with pytest.raises(config_lib.ConfigError, match="schedule.stages: .* -> .*init.from"):
+        electra_jax.train(staged(text, schedule__stages=((0.6, 32, 8),)), finished[0])
+    old, new = (config_lib.parse(staged(text, schedule__steps=n)) for n in (6, 60))
+    assert config_lib.differences(old, new) == (["schedule.steps: 6 -> 60"], [])
+
+
+def test_stages_survive_config_json_and_older_ones_have_none():
+    config = config_lib.parse(small_run("builtin", "", schedule__stages=((0.5, 32, 8),)))
+    tree = config_lib.to_tree(config)
+    tree["schedule"]["stages"] = [[0.5, 32, 8]]  # as JSON has it
+    assert config_lib.parse(tree) == config
+    del tree["schedule"]["stages"]
+    assert config_lib.parse(tree).schedule.stages == ()
+
+
+def test_stages_on_the_command_line(tmp_path):
+    """Given with a configuration, and again for a workdir whose config.json has them as lists."""
+    given = "--config.schedule.stages=((0.75,32,128),)"
+    flags = ["--config=configs/tiny.py", "--config.schedule.steps=100"]
+    result = command(*flags, given, f"--workdir={tmp_path}/new", "--dry_run")
+    assert result.returncode == 0, result.stderr
+    assert (
+        "75 steps of 64 rows of 64 tokens, then 25 steps of 128 rows of 32 tokens" in result.stdout
+    )
+    config = small_run("builtin", "", schedule__stages=((0.5, 16, 8),), schedule__steps=100)
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "config.json").write_text(config_lib.to_json(config_lib.parse(config)))
+    given = "--config.schedule.stages=((0.5,16,8),)"
+    result = command(given, f"--workdir={tmp_path}/old", "--dry_run")
+    assert result.returncode == 0, result.stderr
+    assert "50 steps of 8 rows of 32 tokens, then 50 steps of 8 rows of 16 tokens" in result.stdout
+    given = "--config.schedule.stages=((0.25,16,4),(0.5,32,8))"
+    line = complaint(given, f"--workdir={tmp_path}/old", "--dry_run")
+    assert "was trained with other settings: schedule.stages: ((0.5, 16, 8),) -> ((0.25" in line
+    line = complaint(*flags, "--config.schedule.stages=(0.9,512,32)", f"--workdir={tmp_path}/new")
+    assert "try ((0.9, 512, 32),)" in line

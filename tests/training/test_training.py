@@ -1,0 +1,433 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole runs on real text, real tokenizer, real checkpoints: begin, stop, go on, refuse."""
+
+import dataclasses
+import errno
+import glob
+import json
+import os
+import shutil
+import signal
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+
+import electra_jax
+from electra_jax import config as config_lib
+from electra_jax.data import pipeline
+from electra_jax.host import lock
+from electra_jax.objectives import replaced_token_detection
+from electra_jax.report import writers
+from electra_jax.step import build
+from electra_jax.training import loop, runs
+from electra_jax.weights import checkpoint
+from electra_jax.workdir import metadata, saved_config
+from support.corpus import small_run, write_corpus
+
+# Orbax leaves them behind where a save is made to fail.
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+
+STEPS = 6
+TIMES = ("tokens_per_second", "step_seconds", "mfu")  # the only figures that a clock decides
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """(source, folder for prepared data) that every run of this module shares."""
+    base = tmp_path_factory.mktemp("text")
+    return f"text:{write_corpus(base / 'corpus.txt')}", str(base / "data")
+
+
+@pytest.fixture(scope="module")
+def finished(text, tmp_path_factory):
+    """An uninterrupted run: (workdir, final metrics)."""
+    workdir = tmp_path_factory.mktemp("finished")
+    return workdir, electra_jax.train(with_report(text), workdir)
+
+
+def with_report(text):
+    return small_run(*text, logging__report_every=1000)
+
+
+class Recorder:
+    """A writer hook; may send this process a signal when a step is logged."""
+
+    def __init__(self, signal_at=None):
+        self.rows, self.closed, self._signal_at = [], False, signal_at
+
+    def write(self, step, kind, metrics):
+        self.rows.append({"step": step, "kind": kind} | dict(metrics))
+        if step == self._signal_at and kind == "train":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def close(self):
+        self.closed = True
+
+
+def leaves(workdir, step):
+    """Every array of a checkpoint, by path."""
+    about = metadata.read(f"{workdir}/checkpoints/{step}")
+    return about["digest"]
+
+
+def rows(workdir):
+    """metrics.jsonl without what a clock decides."""
+    return [
+        {name: value for name, value in row.items() if name not in TIMES}
+        for row in writers.read(f"{workdir}/metrics.jsonl")
+    ]
+
+
+def test_a_run_leaves_what_the_contract_says(text, finished):
+    workdir, final = finished
+    for name in ("config.json", "metrics.jsonl", "report.html", "report.png", "log.txt"):
+        assert (workdir / name).stat().st_size > 0, name
+    assert glob.glob(f"{workdir}/tensorboard/events*")
+    assert metadata.steps(f"{workdir}/checkpoints") == [2, 4, 6]
+    kinds = [(row["step"], row["kind"]) for row in rows(workdir)]
+    assert kinds == [(2, "train"), (4, "train"), (6, "train"), (6, "eval")]
+    train_names = set(rows(workdir)[0])
+    assert train_names >= {
+        "loss", "gen_loss", "disc_loss", "gen_masked_loss", "gen_masked_accuracy", "gen_accuracy",
+        "gen_sampled_accuracy", "gen_entropy", "disc_accuracy", "disc_precision", "disc_recall",
+        "disc_f1", "disc_majority", "masked_rate", "replaced_rate", "grad_norm",
+        "grad_norm_embeddings", "grad_norm_generator", "grad_norm_discriminator", "learning_rate",
+        "tokens_seen", "epoch", "skipped_steps", "padding_rate",
+    }  # fmt: skip
+    assert set(final) >= {"disc_auc", "disc_auc_unigram", "unigram_entropy", "gen_masked_loss"}
+    saved = config_lib.parse(json.loads((workdir / "config.json").read_text()))
+    assert saved == config_lib.parse(with_report(text))
+
+
+def test_a_trace_of_the_steps_that_were_asked_for(text, finished, caplog):
+    """Beyond the end of the finished run, which may be profiled like any continuation."""
+    workdir, _ = finished
+    config = small_run(*text, schedule__steps=8, logging__profile=(7, 8))
+    copy = workdir.parent / "profiled"
+    shutil.copytree(workdir, copy)
+    electra_jax.train(config, copy)
+    (trace,) = copy.glob("profile/plugins/profile/*/*.xplane.pb")
+    names = {
+        event.name
+        for plane in jax.profiler.ProfileData.from_file(str(trace)).planes
+        for line in plane.lines
+        for event in line.events
+    }
+    assert sum("PjitFunction(update)" in name for name in names) > 0
+
+
+def test_without_a_report_none_is_drawn(text, finished, tmp_path):
+    workdir = tmp_path / "run"
+    shutil.copytree(finished[0], workdir)
+    (workdir / "report.html").unlink()
+    electra_jax.train(small_run(*text, logging__report_every=0), workdir)
+    assert not (workdir / "report.html").exists()
+
+
+def test_the_next_run_like_it_takes_the_programs_and_another_does_not(text, finished):
+    """They are traced once in a process, as for a notebook that goes on with a stopped run."""
+    runs.forget_programs()
+    configs = [
+        small_run(*text, **changes)
+        for changes in ({}, {"checkpoint__every": 3}, {"optimizer__weight_decay": 0.1})
+    ]
+    first, same, other = (
+        runs.start(config_lib.parse(config), str(finished[0].parent / f"programs{number}"))
+        for number, config in enumerate(configs)
+    )
+    assert same.update is first.update and same.evaluate is first.evaluate
+    assert other.update is not first.update
+
+
+def test_stopped_by_sigterm_and_started_again_is_as_if_never_stopped(text, finished, tmp_path):
+    """The signal comes between two checkpoints and two log lines: nothing may be lost."""
+    config = small_run(*text, checkpoint__every=5)
+    whole = electra_jax.train(config, tmp_path / "whole")
+    first = Recorder(signal_at=2)
+    electra_jax.train(config, tmp_path / "parts", [first])
+    assert metadata.steps(f"{tmp_path}/parts/checkpoints") == [3]
+    assert first.closed
+    second = Recorder()
+    parts = electra_jax.train(config, tmp_path / "parts", [second])
+    assert parts == whole
+    assert leaves(tmp_path / "parts", STEPS) == leaves(tmp_path / "whole", STEPS)
+    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+    assert [row["step"] for row in second.rows] == [4, 6, 6]
+
+
+def test_a_finished_run_started_again_only_evaluates(text, finished):
+    workdir, final = finished
+    before = rows(workdir)
+    assert electra_jax.train(small_run(*text), workdir) == final
+    assert rows(workdir) == before
+
+
+def test_a_damaged_newest_checkpoint_is_set_aside(text, finished, tmp_path, caplog):
+    shutil.copytree(finished[0], tmp_path / "run")
+    largest = max(
+        glob.glob(f"{tmp_path}/run/checkpoints/6/state/ocdbt.process_0/d/*"), key=os.path.getsize
+    )
+    with open(largest, "r+b") as file:
+        file.seek(os.path.getsize(largest) // 2)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 1]))
+    final = electra_jax.train(small_run(*text), tmp_path / "run")
+    assert "checkpoint 6 is damaged and set aside" in caplog.text
+    assert os.path.isdir(tmp_path / "run" / "checkpoints" / "6.corrupt")
+    assert final == finished[1]
+    assert leaves(tmp_path / "run", STEPS) == leaves(finished[0], STEPS)
+    assert rows(tmp_path / "run") == rows(finished[0])
+
+
+def test_a_checkpoint_from_before_a_metric_is_gone_on_with(text, finished, tmp_path):
+    """The mean since the last log then lacks the steps before the stop, of that metric alone."""
+    config = config_lib.parse(small_run(*text))
+    run = runs.start(config, str(finished[0]))
+    interval = {name: x + 1 for name, x in run.interval.items()}
+    older = {name: x for name, x in interval.items() if name != "gen_entropy"}
+    with runs.checkpoints_of(config, str(tmp_path)) as saved:
+        saved.save(STEPS, runs.saved_tree(run.state, older), runs.metadata_of(run))
+    shutil.copy(finished[0] / "config.json", tmp_path)
+    restored = runs.start(config, str(tmp_path))
+    assert restored.restored and restored.state.step == STEPS
+    assert restored.interval.keys() == interval.keys()
+    assert restored.interval["gen_entropy"].tolist() == [0, 0]
+    assert restored.interval["gen_loss"].tolist() == interval["gen_loss"].tolist()
+
+
+def test_another_configuration_is_refused_and_nothing_touched(text, finished):
+    workdir, _ = finished
+    before = (workdir / "config.json").read_bytes()
+    with pytest.raises(config_lib.ConfigError) as error:
+        electra_jax.train(small_run(*text, optimizer__learning_rate=0.5), workdir)
+    assert "optimizer.learning_rate: 0.001 -> 0.5" in str(error.value)
+    assert "init.from" in str(error.value)
+    assert (workdir / "config.json").read_bytes() == before
+
+
+def test_a_second_run_on_the_workdir_is_refused(text, tmp_path):
+    with lock.hold(str(tmp_path / "run.lock"), "it"):
+        with pytest.raises(
+            config_lib.ConfigError, match=f"in use by another run .process {os.getpid()}"
+        ):
+            electra_jax.train(small_run(*text), tmp_path)
+
+
+def test_a_run_whose_checkpoints_are_gone_says_so_and_keeps_its_metrics(
+    text, finished, tmp_path, caplog
+):
+    """In a folder such as sweeps make, whose name orbax took for a pattern."""
+    workdir = tmp_path / "lr=1e-3,bs=[8]"
+    shutil.copytree(finished[0], workdir)
+    shutil.rmtree(workdir / "checkpoints")
+    assert electra_jax.train(small_run(*text), workdir) == finished[1]
+    (line,) = [r.getMessage() for r in caplog.records if "are gone" in r.getMessage()]
+    assert f"{workdir} had got to step 6" in line and "begins again from step 1" in line
+    assert writers.read(workdir / "metrics.jsonl.before") == writers.read(
+        finished[0] / "metrics.jsonl"
+    )
+    assert rows(workdir) == rows(finished[0])
+    caplog.clear()
+    assert electra_jax.train(small_run(*text), workdir) == finished[1]
+    assert "resuming from step 6" in caplog.text and "are gone" not in caplog.text
+
+
+def test_neither_a_damaged_config_json_nor_a_report_ends_a_run(text, finished, tmp_path, caplog):
+    workdir = tmp_path / "run"
+    shutil.copytree(finished[0], workdir)
+    (workdir / "config.json").write_text("")
+    (workdir / "report.html").unlink()
+    (workdir / "report.html").mkdir()
+    assert electra_jax.train(with_report(text), workdir) == finished[1]
+    assert "config.json is damaged" in caplog.text
+    assert "no report: IsADirectoryError" in caplog.text
+    assert (workdir / "config.json.damaged").read_text() == ""
+    assert saved_config.read(str(workdir)) == config_lib.parse(with_report(text))
+
+
+def test_settings_are_compared_with_those_of_the_checkpoint_too(text, finished, tmp_path):
+    """A digit of config.json that flipped would else be trained with in silence."""
+    workdir = tmp_path / "run"
+    shutil.copytree(finished[0], workdir)
+    path = workdir / "config.json"
+    path.write_text(path.read_text().replace('"learning_rate": 0.001', '"learning_rate": 0.003'))
+    flipped = saved_config.read(str(workdir))
+    with pytest.raises(config_lib.ConfigError) as error:
+        electra_jax.train(flipped, workdir)
+    assert "checkpoint 6" in str(error.value)
+    assert "optimizer.learning_rate: 0.001 -> 0.003" in str(error.value)
+    path.unlink()
+    assert saved_config.of_run(str(workdir)) == config_lib.parse(with_report(text))
+
+
+@pytest.mark.parametrize(
+    ("name", "is_folder"),
+    [("checkpoints", False), ("tensorboard", False), ("log.txt", True), ("metrics.jsonl", True)],
+)
+def test_a_place_of_another_kind_is_named_with_the_remedy(name, is_folder, text, tmp_path):
+    if is_folder:
+        (tmp_path / name).mkdir()
+    else:
+        (tmp_path / name).write_text("")
+    with pytest.raises(config_lib.ConfigError, match=f"{name} is .*; move it away"):
+        electra_jax.train(small_run(*text), tmp_path)
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_a_batch_that_the_mesh_cannot_split_is_refused_before_anything(text, tmp_path):
+    with pytest.raises(config_lib.ConfigError, match="mesh of data=1 x fsdp=3 x tensor=1 = 3"):
+        electra_jax.train(small_run(*text, mesh__fsdp=3), tmp_path)
+    assert not os.path.exists(tmp_path / "checkpoints")
+
+
+def test_weights_of_another_run_are_a_start(text, finished, tmp_path, caplog):
+    """Those of its newest checkpoint that can be read."""
+    source = tmp_path / "source"
+    shutil.copytree(finished[0], source)
+    (source / "checkpoints" / "6" / "_CHECKPOINT_METADATA").write_text("{")
+    config = small_run(*text, schedule__steps=2, optimizer__learning_rate=0.0)
+    config.init["from"] = str(source)
+    electra_jax.train(config, tmp_path / "run")
+    assert "checkpoint 6 cannot be used" in caplog.text
+    params = [name for name in leaves(source, 4) if name.startswith("params/")]
+    assert params
+    for name in params:
+        assert leaves(tmp_path / "run", 2)[name] == leaves(source, 4)[name]
+
+
+def test_weights_of_another_vocabulary_are_refused(text, finished, tmp_path):
+    config = small_run(*text, data__vocab="train:sentencepiece:60")
+    config.init["from"] = str(finished[0])
+    with pytest.raises(config_lib.ConfigError, match="was trained with vocabulary"):
+        electra_jax.train(config, tmp_path)
+
+
+@dataclasses.dataclass(frozen=True)
+class Poisoned(replaced_token_detection.ReplacedTokenDetection):
+    """Gives a loss that is not a number at some steps."""
+
+    steps: tuple[int, ...] = ()
+    of: int = 1
+
+    def knobs(self, progress):
+        step = jnp.round(progress * self.of)
+        poison = jnp.where(jnp.isin(step, jnp.array(self.steps)), jnp.nan, 1.0)
+        return super().knobs(progress) | {"poison": poison}
+
+    def loss(self, params, batch, keys, knobs, carry=None):
+        sums, measured, carry = super().loss(params, batch, keys, knobs, carry)
+        return {term: x * knobs["poison"] for term, x in sums.items()}, measured, carry
+
+
+@pytest.fixture
+def poison(monkeypatch):
+    """poison(3, 4) makes the steps that begin at those counts not finite."""
+    original = build.objective
+
+    def at(*steps):
+        def poisoned(config, *rest):
+            base = original(config, *rest)
+            fields = {f.name: getattr(base, f.name) for f in dataclasses.fields(base)}
+            return Poisoned(**fields, steps=steps, of=config.schedule.steps)
+
+        monkeypatch.setattr(build, "objective", poisoned)
+
+    return at
+
+
+def test_one_bad_step_is_skipped_and_counted(text, tmp_path, poison):
+    poison(3)
+    electra_jax.train(small_run(*text), tmp_path)
+    skipped = {
+        row["step"]: row["skipped_steps"] for row in rows(tmp_path) if row["kind"] == "train"
+    }
+    assert skipped == {2: 0, 4: 1, 6: 1}
+    assert all(np.isfinite(row["loss"]) for row in rows(tmp_path))
+
+
+def test_bad_steps_in_a_row_end_the_run_with_the_last_checkpoint_good(text, tmp_path, poison):
+    poison(*range(2, 100))
+    with pytest.raises(loop.TrainingError, match="3 steps in a row .* step 5: .*_loss is nan"):
+        electra_jax.train(small_run(*text), tmp_path)
+    assert 2 in metadata.steps(f"{tmp_path}/checkpoints")
+    metadata.read(f"{tmp_path}/checkpoints/2")
+
+
+def test_the_learning_rate_of_every_step_is_that_of_the_schedule(finished):
+    """peak 1e-3, 6 steps, warmup 2: steps 0 and 1, 2 and 3, 4 and 5 are logged as means."""
+    rate = [1e-3 * (1 - s / 6) * min(1, s / 2) for s in range(6)]
+    logged = [row["learning_rate"] for row in rows(finished[0]) if row["kind"] == "train"]
+    expected = [(rate[0] + rate[1]) / 2, (rate[2] + rate[3]) / 2, (rate[4] + rate[5]) / 2]
+    np.testing.assert_allclose(logged, expected, rtol=1e-5)
+
+
+def test_no_row_is_seen_twice_within_an_epoch(finished):
+    workdir, _ = finished
+    config = config_lib.parse(json.loads((workdir / "config.json").read_text()))
+    run = runs.start(config, str(workdir))
+    order = pipeline.Order(run.records, config.seed)
+    _, numbers = order.numbers(0, order.rows_per_epoch)
+    assert sorted(numbers) == list(range(order.rows_per_epoch))
+    assert jax.device_get(run.state.rows_seen).tolist() == [STEPS * config.data.batch_size, 0]
+
+
+def test_a_state_takes_the_place_of_the_weights_that_a_run_began_with(tmp_path):
+    with checkpoint.Checkpoints(str(tmp_path), keep_last=3) as saved:
+        saved.save(0, {"params": {"a": jnp.ones(2)}}, {metadata.WEIGHTS_ONLY: True})
+    like = {"params": {"a": runs.placed_like(jnp.ones(2))}}
+    with checkpoint.Checkpoints(str(tmp_path), keep_last=3) as saved:
+        assert saved.restore_latest(like) is None
+        saved.save(0, {"params": {"a": jnp.ones(2)}, "step": jnp.int32(0)}, {})
+    with checkpoint.Checkpoints(str(tmp_path), keep_last=3) as saved:
+        assert saved.restore_latest(like).step == 0
+
+
+def saving(tmp_path, monkeypatch, broken):
+    """Three saves, of which those in `broken` find no space; the steps that are on disk."""
+    with checkpoint.Checkpoints(str(tmp_path), keep_last=5) as saved:
+        orbax = saved._open()
+        real = orbax.save_async
+
+        def save_async(step, *arguments, **options):
+            if step in broken:
+                raise OSError(errno.ENOSPC, "no space")
+            return real(step, *arguments, **options)
+
+        monkeypatch.setattr(orbax, "save_async", save_async)
+        for step in (1, 2, 3):
+            saved.save(step, {"params": {"a": jnp.full(2, step)}}, {})
+
+
+def test_a_save_that_failed_in_between_is_forgiven(tmp_path, monkeypatch):
+    saving(tmp_path, monkeypatch, broken={2})
+    assert metadata.steps(str(tmp_path)) == [1, 3]
+
+
+def test_a_last_save_that_failed_is_an_error(tmp_path, monkeypatch):
+    with pytest.raises(metadata.CheckpointError, match="last checkpoint could not be saved"):
+        saving(tmp_path, monkeypatch, broken={3})
+    assert metadata.steps(str(tmp_path)) == [1, 2]
+
+
+def test_where_all_checkpoints_were_bad_no_later_start_begins_anew(tmp_path):
+    with checkpoint.Checkpoints(str(tmp_path), keep_last=5) as saved:
+        saved.save(1, {"params": {"a": jnp.ones(2)}}, {})
+    shutil.rmtree(tmp_path / "1" / "state")
+    like = {"params": {"a": runs.placed_like(jnp.ones(2))}}
+    for _ in range(2):
+        with checkpoint.Checkpoints(str(tmp_path), keep_last=5) as saved:
+            with pytest.raises(metadata.CheckpointError, match="none of the 1 checkpoints"):
+                saved.restore_latest(like)
+
+
+def test_weights_come_back_where_the_state_that_took_their_place_was_never_whole(tmp_path):
+    with checkpoint.Checkpoints(str(tmp_path), keep_last=3) as saved:
+        saved.save(0, {"params": {"a": jnp.ones(2)}}, {metadata.WEIGHTS_ONLY: True})
+    os.rename(tmp_path / "0", tmp_path / f"0{checkpoint.WEIGHTS}")  # and then it was killed
+    like = {"params": {"a": runs.placed_like(jnp.ones(2))}}
+    with checkpoint.Checkpoints(str(tmp_path), keep_last=3) as saved:
+        assert saved.restore_latest(like) is None
+    assert metadata.steps(str(tmp_path)) == [0]

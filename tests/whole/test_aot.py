@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real training step, compiled for chips that are not there: pytest -m aot.
+
+What compiles is a fact, and so are its collectives, kernels, bytes and memory; how long it takes
+on a chip is not among them. Budgets hold what was measured with jax 0.10.2 and a little more;
+`python -m tests.support.aot` prints the measured numbers.
+"""
+
+import functools
+
+import pytest
+
+from support import aot, hlo
+
+pytestmark = pytest.mark.aot
+
+# On each mesh: the kinds of collectives there may be, how many of each at most, and MiB a chip.
+EXCHANGES = {
+    # One sum of the generator's table gradient, one of nearly all else, and those in the loops.
+    # All-to-all: XLA adds both networks' look-up gradients to the table in one scatter, and moves
+    # rows of the batch between chips to lay the two side by side.
+    "data": ({"all-reduce": 8, "all-to-all": 6}, 185),
+    # And the tables once, each layer's weights where they are used, forward and backward.
+    "fsdp": ({"all-reduce": 10, "all-to-all": 6, "all-gather": 36}, 130),
+    "data x fsdp": ({"all-reduce": 14, "all-to-all": 6, "all-gather": 36}, 153),
+}
+# Of the state, a chip holds this part at most: what `fsdp` splits, and a little that it does not.
+STATE_PART = {"data": 1.0, "fsdp": 0.29, "data x fsdp": 0.52}
+
+# For one step of 128 rows on an H100: kernels launched, GB that they read and write, MiB.
+H100 = {
+    "scanned": (1030, 10.8, 710),
+    "unrolled": (730, 8.8, 550),
+}
+
+# MiB a chip of the step with rows of 1,024 and splash; einsum takes 490.
+SPLASH_MEBIBYTES = 445
+
+TABLE_BYTES = 30592 * 128 * 4  # the token table, the largest parameter
+meshes = pytest.mark.parametrize("mesh", aot.TPU)
+layers = pytest.mark.parametrize("layers", aot.CUDA)
+
+
+@functools.cache
+def step(chip, name):
+    """Each step is compiled once for all tests."""
+    if reason := aot.missing(chip):
+        pytest.skip(reason)
+    return aot.compile_step({"tpu": aot.TPU | aot.LONG, "cuda": aot.CUDA}[chip][name])
+
+
+@meshes
+def test_tpu_every_byte_of_the_state_is_donated(mesh):
+    made = step("tpu", mesh)
+    padded_rows = 8  # 7 rows a chip; a TPU lays rows out in eights
+    lanes = padded_rows * aot.LENGTH * 3  # ids of two bytes, marks of one
+    assert hlo.aliased(made.text) == made.leaves
+    assert made.memory.argument_size_in_bytes - made.memory.alias_size_in_bytes == lanes
+
+
+@meshes
+def test_tpu_a_chip_holds_its_part_of_the_state_and_fits_the_budget(mesh):
+    made, whole = step("tpu", mesh), step("tpu", "data")
+    part = made.memory.alias_size_in_bytes / whole.memory.alias_size_in_bytes
+    assert part <= STATE_PART[mesh]
+    assert made.memory.peak_memory_in_bytes / 2**20 <= EXCHANGES[mesh][1]
+
+
+@meshes
+def test_tpu_only_the_expected_collectives_appear(mesh):
+    allowed, found = EXCHANGES[mesh][0], aot.counted(step("tpu", mesh))
+    assert set(found) == set(allowed)
+    assert {kind: n for kind, n in found.items() if n > allowed[kind]} == {}
+
+
+@meshes
+def test_tpu_nothing_that_belongs_to_rows_is_gathered(mesh):
+    """Neither scores [B, N, V] nor random bits nor hidden states: parameters only."""
+    gathered = [c for c in hlo.collectives(step("tpu", mesh).text) if c.kind == "all-gather"]
+    of_rows = [
+        f"{shape} {c.source}"
+        for c in gathered
+        for shape in c.shapes
+        if any(n % aot.ROWS_A_CHIP == 0 for n in shape.dims)
+    ]
+    assert of_rows == []
+    assert max([c.bytes for c in gathered], default=0) <= TABLE_BYTES
+
+
+def test_tpu_splash_runs_on_the_heads_of_a_chip_and_holds_no_scores():
+    """Forward, and backward for queries and for keys with values, in each of two scanned towers."""
+    made, variant = step("tpu", "splash"), aot.LONG["splash"]
+    kernels = [line for line in made.text.splitlines() if "tpu_custom_call" in line]
+    assert len(kernels) == 6
+    mine = f"[{aot.ROWS_A_CHIP},2,{variant.length},64]"  # of four heads; the generator has one
+    assert sum(mine in line for line in kernels) == 3
+    assert f"{variant.length},{variant.length}]" not in made.text
+    assert hlo.aliased(made.text) == made.leaves
+    assert made.memory.peak_memory_in_bytes / 2**20 <= SPLASH_MEBIBYTES
+
+
+@layers
+def test_h100_every_byte_of_the_state_is_donated(layers):
+    made = step("cuda", layers)
+    lanes = aot.CUDA[layers].rows * aot.LENGTH * 3
+    assert hlo.aliased(made.text) == made.leaves
+    assert made.memory.argument_size_in_bytes - made.memory.alias_size_in_bytes == lanes
+
+
+@layers
+def test_h100_kernels_bytes_and_memory_of_a_step_stay_under_their_budgets(layers):
+    made, (kernels, gigabytes, mebibytes) = step("cuda", layers), H100[layers]
+    assert hlo.launches(made.text) <= kernels
+    assert hlo.bytes_moved(made.text) <= gigabytes * 1e9
+    assert made.memory.peak_memory_in_bytes <= mebibytes * 2**20

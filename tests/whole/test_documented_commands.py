@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the pages tell a reader to type works: every command line is read, and run.
+
+`documented.py` finds the command lines, with the names that it puts for FOLDER and its like, and
+lays out a folder with all that they name. A command that is added to a page is read and run here
+as it stands; if it names what is not there, add it to the layout.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from support import corpus, documented
+from support.corpus import ROOT
+
+COMMANDS = documented.commands()
+
+# These are copies of one run, so commands that differ in them alone are the same here.
+_ALIKE = re.compile(r"runs/(tiny|small|mine|wikipedia)\b")
+
+
+def _alike(command):
+    """What is run once, however often pages show it."""
+    reads = command.module not in ("main", "prepare")
+    return _ALIKE.sub("runs/*", command.what) if reads else command.what
+
+
+ONCE = list({_alike(command): command for command in reversed(COMMANDS)}.values())[::-1]
+
+# Networks, text and steps of a size for tests, added where the command says nothing else.
+SMALLER = {
+    "config.data.source": "text:corpus/*.txt",
+    "config.data.vocab": "train:wordpiece:150",
+    "config.data.sequence_length": 32,
+    "config.data.batch_size": 8,
+    "config.data.workers": 1,
+    "config.data.heldout_fraction": 0.1,
+    "config.model.embedding_size": 16,
+    "config.model.max_positions": 48,
+    "config.model.discriminator.layers": 2,
+    "config.model.discriminator.width": 32,
+    "config.model.discriminator.heads": 2,
+    "config.model.discriminator.feed_forward": 64,
+    "config.schedule.steps": 2,
+    "config.schedule.warmup_steps": 1,
+    "config.evaluation.rows": 8,
+}
+SMALLER_GENERATOR = {
+    "config.model.generator.layers": 1,
+    "config.model.generator.width": 16,
+    "config.model.generator.heads": 2,
+    "config.model.generator.feed_forward": 32,
+}
+FEWER = {  # of fine-tuning
+    "config.seeds": 1,
+    "config.recipe.epochs": 1,
+    "config.recipe.batch_size": 16,
+    "config.evaluation.times": 1,
+    "config.run.lengths": "(32,)",
+    "config.data.dir": "glue",  # where the command would ask TFDS for GLUE
+}
+# A part of a command -> a part of the one of its page that makes what it reads.
+AFTER = {
+    "main --workdir=runs/continued": "convert --from=electra-small --workdir=runs/continued",
+    "--workdir=runs/stage_2": "--workdir=runs/stage_1",
+    "--workdir=runs/fast": "--workdir=runs/generator",
+    "score --workdir=runs/electric": "main --config=configs/electric.py",
+}
+# Pre-training with one of these parts trains two steps. The others are run as they stand, up to
+# --dry_run, and so are scripts of clusters and records of experiments: other tests train each
+# objective, and each compilation takes ten seconds.
+TRAINED = (
+    "configs/tiny.py",
+    "runs/mine",
+    "runs/continued",
+    "runs/stage_",
+    "runs/fast",
+    "runs/generator",
+    "runs/electric",
+)
+# Parts of commands that are read and not run here, and why.
+ONLY_READ = {
+    "check ": "trains for minutes; checks/test_checks.py runs each check",
+    "--from=electra_small": "needs Google's checkpoint; weights/test_google.py makes such ones",
+    "configs/continue_from_google_small.py": "needs Google's checkpoint",
+    "configs/base.py --json": "times a base model for minutes",
+    "batch_size=16": "times what configs/small.py alone has; speed/test_benchmark.py",
+}
+
+
+class Server:
+    """Runs commands in processes that have jax already; tests/workers/command_server.py."""
+
+    def __init__(self):
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+            "GLIBC_TUNABLES": "glibc.malloc.hugetlb=0",  # or the process would begin anew
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, str(ROOT / "tests" / "workers" / "command_server.py")],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+        )  # fmt: skip
+
+    def __call__(self, command, folder, more=(), parse_only=False, **env):
+        """Runs one; returns its output. Fails where it does not end well."""
+        task = {
+            "module": f"electra_jax.{command.module}",
+            "argv": [*words(command, folder), *more],
+            "cwd": str(folder),
+            "env": env,
+            "parse_only": parse_only,
+        }
+        self.process.stdin.write(json.dumps(task) + "\n")
+        self.process.stdin.flush()
+        code = int(self.process.stdout.readline())
+        output = (folder / "output.txt").read_text(errors="replace")
+        assert code == 0, f"{command.name}\n{shlex.join(task['argv'])}\n{output[-3000:]}"
+        return output
+
+    def close(self):
+        self.process.stdin.close()
+        assert self.process.wait() == 0
+        self.process.stdout.close()
+
+
+def words(command, folder):
+    """The arguments as a shell gives them: quotes, braces and patterns."""
+    line = f"printf '%s\\0' {command.rest}" if command.rest else "true"
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return done.stdout.split("\0")[:-1]
+
+
+@pytest.fixture(scope="module")
+def server():
+    found = Server()
+    yield found
+    found.close()
+
+
+def test_the_pages_have_commands():
+    """If none are found, nothing below would fail."""
+    pages = {command.page for command in COMMANDS}
+    assert {"README.md", "docs/finetuning.md", "configs/tiny.py", "launch/slurm.sh"} <= pages
+    assert len(COMMANDS) > 60 and len(ONCE) > 40
+    for name in ("main", "finetune", "convert", "show", "evaluate", "score", "compare", "flops"):
+        assert any(command.module == name for command in COMMANDS), name
+
+
+def test_every_command_line_is_read(server, tmp_path):
+    """Flags, fields and values of all of them, up to where the work would begin."""
+    folder = documented.layout(tmp_path / "here")
+    for command in ONCE:
+        assert os.path.exists(ROOT / "electra_jax" / f"{command.module}.py"), command.name
+        if command.rest:
+            server(command, folder, parse_only=True)
+
+
+FIELD = re.compile(r"(?:--config\.)?((?:[a-z_]+\.)+[a-z_0-9]+)(?:=.*)?")
+FILE = re.compile(r"\.(py|safetensors|json|txt)$")
+
+
+def test_every_setting_that_a_page_names_is_one():
+    """`section.field` and `section.field=value` in the text of README.md, docs/ and launch/."""
+    trees = [corpus.load_config("base"), corpus.load_config("finetune")]
+    sections = {name for tree in trees for name in tree if hasattr(tree[name], "keys")}
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "launch").glob("*.md")]
+    found = 0
+    for page in pages:
+        for quoted in re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8")):
+            match = FIELD.fullmatch(quoted)
+            if not match or match[1].split(".")[0] not in sections or FILE.search(match[1]):
+                continue
+            if match[1] == "objective.init":  # a method, not a setting
+                continue
+            found += 1
+            assert any(has(tree, match[1]) for tree in trees), f"{page.name}: {quoted}"
+    assert found > 100
+
+
+def has(tree, path):
+    """Whether a tree of settings has the one at 'section.field'."""
+    for name in path.split("."):
+        if not hasattr(tree, "keys") or name not in tree:
+            return False
+        tree = tree[name]
+    return True
+
+
+@pytest.fixture(scope="module")
+def prepared(server, tmp_path_factory):
+    """The folder that every command finds: runs of two steps, one fine-tuned, and an export."""
+    base = tmp_path_factory.mktemp("documented")
+    plain = documented.layout(base / "plain")
+
+    def run(module, rest, more=()):
+        server(documented.Command("here", 0, module, "", rest), plain, more)
+
+    more = added({**SMALLER, **SMALLER_GENERATOR}, "")
+    run("main", "--config=configs/tiny.py --workdir=made", more)
+    folder = documented.layout(base / "folder", plain / "made")
+    shutil.copytree(plain / "made", plain / "runs" / "tuned")
+    run(
+        "finetune",
+        "--workdir=runs/tuned --config=configs/finetune_custom.py --config.name=finetune"
+        " --config.recipe.head=two_layer",
+        added(FEWER | {"config.data.dir": "."}, ""),
+    )
+    shutil.copytree(plain / "runs" / "tuned", folder / "runs" / "tuned")
+    run("convert", "--workdir=made --to=hugging_face --out=electra-small")
+    shutil.copytree(plain / "electra-small", folder / "electra-small")
+    return folder
+
+
+def added(settings, rest):
+    """The settings as flags, less those that the command line gives."""
+    return [f"--{name}={value}" for name, value in settings.items() if f"--{name}=" not in rest]
+
+
+def is_dry(command):
+    """Whether it only says what it would do."""
+    if command.script or command.page.startswith("docs/experiments/"):
+        return True
+    return command.module == "main" and not any(part in f"{command.rest} " for part in TRAINED)
+
+
+def smaller(command):
+    """What is added to a command for a test's sake."""
+    if is_dry(command):
+        return ["--dry_run"]
+    if command.module == "finetune":
+        more = dict(FEWER)
+        if "custom" in command.rest:
+            more["config.data.dir"] = "tfds"  # as it stands: files lie where the command runs
+        return added(more, command.rest)
+    if (
+        command.module in ("main", "prepare", "benchmark", "convert")
+        and "--config=" in command.rest
+    ):
+        more = dict(SMALLER)
+        more |= SMALLER_GENERATOR
+        if "two_stage" in command.rest:  # whose networks have one shape
+            shape = {n: v for n, v in SMALLER.items() if ".discriminator." in n}
+            more |= {n.replace("discriminator", "generator"): v for n, v in shape.items()}
+        if "--from=" in command.rest:  # shapes are the folder's
+            more = {n: v for n, v in more.items() if ".model." not in n and "vocab" not in n}
+        steps = ["--steps=1"] if command.module == "benchmark" else []
+        return added(more, command.rest) + steps
+    return []
+
+
+MADE = {  # by command, where it names no other place: files that it must leave
+    "finetune": "{workdir}/finetune/*/results.json",
+    "main": "{workdir}/checkpoints/2",
+    "convert": "{out}",
+    "compare": "compare.html",
+}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("command", ONCE, ids=[command.name for command in ONCE])
+def test_every_command_line_runs(command, server, prepared, tmp_path):
+    for part, why in ONLY_READ.items():
+        if part in f"{command.what} ":
+            pytest.skip(why)
+    folder = tmp_path / "here"
+    shutil.copytree(prepared, folder, symlinks=True)
+    if command.module in (
+        "main",
+        "prepare",
+    ):  # which begin a run under the name that they are given
+        shutil.rmtree(folder / "runs")
+        (folder / "runs").mkdir()
+    first = next((before for part, before in AFTER.items() if part in command.what), None)
+    if first:
+        earlier = next(c for c in COMMANDS if c.page == command.page and first in c.what)
+        server(earlier, folder, smaller(earlier))
+    if command.script:
+        launch(command, folder)
+    elif command.rest or command.module == "flops":
+        env = {}
+        if "mesh.fsdp=8" in command.rest:
+            env["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+        server(command, folder, smaller(command), **env)
+    else:
+        return  # a page that speaks of the command, and shows no use of it
+    check(command, folder)
+
+
+def check(command, folder):
+    """Whether the files are there that the command is for."""
+    given = dict(re.findall(r"--(workdir|out)=(\S+)", command.rest))
+    if command.module == "main" and "workdir" not in given:
+        given["workdir"] = "runs/*"
+    wanted = "" if is_dry(command) else MADE.get(command.module, "")
+    if "--workdir=runs/continued" in command.rest and command.module == "convert":
+        wanted = "runs/continued/checkpoints/0"
+    if wanted:
+        wanted = wanted.format_map(given)
+        assert list(folder.glob(wanted)), f"{command.name} left no {wanted}"
+
+
+SRUN = '#!/bin/sh\nexec "$@"\n'
+GCLOUD = '#!/bin/sh\nfor last; do :; done\neval "${last#--command=}"\n'
+
+
+def launch(command, folder):
+    """A script as a user starts it; a cluster's own programs run what they are given here."""
+    programs = folder / "programs"
+    programs.mkdir()
+    # No link to the interpreter: one of a virtual environment would not find its packages.
+    python = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'
+    for name, text in (("srun", SRUN), ("gcloud", GCLOUD), ("python3", python)):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    done = subprocess.run(
+        ["bash", str(ROOT / command.script), *words(command, folder), "--dry_run"],
+        cwd=folder, capture_output=True, text=True,
+        env=os.environ | {
+            "PATH": os.pathsep.join([str(programs), os.environ["PATH"]]),
+            "PYTHONPATH": str(ROOT), "NAME": "pod", "ZONE": "here", "CODE": str(folder),
+        },
+    )  # fmt: skip
+    assert done.returncode == 0, f"{command.name}\n{done.stderr[-3000:]}"

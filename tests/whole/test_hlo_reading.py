@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `hlo.py` counts, on a program small enough to count by eye."""
+
+import pytest
+
+from support import hlo
+
+PROGRAM = """\
+HloModule step, is_scheduled=true, input_output_alias={ {0}: (0, {}, may-alias), \
+{1}: (2, {}, may-alias) }, entry_computation_layout={(f32[4,8]{1,0})->f32[8]{0}}
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %sum = f32[] add(%a, %b)
+}
+
+%take_one (stack: f32[4,8], number: s32[]) -> f32[1,8] {
+  %stack = f32[4,8]{1,0} parameter(0)
+  %number = s32[] parameter(1)
+  %zero = s32[] constant(0)
+  ROOT %one = f32[1,8]{1,0} dynamic-slice(%stack, %number, %zero), dynamic_slice_sizes={1,8}
+}
+
+%put_one (stack: f32[4,8], row: f32[1,8], number: s32[]) -> f32[4,8] {
+  %stack = f32[4,8]{1,0} parameter(0)
+  %row = f32[1,8]{1,0} parameter(1)
+  %number = s32[] parameter(2)
+  %zero = s32[] constant(0)
+  ROOT %put = f32[4,8]{1,0} dynamic-update-slice(%stack, %row, %number, %zero)
+}
+
+%body (carry: (s32[], f32[4,8], f32[4,8])) -> (s32[], f32[4,8], f32[4,8]) {
+  %carry = (s32[], f32[4,8]{1,0}, /*index=2*/f32[4,8]{1,0}) parameter(0)
+  %i = s32[] get-tuple-element(%carry), index=0
+  %from = f32[4,8]{1,0} get-tuple-element(%carry), index=1
+  %to = f32[4,8]{1,0} get-tuple-element(%carry), index=2
+  %taken = f32[1,8]{1,0:T(8,128)S(1)} fusion(%from, %i), kind=kLoop, calls=%take_one
+  %given = f32[4,8]{1,0} fusion(%to, %taken, %i), kind=kLoop, calls=%put_one
+  %next = s32[] copy(%i)
+  ROOT %out = (s32[], f32[4,8]{1,0}, f32[4,8]{1,0}) tuple(%next, %from, %given)
+}
+
+%condition (carry: (s32[], f32[4,8], f32[4,8])) -> pred[] {
+  %carry = (s32[], f32[4,8]{1,0}, f32[4,8]{1,0}) parameter(0)
+  %i = s32[] get-tuple-element(%carry), index=0
+  %end = s32[] constant(4)
+  ROOT %more = pred[] compare(%i, %end), direction=LT
+}
+
+ENTRY %main (p: f32[4,8], q: bf16[3,5], z: s32[]) -> (f32[4,8], f32[8], bf16[6,5]) {
+  %p = f32[4,8]{1,0} parameter(0)
+  %q = bf16[3,5]{1,0} parameter(1)
+  %z = s32[] parameter(2)
+  %begin = (s32[], f32[4,8]{1,0}, f32[4,8]{1,0}) tuple(%z, %p, %p)
+  %loop = (s32[], f32[4,8]{1,0}, f32[4,8]{1,0}) while(%begin), condition=%condition, body=%body, \
+backend_config={"known_trip_count":{"n":"4"},"dynamic_variables":[]}
+  %done = f32[4,8]{1,0} get-tuple-element(%loop), index=2
+  %flat = f32[32]{0} bitcast(%done)
+  %mean = f32[8]{0} custom-call(%flat, %flat), custom_call_target="mean", metadata={op_name="a/b"}
+  %sent = f32[8]{0} all-reduce(%mean), channel_id=1, replica_groups={{0,1}}, to_apply=%add
+  %go = (bf16[3,5]{1,0}, bf16[6,5]{1,0}) all-gather-start(%q), channel_id=2, dimensions={0}
+  %all = bf16[6,5]{1,0} all-gather-done(%go)
+  ROOT %result = (f32[4,8]{1,0}, f32[8]{0}, bf16[6,5]{1,0}) tuple(%done, %sent, %all)
+}
+"""
+
+
+def test_a_loop_counts_as_often_as_it_runs_and_names_of_bytes_cost_nothing():
+    assert [(k.name, k.times) for k in hlo.kernels(PROGRAM)] == [
+        ("taken", 4),
+        ("given", 4),
+        ("next", 4),
+        ("mean", 1),
+        ("sent", 1),
+        ("go", 1),
+    ]
+    assert hlo.launches(PROGRAM) == 15
+
+
+def test_bytes_are_what_is_read_and_written():
+    bytes_ = {k.name: k.bytes for k in hlo.kernels(PROGRAM)}
+    assert bytes_ == {
+        "taken": 32 + 4 + 32,  # a row of 8 floats out of the stack, its number, the row
+        "given": 32 + 4 + 32,  # the row and its number; of the stack only that row
+        "next": 4 + 4,
+        "mean": 128 + 32,  # an operand given twice is read once
+        "sent": 32 + 32,
+        "go": 30 + 30 + 60,  # bfloat16
+    }
+    assert hlo.bytes_moved(PROGRAM) == 4 * (68 + 68 + 8) + 160 + 64 + 120
+
+
+def test_a_fusion_that_uses_all_of_an_operand_reads_all_of_it():
+    whole = PROGRAM.replace("dynamic-slice(%stack, %number", "custom-call(%stack, %number")
+    assert {k.name: k.bytes for k in hlo.kernels(whole)}["taken"] == 128 + 4 + 32
+
+
+def test_a_loop_of_unknown_length_is_refused():
+    unknown = PROGRAM.replace('"known_trip_count":{"n":"4"},', "")
+    with pytest.raises(ValueError, match="loop: how often this loop runs is not in the text"):
+        hlo.kernels(unknown)
+
+
+def test_collectives_are_those_between_devices_with_what_they_result_in():
+    found = [(c.kind, [str(s) for s in c.shapes], c.bytes) for c in hlo.collectives(PROGRAM)]
+    assert found == [("all-reduce", ["f32[8]"], 32), ("all-gather", ["bf16[6,5]"], 60)]
+
+
+def test_pieces_of_one_exchange_count_once():
+    line = next(x for x in PROGRAM.splitlines() if "all-reduce(" in x)
+    again = line.replace("%sent", "%piece")
+    other = again.replace("%piece", "%other").replace("channel_id=1", "channel_id=3")
+    assert len(hlo.collectives(PROGRAM.replace(line, f"{line}\n{again}"))) == 2
+    assert len(hlo.collectives(PROGRAM.replace(line, f"{line}\n{again}\n{other}"))) == 3
+
+
+def test_aliased_results_are_counted_from_the_header():
+    assert hlo.aliased(PROGRAM) == 2
+    assert hlo.aliased("HloModule step\n") == 0
+
+
+def test_text_that_is_no_program_is_refused():
+    with pytest.raises(ValueError, match="no ENTRY"):
+        hlo.parse("HloModule step\n")
+
+
+@pytest.mark.parametrize(
+    "shape, size",
+    [
+        (hlo.Shape("pred", (3,)), 3),
+        (hlo.Shape("s4", (4,)), 2),
+        (hlo.Shape("f8e4m3fn", (5,)), 5),
+        (hlo.Shape("f32", ()), 4),
+        (hlo.Shape("token", ()), 0),
+    ],
+)
+def test_sizes_of_types(shape, size):
+    assert shape.bytes == size

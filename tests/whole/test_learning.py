@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""It learns, and from nothing but the text: minutes of training on two cores."""
+
+import dataclasses
+import shutil
+
+import numpy as np
+import pytest
+from jax import numpy as jnp
+
+import electra_jax
+from electra_jax import config as config_lib
+from electra_jax.checks import arms, micro_run, trained
+from electra_jax.checks import result as result_lib
+from electra_jax.core import batch as batch_lib
+from electra_jax.data import preparation, records
+from electra_jax.model import networks
+from electra_jax.weights import exporting, reading
+from support.corpus import load_config
+
+pytestmark = pytest.mark.learning
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """The README's run: (final metrics, workdir)."""
+    workdir = tmp_path_factory.mktemp("tiny")
+    return electra_jax.train(load_config("tiny"), workdir), workdir
+
+
+def test_tiny_leaves_the_unigram_plateau(tiny):
+    """Knowing only how frequent tokens are, it would end at `unigram_entropy`."""
+    final, _ = tiny
+    assert final["unigram_entropy"] - final["gen_masked_loss"] > MARGIN
+    assert final["disc_auc"] > AUC
+    assert final["disc_auc_unigram"] > 0.53
+    assert final["disc_loss"] < constant_guess(final["replaced_rate"])
+
+
+@pytest.fixture(scope="module")
+def micro(tiny):
+    """The same run as the learning checks read it."""
+    return trained.Run.open(config_lib.parse(load_config("tiny")), str(tiny[1]))
+
+
+@pytest.mark.parametrize("number", micro_run.CHECKS)
+def test_the_micro_run_passes_its_checks(micro, number):
+    result = micro_run.CHECKS[number](micro)
+    assert result.verdict != result_lib.FAILS, result_lib.table([(0, result)])
+
+
+def test_a_network_that_was_not_trained_fails_them(micro):
+    untrained = dataclasses.replace(
+        micro, opened=dataclasses.replace(micro.opened, params=micro.first_params)
+    )
+    for number in (4, 5, 15, 20):
+        assert micro_run.CHECKS[number](untrained).verdict == result_lib.FAILS, number
+
+
+def test_logits_one_place_too_far_fail_locality(micro, monkeypatch):
+    straight = networks.discriminate
+    monkeypatch.setattr(
+        networks, "discriminate", lambda *args: jnp.roll(straight(*args), 1, axis=1)
+    )
+    assert micro_run.CHECKS[15](micro).verdict == result_lib.FAILS
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_weights_find_replaced_words_in_transformers_too(micro, tmp_path):
+    """One word of each held-out row becomes a random token. After conversion their network says of
+    it what ours says, and suspects it more than the word that was there."""
+    transformers = pytest.importorskip("transformers")
+    exporting.to_hugging_face(reading.open(micro.workdir), str(tmp_path / "hf"), "discriminator")
+    model = transformers.ElectraForPreTraining.from_pretrained(tmp_path / "hf" / "discriminator")
+    ours = micro_run.one_random_token(micro)
+    theirs = dataclasses.replace(ours, logits=logits_of(model.eval(), ours.corrupted, ours, micro))
+    np.testing.assert_allclose(theirs.logits[ours.word], ours.logits[ours.word], atol=1e-4, rtol=0)
+    assert abs(theirs.auc() - ours.auc()) < 1e-5
+    before = logits_of(model, ours.ids, ours, micro)[ours.replaced]
+    above = (theirs.logits[ours.replaced] > before).mean()
+    chance = 0.5 + 3 * 0.5 / np.sqrt(len(before))  # 0.567 of 502 rows
+    assert above > chance and theirs.auc() > chance
+
+
+def logits_of(model, ids, judged, run):
+    """What a network of transformers says of rows, each one document, [R, L]."""
+    import torch
+
+    lanes = [jnp.asarray(x) for x in (ids, judged.marks, np.arange(len(ids)))]
+    batch = batch_lib.from_lanes(*lanes, run.pad_id)
+    assert int(batch.documents_BL.max()) == 1
+    lanes = batch.ids_BL, batch.real_BL, batch.types_BL
+    with torch.no_grad():
+        found = model(*(torch.tensor(np.asarray(x, np.int64)) for x in lanes))
+    return found.logits.numpy()
+
+
+def test_nothing_but_the_text_tells_replaced_tokens_apart(tmp_path):
+    """Leak control: on text whose tokens are shuffled across the whole corpus there is nothing to
+    learn beyond frequency. Whatever beats chance here leaks: a [MASK], a position, padding, a
+    generator that does not sample from what it believes. [CLS] and [SEP] are counted and never
+    replaced, which alone gives a row of 64 an AUC of 0.527 and a row of 128 half of that excess."""
+    config = load_config("tiny")
+    config.data.update(sequence_length=128, batch_size=32)
+    config.model.max_positions = 128
+    config.data.heldout_fraction = 0.1  # enough held-out tokens that their entropy is not biased
+    config.schedule.steps = 1500
+    config.optimizer.learning_rate = 3e-3  # nothing to learn but frequencies: learn them well
+    config.evaluation.rows = 2048
+    settings = preparation.Settings.from_config(config_lib.parse(config))
+    ordered = preparation.prepare(settings, str(tmp_path / "ordered"))
+    shutil.copytree(tmp_path / "ordered", tmp_path / "shuffled")
+    shuffled = ordered.replace("ordered", "shuffled")
+    entropy = arms.shuffle_tokens(shuffled)
+    records.verify(shuffled)
+    before, after = (records.open(folder).manifest for folder in (ordered, shuffled))
+    assert before.totals == after.totals and before.hash != after.hash
+    config.data.dir = str(tmp_path / "shuffled")
+    final = electra_jax.train(config, tmp_path / "run")
+    assert abs(final["gen_masked_loss"] - entropy) < 0.05
+    assert 0.47 < final["disc_auc"] < 0.53
+
+
+# What is asked for. Three seeds gave margins of 1.07, 1.35 and 0.55 nats and an AUC of 0.568, 0.567
+# and 0.574 (docs/LOG.md); when a seed leaves the plateau varies so much that the mean less three
+# deviations is no bound for the margin (-0.2). For the AUC it is 0.559.
+MARGIN = 0.15
+AUC = 0.559
+
+
+def constant_guess(rate):
+    """The loss of always saying how frequent replaced tokens are."""
+    return -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
