@@ -19,7 +19,7 @@ from electra_jax import config as config_lib
 from electra_jax.cli import command
 from electra_jax.data import records
 from electra_jax.speed import dry_run
-from electra_jax.training import loop, opened, runs
+from electra_jax.training import loop, opened, run_data
 
 _DRY_RUN = flags.DEFINE_bool(
     "dry_run", False, "Print parameters, FLOPs, memory, epochs and time, and stop."
@@ -36,7 +36,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
         print(dry_run.text(config, workdir))
         return
     if _VERIFY.value:
-        for folder in dict.fromkeys(runs.prepare(config, workdir)):
+        for folder in dict.fromkeys(run_data.prepare(config, workdir)):
             records.verify(folder, logging.info)
     loop.train(config, workdir)
 

@@ -16,7 +16,7 @@ from absl import flags, logging
 from electra_jax import config as config_lib
 from electra_jax.cli import command
 from electra_jax.data import pipeline, preparation, records, vocabulary
-from electra_jax.training import runs
+from electra_jax.training import run_data
 
 _VERIFY = flags.DEFINE_bool("verify_data", False, "Read every record file and compare checksums.")
 
@@ -25,7 +25,7 @@ _EXAMPLES = 2
 
 def main(config: config_lib.Config, workdir: str) -> None:
     """Prepares the rows of every stage, checks if asked to, and prints what there is."""
-    for folder in dict.fromkeys(runs.prepare(config, workdir)):
+    for folder in dict.fromkeys(run_data.prepare(config, workdir)):
         if _VERIFY.value:
             records.verify(folder, logging.info)
         print(summary(folder))

@@ -17,7 +17,7 @@ from electra_jax.cli import command
 from electra_jax.core import streams
 from electra_jax.report import samples, view
 from electra_jax.training import opened as opened_lib
-from electra_jax.training import runs
+from electra_jax.training import run_data
 
 _STEP = flags.DEFINE_integer(
     "step", None, "Which checkpoint; the newest without it.", allow_override=True
@@ -40,7 +40,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
     opened = opened_lib.open_workdir(config, workdir, _STEP.value)
     examples = []
     key = streams.stream(jax.random.key(_DRAW.value), "show")
-    for _, ids_BL, marks_BL in runs.heldout(opened.records, _ROWS.value):
+    for _, ids_BL, marks_BL in run_data.heldout(opened.records, _ROWS.value):
         examples += samples.examples(
             opened.objective.placed(),
             opened.params,

@@ -21,7 +21,7 @@ from electra_jax.checks import scoring
 from electra_jax.core import streams
 from electra_jax.report import writers
 from electra_jax.step import build
-from electra_jax.training import loop, runs
+from electra_jax.training import loop, run_data
 from electra_jax.training import opened as opened_lib
 from electra_jax.workdir import metadata
 
@@ -101,7 +101,7 @@ class Run:
     @functools.cached_property
     def heldout(self) -> tuple[np.ndarray, np.ndarray]:
         """(ids, marks) of the held-out rows that evaluations ask."""
-        sources = runs.heldout(self.opened.records, self.config.evaluation.rows)
+        sources = run_data.heldout(self.opened.records, self.config.evaluation.rows)
         return tuple(np.concatenate([source[lane] for source in sources]) for lane in (1, 2))
 
     @functools.cached_property

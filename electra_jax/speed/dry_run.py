@@ -18,7 +18,7 @@ from electra_jax.objectives import vocabulary_softmax
 from electra_jax.report import style
 from electra_jax.speed import synthetic
 from electra_jax.step import build
-from electra_jax.training import budget, runs
+from electra_jax.training import budget, run_data
 from electra_jax.weights import warm_start
 from electra_jax.workdir import metadata, prepared_data
 
@@ -110,10 +110,10 @@ def _check(config, workdir):
         and all(prepared_data.folder(config, workdir, part) is not None for part in record.stages)
     )
     if not is_there:
-        settings = runs.stage_settings(config, workdir, 0)
+        settings = run_data.stage_settings(config, workdir, 0)
         preparation.check_sources(settings)
         preparation.check_vocabulary(settings)
-        _check_folder(runs.data_root(config, workdir))
+        _check_folder(run_data.data_root(config, workdir))
     if not metadata.steps(os.path.join(workdir, "checkpoints")):
         warm_start.check_paths(config)
 
@@ -135,8 +135,8 @@ def _opened(config, workdir) -> list[records.Records | None]:
     if record is not None and prepared_data.is_of(config, record):
         folders = [prepared_data.folder(config, workdir, part) for part in record.stages]
         return [folder and records.open(folder) for folder in folders]
-    root, found = runs.data_root(config, workdir), []
-    for settings in runs.data_settings(config, workdir):
+    root, found = run_data.data_root(config, workdir), []
+    for settings in run_data.data_settings(config, workdir):
         folder = ""
         if None not in found:  # the others need the vocabulary of the first
             folder = preparation.folder_of(settings, root)

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The run: build the parts, restore, loop, evaluate, save, report. Side effects, no maths.
+"""A training run: steps, and now and then a log line, an evaluation, a checkpoint, a report.
 
-Reading order from here: `step/build.py` (what is chosen), `step/train_step.py` (one step),
-`objectives/replaced_token_detection.py` (the method), `objectives/corrupt.py`, `model/`.
+`train` is the public function: it checks the workdir, makes the run ready (`runs.start`) and calls
+the loop. All side effects of training are on this level; the mathematics is in `step/`.
 """
 
 import contextlib
-import errno
-import json
 import os
 from collections.abc import Sequence
 
@@ -15,24 +13,14 @@ import jax
 from absl import logging
 
 from electra_jax import config as config_lib
-from electra_jax.core import counters, metrics
+from electra_jax.core import metrics
 from electra_jax.data import pipeline
-from electra_jax.host import (
-    compile_cache,
-    lock,
-    logs,
-    peers,
-    processes,
-    profiler,
-    safe_files,
-    signals,
-)
+from electra_jax.host import compile_cache, lock, logs, peers, profiler, signals
 from electra_jax.report import writers
+from electra_jax.training import before_the_run, output, runs, saved_state, spikes
 from electra_jax.training import budget as budget_lib
 from electra_jax.training import feed as feed_lib
-from electra_jax.training import output, runs, spikes
 from electra_jax.weights import checkpoint
-from electra_jax.workdir import saved_config
 
 TrainingError = spikes.TrainingError
 
@@ -42,13 +30,13 @@ def train(
 ) -> dict[str, float | None]:
     """Pre-trains until the budget is spent and returns the final held-out metrics.
 
-    What `python -m electra_jax.main` does, for a notebook.
+    The same as `python -m electra_jax.main`, for notebooks.
 
     Args:
       config: an ml_collections tree such as `configs/tiny.py` returns, or a parsed Config.
       workdir: where checkpoints, metrics and the report go; a second call goes on from there.
-      extra_writers: anything with `write(step, kind, metrics)` and `close()`; it gets every row
-        that goes to metrics.jsonl, and steps again that the run goes back behind.
+      extra_writers: objects with `write(step, kind, metrics)` and `close()`. They get every row
+        that goes to metrics.jsonl, and steps a second time if the run goes back behind them.
 
     Raises:
       ConfigError, CheckpointError, TrainingError: one line each, with the remedy.
@@ -57,193 +45,206 @@ def train(
         config = config_lib.parse(config)
     workdir = os.fspath(workdir)
     logs.show()
-    _check_places(workdir)
+    before_the_run.check_places(workdir)
+
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_full_disk_in_words(workdir))
+        stack.enter_context(before_the_run.full_disk_in_words(workdir))
         if jax.process_index() == 0:
-            stack.enter_context(
-                lock.hold(
-                    os.path.join(workdir, "run.lock"), f"workdir {workdir}", config_lib.ConfigError
-                )
-            )
+            path = os.path.join(workdir, "run.lock")
+            stack.enter_context(lock.hold(path, f"workdir {workdir}", config_lib.ConfigError))
             stack.enter_context(logs.file(os.path.join(workdir, "log.txt")))
         compile_cache.keep()
-        _same_everywhere(config)
-        _continue_or_begin(config, workdir)
+        before_the_run.check_same_everywhere(config)
+        before_the_run.continue_or_begin(config, workdir)
+
         run = runs.start(config, workdir)
         stop = stack.enter_context(signals.stop_on_signals())
-        return _loop(run, stop, extra_writers)
+        return _train(run, stop, extra_writers)
 
 
-@contextlib.contextmanager
-def _full_disk_in_words(workdir):
-    """Turns an error of a full disk into one line with the remedy."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise TrainingError(
-            f"no space left for {error.filename or workdir}; free some and run the same command"
-            " again: it goes on from the newest checkpoint"
-        ) from error
-
-
-def _loop(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float | None]:
-    """Steps, and now and then a log line, an evaluation, a checkpoint, a report - in this order,
-    so that what a checkpoint follows has been written, and a resumed run writes nothing twice."""
+def _train(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float | None]:
+    """Opens everything that the loop works with, and closes it whatever happens."""
     c = run.config
-    step, fed = int(run.state.step), run.number
-    rows_seen = counters.to_int(jax.device_get(run.state.rows_seen))
-    feed = feed_lib.Feed(mesh=run.mesh, **_rows(run, rows_seen))
+    feed = feed_lib.Feed(mesh=run.mesh, **_next_rows(run))
     budget = budget_lib.Budget(c.schedule, c.data.batch_size * c.data.sequence_length, run.state)
-    out = output.Output(run, step, budget, extra_writers)
-    add = jax.jit(metrics.add)
-    watch, compiled = spikes.Watch(c.schedule), set()
-    final, stopping = {}, False
+    out = output.Output(run, budget, extra_writers)
     profile = profiler.Profile(c.logging.profile, run.workdir)
-    with feed, runs.checkpoints_of(c, run.workdir) as saved, out, profile, peers.telling():
-        if budget.over:
-            spent = budget_lib.in_words(c.schedule)
-            logging.info("nothing to do: step %d, and %s are done", step, spent)
-            final = out.evaluate(step, write=False)
-        else:
-            out.stage_begins(step + 1)
-        if c.schedule.on_spike == "roll_back" and not run.restored:
-            _save(run, saved, step)  # so that there is something to go back to
-        while not (budget.over or stopping):
-            step += 1
-            if fed != run.number:
-                fed = run.number
-                feed.turn_to(**_rows(run, rows_seen))
-                out.stage_begins(step)
-            lanes = next(feed)
-            compiles = run.number not in compiled
-            profile.before(step, run.state)
-            with out.off_the_clock() if compiles else contextlib.nullcontext():
-                run.state, measured = run.update(run.state, lanes)
-                if compiles:
-                    jax.block_until_ready(run.state.step)
-            profile.after(step, run.state)
-            run.interval = add(run.interval, measured.sums)
-            spike = watch.read()  # the step before this one is read while this one runs
-            if spike is None:
-                size = run.stage.config.data.batch_size
-                watch.sent(step, rows_seen, size, measured)
-                rows_seen += size
-                run.rows_by_stage[run.number] += size
-                run.state = budget.after(step, run.state, measured)
-                stopping = not budget.over and stop.requested(step)
-                if compiles:
-                    compiled.add(run.number)
-                    out.first_step_done(step)
-                logs = step % c.logging.every == 0 or budget.over
-                evaluates = step % c.evaluation.every == 0 or budget.over
-                saves = step % c.checkpoint.every == 0 or budget.over or stopping
-                if logs or evaluates or saves:
-                    spike = watch.read()
-            if spike is not None:
-                with out.off_the_clock():
-                    step = spikes.go_back(run, saved, spike)
-                watch.forget()
-                budget.turn_to(run.state)
-                out.goes_back(step)
-                run.number, fed = budget.stage, None  # the feed is ahead of the rows that are next
-                if budget.over:  # the minutes are spent, whatever came of them
-                    runs.note_spent(run.workdir, step, run.state)
-                    final = out.evaluate(step)
-                continue
-            if logs:
-                out.log(step)
-            run.number = budget.stage  # what follows sees the state as a resumed run would
-            if evaluates:
-                with out.off_the_clock():
-                    final = out.evaluate(step)
-            if saves:
-                with out.off_the_clock():
-                    _save(run, saved, step)
-            every = c.logging.report_every
-            if every and step % every == 0 and not (budget.over or stopping):
-                with out.off_the_clock():
-                    out.report("running")
-        stop.no_more_steps()
-        saved.wait()
-        stop.saved = True
-        out.report("finished" if budget.over else "stopped")
+
+    with feed, saved_state.checkpoints_of(c, run.workdir) as saved, out, profile, peers.telling():
+        final = _Loop(run, stop, feed, budget, saved, out, profile).to_the_end()
+
     if not budget.over:
-        logging.info("stopped and saved at step %d; the same command goes on", int(run.state.step))
+        logging.info("stopped and saved at step %d; the same command goes on", run.step)
     return final
 
 
-def _rows(run: runs.Run, rows_seen: int) -> dict:
-    """Which rows come next, as the feed wants to be told."""
+class _Loop:
+    """The steps of one run. What changes from step to step is in `run`."""
+
+    def __init__(
+        self,
+        run: runs.Run,
+        stop: signals.Stop,
+        feed: feed_lib.Feed,
+        budget: budget_lib.Budget,
+        saved: checkpoint.Checkpoints,
+        out: output.Output,
+        profile: profiler.Profile,
+    ):
+        self._run, self._c, self._stop = run, run.config, stop
+        self._feed, self._budget = feed, budget
+        self._saved, self._out, self._profile = saved, out, profile
+        self._watch = spikes.Watch(run.config.schedule)
+        self._add = jax.jit(metrics.add)
+        self._fed = run.number  # the stage whose rows the feed has; None: other rows come next
+        self._compiled: set[int] = set()  # stages whose step was compiled
+        self._stopping = False  # a signal asked for it; the run saves and ends
+        self._final: dict[str, float | None] = {}
+
+    def to_the_end(self) -> dict[str, float | None]:
+        """Trains until the budget is spent or a signal comes; returns the last evaluation."""
+        self._begin()
+
+        while not (self._budget.over or self._stopping):
+            measured, compiled_now = self._step()
+
+            # Only now, while this step runs, are the checks of the step before it read. If that
+            # was a spike, this step began from the wrong parameters and does not count either.
+            spike = self._watch.read()
+            if spike is None:
+                self._count(measured, compiled_now)
+                if self._is_due():  # what follows looks at this step, so its checks must be known
+                    spike = self._watch.read()
+
+            if spike is None:
+                self._now_and_then()
+            else:
+                self._go_back(spike)
+
+        return self._finish()
+
+    def _begin(self):
+        run = self._run
+        if self._budget.over:
+            spent = budget_lib.in_words(self._c.schedule)
+            logging.info("nothing to do: step %d, and %s are done", run.step, spent)
+            self._final = self._out.evaluate(write=False)
+        else:
+            self._out.stage_begins()
+
+        if self._c.schedule.on_spike == "roll_back" and not run.restored:
+            self._save()  # so that there is something to go back to
+
+    def _step(self):
+        """Sends one step to the devices; returns what it measures, and whether it was compiled."""
+        run = self._run
+        if self._fed != run.number:
+            self._fed = run.number
+            self._feed.turn_to(**_next_rows(run))
+            self._out.stage_begins()
+        lanes = next(self._feed)
+
+        compiles = run.number not in self._compiled
+        run.step += 1
+        self._profile.before(run.step, run.state)
+        with self._out.off_the_clock() if compiles else contextlib.nullcontext():
+            run.state, measured = run.update(run.state, lanes)
+            if compiles:
+                jax.block_until_ready(run.state.step)
+        self._profile.after(run.step, run.state)
+
+        run.interval = self._add(run.interval, measured.sums)
+        return measured, compiles
+
+    def _count(self, measured, compiled_now):
+        """Counts a step that was sent: its rows, what it spends, and whether it is the last."""
+        run = self._run
+        size = run.stage.config.data.batch_size
+        self._watch.sent(run.step, run.rows_seen, size, measured)
+        run.rows_seen += size
+        run.rows_by_stage[run.number] += size
+        run.state = self._budget.after(run.step, run.state, measured)
+        self._stopping = not self._budget.over and self._stop.requested(run.step)
+
+        if compiled_now:
+            self._compiled.add(run.number)
+            self._out.first_step_done()
+
+    def _now_and_then(self):
+        """A log line, an evaluation, a checkpoint, a report, each where it is due.
+
+        In this order: a checkpoint is saved after everything before it was written, so that a run
+        that goes on from it writes nothing twice.
+        """
+        run, out = self._run, self._out
+        if self._logs():
+            out.log()
+
+        run.number = self._budget.stage  # from here on as a run that goes on from here would see it
+        if self._evaluates():
+            with out.off_the_clock():
+                self._final = out.evaluate()
+        if self._saves():
+            with out.off_the_clock():
+                self._save()
+        if self._reports():
+            with out.off_the_clock():
+                out.report("running")
+
+    def _go_back(self, spike):
+        """Takes the state of the newest checkpoint, and goes on with the rows after the spike."""
+        run = self._run
+        with self._out.off_the_clock():
+            spikes.go_back(run, self._saved, spike)
+        self._watch.forget()
+        self._budget.turn_to(run.state)
+        self._out.goes_back()
+        run.number, self._fed = self._budget.stage, None  # the feed is ahead of the next rows
+
+        if self._budget.over:  # minutes stay spent, also those that were given up
+            saved_state.note_spent(run.workdir, run.step, run.state)
+            self._final = self._out.evaluate()
+
+    def _finish(self):
+        self._stop.no_more_steps()
+        self._saved.wait()
+        self._stop.saved = True
+        self._out.report("finished" if self._budget.over else "stopped")
+        return self._final
+
+    def _save(self):
+        run = self._run
+        tree = saved_state.tree_of(run.state, run.interval)
+        self._saved.save(run.step, tree, runs.metadata_of(run))
+
+    def _logs(self):
+        return self._every(self._c.logging.every) or self._budget.over
+
+    def _evaluates(self):
+        return self._every(self._c.evaluation.every) or self._budget.over
+
+    def _saves(self):
+        return self._every(self._c.checkpoint.every) or self._budget.over or self._stopping
+
+    def _reports(self):
+        return self._every(self._c.logging.report_every) and not (
+            self._budget.over or self._stopping
+        )
+
+    def _is_due(self):
+        return self._logs() or self._evaluates() or self._saves()
+
+    def _every(self, steps):
+        """Whether something that is done every so many steps is due; 0 is never."""
+        return bool(steps) and self._run.step % steps == 0
+
+
+def _next_rows(run: runs.Run) -> dict:
+    """Which rows come next, as arguments of the feed."""
     data = run.stage.config.data
     return {
         "order": pipeline.Order(run.records, run.config.seed),
-        "rows_seen": rows_seen,
+        "rows_seen": run.rows_seen,
         "batch_size": data.batch_size,
         "length": data.sequence_length,
     }
-
-
-def _save(run: runs.Run, saved: checkpoint.Checkpoints, step: int) -> None:
-    saved.save(step, runs.saved_tree(run.state, run.interval), runs.metadata_of(run))
-
-
-def _continue_or_begin(config: config_lib.Config, workdir: str) -> None:
-    """Compares with the workdir's run, and writes config.json; refuses another run's settings."""
-
-    def compare_and_write():
-        changed = saved_config.check_continuation(config, workdir)
-        saved_config.write(workdir, config)
-        return changed
-
-    for text in processes.of_first(compare_and_write):
-        logging.info("changed since this run began: %s", text)
-
-
-def _check_places(workdir: str) -> None:
-    """Refuses a workdir that cannot be written, before anything is. Raises ConfigError."""
-    safe_files.check_path(workdir, "--workdir", config_lib.ConfigError)
-    for name in ("", "checkpoints", "tensorboard"):
-        path = os.path.join(workdir, name) if name else workdir
-        if os.path.lexists(path) and not os.path.isdir(path):
-            raise config_lib.ConfigError(
-                f"{path} is not a folder, and the run keeps one there; move it away, or choose"
-                " another --workdir"
-            )
-        _check_right(path)
-    for name in ("run.lock", "log.txt", "metrics.jsonl"):
-        path = os.path.join(workdir, name)
-        if os.path.isdir(path):
-            raise config_lib.ConfigError(
-                f"{path} is a folder, and the run keeps a file there; move it away, or choose"
-                " another --workdir"
-            )
-        _check_right(path)
-
-
-def _check_right(path: str) -> None:
-    if os.path.exists(path) and not os.access(path, os.W_OK):
-        raise config_lib.ConfigError(
-            f"{path} may not be written by this user, or its disk not at all; make it writable, or"
-            " choose another --workdir"
-        )
-
-
-def _same_everywhere(config: config_lib.Config) -> None:
-    """Processes with different settings would each train something else: refused on all."""
-    trees = [json.loads(text) for text in processes.gather(config_lib.to_json(config))]
-    first, *others = (config_lib.parse(tree) for tree in trees)
-    for number, other in enumerate(others, 1):
-        before, after = config_lib.flatten(first), config_lib.flatten(other)
-        unlike = [
-            f"{path} is {before[path]!r} on process 0 and {after[path]!r} on process {number}"
-            for path in before
-            if before[path] != after[path]
-        ]
-        if unlike:
-            raise config_lib.ConfigError(
-                f"the processes were started with different settings: {'; '.join(unlike)}; start"
-                " all with the same command but for --process_id"
-            )

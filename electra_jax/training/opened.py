@@ -18,7 +18,7 @@ from electra_jax.core import sharding
 from electra_jax.data import preparation, records, vocabulary
 from electra_jax.host import processes
 from electra_jax.step import build, evaluation
-from electra_jax.training import runs
+from electra_jax.training import run_data
 from electra_jax.weights import checkpoint, reading
 from electra_jax.workdir import metadata, prepared_data, saved_config
 
@@ -134,7 +134,7 @@ def evaluate(opened: Opened) -> dict[str, float | None]:
         ),
         opened.objective,
         opened.params,
-        runs.heldout(opened.records, c.evaluation.rows),
+        run_data.heldout(opened.records, c.evaluation.rows),
         c.evaluation.batch_size or c.data.batch_size,
         opened.vocabulary.pad_id,
         opened.mesh,

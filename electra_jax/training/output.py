@@ -21,7 +21,7 @@ from electra_jax.report import alarms, samples, view, writers
 from electra_jax.report import run_page as report
 from electra_jax.step import evaluation
 from electra_jax.training import budget as budget_lib
-from electra_jax.training import runs, spikes
+from electra_jax.training import run_data, runs, spikes
 
 SAMPLES = 8  # rows shown in the report
 
@@ -32,7 +32,6 @@ class Output:
     def __init__(
         self,
         run: runs.Run,
-        first: int,
         budget: budget_lib.Budget,
         extra_writers: Sequence[writers.Writer],
     ):
@@ -42,20 +41,20 @@ class Output:
         self._path = os.path.join(run.workdir, "metrics.jsonl")
         if self._speaks:
             if not run.restored:
-                self._check_nothing_is_gone(first)
+                self._check_nothing_is_gone()
             self._lines = writers.JsonLines(self._path)
-            self._lines.drop_after(first)
+            self._lines.drop_after(run.step)
             self._writers = [self._lines, writers.Console(self._c.schedule.steps), *extra_writers]
             self._tensorboard = None
             if self._c.logging.tensorboard:
-                self._open_tensorboard(first if run.restored else None)
+                self._open_tensorboard(run.step if run.restored else None)
         self._watch = self._told()
         self._heldout = {}  # of the stages that were evaluated
         self._epoch_rows = [
             pipeline.Order(stage.records, self._c.seed).rows_per_epoch for stage in run.stages
         ]
         self._begun, self._clock = time.monotonic(), budget.clock.seconds
-        self._clock_step, self._tokens = first, self._tokens_seen()
+        self._clock_step, self._tokens = run.step, self._tokens_seen()
 
     def __enter__(self):
         return self
@@ -64,27 +63,28 @@ class Output:
         for writer in self._writers:
             writer.close()
 
-    def stage_begins(self, step: int) -> None:
-        """Says which rows come from this step on, where a run has several kinds."""
-        number, all_stages = self._run.number, stages.of(self._c)
+    def stage_begins(self) -> None:
+        """Says which rows come from the next step on, if the run has several stages."""
+        run, all_stages = self._run, stages.of(self._c)
         if len(all_stages) > 1:
-            jax.block_until_ready(self._run.state.step)  # what is under way is on the clock
+            jax.block_until_ready(run.state.step)  # the steps under way are on the clock
             self._begun = time.monotonic()
             logging.info(
                 "stage %d of %d from step %d on: %s a step",
-                number + 1, len(all_stages), step, stages.in_words(all_stages[number]),
+                run.number + 1, len(all_stages), run.step + 1,
+                stages.in_words(all_stages[run.number]),
             )  # fmt: skip
 
-    def first_step_done(self, step: int) -> None:
+    def first_step_done(self) -> None:
         """Compilation is over: the clock of tokens per second starts here."""
         jax.block_until_ready(self._run.state.step)
         logging.info("first step after %.1f s", time.monotonic() - self._begun)
         self._budget.clock.begin()
-        self._clock, self._clock_step = self._budget.clock.seconds, step
-        self._tokens = self._tokens_seen()
+        self._restart_clock()
 
-    def goes_back(self, step: int) -> None:
-        """Forgets what was written beyond this step, from which the run goes on anew."""
+    def goes_back(self) -> None:
+        """Drops what was written after the step to which the run went back."""
+        step = self._run.step
         if self._speaks:
             self._lines.drop_after(step)
             if self._tensorboard is not None:
@@ -92,16 +92,15 @@ class Output:
                 self._tensorboard.close()
                 self._open_tensorboard(step)
         self._watch = self._told()
-        self._clock, self._clock_step = self._budget.clock.seconds, step
-        self._tokens = self._tokens_seen()
+        self._restart_clock()
 
     def off_the_clock(self) -> contextlib.AbstractContextManager[None]:
         """Leaves out of the speed, and of a budget of minutes, what is done inside."""
         return self._budget.clock.paused()
 
-    def log(self, step: int) -> None:
-        """Writes the means since the last log and starts adding up anew."""
-        run = self._run
+    def log(self) -> None:
+        """Writes the means since the last log line and starts new sums."""
+        run, step = self._run, self._run.step
         values = evaluation.with_loss(metrics.compute(jax.device_get(run.interval)), run.objective)
         run.interval = jax.tree.map(jnp.zeros_like, run.interval)
         now, tokens = self._budget.clock.seconds, self._tokens_seen()
@@ -128,11 +127,11 @@ class Output:
             "mfu": flops / seconds / (peak * jax.device_count()) if peak else None,
         }
 
-    def evaluate(self, step: int, write: bool = True) -> dict[str, float | None]:
-        """Held-out metrics of the state as it is."""
+    def evaluate(self, write: bool = True) -> dict[str, float | None]:
+        """The held-out metrics of the state as it is now."""
         run, c = self._run, self._c
         if run.number not in self._heldout:
-            self._heldout = {run.number: runs.heldout(run.records, c.evaluation.rows)}
+            self._heldout = {run.number: run_data.heldout(run.records, c.evaluation.rows)}
         values = evaluation.run(
             run.evaluate,
             run.objective,
@@ -146,7 +145,7 @@ class Output:
         if run.state.ema is not None:
             values["ema_decay"] = c.optimizer.ema_decay  # says what was evaluated
         if write:
-            self._write(step, "eval", values)
+            self._write(run.step, "eval", values)
         return values
 
     def report(self, status: str) -> None:
@@ -170,11 +169,12 @@ class Output:
             for alarm in self._watch.see({"step": step, "kind": kind} | values):
                 logging.warning("alarm at step %d: %s", alarm.step, alarm.sentence)
 
-    def _check_nothing_is_gone(self, first):
+    def _check_nothing_is_gone(self):
         """Says loudly where a run begins anew that had got beyond its first checkpoint.
 
         Its metrics are all that is left of it, so they are moved aside and not written over.
         """
+        first = self._run.step
         rows = writers.read(self._path) if os.path.exists(self._path) else []
         last = max((row["step"] for row in rows), default=0)
         if last < max(self._c.checkpoint.every, first + 1):
@@ -198,6 +198,11 @@ class Output:
         begun = self._speaks and os.path.exists(self._path)
         return alarms.Watch(writers.read(self._path) if begun else ())
 
+    def _restart_clock(self):
+        """Speed is measured from here on."""
+        self._clock, self._clock_step = self._budget.clock.seconds, self._run.step
+        self._tokens = self._tokens_seen()
+
     def _tokens_seen(self):
         return counters.to_int(jax.device_get(self._run.state.tokens_seen))
 
@@ -207,7 +212,7 @@ def summary(run: runs.Run, status: str, rows: Sequence[Mapping]) -> report.Summa
     c, manifest = run.config, run.records.manifest
     fragments = []
     if jax.process_count() == 1:  # other processes are not here to help with the networks
-        name, ids, marks = runs.heldout(run.records, SAMPLES)[0]
+        name, ids, marks = run_data.heldout(run.records, SAMPLES)[0]
         shown = samples.examples(
             run.objective.placed(),
             run.state.evaluated,

@@ -10,7 +10,7 @@ tokens are those of the checkpoint; `rows_seen` is not turned back, so the rows 
 checkpoint and the spike are passed over, as PaLM passes over the batches around one (Chowdhery et
 al. 2022, arXiv:2204.02311, section 5.1). All of it follows from the checkpoint, so a run that is
 killed after going back comes to the same spike again and goes back again. Only time is never turned
-back: `runs.note_spent` keeps it where a run has so many minutes.
+back: `saved_state.note_spent` keeps it where a run has so many minutes.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from jax import numpy as jnp
 from electra_jax import config as config_lib
 from electra_jax.core import counters
 from electra_jax.step import train_step
-from electra_jax.training import runs
+from electra_jax.training import runs, saved_state
 from electra_jax.weights import checkpoint
 
 SKIPS = 3  # non-finite steps in a row that end a run
@@ -94,12 +94,12 @@ class Watch:
             )
 
 
-def go_back(run: runs.Run, saved: checkpoint.Checkpoints, spike: Sent) -> int:
-    """Gives the run the state of the newest good checkpoint, but for its rows; returns the step.
+def go_back(run: runs.Run, saved: checkpoint.Checkpoints, spike: Sent) -> None:
+    """Gives the run step and state of the newest good checkpoint, but not its place in the rows.
 
     Raises TrainingError where that has been done `ROLLBACKS` times since it was saved.
     """
-    like = runs.saved_tree(run.abstract, runs.placed_like(run.interval))
+    like = saved_state.tree_of(run.abstract, saved_state.placed_like(run.interval))
     restored = saved.reread(like, optional="interval")
     again = sum(rollback["to"] == restored.step for rollback in run.rollbacks)
     if again >= ROLLBACKS:
@@ -116,12 +116,12 @@ def go_back(run: runs.Run, saved: checkpoint.Checkpoints, spike: Sent) -> int:
     if state.seconds is not None:  # time that was spent stays spent
         state = dataclasses.replace(state, seconds=run.state.seconds)
     run.state = dataclasses.replace(state, rows_seen=_like(state.rows_seen, words))
+    run.step, run.rows_seen = restored.step, spike.last_row + 1
     rollback = {
         "from": spike.step, "to": restored.step, "first_row": first, "last_row": spike.last_row
     }  # fmt: skip
     run.rollbacks = [*run.rollbacks, rollback]
     logging.warning("%s", in_words(rollback))
-    return restored.step
 
 
 def in_words(rollback: dict) -> str:

@@ -8,7 +8,7 @@ import pytest
 from electra_jax import config as config_lib
 from electra_jax import score
 from electra_jax.speed import dry_run
-from electra_jax.training import runs
+from electra_jax.training import run_data
 from support.commands import command, complaint
 from support.corpus import ROOT, small_run, write_corpus
 
@@ -125,7 +125,7 @@ def test_dry_run_refuses_what_the_run_refuses(overrides, message, tmp_path):
     if "init__from" in overrides or "init__generator_from" in overrides:
         return  # the run looks there after its text was prepared
     with pytest.raises((ValueError, OSError)):
-        runs.prepare(config, str(tmp_path / "run"))
+        run_data.prepare(config, str(tmp_path / "run"))
 
 
 def test_sentences_that_are_not_utf8_are_named_with_their_line(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from electra_jax import config as config_lib
 from electra_jax.speed import dry_run, synthetic
 from electra_jax.step import build
-from electra_jax.training import runs
+from electra_jax.training import run_data
 from support.corpus import load_config, small_run, write_corpus
 
 MIB = 2**20
@@ -61,7 +61,7 @@ def test_the_dry_run_refuses_a_run_whose_rows_and_text_are_gone(tmp_path):
     workdir, prepared = tmp_path / "run", tmp_path / "data"
     workdir.mkdir()
     config = config_lib.parse(small_run(f"text:{corpus}", str(prepared)))
-    runs.prepare(config, str(workdir))
+    run_data.prepare(config, str(workdir))
 
     os.rename(corpus, tmp_path / "kept.txt")
     assert "parameters" in dry_run.text(config, str(workdir))

@@ -12,7 +12,7 @@ from electra_jax.core import averages, sharding
 from electra_jax.report import alarms, writers
 from electra_jax.step import build
 from electra_jax.training import opened as opened_lib
-from electra_jax.training import runs
+from electra_jax.training import runs, saved_state
 from electra_jax.weights import checkpoint, warm_start
 from electra_jax.workdir import metadata
 from support.corpus import StopAt, small_run, write_corpus
@@ -135,7 +135,7 @@ def test_init_from_takes_the_averages_unless_told_otherwise(text, finished, weig
 def test_averages_that_are_not_there_are_refused(text, finished, tmp_path):
     workdir, _ = finished
     run = runs.start(_config(workdir), str(workdir))
-    raw = runs.saved_tree(run.state, run.interval)
+    raw = saved_state.tree_of(run.state, run.interval)
     del raw["ema"]
     with checkpoint.Checkpoints(str(tmp_path / "checkpoints"), 1) as saved:
         saved.save(STEPS, raw, runs.metadata_of(run))

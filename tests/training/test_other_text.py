@@ -14,7 +14,7 @@ from electra_jax import evaluate
 from electra_jax.data import evaluation_text, preparation, records, vocabulary
 from electra_jax.step import build
 from electra_jax.training import opened as opened_lib
-from electra_jax.training import other_text, runs
+from electra_jax.training import other_text, run_data
 from electra_jax.weights import checkpoint
 from support import odd
 from support.corpus import ROOT, small_run, write_corpus
@@ -67,7 +67,7 @@ def both(opened, others):
 def made(workdir, source, **overrides):
     """A workdir with real rows and a checkpoint of random weights, which nobody trained."""
     config = config_lib.parse(small_run(source, "", **overrides))
-    (folder,) = runs.prepare(config, str(workdir))
+    (folder,) = run_data.prepare(config, str(workdir))
     words = vocabulary.load(f"{folder}/{preparation.VOCABULARY}")
     objective = build.objective(config, words, np.ones(words.size))
     params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)))

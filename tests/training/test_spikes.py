@@ -24,7 +24,7 @@ from electra_jax.data import pipeline
 from electra_jax.objectives import replaced_token_detection
 from electra_jax.report import writers
 from electra_jax.step import build
-from electra_jax.training import budget, loop, runs
+from electra_jax.training import budget, loop, runs, saved_state
 from electra_jax.weights import checkpoint
 from electra_jax.workdir import metadata
 from support.corpus import small_run, write_corpus
@@ -120,7 +120,7 @@ def test_the_state_goes_back_and_the_data_goes_on(text, finished, tmp_path):
         taken = order.take(first, 8)
         state, _ = run.update(state, {"ids": taken.ids, "marks": taken.marks})
     assert state.rows_seen.tolist() == [88, 0] and state.skipped_steps == 0
-    assert checkpoint.digest(runs.saved_tree(state, {})) == leaves(finished[0])
+    assert checkpoint.digest(saved_state.tree_of(state, {})) == leaves(finished[0])
 
 
 def test_each_step_stands_once_in_the_files_as_it_was_in_the_end(finished):
@@ -206,12 +206,12 @@ def test_minutes_that_were_given_up_at_the_very_end_are_not_trained_again(
     assert "nothing to do: step 3, and 1m00s of training are done" in log
     run = runs.start(config_lib.parse(minute), str(tmp_path))
     assert (run.state.step, run.state.seconds) == (3, 60.0)
-    runs.note_spent(str(tmp_path), 0, run.state)  # of a checkpoint that is not the newest
+    saved_state.note_spent(str(tmp_path), 0, run.state)  # of a checkpoint that is not the newest
     assert runs.start(config_lib.parse(minute), str(tmp_path)).state.seconds == 0
-    runs.note_spent(str(tmp_path), 3, run.state)
-    note = (tmp_path / runs.SPENT).read_text()
+    saved_state.note_spent(str(tmp_path), 3, run.state)
+    note = (tmp_path / saved_state.SPENT).read_text()
     for damaged in (note.replace("60.0", "20.0"), "", "[]"):  # a flipped digit, a power cut
-        (tmp_path / runs.SPENT).write_text(damaged)
+        (tmp_path / saved_state.SPENT).write_text(damaged)
         assert runs.start(config_lib.parse(minute), str(tmp_path)).state.seconds == 0
 
 

@@ -21,7 +21,7 @@ from electra_jax.host import lock
 from electra_jax.objectives import replaced_token_detection
 from electra_jax.report import writers
 from electra_jax.step import build
-from electra_jax.training import loop, runs
+from electra_jax.training import loop, runs, saved_state
 from electra_jax.weights import checkpoint
 from electra_jax.workdir import metadata, saved_config
 from support.corpus import small_run, write_corpus
@@ -188,8 +188,8 @@ def test_a_checkpoint_from_before_a_metric_is_gone_on_with(text, finished, tmp_p
     run = runs.start(config, str(finished[0]))
     interval = {name: x + 1 for name, x in run.interval.items()}
     older = {name: x for name, x in interval.items() if name != "gen_entropy"}
-    with runs.checkpoints_of(config, str(tmp_path)) as saved:
-        saved.save(STEPS, runs.saved_tree(run.state, older), runs.metadata_of(run))
+    with saved_state.checkpoints_of(config, str(tmp_path)) as saved:
+        saved.save(STEPS, saved_state.tree_of(run.state, older), runs.metadata_of(run))
     shutil.copy(finished[0] / "config.json", tmp_path)
     restored = runs.start(config, str(tmp_path))
     assert restored.restored and restored.state.step == STEPS
@@ -377,7 +377,7 @@ def test_no_row_is_seen_twice_within_an_epoch(finished):
 def test_a_state_takes_the_place_of_the_weights_that_a_run_began_with(tmp_path):
     with checkpoint.Checkpoints(str(tmp_path), keep_last=3) as saved:
         saved.save(0, {"params": {"a": jnp.ones(2)}}, {metadata.WEIGHTS_ONLY: True})
-    like = {"params": {"a": runs.placed_like(jnp.ones(2))}}
+    like = {"params": {"a": saved_state.placed_like(jnp.ones(2))}}
     with checkpoint.Checkpoints(str(tmp_path), keep_last=3) as saved:
         assert saved.restore_latest(like) is None
         saved.save(0, {"params": {"a": jnp.ones(2)}, "step": jnp.int32(0)}, {})
@@ -416,7 +416,7 @@ def test_where_all_checkpoints_were_bad_no_later_start_begins_anew(tmp_path):
     with checkpoint.Checkpoints(str(tmp_path), keep_last=5) as saved:
         saved.save(1, {"params": {"a": jnp.ones(2)}}, {})
     shutil.rmtree(tmp_path / "1" / "state")
-    like = {"params": {"a": runs.placed_like(jnp.ones(2))}}
+    like = {"params": {"a": saved_state.placed_like(jnp.ones(2))}}
     for _ in range(2):
         with checkpoint.Checkpoints(str(tmp_path), keep_last=5) as saved:
             with pytest.raises(metadata.CheckpointError, match="none of the 1 checkpoints"):
@@ -427,7 +427,7 @@ def test_weights_come_back_where_the_state_that_took_their_place_was_never_whole
     with checkpoint.Checkpoints(str(tmp_path), keep_last=3) as saved:
         saved.save(0, {"params": {"a": jnp.ones(2)}}, {metadata.WEIGHTS_ONLY: True})
     os.rename(tmp_path / "0", tmp_path / f"0{checkpoint.WEIGHTS}")  # and then it was killed
-    like = {"params": {"a": runs.placed_like(jnp.ones(2))}}
+    like = {"params": {"a": saved_state.placed_like(jnp.ones(2))}}
     with checkpoint.Checkpoints(str(tmp_path), keep_last=3) as saved:
         assert saved.restore_latest(like) is None
     assert metadata.steps(str(tmp_path)) == [0]

@@ -13,7 +13,7 @@ import electra_jax
 from electra_jax import config as config_lib
 from electra_jax.data import pipeline
 from electra_jax.step import build
-from electra_jax.training import feed, opened, runs
+from electra_jax.training import feed, opened, run_data, runs
 from electra_jax.weights import checkpoint, exporting, reading, warm_start
 from electra_jax.weights.formats import google as google_reader
 from electra_jax.workdir import metadata
@@ -169,7 +169,7 @@ def test_held_out_metrics_are_the_same_after_there_and_back(text, trained, tmp_p
     recipe = config_lib.parse(small_run(*text))
     exporting.to_workdir(str(tmp_path / "folder"), recipe, str(tmp_path / "back"))
     config = reading.open(tmp_path / "back").config
-    runs.prepare(config, str(tmp_path / "back"))
+    run_data.prepare(config, str(tmp_path / "back"))
     again = opened.evaluate(opened.open_workdir(config, str(tmp_path / "back")))
     assert set(again) == set(final) and "disc_auc" in again
     assert {name: again[name] for name in final if final[name] != again[name]} == {}

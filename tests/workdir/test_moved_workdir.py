@@ -17,7 +17,7 @@ from electra_jax import score
 from electra_jax.data import builtin, records
 from electra_jax.speed import dry_run
 from electra_jax.training import opened as opened_lib
-from electra_jax.training import runs
+from electra_jax.training import run_data, saved_state
 from electra_jax.weights import exporting, reading
 from electra_jax.workdir import metadata, prepared_data
 from support.corpus import load_config, small_run, write_corpus
@@ -109,7 +109,7 @@ def test_without_rows_the_vocabulary_alone_is_enough(moved, tmp_path, capsys):
         score.main(config, str(moved))
     assert "the cat sees the river." in capsys.readouterr().out
     assert reading.open(moved).step == STEPS
-    for function in (opened_lib.open_workdir, runs.prepare):
+    for function in (opened_lib.open_workdir, run_data.prepare):
         with pytest.raises(config_lib.ConfigError, match="is not .whole. at .*prepare --workdir="):
             function(config, str(moved))
 
@@ -120,12 +120,12 @@ def test_records_that_are_gone_are_made_again_where_they_come_out_equal(tmp_path
         small_run(f"text:{corpus}", "", schedule__stages=((0.5, 16, 8),), model__max_positions=32)
     )
     workdir = tmp_path / "run"
-    folders = runs.prepare(config, str(workdir))
+    folders = run_data.prepare(config, str(workdir))
     assert len(set(folders)) == 2
     before = [records.read_manifest(folder).hash for folder in folders]
     moved = shutil.move(workdir, tmp_path / "other")
     shutil.rmtree(moved / "data")
-    again = runs.prepare(config, str(moved))
+    again = run_data.prepare(config, str(moved))
     assert [records.read_manifest(folder).hash for folder in again] == before
 
 
@@ -155,32 +155,32 @@ def builtin_run():
 
 def test_a_package_upgrade_changes_nothing_for_a_run_that_has_begun(tmp_path, upgraded, caplog):
     config = builtin_run()
-    before = runs.prepare(config, str(tmp_path))
+    before = run_data.prepare(config, str(tmp_path))
     upgraded()
     assert prepared_data.folders(config, str(tmp_path)) == before
     begun(tmp_path)
-    assert runs.prepare(config, str(tmp_path)) == before
+    assert run_data.prepare(config, str(tmp_path)) == before
     assert "builtin changed since the data was prepared" in caplog.text
     assert len(os.listdir(tmp_path / "data")) == 1
 
 
 def test_a_package_upgrade_is_another_corpus_for_a_new_run(tmp_path, upgraded):
     config = builtin_run()
-    (before,) = runs.prepare(config, str(tmp_path))
+    (before,) = run_data.prepare(config, str(tmp_path))
     upgraded()
-    (after,) = runs.prepare(config, str(tmp_path))
+    (after,) = run_data.prepare(config, str(tmp_path))
     assert os.path.basename(after) != os.path.basename(before)
     assert prepared_data.folders(config, str(tmp_path)) == [after]
 
 
 def test_records_that_would_come_out_otherwise_are_refused(tmp_path, upgraded):
     config = builtin_run()
-    (folder,) = runs.prepare(config, str(tmp_path))
+    (folder,) = run_data.prepare(config, str(tmp_path))
     begun(tmp_path)
     upgraded()
     shutil.rmtree(folder)
     with pytest.raises(config_lib.ConfigError, match="builtin is not what it was prepared from"):
-        runs.prepare(config, str(tmp_path))
+        run_data.prepare(config, str(tmp_path))
     assert not os.path.exists(folder)
 
 
@@ -188,19 +188,19 @@ def test_what_was_prepared_beforehand_needs_no_text(tmp_path):
     """prepare here, main there: the text stays behind."""
     corpus = write_corpus(tmp_path / "corpus.txt")
     config = config_lib.parse(small_run(f"text:{corpus}", ""))
-    runs.prepare(config, str(tmp_path / "run"))
+    run_data.prepare(config, str(tmp_path / "run"))
     corpus.unlink()
     moved = shutil.move(tmp_path / "run", tmp_path / "other")
-    (folder,) = runs.prepare(config, str(moved))
+    (folder,) = run_data.prepare(config, str(moved))
     assert folder.startswith(str(moved))
 
 
 def test_text_that_changed_before_the_first_step_is_prepared_anew(tmp_path):
     corpus = write_corpus(tmp_path / "corpus.txt")
     config = config_lib.parse(small_run(f"text:{corpus}", ""))
-    before = runs.prepare(config, str(tmp_path / "run"))
+    before = run_data.prepare(config, str(tmp_path / "run"))
     write_corpus(corpus, documents=310)
-    assert runs.prepare(config, str(tmp_path / "run")) != before
+    assert run_data.prepare(config, str(tmp_path / "run")) != before
 
 
 def test_a_vocabulary_that_was_given_by_path_may_go_too(trained, tmp_path):
@@ -210,10 +210,10 @@ def test_a_vocabulary_that_was_given_by_path_may_go_too(trained, tmp_path):
     config = config_lib.parse(
         small_run(f"text:{corpus}", "", data__vocab=str(tmp_path / "vocab" / "vocab.model"))
     )
-    (folder,) = runs.prepare(config, str(tmp_path / "run"))
+    (folder,) = run_data.prepare(config, str(tmp_path / "run"))
     shutil.rmtree(tmp_path / "vocab")
     shutil.rmtree(folder)
-    assert runs.prepare(config, str(tmp_path / "run")) == [folder]
+    assert run_data.prepare(config, str(tmp_path / "run")) == [folder]
     assert prepared_data.vocabulary_size(config, str(tmp_path / "run")) == words.size
 
 
@@ -221,7 +221,7 @@ def test_a_missing_or_exchanged_record_is_named(trained, moved):
     config = saved_config(moved)
     (moved / prepared_data.RECORD).write_text("{")
     with pytest.raises(config_lib.ConfigError, match="data.json, which names .* cannot be read"):
-        runs.prepare(config, str(moved))
+        run_data.prepare(config, str(moved))
     (moved / prepared_data.RECORD).unlink()
     with pytest.raises(config_lib.ConfigError, match="data.json is missing.*prepare --workdir="):
         opened_lib.open_workdir(config, str(moved))
@@ -230,7 +230,7 @@ def test_a_missing_or_exchanged_record_is_named(trained, moved):
 def trained_on(config, workdir, folder):
     """A checkpoint as of a run that was trained on this folder."""
     about = {"data": records.read_manifest(folder).hash, "config": config_lib.to_tree(config)}
-    with runs.checkpoints_of(config, str(workdir)) as saved:
+    with saved_state.checkpoints_of(config, str(workdir)) as saved:
         saved.save(2, {"params": {"x": np.zeros(3, np.float32)}}, about)
 
 
@@ -238,28 +238,28 @@ def test_the_data_of_another_run_is_refused(tmp_path):
     """Before anything is compiled."""
     corpus = write_corpus(tmp_path / "corpus.txt")
     config = config_lib.parse(small_run(f"text:{corpus}", str(tmp_path / "data")))
-    (folder,) = runs.prepare(config, str(tmp_path / "run"))
+    (folder,) = run_data.prepare(config, str(tmp_path / "run"))
     trained_on(config, tmp_path / "run", folder)
     write_corpus(corpus, seed=1)
-    runs.prepare(config, str(tmp_path / "other"))
+    run_data.prepare(config, str(tmp_path / "other"))
     theirs = prepared_data.read(str(tmp_path / "other"))
     mine = prepared_data.read(str(tmp_path / "run"))
     prepared_data.save(dataclasses.replace(mine, stages=theirs.stages), str(tmp_path / "run"))
     with pytest.raises(config_lib.ConfigError, match="was trained on prepared data"):
-        runs.prepare(config, str(tmp_path / "run"))
+        run_data.prepare(config, str(tmp_path / "run"))
 
 
 def test_a_lost_record_is_written_again_from_the_same_source_alone(tmp_path):
     corpus = write_corpus(tmp_path / "corpus.txt")
     config, workdir = config_lib.parse(small_run(f"text:{corpus}", "")), tmp_path / "run"
-    (folder,) = runs.prepare(config, str(workdir))
+    (folder,) = run_data.prepare(config, str(workdir))
     trained_on(config, workdir, folder)
     record = (workdir / prepared_data.RECORD).read_text()
     (workdir / prepared_data.RECORD).unlink()
-    runs.prepare(config, str(workdir))
+    run_data.prepare(config, str(workdir))
     assert (workdir / prepared_data.RECORD).read_text() == record
     (workdir / prepared_data.RECORD).unlink()
     write_corpus(corpus, seed=2)
     with pytest.raises(config_lib.ConfigError, match="was trained on prepared data"):
-        runs.prepare(config, str(workdir))
+        run_data.prepare(config, str(workdir))
     assert not (workdir / prepared_data.RECORD).exists()

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is checked before a run begins: that its workdir can be written, that it is the same run as
+the one that is there, and that all processes were started with the same settings.
+"""
+
+import contextlib
+import errno
+import json
+import os
+from collections.abc import Iterator
+
+from absl import logging
+
+from electra_jax import config as config_lib
+from electra_jax.host import processes, safe_files
+from electra_jax.training import spikes
+from electra_jax.workdir import saved_config
+
+
+@contextlib.contextmanager
+def full_disk_in_words(workdir: str) -> Iterator[None]:
+    """Turns an error of a full disk into one line with the remedy."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise spikes.TrainingError(
+            f"no space left for {error.filename or workdir}; free some and run the same command"
+            " again: it goes on from the newest checkpoint"
+        ) from error
+
+
+def continue_or_begin(config: config_lib.Config, workdir: str) -> None:
+    """Compares with the workdir's run, and writes config.json; refuses another run's settings."""
+
+    def compare_and_write():
+        changed = saved_config.check_continuation(config, workdir)
+        saved_config.write(workdir, config)
+        return changed
+
+    for text in processes.of_first(compare_and_write):
+        logging.info("changed since this run began: %s", text)
+
+
+def check_places(workdir: str) -> None:
+    """Refuses a workdir that cannot be written, before anything is. Raises ConfigError."""
+    safe_files.check_path(workdir, "--workdir", config_lib.ConfigError)
+    for name in ("", "checkpoints", "tensorboard"):
+        path = os.path.join(workdir, name) if name else workdir
+        if os.path.lexists(path) and not os.path.isdir(path):
+            raise config_lib.ConfigError(
+                f"{path} is not a folder, and the run keeps one there; move it away, or choose"
+                " another --workdir"
+            )
+        _check_right(path)
+    for name in ("run.lock", "log.txt", "metrics.jsonl"):
+        path = os.path.join(workdir, name)
+        if os.path.isdir(path):
+            raise config_lib.ConfigError(
+                f"{path} is a folder, and the run keeps a file there; move it away, or choose"
+                " another --workdir"
+            )
+        _check_right(path)
+
+
+def _check_right(path: str) -> None:
+    if os.path.exists(path) and not os.access(path, os.W_OK):
+        raise config_lib.ConfigError(
+            f"{path} may not be written by this user, or its disk not at all; make it writable, or"
+            " choose another --workdir"
+        )
+
+
+def check_same_everywhere(config: config_lib.Config) -> None:
+    """Processes with different settings would each train something else: refused on all."""
+    trees = [json.loads(text) for text in processes.gather(config_lib.to_json(config))]
+    first, *others = (config_lib.parse(tree) for tree in trees)
+    for number, other in enumerate(others, 1):
+        before, after = config_lib.flatten(first), config_lib.flatten(other)
+        unlike = [
+            f"{path} is {before[path]!r} on process 0 and {after[path]!r} on process {number}"
+            for path in before
+            if before[path] != after[path]
+        ]
+        if unlike:
+            raise config_lib.ConfigError(
+                f"the processes were started with different settings: {'; '.join(unlike)}; start"
+                " all with the same command but for --process_id"
+            )
