@@ -62,9 +62,9 @@ Row = dict  # {axis: value}; what is not there has its default
 def axes() -> dict[str, tuple]:
     """{axis: its values}, the first three first."""
     found = {
-        path: choices
-        for path, choices in config_lib._CHOICES.items()
-        if path.startswith(SECTIONS) and path not in NOT_IN_A_STEP
+        path: field.metadata["choices"]
+        for path, field in config_lib.declared(config_lib.Config).items()
+        if "choices" in field.metadata and path.startswith(SECTIONS) and path not in NOT_IN_A_STEP
     }
     found["model.dtype"] = ("float32", "bfloat16")
     found["model.scan"] = ("on", "off")
@@ -83,8 +83,8 @@ def unlisted_switches() -> set[str]:
     """Numbers that may be 0 and that this page does not know."""
     zero = {
         path
-        for path, (low, _) in config_lib._RANGES.items()
-        if low == 0 and path.startswith(SECTIONS)
+        for path, field in config_lib.declared(config_lib.Config).items()
+        if field.metadata.get("bounds", (1,))[0] == 0 and path.startswith(SECTIONS)
     }
     return zero - SWITCHES.keys() - ALWAYS_ON
 

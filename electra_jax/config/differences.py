@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which settings may differ between a run and its continuation."""
+
+from electra_jax.config.fields import Config, flatten
+
+RESUMABLE = (  # fields, and sections with a dot, that may differ between a run and its continuation
+    "name",
+    "schedule.steps",
+    "schedule.tokens",
+    "schedule.minutes",
+    "mesh.",
+    "model.attention",
+    "model.dtype",
+    "model.scan",
+    "model.remat",
+    "checkpoint.",
+    "evaluation.",
+    "logging.",
+    "data.dir",
+    "data.workers",
+    "init.",
+)
+
+
+def differences(old: Config, new: Config) -> tuple[list[str], list[str]]:
+    """(what a continuation may change and did, what it must not change but did), as texts."""
+    before, after = flatten(old), flatten(new)
+    changed = [path for path in after if before[path] != after[path]]
+    texts = {path: f"{path}: {before[path]!r} -> {after[path]!r}" for path in changed}
+    allowed = [path for path in changed if _resumable(path)]
+    return [texts[p] for p in allowed], [texts[p] for p in changed if p not in allowed]
+
+
+def _resumable(path):
+    section = path[: path.rfind(".") + 1]
+    return path in RESUMABLE or section in RESUMABLE

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every setting of a run with its type, its choices or its inclusive bounds.
+
+Default, unit and reason stand beside the same field in `configs/base.py`, which is the page to read
+first. `untouched` names the values that the package's configurations have where nothing reads the
+setting, at one size or another; any other value of such a setting is worth a warning (`reads.py`).
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+OBJECTIVES = (
+    "replaced_token_detection",
+    "decoupled_detection",
+    "masked_token_detection",
+    "adversarial_generator",
+    "frozen_generator",
+    "uniform_generator",
+    "unigram_generator",
+    "electric",
+    "masked_lm",
+    "replace_mlm",
+    "all_tokens_mlm",
+)
+
+
+def one_of(*choices, untouched: tuple = ()) -> Any:
+    """A field that has one of these values."""
+    return dataclasses.field(metadata={"choices": choices, "untouched": untouched})
+
+
+def between(low: float, high: float, untouched: tuple = ()) -> Any:
+    """A number within inclusive bounds."""
+    return dataclasses.field(metadata={"bounds": (low, high), "untouched": untouched})
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Text -> vocabulary -> rows -> batches."""
+
+    source: str
+    mixture_alpha: float = between(0, 10)
+    dir: str
+    vocab: str
+    vocab_sample_characters: int = between(1_000, math.inf)
+    lower_case: bool
+    strip_accents: bool
+    text_field: str
+    invalid_utf8: str = one_of("replace", "refuse")
+    min_document_characters: int = between(0, math.inf)
+    deduplicate: bool
+    heldout_fraction: float = between(1e-6, 0.5)
+    rows: str = one_of("pairs", "packed")
+    sequence_length: int = between(8, 65_536)
+    single_segment_rate: float = between(0, 1)
+    short_row_rate: float = between(0, 1)
+    batch_size: int = between(1, 2**24)
+    workers: int = between(0, 4096)
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """The shape of one encoder."""
+
+    layers: int = between(1, 65_536)
+    width: int = between(1, 65_536)
+    heads: int = between(1, 65_536)
+    feed_forward: int = between(1, 65_536)
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """Both networks, and how they are computed."""
+
+    embedding_size: int = between(1, 65_536)
+    max_positions: int = between(8, 65_536)
+    discriminator: Network
+    generator: Network
+    sharing: str = one_of("embeddings", "none", "gdes", "all", untouched=("embeddings",))
+    discriminator_head: str = one_of("token", "cls_context", untouched=("token",))
+    dropout: float = between(0, 0.9)
+    attention_dropout: float = between(0, 0.9)
+    dropout_bits: int = one_of(8, 32)
+    initial_scale: float = between(1e-6, 10)
+    positions: str = one_of("learned", "rotary")
+    rotary_base: float = between(2, 1e9)
+    feed_forward_kind: str = one_of("gelu", "geglu")
+    norm_place: str = one_of("post", "pre")
+    norm_kind: str = one_of("layer", "rms")
+    biases: bool
+    local_window: int = between(0, 65_536)
+    global_every: int = between(1, 65_536)
+    attention: str = one_of("auto", "einsum", "splash", "cudnn")
+    dtype: str = one_of("auto", "float32", "bfloat16")
+    scan: str = one_of("auto", "on", "off")
+    remat: str = one_of("none", "dots", "full")
+
+
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """What is learned. `reads.READS` says which of these settings each objective reads."""
+
+    name: str = one_of(*OBJECTIVES)
+    mask_rate: float = between(0.001, 0.9)
+    first_mask_rate: float = between(0, 0.9, untouched=(0.0,))
+    mask_token_rate: float = between(0, 1, untouched=(0.85,))
+    random_token_rate: float = between(0, 1, untouched=(0.0,))
+    mask_unit: str = one_of("token", "word", "span", untouched=("token",))
+    span_words: float = between(1, 100, untouched=(3.8,))
+    temperature: float = between(0.01, 100, untouched=(1.0,))
+    first_temperature: float = between(0, 100, untouched=(0.0,))
+    temperature_decay: float = between(1e-3, 100, untouched=(0.1,))
+    disallow_correct: bool = one_of(False, True, untouched=(False,))
+    gen_weight: float = between(0, 1e6, untouched=(1.0,))
+    disc_weight: float = between(0, 1e6, untouched=(50.0, 5.0))  # 5 at the size tiny
+    mlm_weight: float = between(0, 1e6, untouched=(1.0,))
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """AdamW in one of two forms, or Muon."""
+
+    name: str = one_of("reference_adamw", "adamw", "muon")
+    learning_rate: float = between(0, 10)
+    gen_learning_rate: float = between(0, 10, untouched=(0.0,))
+    disc_learning_rate: float = between(0, 10, untouched=(0.0,))
+    muon_learning_rate: float = between(0, 10)
+    beta1: float = between(0, 0.99999)
+    beta2: float = between(0, 0.999999)
+    epsilon: float = between(1e-20, 1)
+    weight_decay: float = between(0, 10)
+    clip_norm: float = between(0, math.inf)
+    clip: str = one_of("joint", "per_network", untouched=("joint",))
+    ema_decay: float = between(0, 0.999999)
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """How long a run is, and how the learning rate changes."""
+
+    steps: int = between(1, 2**31 - 1)
+    budget: str = one_of("steps", "tokens", "minutes")
+    tokens: int = between(0, 2**62)
+    minutes: float = between(0, 10_000_000)
+    warmup_steps: int = between(0, 2**31 - 1)
+    shape: str = one_of("linear", "cosine", "warmup_stable_decay")
+    decay_share: float = between(0.000001, 1)
+    on_spike: str = one_of("go_on", "skip", "roll_back")
+    spike_factor: float = between(1, 1e6)
+    accumulation: int = between(1, 65_536)
+    stages: tuple
+
+
+@dataclasses.dataclass(frozen=True)
+class Mesh:
+    """The number of devices along each axis."""
+
+    data: int
+    fsdp: int
+    tensor: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """What is saved to go on from."""
+
+    every: int = between(1, 2**31 - 1)
+    keep_last: int = between(1, 10_000)
+    keep_every: int = between(0, 2**31 - 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Held-out metrics."""
+
+    every: int = between(1, 2**31 - 1)
+    rows: int = between(1, 2**31 - 1)
+    batch_size: int = between(0, 2**24)
+
+
+@dataclasses.dataclass(frozen=True)
+class Logging:
+    """Console, files, report."""
+
+    every: int = between(1, 2**31 - 1)
+    tensorboard: bool
+    report_every: int = between(0, 2**31 - 1)
+    profile: tuple
+
+
+@dataclasses.dataclass(frozen=True)
+class Init:
+    """Where the first weights come from."""
+
+    from_: str
+    generator_from: str
+    weights: str = one_of("auto", "ema", "raw")
+    new_tokens: str = one_of("refuse", "mean")
+    longer_positions: str = one_of("copied", "interpolated", "fresh")
+    missing_generator: str = one_of("fresh", "discriminator")
+    optimizer: str = one_of("fresh", "restored")
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """All settings of a run."""
+
+    name: str
+    seed: int = between(0, 2**31 - 1)
+    data: Data
+    model: Model
+    objective: Objective
+    optimizer: Optimizer
+    schedule: Schedule
+    mesh: Mesh
+    checkpoint: Checkpoint
+    evaluation: Evaluation
+    logging: Logging
+    init: Init
+
+
+def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
+    """Every field of a configuration by its path: {'data.source': ..., ...}."""
+    flat = {}
+    for field in dataclasses.fields(config):
+        path, value = prefix + field.name.rstrip("_"), getattr(config, field.name)
+        flat |= flatten(value, path + ".") if dataclasses.is_dataclass(value) else {path: value}
+    return flat
+
+
+def declared(kind: type, prefix: str = "") -> dict[str, dataclasses.Field]:
+    """The declaration of every field of a kind of configuration by its path."""
+    found = {}
+    for field in dataclasses.fields(kind):
+        path = prefix + field.name.rstrip("_")
+        section = dataclasses.is_dataclass(field.type)
+        found |= declared(field.type, path + ".") if section else {path: field}
+    return found

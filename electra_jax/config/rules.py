@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What two settings must be together; the message of an error is one line with the remedy."""
+
+from electra_jax.config.fields import Config, declared
+from electra_jax.config.parsing import ConfigError
+from electra_jax.config.reads import WITHOUT_GENERATOR
+
+_SHARING = {  # objective -> how its networks may share; without a generator `READS` has no sharing
+    "decoupled_detection": ("embeddings", "none", "gdes"),
+    "frozen_generator": ("none", "gdes"),
+    "electric": ("embeddings",),
+    "replace_mlm": ("embeddings", "none"),
+    "all_tokens_mlm": ("embeddings", "none"),
+}
+
+
+def check(c: Config) -> None:
+    """Checks all settings that depend on one another. Raises ConfigError for the first that do not
+    go together."""
+    _check_networks(c)
+    _check_objective(c)
+    _check_init(c)
+    _check_rows(c)
+    _check_stages(c)
+    _check_budget(c)
+    _check_rest(c)
+
+
+def _check_networks(c: Config):
+    """Widths, heads and attention of both networks."""
+    for name in ("discriminator", "generator"):
+        network = getattr(c.model, name)
+        if network.width % network.heads:
+            raise ConfigError(
+                f"model.{name}.width={network.width} is not divisible by heads={network.heads};"
+                f" try width={network.width // network.heads * network.heads or network.heads}"
+            )
+        if c.model.positions == "rotary" and network.width // network.heads % 2:
+            raise ConfigError(
+                f"model.positions='rotary' turns channels in pairs, but heads of model.{name} have"
+                f" {network.width // network.heads}; change width or heads"
+            )
+
+    if c.model.attention in ("splash", "cudnn") and c.model.attention_dropout > 0:
+        raise ConfigError(
+            f"model.attention={c.model.attention!r} cannot drop attention probabilities, but"
+            f" model.attention_dropout={c.model.attention_dropout}; set it to 0 or try"
+            " model.attention=einsum"
+        )
+
+
+def _check_rows(c: Config):
+    """Length and number of the rows of a step."""
+    if c.model.positions == "learned" and c.data.sequence_length > c.model.max_positions:
+        raise ConfigError(
+            f"data.sequence_length={c.data.sequence_length} is longer than"
+            f" model.max_positions={c.model.max_positions}; raise max_positions or shorten the rows"
+        )
+    if c.data.batch_size % c.schedule.accumulation:
+        raise ConfigError(
+            f"data.batch_size={c.data.batch_size} is not divisible by"
+            f" schedule.accumulation={c.schedule.accumulation}"
+        )
+
+
+def _check_budget(c: Config):
+    """A budget of tokens or minutes has a number above 0, and no other budget has one."""
+    for budget in ("tokens", "minutes"):
+        given = getattr(c.schedule, budget)
+        if (c.schedule.budget == budget) != (given > 0):
+            raise ConfigError(
+                f"schedule.{budget}={given} with schedule.budget={c.schedule.budget!r}; give"
+                f" {budget} above 0 where they are the budget, and 0 where they are not"
+            )
+
+
+def _check_rest(c: Config):
+    """Optimizer, profile, text and mesh."""
+    if c.optimizer.muon_learning_rate and c.optimizer.name != "muon":
+        raise ConfigError(
+            f"optimizer.muon_learning_rate={c.optimizer.muon_learning_rate} does nothing with"
+            f" optimizer.name={c.optimizer.name!r}; leave it at 0, or set optimizer.name='muon'"
+        )
+
+    profile = c.logging.profile
+    if profile and not (
+        len(profile) == 2 and all(type(n) is int for n in profile) and 1 <= profile[0] <= profile[1]
+    ):
+        raise ConfigError(
+            f"logging.profile={profile!r} is not (first step, last step);"
+            " try (10, 12), or () for none"
+        )
+
+    if not c.data.source.strip():
+        raise ConfigError("data.source is empty; try builtin, text:GLOB or tfds:NAME")
+    if not c.data.vocab.strip():
+        raise ConfigError("data.vocab is empty; try train:sentencepiece:8192 or a path")
+
+    for axis in ("data", "fsdp", "tensor"):
+        size = getattr(c.mesh, axis)
+        if size < 1 and not (axis == "data" and size == -1):
+            raise ConfigError(f"mesh.{axis}={size} must be positive (mesh.data may be -1)")
+
+
+def _check_stages(c: Config):
+    """Each stage for itself, and the order in which they begin."""
+    before = 0.0
+    for stage in c.schedule.stages:
+        if not (isinstance(stage, tuple) and [type(x) for x in stage] == [float, int, int]):
+            raise ConfigError(
+                f"schedule.stages={c.schedule.stages!r} holds {stage!r}, which is not (share of the"
+                " budget, sequence_length, batch_size); try ((0.9, 512, 32),)"
+            )
+        share, length, batch_size = stage
+        if not before < share < 1:
+            raise ConfigError(
+                f"schedule.stages: {stage} begins at a share of {share}; give shares that rise"
+                f" between {before:g} and 1"
+            )
+        for field, value in (("sequence_length", length), ("batch_size", batch_size)):
+            low, high = declared(Config)[f"data.{field}"].metadata["bounds"]
+            if not low <= value <= high:
+                raise ConfigError(
+                    f"schedule.stages: {field} of {stage} is outside [{low}, {high}]; stages are"
+                    " (share, sequence_length, batch_size)"
+                )
+        if c.model.positions == "learned" and length > c.model.max_positions:
+            raise ConfigError(
+                f"schedule.stages: rows of {length} in {stage} are longer than"
+                f" model.max_positions={c.model.max_positions}; raise max_positions to {length} or"
+                " set model.positions='rotary'"
+            )
+        if batch_size % c.schedule.accumulation:
+            raise ConfigError(
+                f"schedule.stages: {batch_size} rows a step in {stage} are not divisible by"
+                f" schedule.accumulation={c.schedule.accumulation}"
+            )
+        before = share
+
+
+def _check_objective(c: Config):
+    """Objective, sharing and shapes that go together."""
+    o, sharing = c.objective, c.model.sharing
+    allowed = _SHARING.get(o.name, declared(Config)["model.sharing"].metadata["choices"])
+    if sharing not in allowed:
+        raise ConfigError(
+            f"model.sharing={sharing!r} does not go with objective.name={o.name!r};"
+            f" try {' or '.join(map(repr, allowed))}"
+        )
+    alone = o.name in WITHOUT_GENERATOR  # then nothing reads it, as the log says
+    if sharing == "all" and not alone and c.model.generator != c.model.discriminator:
+        raise ConfigError(
+            f"model.sharing='all' needs networks of one shape, not {c.model.generator} and"
+            f" {c.model.discriminator}; set model.generator to the discriminator's"
+        )
+    shown = o.mask_token_rate + o.random_token_rate
+    if shown > 1:
+        raise ConfigError(
+            f"objective.mask_token_rate={o.mask_token_rate} and random_token_rate="
+            f"{o.random_token_rate} make {shown:g}, more than 1; BERT has 0.8 and 0.1"
+        )
+    if o.name == "frozen_generator" and not c.init.generator_from:
+        raise ConfigError(
+            "objective.name='frozen_generator' needs a trained generator; give"
+            " init.generator_from a workdir with one"
+        )
+
+
+def _check_init(c: Config):
+    """Settings of `init` that have nothing to act on."""
+    settings = {
+        "new_tokens": ("refuse", c.init.from_ or c.init.generator_from),
+        "missing_generator": ("fresh", c.init.from_),
+        "optimizer": ("fresh", c.init.from_),
+    }
+    for name, (plain, source) in settings.items():
+        value = getattr(c.init, name)
+        if value != plain and not source:
+            raise ConfigError(
+                f"init.{name}={value!r} changes nothing without weights to start from; give"
+                f" init.from, or leave it at {plain!r}"
+            )
+    if c.init.missing_generator == "discriminator":
+        why = {
+            f"objective.name={c.objective.name!r} has no generator": WITHOUT_GENERATOR,
+            "the generator of objective.name='electric' has two towers": ("electric",),
+        }
+        reason = next((text for text, names in why.items() if c.objective.name in names), None)
+        if c.model.sharing == "all":
+            reason = "with model.sharing='all' it has the discriminator's encoder already"
+        if c.init.generator_from:
+            reason = "init.generator_from names one"
+        if reason:
+            raise ConfigError(
+                f"init.missing_generator='discriminator' changes nothing: {reason}; leave it at"
+                " 'fresh'"
+            )
