@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The settings of fine-tuning as typed values, checked before anything is read or compiled.
 
-`configs/finetune.py` builds the tree and says what each field means; `parse` makes the frozen
-dataclasses below of it and refuses, in one line with the remedy, what cannot be used.
+`configs/finetune.py` builds the tree of settings and documents every field. `parse` turns the tree
+into the frozen dataclasses below and raises a ConfigError of one line, with a remedy, for a value
+that cannot be used.
 """
 
 import dataclasses
@@ -17,7 +18,7 @@ ConfigError = config_lib.ConfigError
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """Where examples come from."""
+    """Where examples come from and how many are used."""
 
     dir: str
     dev_share: float
@@ -26,7 +27,7 @@ class Data:
 
 @dataclasses.dataclass(frozen=True)
 class Encoder:
-    """What is fine-tuned."""
+    """The pre-trained encoder that is fine-tuned."""
 
     init: str
     from_: str
@@ -37,7 +38,7 @@ class Encoder:
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """Head, optimizer, schedule; 0 stands for what was published."""
+    """Head, optimizer and schedule; 0 stands for the published value."""
 
     head: str
     head_dropout: float
@@ -63,7 +64,7 @@ class Recipe:
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """Answering questions."""
+    """Question answering: head, windows over the text, choice of the answer."""
 
     head: str
     hidden: int
@@ -78,7 +79,7 @@ class Span:
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """What is tried out on dev."""
+    """The learning rates and numbers of epochs that are compared on dev."""
 
     learning_rates: tuple
     epochs: tuple
@@ -86,7 +87,7 @@ class Grid:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """On dev."""
+    """Evaluations on dev during training."""
 
     times: int
     keep: str
@@ -94,7 +95,7 @@ class Evaluation:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """How it runs."""
+    """How the computation runs: devices, dtype, compilation, what is saved."""
 
     vmapped_seeds: str
     lengths: tuple
@@ -132,7 +133,7 @@ class Custom:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """All fine-tunings of one command."""
+    """All settings of one command, which may fine-tune several tasks with several seeds."""
 
     name: str
     tasks: str
@@ -149,26 +150,26 @@ class Config:
 
     @property
     def task_names(self) -> tuple[str, ...]:
-        """In the order given, each once."""
+        """The names of the tasks in the order given, without repetitions."""
         return tuple(dict.fromkeys(name.strip() for name in self.tasks.split(",") if name.strip()))
 
     @property
     def starts(self) -> dict[str, str]:
-        """{task: the task or the folder whose tuned encoder it starts from}."""
+        """{task: the task or folder whose fine-tuned encoder it starts from}."""
         parts = [part.strip() for part in self.encoder.start_from.split(",") if part.strip()]
         return dict(part.split(":", 1) for part in parts)
 
 
-# May differ between a command and the one that goes on with its results: none of them changes the
-# numbers of a seed that is finished; what the data folder holds is compared itself. Sections with
-# a dot.
+# Settings that may change when a command continues earlier results: none of them changes the
+# numbers of a finished seed. The data folder may move because its content is compared instead. An
+# entry that ends in a dot stands for a whole section.
 RESUMABLE = (
     "tasks",
     "seeds",
     "data.dir",
     "encoder.data_dir",
     "run.vmapped_seeds",
-    "run.dtype",  # what 'auto' came to is kept with each seed, and compared
+    "run.dtype",  # the dtype that was used is stored with each seed and compared instead
     "run.scan",
     "run.devices",
     "run.save",
@@ -225,7 +226,7 @@ _RANGES = {  # inclusive bounds
 
 
 def parse(tree: Mapping[str, Any]) -> Config:
-    """ml_collections or JSON tree -> Config. Raises ConfigError with the first thing wrong."""
+    """Parses an ml_collections or JSON tree. Raises ConfigError for the first invalid value."""
     config = config_lib.typed(Config, tree, {}, "configs/finetune.py")
     config_lib.check_each(config, _CHOICES, _RANGES)
     _check_together(config)
@@ -233,7 +234,7 @@ def parse(tree: Mapping[str, Any]) -> Config:
 
 
 def differences(old: Config, new: Config) -> list[str]:
-    """What differs and may not, where results of `old` are there already."""
+    """Returns the changes that are not allowed when results of `old` are continued, as text."""
     before, after = config_lib.flatten(old), config_lib.flatten(new)
     return [
         f"{path}: {before[path]!r} -> {after[path]!r}"
@@ -247,17 +248,21 @@ def _resumable(path):
 
 
 def _check_together(c: Config):
+    """Raises ConfigError for values that are invalid by themselves or in combination."""
     if not c.name or "/" in c.name or c.name in (".", ".."):
         raise ConfigError(f"name={c.name!r} is to be a folder in WORKDIR/finetune; try 'finetune'")
     if not c.task_names:
         raise ConfigError(
             "tasks is empty; try cola,mrpc, or custom with configs/finetune_custom.py"
         )
+
     for part in c.encoder.start_from.split(","):
         if part.strip() and ":" not in part:
             raise ConfigError(
                 f"encoder.start_from={c.encoder.start_from!r} is not TASK:OTHER; try rte:mnli"
             )
+
+    # Weights of one task must be saved for another task to start from them.
     if c.run.save == "none" and (c.starts or "ax" in c.task_names):
         raise ConfigError(
             "run.save='none' keeps no weights, and encoder.start_from and ax need another task's;"
@@ -266,9 +271,11 @@ def _check_together(c: Config):
     for task, other in c.starts.items():
         if task == other:
             raise ConfigError(f"encoder.start_from: {task} cannot start from itself")
+
     _positive_numbers("grid.learning_rates", c.grid.learning_rates, (int, float))
     _positive_numbers("grid.epochs", c.grid.epochs, (int,))
     _positive_numbers("run.lengths", c.run.lengths, (int,))
+
     if c.run.devices == 0:
         raise ConfigError("run.devices=0; give how many split the rows, or -1 for all")
     if c.custom.label_range and len(c.custom.label_range) != 2:

@@ -1,2 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a task is, and where its examples come from: benchmarks, tables, SQuAD, custom files."""
+"""Tasks and their examples: built-in benchmarks, tables, CoNLL columns, SQuAD and custom files.
+
+Outside this folder, `task`, `examples` and `datasets` are imported; the other modules read one kind
+of file each. Data goes from files (`files`) through one reader per format (`tables`, `columns`,
+`squad`, `catalogue`) and `labels` to the splits of a task (`reading`), and from there to arrays for
+training and targets for scoring (`datasets`).
+"""

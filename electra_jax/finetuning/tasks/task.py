@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a task is: its kind, where its splits are and what stands where in them, how it is scored.
+"""What a task is: its kind, the files and columns of its splits, its metrics; the built-in tasks.
 
     TASKS['cola']      Task(kind='classification', labels=('0', '1'), main='mcc', ...)
       .files           {'train': Source(('train.tsv',), a=3, label=1, header=False), ...}
       .tfds            {'train': Source(('tfds:glue/cola:train',), a='sentence', ...), ...}
 
-`custom.py` makes one of ten lines of a configuration. Facts of GLUE: the official files
-(gluebenchmark.com). Epochs and both orders: the paper, table 7, and configure_finetuning.py of
-google-research/electra. Main metrics: the paper, section 3.1.
+`custom.py` makes a task from a few lines of a configuration. Sources: file names and columns of
+GLUE are those of the official files (gluebenchmark.com); epochs and both orders are from table 7 of
+the paper and configure_finetuning.py of google-research/electra; main metrics are from section 3.1
+of the paper.
 """
 
 import dataclasses
 from collections.abc import Mapping
 
 KINDS = ("classification", "regression", "multi_label", "tagging", "span")
-METRICS = {  # that fit each kind
+METRICS = {  # the metrics that fit each kind
     "classification": ("accuracy", "f1", "macro_f1", "micro_f1", "mcc"),
     "regression": ("spearman", "pearson", "mse"),
     "multi_label": ("micro_f1", "macro_f1", "accuracy"),
@@ -27,73 +28,73 @@ METRICS = {  # that fit each kind
         "no_answer_accuracy",
     ),
 }
-TEXT_FORMATS = ("tsv", "csv", "jsonl", "lines", "label_first")  # of texts with labels
+TEXT_FORMATS = ("tsv", "csv", "jsonl", "lines", "label_first")  # for texts with labels
 FORMATS = (*TEXT_FORMATS, "conll", "squad")
 
-Column = str | int  # a name in the header or a field of JSON; else a number, from 0
+Column = str | int  # a name in the header, a field of JSON, or a number from 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Where one split is, and what stands where in it.
+    """The files of one split and the meaning of their columns.
 
-    files: names, globs, members of zip archives (`x.zip/train.txt`), `tfds:NAME:SPLIT`; all are
-    read, in this order; `this|that` is the first of the two that is there; `=label` behind a name
-    gives all its lines that label (format 'lines'); in format 'label_first' a line is a label, a
-    blank and the text.
+    `files` holds names, globs, members of zip archives (`x.zip/train.txt`) or `tfds:NAME:SPLIT`.
+    All are read, in this order. `this|that` means the first of the two that exists. In the format
+    'lines', a name may end in `=label`, which becomes the label of all its lines. In the format
+    'label_first', a line is a label, a space and the text.
     """
 
     files: tuple[str, ...]
-    a: Column = 0  # the text; of tagging the words
+    a: Column = 0  # the text; for tagging, the words
     b: Column | None = None  # the second text of a pair
-    label: Column | tuple[Column, ...] | None = None  # several: one column of 0 and 1 a label
-    id: Column | None = None  # else rows count from 0
-    format: str = ""  # one of FORMATS; else by the file's ending
-    header: bool = True  # a first line that names the columns
-    quotes: bool | None = None  # "..." round a cell; else: in CSV, not in TSV
-    separator: str = ","  # between the labels of one cell
-    odd_rows: str = "refuse"  # or 'skip': rows with another number of cells
+    label: Column | tuple[Column, ...] | None = None  # a tuple: one column of 0 and 1 per label
+    id: Column | None = None  # None: rows are numbered from 0
+    format: str = ""  # one of FORMATS; "": by the file extension
+    header: bool = True  # the first line names the columns
+    quotes: bool | None = None  # cells may be enclosed in "..."; None: yes in CSV, no in TSV
+    separator: str = ","  # between several labels in one cell
+    odd_rows: str = "refuse"  # rows with another number of cells; or 'skip'
     encoding: str = "utf-8"
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A task as it is known before any file is read."""
+    """All that is known about a task before its files are read."""
 
     name: str
     kind: str
     metrics: tuple[str, ...]
-    main: str  # the metric that chooses and that tables show
+    main: str  # the metric that selects settings and that tables show
     files: Mapping[str, Source] = dataclasses.field(hash=False)  # by split
-    labels: tuple[str, ...] = ()  # none: taken from the train split
-    folders: tuple[str, ...] = ("",)  # in the data folder; the first that holds any of the files
+    labels: tuple[str, ...] = ()  # (): taken from the train split
+    folders: tuple[str, ...] = ("",)  # in the data folder; the first that holds any file is used
     tfds: Mapping[str, Source] = dataclasses.field(default_factory=dict, hash=False)
     epochs: int = 3
-    both_orders: bool = False  # train on every pair the other way round too
+    both_orders: bool = False  # also train on every pair with its texts swapped
     sequence_length: int = 128
-    label_range: tuple[float, float] | None = None  # of regression
-    impossible: bool = False  # span: there may be questions without an answer
-    model_of: str = ""  # the task whose trained model answers this one
+    label_range: tuple[float, float] | None = None  # regression: lowest and highest label
+    impossible: bool = False  # span: some questions may have no answer
+    model_of: str = ""  # the task whose fine-tuned model is used for this one
 
     @property
     def dev_splits(self) -> tuple[str, ...]:
-        """Names of its dev sets; without one, part of train becomes 'dev'."""
+        """The names of its dev sets; if there is none, a share of train becomes 'dev'."""
         found = tuple(name for name in self.files if name.startswith("dev"))
         return found or (("dev",) if "train" in self.files else ())
 
     @property
     def test_splits(self) -> tuple[str, ...]:
-        """Names of its test sets."""
+        """The names of its test sets."""
         return tuple(name for name in self.files if name.startswith("test"))
 
     @property
     def pairs(self) -> bool:
-        """Whether an example is two texts."""
+        """Whether an example consists of two texts."""
         return any(source.b is not None for source in self.files.values())
 
 
 def named(name: str) -> Task:
-    """A task that is built in. Raises ValueError with the names there are."""
+    """Returns a built-in task. Raises ValueError with the known names if there is none."""
     if name not in TASKS:
         raise ValueError(
             f"task {name!r} is none of {', '.join(TASKS)}; your own: configs/finetune_custom.py"
@@ -102,9 +103,13 @@ def named(name: str) -> Task:
 
 
 def _glue(name, folder, labels, files, tfds, metrics=("accuracy",), **others):
-    """A task of GLUE: its folder, (a, b, label) in TFDS and the sources of its official files."""
+    """Returns a task of GLUE.
+
+    `folder` is where its official files are, `files` their sources, and `tfds` the names of the
+    fields (a, b) in TFDS.
+    """
     a, b = tfds
-    splits = {
+    splits = {  # where TFDS has other names
         "dev": "validation",
         "dev_matched": "validation_matched",
         "dev_mismatched": "validation_mismatched",
@@ -132,7 +137,7 @@ def _glue(name, folder, labels, files, tfds, metrics=("accuracy",), **others):
 
 
 def _tables(a, b, label, identity="index", **others) -> dict[str, Source]:
-    """train.tsv, dev.tsv and test.tsv with a header, as most of GLUE's are."""
+    """Returns sources for train.tsv, dev.tsv and test.tsv with a header, as most of GLUE has."""
     labelled = Source(("",), a=a, b=b, label=label, **others)
     found = {
         split: dataclasses.replace(labelled, files=(f"{split}.tsv",)) for split in ("train", "dev")
@@ -141,6 +146,7 @@ def _tables(a, b, label, identity="index", **others) -> dict[str, Source]:
 
 
 def _mnli() -> dict[str, Source]:
+    """Returns the sources of MNLI, which has two dev sets and two test sets."""
     labelled = Source(("train.tsv",), a="sentence1", b="sentence2", label="gold_label", id="index")
     found = {"train": labelled}
     for split, label in (("dev", "gold_label"), ("test", None)):
@@ -152,6 +158,7 @@ def _mnli() -> dict[str, Source]:
 
 
 def _squad(name, version, **others) -> Task:
+    """Returns SQuAD 1.1 or 2.0; TFDS has no test set for either."""
     return Task(
         name=name,
         kind="span",
@@ -173,6 +180,7 @@ def _squad(name, version, **others) -> Task:
 
 
 def _tagging(name, folders, files) -> Task:
+    """Returns a tagging task whose files hold the word first and the tag last in each line."""
     return Task(
         name=name,
         kind="tagging",
@@ -187,7 +195,7 @@ def _tagging(name, folders, files) -> Task:
 
 
 def _two_files(name, folder, classes, encoding) -> Task:
-    """A set of two files, one for each class; nobody split it."""
+    """Returns a task of two files, one for each class, that has no official split."""
     files = tuple(f"{file}={label}" for file, label in classes)
     return Task(
         name=name,
@@ -201,7 +209,7 @@ def _two_files(name, folder, classes, encoding) -> Task:
 
 
 def _nltk(name):
-    """Where a corpus of NLTK may lie in the data folder, packed or not."""
+    """Returns the folders where NLTK's download of a corpus may be, as a zip file or unpacked."""
     archive = f"{name}.zip/{name}"
     return (archive, name, f"nltk/{archive}", f"nltk/{name}", f"corpora/{archive}")
 
@@ -216,7 +224,7 @@ _ALL = (
         "cola",
         "CoLA",
         _BINARY,
-        {  # train and dev have no header, test has one and other columns
+        {  # train and dev have no header; test has one, and other columns
             "train": Source(("train.tsv",), a=3, label=1, header=False),
             "dev": Source(("dev.tsv",), a=3, label=1, header=False),
             "test": Source(("test.tsv",), a="sentence", id="index"),
@@ -250,7 +258,7 @@ _ALL = (
         "qqp",
         "QQP",
         _BINARY,
-        # A few rows of the official train file are torn; everybody leaves them out.
+        # A few rows of the official train file are damaged; it is common to skip them.
         _tables("question1", "question2", "is_duplicate", "id", id="id", odd_rows="skip"),
         ("question1", "question2"),
         metrics=("accuracy", "f1"),
