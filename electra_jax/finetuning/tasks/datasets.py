@@ -17,7 +17,7 @@ from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import answers, scores
-from electra_jax.finetuning.tasks import custom, examples, reading
+from electra_jax.finetuning.tasks import built_in, custom, examples, reading
 from electra_jax.finetuning.tasks import task as task_lib
 from electra_jax.finetuning.tuning import batches, features
 
@@ -86,7 +86,7 @@ class Prepared:
 def task_named(config: finetuning_config.Config, name: str) -> task_lib.Task:
     """Returns a built-in task or, for 'custom', the one that the configuration describes."""
     if name != "custom":
-        return task_lib.named(name)
+        return built_in.named(name)
 
     settings = dataclasses.asdict(config.custom)
     settings["quotes"] = {"": None, "on": True, "off": False}[config.custom.quotes]

@@ -16,7 +16,16 @@ import hashlib
 import os
 import re
 
-from electra_jax.finetuning.tasks import catalogue, columns, examples, files, labels, squad, tables
+from electra_jax.finetuning.tasks import (
+    built_in,
+    catalogue,
+    columns,
+    examples,
+    files,
+    labels,
+    squad,
+    tables,
+)
 from electra_jax.finetuning.tasks import task as task_lib
 
 _ENTITY = re.compile(r"[BIES]-.+")
@@ -100,7 +109,7 @@ def _sources(task, place) -> dict[str, tuple[task_lib.Source, tuple[str, ...]]]:
     if place == "tfds":
         if task.tfds:
             return {split: (source, source.files) for split, source in task.tfds.items()}
-        if task in task_lib.TASKS.values():
+        if task in built_in.TASKS.values():
             raise ValueError(f"task {task.name} is not in TFDS; give a folder with its files")
         place = os.curdir  # a custom task names its files, or tfds:NAME:SPLIT, itself
 
@@ -137,7 +146,7 @@ def _matches(folder, entry, layout):
 
 def _all_there(task, found):
     """Raises ValueError if a file of a custom task is missing; built-in tasks may lack splits."""
-    if task in task_lib.TASKS.values():
+    if task in built_in.TASKS.values():
         return
     for split, source in task.files.items():
         if split not in found:
