@@ -19,7 +19,7 @@ import re
 from electra_jax.finetuning.tasks import (
     built_in,
     catalogue,
-    columns,
+    conll,
     examples,
     files,
     labels,
@@ -162,7 +162,7 @@ def _rows(task, split, source, names, report):
         if name.startswith("tfds:"):
             found += _records(task, name, source, labelled, where, report, taken)
         elif task.kind == "tagging":
-            found += columns.read(name, source, labelled, where, report)
+            found += conll.read(name, source, labelled, where, report)
         elif task.kind == "span":
             found += squad.read(name, source, task.impossible, where, report, taken)
         else:
