@@ -12,7 +12,7 @@ import zipfile
 import pytest
 from corpus import ROOT
 
-from electra_jax.finetuning.tasks import built_in, catalogue, custom, examples, files, reading
+from electra_jax.finetuning.tasks import built_in, custom, examples, files, reading, tfds_records
 
 
 def write(folder, **contents):
@@ -370,8 +370,10 @@ def test_classes_of_tfds_are_ours_by_name_or_by_number(monkeypatch, tmp_path):
     def named(spec):
         return kept[spec.split("/")[1].split(":")[0]]
 
-    monkeypatch.setattr(catalogue, "classes", lambda spec, field: named(spec)[0] if field else ())
-    monkeypatch.setattr(catalogue, "records", lambda spec: [(f"{spec}:0", dict(named(spec)[1]))])
+    monkeypatch.setattr(
+        tfds_records, "classes", lambda spec, field: named(spec)[0] if field else ()
+    )
+    monkeypatch.setattr(tfds_records, "records", lambda spec: [(f"{spec}:0", dict(named(spec)[1]))])
     data = read("cola", "tfds")
     assert texts(data.train) == [("4", "A", None, 1)]
     assert texts(data.test["test"]) == [("4", "A", None, None)]

@@ -3,6 +3,6 @@
 
 `config` holds the settings, `tasks` reads examples, `tuning` trains encoder and head, and `results`
 turns predictions into answers, scores, statistics over seeds, pages and submission files. The
-command imports `config`, `tuning.running`, `tuning.forecast` and `results.results`. Data goes from
-`tasks` through `tuning` to `results`.
+command imports `config`, and from `tuning` and `results` what runs, forecasts and prints. Data goes
+from `tasks` through `tuning` to `results`.
 """

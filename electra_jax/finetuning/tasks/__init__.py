@@ -3,6 +3,6 @@
 
 `datasets` is what fine-tuning imports, with the types in `task` and `examples`; `built_in` and
 `custom` make tasks, and the other modules read files. Data goes from files (`files`) through one
-reader per format (`tables`, `conll`, `squad`, `catalogue`) and `labels` to the splits of a task
+reader per format (`tables`, `conll`, `squad`, `tfds_records`) and `labels` to the splits of a task
 (`reading`), and from there to arrays for training and targets for scoring (`datasets`).
 """

@@ -18,13 +18,13 @@ import re
 
 from electra_jax.finetuning.tasks import (
     built_in,
-    catalogue,
     conll,
     examples,
     files,
     labels,
     squad,
     tables,
+    tfds_records,
 )
 from electra_jax.finetuning.tasks import task as task_lib
 
@@ -176,11 +176,11 @@ def _rows(task, split, source, names, report):
 
 def _records(task, name, source, labelled, where, report, taken):
     """Yields rows, sentences or questions from a TFDS data set."""
-    classes = catalogue.classes(name, source.label) if task.labels else ()
+    classes = tfds_records.classes(name, source.label) if task.labels else ()
     # If TFDS has other names than the task, such as 'acceptable' for '1', use class numbers.
     renamed = {c: str(n) for n, c in enumerate(classes)} if set(classes) - set(task.labels) else {}
 
-    for place, record in catalogue.records(name):
+    for place, record in tfds_records.records(name):
         if task.kind == "span":
             record["answers"] = _transposed(record["answers"])
             question = squad.of_fields(
