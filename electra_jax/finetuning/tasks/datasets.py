@@ -3,7 +3,7 @@
 
 files -> examples -> features -> Rows (ids, marks, labels as the step reads them)
                   -> targets (classes, values, tags, texts as `scores` reads them)
-outputs of rows -> said(...) -> decided(...) -> scores
+outputs of rows -> predict(...) -> decide(...) -> scores
 """
 
 import dataclasses
@@ -165,7 +165,7 @@ def prepare(
     return Prepared(task, trained, dev, test, length, buckets, scale, report)
 
 
-def said(
+def predict(
     prepared: Prepared,
     part: Part,
     outputs: Mapping[str, Sequence[np.ndarray]],
@@ -175,7 +175,7 @@ def said(
 
     Returns logits [R, C] for classification, values [R] for regression, probabilities [R, C] for
     multi_label, the tags of each sentence for tagging, and an `answers.Answer` per question for
-    span. Nothing is decided yet: see `decided`.
+    span. Nothing is decided yet: see `decide`.
     """
     kind, task = part.features.kind, prepared.task
     if kind == "tagging":
@@ -191,16 +191,18 @@ def said(
     return 1 / (1 + np.exp(-scores_RC)) if kind == "multi_label" else scores_RC
 
 
-def decided(prepared: Prepared, said_: Any, threshold: float | None = None) -> Any:
+def decide(prepared: Prepared, predictions: Any, threshold: float | None = None) -> Any:
     """Turns predictions into decisions that `scores` compares with targets: classes, labels, texts.
 
     With a threshold, a question whose null score is above it is left unanswered.
     """
     kind = prepared.task.kind
-    return answers.decided(said_, threshold) if kind == "span" else scores.decide(kind, said_)
+    if kind == "span":
+        return answers.decided(predictions, threshold)
+    return scores.decide(kind, predictions)
 
 
-def threshold(prepared: Prepared, part: Part, said_: Any) -> float | None:
+def best_threshold(prepared: Prepared, part: Part, predictions: Any) -> float | None:
     """Finds on this split the null score above which a question is best left unanswered.
 
     Returns None if the task has no unanswerable questions or the split has no labels.
@@ -208,13 +210,13 @@ def threshold(prepared: Prepared, part: Part, said_: Any) -> float | None:
     if prepared.task.kind != "span" or not prepared.task.impossible or part.targets is None:
         return None
 
-    texts = [one.text for one in said_]
+    texts = [one.text for one in predictions]
     _, f1_Q = scores.question_scores(texts, part.targets, "2.0")
-    null_Q = np.array([one.null for one in said_])
+    null_Q = np.array([one.null for one in predictions])
     return scores.best_threshold(f1_Q, texts, part.targets, null_Q).value
 
 
-def in_words(prepared: Prepared, predictions: Any) -> list:
+def label_names(prepared: Prepared, predictions: Any) -> list:
     """Returns predictions as files show them, with the names of labels instead of numbers."""
     labels = prepared.task.labels
     if prepared.task.kind == "classification":
