@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks without training: what must hold exactly, or by arithmetic, before the first step.
 
-Each is `check(config, seed) -> Result`. 1 and 3 ask the networks of the configuration in their
-own sizes, the others tiny ones of the same kind (`made_up.py`); seconds each, nearly all of it
-compiling. Numbers and expected values: docs/learning_checks.md.
+Each check is a function `check(config, seed) -> Result`. Checks 1 and 3 use the networks of the
+configuration in their full size, the others tiny networks of the same kind (`made_up.py`). Each
+takes seconds, nearly all of them for compiling. docs/learning_checks.md explains the expected
+values.
 """
 
 import dataclasses
@@ -28,23 +29,24 @@ from electra_jax.report import writers
 from electra_jax.step import optimizer, train_step
 from electra_jax.training import loop
 
-FIRST_WEIGHTS = 8  # draws of first weights that checks 1 and 3 average over
-ROWS = 256  # of the checks that count
-STEPS = 50  # of check 13
-SAVED, CRASHED, ENDED = 4, 6, 8  # steps of check 21
+FIRST_WEIGHTS = 8  # initializations that checks 1 and 3 average over
+ROWS = 256  # in the checks that count slots
+STEPS = 50  # in check 13
+SAVED, CRASHED, ENDED = 4, 6, 8  # steps of the run in check 21
 
 
 def generator_at_step_0(config: config_lib.Config, seed: int) -> Result:
-    """1: ln V, and half the variance that its scores have.
+    """Check 1: the generator's first loss is ln V plus half the variance of its scores.
 
-    A vector behind a layer norm has a length of sqrt(E), so its scores against a table of
-    deviation s have a variance of E s^2, and E[-log softmax] = ln V + E s^2 / 2. With the published
-    scale of 0.02 that is 0.02 to 0.16; with a larger one it shows.
+    A layer norm gives a vector the length sqrt(E), so its scores against a table with standard
+    deviation s have the variance E s^2, and E[-log softmax] = ln V + E s^2 / 2. With the published
+    scale of 0.02 the second term is 0.02 to 0.16; a larger scale makes it visible.
     """
     first = _first_losses(config, seed)
     size = first["size"]
     spread = first["table_variance"].mean() * size / 2
     excess = first["gen"].mean() - math.log(first["vocab_size"])
+
     return Result(
         1,
         "generator's loss at step 0 is ln V",
@@ -58,16 +60,18 @@ def generator_at_step_0(config: config_lib.Config, seed: int) -> Result:
 
 
 def discriminator_at_step_0(config: config_lib.Config, seed: int) -> Result:
-    """3: ln 2, and an eighth of its squared logits, over draws of first weights.
+    """Check 3: the discriminator's first loss is ln 2 plus an eighth of its squared logits.
 
-    A logit z costs ln 2 + z^2 / 8 -+ z / 2. Its sign is a coin of the first weights, so the last
-    part is noise of known size: the Glorot-uniform last layer gives all tokens one common offset.
+    A logit z costs ln 2 + z^2 / 8 -+ z / 2. The sign of z depends on the random initialization,
+    because the Glorot-uniform last layer gives all tokens a common offset. So the last term is
+    noise of known size, and the mean over several initializations is tested.
     """
     first = _first_losses(config, seed)
     excess = first["disc"] - math.log(2) - first["squared_logits"] / 8
     error = excess.std(ddof=1) / math.sqrt(len(excess))
     bound = 0.03 + 3 * error
     weight = config.objective.disc_weight
+
     return Result(
         3,
         "discriminator's loss at step 0 is ln 2",
@@ -83,10 +87,11 @@ def discriminator_at_step_0(config: config_lib.Config, seed: int) -> Result:
 
 
 def sampler_is_calibrated(config: config_lib.Config, seed: int) -> Result:
-    """6: a sample hits the original as often as the generator believes in the original.
+    """Check 6: a sample equals the original as often as the generator's probability of it says.
 
-    The originals are drawn from the generator itself, by other means (all scores, numpy), so that
-    they are plausible and a hit is frequent. Always writing the most plausible token hits more.
+    The originals are drawn from the generator's own distribution, by another method (all scores at
+    once, in numpy), so that they are plausible and hits are frequent. A sampler that always takes
+    the most probable token hits more often and fails.
     """
     small = made_up.config(config, objective__mask_token_rate=1.0, objective__temperature=1.0)
     objective = made_up.objective(small)
@@ -103,19 +108,21 @@ def sampler_is_calibrated(config: config_lib.Config, seed: int) -> Result:
             objective.networks, params, masked, chosen.slots_BN
         )
 
+    # The same scores in float64 with numpy, independent of the code under test.
     chosen, logits_BNV = believe(params)
     log_BNV = jax.nn.log_softmax(np.asarray(logits_BNV, np.float64)[..., : made_up.WORDS.size])
     p_BNV = np.exp(np.asarray(log_BNV, np.float64))
     special = list(objective.special_ids)
-    allowed_BNV = p_BNV.copy()  # what it may write: special ids are left out
+    allowed_BNV = p_BNV.copy()  # the distribution of samples: special ids are excluded
     allowed_BNV[..., special] = 0
     allowed_BNV /= allowed_BNV.sum(-1, keepdims=True)
+
     noise_BNV = np.random.default_rng(seed).gumbel(size=p_BNV.shape)
     with np.errstate(divide="ignore"):
         gold_BN = (np.log(allowed_BNV) + noise_BNV).argmax(-1)
 
-    # The slots depend on which tokens are special, and all of them are masked: the generator sees
-    # what it saw.
+    # Slots depend only on which tokens are special, and every slot shows [MASK]. So the generator
+    # reads the same input as before, although the originals are new.
     text_BL = np.asarray(corrupt.write(batch.ids_BL, chosen, jnp.asarray(gold_BN)))
     text = made_up.batch(lanes | {"ids": text_BL})
     made = made_up.jit(objective.generate)(params, text, keys, knobs)
@@ -126,9 +133,11 @@ def sampler_is_calibrated(config: config_lib.Config, seed: int) -> Result:
 
     hits = (np.asarray(made.sampled_BN) == gold_BN)[used_BN]
     expected = at_gold(allowed_BNV)
+
     error = math.sqrt((expected * (1 - expected)).sum())
     best = (allowed_BNV.argmax(-1) == gold_BN)[used_BN]
     wrong = np.abs(np.exp(-np.asarray(made.gen_losses_BN, np.float64))[used_BN] - at_gold(p_BNV))
+
     return Result(
         6,
         "samples hit the original as often as the generator believes in it",
@@ -148,13 +157,17 @@ def sampler_is_calibrated(config: config_lib.Config, seed: int) -> Result:
 
 
 def labels_follow_from_ids(config: config_lib.Config, seed: int) -> Result:
-    """7: replaced = chosen, and not the original; counted again in numpy from the ids."""
+    """Check 7: a token is labelled replaced if it was chosen and its id changed.
+
+    The labels are counted again in numpy, from the ids alone.
+    """
     small = made_up.config(config)
     objective = made_up.objective(small)
     batch = made_up.batch(made_up.lanes(ROWS, seed))
     keys, knobs = made_up.keys(seed, 0, batch), objective.knobs(1.0)
     params = made_up.opinionated(made_up.weights(objective, seed))
     made = made_up.jit(objective.generate)(params, batch, keys, knobs)
+
     ids_BL, labels_BL = np.asarray(batch.ids_BL), np.asarray(made.replaced_BL)
     chosen_BL = np.zeros(ids_BL.shape, bool)
     differs = lucky = slots = 0
@@ -167,6 +180,7 @@ def labels_follow_from_ids(config: config_lib.Config, seed: int) -> Result:
             slots += 1
             differs += int(id_ != ids_BL[row, slot])
             lucky += int(id_ == ids_BL[row, slot])
+
     share = labels_BL.sum() / max(slots, 1)
     return Result(
         7,
@@ -187,13 +201,14 @@ def labels_follow_from_ids(config: config_lib.Config, seed: int) -> Result:
 
 
 def gradients_stay_in_their_network(config: config_lib.Config, seed: int) -> Result:
-    """11: untied networks; neither loss has a gradient in any leaf of the other network.
+    """Check 11: in untied networks, no loss has a gradient in any parameter of the other network.
 
-    Sampled ids are integers, so no gradient could pass through them; what this finds is a layer
-    or a table that both networks read.
+    Sampled ids are integers, so no gradient can pass through them. This check finds a layer or a
+    table that both networks read.
     """
     largest = _largest_gradients(config, seed, "none")
     generator, discriminator = ("generator/",), ("discriminator/", "embeddings/")
+
     return Result(
         11,
         "no gradient crosses between untied networks",
@@ -214,12 +229,18 @@ def gradients_stay_in_their_network(config: config_lib.Config, seed: int) -> Res
 
 
 def sharing_is_as_named(config: config_lib.Config, seed: int) -> Result:
-    """12: who moves which embedding tables under `embeddings`, `gdes` and `none`."""
+    """Check 12: which loss changes which embedding tables with each value of `model.sharing`.
+
+    With 'embeddings' both losses change the shared tables. With 'gdes' (gradient-disentangled
+    embedding sharing) L_MLM changes the tables and L_D only the difference that the discriminator
+    adds to them. With 'none' each network has its own tables.
+    """
     tables, delta = ("embeddings/",), ("discriminator/embeddings_delta/",)
     own = ("generator/embeddings/",)
     shared, gdes, none = (
         _largest_gradients(config, seed, sharing) for sharing in ("embeddings", "gdes", "none")
     )
+
     return Result(
         12,
         "embeddings hear the losses that their sharing says",
@@ -239,27 +260,29 @@ def sharing_is_as_named(config: config_lib.Config, seed: int) -> Result:
 
 
 def lambda_means_nothing_to_adam(config: config_lib.Config, seed: int) -> Result:
-    """13: without anything shared, no clip and no epsilon to speak of, lambda = 1 and 64 agree.
+    """Check 13: lambda = 1 and 64 train the same discriminator if the networks share nothing.
 
-    Adam takes the scale out of a gradient, and a power of two scales floating-point numbers
-    exactly. With shared tables and a joint clip the two must differ.
+    Adam divides a gradient by its own scale, and a power of two scales floating-point numbers
+    exactly. This needs no clipping and a very small epsilon. With shared tables and clipping of the
+    joint gradient, the two must differ.
     """
     untied = _lambda_moves(config, seed, "none", clip_norm=0.0)
     shared = _lambda_moves(config, seed, "embeddings", clip_norm=1.0)
+
     return Result(
         13,
         f"lambda = 1 or 64, {STEPS} steps: untied networks do not care",
         "optimizer groups, place of the clip",
         (
             Measure("untied, no clip: relative difference", untied, 0, 1e-5),
-            # Three orders above what the untied networks may differ by.
+            # Three orders of magnitude above what is allowed for the untied networks.
             Measure("shared, joint clip: relative difference", shared, 1e-2),
         ),
     )
 
 
 def replace_mlm_never_sees_mask(config: config_lib.Config, seed: int) -> Result:
-    """17: [MASK] in what the main network reads."""
+    """Check 17: how many [MASK] the main network reads, under Replace MLM and under MLM."""
     counts = {}
     for name in ("replace_mlm", "masked_lm"):
         objective = made_up.objective(made_up.config(config, name))
@@ -268,6 +291,7 @@ def replace_mlm_never_sees_mask(config: config_lib.Config, seed: int) -> Result:
         params = made_up.weights(objective, seed)
         made = made_up.jit(objective.play)(params, batch, keys, knobs)
         counts[name] = int((np.asarray(made.corrupted_BL) == objective.mask_id).sum())
+
     return Result(
         17,
         "the main network of Replace MLM never sees [MASK], that of MLM does",
@@ -280,9 +304,10 @@ def replace_mlm_never_sees_mask(config: config_lib.Config, seed: int) -> Result:
 
 
 def resuming_changes_nothing(config: config_lib.Config, seed: int) -> Result:
-    """21: a run that dies two steps after a checkpoint and is started again, and one that does not.
+    """Check 21: a run that crashes and resumes has the same losses as one that does not crash.
 
-    Real runs through `training.train`, on made-up sentences, with dropout; 8 steps long.
+    Both are real runs of 8 steps through `training.loop`, on made-up sentences, with dropout. The
+    crash comes two steps after a checkpoint.
     """
     with tempfile.TemporaryDirectory() as folder, made_up.compiling_fast():
         text = os.path.join(folder, "text.txt")
@@ -308,6 +333,7 @@ def resuming_changes_nothing(config: config_lib.Config, seed: int) -> Result:
             logging__report_every=10 * ENDED,
             logging__tensorboard=False,
         )
+
         whole, broken = os.path.join(folder, "whole"), os.path.join(folder, "broken")
         loop.train(small, whole)
         try:
@@ -315,16 +341,20 @@ def resuming_changes_nothing(config: config_lib.Config, seed: int) -> Result:
         except _CrashedError:
             pass
         loop.train(small, broken)
+
         rows = [writers.read(os.path.join(run, "metrics.jsonl")) for run in (whole, broken)]
     losses = [
         {(row["step"], row["kind"]): (row["gen_loss"], row["disc_loss"]) for row in found}
         for found in rows
     ]
+
     after = [at for at in losses[0] if at[0] > SAVED]
+
     differences = [
         max(abs(a - b) for a, b in zip(losses[0][at], losses[1].get(at, (math.inf,) * 2)))
         for at in after
     ]
+
     return Result(
         21,
         "a resumed run goes on as if it had never stopped",
@@ -337,10 +367,10 @@ def resuming_changes_nothing(config: config_lib.Config, seed: int) -> Result:
 
 
 def randomness_belongs_to_the_row(config: config_lib.Config, seed: int) -> Result:
-    """22: one seed, one result; equal rows of two replicas, of two steps, of two seeds differ.
+    """Check 22: a seed gives one result; other row numbers, steps and seeds give other results.
 
-    A row's key comes from its number in the run, so a replica's share of the batch is a half
-    here: the same rows under other numbers.
+    The key of a row comes from its number in the run. The two halves of the batch hold the same
+    rows under different numbers, as the shares of two replicas do.
     """
     objective = made_up.objective(made_up.config(config))
     half = made_up.lanes(ROWS // 4, seed)
@@ -359,14 +389,16 @@ def randomness_belongs_to_the_row(config: config_lib.Config, seed: int) -> Resul
         jax.device_get(run(jax.random.key(number), step))
         for number, step in ((seed, 0), (seed, 0), (seed, 1), (seed + 1, 0))
     ]
+
     equal = all(np.array_equal(a, b) for a, b in zip(runs[0], runs[1]))
     slots_BL, middle = runs[0][0], len(half["ids"])
 
     def same(one_BL, other_BL):
         return float((one_BL == other_BL).all(1).mean())
 
-    # Chance: one in C(10, 2) = 45 for the shortest rows, far less for the others.
+    # By chance 1 in C(10, 2) = 45 of the shortest rows has equal slots, far fewer of the others.
     often = 0.1
+
     return Result(
         22,
         "one seed, one result; other replicas, steps and seeds draw other slots",
@@ -386,7 +418,7 @@ def randomness_belongs_to_the_row(config: config_lib.Config, seed: int) -> Resul
 
 
 def padding_changes_nothing(config: config_lib.Config, seed: int) -> Result:
-    """23: 32 pads at the end of every row move no loss and no logit."""
+    """Check 23: 32 padding tokens at the end of every row change no loss and no logit."""
     objective = made_up.objective(made_up.config(config, model__max_positions=made_up.LENGTH + 32))
     lanes = made_up.lanes(16, seed)
     padded = {
@@ -409,6 +441,7 @@ def padding_changes_nothing(config: config_lib.Config, seed: int) -> Result:
     real_BL = np.asarray(made_up.batch(lanes).real_BL)
     length = real_BL.shape[1]
     moved = np.abs(short.disc_logits_BL - long.disc_logits_BL[:, :length])[real_BL].max()
+
     return Result(
         23,
         "32 pads more change nothing",
@@ -444,7 +477,10 @@ CHECKS = {
 
 
 def _first_losses(config, seed):
-    """Both losses, the variance of the token table and squared logits, [FIRST_WEIGHTS] each."""
+    """Measures fresh networks: losses, variance of the token table, mean squared logits.
+
+    Returns arrays with one value per initialization, and the sizes E and V as numbers.
+    """
     objective, lanes = made_up.of_every_size(config, seed)
     batch, knobs = made_up.batch(lanes), objective.knobs(0.0)
 
@@ -471,16 +507,19 @@ def _first_losses(config, seed):
 
 @dataclasses.dataclass(frozen=True)
 class _Largest:
-    """{term: {path: the largest derivative of that term's sum}}."""
+    """{loss term: {path of a parameter: its largest absolute derivative}}."""
 
     found: dict[str, dict[str, float]]
 
     def __call__(self, term, parts):
-        """The largest of the leaves under `parts`."""
+        """The largest derivative of a term in the parameters whose path begins with `parts`."""
         return max(self._within(term, parts))
 
     def least(self, term, parts):
-        """The smallest of their largest. Of a key's bias the true derivative is 0."""
+        """The smallest of these largest derivatives, which shows whether all parameters learn.
+
+        The bias of an attention key is left out, because its true derivative is 0.
+        """
         return min(self._within(term, parts, ("key/bias",)))
 
     def _within(self, term, parts, without=()):
@@ -489,12 +528,14 @@ class _Largest:
 
 
 def _largest_gradients(config, seed, sharing):
+    """Returns the derivatives of both losses in every parameter of tiny networks."""
     objective = made_up.objective(made_up.config(config, model__sharing=sharing))
     batch = made_up.batch(made_up.lanes(16, seed))
     keys, knobs = made_up.keys(seed, 0, batch), objective.knobs(0.0)
 
     @made_up.jit
     def gradients(params):
+        # One forward pass; a cotangent of 1 for one term and 0 for the other separates them.
         terms, back = jax.vjp(lambda p: objective.loss(p, batch, keys, knobs)[0], params)
         return {
             term: back({other: jnp.float32(other == term) for other in terms})[0] for term in terms
@@ -510,11 +551,15 @@ def _largest_gradients(config, seed, sharing):
 
 
 def _lambda_moves(config, seed, sharing, clip_norm):
-    """|| D(lambda = 1) - D(lambda = 64) || / || D - its first weights || after `STEPS` steps."""
+    """Trains with lambda = 1 and 64 and returns how far the two discriminators are apart.
+
+    The distance is relative to the distance from the initial weights, after `STEPS` steps.
+    """
     objective = made_up.objective(made_up.config(config, model__sharing=sharing))
     adam = optimizer.adamw(
         optimizer.AdamConfig(epsilon=1e-12, clip_norm=clip_norm, weight_decay=0.0)
     )
+
     first = made_up.weights(objective, seed)
     lanes = {name: jnp.asarray(lane) for name, lane in made_up.lanes(4, seed).items()}
 
@@ -533,7 +578,7 @@ def _lambda_moves(config, seed, sharing, clip_norm):
 
     ends = [made_up.flat(train(jnp.float32(weight))["discriminator"]) for weight in (1, 64)]
     begin = made_up.flat(first["discriminator"])
-    # Of a key's bias the true gradient is 0; what Adam makes of rounding there says nothing.
+    # The true gradient of a key's bias is 0, so Adam only amplifies rounding errors there.
     paths = [path for path in begin if not path.endswith("key/bias")]
     apart = optax.tree.norm([ends[0][path] - ends[1][path] for path in paths])
     moved = optax.tree.norm([ends[0][path] - begin[path] for path in paths])
@@ -541,11 +586,11 @@ def _lambda_moves(config, seed, sharing, clip_norm):
 
 
 class _CrashedError(Exception):
-    """What `_Crash` ends a run with."""
+    """Raised by `_Crash` to end a run."""
 
 
 class _Crash:
-    """A writer that dies at a step, as a full disk would make it."""
+    """A metrics writer that fails at a given step, as it would if the disk were full."""
 
     def __init__(self, step: int):
         self._step = step
@@ -555,13 +600,14 @@ class _Crash:
             raise _CrashedError
 
     def close(self):
-        """Nothing is open."""
+        """Closes nothing, because no file is open."""
 
 
 def _write_sentences(path, seed):
-    """120 documents of made-up words: enough for a tokenizer and some batches."""
+    """Writes 120 documents of made-up words, enough for a tokenizer and some batches."""
     draw = np.random.default_rng(seed)
     words = ["".join(draw.choice(list("abdegilmnorstu"), draw.integers(2, 7))) for _ in range(80)]
+
     with open(path, "w", encoding="utf-8") as file:
         for _ in range(120):
             for _ in range(draw.integers(2, 8)):

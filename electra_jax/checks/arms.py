@@ -3,13 +3,13 @@
 
     9    uniform and unigram generators          2 runs
     10   text whose tokens are shuffled          1 run of 3/4 the steps and twice the length
-    14   one corrupted batch for ever            300 steps
+    14   one corrupted batch again and again     300 steps
     16   ELECTRA 15 %                            1 run
     18   frozen generator, two temperatures      3 runs of a quarter of the steps
     19   MLM, for a probe                        1 run
 
-A run is an ordinary one through `training.train`, of the same configuration with the settings that
-the check names (`trained.Runs`); it is kept and never trained twice.
+A run is an ordinary one through `training.loop`, with the configuration of the micro-run and the
+settings that the check changes (`trained.Runs`). It is kept and never trained twice.
 """
 
 import dataclasses
@@ -41,20 +41,21 @@ from electra_jax.objectives import corruption, scoring
 from electra_jax.objectives import replaced_token_detection as rtd
 from electra_jax.step import optimizer, train_step
 
-STEPS = 300  # of check 14
-PROBE_ROWS = 512  # of check 19, half to fit and half to try
-FREQUENT = 50  # words of check 19's class of function words
+STEPS = 300  # in check 14
+PROBE_ROWS = 512  # in check 19: half to fit the probe, half to test it
+FREQUENT = 50  # words in check 19's class of frequent words
 
-_ENTROPY = "entropy.json"  # written last, beside shuffled records
+_ENTROPY = "entropy.json"  # beside the shuffled records; written last, so it marks them complete
 
 
 def order_of_generators(runs: trained.Runs) -> Result:
-    """9: how easily replaced words are found when nobody, or only frequency, chose them."""
+    """Check 9: words drawn at random, uniformly or by frequency, are easier to find as replaced."""
     learned = runs.micro().judged.auc()
     uniform, unigram = (
         runs.run(name, objective__name=f"{name}_generator").judged.auc()
         for name in ("uniform", "unigram")
     )
+
     return Result(
         9,
         "uniform draws are found more easily than a learned generator's",
@@ -69,13 +70,14 @@ def order_of_generators(runs: trained.Runs) -> Result:
 
 
 def nothing_leaks(runs: trained.Runs) -> Result:
-    """10: tokens shuffled over the whole corpus leave frequencies and nothing else to learn.
+    """Check 10: if tokens are shuffled over the whole corpus, only frequencies can be learnt.
 
-    Whatever beats chance here leaks: a [MASK], a position, padding, a type, a generator that does
-    not sample from what it believes.
+    A result above chance means that the labels leak: through [MASK], positions, padding, types, or
+    a generator whose samples do not follow its probabilities.
     """
     changes, entropy = leak_control(runs)
     run = runs.run("leak", **changes)
+
     return Result(
         10,
         "on shuffled tokens there is nothing to find",
@@ -93,10 +95,11 @@ def nothing_leaks(runs: trained.Runs) -> Result:
 
 
 def leak_control(runs: trained.Runs) -> tuple[dict, float]:
-    """(the settings of check 10's run, the entropy of its held-out tokens); makes its data.
+    """Makes the data of check 10 and returns (settings of its run, entropy of held-out tokens).
 
-    Twice as long rows, so that [CLS] and [SEP], which are never replaced, are fewer; a tenth held
-    out, so that the entropy is not biased; a high rate: frequencies are all there is to learn.
+    Rows are twice as long, so that there are fewer [CLS] and [SEP], which are never replaced. A
+    tenth is held out, so that the entropy is not biased. The learning rate is high, because only
+    frequencies are to be learnt.
     """
     c = runs.config
     changes = dict(
@@ -108,23 +111,28 @@ def leak_control(runs: trained.Runs) -> tuple[dict, float]:
         optimizer__learning_rate=3 * c.optimizer.learning_rate,
         evaluation__rows=2048,
     )
+
     config = runs.changed("leak", **changes)
     settings = preparation.Settings.from_config(config)
     ordered = preparation.prepare(settings, config.data.dir, logging.info)
+
     root = os.path.join(runs.workdir, "shuffled")
     folder = os.path.join(root, os.path.basename(ordered))
     kept = os.path.join(root, _ENTROPY)
-    if not (os.path.exists(kept) and os.path.isdir(folder)):  # or of text that changed since
+
+    # The name of the folder depends on the text, so it is missing if the text has changed since.
+    if not (os.path.exists(kept) and os.path.isdir(folder)):
         shutil.rmtree(root, ignore_errors=True)
         shutil.copytree(ordered, folder)
         entropy = shuffle_tokens(folder)
         records.write_whole(kept, json.dumps(entropy).encode())
+
     with open(kept, encoding="utf-8") as file:
         return changes | {"data__dir": root}, json.load(file)
 
 
 def shuffle_tokens(folder: str) -> float:
-    """Permutes all text tokens of a prepared folder over all its rows; the held-out entropy."""
+    """Permutes all text tokens of prepared data over all rows; returns the held-out entropy."""
     manifest = records.open(folder).manifest
     words = vocabulary.load(os.path.join(folder, "vocab"))
     shards = [
@@ -133,11 +141,13 @@ def shuffle_tokens(folder: str) -> float:
         for source in manifest.sources
         for shard in source.shards[split]
     ]
+
     dtype = np.dtype(manifest.lanes["ids"])
     paths = [
         os.path.join(records.split_directory(folder, split), f"{shard.name}.ids")
         for split, shard in shards
     ]
+
     arrays = [np.fromfile(path, dtype) for path in paths]
     text = [~np.isin(array, words.special_ids) for array in arrays]
     tokens = np.concatenate([array[places] for array, places in zip(arrays, text)])
@@ -161,14 +171,16 @@ def shuffle_tokens(folder: str) -> float:
         }
         return dataclasses.replace(source, shards=shards)
 
+    # Readers compare checksums, so the manifest must have those of the shuffled shards.
     sources = tuple(map(with_checksums, manifest.sources))
     records.write_manifest(folder, dataclasses.replace(manifest, sources=sources))
     return preparation.unigram_entropy(np.bincount(np.concatenate(heldout)))
 
 
 def one_batch_is_learnt(runs: trained.Runs) -> Result:
-    """14: the same eight rows with the same tokens replaced, again and again, without dropout."""
+    """Check 14: eight rows with fixed replacements are learnt by heart, without dropout."""
     gen_loss, disc_loss, before = overfit(runs.config, runs.seed)
+
     return Result(
         14,
         f"one corrupted batch is learnt by heart in {STEPS} steps",
@@ -182,16 +194,22 @@ def one_batch_is_learnt(runs: trained.Runs) -> Result:
 
 
 def overfit(config, seed: int) -> tuple[float, float, tuple[float, float]]:
-    """(gen_loss, disc_loss) after `STEPS` steps on one corrupted batch, and both before."""
+    """Trains on one corrupted batch for `STEPS` steps.
+
+    Returns (generator's loss, discriminator's loss, both losses before training).
+    """
     objective, lanes = made_up.of_every_size(config, seed, dropout=0.0, attention_dropout=0.0)
     batch = made_up.batch(lanes)
     keys, knobs = made_up.keys(seed, 0, batch), objective.knobs(1.0)
+
     first = jax.jit(objective.init)(jax.random.key(seed))
     made = jax.jit(objective.generate)(first, batch, keys, knobs)
+
     fields = {field.name: getattr(objective, field.name) for field in dataclasses.fields(objective)}
     pinned = _Pinned(**fields, keys=keys, made=made)
+
     adam = optimizer.adamw(optimizer.AdamConfig(weight_decay=0.0))
-    # A rate for small networks without a schedule; three times the published one of Small.
+    # A learning rate for small networks without a schedule: three times that published for Small.
     update = train_step.make_update(
         pinned, adam, lambda *_: jnp.float32(1.5e-3), jax.random.key(seed), made_up.WORDS.pad_id
     )
@@ -213,13 +231,13 @@ def overfit(config, seed: int) -> tuple[float, float, tuple[float, float]]:
 
 @dataclasses.dataclass(frozen=True)
 class _Pinned(rtd.ReplacedTokenDetection):
-    """The objective with one draw of slots and samples, whatever the step."""
+    """The objective with fixed slots and samples, the same in every step."""
 
     keys: object = dataclasses.field(default=None, compare=False)
     made: object = dataclasses.field(default=None, compare=False)
 
     def generate(self, params, batch, keys, knobs) -> corruption.Corrupted:
-        """The generator's losses as they are now, what it wrote as it was."""
+        """Returns the first corruption, with the generator's present losses on it."""
         now = super().generate(params, batch, self.keys, knobs)
         return dataclasses.replace(
             self.made,
@@ -230,7 +248,7 @@ class _Pinned(rtd.ReplacedTokenDetection):
 
 
 def loss_on_all_tokens(runs: trained.Runs) -> Result:
-    """16: ELECTRA 15 % never hears that an untouched token is an original."""
+    """Check 16: ELECTRA 15 % never learns that an untouched token is original."""
     full = runs.micro().judged
     part = runs.run("electra_15", objective__name="masked_token_detection").judged
 
@@ -255,7 +273,10 @@ def loss_on_all_tokens(runs: trained.Runs) -> Result:
 
 
 def frozen_generator_needs_heat(runs: trained.Runs) -> Result:
-    """18: a strong generator from step 0 on, at temperature 1, against the two remedies."""
+    """Check 18: a generator that is strong from step 0 on, against two remedies.
+
+    The remedies are joint training and a temperature that falls from 2 to 1.
+    """
     c = runs.config
     short = dict(
         model__sharing="none",
@@ -264,12 +285,14 @@ def frozen_generator_needs_heat(runs: trained.Runs) -> Result:
     )
     micro = runs.micro()
     frozen = short | dict(objective__name="frozen_generator", init__generator_from=micro.workdir)
+
     found = {
         "joint": runs.run("joint_short", **short).judged.auc(),
         "frozen": runs.run("frozen", **frozen).judged.auc(),
         "heated": runs.run("heated", **frozen, objective__first_temperature=2.0).judged.auc(),
     }
     why = f"{NOT_CALIBRATED}: table >= 0"
+
     return Result(
         18,
         "joint training and a falling temperature beat a frozen strong generator",
@@ -283,28 +306,34 @@ def frozen_generator_needs_heat(runs: trained.Runs) -> Result:
 
 
 def encoder_is_worth_something(runs: trained.Runs) -> Result:
-    """19: a linear probe for the class of the next token, on the discriminator's hidden states.
+    """Check 19: a linear probe predicts the class of the next token from hidden states.
 
-    Classes: continues a word, has no letter, one of the 50 most frequent words, other words.
+    The classes are: continues a word, has no letter, one of the 50 most frequent words, other
+    words. The probe on the trained discriminator must beat that on its first weights.
     """
+
     micro = runs.micro()
     mlm = runs.run("masked_lm", objective__name="masked_lm")
-    # The same encoder under the head of a discriminator: the probe reads what is below heads.
+
+    # The probe reads hidden states below the head, so MLM's encoder fits under the other head.
     own = mlm.params["discriminator"]
     trunk = {part: own[part] for part in own if part in ("projection", "encoder")}
     borrowed = micro.first_params | {
         "embeddings": mlm.params["embeddings"],
         "discriminator": micro.first_params["discriminator"] | trunk,
     }
+
     hits = {
         name: _probe(micro, params)
         for name, params in (
             ("trained", micro.params), ("random", micro.first_params), ("mlm", borrowed),
         )
     }  # fmt: skip
+
     gain, error = _paired(hits["trained"], hits["random"])
-    errors = gain / error if error else 0.0  # where every answer is the same
+    errors = gain / error if error else 0.0  # without an error, all answers are the same
     over_mlm, _ = _paired(hits["trained"], hits["mlm"])
+
     return Result(
         19,
         "a linear probe finds more in the trained encoder than in a random one",
@@ -328,7 +357,7 @@ CHECKS = {
 
 
 def _probe(run: trained.Run, params: dict) -> list[np.ndarray]:
-    """Of each row that was tried: whether the probe was right, [tokens]."""
+    """Fits a probe on half of the rows; returns for each other row where it was right, [tokens]."""
     ids, marks = run.training_rows(PROBE_ROWS)
     words = run.opened.vocabulary
 
@@ -339,10 +368,13 @@ def _probe(run: trained.Run, params: dict) -> list[np.ndarray]:
         return networks.encode(run.objective.networks, params, batch)[0]
 
     hidden_BLD = np.asarray(encode(params, ids.astype(np.int32), marks), np.float64)
+
+    # A word is asked about if the token after it is a word as well; the class is that token's.
     class_V = _token_classes(words, run.opened.records.unigram()[0])
     word_BL = ~np.isin(ids, run.special_ids)
-    asked_BL = word_BL & np.pad(word_BL[:, 1:], ((0, 0), (0, 1)))  # its next is a word too
+    asked_BL = word_BL & np.pad(word_BL[:, 1:], ((0, 0), (0, 1)))
     next_BL = class_V[np.roll(ids, -1, axis=1)]
+
     half = PROBE_ROWS // 2
     x = hidden_BLD[:half][asked_BL[:half]]
     mean, spread = x.mean(0), x.std(0) + 1e-6
@@ -351,14 +383,16 @@ def _probe(run: trained.Run, params: dict) -> list[np.ndarray]:
         scaled = (hidden - mean) / spread
         return np.concatenate([scaled, np.ones((*scaled.shape[:-1], 1))], -1)
 
+    # Ridge regression on one-hot classes has a closed form and no settings to tune.
     x, y = features(x), np.eye(4)[next_BL[:half][asked_BL[:half]]]
     kernel = np.linalg.solve(x.T @ x + 1e-3 * len(x) * np.eye(x.shape[1]), x.T @ y)
+
     right_BL = scoring.highest(features(hidden_BLD[half:]) @ kernel) == next_BL[half:]
     return [right[asked] for right, asked in zip(right_BL, asked_BL[half:]) if asked.any()]
 
 
 def _token_classes(words: vocabulary.Vocabulary, counts_V: np.ndarray) -> np.ndarray:
-    """0 continues a word, 1 has no letter, 2 a frequent word, 3 any other."""
+    """Returns the class of each token: 0 within a word, 1 no letter, 2 frequent word, 3 other."""
     letters_V = np.array([any(map(str.isalpha, words.piece(id_))) for id_ in range(words.size)])
     frequent = np.argsort(-np.where(letters_V & words.starts_word_V, counts_V, -1))[:FREQUENT]
     class_V = np.where(words.starts_word_V, 3, 0)
@@ -368,7 +402,7 @@ def _token_classes(words: vocabulary.Vocabulary, counts_V: np.ndarray) -> np.nda
 
 
 def _paired(one: list[np.ndarray], other: list[np.ndarray]) -> tuple[float, float]:
-    """Mean difference per token, and its standard error with rows as the unit."""
+    """Returns the mean difference per token and its standard error, with rows as the unit."""
     differences = np.array([a.sum() - b.sum() for a, b in zip(one, other)], np.float64)
     tokens = np.array([len(a) for a in one])
     mean = differences.sum() / tokens.sum()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All checks by number: which there are, and measuring those that are not kept yet."""
+"""All checks by number, and how those without a stored result are run."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,12 +17,17 @@ def measure(
     seeds: int,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[tuple[int, result_lib.Result]]:
-    """(seed, result) of every check asked for, in the order of checks and seeds."""
+    """Returns (seed, result) for each check in `asked`, in the order of checks and seeds.
+
+    Results that are stored in the workdir are not computed again. Raises ConfigError if the
+    configuration has another objective than replaced_token_detection.
+    """
     if config.objective.name != "replaced_token_detection":
         raise config_lib.ConfigError(
             f"objective.name={config.objective.name!r}: the checks are of"
             " replaced_token_detection, and set other objectives themselves"
         )
+
     memory, settings = saved.Kept(workdir), saved.settings_hash(config)
     found = []
     for number in asked:
@@ -31,15 +36,17 @@ def measure(
             if result is None:
                 say(f"check {number}, seed {seed}")
                 result = run(config, workdir, number, seed)
-                memory.put(seed, settings, result)
+                memory.put(seed, settings, result)  # at once, so that a crash loses one check
             found.append((seed, result))
+
     return found
 
 
 def run(config: config_lib.Config, workdir: str, number: int, seed: int) -> result_lib.Result:
-    """One check of one seed, with the runs that it reads."""
+    """Runs one check with one seed, and trains the runs that it reads if they are missing."""
     if number in analytic.CHECKS:
         return analytic.CHECKS[number](config, seed)
+
     runs = trained.Runs(config, seed, workdir)
     if number in micro_run.CHECKS:
         return micro_run.CHECKS[number](runs.micro())
@@ -47,7 +54,7 @@ def run(config: config_lib.Config, workdir: str, number: int, seed: int) -> resu
 
 
 def numbers(asked: Sequence[str]) -> list[int]:
-    """The numbers of --only, or all. Raises ConfigError."""
+    """Returns the checks named by --only, or all. Raises ConfigError for an unknown number."""
     for text in asked:
         if not text.strip().isdecimal() or int(text) not in NUMBERS:
             raise config_lib.ConfigError(

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run would be, before it is one: parameters, FLOPs, memory, epochs, time."""
+"""What a run would need, before it starts: parameters, FLOPs, memory, epochs, time.
+
+    configuration -> step, traced but not compiled -> numbers -> aligned lines of text
+
+Prepared data is read if it exists; nothing is prepared, trained or written.
+"""
 
 import operator
 import os
@@ -22,7 +27,7 @@ from electra_jax.training import budget, runs
 from electra_jax.weights import warm_start
 from electra_jax.workdir import metadata, prepared_data
 
-_SHARE_OF_PEAK = 0.35  # what a first run reaches; the estimate says so
+_SHARE_OF_PEAK = 0.35  # of the device's FLOP/s, assumed for the time; the text mentions it
 _NOT_BEFORE = "not known before the speed is"
 
 
@@ -102,24 +107,26 @@ def text(config: config_lib.Config, workdir: str) -> str:
 
 
 def _check(config, workdir):
-    """Refuses what a run would, as far as can be told without preparing or reading weights."""
+    """Raises the errors of a run that can be found without preparing data or reading weights."""
     record = prepared_data.read(workdir)
     is_there = (
         record is not None
         and prepared_data.is_of(config, record)
         and all(prepared_data.folder(config, workdir, part) is not None for part in record.stages)
     )
+
     if not is_there:
         settings = runs.stage_settings(config, workdir, 0)
         preparation.check_sources(settings)
         preparation.check_vocabulary(settings)
         _check_folder(runs.data_root(config, workdir))
+
     if not metadata.steps(os.path.join(workdir, "checkpoints")):
         warm_start.check_paths(config)
 
 
 def _check_folder(path):
-    """A folder can be made there, or files in it."""
+    """Raises ConfigError if the folder, or files in it, cannot be created."""
     place = os.path.abspath(path)
     while not os.path.exists(place):
         place = os.path.dirname(place)
@@ -130,27 +137,30 @@ def _check_folder(path):
 
 
 def _opened(config, workdir) -> list[records.Records | None]:
-    """The rows of each stage, None where they are not prepared yet."""
+    """Returns the prepared rows of each stage; None for a stage that is not prepared yet."""
     record = prepared_data.read(workdir)
     if record is not None and prepared_data.is_of(config, record):
         folders = [prepared_data.folder(config, workdir, part) for part in record.stages]
         return [folder and records.open(folder) for folder in folders]
+
     root, found = runs.data_root(config, workdir), []
     for settings in runs.data_settings(config, workdir):
         folder = ""
-        if None not in found:  # the others need the vocabulary of the first
+        if None not in found:  # later stages need the vocabulary of the first
             folder = preparation.folder_of(settings, root)
         ready = os.path.exists(os.path.join(folder, records.MANIFEST))
         found.append(records.open(folder) if ready else None)
+
     return found
 
 
 def _main(parts):
-    """What is fine-tuned: tables, the main network, and the trunk where it is shared."""
+    """Parameters that fine-tuning uses: tables, main network, and the shared encoder if any."""
     return sum(parts.get(part, 0) for part in ("embeddings", "encoder", "discriminator"))
 
 
 def _budget(schedule, steps):
+    """Returns the budget as text, with the number of steps that it allows if that is known."""
     words = budget.in_words(schedule)
     if schedule.budget == "steps" or steps is None:
         return words
@@ -162,7 +172,7 @@ def _joined(parts):
 
 
 def _scores_bytes(config, objective, mesh):
-    """MiB of the scores of one piece of the vocabulary for one micro-batch, float32."""
+    """Returns the MiB of float32 scores over one piece of the vocabulary, per micro-batch."""
     rows = config.data.batch_size / config.schedule.accumulation
     rows /= mesh.shape["data"] * mesh.shape["fsdp"]
     piece = min(fill.PIECE, objective.networks.padded_vocab_size)
@@ -171,11 +181,12 @@ def _scores_bytes(config, objective, mesh):
 
 
 def _activation_bytes(config, objective, words, mesh):
-    """What the backward pass of one micro-batch keeps of the forward pass, on one device.
+    """Returns the bytes that a forward pass keeps for the backward pass, per device.
 
-    It is read off the traced program, without compiling it: all that the phases hand to their
-    backward passes, weights left out. The compiler keeps less where it computes something anew and
-    needs more while it works.
+    The number is for one micro-batch and comes from the traced program, without compiling it: it is
+    the size of everything that the phases pass to their backward passes, except weights. The
+    compiled program keeps less where the compiler recomputes values, and needs more for
+    intermediate results.
     """
     rows = config.data.batch_size // config.schedule.accumulation
     length = config.data.sequence_length
@@ -184,13 +195,14 @@ def _activation_bytes(config, objective, words, mesh):
         "marks": jax.ShapeDtypeStruct((rows, length), np.uint8),
     }
     shapes = jax.eval_shape(objective.init, build.run_key(config))
-    kept = []
+    kept = []  # bytes of each phase, filled while tracing
 
     def trace(params, lanes):
         row_B = jnp.arange(rows, dtype=jnp.uint32)
         batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, words.pad_id)
         keys = streams.keys(build.run_key(config), 0, row_B, dropout=True)
         knobs, carry = objective.knobs(0.0), None
+
         for phase in objective.phases:
             trained = phase.trained(params)
             rest = {part: params[part] for part in params if part not in trained}
@@ -199,11 +211,14 @@ def _activation_bytes(config, objective, words, mesh):
                 sums, _, carry = phase.loss(rest | trained, batch, keys, knobs, carry)
                 return objective.total(sums), carry
 
+            # The backward function is a pytree whose leaves are what it keeps. Leaves that are
+            # inputs exist anyway, and a leaf may occur several times.
             _, pull_back, carry = jax.vjp(loss, trained, has_aux=True)
             given = {id(leaf) for leaf in jax.tree.leaves((params, batch))}
             leaves = {id(leaf): leaf for leaf in jax.tree.leaves(pull_back)}
             sizes = [x.size * x.dtype.itemsize for at, x in leaves.items() if at not in given]
             kept.append(sum(sizes))
+
         return 0
 
     jax.eval_shape(trace, shapes, lanes)
@@ -211,10 +226,10 @@ def _activation_bytes(config, objective, words, mesh):
 
 
 def _all(a_step, steps):
-    """Of the whole run, from what a step of each stage is."""
+    """Returns the sum over the whole run of a quantity given per step of each stage."""
     return sum(map(operator.mul, a_step, steps))
 
 
 def _then(values):
-    """One a stage: `1.2e+09, then 3.4e+09`."""
+    """Joins one value per stage: `1.2e+09, then 3.4e+09`."""
     return ", then ".join(values)
