@@ -12,7 +12,7 @@ from corpus import small_run, write_corpus
 from jax import numpy as jnp
 
 from electra_jax import config as config_lib
-from electra_jax.checks import analytic, arms, every, made_up, micro_run, saved, scoring
+from electra_jax.checks import arms, every, gradients, made_up, micro_run, saved, scoring
 from electra_jax.checks import result as result_lib
 from electra_jax.checks.result import Measure, Result
 from electra_jax.core import batch as batch_lib
@@ -28,16 +28,16 @@ CONFIG = config_lib.parse(small_run("builtin", "", model__discriminator__layers=
 
 def failing(number):
     """The numbers of a check that are out of bounds."""
-    result = analytic.CHECKS[number](CONFIG, 0)
+    result = every.UNTRAINED[number](CONFIG, 0)
     assert result.number == number
     failed = {measure.name for measure in result.measures if measure.verdict == result_lib.FAILS}
     assert (result.verdict == result_lib.FAILS) == bool(failed)
     return failed
 
 
-@pytest.mark.parametrize("number", analytic.CHECKS)
+@pytest.mark.parametrize("number", every.UNTRAINED)
 def test_what_is_built_here_passes(number, monkeypatch):
-    monkeypatch.setattr(analytic, "STEPS", 10)
+    monkeypatch.setattr(gradients, "STEPS", 10)
     assert failing(number) == set()
 
 
@@ -127,7 +127,7 @@ def test_12_sees_a_missing_stop_gradient(monkeypatch):
 
 @pytest.mark.slow
 def test_13_sees_a_clip_that_is_always_there(monkeypatch):
-    monkeypatch.setattr(analytic, "STEPS", 10)
+    monkeypatch.setattr(gradients, "STEPS", 10)
     wrap(
         monkeypatch, optimizer, "adamw",
         lambda real: lambda config: real(dataclasses.replace(config, clip_norm=1.0)),
@@ -177,8 +177,8 @@ def test_22_sees_a_key_that_forgets_the_step(monkeypatch):
 
 
 def test_23_sees_padding_in_the_loss(monkeypatch):
-    every = property(lambda self: jnp.ones(self.ids_BL.shape, bool))
-    monkeypatch.setattr(batch_lib.Batch, "real_BL", every)
+    all_real = property(lambda self: jnp.ones(self.ids_BL.shape, bool))
+    monkeypatch.setattr(batch_lib.Batch, "real_BL", all_real)
     assert "change of disc_loss" in failing(23)
 
 
@@ -280,7 +280,7 @@ def counted(monkeypatch):
         calls.append((config.optimizer.learning_rate, seed))
         return check(Measure("calls so far", len(calls), high=3), number=7)
 
-    monkeypatch.setitem(analytic.CHECKS, 7, seven)
+    monkeypatch.setitem(every.UNTRAINED, 7, seven)
     return calls
 
 
@@ -303,7 +303,7 @@ def test_a_check_that_dies_loses_nothing_before_it(counted, tmp_path, monkeypatc
     def dies(config, seed):
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(analytic.CHECKS, 11, dies)
+    monkeypatch.setitem(every.UNTRAINED, 11, dies)
     with pytest.raises(KeyboardInterrupt):
         every.measure(CONFIG, str(tmp_path), [7, 11], 1)
     every.measure(CONFIG, str(tmp_path), [7], 1)

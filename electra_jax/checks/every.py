@@ -4,10 +4,25 @@
 from collections.abc import Callable, Sequence
 
 from electra_jax import config as config_lib
-from electra_jax.checks import analytic, arms, micro_run, saved, trained
+from electra_jax.checks import (
+    arms,
+    corrupted_rows,
+    first_losses,
+    gradients,
+    micro_run,
+    resuming,
+    saved,
+    trained,
+)
 from electra_jax.checks import result as result_lib
 
-NUMBERS = tuple(sorted({**analytic.CHECKS, **micro_run.CHECKS, **arms.CHECKS}))
+UNTRAINED = {  # checks that need no trained run: (config, seed) -> Result
+    **first_losses.CHECKS,
+    **corrupted_rows.CHECKS,
+    **gradients.CHECKS,
+    **resuming.CHECKS,
+}
+NUMBERS = tuple(sorted({**UNTRAINED, **micro_run.CHECKS, **arms.CHECKS}))
 
 
 def measure(
@@ -44,8 +59,8 @@ def measure(
 
 def run(config: config_lib.Config, workdir: str, number: int, seed: int) -> result_lib.Result:
     """Runs one check with one seed, and trains the runs that it reads if they are missing."""
-    if number in analytic.CHECKS:
-        return analytic.CHECKS[number](config, seed)
+    if number in UNTRAINED:
+        return UNTRAINED[number](config, seed)
 
     runs = trained.Runs(config, seed, workdir)
     if number in micro_run.CHECKS:
