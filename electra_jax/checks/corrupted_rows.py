@@ -36,43 +36,28 @@ def sampler_is_calibrated(config: config_lib.Config, seed: int) -> Result:
     keys, knobs = made_up.keys(seed, 0, batch), objective.knobs(1.0)
     params = made_up.opinionated(made_up.weights(objective, seed))
 
-    @made_up.jit
-    def believe(params):
-        chosen = objective.choose(batch, keys, knobs)
-        masked = objective.mask(batch, chosen, keys)
-        return chosen, networks.generator_logits(
-            objective.networks, params, masked, chosen.slots_BN
-        )
-
-    # All scores at once; the code under test goes through the vocabulary in pieces.
-    chosen, logits_BNV = believe(params)
-    log_BNV = jax.nn.log_softmax(np.asarray(logits_BNV, np.float64)[..., : made_up.WORDS.size])
-    p_BNV = np.exp(np.asarray(log_BNV, np.float64))
-    special = list(objective.special_ids)
+    chosen, p_BNV = _probabilities(objective, params, batch, keys, knobs)
     allowed_BNV = p_BNV.copy()  # the distribution of samples: special ids are excluded
-    allowed_BNV[..., special] = 0
+    allowed_BNV[..., list(objective.special_ids)] = 0
     allowed_BNV /= allowed_BNV.sum(-1, keepdims=True)
-
-    noise_BNV = np.random.default_rng(seed).gumbel(size=p_BNV.shape)
-    with np.errstate(divide="ignore"):
-        gold_BN = (np.log(allowed_BNV) + noise_BNV).argmax(-1)
+    originals_BN = _draw(allowed_BNV, seed)
 
     # Slots depend only on which tokens are special, and every slot shows [MASK]. So the generator
     # reads the same input as before, although the originals are new.
-    text_BL = np.asarray(corrupt.write(batch.ids_BL, chosen, jnp.asarray(gold_BN)))
+    text_BL = np.asarray(corrupt.write(batch.ids_BL, chosen, jnp.asarray(originals_BN)))
     text = made_up.batch(lanes | {"ids": text_BL})
     made = made_up.jit(objective.generate)(params, text, keys, knobs)
     used_BN = np.asarray(made.chosen.used_BN)
 
-    def at_gold(of_BNV):
-        return np.take_along_axis(of_BNV, gold_BN[..., None], -1)[..., 0][used_BN]
+    def at_original(of_BNV):
+        return np.take_along_axis(of_BNV, originals_BN[..., None], -1)[..., 0][used_BN]
 
-    hits = (np.asarray(made.sampled_BN) == gold_BN)[used_BN]
-    expected = at_gold(allowed_BNV)
-
+    hits = (np.asarray(made.sampled_BN) == originals_BN)[used_BN]
+    expected = at_original(allowed_BNV)
     error = math.sqrt((expected * (1 - expected)).sum())
-    best = (allowed_BNV.argmax(-1) == gold_BN)[used_BN]
-    wrong = np.abs(np.exp(-np.asarray(made.gen_losses_BN, np.float64))[used_BN] - at_gold(p_BNV))
+    best = (allowed_BNV.argmax(-1) == originals_BN)[used_BN]
+    losses_BN = np.asarray(made.gen_losses_BN, np.float64)
+    wrong = np.abs(np.exp(-losses_BN)[used_BN] - at_original(p_BNV))
 
     return Result(
         6,
@@ -260,3 +245,29 @@ CHECKS = {
     22: randomness_belongs_to_the_row,
     23: padding_changes_nothing,
 }
+
+
+def _probabilities(objective, params, batch, keys, knobs):
+    """Returns the chosen slots, and the generator's probability of each id there, [B, N, V].
+
+    All scores are computed at once; the code under test goes through the vocabulary in pieces.
+    """
+
+    @made_up.jit
+    def believe(params):
+        chosen = objective.choose(batch, keys, knobs)
+        masked = objective.mask(batch, chosen, keys)
+        return chosen, networks.generator_logits(
+            objective.networks, params, masked, chosen.slots_BN
+        )
+
+    chosen, logits_BNV = believe(params)
+    log_BNV = jax.nn.log_softmax(np.asarray(logits_BNV, np.float64)[..., : made_up.WORDS.size])
+    return chosen, np.exp(np.asarray(log_BNV, np.float64))
+
+
+def _draw(p_BNV, seed):
+    """Draws an id at every slot: the largest of log-probability plus Gumbel noise, [B, N]."""
+    noise_BNV = np.random.default_rng(seed).gumbel(size=p_BNV.shape)
+    with np.errstate(divide="ignore"):  # log 0 is -inf, which is never drawn
+        return (np.log(p_BNV) + noise_BNV).argmax(-1)

@@ -30,27 +30,7 @@ def resuming_changes_nothing(config: config_lib.Config, seed: int) -> Result:
     with tempfile.TemporaryDirectory() as folder, made_up.compiling_fast():
         text = os.path.join(folder, "text.txt")
         _write_sentences(text, seed)
-        small = made_up.config(
-            config,
-            seed=seed,
-            data__source=f"text:{text}",
-            data__dir=os.path.join(folder, "data"),
-            data__vocab="train:sentencepiece:64",
-            data__heldout_fraction=0.1,
-            data__batch_size=8,
-            data__workers=1,
-            model__dropout=0.1,
-            optimizer__learning_rate=1e-3,
-            schedule__steps=ENDED,
-            schedule__warmup_steps=2,
-            schedule__accumulation=1,
-            checkpoint__every=SAVED,
-            evaluation__every=ENDED,
-            evaluation__rows=16,
-            logging__every=1,
-            logging__report_every=10 * ENDED,
-            logging__tensorboard=False,
-        )
+        small = _short_run(config, folder, text, seed)
 
         whole, broken = os.path.join(folder, "whole"), os.path.join(folder, "broken")
         loop.train(small, whole)
@@ -87,6 +67,31 @@ def resuming_changes_nothing(config: config_lib.Config, seed: int) -> Result:
 CHECKS = {
     21: resuming_changes_nothing,
 }
+
+
+def _short_run(config, folder, text, seed):
+    """Returns the configuration of a run of `ENDED` steps that reads a text file."""
+    return made_up.config(
+        config,
+        seed=seed,
+        data__source=f"text:{text}",
+        data__dir=os.path.join(folder, "data"),
+        data__vocab="train:sentencepiece:64",
+        data__heldout_fraction=0.1,
+        data__batch_size=8,
+        data__workers=1,
+        model__dropout=0.1,
+        optimizer__learning_rate=1e-3,
+        schedule__steps=ENDED,
+        schedule__warmup_steps=2,
+        schedule__accumulation=1,
+        checkpoint__every=SAVED,
+        evaluation__every=ENDED,
+        evaluation__rows=16,
+        logging__every=1,
+        logging__report_every=10 * ENDED,
+        logging__tensorboard=False,
+    )
 
 
 class _CrashedError(Exception):
