@@ -11,7 +11,7 @@ from jax import numpy as jnp
 
 import electra_jax
 from electra_jax import config as config_lib
-from electra_jax.checks import arms, micro_run, trained
+from electra_jax.checks import micro_run, shuffled_text, trained
 from electra_jax.checks import result as result_lib
 from electra_jax.core import batch as batch_lib
 from electra_jax.data import preparation, records
@@ -111,7 +111,7 @@ def test_nothing_but_the_text_tells_replaced_tokens_apart(tmp_path):
     ordered = preparation.prepare(settings, str(tmp_path / "ordered"))
     shutil.copytree(tmp_path / "ordered", tmp_path / "shuffled")
     shuffled = ordered.replace("ordered", "shuffled")
-    entropy = arms.shuffle_tokens(shuffled)
+    entropy = shuffled_text.shuffle_tokens(shuffled)
     records.verify(shuffled)
     before, after = (records.open(folder).manifest for folder in (ordered, shuffled))
     assert before.totals == after.totals and before.hash != after.hash

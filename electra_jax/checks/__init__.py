@@ -11,6 +11,8 @@
     result           the result of a check: numbers and bounds, from which the verdict follows
     saved            WORKDIR/checks.json, so that a second call computes only what is missing
     made_up          tiny networks and rows of random ids
+    shuffled_text    the data of check 10
+    probe            the linear probe of check 19
     trained          the runs that checks read: trained once, kept, opened
     scoring          AUC over words, and how far a token's identity tells whether it was replaced
 

@@ -13,19 +13,13 @@ settings that the check changes (`trained.Runs`). It is kept and never trained t
 """
 
 import dataclasses
-import json
-import math
-import os
-import shutil
-import zlib
 
 import jax
 import numpy as np
-from absl import logging
 from jax import lax
 from jax import numpy as jnp
 
-from electra_jax.checks import made_up, trained
+from electra_jax.checks import made_up, probe, shuffled_text, trained
 from electra_jax.checks.result import (
     ABOVE_ZERO,
     FOR_SCALE,
@@ -34,18 +28,11 @@ from electra_jax.checks.result import (
     Measure,
     Result,
 )
-from electra_jax.core import batch as batch_lib
-from electra_jax.data import preparation, records, vocabulary
-from electra_jax.model import networks
-from electra_jax.objectives import corruption, scoring
+from electra_jax.objectives import corruption
 from electra_jax.objectives import replaced_token_detection as rtd
 from electra_jax.step import optimizer, train_step
 
 STEPS = 300  # in check 14
-PROBE_ROWS = 512  # in check 19: half to fit the probe, half to test it
-FREQUENT = 50  # words in check 19's class of frequent words
-
-_ENTROPY = "entropy.json"  # beside the shuffled records; written last, so it marks them complete
 
 
 def order_of_generators(runs: trained.Runs) -> Result:
@@ -75,7 +62,7 @@ def nothing_leaks(runs: trained.Runs) -> Result:
     A result above chance means that the labels leak: through [MASK], positions, padding, types, or
     a generator whose samples do not follow its probabilities.
     """
-    changes, entropy = leak_control(runs)
+    changes, entropy = shuffled_text.leak_control(runs)
     run = runs.run("leak", **changes)
 
     return Result(
@@ -92,89 +79,6 @@ def nothing_leaks(runs: trained.Runs) -> Result:
             Measure("held-out AUC, words", run.judged.auc(), 0.47, 0.53),
         ),
     )
-
-
-def leak_control(runs: trained.Runs) -> tuple[dict, float]:
-    """Makes the data of check 10 and returns (settings of its run, entropy of held-out tokens).
-
-    Rows are twice as long, so that there are fewer [CLS] and [SEP], which are never replaced. A
-    tenth is held out, so that the entropy is not biased. The learning rate is high, because only
-    frequencies are to be learnt.
-    """
-    c = runs.config
-    changes = dict(
-        data__sequence_length=2 * c.data.sequence_length,
-        data__batch_size=c.data.batch_size // 2,
-        data__heldout_fraction=0.1,
-        model__max_positions=2 * c.data.sequence_length,
-        schedule__steps=c.schedule.steps * 3 // 4,
-        optimizer__learning_rate=3 * c.optimizer.learning_rate,
-        evaluation__rows=2048,
-    )
-
-    config = runs.changed("leak", **changes)
-    settings = preparation.Settings.from_config(config)
-    ordered = preparation.prepare(settings, config.data.dir, logging.info)
-
-    root = os.path.join(runs.workdir, "shuffled")
-    folder = os.path.join(root, os.path.basename(ordered))
-    kept = os.path.join(root, _ENTROPY)
-
-    # The name of the folder depends on the text, so it is missing if the text has changed since.
-    if not (os.path.exists(kept) and os.path.isdir(folder)):
-        shutil.rmtree(root, ignore_errors=True)
-        shutil.copytree(ordered, folder)
-        entropy = shuffle_tokens(folder)
-        records.write_whole(kept, json.dumps(entropy).encode())
-
-    with open(kept, encoding="utf-8") as file:
-        return changes | {"data__dir": root}, json.load(file)
-
-
-def shuffle_tokens(folder: str) -> float:
-    """Permutes all text tokens of prepared data over all rows; returns the held-out entropy."""
-    manifest = records.open(folder).manifest
-    words = vocabulary.load(os.path.join(folder, "vocab"))
-    shards = [
-        (split, shard)
-        for split in records.SPLITS
-        for source in manifest.sources
-        for shard in source.shards[split]
-    ]
-
-    dtype = np.dtype(manifest.lanes["ids"])
-    paths = [
-        os.path.join(records.split_directory(folder, split), f"{shard.name}.ids")
-        for split, shard in shards
-    ]
-
-    arrays = [np.fromfile(path, dtype) for path in paths]
-    text = [~np.isin(array, words.special_ids) for array in arrays]
-    tokens = np.concatenate([array[places] for array, places in zip(arrays, text)])
-    np.random.default_rng(0).shuffle(tokens)
-
-    heldout, changed = [], {}
-    for (split, shard), path, array, places in zip(shards, paths, arrays, text):
-        array[places], tokens = tokens[: places.sum()], tokens[places.sum() :]
-        array.tofile(path)
-        changed[shard.name, split] = zlib.crc32(array)
-        if split == "heldout":
-            heldout.append(array[places])
-
-    def with_checksums(source):
-        shards = {
-            split: tuple(
-                dataclasses.replace(shard, crc=shard.crc | {"ids": changed[shard.name, split]})
-                for shard in found
-            )
-            for split, found in source.shards.items()
-        }
-        return dataclasses.replace(source, shards=shards)
-
-    # Readers compare checksums, so the manifest must have those of the shuffled shards.
-    sources = tuple(map(with_checksums, manifest.sources))
-    records.write_manifest(folder, dataclasses.replace(manifest, sources=sources))
-    return preparation.unigram_entropy(np.bincount(np.concatenate(heldout)))
 
 
 def one_batch_is_learnt(runs: trained.Runs) -> Result:
@@ -324,15 +228,15 @@ def encoder_is_worth_something(runs: trained.Runs) -> Result:
     }
 
     hits = {
-        name: _probe(micro, params)
+        name: probe.correct_answers(micro, params)
         for name, params in (
             ("trained", micro.params), ("random", micro.first_params), ("mlm", borrowed),
         )
     }  # fmt: skip
 
-    gain, error = _paired(hits["trained"], hits["random"])
+    gain, error = probe.mean_difference(hits["trained"], hits["random"])
     errors = gain / error if error else 0.0  # without an error, all answers are the same
-    over_mlm, _ = _paired(hits["trained"], hits["mlm"])
+    over_mlm, _ = probe.mean_difference(hits["trained"], hits["mlm"])
 
     return Result(
         19,
@@ -354,57 +258,3 @@ CHECKS = {
     18: frozen_generator_needs_heat,
     19: encoder_is_worth_something,
 }
-
-
-def _probe(run: trained.Run, params: dict) -> list[np.ndarray]:
-    """Fits a probe on half of the rows; returns for each other row where it was right, [tokens]."""
-    ids, marks = run.training_rows(PROBE_ROWS)
-    words = run.opened.vocabulary
-
-    @jax.jit
-    def encode(params, ids, marks):
-        row_B = jnp.arange(len(ids), dtype=jnp.uint32)
-        batch = batch_lib.from_lanes(ids, marks, row_B, run.pad_id)
-        return networks.encode(run.objective.networks, params, batch)[0]
-
-    hidden_BLD = np.asarray(encode(params, ids.astype(np.int32), marks), np.float64)
-
-    # A word is asked about if the token after it is a word as well; the class is that token's.
-    class_V = _token_classes(words, run.opened.records.unigram()[0])
-    word_BL = ~np.isin(ids, run.special_ids)
-    asked_BL = word_BL & np.pad(word_BL[:, 1:], ((0, 0), (0, 1)))
-    next_BL = class_V[np.roll(ids, -1, axis=1)]
-
-    half = PROBE_ROWS // 2
-    x = hidden_BLD[:half][asked_BL[:half]]
-    mean, spread = x.mean(0), x.std(0) + 1e-6
-
-    def features(hidden):
-        scaled = (hidden - mean) / spread
-        return np.concatenate([scaled, np.ones((*scaled.shape[:-1], 1))], -1)
-
-    # Ridge regression on one-hot classes has a closed form and no settings to tune.
-    x, y = features(x), np.eye(4)[next_BL[:half][asked_BL[:half]]]
-    kernel = np.linalg.solve(x.T @ x + 1e-3 * len(x) * np.eye(x.shape[1]), x.T @ y)
-
-    right_BL = scoring.highest(features(hidden_BLD[half:]) @ kernel) == next_BL[half:]
-    return [right[asked] for right, asked in zip(right_BL, asked_BL[half:]) if asked.any()]
-
-
-def _token_classes(words: vocabulary.Vocabulary, counts_V: np.ndarray) -> np.ndarray:
-    """Returns the class of each token: 0 within a word, 1 no letter, 2 frequent word, 3 other."""
-    letters_V = np.array([any(map(str.isalpha, words.piece(id_))) for id_ in range(words.size)])
-    frequent = np.argsort(-np.where(letters_V & words.starts_word_V, counts_V, -1))[:FREQUENT]
-    class_V = np.where(words.starts_word_V, 3, 0)
-    class_V[frequent] = 2
-    class_V[~letters_V] = 1
-    return class_V
-
-
-def _paired(one: list[np.ndarray], other: list[np.ndarray]) -> tuple[float, float]:
-    """Returns the mean difference per token and its standard error, with rows as the unit."""
-    differences = np.array([a.sum() - b.sum() for a, b in zip(one, other)], np.float64)
-    tokens = np.array([len(a) for a in one])
-    mean = differences.sum() / tokens.sum()
-    rest = differences - mean * tokens
-    return float(mean), float(math.sqrt((rest**2).sum()) / tokens.sum())

@@ -41,13 +41,12 @@ def resuming_changes_nothing(config: config_lib.Config, seed: int) -> Result:
         loop.train(small, broken)
 
         rows = [writers.read(os.path.join(run, "metrics.jsonl")) for run in (whole, broken)]
+
     losses = [
         {(row["step"], row["kind"]): (row["gen_loss"], row["disc_loss"]) for row in found}
         for found in rows
     ]
-
     after = [at for at in losses[0] if at[0] > SAVED]
-
     differences = [
         max(abs(a - b) for a, b in zip(losses[0][at], losses[1].get(at, (math.inf,) * 2)))
         for at in after
