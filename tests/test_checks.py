@@ -12,7 +12,7 @@ from corpus import small_run, write_corpus
 from jax import numpy as jnp
 
 from electra_jax import config as config_lib
-from electra_jax.checks import arms, every, gradients, made_up, micro_run, saved, scoring
+from electra_jax.checks import every, extra_runs, gradients, made_up, micro_run, saved, scoring
 from electra_jax.checks import result as result_lib
 from electra_jax.checks.result import Measure, Result
 from electra_jax.core import batch as batch_lib
@@ -395,7 +395,7 @@ def test_checks_with_runs_of_their_own_train_them_once(tmp_path, monkeypatch):
         small_run(f"text:{corpus}", "", schedule__steps=8, evaluation__rows=64)
     )
     asked = [2, 4, 5, 9, 10, 14, 15, 16, 18, 19]
-    monkeypatch.setattr(arms, "STEPS", 3)
+    monkeypatch.setattr(extra_runs, "STEPS", 3)
     with made_up.compiling_fast():
         found = every.measure(config, str(tmp_path / "checks"), asked, 1)
     assert [result.number for _, result in found] == asked

@@ -6,7 +6,7 @@
     gradients        11 12 13          which loss changes which parameters
     resuming         21                a run that crashes, and one that does not
     micro_run        2 4 5 8 15 20 24  read from one short run
-    arms             9 10 14 16 18 19  runs of their own
+    extra_runs       9 10 14 16 18 19  runs of their own
     every            all checks by number
     result           the result of a check: numbers and bounds, from which the verdict follows
     saved            WORKDIR/checks.json, so that a second call computes only what is missing

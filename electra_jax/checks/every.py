@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 from electra_jax import config as config_lib
 from electra_jax.checks import (
-    arms,
     corrupted_rows,
+    extra_runs,
     first_losses,
     gradients,
     micro_run,
@@ -22,7 +22,7 @@ UNTRAINED = {  # checks that need no trained run: (config, seed) -> Result
     **gradients.CHECKS,
     **resuming.CHECKS,
 }
-NUMBERS = tuple(sorted({**UNTRAINED, **micro_run.CHECKS, **arms.CHECKS}))
+NUMBERS = tuple(sorted({**UNTRAINED, **micro_run.CHECKS, **extra_runs.CHECKS}))
 
 
 def measure(
@@ -65,7 +65,7 @@ def run(config: config_lib.Config, workdir: str, number: int, seed: int) -> resu
     runs = trained.Runs(config, seed, workdir)
     if number in micro_run.CHECKS:
         return micro_run.CHECKS[number](runs.micro())
-    return arms.CHECKS[number](runs)
+    return extra_runs.CHECKS[number](runs)
 
 
 def numbers(asked: Sequence[str]) -> list[int]:
