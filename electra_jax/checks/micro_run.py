@@ -69,7 +69,8 @@ def discriminator_beats_a_constant(run: trained.Run) -> Result:
         if row["step"] <= 300
     ]
     judged = run.judged
-    below = _entropy(judged.rate) - judged.loss()
+    constant = baselines.of("disc_loss", {"disc_majority": judged.rate}).value
+    below = constant - judged.loss()
 
     return Result(
         4,
@@ -82,7 +83,7 @@ def discriminator_beats_a_constant(run: trained.Run) -> Result:
             ),
             Measure("below h(r) at the end, words", below, ABOVE_ZERO),
             Measure(
-                "below h(r), as a share of it", below / _entropy(judged.rate),
+                "below h(r), as a share of it", below / constant,
                 why=f"{NOT_CALIBRATED}: table 0.02 of 0.4",
             ),
             Measure("replaced of all words", judged.rate, why=FOR_SCALE),
@@ -348,10 +349,6 @@ def _fall(found: dict[int, float]) -> float | None:
     if len(found) < 2:
         return None
     return -1000 * float(np.polyfit(list(found), list(found.values()), 1)[0])
-
-
-def _entropy(rate):
-    return -rate * math.log(rate) - (1 - rate) * math.log(1 - rate)
 
 
 def _untouched(run, ids, marks):
