@@ -12,7 +12,15 @@ from corpus import small_run, write_corpus
 from jax import numpy as jnp
 
 from electra_jax import config as config_lib
-from electra_jax.checks import every, extra_runs, gradients, made_up, micro_run, saved, scoring
+from electra_jax.checks import (
+    all_checks,
+    extra_runs,
+    gradients,
+    made_up,
+    micro_run,
+    saved,
+    scoring,
+)
 from electra_jax.checks import result as result_lib
 from electra_jax.checks.result import Measure, Result
 from electra_jax.core import batch as batch_lib
@@ -28,14 +36,14 @@ CONFIG = config_lib.parse(small_run("builtin", "", model__discriminator__layers=
 
 def failing(number):
     """The numbers of a check that are out of bounds."""
-    result = every.UNTRAINED[number](CONFIG, 0)
+    result = all_checks.UNTRAINED[number](CONFIG, 0)
     assert result.number == number
     failed = {measure.name for measure in result.measures if measure.verdict == result_lib.FAILS}
     assert (result.verdict == result_lib.FAILS) == bool(failed)
     return failed
 
 
-@pytest.mark.parametrize("number", every.UNTRAINED)
+@pytest.mark.parametrize("number", all_checks.UNTRAINED)
 def test_what_is_built_here_passes(number, monkeypatch):
     monkeypatch.setattr(gradients, "STEPS", 10)
     assert failing(number) == set()
@@ -177,8 +185,8 @@ def test_22_sees_a_key_that_forgets_the_step(monkeypatch):
 
 
 def test_23_sees_padding_in_the_loss(monkeypatch):
-    all_real = property(lambda self: jnp.ones(self.ids_BL.shape, bool))
-    monkeypatch.setattr(batch_lib.Batch, "real_BL", all_real)
+    every = property(lambda self: jnp.ones(self.ids_BL.shape, bool))
+    monkeypatch.setattr(batch_lib.Batch, "real_BL", every)
     assert "change of disc_loss" in failing(23)
 
 
@@ -280,13 +288,13 @@ def counted(monkeypatch):
         calls.append((config.optimizer.learning_rate, seed))
         return check(Measure("calls so far", len(calls), high=3), number=7)
 
-    monkeypatch.setitem(every.UNTRAINED, 7, seven)
+    monkeypatch.setitem(all_checks.UNTRAINED, 7, seven)
     return calls
 
 
 def test_what_was_measured_is_kept_by_seed_and_settings(counted, tmp_path):
     def values(config, seeds):
-        found = every.measure(config, str(tmp_path / "checks"), [7], seeds)
+        found = all_checks.measure(config, str(tmp_path / "checks"), [7], seeds)
         return [(seed, result.measures[0].value) for seed, result in found]
 
     other = dataclasses.replace(
@@ -303,10 +311,10 @@ def test_a_check_that_dies_loses_nothing_before_it(counted, tmp_path, monkeypatc
     def dies(config, seed):
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(every.UNTRAINED, 11, dies)
+    monkeypatch.setitem(all_checks.UNTRAINED, 11, dies)
     with pytest.raises(KeyboardInterrupt):
-        every.measure(CONFIG, str(tmp_path), [7, 11], 1)
-    every.measure(CONFIG, str(tmp_path), [7], 1)
+        all_checks.measure(CONFIG, str(tmp_path), [7, 11], 1)
+    all_checks.measure(CONFIG, str(tmp_path), [7], 1)
     assert len(counted) == 1
     assert os.listdir(tmp_path) == [saved.NAME]
 
@@ -329,14 +337,14 @@ def test_a_file_that_holds_no_results_is_refused(tmp_path):
 
 
 def test_all_24_are_there_and_others_are_refused():
-    assert every.numbers([]) == list(range(1, 25))
-    assert every.numbers(["12", "2", "12"]) == [2, 12]
+    assert all_checks.numbers([]) == list(range(1, 25))
+    assert all_checks.numbers(["12", "2", "12"]) == [2, 12]
     for bad in ("25", "0", "x", ""):
         with pytest.raises(config_lib.ConfigError, match=f"--only='{bad}' is not a check"):
-            every.numbers([bad])
+            all_checks.numbers([bad])
     other = config_lib.parse(small_run("builtin", "", objective__name="masked_lm"))
     with pytest.raises(config_lib.ConfigError, match="the checks are of replaced_token_detection"):
-        every.measure(other, "nowhere", [7], 1)
+        all_checks.measure(other, "nowhere", [7], 1)
 
 
 # What trained checks compute with
@@ -397,7 +405,7 @@ def test_checks_with_runs_of_their_own_train_them_once(tmp_path, monkeypatch):
     asked = [2, 4, 5, 9, 10, 14, 15, 16, 18, 19]
     monkeypatch.setattr(extra_runs, "STEPS", 3)
     with made_up.compiling_fast():
-        found = every.measure(config, str(tmp_path / "checks"), asked, 1)
+        found = all_checks.measure(config, str(tmp_path / "checks"), asked, 1)
     assert [result.number for _, result in found] == asked
     values = [measure.value for _, result in found for measure in result.measures]
     assert None not in values and np.isfinite(values).all()
@@ -407,7 +415,7 @@ def test_checks_with_runs_of_their_own_train_them_once(tmp_path, monkeypatch):
          "unigram"]
     )  # fmt: skip
     monkeypatch.setattr(loop, "train", None)
-    assert every.measure(config, str(tmp_path / "checks"), asked, 1) == found
+    assert all_checks.measure(config, str(tmp_path / "checks"), asked, 1) == found
 
 
 def test_a_score_that_is_no_number_is_never_right():

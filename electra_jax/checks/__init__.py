@@ -7,7 +7,7 @@
     resuming         21                a run that crashes, and one that does not
     micro_run        2 4 5 8 15 20 24  read from one short run
     extra_runs       9 10 14 16 18 19  runs of their own
-    every            all checks by number
+    all_checks       all checks by number
     result           the result of a check: numbers and bounds, from which the verdict follows
     saved            WORKDIR/checks.json, so that a second call computes only what is missing
     made_up          tiny networks and rows of random ids
@@ -16,6 +16,6 @@
     trained          the runs that checks read: trained once, kept, opened
     scoring          AUC over words, and how far a token's identity tells whether it was replaced
 
-`every` and `result` are what the command `python -m electra_jax.check` imports. Runs and networks
-go into a check, numbers with bounds come out and are stored; docs/learning_checks.md explains each.
+The command `python -m electra_jax.check` imports `all_checks` and `result`. Networks and runs go
+into a check, numbers with bounds come out and are stored; docs/learning_checks.md explains each.
 """
