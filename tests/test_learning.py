@@ -40,7 +40,7 @@ def test_tiny_leaves_the_unigram_plateau(tiny):
 @pytest.fixture(scope="module")
 def micro(tiny):
     """The same run as the learning checks read it."""
-    return trained.Run.open(config_lib.parse(load_config("tiny")), str(tiny[1]))
+    return trained.FinishedRun.open(config_lib.parse(load_config("tiny")), str(tiny[1]))
 
 
 @pytest.mark.parametrize("number", micro_run.CHECKS)

@@ -62,7 +62,7 @@ def run(config: config_lib.Config, workdir: str, number: int, seed: int) -> resu
     if number in UNTRAINED:
         return UNTRAINED[number](config, seed)
 
-    runs = trained.Runs(config, seed, workdir)
+    runs = trained.RunsOfSeed(config, seed, workdir)
     if number in micro_run.CHECKS:
         return micro_run.CHECKS[number](runs.micro())
     return extra_runs.CHECKS[number](runs)

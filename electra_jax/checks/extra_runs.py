@@ -9,7 +9,7 @@
     19   MLM, for a probe                        1 run
 
 A run is an ordinary one through `training.loop`, with the configuration of the micro-run and the
-settings that the check changes (`trained.Runs`). It is kept and never trained twice.
+settings that the check changes (`trained.RunsOfSeed`). It is kept and never trained twice.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ from electra_jax.step import optimizer, train_step
 STEPS = 300  # in check 14
 
 
-def order_of_generators(runs: trained.Runs) -> Result:
+def order_of_generators(runs: trained.RunsOfSeed) -> Result:
     """Check 9: words drawn at random, uniformly or by frequency, are easier to find as replaced."""
     learned = runs.micro().judged.auc()
     uniform, unigram = (
@@ -56,7 +56,7 @@ def order_of_generators(runs: trained.Runs) -> Result:
     )
 
 
-def nothing_leaks(runs: trained.Runs) -> Result:
+def nothing_leaks(runs: trained.RunsOfSeed) -> Result:
     """Check 10: if tokens are shuffled over the whole corpus, only frequencies can be learnt.
 
     A result above chance means that the labels leak: through [MASK], positions, padding, types, or
@@ -81,7 +81,7 @@ def nothing_leaks(runs: trained.Runs) -> Result:
     )
 
 
-def one_batch_is_learnt(runs: trained.Runs) -> Result:
+def one_batch_is_learnt(runs: trained.RunsOfSeed) -> Result:
     """Check 14: eight rows with fixed replacements are learnt by heart, without dropout."""
     gen_loss, disc_loss, before = overfit(runs.config, runs.seed)
 
@@ -151,7 +151,7 @@ class _Pinned(rtd.ReplacedTokenDetection):
         )
 
 
-def loss_on_all_tokens(runs: trained.Runs) -> Result:
+def loss_on_all_tokens(runs: trained.RunsOfSeed) -> Result:
     """Check 16: ELECTRA 15 % never learns that an untouched token is original."""
     full = runs.micro().judged
     part = runs.run("electra_15", objective__name="masked_token_detection").judged
@@ -176,7 +176,7 @@ def loss_on_all_tokens(runs: trained.Runs) -> Result:
     )
 
 
-def frozen_generator_needs_heat(runs: trained.Runs) -> Result:
+def frozen_generator_needs_heat(runs: trained.RunsOfSeed) -> Result:
     """Check 18: a generator that is strong from step 0 on, against two remedies.
 
     The remedies are joint training and a temperature that falls from 2 to 1.
@@ -209,7 +209,7 @@ def frozen_generator_needs_heat(runs: trained.Runs) -> Result:
     )
 
 
-def encoder_is_worth_something(runs: trained.Runs) -> Result:
+def encoder_is_worth_something(runs: trained.RunsOfSeed) -> Result:
     """Check 19: a linear probe predicts the class of the next token from hidden states.
 
     The classes are: continues a word, has no letter, one of the 50 most frequent words, other

@@ -28,7 +28,7 @@ TOP = 10  # words in check 15: how many count as the most suspect ones
 PARTS = 16  # into which check 20 divides its rows, for a standard error
 
 
-def generator_leaves_the_plateau(run: trained.Run) -> Result:
+def generator_leaves_the_plateau(run: trained.FinishedRun) -> Result:
     """Check 2: the generator's held-out loss, at slots that show [MASK], falls below H1.
 
     H1 is the unigram entropy, the loss of a guesser that knows only the word frequencies.
@@ -57,7 +57,7 @@ def generator_leaves_the_plateau(run: trained.Run) -> Result:
     )  # fmt: skip
 
 
-def discriminator_beats_a_constant(run: trained.Run) -> Result:
+def discriminator_beats_a_constant(run: trained.FinishedRun) -> Result:
     """Check 4: the discriminator's held-out loss is below h(r), that of the best constant answer.
 
     r is the share of replaced tokens and h(r) its entropy. Accuracy would show nothing, because
@@ -91,7 +91,7 @@ def discriminator_beats_a_constant(run: trained.Run) -> Result:
     )  # fmt: skip
 
 
-def discriminator_finds_replaced_words(run: trained.Run) -> Result:
+def discriminator_finds_replaced_words(run: trained.FinishedRun) -> Result:
     """Check 5: the discriminator's held-out AUC, with the run's own generator at temperature 1."""
     judged = run.judged
     positives = judged.replaced[judged.word].sum()
@@ -116,7 +116,7 @@ def discriminator_finds_replaced_words(run: trained.Run) -> Result:
     )  # fmt: skip
 
 
-def identity_gives_nothing_away(run: trained.Run) -> Result:
+def identity_gives_nothing_away(run: trained.FinishedRun) -> Result:
     """Check 8: how well the identity of a token alone tells whether it was replaced.
 
     Each token id is scored by the share of its occurrences that are replaced. For draws that do not
@@ -157,7 +157,7 @@ def identity_gives_nothing_away(run: trained.Run) -> Result:
     )  # fmt: skip
 
 
-def locality(run: trained.Run) -> Result:
+def locality(run: trained.FinishedRun) -> Result:
     """Check 15: a random token in a held-out row is among the most suspect words of the row."""
     judged = one_random_token(run)
     found, chance = [], []
@@ -182,7 +182,7 @@ def locality(run: trained.Run) -> Result:
     )  # fmt: skip
 
 
-def order_matters(run: trained.Run) -> Result:
+def order_matters(run: trained.FinishedRun) -> Result:
     """Check 20: permuting the words within sentences changes logits and lowers the AUC.
 
     A network that does not read positions gives each word the same logit as before. How much AUC is
@@ -219,7 +219,7 @@ def order_matters(run: trained.Run) -> Result:
     )
 
 
-def grammatical_pairs(run: trained.Run) -> Result:
+def grammatical_pairs(run: trained.FinishedRun) -> Result:
     """Check 24: of two sentences, the discriminator finds the grammatical one more original.
 
     The score of a sentence is the sum of log(1 - p_replaced). The two differ in one word, and the
@@ -264,7 +264,7 @@ _VOWEL = (
 )
 
 
-def one_random_token(run: trained.Run) -> scoring.Judged:
+def one_random_token(run: trained.FinishedRun) -> scoring.Judged:
     """Replaces one word in each held-out row by a random token and judges the rows.
 
     Rows of `TOP` words or fewer stay unchanged.

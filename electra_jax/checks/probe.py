@@ -23,7 +23,7 @@ ROWS = 512  # half to fit the probe, half to test it
 FREQUENT = 50  # words in the class of frequent words
 
 
-def correct_answers(run: trained.Run, params: dict) -> list[np.ndarray]:
+def correct_answers(run: trained.FinishedRun, params: dict) -> list[np.ndarray]:
     """Fits a probe on half of the rows; returns for each other row where it was right, [tokens]."""
     ids, marks = run.training_rows(ROWS)
     words = run.opened.vocabulary

@@ -21,7 +21,7 @@ from electra_jax.data import preparation, records, vocabulary
 _ENTROPY = "entropy.json"  # beside the shuffled records; written last, so it marks them complete
 
 
-def leak_control(runs: trained.Runs) -> tuple[dict, float]:
+def leak_control(runs: trained.RunsOfSeed) -> tuple[dict, float]:
     """Makes the data of check 10 and returns (settings of its run, entropy of held-out tokens).
 
     Rows are twice as long, so that there are fewer [CLS] and [SEP], which are never replaced. A

@@ -29,18 +29,18 @@ MICRO = "micro"
 
 
 @dataclasses.dataclass(frozen=True)
-class Runs:
+class RunsOfSeed:
     """All runs with one seed."""
 
     config: config_lib.Config
     seed: int
     workdir: str
 
-    def micro(self) -> "Run":
+    def micro(self) -> "FinishedRun":
         """Returns the micro-run: the configuration as it is."""
         return self.run(MICRO)
 
-    def run(self, name: str, **changes) -> "Run":
+    def run(self, name: str, **changes) -> "FinishedRun":
         """Returns the run of that name and trains it first if it is not finished.
 
         `changes` are settings by path, written as section__field.
@@ -50,7 +50,7 @@ class Runs:
         steps = metadata.steps(os.path.join(folder, "checkpoints"))
         if not steps or steps[-1] < config.schedule.steps:
             loop.train(config, folder)
-        return Run.open(config, folder)
+        return FinishedRun.open(config, folder)
 
     def changed(self, name: str, **changes) -> config_lib.Config:
         """Returns the configuration of the run of that name."""
@@ -72,7 +72,7 @@ class Runs:
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class FinishedRun:
     """A finished run. What is read or computed from it is computed once."""
 
     config: config_lib.Config
@@ -81,7 +81,7 @@ class Run:
     objective: Any  # for one device
 
     @classmethod
-    def open(cls, config: config_lib.Config, workdir: str) -> "Run":
+    def open(cls, config: config_lib.Config, workdir: str) -> "FinishedRun":
         """Reads the newest checkpoint of a workdir; writes nothing."""
         opened = opened_lib.open_workdir(config, workdir)
         return cls(opened.config, workdir, opened, opened.objective.placed())
