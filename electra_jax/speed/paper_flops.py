@@ -116,7 +116,7 @@ def inference(c: Shape) -> Operations:
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class Pretraining:
     """A pre-training run: BERT's if there is no generator, else ELECTRA's.
 
     Attributes:
@@ -134,7 +134,7 @@ class Run:
     output_share: float = OUTPUT_SHARE
 
 
-def forward(run: Run, output_share: float | None = None) -> Operations:
+def forward(run: Pretraining, output_share: float | None = None) -> Operations:
     """Counts one token of a run in a forward pass, both networks together."""
     share = run.output_share if output_share is None else output_share
     predicts = run.generator or run.encoder
@@ -142,7 +142,7 @@ def forward(run: Run, output_share: float | None = None) -> Operations:
     return total if run.generator is None else total + inference(run.encoder)
 
 
-def train(run: Run, passes: int = 2, sparse: bool = False) -> float:
+def train(run: Pretraining, passes: int = 2, sparse: bool = False) -> float:
     """Returns the operations of the whole run by the script's terms.
 
     The defaults give the figure of the script.
@@ -150,7 +150,7 @@ def train(run: Run, passes: int = 2, sparse: bool = False) -> float:
     return passes * run.batch * run.steps * run.encoder.length * forward(run).billed(sparse)
 
 
-def honest(run: Run) -> float:
+def honest(run: Pretraining) -> float:
     """Returns the operations of the whole run by the honest convention.
 
     It counts three forward passes of matrix products, with the real row lengths and slots.
@@ -164,7 +164,7 @@ def honest(run: Run) -> float:
     return total
 
 
-def at_length(run: Run, length: int) -> Run:
+def at_length(run: Pretraining, length: int) -> Pretraining:
     """Returns the same run with rows of another length."""
     generator = run.generator and dataclasses.replace(run.generator, length=length)
     encoder = dataclasses.replace(run.encoder, length=length)
@@ -172,7 +172,7 @@ def at_length(run: Run, length: int) -> Run:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class TableLine:
     """A line of the paper's tables 1 to 3.
 
     Attributes:
@@ -184,7 +184,7 @@ class Row:
 
     name: str
     paper: float
-    run: Run | None = None
+    run: Pretraining | None = None
     measured: float | None = None
     paper_inference: float | None = None
     why: str = ""
@@ -210,16 +210,16 @@ _ROBERTA = Shape(1024, 24, vocab_size=50_265)
 _PAPER_SMALL = {1: 1.4e18, 2: 7.1e17, 4: 3.6e17, 8: 1.8e17, 16: 8.9e16}  # {n: FLOPs of 1/n run}
 
 
-def _small(parts: int) -> Run:
-    return Run(_SMALL, batch=128, steps=1e6 / parts, generator=_SMALL_GENERATOR)
+def _small(parts: int) -> Pretraining:
+    return Pretraining(_SMALL, batch=128, steps=1e6 / parts, generator=_SMALL_GENERATOR)
 
 
-def _large(steps: float) -> Run:
-    return Run(_LARGE, batch=2048, steps=steps, generator=_LARGE_GENERATOR, mask_rate=0.25)
+def _large(steps: float) -> Pretraining:
+    return Pretraining(_LARGE, batch=2048, steps=steps, generator=_LARGE_GENERATOR, mask_rate=0.25)
 
 
 PUBLISHED = (
-    Row(
+    TableLine(
         "ELMo",
         3.3e18,
         # TensorFlow's count for 20 rows of 128 words, 10 epochs of LM1B, two passes.
@@ -227,10 +227,10 @@ PUBLISHED = (
         paper_inference=2.6e10,
         why="a constant of the script, which rounds to 3.4e18",
     ),
-    Row(
+    TableLine(
         "GPT",
         4.0e19,
-        Run(
+        Pretraining(
             Shape(768, 12, vocab_size=40_000),
             batch=128,
             steps=960_800,
@@ -240,10 +240,14 @@ PUBLISHED = (
         paper_inference=3.0e10,
         why="predicts every position",
     ),
-    Row("BERT-Small", 1.4e18, Run(_SMALL, batch=128, steps=1.45e6), paper_inference=3.7e9),
-    Row("BERT-Base", 6.4e19, Run(_BASE, batch=256, steps=1e6), paper_inference=2.9e10),
+    TableLine(
+        "BERT-Small", 1.4e18, Pretraining(_SMALL, batch=128, steps=1.45e6), paper_inference=3.7e9
+    ),
+    TableLine(
+        "BERT-Base", 6.4e19, Pretraining(_BASE, batch=256, steps=1e6), paper_inference=2.9e10
+    ),
     *(
-        Row(
+        TableLine(
             f"ELECTRA-Small{f', {100 / parts:g} %' if parts > 1 else ''}",
             paper,
             _small(parts),
@@ -253,34 +257,36 @@ PUBLISHED = (
         )
         for parts, paper in _PAPER_SMALL.items()
     ),
-    Row(
+    TableLine(
         "ELECTRA-Base",
         6.4e19,
-        Run(_BASE, batch=256, steps=766_000, generator=Shape(256, 12, embedding_size=768)),
+        Pretraining(_BASE, batch=256, steps=766_000, generator=Shape(256, 12, embedding_size=768)),
         paper_inference=2.9e10,
     ),
-    Row(
+    TableLine(
         "BERT-Large",
         1.9e20,
-        Run(_LARGE, batch=256, steps=1e6, stages=((0.9, 128), (0.1, 512))),
+        Pretraining(_LARGE, batch=256, steps=1e6, stages=((0.9, 128), (0.1, 512))),
         why="billed at 512 tokens; nine steps in ten had 128",
     ),
-    Row("BERT-Large, theirs", 7.1e20, Run(_LARGE, batch=2048, steps=464_000, mask_rate=0.25)),
-    Row("ELECTRA-Large, 400K", 7.1e20, _large(400_000)),
-    Row("ELECTRA-Large, 1.75M", 3.1e21, _large(1_750_000)),
-    Row("RoBERTa, 100K", 6.4e20, Run(_ROBERTA, batch=8000, steps=100_000)),
-    Row("RoBERTa, 500K", 3.2e21, Run(_ROBERTA, batch=8000, steps=500_000)),
-    Row(
+    TableLine(
+        "BERT-Large, theirs", 7.1e20, Pretraining(_LARGE, batch=2048, steps=464_000, mask_rate=0.25)
+    ),
+    TableLine("ELECTRA-Large, 400K", 7.1e20, _large(400_000)),
+    TableLine("ELECTRA-Large, 1.75M", 3.1e21, _large(1_750_000)),
+    TableLine("RoBERTa, 100K", 6.4e20, Pretraining(_ROBERTA, batch=8000, steps=100_000)),
+    TableLine("RoBERTa, 500K", 3.2e21, Pretraining(_ROBERTA, batch=8000, steps=500_000)),
+    TableLine(
         "XLNet",
         3.9e21,
         # TensorFlow's count for 32 rows, 500,000 steps of 8192 rows, two passes.
         measured=2 * 500_000 * 8192 * 15_064_773_691_518 / 32,
         why="a constant of the script",
     ),
-    Row(
+    TableLine(
         "ALBERT-xxlarge",
         3.1e22,
-        Run(
+        Pretraining(
             Shape(4096, 12, vocab_size=30_000, embedding_size=128),
             batch=4096,
             steps=1.5e6,
