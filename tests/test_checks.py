@@ -276,7 +276,7 @@ def test_three_seeds_suggest_a_bound_and_two_do_not():
     )
 
 
-# Kept, by check, seed and settings
+# StoredResults, by check, seed and settings
 
 
 @pytest.fixture
@@ -330,10 +330,10 @@ def test_settings_that_change_no_number_share_results():
 def test_a_file_that_holds_no_results_is_refused(tmp_path):
     (tmp_path / saved.NAME).write_text('{"format": 0}')
     with pytest.raises(config_lib.ConfigError, match="format 0, this version reads 1; move it"):
-        saved.Kept(str(tmp_path))
+        saved.StoredResults(str(tmp_path))
     (tmp_path / saved.NAME).write_text("torn")
     with pytest.raises(config_lib.ConfigError, match="not a file of results"):
-        saved.Kept(str(tmp_path))
+        saved.StoredResults(str(tmp_path))
 
 
 def test_all_24_are_there_and_others_are_refused():

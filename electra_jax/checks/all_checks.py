@@ -43,15 +43,15 @@ def measure(
             " replaced_token_detection, and set other objectives themselves"
         )
 
-    memory, settings = saved.Kept(workdir), saved.settings_hash(config)
+    stored, settings = saved.StoredResults(workdir), saved.settings_hash(config)
     found = []
     for number in asked:
         for seed in range(seeds):
-            result = memory.get(number, seed, settings)
+            result = stored.get(number, seed, settings)
             if result is None:
                 say(f"check {number}, seed {seed}")
                 result = run(config, workdir, number, seed)
-                memory.put(seed, settings, result)  # at once, so that a crash loses one check
+                stored.put(seed, settings, result)  # at once, so that a crash loses one check
             found.append((seed, result))
 
     return found

@@ -16,7 +16,7 @@ from electra_jax.data import records
 NAME = "checks.json"
 _FORMAT = 1
 # Settings that do not change what is measured; the seed is stored beside the hash.
-_ASIDE = ("seed", "data.dir", "data.workers", "mesh.", "checkpoint.", "logging.")
+_IGNORED_SETTINGS = ("seed", "data.dir", "data.workers", "mesh.", "checkpoint.", "logging.")
 
 
 def settings_hash(config: config_lib.Config) -> str:
@@ -24,12 +24,12 @@ def settings_hash(config: config_lib.Config) -> str:
     known = {
         path: value
         for path, value in config_lib.flatten(config).items()
-        if not path.startswith(_ASIDE)
+        if not path.startswith(_IGNORED_SETTINGS)
     }
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
 
 
-class Kept:
+class StoredResults:
     """The stored results, read when it is made and written as a whole after every result."""
 
     def __init__(self, workdir: str):
