@@ -34,7 +34,7 @@ def sampler_is_calibrated(config: config_lib.Config, seed: int) -> Result:
     lanes = made_up.lanes(ROWS, seed)
     batch = made_up.batch(lanes)
     keys, knobs = made_up.keys(seed, 0, batch), objective.knobs(1.0)
-    params = made_up.opinionated(made_up.weights(objective, seed))
+    params = made_up.with_uneven_scores(made_up.weights(objective, seed))
 
     chosen, p_BNV = _probabilities(objective, params, batch, keys, knobs)
     allowed_BNV = p_BNV.copy()  # the distribution of samples: special ids are excluded
@@ -86,7 +86,7 @@ def labels_follow_from_ids(config: config_lib.Config, seed: int) -> Result:
     objective = made_up.objective(small)
     batch = made_up.batch(made_up.lanes(ROWS, seed))
     keys, knobs = made_up.keys(seed, 0, batch), objective.knobs(1.0)
-    params = made_up.opinionated(made_up.weights(objective, seed))
+    params = made_up.with_uneven_scores(made_up.weights(objective, seed))
     made = made_up.jit(objective.generate)(params, batch, keys, knobs)
 
     ids_BL, labels_BL = np.asarray(batch.ids_BL), np.asarray(made.replaced_BL)

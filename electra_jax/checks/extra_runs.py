@@ -102,7 +102,7 @@ def overfit(config, seed: int) -> tuple[float, float, tuple[float, float]]:
 
     Returns (generator's loss, discriminator's loss, both losses before training).
     """
-    objective, lanes = made_up.of_every_size(config, seed, dropout=0.0, attention_dropout=0.0)
+    objective, lanes = made_up.in_full_size(config, seed, dropout=0.0, attention_dropout=0.0)
     batch = made_up.batch(lanes)
     keys, knobs = made_up.keys(seed, 0, batch), objective.knobs(1.0)
 

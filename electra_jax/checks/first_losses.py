@@ -85,7 +85,7 @@ def _first_losses(config, seed):
 
     Returns arrays with one value per initialization, and the sizes E and V as numbers.
     """
-    objective, lanes = made_up.of_every_size(config, seed)
+    objective, lanes = made_up.in_full_size(config, seed)
     batch, knobs = made_up.batch(lanes), objective.knobs(0.0)
 
     def one(number):

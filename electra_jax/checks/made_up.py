@@ -114,7 +114,7 @@ def weights(objective, seed: int) -> dict:
     return jax.tree_util.tree_map_with_path(leaf, shapes)
 
 
-def opinionated(params: dict, spread: float = 2.0) -> dict:
+def with_uneven_scores(params: dict, spread: float = 2.0) -> dict:
     """Scales the token table so that the generator prefers some tokens to others.
 
     A layer norm gives a vector the length sqrt(E), so the standard deviation of its scores is
@@ -133,7 +133,7 @@ def flat(tree) -> dict[str, np.ndarray]:
     }
 
 
-def of_every_size(given: config_lib.Config, seed: int, **model) -> tuple[Any, dict]:
+def in_full_size(given: config_lib.Config, seed: int, **model) -> tuple[Any, dict]:
     """Returns (objective, lanes of 8 rows) in the full sizes of `given`, over random ids.
 
     `model` changes fields of the section of that name.
