@@ -276,7 +276,7 @@ def test_three_seeds_suggest_a_bound_and_two_do_not():
     )
 
 
-# StoredResults, by check, seed and settings
+# Kept, by check, seed and settings
 
 
 @pytest.fixture

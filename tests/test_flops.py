@@ -109,13 +109,12 @@ def test_what_two_passes_and_one_hot_products_make_of_a_run(name, sparse, three,
     assert saved == pytest.approx(share, abs=0.006)  # what the one-hot products make up
 
 
-SMALL_PLUS = (
-    paper_flops.Pretraining(  # the released small model: a generator of equal width, long rows
-        paper_flops.Shape(256, 12, embedding_size=128),
-        batch=128,
-        steps=1,
-        generator=paper_flops.Shape(256, 12, embedding_size=128),
-    )
+# The released small model: a generator of equal width, long rows.
+SMALL_PLUS = paper_flops.Pretraining(
+    paper_flops.Shape(256, 12, embedding_size=128),
+    batch=128,
+    steps=1,
+    generator=paper_flops.Shape(256, 12, embedding_size=128),
 )
 
 

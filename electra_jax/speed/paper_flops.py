@@ -172,7 +172,7 @@ def at_length(run: Pretraining, length: int) -> Pretraining:
 
 
 @dataclasses.dataclass(frozen=True)
-class TableLine:
+class Line:
     """A line of the paper's tables 1 to 3.
 
     Attributes:
@@ -219,7 +219,7 @@ def _large(steps: float) -> Pretraining:
 
 
 PUBLISHED = (
-    TableLine(
+    Line(
         "ELMo",
         3.3e18,
         # TensorFlow's count for 20 rows of 128 words, 10 epochs of LM1B, two passes.
@@ -227,7 +227,7 @@ PUBLISHED = (
         paper_inference=2.6e10,
         why="a constant of the script, which rounds to 3.4e18",
     ),
-    TableLine(
+    Line(
         "GPT",
         4.0e19,
         Pretraining(
@@ -240,14 +240,10 @@ PUBLISHED = (
         paper_inference=3.0e10,
         why="predicts every position",
     ),
-    TableLine(
-        "BERT-Small", 1.4e18, Pretraining(_SMALL, batch=128, steps=1.45e6), paper_inference=3.7e9
-    ),
-    TableLine(
-        "BERT-Base", 6.4e19, Pretraining(_BASE, batch=256, steps=1e6), paper_inference=2.9e10
-    ),
+    Line("BERT-Small", 1.4e18, Pretraining(_SMALL, batch=128, steps=1.45e6), paper_inference=3.7e9),
+    Line("BERT-Base", 6.4e19, Pretraining(_BASE, batch=256, steps=1e6), paper_inference=2.9e10),
     *(
-        TableLine(
+        Line(
             f"ELECTRA-Small{f', {100 / parts:g} %' if parts > 1 else ''}",
             paper,
             _small(parts),
@@ -257,33 +253,33 @@ PUBLISHED = (
         )
         for parts, paper in _PAPER_SMALL.items()
     ),
-    TableLine(
+    Line(
         "ELECTRA-Base",
         6.4e19,
         Pretraining(_BASE, batch=256, steps=766_000, generator=Shape(256, 12, embedding_size=768)),
         paper_inference=2.9e10,
     ),
-    TableLine(
+    Line(
         "BERT-Large",
         1.9e20,
         Pretraining(_LARGE, batch=256, steps=1e6, stages=((0.9, 128), (0.1, 512))),
         why="billed at 512 tokens; nine steps in ten had 128",
     ),
-    TableLine(
+    Line(
         "BERT-Large, theirs", 7.1e20, Pretraining(_LARGE, batch=2048, steps=464_000, mask_rate=0.25)
     ),
-    TableLine("ELECTRA-Large, 400K", 7.1e20, _large(400_000)),
-    TableLine("ELECTRA-Large, 1.75M", 3.1e21, _large(1_750_000)),
-    TableLine("RoBERTa, 100K", 6.4e20, Pretraining(_ROBERTA, batch=8000, steps=100_000)),
-    TableLine("RoBERTa, 500K", 3.2e21, Pretraining(_ROBERTA, batch=8000, steps=500_000)),
-    TableLine(
+    Line("ELECTRA-Large, 400K", 7.1e20, _large(400_000)),
+    Line("ELECTRA-Large, 1.75M", 3.1e21, _large(1_750_000)),
+    Line("RoBERTa, 100K", 6.4e20, Pretraining(_ROBERTA, batch=8000, steps=100_000)),
+    Line("RoBERTa, 500K", 3.2e21, Pretraining(_ROBERTA, batch=8000, steps=500_000)),
+    Line(
         "XLNet",
         3.9e21,
         # TensorFlow's count for 32 rows, 500,000 steps of 8192 rows, two passes.
         measured=2 * 500_000 * 8192 * 15_064_773_691_518 / 32,
         why="a constant of the script",
     ),
-    TableLine(
+    Line(
         "ALBERT-xxlarge",
         3.1e22,
         Pretraining(
