@@ -32,15 +32,17 @@ _NOT_BEFORE = "not known before the speed is"
 
 
 def text(config: config_lib.Config, workdir: str) -> str:
-    """A few aligned lines. Uses prepared data where it is there and never prepares."""
+    """Returns the estimate as aligned lines."""
     mesh = build.mesh(config)
     _check(config, workdir)
+
     opened = _opened(config, workdir)
-    ready = None not in opened
     vocab_size = prepared_data.vocabulary_size(config, workdir)
     if opened[0] is not None:
         vocab_size = opened[0].manifest.vocabulary["size"]
     words, unigram_V = synthetic.Words(vocab_size), np.ones(vocab_size)
+
+    # The state is the same in all stages; row length and batch size may differ.
     shapes = build.step(config, words, mesh, unigram_V).shapes
     parts = accounting.parameters(shapes.params)
     kinds = stages.of(config)
@@ -50,58 +52,40 @@ def text(config: config_lib.Config, workdir: str) -> str:
         objective.flops(kind.sequence_length).train * kind.batch_size
         for objective, kind in zip(objectives, kinds)
     ]
-    state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(shapes))
-    split = mesh.shape["fsdp"] * mesh.shape["tensor"]
+    scores = [_scores_mib(c, objective, mesh) for c, objective in zip(settings, objectives)]
+    activations = [
+        _activation_bytes(c, objective, words, mesh) for c, objective in zip(settings, objectives)
+    ]
+
+    # A budget in minutes becomes steps by the speed, one in tokens by the share of padding.
     device = jax.devices()[0].device_kind
     peak = accounting.peak(device)
     rate = peak and peak * jax.device_count() * _SHARE_OF_PEAK
     seconds = [a_step / rate for a_step in flops] if peak else []
+    ready = None not in opened
     real = [1 - found.manifest.wasted_fraction for found in opened] if ready else []
     steps = stages.steps(config, real, seconds)
-    scores = [_scores_bytes(c, objective, mesh) for c, objective in zip(settings, objectives)]
-    activations = [
-        _activation_bytes(c, objective, words, mesh) for c, objective in zip(settings, objectives)
-    ]
-    what = "weights, averages and moments" if shapes.ema is not None else "weights and moments"
+
     lines = [
         ("devices", f"{jax.device_count()} x {device}, mesh {dict(mesh.shape)}"),
         ("parameters", f"{sum(parts.values()):,} ({_joined(parts)})"),
         ("main network with its tables", f"{_main(parts):,}"),
         ("FLOPs a step", f"{_then(f'{x:.3g}' for x in flops)} (3 x forward matrix products)"),
         ("budget", _budget(config.schedule, steps and sum(steps))),
-        (
-            "FLOPs of the run",
-            f"{sum(map(operator.mul, flops, steps)):.3g}" if steps else _NOT_BEFORE,
-        ),
-        ("state a device", f"{state_bytes / split / 2**20:,.1f} MiB ({what})"),
+        *([("stages", _stages(kinds, steps))] if len(kinds) > 1 else []),
+        ("FLOPs of the run", f"{_of_run(flops, steps):.3g}" if steps else _NOT_BEFORE),
+        ("state a device", _state(shapes, mesh)),
         (
             "activations a device",
             f"{max(activations) / 2**20:,.1f} MiB (kept for the backward pass)",
         ),
         ("scores a device", f"{max(scores):,.1f} MiB a piece, on the way back two at a time"),
+        ("epochs over the data", _epochs(kinds, steps, opened)),
+        ("time", _time(device, seconds, steps)),
     ]
-    if len(kinds) > 1:
-        known = [f"{count:,} steps of " for count in steps] if steps else [""] * len(kinds)
-        named = _then(before + stages.in_words(kind) for before, kind in zip(known, kinds))
-        lines.insert(5, ("stages", named))
-    if ready and steps:
-        held = [
-            sum(found.rows("train", index) for index in range(len(found.manifest.sources)))
-            for found in opened
-        ]
-        epochs = sum(kind.batch_size * n / rows for kind, n, rows in zip(kinds, steps, held))
-        rows = _then(f"{rows:,}" for rows in dict.fromkeys(held))
-        lines.append(("epochs over the data", f"{epochs:.2f} ({rows} rows)"))
-    else:
-        unknown = _NOT_BEFORE if ready else "not known before the data is prepared"
-        lines.append(("epochs over the data", unknown))
-    if peak:
-        time = style.duration(_all(seconds, steps))
-        lines.append(("time", f"{time} at {_SHARE_OF_PEAK:.0%} of the peak"))
-    else:
-        lines.append(("time", f"not known for {device}; electra_jax.main prints it as ETA"))
     if line := build.peak_not_reached(config, steps and sum(steps)):
         lines.append(("note", line))
+
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
 
@@ -146,7 +130,7 @@ def _opened(config, workdir) -> list[records.Records | None]:
     root, found = runs.data_root(config, workdir), []
     for settings in runs.data_settings(config, workdir):
         folder = ""
-        if None not in found:  # later stages need the vocabulary of the first
+        if None not in found:  # the others need the vocabulary of the first
             folder = preparation.folder_of(settings, root)
         ready = os.path.exists(os.path.join(folder, records.MANIFEST))
         found.append(records.open(folder) if ready else None)
@@ -171,7 +155,7 @@ def _joined(parts):
     return ", ".join(f"{name} {count:,}" for name, count in parts.items())
 
 
-def _scores_bytes(config, objective, mesh):
+def _scores_mib(config, objective, mesh):
     """Returns the MiB of float32 scores over one piece of the vocabulary, per micro-batch."""
     rows = config.data.batch_size / config.schedule.accumulation
     rows /= mesh.shape["data"] * mesh.shape["fsdp"]
@@ -225,7 +209,44 @@ def _activation_bytes(config, objective, words, mesh):
     return max(kept) / (mesh.shape["data"] * mesh.shape["fsdp"])
 
 
-def _all(a_step, steps):
+def _stages(kinds, steps):
+    """Returns the stages as text, with their steps if they are known."""
+    known = [f"{count:,} steps of " for count in steps] if steps else [""] * len(kinds)
+    return _then(before + stages.in_words(kind) for before, kind in zip(known, kinds))
+
+
+def _state(shapes, mesh):
+    """Returns the size of the state per device as text."""
+    state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(shapes))
+    split = mesh.shape["fsdp"] * mesh.shape["tensor"]  # the axes that divide parameters
+    what = "weights, averages and moments" if shapes.ema is not None else "weights and moments"
+    return f"{state_bytes / split / 2**20:,.1f} MiB ({what})"
+
+
+def _epochs(kinds, steps, opened):
+    """Returns as text how often the run reads its data, and how many rows there are."""
+    if None in opened:
+        return "not known before the data is prepared"
+    if not steps:
+        return _NOT_BEFORE
+
+    held = [
+        sum(found.rows("train", index) for index in range(len(found.manifest.sources)))
+        for found in opened
+    ]
+    epochs = sum(kind.batch_size * n / rows for kind, n, rows in zip(kinds, steps, held))
+    rows = _then(f"{rows:,}" for rows in dict.fromkeys(held))
+    return f"{epochs:.2f} ({rows} rows)"
+
+
+def _time(device, seconds, steps):
+    """Returns the time of the run as text; `seconds` per step of each stage, [] if unknown."""
+    if not seconds:
+        return f"not known for {device}; electra_jax.main prints it as ETA"
+    return f"{style.duration(_of_run(seconds, steps))} at {_SHARE_OF_PEAK:.0%} of the peak"
+
+
+def _of_run(a_step, steps):
     """Returns the sum over the whole run of a quantity given per step of each stage."""
     return sum(map(operator.mul, a_step, steps))
 
