@@ -33,7 +33,7 @@ def read(
     if not sentences:
         raise ValueError(f"{path} holds no sentence; is it the right file?")
 
-    prefix = _prefix(sentences)
+    prefix = _shared_prefix(sentences)
     if prefix:
         report.note(f"{path}: {prefix!r} taken off every word")
 
@@ -64,7 +64,7 @@ def _sentences(path, source, labelled, where, report) -> Iterator[tuple]:
 
         if not width:
             width = len(cells)
-            _check(path, number, source, labelled, width)
+            _check_columns(path, number, source, labelled, width)
         if len(cells) != width:
             raise ValueError(
                 f"{path}:{number}: {len(cells)} columns where the first line has {width}; mend it"
@@ -75,7 +75,7 @@ def _sentences(path, source, labelled, where, report) -> Iterator[tuple]:
             tags.append(cells[source.label].strip())
 
 
-def _check(path, number, source, labelled, width):
+def _check_columns(path, number, source, labelled, width):
     if labelled and width < 2:
         raise ValueError(f"{path}:{number}: a word without a tag; tabs or blanks part columns")
     for column in (source.a, source.label):
@@ -83,7 +83,7 @@ def _check(path, number, source, labelled, width):
             raise ValueError(f"{path}:{number}: no column {column!r}; there is 0 to {width - 1}")
 
 
-def _prefix(sentences) -> str:
+def _shared_prefix(sentences) -> str:
     """Returns the prefix that all words share, such as 'en:', or '' if there is none."""
     match = _PREFIX.match(sentences[0][0][0])
     prefix = match[0] if match else ""

@@ -71,18 +71,18 @@ def task(settings: Mapping[str, Any]) -> task_lib.Task:
         raise ValueError(f"custom task: {unknown[0]!r} is none of {', '.join(DEFAULTS)}")
 
     name, kind = str(known["name"]), known["kind"]
-    _one_of(name, "kind", kind, task_lib.KINDS)
+    _check_choice(name, "kind", kind, task_lib.KINDS)
 
-    metrics = _listed(known["metrics"]) or _METRICS.get(kind, task_lib.METRICS[kind])
+    metrics = _as_tuple(known["metrics"]) or _METRICS.get(kind, task_lib.METRICS[kind])
     for metric in metrics:
-        _one_of(name, "metrics", metric, task_lib.METRICS[kind])
+        _check_choice(name, "metrics", metric, task_lib.METRICS[kind])
     main = known["main"] or metrics[0]
-    _one_of(name, "main", main, task_lib.METRICS[kind])
+    _check_choice(name, "main", main, task_lib.METRICS[kind])
     metrics = tuple(dict.fromkeys([*metrics, main]))
 
     # One column per label: the columns also name the labels.
     label = _label_column(name, kind, known["label"], known["format"])
-    labels = _listed(known["labels"])
+    labels = _as_tuple(known["labels"])
     if isinstance(label, tuple):
         labels = labels or tuple(str(column) for column in label)
         if len(labels) != len(label):
@@ -92,10 +92,10 @@ def task(settings: Mapping[str, Any]) -> task_lib.Task:
 
     source = task_lib.Source(
         files=(),
-        a=_column(known["text"], 0),
-        b=_column(known["pair"], None),
+        a=_column_of(known["text"], 0),
+        b=_column_of(known["pair"], None),
         label=label,
-        id=_column(known["id"], None),
+        id=_column_of(known["id"], None),
         format=_format(name, kind, known["format"]),
         header=known["header"],
         quotes=known["quotes"],
@@ -103,10 +103,10 @@ def task(settings: Mapping[str, Any]) -> task_lib.Task:
         odd_rows=known["odd_rows"],
         encoding=known["encoding"],
     )
-    _one_of(name, "odd_rows", source.odd_rows, ("refuse", "skip"))
+    _check_choice(name, "odd_rows", source.odd_rows, ("refuse", "skip"))
 
     files = {
-        split: dataclasses.replace(source, files=_listed(known[split], ";"))
+        split: dataclasses.replace(source, files=_as_tuple(known[split], ";"))
         for split in ("train", "dev", "test")
         if known[split]
     }
@@ -128,19 +128,19 @@ def task(settings: Mapping[str, Any]) -> task_lib.Task:
     )
 
 
-def _one_of(name, what, value, known):
+def _check_choice(name, what, value, known):
     if value not in known:
         raise ValueError(f"task {name}: {what} {value!r} is none of {', '.join(known)}")
 
 
-def _listed(value, separator: str = ",") -> tuple[str, ...]:
+def _as_tuple(value, separator: str = ",") -> tuple[str, ...]:
     """Returns ('a', 'b') for 'a,b' as well as for ['a', 'b']."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(separator) if part.strip())
     return tuple(str(part) for part in value)
 
 
-def _column(value, default):
+def _column_of(value, default):
     """Returns a column's number if the value is a number, else its name."""
     if value is None or value == "":
         return default
@@ -152,13 +152,13 @@ def _label_column(name, kind, value, layout):
     if kind == "span":
         return None
     if kind == "tagging":
-        return _column(value, -1)
+        return _column_of(value, -1)
     if isinstance(value, Sequence) and not isinstance(value, str) and value:
         if kind != "multi_label":
             raise ValueError(f"task {name}: several columns of label are for kind='multi_label'")
-        return tuple(_column(column, None) for column in value)
+        return tuple(_column_of(column, None) for column in value)
 
-    column = _column(value, None)
+    column = _column_of(value, None)
     if column is None and layout not in ("lines", "label_first"):
         raise ValueError(f"task {name}: no column of labels; give label=COLUMN")
     return column
@@ -168,5 +168,5 @@ def _format(name, kind, value):
     """Returns the file format: tagging and span have one each, the others may choose."""
     expected = {"tagging": "conll", "span": "squad"}.get(kind, "")
     if value:
-        _one_of(name, "format", value, (expected,) if expected else task_lib.TEXT_FORMATS)
+        _check_choice(name, "format", value, (expected,) if expected else task_lib.TEXT_FORMATS)
     return value or expected

@@ -21,7 +21,7 @@ from electra_jax.finetuning.tasks import built_in, custom, examples, reading
 from electra_jax.finetuning.tasks import task as task_lib
 from electra_jax.finetuning.tuning import batches, features
 
-_SHUFFLE = 1729  # seed that picks `data.train_examples`: the same examples for every training
+_SAMPLE_SEED = 1729  # seed that picks `data.train_examples`: the same examples for every training
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +125,7 @@ def prepare(
             f"task {task.name}: {config.data.dir} holds nothing to train on"
         )
     if train is not None:
-        train = _fewer(train, config.data.train_examples, report)
+        train = _sample_of(train, config.data.train_examples, report)
         if task.both_orders and config.recipe.both_orders == "published":
             train = examples.both_orders(train)
             report.note(f"{task.name}: pairs train in both orders")
@@ -226,11 +226,11 @@ def label_names(prepared: Prepared, predictions: Any) -> list:
     return list(predictions)
 
 
-def _fewer(split, count, report):
+def _sample_of(split, count, report):
     if not count or count >= len(split.examples):
         return split
 
-    order = np.random.default_rng(_SHUFFLE).permutation(len(split.examples))[:count]
+    order = np.random.default_rng(_SAMPLE_SEED).permutation(len(split.examples))[:count]
     report.note(
         f"{split.name}: {count:,} of {len(split.examples):,} examples (data.train_examples)"
     )

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from electra_jax.finetuning.tasks import examples, tables
 from electra_jax.finetuning.tasks import task as task_lib
 
-_ENOUGH = 1000  # labels; with more, the column probably holds texts or numbers, not labels
+_MOST_LABELS = 1000  # labels; with more, the column probably holds texts or numbers, not labels
 
 
 def known(rows: Iterable[tables.Row], task: task_lib.Task, separator: str) -> tuple[str, ...]:
@@ -21,8 +21,8 @@ def known(rows: Iterable[tables.Row], task: task_lib.Task, separator: str) -> tu
     if task.labels or task.kind not in ("classification", "multi_label"):
         return task.labels
 
-    found = sorted({label for row in rows for label in _several(row.label, separator)})
-    if not 2 <= len(found) <= _ENOUGH:
+    found = sorted({label for row in rows for label in _separate(row.label, separator)})
+    if not 2 <= len(found) <= _MOST_LABELS:
         raise ValueError(
             f"task {task.name}: {len(found)} different labels in train; look at label (the column),"
             " or set labels"
@@ -56,16 +56,16 @@ def text(
 
 def _value(row, task, separator):
     if task.kind == "multi_label":
-        found = dict.fromkeys(_several(row.label, separator))  # without repetitions, in order
-        return tuple(_number(label, row, task) for label in found)
+        found = dict.fromkeys(_separate(row.label, separator))  # without repetitions, in order
+        return tuple(_label_index(label, row, task) for label in found)
     if not isinstance(row.label, str):
         raise ValueError(f"{row.where}: several labels; set kind='multi_label'")
     if task.kind == "regression":
-        return _score(row, task)
-    return _number(row.label, row, task)
+        return _checked_score(row, task)
+    return _label_index(row.label, row, task)
 
 
-def _several(label, separator) -> tuple[str, ...]:
+def _separate(label, separator) -> tuple[str, ...]:
     if label is None:
         return ()
     if isinstance(label, tuple):
@@ -73,14 +73,14 @@ def _several(label, separator) -> tuple[str, ...]:
     return tuple(part.strip() for part in label.split(separator) if part.strip())
 
 
-def _number(label, row, task):
+def _label_index(label, row, task):
     if label not in task.labels:
         shown = ", ".join(task.labels[:20])
         raise ValueError(f"{row.where}: label {label!r} is none of {shown}")
     return task.labels.index(label)
 
 
-def _score(row, task):
+def _checked_score(row, task):
     """Returns the label of a regression task, which must be finite and within the task's range."""
     try:
         score = float(row.label)

@@ -91,10 +91,10 @@ def read(task: task_lib.Task, place: str, dev_share: float = 0.1) -> Data:
         found = [_example(row, task, n, source, labelled) for n, row in enumerate(rows[split])]
         splits[split] = examples.Split(split, tuple(found), names)
         report.count(f"{task.name} {split}", "examples", len(found))
-        _count_empty(f"{task.name} {split}", found, report)
+        _report_empty(f"{task.name} {split}", found, report)
 
     # Tags are collected after the division, so that they are those of the examples trained on.
-    splits = _with_both(task, splits, dev_share, report)
+    splits = _with_train_and_dev(task, splits, dev_share, report)
     if task.kind == "tagging":
         task = dataclasses.replace(task, labels=_tags(task, splits))
         _check_entities(task, splits)
@@ -128,7 +128,7 @@ def _sources(task, place) -> dict[str, tuple[task_lib.Source, tuple[str, ...]]]:
             if names:
                 found[split] = source, tuple(names)
         if found:
-            _all_there(task, found)
+            _check_all_found(task, found)
             return found
 
     first = next(iter(missing.values()), "")
@@ -144,7 +144,7 @@ def _matches(folder, entry, layout):
     return [path if label is None else f"{path}={label}" for path in files.find(folder, name)]
 
 
-def _all_there(task, found):
+def _check_all_found(task, found):
     """Raises ValueError if a file of a custom task is missing; built-in tasks may lack splits."""
     if task in built_in.TASKS.values():
         return
@@ -182,7 +182,7 @@ def _records(task, name, source, labelled, where, report, taken):
 
     for place, record in tfds_records.records(name):
         if task.kind == "span":
-            record["answers"] = _transposed(record["answers"])
+            record["answers"] = _answer_dicts(record["answers"])
             question = squad.of_fields(
                 place, record["context"], record, task.impossible, where, report
             )
@@ -195,7 +195,7 @@ def _records(task, name, source, labelled, where, report, taken):
             yield row._replace(label=renamed.get(row.label, row.label))
 
 
-def _transposed(answers) -> list[dict]:
+def _answer_dicts(answers) -> list[dict]:
     """Turns {'text': [...], 'answer_start': [...]} into one dictionary per answer, as in SQuAD."""
     pairs = zip(answers["text"], answers["answer_start"])
     return [{"text": text, "answer_start": begin} for text, begin in pairs]
@@ -210,7 +210,7 @@ def _example(row, task, number, source, labelled):
     return row
 
 
-def _count_empty(where, found, report):
+def _report_empty(where, found, report):
     """Reports examples that lack a text, a word or an answer."""
     for example in found:
         if isinstance(example, examples.Text):
@@ -223,7 +223,7 @@ def _count_empty(where, found, report):
             report.count(where, "questions without an answer, not trained on")
 
 
-def _with_both(task, splits, share, report):
+def _with_train_and_dev(task, splits, share, report):
     """Divides the train set or the dev set into both, if the other one is missing."""
     dev = [name for name in splits if name.startswith("dev")]
     if ("train" in splits) == bool(dev) or not share:
@@ -235,7 +235,7 @@ def _with_both(task, splits, share, report):
     given = splits[whole]
     parts = {"train": [], "dev": []}
     for example in given.examples:
-        parts["dev" if _fraction(example) < share else "train"].append(example)
+        parts["dev" if _text_fraction(example) < share else "train"].append(example)
 
     other = "dev" if whole == "train" else "train"
     note = (
@@ -253,7 +253,7 @@ def _with_both(task, splits, share, report):
     return made | kept
 
 
-def _fraction(example) -> float:
+def _text_fraction(example) -> float:
     """Returns a number from 0 to 1 that depends only on the text.
 
     Questions about the same context get the same number, so they stay together.

@@ -55,18 +55,18 @@ def of_fields(place, context, qa, impossible, where, report) -> examples.Questio
         here = f"{place}.answers[{number}]"
         words = _field(answer, "text", str, here)
         begin = _field(answer, "answer_start", int, here)
-        answers.append((words, _located(context, words, begin, where, report)))
+        answers.append((words, _nearest_position(context, words, begin, where, report)))
 
-    hopeless = _field(qa, "is_impossible", bool, place, default=False)
-    if hopeless and not impossible:
+    unanswerable = _field(qa, "is_impossible", bool, place, default=False)
+    if unanswerable and not impossible:
         raise ValueError(f"{place}: a question without an answer; SQuAD 2.0 is task squad2")
 
     return examples.Question(
         id=str(_field(qa, "id", str | int, place)),
         question=_field(qa, "question", str, place).strip(),
         context=context,
-        answers=() if hopeless else tuple(answers),
-        impossible=hopeless,
+        answers=() if unanswerable else tuple(answers),
+        impossible=unanswerable,
     )
 
 
@@ -90,7 +90,7 @@ def _field(record, name, kind, place, default=None):
     return value
 
 
-def _located(context, words, begin, where, report) -> int:
+def _nearest_position(context, words, begin, where, report) -> int:
     """Returns `begin` if the words are there, else their nearest position, else -1."""
     if begin >= 0 and context.startswith(words, begin):
         return begin

@@ -83,9 +83,9 @@ def of_record(record: dict, source: task.Source, place: str, labelled: bool) -> 
 
     if isinstance(source.label, tuple):
         cells = [value(column, labelled) for column in source.label]
-        label = _switched_on(source.label, [_spelled(cell, place) for cell in cells], place)
+        label = _columns_with_one(source.label, [_label_text(cell, place) for cell in cells], place)
     else:
-        label = _spelled(value(source.label, labelled), place)
+        label = _label_text(value(source.label, labelled), place)
 
     identity = value(source.id, needed=False)
     return Row(
@@ -147,9 +147,9 @@ def _table(path, source, kind, labelled, where, report) -> Iterator[Row]:
         raise ValueError(f"{path} is empty; is it the right file?")
 
     width = len(head[1])
-    take = _Taking(path, source, head[1] if source.header else None, width, labelled)
+    picker = _CellPicker(path, source, head[1] if source.header else None, width, labelled)
     if not source.header:
-        yield take.row(*head)
+        yield picker.row(*head)
 
     for number, row in cells:
         if not any(row):
@@ -162,7 +162,7 @@ def _table(path, source, kind, labelled, where, report) -> Iterator[Row]:
                 )
             report.count(where, "rows with another number of cells skipped")
         else:
-            yield take.row(number, row)
+            yield picker.row(number, row)
 
 
 def _cells(path, encoding, separator, quotes) -> Iterator[tuple[int, list[str]]]:
@@ -188,7 +188,7 @@ def _cells(path, encoding, separator, quotes) -> Iterator[tuple[int, list[str]]]
         yield reader.line_num, row
 
 
-class _Taking:
+class _CellPicker:
     """Knows which cells of a row are the texts, the id and the label."""
 
     def __init__(self, path, source, names, width, labelled):
@@ -210,7 +210,7 @@ class _Taking:
         where = f"{self._path}:{number}"
         if self._columns:
             marks = [row[place] for place in self._labels] if self._labels else None
-            label = _switched_on(self._columns, marks, where) if marks else None
+            label = _columns_with_one(self._columns, marks, where) if marks else None
         else:
             label = None if self._label is None else row[self._label].strip()
 
@@ -265,31 +265,31 @@ def _json_lines(path, source, labelled, where, report) -> Iterator[Row]:
         yield of_record(record, source, place, labelled)
 
 
-def _spelled(value, place) -> RawLabel:
+def _label_text(value, place) -> RawLabel:
     """Returns a label as text: 1, 1.0 and True all become '1'; a list becomes a tuple of texts."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, list | tuple):
-        return tuple(str(_spelled(part, place)) for part in value)
+        return tuple(str(_label_text(part, place)) for part in value)
     if isinstance(value, int | float):
         return str(int(value)) if value == int(value) else str(value)
     raise ValueError(f"{place}: a label is {type(value).__name__}, neither text nor number")
 
 
-_ON = {"1": True, "true": True, "1.0": True, "0": False, "false": False, "0.0": False, "": False}
+_FLAGS = {"1": True, "true": True, "1.0": True, "0": False, "false": False, "0.0": False, "": False}
 
 
-def _switched_on(columns, cells, place) -> RawLabel:
+def _columns_with_one(columns, cells, place) -> RawLabel:
     """Returns the names of the columns that hold a 1, or None if a cell is missing."""
     if None in cells:
         return None
 
     on = []
     for column, cell in zip(columns, cells):
-        if cell.strip().lower() not in _ON:
+        if cell.strip().lower() not in _FLAGS:
             raise ValueError(f"{place}: {cell!r} in column {column!r} is neither 0 nor 1")
-        if _ON[cell.strip().lower()]:
+        if _FLAGS[cell.strip().lower()]:
             on.append(str(column))
     return tuple(on)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-_AT_ONCE = 1024  # records per read; reading one by one is half as fast
+_READ_SIZE = 1024  # records per read; reading one by one is half as fast
 
 
 def records(spec: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -22,7 +22,7 @@ def records(spec: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
     The data set is downloaded and prepared if it is not there yet. Raises ValueError if that fails.
     """
-    name, split = _named(spec)
+    name, split = _name_and_split(spec)
     builder = _builder(name)
     try:
         builder.download_and_prepare()
@@ -34,8 +34,8 @@ def records(spec: str) -> Iterator[tuple[str, dict[str, Any]]]:
         ) from error
 
     features = builder.info.features
-    for begin in range(0, len(source), _AT_ONCE):
-        numbers = range(begin, min(begin + _AT_ONCE, len(source)))
+    for begin in range(0, len(source), _READ_SIZE):
+        numbers = range(begin, min(begin + _READ_SIZE, len(source)))
         for number, record in zip(numbers, source.__getitems__(list(numbers)), strict=True):
             place = f"{spec}:{number}"
             yield place, {key: _plain(value, features[key]) for key, value in record.items()}
@@ -45,7 +45,7 @@ def classes(spec: str, field: str | None) -> tuple[str, ...]:
     """Returns the class names of a field in the order of their numbers, or () if it has none."""
     if field is None:
         return ()
-    feature = _builder(_named(spec)[0]).info.features[field]
+    feature = _builder(_name_and_split(spec)[0]).info.features[field]
     return tuple(getattr(feature, "names", None) or ())
 
 
@@ -81,7 +81,7 @@ def _reason(error):
     return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
 
 
-def _named(spec):
+def _name_and_split(spec):
     """Returns (name, split) of 'tfds:NAME:SPLIT'; the split is 'train' if it is left out."""
     name, _, split = spec.removeprefix("tfds:").partition(":")
     return name, split or "train"
