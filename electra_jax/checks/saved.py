@@ -36,7 +36,7 @@ class StoredResults:
         self._path = os.path.join(workdir, NAME)
         self._rows: list[dict] = []
         if os.path.exists(self._path):
-            self._rows = _read(self._path)
+            self._rows = _stored_rows(self._path)
 
     def get(self, number: int, seed: int, settings: str) -> result_lib.Result | None:
         """Returns the stored result, or None if there is none."""
@@ -58,7 +58,7 @@ class StoredResults:
         records.write_whole(self._path, text.encode())
 
 
-def _read(path):
+def _stored_rows(path):
     """Returns the stored results. Raises ConfigError if the file has another format."""
     try:
         with open(path, encoding="utf-8") as file:

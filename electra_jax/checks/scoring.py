@@ -64,7 +64,7 @@ def judge(
         made = objective.play(params, batch, keys, knobs)
         return made.chosen, made.corrupted_BL, getattr(made, "disc_logits_BL", None)
 
-    return _over(play, params, objective, ids, marks, pad_id, heat)
+    return _in_batches(play, params, objective, ids, marks, pad_id, heat)
 
 
 def draw(objective, weights_V: np.ndarray, ids: np.ndarray, marks: np.ndarray, pad_id: int):
@@ -77,7 +77,7 @@ def draw(objective, weights_V: np.ndarray, ids: np.ndarray, marks: np.ndarray, p
         drawn_BN = objective.draw(weights_V, keys.sample_B)
         return chosen, corrupt.write(batch.ids_BL, chosen, drawn_BN), None
 
-    return _over(play, {}, objective, ids, marks, pad_id, padded_V)
+    return _in_batches(play, {}, objective, ids, marks, pad_id, padded_V)
 
 
 def rejudge(objective, params: dict, judged: Judged, pad_id: int) -> Judged:
@@ -142,7 +142,7 @@ def expected_identity_auc(text_V: np.ndarray, drawn_V: np.ndarray, chosen: float
     return float((replaced * below).sum() / (replaced.sum() * original.sum()))
 
 
-def _over(play, params, objective, ids, marks, pad_id, knob) -> Judged:
+def _in_batches(play, params, objective, ids, marks, pad_id, knob) -> Judged:
     """Calls `play` on all rows, `BATCH` at a time, and collects what it returns.
 
     `knob` is an argument of the compiled program, so that another value compiles nothing new.

@@ -28,7 +28,7 @@ from electra_jax.weights import warm_start
 from electra_jax.workdir import metadata, prepared_data
 
 _SHARE_OF_PEAK = 0.35  # of the device's FLOP/s, assumed for the time; the text mentions it
-_NOT_BEFORE = "not known before the speed is"
+_SPEED_UNKNOWN = "not known before the speed is"
 
 
 def text(config: config_lib.Config, workdir: str) -> str:
@@ -68,12 +68,12 @@ def text(config: config_lib.Config, workdir: str) -> str:
 
     lines = [
         ("devices", f"{jax.device_count()} x {device}, mesh {dict(mesh.shape)}"),
-        ("parameters", f"{sum(parts.values()):,} ({_joined(parts)})"),
-        ("main network with its tables", f"{_main(parts):,}"),
-        ("FLOPs a step", f"{_then(f'{x:.3g}' for x in flops)} (3 x forward matrix products)"),
+        ("parameters", f"{sum(parts.values()):,} ({_named_counts(parts)})"),
+        ("main network with its tables", f"{_main_network(parts):,}"),
+        ("FLOPs a step", f"{_by_stage(f'{x:.3g}' for x in flops)} (3 x forward matrix products)"),
         ("budget", _budget(config.schedule, steps and sum(steps))),
         *([("stages", _stages(kinds, steps))] if len(kinds) > 1 else []),
-        ("FLOPs of the run", f"{_of_run(flops, steps):.3g}" if steps else _NOT_BEFORE),
+        ("FLOPs of the run", f"{_of_run(flops, steps):.3g}" if steps else _SPEED_UNKNOWN),
         ("state a device", _state(shapes, mesh)),
         (
             "activations a device",
@@ -138,7 +138,7 @@ def _opened(config, workdir) -> list[records.Records | None]:
     return found
 
 
-def _main(parts):
+def _main_network(parts):
     """Parameters that fine-tuning uses: tables, main network, and the shared encoder if any."""
     return sum(parts.get(part, 0) for part in ("embeddings", "encoder", "discriminator"))
 
@@ -151,7 +151,7 @@ def _budget(schedule, steps):
     return f"{words}, about {steps:,} steps" + " (their limit)" * (steps == schedule.steps)
 
 
-def _joined(parts):
+def _named_counts(parts):
     return ", ".join(f"{name} {count:,}" for name, count in parts.items())
 
 
@@ -212,7 +212,7 @@ def _activation_bytes(config, objective, words, mesh):
 def _stages(kinds, steps):
     """Returns the stages as text, with their steps if they are known."""
     known = [f"{count:,} steps of " for count in steps] if steps else [""] * len(kinds)
-    return _then(before + stages.in_words(kind) for before, kind in zip(known, kinds))
+    return _by_stage(before + stages.in_words(kind) for before, kind in zip(known, kinds))
 
 
 def _state(shapes, mesh):
@@ -228,14 +228,14 @@ def _epochs(kinds, steps, opened):
     if None in opened:
         return "not known before the data is prepared"
     if not steps:
-        return _NOT_BEFORE
+        return _SPEED_UNKNOWN
 
     held = [
         sum(found.rows("train", index) for index in range(len(found.manifest.sources)))
         for found in opened
     ]
     epochs = sum(kind.batch_size * n / rows for kind, n, rows in zip(kinds, steps, held))
-    rows = _then(f"{rows:,}" for rows in dict.fromkeys(held))
+    rows = _by_stage(f"{rows:,}" for rows in dict.fromkeys(held))
     return f"{epochs:.2f} ({rows} rows)"
 
 
@@ -251,6 +251,6 @@ def _of_run(a_step, steps):
     return sum(map(operator.mul, a_step, steps))
 
 
-def _then(values):
+def _by_stage(values):
     """Joins one value per stage: `1.2e+09, then 3.4e+09`."""
     return ", then ".join(values)
