@@ -44,12 +44,13 @@ def read(
 
 
 def _sentences(path, source, labelled, where, report) -> Iterator[tuple]:
+    """Yields (words, tags) for each sentence; the tags are None if the file has one column."""
     width = 0
     words, tags = [], []
     lines = files.lines(path, source.encoding)
     separator = "\t" if any("\t" in line.strip() for line in lines) else None
 
-    for number, line in enumerate([*lines, ""], 1):
+    for number, line in enumerate([*lines, ""], 1):  # a blank line at the end closes the last one
         if not line.strip():
             if words:
                 yield tuple(words), tuple(tags) if tags else None

@@ -234,6 +234,7 @@ def _sample_of(split, count, report):
     report.note(
         f"{split.name}: {count:,} of {len(split.examples):,} examples (data.train_examples)"
     )
+    # In the order of the file: training shuffles by itself.
     return dataclasses.replace(split, examples=tuple(split.examples[n] for n in sorted(order)))
 
 

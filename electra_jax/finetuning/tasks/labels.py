@@ -55,6 +55,7 @@ def text(
 
 
 def _value(row, task, separator):
+    """Returns the label of a row as the kind of the task needs it: index, indices or score."""
     if task.kind == "multi_label":
         found = dict.fromkeys(_separate(row.label, separator))  # without repetitions, in order
         return tuple(_label_index(label, row, task) for label in found)

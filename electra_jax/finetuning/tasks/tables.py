@@ -189,7 +189,7 @@ def _cells(path, encoding, separator, quotes) -> Iterator[tuple[int, list[str]]]
 
 
 class _CellPicker:
-    """Knows which cells of a row are the texts, the id and the label."""
+    """Picks the texts, the id and the label out of the cells of a row."""
 
     def __init__(self, path, source, names, width, labelled):
         self._path = path

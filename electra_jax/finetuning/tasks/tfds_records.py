@@ -63,7 +63,7 @@ def _builder(name):
 
 
 def _plain(value, feature):
-    """Decodes bytes, names classes and turns arrays into lists, also in nested values."""
+    """Turns bytes into text, class numbers into names and arrays into lists, also when nested."""
     if isinstance(value, bytes):
         return value.decode("utf-8")
     if isinstance(value, dict):
