@@ -93,6 +93,8 @@ def labels_follow_from_ids(config: config_lib.Config, seed: int) -> Result:
     chosen_BL = np.zeros(ids_BL.shape, bool)
     differs = lucky = slots = 0
     chosen = jax.device_get(made.chosen)
+
+    # One slot at a time, so that this code has nothing in common with the code under test.
     for row, (slots_N, used_N, sampled_N) in enumerate(
         zip(chosen.slots_BN, chosen.used_BN, np.asarray(made.sampled_BN))
     ):
@@ -103,6 +105,7 @@ def labels_follow_from_ids(config: config_lib.Config, seed: int) -> Result:
             lucky += int(id_ == ids_BL[row, slot])
 
     share = labels_BL.sum() / max(slots, 1)
+
     return Result(
         7,
         "labels follow from ids",
@@ -162,6 +165,7 @@ def randomness_belongs_to_the_row(config: config_lib.Config, seed: int) -> Resul
         slots_BL = corrupt.write(jnp.zeros_like(batch.ids_BL), made.chosen, made.chosen.used_BN)
         return slots_BL, made.sampled_BN, made.gen_losses_BN
 
+    # The first two are equal in everything; the others differ in the step or in the seed.
     runs = [
         jax.device_get(run(jax.random.key(number), step))
         for number, step in ((seed, 0), (seed, 0), (seed, 1), (seed + 1, 0))

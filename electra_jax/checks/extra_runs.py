@@ -109,6 +109,7 @@ def overfit(config, seed: int) -> tuple[float, float, tuple[float, float]]:
     first = jax.jit(objective.init)(jax.random.key(seed))
     made = jax.jit(objective.generate)(first, batch, keys, knobs)
 
+    # The same objective, except that its slots and samples are those just made.
     fields = {field.name: getattr(objective, field.name) for field in dataclasses.fields(objective)}
     pinned = _Pinned(**fields, keys=keys, made=made)
 

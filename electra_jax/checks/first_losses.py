@@ -102,6 +102,7 @@ def _first_losses(config, seed):
             "table_variance": token_VE[: objective.networks.vocab_size].var(),
         }
 
+    # One after another and not as a batch: networks in full size need the memory.
     found = made_up.jit(lambda: lax.map(one, jnp.arange(FIRST_WEIGHTS)))()
     return {name: np.asarray(x, np.float64) for name, x in found.items()} | {
         "size": objective.networks.embedding_size,

@@ -84,6 +84,7 @@ def lanes(rows: int, seed: int, length: int = LENGTH) -> dict[str, np.ndarray]:
     ids, marks = synthetic.rows(WORDS, rows, length, seed)
     draw = np.random.default_rng(seed)
     for row in range(0, rows, 2):
+        # A row that ends early ends in [SEP] like any other, and padding follows.
         end = int(draw.integers(length // 2 + 2, length))
         ids[row, end - 1], ids[row, end:], marks[row, end:] = WORDS.special_ids[3], WORDS.pad_id, 0
     return {"ids": ids, "marks": marks}

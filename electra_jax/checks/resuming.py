@@ -38,7 +38,7 @@ def resuming_changes_nothing(config: config_lib.Config, seed: int) -> Result:
             loop.train(small, broken, [_Crash(CRASHED)])
         except _CrashedError:
             pass
-        loop.train(small, broken)
+        loop.train(small, broken)  # the same command in the same folder resumes the run
 
         rows = [writers.read(os.path.join(run, "metrics.jsonl")) for run in (whole, broken)]
 
@@ -46,6 +46,7 @@ def resuming_changes_nothing(config: config_lib.Config, seed: int) -> Result:
         {(row["step"], row["kind"]): (row["gen_loss"], row["disc_loss"]) for row in found}
         for found in rows
     ]
+    # Up to the checkpoint both runs are the same anyway.
     after = [at for at in losses[0] if at[0] > SAVED]
     differences = [
         max(abs(a - b) for a, b in zip(losses[0][at], losses[1].get(at, (math.inf,) * 2)))

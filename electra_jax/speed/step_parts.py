@@ -85,6 +85,7 @@ def programs(rehearsed: synthetic.Rehearsal) -> dict[str, tuple[Callable, tuple]
         )
         return optax.sigmoid_binary_cross_entropy(logits_BL, played.replaced_BL * 1.0).sum()
 
+    # Weights serve as gradients too: the time does not depend on the values.
     def optimizer(params, gradients, moments):
         updates, moments = rehearsed.step.optimizer.update(gradients, moments, params)
         return jax.tree.map(lambda p, u: p - 1e-4 * u, params, updates), moments

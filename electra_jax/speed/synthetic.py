@@ -79,6 +79,7 @@ def rows(words: Words, count: int, length: int, seed: int) -> tuple[np.ndarray, 
 
     marks = np.zeros((count, length), np.uint8)
 
+    # Segment B begins after the [SEP] in the middle.
     middle = length // 2
     ids[:, 0], ids[:, middle - 1], ids[:, -1] = CLS, SEP, SEP
     marks[:, 0], marks[:, middle] = batch_lib.DOCUMENT_START, batch_lib.SEGMENT_B_START
