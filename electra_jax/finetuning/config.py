@@ -244,6 +244,7 @@ def differences(old: Config, new: Config) -> list[str]:
 
 
 def _resumable(path):
+    """Whether a setting, or its whole section, is in RESUMABLE."""
     return path in RESUMABLE or path[: path.rfind(".") + 1] in RESUMABLE
 
 
@@ -272,9 +273,9 @@ def _check_together(c: Config):
         if task == other:
             raise ConfigError(f"encoder.start_from: {task} cannot start from itself")
 
-    _positive_numbers("grid.learning_rates", c.grid.learning_rates, (int, float))
-    _positive_numbers("grid.epochs", c.grid.epochs, (int,))
-    _positive_numbers("run.lengths", c.run.lengths, (int,))
+    _check_positive_numbers("grid.learning_rates", c.grid.learning_rates, (int, float))
+    _check_positive_numbers("grid.epochs", c.grid.epochs, (int,))
+    _check_positive_numbers("run.lengths", c.run.lengths, (int,))
 
     if c.run.devices == 0:
         raise ConfigError("run.devices=0; give how many split the rows, or -1 for all")
@@ -282,7 +283,8 @@ def _check_together(c: Config):
         raise ConfigError(f"custom.label_range={c.custom.label_range} is not (lowest, highest)")
 
 
-def _positive_numbers(path, values, kinds):
+def _check_positive_numbers(path, values, kinds):
+    """Raises ConfigError if a value is not above 0 or has another type than `kinds`."""
     for value in values:
         if type(value) not in kinds or value <= 0:
             raise ConfigError(f"{path}={values} must hold numbers above 0, or be ()")
