@@ -105,7 +105,7 @@ def pairs() -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def measure(run: trained.Run, params: dict, folder: str | None) -> dict[str, float]:
+def measure(run: trained.FinishedRun, params: dict, folder: str | None) -> dict[str, float]:
     """All accuracies of these weights in the run's networks; without a folder only the pairs'."""
     found = pair_accuracies(run, params)
     if folder:
@@ -114,7 +114,7 @@ def measure(run: trained.Run, params: dict, folder: str | None) -> dict[str, flo
     return found
 
 
-def pair_accuracies(run: trained.Run, params: dict) -> dict[str, float]:
+def pair_accuracies(run: trained.FinishedRun, params: dict) -> dict[str, float]:
     """How often the grammatical sentence scores higher, over all pairs and by kind; ties half."""
     kinds = pairs()
     flat = [text for group in kinds.values() for pair in group for text in pair]
@@ -129,7 +129,7 @@ def pair_accuracies(run: trained.Run, params: dict) -> dict[str, float]:
     return found
 
 
-def probe_words(run: trained.Run, params: dict, fit: Labelled, tried: Labelled) -> float:
+def probe_words(run: trained.FinishedRun, params: dict, fit: Labelled, tried: Labelled) -> float:
     """Share of the words whose tag the probe finds.
 
     A sentence that is longer than a row is read in parts; every word is asked once.
@@ -148,7 +148,9 @@ def probe_words(run: trained.Run, params: dict, fit: Labelled, tried: Labelled) 
     return accuracy(*features(fit), *features(tried))
 
 
-def probe_sentences(run: trained.Run, params: dict, fit: Labelled, tried: Labelled) -> float:
+def probe_sentences(
+    run: trained.FinishedRun, params: dict, fit: Labelled, tried: Labelled
+) -> float:
     """Share of the sentences whose class the probe finds; one longer than a row is cut."""
 
     def features(labelled):
@@ -161,7 +163,7 @@ def probe_sentences(run: trained.Run, params: dict, fit: Labelled, tried: Labell
     return accuracy(*features(fit), *features(tried))
 
 
-def hidden_states(run: trained.Run, params: dict, rows: Sequence[np.ndarray]) -> np.ndarray:
+def hidden_states(run: trained.FinishedRun, params: dict, rows: Sequence[np.ndarray]) -> np.ndarray:
     """Last hidden states of the main network, [rows, L, D], of [CLS] pieces [SEP]."""
     words, length = run.opened.vocabulary, run.config.data.sequence_length
     ids = np.full((-(-len(rows) // ROWS) * ROWS, length), words.pad_id, np.int32)
@@ -179,7 +181,7 @@ def hidden_states(run: trained.Run, params: dict, rows: Sequence[np.ndarray]) ->
 
 
 def rows_of(
-    run: trained.Run, words: Sequence[str], tags: Sequence[str]
+    run: trained.FinishedRun, words: Sequence[str], tags: Sequence[str]
 ) -> Iterator[tuple[np.ndarray, np.ndarray, list[str]]]:
     """(pieces, place of each word's first piece behind [CLS], tags) of rows that hold them."""
     vocabulary, limit = run.opened.vocabulary, run.config.data.sequence_length - 2

@@ -170,7 +170,7 @@ def run(arguments, about: dict, arm: str, seed: int) -> None:
     if _newest(folder) < steps:
         raise SystemExit(f"{folder} was stopped; the same command goes on")
     seconds = time.monotonic() - begun
-    opened = trained.Run.open(parsed, folder)
+    opened = trained.FinishedRun.open(parsed, folder)
     last = opened.evaluations[-1]
     found = {name: last[name] for name in HELD_OUT if name in last}
     found |= frozen_encoder.measure(opened, opened.params, arguments.downstream)
@@ -189,7 +189,7 @@ def _newest(folder: str) -> int:
     return max(metadata.steps(os.path.join(folder, "checkpoints")), default=-1)
 
 
-def _text(opened: trained.Run, corpus: str) -> dict:
+def _text(opened: trained.FinishedRun, corpus: str) -> dict:
     """What the page says of the text that was trained on."""
     manifest = opened.opened.records.manifest
     return {

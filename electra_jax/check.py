@@ -21,7 +21,7 @@ import json
 from absl import flags, logging
 
 from electra_jax import config as config_lib
-from electra_jax.checks import every
+from electra_jax.checks import all_checks
 from electra_jax.checks import result as result_lib
 from electra_jax.cli import command
 
@@ -37,8 +37,8 @@ FAILED = 1
 
 def main(config: config_lib.Config, workdir: str) -> int:
     """Measures what is missing and prints everything that was asked for."""
-    asked = every.numbers(_ONLY.value)
-    found = every.measure(config, workdir, asked, _SEEDS.value, logging.info)
+    asked = all_checks.numbers(_ONLY.value)
+    found = all_checks.measure(config, workdir, asked, _SEEDS.value, logging.info)
     print(result_lib.table(found))
     suggestions = result_lib.calibration(found)
     if suggestions:

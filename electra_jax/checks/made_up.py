@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiny networks over rows of no language: all that a check needs which does not train.
+"""Tiny networks and rows of random ids: all that a check needs if it does not train on text.
 
-The trunk (positions, norms, head, biases) is the configuration's own, so a check asks the networks
-that a run would train; only their sizes shrink.
+The kind of the networks (positions, norms, head, biases) is taken from the configuration, so a
+check tests the networks that a run would train; only the sizes are smaller.
 """
 
 import contextlib
@@ -20,12 +20,12 @@ from electra_jax.core import streams
 from electra_jax.speed import synthetic
 from electra_jax.step import build
 
-WORDS = synthetic.Words(123)  # not a multiple of 128, so the tables have a tail
+WORDS = synthetic.Words(123)  # not a multiple of 128, so that tables have padded rows
 LENGTH = 24
 
 
 def jit(function, **options):
-    """jax.jit that compiles fast; on a CPU compiling is nearly all that these checks cost."""
+    """jax.jit that compiles fast; on a CPU nearly all of the time goes into compiling."""
     fast = jax.default_backend() == "cpu"
     compiler_options = {"xla_backend_optimization_level": 0} if fast else None
     return jax.jit(function, compiler_options=compiler_options, **options)
@@ -33,7 +33,7 @@ def jit(function, **options):
 
 @contextlib.contextmanager
 def compiling_fast() -> Iterator[None]:
-    """The same for all that is compiled inside: a run of a few steps is mostly compiling."""
+    """Makes everything in the block compile fast: a run of a few steps is mostly compiling."""
     before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", jax.default_backend() == "cpu")
     try:
@@ -45,7 +45,10 @@ def compiling_fast() -> Iterator[None]:
 def config(
     given: config_lib.Config, objective: str = "replaced_token_detection", **changes
 ) -> config_lib.Config:
-    """`given` with tiny networks and no dropout; `changes` are fields by path, __ for a dot."""
+    """Returns `given` with tiny networks and no dropout.
+
+    `changes` sets further fields by path, written as section__field.
+    """
     tree = config_lib.to_tree(given)
     heads = dict(heads=2)
     tree["data"].update(sequence_length=LENGTH)
@@ -62,7 +65,9 @@ def config(
         scan="off",
         remat="none",
     )
+
     tree["objective"]["name"] = objective
+
     for path, value in changes.items():
         *sections, field = path.split("__")
         (tree[sections[0]] if sections else tree)[field] = value
@@ -70,33 +75,34 @@ def config(
 
 
 def objective(small: config_lib.Config) -> Any:
-    """What is learnt, on one device."""
+    """Returns the objective of a configuration, on one device."""
     return build.objective(small, WORDS, np.ones(WORDS.size))
 
 
 def lanes(rows: int, seed: int, length: int = LENGTH) -> dict[str, np.ndarray]:
-    """Rows of random ids; every other one ends early, in padding."""
+    """Returns rows of random ids, of which every second ends in padding."""
     ids, marks = synthetic.rows(WORDS, rows, length, seed)
     draw = np.random.default_rng(seed)
     for row in range(0, rows, 2):
+        # A row that ends early ends in [SEP] like any other, and padding follows.
         end = int(draw.integers(length // 2 + 2, length))
         ids[row, end - 1], ids[row, end:], marks[row, end:] = WORDS.special_ids[3], WORDS.pad_id, 0
     return {"ids": ids, "marks": marks}
 
 
 def batch(of: dict[str, np.ndarray], first_row: int = 0) -> batch_lib.Batch:
-    """The same as networks take it."""
+    """Returns the batch that networks read, from ids and marks."""
     row_B = np.arange(first_row, first_row + len(of["ids"]), dtype=np.uint32)
     return batch_lib.from_lanes(*map(jnp.asarray, (of["ids"], of["marks"], row_B)), WORDS.pad_id)
 
 
 def keys(seed: int, step: int, of: batch_lib.Batch) -> streams.Keys:
-    """The keys of these rows, without dropout."""
+    """Returns the random keys of these rows, without dropout."""
     return streams.keys(jax.random.key(seed), step, of.row_B, dropout=False)
 
 
 def weights(objective, seed: int) -> dict:
-    """First weights, with random numbers also where a run begins with zeros and ones."""
+    """Returns random weights, also for biases and scales, which a run starts at 0 and 1."""
     shapes = jax.eval_shape(objective.init, jax.random.key(0))
     draw = np.random.default_rng(seed)
 
@@ -109,11 +115,11 @@ def weights(objective, seed: int) -> dict:
     return jax.tree_util.tree_map_with_path(leaf, shapes)
 
 
-def opinionated(params: dict, spread: float = 2.0) -> dict:
-    """The same with a token table whose scores differ: a generator that believes something.
+def with_uneven_scores(params: dict, spread: float = 2.0) -> dict:
+    """Scales the token table so that the generator prefers some tokens to others.
 
-    Behind a layer norm a vector has a length of sqrt(E), so scores spread by sqrt(E) times the
-    table's own deviation.
+    A layer norm gives a vector the length sqrt(E), so the standard deviation of its scores is
+    sqrt(E) times that of the table. Here it becomes `spread`.
     """
     token_VE = params["embeddings"]["token"]
     scale = spread / (jnp.sqrt(token_VE.shape[1]) * token_VE.std())
@@ -121,19 +127,22 @@ def opinionated(params: dict, spread: float = 2.0) -> dict:
 
 
 def flat(tree) -> dict[str, np.ndarray]:
-    """A tree as a dict from path to array."""
+    """Returns the leaves of a tree as {path: array}."""
     return {
         jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(x)
         for path, x in jax.tree_util.tree_leaves_with_path(tree)
     }
 
 
-def of_every_size(given: config_lib.Config, seed: int, **model) -> tuple[Any, dict]:
-    """(objective, lanes of 8 rows) in the sizes of `given`, over made-up words; `model` changes
-    fields of that section."""
+def in_full_size(given: config_lib.Config, seed: int, **model) -> tuple[Any, dict]:
+    """Returns (objective, lanes of 8 rows) in the full sizes of `given`, over random ids.
+
+    `model` changes fields of the section of that name.
+    """
     tree = config_lib.to_tree(given)
     tree["objective"]["name"] = "replaced_token_detection"
     tree["model"].update(model)
+
     words = dataclasses.replace(WORDS, size=build.vocab_size(given))
     ids, marks = synthetic.rows(words, 8, given.data.sequence_length, seed)
     objective = build.objective(config_lib.parse(tree), words, np.ones(words.size))

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that one short run answers: what it wrote in metrics.jsonl, and its last checkpoint.
+"""Checks that read one short run, the micro-run: its metrics.jsonl and its last checkpoint.
 
-Each is `check(run) -> Result`. Bounds that depend on the size of a run were taken from three seeds
-of `configs/tiny.py` (docs/LOG.md); any other configuration prints those numbers without a verdict.
-Words only: special tokens are left out (`scoring.py`), except where a number is the run's own.
+Each check is a function `check(run) -> Result`. Bounds that depend on the size of a run come from
+three seeds of `configs/tiny.py` (docs/LOG.md); for any other configuration these numbers are
+printed without a verdict. All numbers are over words, without special tokens (`scoring.py`), except
+those that the run itself has logged.
 """
 
 import dataclasses
@@ -22,28 +23,32 @@ from electra_jax.checks.result import (
 )
 from electra_jax.report import baselines
 
-TRAINING_ROWS = 4096  # of check 8
-TOP = 10  # of check 15
-PARTS = 16  # of the rows of check 20, for a standard error
+TRAINING_ROWS = 4096  # in checks 8 and 20
+TOP = 10  # words in check 15: how many count as the most suspect ones
+PARTS = 16  # into which check 20 divides its rows, for a standard error
 
 
-def generator_leaves_the_plateau(run: trained.Run) -> Result:
-    """2: held-out loss at the slots that show [MASK], against the unigram entropy H1."""
+def generator_leaves_the_plateau(run: trained.FinishedRun) -> Result:
+    """Check 2: the generator's held-out loss, at slots that show [MASK], falls below H1.
+
+    H1 is the unigram entropy, the loss of a guesser that knows only the word frequencies.
+    """
     found = {
         row["step"]: row["gen_masked_loss"] - row["unigram_entropy"] for row in run.evaluations
     }
     early = [above for step, above in found.items() if step <= 500]
+
     return Result(
         2,
         "generator's held-out loss reaches the unigram entropy and falls below it",
         "a generator that is not trained, an output that is not tied",
         (
-            # Three seeds: 0.02, 0.12 and 0.10; mean and three deviations.
+            # The bound is the mean plus three standard deviations over seeds: 0.02, 0.12 and 0.10.
             _calibrated(
                 run, "least above H1 by step 500", min(early, default=None), high=0.24, table="0.1"
             ),
-            # Three seeds: 1.07, 1.35 and 0.55; they leave at steps so different that the mean
-            # less three deviations bounds nothing. 0.15 is the table's.
+            # Three seeds had 1.07, 1.35 and 0.55. The step at which the loss begins to fall varies
+            # so much that the mean less three deviations is below 0, so the bound is the table's.
             _calibrated(
                 run, "below H1 at the end", -found[max(found)], low=0.15, table="0.15"
             ),
@@ -52,10 +57,11 @@ def generator_leaves_the_plateau(run: trained.Run) -> Result:
     )  # fmt: skip
 
 
-def discriminator_beats_a_constant(run: trained.Run) -> Result:
-    """4: h(r), the entropy of the share of replaced tokens, is what a constant answer costs.
+def discriminator_beats_a_constant(run: trained.FinishedRun) -> Result:
+    """Check 4: the discriminator's held-out loss is below h(r), that of the best constant answer.
 
-    Plain accuracy is no measure: 1 - r comes for free.
+    r is the share of replaced tokens and h(r) its entropy. Accuracy would show nothing, because
+    always answering 'original' already has an accuracy of 1 - r.
     """
     early = [
         row["disc_loss"] - baselines.of("disc_loss", row).value
@@ -63,7 +69,9 @@ def discriminator_beats_a_constant(run: trained.Run) -> Result:
         if row["step"] <= 300
     ]
     judged = run.judged
-    below = _entropy(judged.rate) - judged.loss()
+    constant = baselines.of("disc_loss", {"disc_majority": judged.rate}).value
+    below = constant - judged.loss()
+
     return Result(
         4,
         "discriminator's held-out loss falls below that of the best constant",
@@ -75,7 +83,7 @@ def discriminator_beats_a_constant(run: trained.Run) -> Result:
             ),
             Measure("below h(r) at the end, words", below, ABOVE_ZERO),
             Measure(
-                "below h(r), as a share of it", below / _entropy(judged.rate),
+                "below h(r), as a share of it", below / constant,
                 why=f"{NOT_CALIBRATED}: table 0.02 of 0.4",
             ),
             Measure("replaced of all words", judged.rate, why=FOR_SCALE),
@@ -83,12 +91,14 @@ def discriminator_beats_a_constant(run: trained.Run) -> Result:
     )  # fmt: skip
 
 
-def discriminator_finds_replaced_words(run: trained.Run) -> Result:
-    """5: held-out AUC under the run's own generator, at temperature 1."""
+def discriminator_finds_replaced_words(run: trained.FinishedRun) -> Result:
+    """Check 5: the discriminator's held-out AUC, with the run's own generator at temperature 1."""
     judged = run.judged
     positives = judged.replaced[judged.word].sum()
-    error = math.sqrt((1 / positives + 1 / (judged.word.sum() - positives)) / 12)  # where 0.5
+    # The standard error of an AUC whose true value is 0.5.
+    error = math.sqrt((1 / positives + 1 / (judged.word.sum() - positives)) / 12)
     found = judged.auc()
+
     return Result(
         5,
         "discriminator's held-out AUC",
@@ -97,7 +107,7 @@ def discriminator_finds_replaced_words(run: trained.Run) -> Result:
             Measure("words, step 0", run.judge(run.first_params).auc(), 0.47, 0.53),
             Measure("words, at the end, chance and 3 errors", found, 0.5 + 3 * error),
             Measure("the same", found, why=f"{NOT_CALIBRATED}: table >= 0.6"),
-            # Three seeds: 0.568, 0.567 and 0.574; mean less three deviations.
+            # The bound is the mean less three standard deviations over seeds: 0.568, 0.567, 0.574.
             _calibrated(
                 run, "disc_auc of the run, all tokens", run.evaluations[-1]["disc_auc"],
                 low=0.559, table="0.60 for a longer run",
@@ -106,12 +116,13 @@ def discriminator_finds_replaced_words(run: trained.Run) -> Result:
     )  # fmt: skip
 
 
-def identity_gives_nothing_away(run: trained.Run) -> Result:
-    """8: how well the replaced rate of a token's id alone tells replaced words.
+def identity_gives_nothing_away(run: trained.FinishedRun) -> Result:
+    """Check 8: how well the identity of a token alone tells whether it was replaced.
 
-    For draws that do not look at the context the answer is arithmetic (`expected_identity_auc`):
-    that is the proof that the counting is right. A learned generator at temperature 1 writes
-    tokens about as often as the text has them; any distortion of the sampler shows.
+    Each token id is scored by the share of its occurrences that are replaced. For draws that do not
+    depend on the context, the expected AUC can be computed (`expected_identity_auc`), which proves
+    that the counting is right. A learned generator at temperature 1 writes tokens about as often as
+    they occur in the text, so a high AUC shows that the sampler is distorted.
     """
     rows = run.training_rows(TRAINING_ROWS)
     size = run.objective.networks.vocab_size
@@ -122,11 +133,13 @@ def identity_gives_nothing_away(run: trained.Run) -> Result:
     learned = run.judge(run.params, rows=rows)
     chosen = float(learned.chosen[learned.word].mean())
     text_V = _text_counts(run)
+
     fixed = []
     for name, weights_V in (("unigram", text_V), ("uniform", 1.0 * (text_V > 0))):
         found = of(scoring.draw(run.objective, weights_V, *rows, run.pad_id))
         expected = scoring.expected_identity_auc(text_V, weights_V, chosen)
         fixed.append(Measure(f"{name} draws", found, expected - 0.02, expected + 0.02))
+
     return Result(
         8,
         "AUC of a token's identity alone",
@@ -144,17 +157,19 @@ def identity_gives_nothing_away(run: trained.Run) -> Result:
     )  # fmt: skip
 
 
-def locality(run: trained.Run) -> Result:
-    """15: one random token in each held-out row; it should be among the most suspect of the row."""
+def locality(run: trained.FinishedRun) -> Result:
+    """Check 15: a random token in a held-out row is among the most suspect words of the row."""
     judged = one_random_token(run)
     found, chance = [], []
     for row, place in np.argwhere(judged.replaced):
         logits = judged.logits[row][judged.word[row]]
-        # The word itself is among them, and so is all that is not clearly less suspect.
+        # Ties and NaN count against the network: only lower logits are less suspect.
         found.append((~(logits < judged.logits[row, place])).sum() <= TOP)
         chance.append(TOP / len(logits))
+
     chance_mean = float(np.mean(chance))
     error = math.sqrt(np.mean(np.multiply(chance, 1 - np.array(chance))) / len(chance))
+
     return Result(
         15,
         f"a random token is among the {TOP} most suspect of its row",
@@ -167,22 +182,26 @@ def locality(run: trained.Run) -> Result:
     )  # fmt: skip
 
 
-def order_matters(run: trained.Run) -> Result:
-    """20: the same corrupted rows with the words of each sentence in another order.
+def order_matters(run: trained.FinishedRun) -> Result:
+    """Check 20: permuting the words within sentences changes logits and lowers the AUC.
 
-    A network that does not read positions gives each word the logit that it had. How much AUC is
-    lost depends on how much there is; that some is lost must show over many rows. They are of the
-    training text, under unigram draws, in which order tells more than in the generator's samples.
+    A network that does not read positions gives each word the same logit as before. How much AUC is
+    lost depends on how large it was, so the check is that the loss is significant over many rows.
+    The rows are training text with unigram draws, where word order tells more than in samples of
+    the generator.
     """
     judged = run.judged
     shuffled, order = _permuted(run, judged)
     moved = np.abs(np.take_along_axis(judged.logits, order, 1) - shuffled.logits)[judged.word]
+
     rows = run.training_rows(TRAINING_ROWS)
     drawn = scoring.draw(run.objective, _text_counts(run), *rows, run.pad_id)
     drawn = scoring.rejudge(run.objective, run.params, drawn, run.pad_id)
     mixed, _ = _permuted(run, drawn)
+
     drops = [_part(drawn, n).auc() - _part(mixed, n).auc() for n in range(PARTS)]
     errors = float(np.mean(drops) / (np.std(drops, ddof=1) / math.sqrt(PARTS)))
+
     return Result(
         20,
         "AUC needs the order of the words",
@@ -200,9 +219,12 @@ def order_matters(run: trained.Run) -> Result:
     )
 
 
-def grammatical_pairs(run: trained.Run) -> Result:
-    """24: which of two sentences the discriminator finds more original, by the sum of
-    log(1 - p_replaced); pairs that differ in one word whose neighbour decides."""
+def grammatical_pairs(run: trained.FinishedRun) -> Result:
+    """Check 24: of two sentences, the discriminator finds the grammatical one more original.
+
+    The score of a sentence is the sum of log(1 - p_replaced). The two differ in one word, and the
+    word next to it decides which one is right.
+    """
     good, bad = pairs()
 
     def share(params):
@@ -242,29 +264,35 @@ _VOWEL = (
 )
 
 
-def one_random_token(run: trained.Run) -> scoring.Judged:
-    """Held-out rows with one word replaced by any token, judged; short rows stay as they are."""
+def one_random_token(run: trained.FinishedRun) -> scoring.Judged:
+    """Replaces one word in each held-out row by a random token and judges the rows.
+
+    Rows of `TOP` words or fewer stay unchanged.
+    """
     ids, marks = run.heldout
     plain = _untouched(run, ids, marks)
     draw = np.random.default_rng(0)
     usable = np.setdiff1d(np.arange(run.objective.networks.vocab_size), run.special_ids)
+
     changed = plain.ids.copy()
     for row, word_L in enumerate(plain.word):
         words = np.flatnonzero(word_L)
         if len(words) > TOP:
             place = int(draw.choice(words))
             changed[row, place] = draw.choice(usable[usable != plain.ids[row, place]])
+
     changed = dataclasses.replace(plain, corrupted=changed, replaced=changed != plain.ids)
     return scoring.rejudge(run.objective, run.params, changed, run.pad_id)
 
 
 def pairs() -> tuple[list[str], list[str]]:
-    """(grammatical, not) sentences, pair by pair; words that technical English has."""
+    """Returns (grammatical sentences, ungrammatical ones), with nouns of technical English."""
     good, bad = [], []
     for nouns, article, other in ((_CONSONANT, "a", "an"), (_VOWEL, "an", "a")):
         for noun in nouns.split():
             good.append(f"this is {article} {noun}.")
             bad.append(f"this is {other} {noun}.")
+
     for noun in f"{_CONSONANT} {_VOWEL}".split():
         plural = f"{noun[:-1]}ies" if noun.endswith(("ry", "ty")) else f"{noun}s"
         if noun in ("class", "process", "address"):
@@ -274,24 +302,26 @@ def pairs() -> tuple[list[str], list[str]]:
         for right, wrong, form in (("this", "these", noun), ("these", "this", plural)):
             good.append(f"the value of {right} {form} may change.")
             bad.append(f"the value of {wrong} {form} may change.")
+
     return good, bad
 
 
 def _text_counts(run) -> np.ndarray:
-    """How often the training text has each id that may be written, float64 [V]."""
+    """Returns the count of each id in the training text, 0 for special ids; float64 [V]."""
     usable_V = ~np.isin(np.arange(run.objective.networks.vocab_size), run.special_ids)
     return run.opened.records.unigram()[0] * usable_V * 1.0
 
 
 def _permuted(run, judged):
-    """(the words of each sentence in another order, judged anew; the order)"""
+    """Permutes the words within each sentence; returns (the rows judged again, the order)."""
     draw = np.random.default_rng(0)
     order = np.tile(np.arange(judged.ids.shape[1]), (len(judged.ids), 1))
     for row, word_L in enumerate(judged.word):
-        sentence_L = np.cumsum(~word_L)
+        sentence_L = np.cumsum(~word_L)  # special tokens separate sentences
         for sentence in np.unique(sentence_L[word_L]):
             words = np.flatnonzero(word_L & (sentence_L == sentence))
             order[row, words] = draw.permutation(words)
+
     shuffled = dataclasses.replace(
         judged,
         corrupted=np.take_along_axis(judged.corrupted, order, 1),
@@ -301,13 +331,13 @@ def _permuted(run, judged):
 
 
 def _part(judged, number):
-    """Every PARTS-th row, all lanes."""
+    """Returns one of `PARTS` parts: every PARTS-th row, from row `number` on."""
     fields = {field.name: getattr(judged, field.name) for field in dataclasses.fields(judged)}
     return scoring.Judged(**{name: lane[number::PARTS] for name, lane in fields.items()})
 
 
 def _calibrated(run, name, value, table, low=None, high=None):
-    """A bound that holds for the run that it was measured on, and for no other."""
+    """Returns a measure with bounds for the configuration they come from; without, for others."""
     c = run.config
     if (c.name, c.data.source, c.schedule.steps) == ("tiny", "builtin", 2000):
         return Measure(name, value, low, high)
@@ -315,18 +345,14 @@ def _calibrated(run, name, value, table, low=None, high=None):
 
 
 def _fall(found: dict[int, float]) -> float | None:
-    """How much less in 1,000 steps, by the straight line through {step: value}."""
+    """Returns the fall per 1,000 steps of a straight line through {step: value}; None below two."""
     if len(found) < 2:
         return None
     return -1000 * float(np.polyfit(list(found), list(found.values()), 1)[0])
 
 
-def _entropy(rate):
-    return -rate * math.log(rate) - (1 - rate) * math.log(1 - rate)
-
-
 def _untouched(run, ids, marks):
-    """Rows in which nothing is replaced."""
+    """Returns rows in which nothing is replaced."""
     ids = np.asarray(ids, np.int64)
     nothing = np.zeros(ids.shape, bool)
     word = ~np.isin(ids, run.special_ids)
@@ -334,11 +360,12 @@ def _untouched(run, ids, marks):
 
 
 def _originality(run, params, sentences):
-    """Sum of log(1 - p_replaced) over the words of each sentence."""
+    """Returns the sum of log(1 - p_replaced) over the words of each sentence."""
     words, length = run.opened.vocabulary, run.config.data.sequence_length
     ids = np.full((len(sentences), length), words.pad_id)
     for row, pieces in zip(ids, words.encode(sentences)):
         row[0], row[1 : len(pieces) + 1], row[len(pieces) + 1] = words.cls_id, pieces, words.sep_id
+
     marks = np.zeros(ids.shape, np.uint8)
     marks[:, 0] = 1
     judged = scoring.rejudge(run.objective, params, _untouched(run, ids, marks), run.pad_id)

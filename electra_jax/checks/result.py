@@ -1,25 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a check says: numbers with their bounds. A verdict is never written, it follows from both.
+"""The result of a check: numbers with bounds. The verdict is not stored; it follows from both.
 
-A number without a bound says why it has none: it is 'not calibrated' (the bound depends on the
-size of the run and waits for several seeds), 'soft' (too small a run to decide), or 'for scale'.
+A number without a bound has a reason for that: it is 'not calibrated' (the bound depends on the
+size of the run and needs several seeds), 'soft' (the run is too small to decide), or 'for scale'
+(only there to compare with).
 """
 
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 
-ABOVE_ZERO = math.ulp(0.0)  # the smallest bound that zero does not reach
+ABOVE_ZERO = math.ulp(0.0)  # the smallest number above 0; as a lower bound it excludes 0
 NOT_CALIBRATED, SOFT, FOR_SCALE = "not calibrated", "soft", "for scale"
 PASSES, FAILS = "passes", "FAILS"
 
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """One number. Bounds are inclusive; `why` says why there is none."""
+    """One number with its bounds, which are inclusive, or `why`: the reason for having none."""
 
     name: str
-    value: float | None  # None where nothing could be measured: that fails a bound
+    value: float | None  # None: nothing could be measured, which fails any bound
     low: float | None = None
     high: float | None = None
     why: str = ""
@@ -30,18 +31,19 @@ class Measure:
 
     @property
     def verdict(self) -> str:
-        """'passes' or 'FAILS', or why neither."""
+        """'passes', 'FAILS', or the reason why it is neither."""
         if self.why:
             return self.why.partition(":")[0]
         if self.value is None or not math.isfinite(self.value):
             return FAILS
+
         low = -math.inf if self.low is None else self.low
         high = math.inf if self.high is None else self.high
         return PASSES if low <= self.value <= high else FAILS
 
     @property
     def expected(self) -> str:
-        """The bounds as text."""
+        """The bounds as text; without bounds, what the reason gives for comparison."""
         if self.why:
             return self.why.partition(":")[2].strip() or "-"
         if self.low == self.high:
@@ -57,7 +59,7 @@ class Measure:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """One check of one seed."""
+    """The result of one check with one seed."""
 
     number: int
     title: str
@@ -66,7 +68,10 @@ class Result:
 
     @property
     def verdict(self) -> str:
-        """Fails if any number does; passes if at least one has a bound; else why none has."""
+        """Fails if any number fails, passes if none fails and one passes, else why none has bounds.
+
+        Raises ValueError if all numbers are only for scale.
+        """
         verdicts = [measure.verdict for measure in self.measures]
         for verdict in (FAILS, PASSES, NOT_CALIBRATED, SOFT):
             if verdict in verdicts:
@@ -75,18 +80,18 @@ class Result:
 
 
 def to_tree(result: Result) -> dict:
-    """As JSON holds it."""
+    """Returns the result as JSON stores it."""
     return dataclasses.asdict(result)
 
 
 def from_tree(tree: dict) -> Result:
-    """The way back."""
+    """Returns the result in a tree that `to_tree` made."""
     measures = tuple(Measure(**measure) for measure in tree["measures"])
     return Result(**(tree | {"measures": measures}))
 
 
 def table(results: Iterable[tuple[int, Result]]) -> str:
-    """(seed, result) of each as text: a line for the check, one for each of its numbers."""
+    """Returns (seed, result) pairs as text: one line per check and one for each of its numbers."""
     rows = [("check", "expected", "measured", "verdict")]
     for seed, result in results:
         waiting = sum(measure.verdict == NOT_CALIBRATED for measure in result.measures)
@@ -97,6 +102,7 @@ def table(results: Iterable[tuple[int, Result]]) -> str:
             (f"      {m.name}", m.expected, "-" if m.value is None else _short(m.value), m.verdict)
             for m in result.measures
         ]
+
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = [
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[3]]).rstrip()
@@ -106,15 +112,17 @@ def table(results: Iterable[tuple[int, Result]]) -> str:
 
 
 def calibration(results: Sequence[tuple[int, Result]], least: int = 3) -> str:
-    """Of numbers that wait for a bound: mean, deviation and mean -+ 3 deviations over the seeds.
+    """Suggests bounds for numbers that are not calibrated, from their values over the seeds.
 
-    Empty with fewer than `least` seeds, which is too few for a deviation.
+    Returns a line per number: mean, standard deviation and mean -+ 3 deviations. Numbers with fewer
+    than `least` seeds, too few for a deviation, are left out.
     """
     values: dict[tuple[int, str], list[float]] = {}
     for _, result in results:
         for measure in result.measures:
             if measure.verdict == NOT_CALIBRATED and measure.value is not None:
                 values.setdefault((result.number, measure.name), []).append(measure.value)
+
     lines = []
     for (number, name), found in values.items():
         if len(found) >= least:
@@ -125,6 +133,7 @@ def calibration(results: Sequence[tuple[int, Result]], least: int = 3) -> str:
                 f"{number:>2}  {name}: {_short(mean)}, deviation {_short(deviation)} over"
                 f" {len(found)} seeds; a bound would be {_short(low)} or {_short(high)}"
             )
+
     return "\n".join(lines)
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs that checks read: trained once through `training.train`, kept, and opened.
+"""The runs that checks read: trained once through `training.loop`, kept, and opened.
 
     WORKDIR/data            prepared text, shared by all runs
     WORKDIR/seed0/micro     the configuration as it is: the micro-run
     WORKDIR/seed0/NAME      the same with a few settings changed
 
-A second call finds them; an interrupted one goes on where it stopped.
+A run that is finished is not trained again; a run that was interrupted is resumed.
 """
 
 import dataclasses
@@ -29,114 +29,122 @@ MICRO = "micro"
 
 
 @dataclasses.dataclass(frozen=True)
-class Runs:
-    """All runs of one seed."""
+class RunsOfSeed:
+    """All runs with one seed."""
 
     config: config_lib.Config
     seed: int
     workdir: str
 
-    def micro(self) -> "Run":
-        """The configuration as it is."""
+    def micro(self) -> "FinishedRun":
+        """Returns the micro-run: the configuration as it is."""
         return self.run(MICRO)
 
-    def run(self, name: str, **changes) -> "Run":
-        """The run of that name, trained if it is not; `changes` by path, __ for a dot."""
+    def run(self, name: str, **changes) -> "FinishedRun":
+        """Returns the run of that name and trains it first if it is not finished.
+
+        `changes` are settings by path, written as section__field.
+        """
         config = self.changed(name, **changes)
         folder = self.folder(name)
         steps = metadata.steps(os.path.join(folder, "checkpoints"))
         if not steps or steps[-1] < config.schedule.steps:
             loop.train(config, folder)
-        return Run.open(config, folder)
+        return FinishedRun.open(config, folder)
 
     def changed(self, name: str, **changes) -> config_lib.Config:
-        """The configuration of the run of that name."""
+        """Returns the configuration of the run of that name."""
         tree = config_lib.to_tree(self.config)
         if name != MICRO:
             tree["name"] = f"{tree['name']}_{name}"
+
         tree["seed"] = self.seed
         tree["data"]["dir"] = tree["data"]["dir"] or os.path.join(self.workdir, "data")
         for path, value in changes.items():
             section, _, field = path.partition("__")
             tree[section][field] = value
+
         return config_lib.parse(tree)
 
     def folder(self, name: str) -> str:
-        """Its workdir."""
+        """Returns the workdir of the run of that name."""
         return os.path.join(self.workdir, f"seed{self.seed}", name)
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
-    """A finished run, with its held-out rows judged once."""
+class FinishedRun:
+    """A finished run. What is read or computed from it is computed once."""
 
     config: config_lib.Config
     workdir: str
     opened: opened_lib.Opened
-    objective: Any  # on one device
+    objective: Any  # for one device
 
     @classmethod
-    def open(cls, config: config_lib.Config, workdir: str) -> "Run":
-        """Reads its newest checkpoint; writes nothing."""
+    def open(cls, config: config_lib.Config, workdir: str) -> "FinishedRun":
+        """Reads the newest checkpoint of a workdir; writes nothing."""
         opened = opened_lib.open_workdir(config, workdir)
         return cls(opened.config, workdir, opened, opened.objective.placed())
 
     @property
     def params(self) -> dict:
-        """As trained."""
+        """The trained weights."""
         return self.opened.params
 
     @functools.cached_property
     def first_params(self) -> dict:
-        """As they were at step 0."""
+        """The weights at step 0."""
         init = jax.jit(self.objective.init)
         return init(streams.stream(build.run_key(self.config), "init"))
 
     @functools.cached_property
     def evaluations(self) -> list[dict]:
-        """The rows of metrics.jsonl on held-out text, in the order of steps."""
+        """The evaluations in metrics.jsonl, in the order of steps."""
         rows = writers.read(os.path.join(self.workdir, "metrics.jsonl"))
         return [row for row in rows if row["kind"] == "eval"]
 
     @functools.cached_property
     def heldout(self) -> tuple[np.ndarray, np.ndarray]:
-        """(ids, marks) of the held-out rows that evaluations ask."""
+        """(ids, marks) of the held-out rows that evaluations use."""
         sources = run_data.heldout(self.opened.records, self.config.evaluation.rows)
         return tuple(np.concatenate([source[lane] for source in sources]) for lane in (1, 2))
 
     @functools.cached_property
     def judged(self) -> scoring.Judged:
-        """Held-out rows under the run's own generator."""
+        """The held-out rows, corrupted and judged by the run's own networks."""
         return self.judge(self.params)
 
     def judge(self, params: dict, heat: float = 1.0, rows=None) -> scoring.Judged:
-        """The same with other weights, another temperature or other rows (ids, marks)."""
+        """Judges with other weights, another temperature or other rows (ids, marks)."""
         rows = self.heldout if rows is None else rows
         return scoring.judge(self.objective, params, *rows, self.pad_id, heat)
 
     def training_rows(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """(ids, marks) of rows from all over the training text, in proportion to its sources.
+        """Returns (ids, marks) of random training rows, in proportion to the sizes of the sources.
 
-        Not the first ones of the run: those come from a few files, whose words are not the text's.
+        The first rows of the run would not do: they come from a few files, whose words differ from
+        those of the whole text.
         """
         records, draw = self.opened.records, np.random.default_rng(0)
         sizes = [records.rows("train", s) for s in range(len(records.manifest.sources))]
         count = min(count, sum(sizes))
         asked = np.sort(draw.choice(sum(sizes), count, replace=False))
+
         ends = np.cumsum(sizes)
         parts = [
             records.read("train", s, asked[(asked >= end - size) & (asked < end)] - (end - size))
             for s, (size, end) in enumerate(zip(sizes, ends))
         ]
+
         order = draw.permutation(count)
         return tuple(np.concatenate([part[lane] for part in parts])[order] for lane in (0, 1))
 
     @property
     def pad_id(self) -> int:
-        """Of the vocabulary."""
+        """The id of [PAD]."""
         return self.opened.vocabulary.pad_id
 
     @property
     def special_ids(self) -> tuple[int, ...]:
-        """The same."""
+        """The ids of all special tokens."""
         return tuple(self.opened.vocabulary.special_ids)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fine-tuning: from a pre-trained encoder and a task's files to scores over seeds.
+"""Fine-tuning: a pre-trained encoder and the files of a task become scores over several seeds.
 
-tasks     what a task is, and where its examples come from
-tuning    features -> batches -> encoder and head -> tuned weights
-results   predictions -> answers, scores, statistics over seeds, pages, submissions
+`config` holds the settings, `tasks` reads examples, `tuning` trains encoder and head, and `results`
+turns predictions into answers, scores, statistics over seeds, pages and submission files. Commands
+import `config` and single modules of `tuning` and `results`. Data goes from `tasks` through
+`tuning` to `results`.
 """

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large and how fast a configuration is, by arithmetic and on made-up rows.
+"""How large and how fast a configuration is, without training it.
 
-Nothing here trains or keeps anything: `dry_run` says what a run would need, `synthetic` makes its
-step without text, and `step_parts` cuts that step into pieces that can be timed.
+`dry_run` estimates what a run needs, `synthetic` builds its step for random rows, `step_parts` cuts
+that step into parts that can be timed, and `paper_flops` counts operations as the paper does.
+Commands, benchmarks and checks import these four modules. A configuration goes in; text, programs
+to time or numbers come out, and nothing is kept.
 """

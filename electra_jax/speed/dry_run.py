@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run would be, before it is one: parameters, FLOPs, memory, epochs, time."""
+"""What a run would need, before it starts: parameters, FLOPs, memory, epochs, time.
+
+    configuration -> step, traced but not compiled -> numbers -> aligned lines of text
+
+Prepared data is read if it exists; nothing is prepared, trained or written.
+"""
 
 import operator
 import os
@@ -22,20 +27,22 @@ from electra_jax.training import budget, run_data
 from electra_jax.weights import warm_start
 from electra_jax.workdir import metadata, prepared_data
 
-_SHARE_OF_PEAK = 0.35  # what a first run reaches; the estimate says so
-_NOT_BEFORE = "not known before the speed is"
+_SHARE_OF_PEAK = 0.35  # of the device's FLOP/s, assumed for the time; the text mentions it
+_SPEED_UNKNOWN = "not known before the speed is"
 
 
 def text(config: config_lib.Config, workdir: str) -> str:
-    """A few aligned lines. Uses prepared data where it is there and never prepares."""
+    """Returns the estimate as aligned lines."""
     mesh = build.mesh(config)
     _check(config, workdir)
+
     opened = _opened(config, workdir)
-    ready = None not in opened
     vocab_size = prepared_data.vocabulary_size(config, workdir)
     if opened[0] is not None:
         vocab_size = opened[0].manifest.vocabulary["size"]
     words, unigram_V = synthetic.Words(vocab_size), np.ones(vocab_size)
+
+    # The state is the same in all stages; row length and batch size may differ.
     shapes = build.step(config, words, mesh, unigram_V).shapes
     parts = accounting.parameters(shapes.params)
     kinds = stages.of(config)
@@ -45,81 +52,65 @@ def text(config: config_lib.Config, workdir: str) -> str:
         objective.flops(kind.sequence_length).train * kind.batch_size
         for objective, kind in zip(objectives, kinds)
     ]
-    state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(shapes))
-    split = mesh.shape["fsdp"] * mesh.shape["tensor"]
+    scores = [_scores_mib(c, objective, mesh) for c, objective in zip(settings, objectives)]
+    activations = [
+        _activation_bytes(c, objective, words, mesh) for c, objective in zip(settings, objectives)
+    ]
+
+    # A budget in minutes becomes steps by the speed, one in tokens by the share of padding.
     device = jax.devices()[0].device_kind
     peak = accounting.peak(device)
     rate = peak and peak * jax.device_count() * _SHARE_OF_PEAK
     seconds = [a_step / rate for a_step in flops] if peak else []
+    ready = None not in opened
     real = [1 - found.manifest.wasted_fraction for found in opened] if ready else []
     steps = stages.steps(config, real, seconds)
-    scores = [_scores_bytes(c, objective, mesh) for c, objective in zip(settings, objectives)]
-    activations = [
-        _activation_bytes(c, objective, words, mesh) for c, objective in zip(settings, objectives)
-    ]
-    what = "weights, averages and moments" if shapes.ema is not None else "weights and moments"
+
     lines = [
         ("devices", f"{jax.device_count()} x {device}, mesh {dict(mesh.shape)}"),
-        ("parameters", f"{sum(parts.values()):,} ({_joined(parts)})"),
-        ("main network with its tables", f"{_main(parts):,}"),
-        ("FLOPs a step", f"{_then(f'{x:.3g}' for x in flops)} (3 x forward matrix products)"),
+        ("parameters", f"{sum(parts.values()):,} ({_named_counts(parts)})"),
+        ("main network with its tables", f"{_main_network(parts):,}"),
+        ("FLOPs a step", f"{_by_stage(f'{x:.3g}' for x in flops)} (3 x forward matrix products)"),
         ("budget", _budget(config.schedule, steps and sum(steps))),
-        (
-            "FLOPs of the run",
-            f"{sum(map(operator.mul, flops, steps)):.3g}" if steps else _NOT_BEFORE,
-        ),
-        ("state a device", f"{state_bytes / split / 2**20:,.1f} MiB ({what})"),
+        *([("stages", _stages(kinds, steps))] if len(kinds) > 1 else []),
+        ("FLOPs of the run", f"{_of_run(flops, steps):.3g}" if steps else _SPEED_UNKNOWN),
+        ("state a device", _state(shapes, mesh)),
         (
             "activations a device",
             f"{max(activations) / 2**20:,.1f} MiB (kept for the backward pass)",
         ),
         ("scores a device", f"{max(scores):,.1f} MiB a piece, on the way back two at a time"),
+        ("epochs over the data", _epochs(kinds, steps, opened)),
+        ("time", _time(device, seconds, steps)),
     ]
-    if len(kinds) > 1:
-        known = [f"{count:,} steps of " for count in steps] if steps else [""] * len(kinds)
-        named = _then(before + stages.in_words(kind) for before, kind in zip(known, kinds))
-        lines.insert(5, ("stages", named))
-    if ready and steps:
-        held = [
-            sum(found.rows("train", index) for index in range(len(found.manifest.sources)))
-            for found in opened
-        ]
-        epochs = sum(kind.batch_size * n / rows for kind, n, rows in zip(kinds, steps, held))
-        rows = _then(f"{rows:,}" for rows in dict.fromkeys(held))
-        lines.append(("epochs over the data", f"{epochs:.2f} ({rows} rows)"))
-    else:
-        unknown = _NOT_BEFORE if ready else "not known before the data is prepared"
-        lines.append(("epochs over the data", unknown))
-    if peak:
-        time = style.duration(_all(seconds, steps))
-        lines.append(("time", f"{time} at {_SHARE_OF_PEAK:.0%} of the peak"))
-    else:
-        lines.append(("time", f"not known for {device}; electra_jax.main prints it as ETA"))
     if line := build.peak_not_reached(config, steps and sum(steps)):
         lines.append(("note", line))
+
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
 
 
 def _check(config, workdir):
-    """Refuses what a run would, as far as can be told without preparing or reading weights."""
+    """Raises the errors of a run that can be found without preparing data or reading weights."""
     record = prepared_data.read(workdir)
     is_there = (
         record is not None
         and prepared_data.is_of(config, record)
         and all(prepared_data.folder(config, workdir, part) is not None for part in record.stages)
     )
+
     if not is_there:
         settings = run_data.stage_settings(config, workdir, 0)
         preparation.check_sources(settings)
         preparation.check_vocabulary(settings)
         _check_folder(run_data.data_root(config, workdir))
+
     if not metadata.steps(os.path.join(workdir, "checkpoints")):
         warm_start.check_paths(config)
 
 
 def _check_folder(path):
-    """A folder can be made there, or files in it."""
+    """Raises ConfigError if the folder, or files in it, cannot be created."""
     place = os.path.abspath(path)
     while not os.path.exists(place):
         place = os.path.dirname(place)
@@ -130,11 +121,12 @@ def _check_folder(path):
 
 
 def _opened(config, workdir) -> list[records.Records | None]:
-    """The rows of each stage, None where they are not prepared yet."""
+    """Returns the prepared rows of each stage; None for a stage that is not prepared yet."""
     record = prepared_data.read(workdir)
     if record is not None and prepared_data.is_of(config, record):
         folders = [prepared_data.folder(config, workdir, part) for part in record.stages]
         return [folder and records.open(folder) for folder in folders]
+
     root, found = run_data.data_root(config, workdir), []
     for settings in run_data.data_settings(config, workdir):
         folder = ""
@@ -142,27 +134,29 @@ def _opened(config, workdir) -> list[records.Records | None]:
             folder = preparation.folder_of(settings, root)
         ready = os.path.exists(os.path.join(folder, records.MANIFEST))
         found.append(records.open(folder) if ready else None)
+
     return found
 
 
-def _main(parts):
-    """What is fine-tuned: tables, the main network, and the trunk where it is shared."""
+def _main_network(parts):
+    """Parameters that fine-tuning uses: tables, main network, and the shared encoder if any."""
     return sum(parts.get(part, 0) for part in ("embeddings", "encoder", "discriminator"))
 
 
 def _budget(schedule, steps):
+    """Returns the budget as text, with the number of steps that it allows if that is known."""
     words = budget.in_words(schedule)
     if schedule.budget == "steps" or steps is None:
         return words
     return f"{words}, about {steps:,} steps" + " (their limit)" * (steps == schedule.steps)
 
 
-def _joined(parts):
+def _named_counts(parts):
     return ", ".join(f"{name} {count:,}" for name, count in parts.items())
 
 
-def _scores_bytes(config, objective, mesh):
-    """MiB of the scores of one piece of the vocabulary for one micro-batch, float32."""
+def _scores_mib(config, objective, mesh):
+    """Returns the MiB of float32 scores over one piece of the vocabulary, per micro-batch."""
     rows = config.data.batch_size / config.schedule.accumulation
     rows /= mesh.shape["data"] * mesh.shape["fsdp"]
     piece = min(vocabulary_softmax.PIECE, objective.networks.padded_vocab_size)
@@ -171,11 +165,12 @@ def _scores_bytes(config, objective, mesh):
 
 
 def _activation_bytes(config, objective, words, mesh):
-    """What the backward pass of one micro-batch keeps of the forward pass, on one device.
+    """Returns the bytes that a forward pass keeps for the backward pass, per device.
 
-    It is read off the traced program, without compiling it: all that the phases hand to their
-    backward passes, weights left out. The compiler keeps less where it computes something anew and
-    needs more while it works.
+    The number is for one micro-batch and comes from the traced program, without compiling it: it is
+    the size of everything that the phases pass to their backward passes, except weights. The
+    compiled program keeps less where the compiler recomputes values, and needs more for
+    intermediate results.
     """
     rows = config.data.batch_size // config.schedule.accumulation
     length = config.data.sequence_length
@@ -184,13 +179,14 @@ def _activation_bytes(config, objective, words, mesh):
         "marks": jax.ShapeDtypeStruct((rows, length), np.uint8),
     }
     shapes = jax.eval_shape(objective.init, build.run_key(config))
-    kept = []
+    kept = []  # bytes of each phase, filled while tracing
 
     def trace(params, lanes):
         row_B = jnp.arange(rows, dtype=jnp.uint32)
         batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, words.pad_id)
         keys = streams.keys(build.run_key(config), 0, row_B, dropout=True)
         knobs, carry = objective.knobs(0.0), None
+
         for phase in objective.phases:
             trained = phase.trained(params)
             rest = {part: params[part] for part in params if part not in trained}
@@ -199,22 +195,62 @@ def _activation_bytes(config, objective, words, mesh):
                 sums, _, carry = phase.loss(rest | trained, batch, keys, knobs, carry)
                 return objective.total(sums), carry
 
+            # The backward function is a pytree whose leaves are what it keeps. Leaves that are
+            # inputs exist anyway, and a leaf may occur several times.
             _, pull_back, carry = jax.vjp(loss, trained, has_aux=True)
             given = {id(leaf) for leaf in jax.tree.leaves((params, batch))}
             leaves = {id(leaf): leaf for leaf in jax.tree.leaves(pull_back)}
             sizes = [x.size * x.dtype.itemsize for at, x in leaves.items() if at not in given]
             kept.append(sum(sizes))
+
         return 0
 
     jax.eval_shape(trace, shapes, lanes)
     return max(kept) / (mesh.shape["data"] * mesh.shape["fsdp"])
 
 
-def _all(a_step, steps):
-    """Of the whole run, from what a step of each stage is."""
+def _stages(kinds, steps):
+    """Returns the stages as text, with their steps if they are known."""
+    known = [f"{count:,} steps of " for count in steps] if steps else [""] * len(kinds)
+    return _by_stage(before + stages.in_words(kind) for before, kind in zip(known, kinds))
+
+
+def _state(shapes, mesh):
+    """Returns the size of the state per device as text."""
+    state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(shapes))
+    split = mesh.shape["fsdp"] * mesh.shape["tensor"]  # the axes that divide parameters
+    what = "weights, averages and moments" if shapes.ema is not None else "weights and moments"
+    return f"{state_bytes / split / 2**20:,.1f} MiB ({what})"
+
+
+def _epochs(kinds, steps, opened):
+    """Returns as text how often the run reads its data, and how many rows there are."""
+    if None in opened:
+        return "not known before the data is prepared"
+    if not steps:
+        return _SPEED_UNKNOWN
+
+    held = [
+        sum(found.rows("train", index) for index in range(len(found.manifest.sources)))
+        for found in opened
+    ]
+    epochs = sum(kind.batch_size * n / rows for kind, n, rows in zip(kinds, steps, held))
+    rows = _by_stage(f"{rows:,}" for rows in dict.fromkeys(held))
+    return f"{epochs:.2f} ({rows} rows)"
+
+
+def _time(device, seconds, steps):
+    """Returns the time of the run as text; `seconds` per step of each stage, [] if unknown."""
+    if not seconds:
+        return f"not known for {device}; electra_jax.main prints it as ETA"
+    return f"{style.duration(_of_run(seconds, steps))} at {_SHARE_OF_PEAK:.0%} of the peak"
+
+
+def _of_run(a_step, steps):
+    """Returns the sum over the whole run of a quantity given per step of each stage."""
     return sum(map(operator.mul, a_step, steps))
 
 
-def _then(values):
-    """One a stage: `1.2e+09, then 3.4e+09`."""
+def _by_stage(values):
+    """Joins one value per stage: `1.2e+09, then 3.4e+09`."""
     return ", then ".join(values)

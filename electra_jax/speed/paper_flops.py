@@ -1,33 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Floating-point operations as the ELECTRA paper bills them, and of the runs that it reports.
+"""Floating-point operations as the ELECTRA paper counts them, and those of the runs it reports.
 
     shape of a network  ->  operations of one token in a forward pass  ->  those of a whole run
 
-The paper's tables come from a script that its authors released (flops_computation.py): a product
-of an m-vector with an m x n matrix is 2mn operations, the exponential one, a backward pass as many
-as a forward pass (so training is twice a forward pass), and a look-up in the token table is a
-product with a one-hot vector. The formulas below follow it term by term, with one slip of it: the
-norm behind the attention is billed 5 operations, not 5 times the width.
+The paper's tables come from a script that its authors released (flops_computation.py). It counts
+2mn operations for the product of an m-vector with an m x n matrix, one operation for an
+exponential, as many for a backward pass as for a forward pass (so training costs two forward
+passes), and a product with a one-hot vector for a look-up in the token table. The formulas below
+follow it term by term, including one mistake: the norm after the attention counts 5 operations, not
+5 times the width.
 
-What is called honest here is what `accounting.py` counts and what MFU is a share of: matrix
-products alone, three forward passes, look-ups free, the slots and the row lengths that were
-trained on.
+The word honest stands for the convention of `accounting.py` and of MFU: only matrix products, three
+forward passes, look-ups cost nothing, and the slots and row lengths are those of the real training.
 """
 
 import dataclasses
 
-DROPOUT, NORM, GELU, SOFTMAX = 4, 5, 8, 5  # operations an element, by the script
-OUTPUT_SHARE = 80 / 512  # of the positions that the script bills a softmax over the vocabulary for
-INFERENCE_LENGTH = 128  # of the single input that the paper bills inference for
+DROPOUT, NORM, GELU, SOFTMAX = 4, 5, 8, 5  # operations per element, from the script
+OUTPUT_SHARE = 80 / 512  # share of positions with a softmax over the vocabulary, from the script
+INFERENCE_LENGTH = 128  # tokens of the single input for which the paper counts inference
 
 
 @dataclasses.dataclass(frozen=True)
 class Operations:
-    """Of one token in a forward pass, by what they are."""
+    """Operations of one token in a forward pass, by kind."""
 
-    products: float = 0.0  # of a vector with weights, and of attention
-    lookup: float = 0.0  # in the token table, were it a product with a one-hot vector
-    others: float = 0.0  # biases, norms, softmax, dropout; positions, which stay one-hot products
+    products: float = 0.0  # matrix products with weights, and those of attention
+    lookup: float = 0.0  # in the token table, counted as a product with a one-hot vector
+    others: float = 0.0  # biases, norms, softmax, dropout; positions, always as one-hot products
 
     def __add__(self, other: "Operations") -> "Operations":
         return Operations(
@@ -38,13 +38,13 @@ class Operations:
         return Operations(times * self.products, times * self.lookup, times * self.others)
 
     def billed(self, sparse: bool = False) -> float:
-        """All that the script counts; `sparse` leaves the look-up out, as its switch does."""
+        """Returns what the script counts; `sparse` leaves out the look-up, as the script's flag."""
         return self.products + self.others + (0.0 if sparse else self.lookup)
 
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """One Transformer. What is None is what BERT makes of the width."""
+    """The sizes of one Transformer. A size of None follows from the width, as in BERT."""
 
     width: int
     layers: int
@@ -53,7 +53,7 @@ class Shape:
     embedding_size: int | None = None
     heads: int | None = None
     feed_forward: int | None = None
-    kernels: int = 2  # of the feed-forward; 3 where it is gated, which no model of the paper has
+    kernels: int = 2  # matrices of the feed-forward; 3 if it is gated, as in no model of the paper
 
     def __post_init__(self):
         for name, value in (
@@ -66,9 +66,9 @@ class Shape:
 
 
 def embeddings(c: Shape) -> Operations:
-    """Token, position and segment; their sum, norm and dropout; the way to another width."""
+    """Counts token, position and segment embeddings, sum, norm, dropout and the projection."""
     size = c.embedding_size
-    project = size != c.width
+    project = size != c.width  # there is a projection only if the widths differ
     return Operations(
         products=2 * size * c.width * project,
         lookup=2 * size * c.vocab_size,
@@ -77,15 +77,15 @@ def embeddings(c: Shape) -> Operations:
 
 
 def layers(c: Shape) -> Operations:
-    """All layers: attention over the whole row, then feed-forward."""
+    """Counts all layers: attention over the whole row, then feed-forward."""
     attention = Operations(
         products=8 * c.width**2 + 4 * c.length * c.width,
-        # Biases, scaling, softmax and dropout of the scores; the norm's 5 is the script's slip.
+        # Biases, scaling, softmax and dropout of the scores. NORM alone is the script's mistake.
         others=(SOFTMAX + DROPOUT + 1) * c.length * c.heads
         + (3 + 1 + DROPOUT + 1) * c.width
         + NORM,
     )
-    gate = 2 * (c.kernels - 2)  # a bias, and to be multiplied in
+    gate = 2 * (c.kernels - 2)  # per element, the bias and the multiplication of the gate
     feed_forward = Operations(
         products=2 * c.kernels * c.width * c.feed_forward,
         others=(GELU + 1 + gate) * c.feed_forward + (1 + DROPOUT + 1 + NORM) * c.width,
@@ -94,7 +94,7 @@ def layers(c: Shape) -> Operations:
 
 
 def masked_head(c: Shape) -> Operations:
-    """The head over the vocabulary, of one position that it is asked for."""
+    """Counts the head over the vocabulary for one position where it predicts."""
     size = c.embedding_size
     return Operations(
         products=2 * c.width * size + 2 * size * c.vocab_size,
@@ -103,23 +103,26 @@ def masked_head(c: Shape) -> Operations:
 
 
 def detection_head(c: Shape) -> Operations:
-    """Original or replaced, of one position; the paper bills it for inference of any network."""
+    """Counts the head of the discriminator for one position.
+
+    The paper includes it in the inference of every network.
+    """
     return Operations(products=2 * c.width**2 + 2 * c.width, others=(1 + GELU) * c.width)
 
 
 def inference(c: Shape) -> Operations:
-    """A network that says one thing about its input, a token of it."""
+    """Counts a whole network per token of its input, as the paper does for inference."""
     return embeddings(c) + layers(c) + detection_head(c)
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
-    """A pre-training: BERT's where there is no generator, else ELECTRA's.
+class Pretraining:
+    """A pre-training run: BERT's if there is no generator, else ELECTRA's.
 
     Attributes:
       encoder: the network that is kept.
-      mask_rate: of the positions that were predicted in truth; the script takes OUTPUT_SHARE.
-      stages: (share of the steps, row length) in truth, where the script takes one length.
+      mask_rate: the share of positions that were really predicted; the script has OUTPUT_SHARE.
+      stages: (share of the steps, row length) as really trained; the script has one length.
     """
 
     encoder: Shape
@@ -131,62 +134,69 @@ class Run:
     output_share: float = OUTPUT_SHARE
 
 
-def forward(run: Run, output_share: float | None = None) -> Operations:
-    """A token of a run, both networks together."""
+def forward(run: Pretraining, output_share: float | None = None) -> Operations:
+    """Counts one token of a run in a forward pass, both networks together."""
     share = run.output_share if output_share is None else output_share
     predicts = run.generator or run.encoder
     total = embeddings(predicts) + layers(predicts) + share * masked_head(predicts)
     return total if run.generator is None else total + inference(run.encoder)
 
 
-def train(run: Run, passes: int = 2, sparse: bool = False) -> float:
-    """Operations of the whole run with the script's terms; as it is called, the script's figure."""
+def train(run: Pretraining, passes: int = 2, sparse: bool = False) -> float:
+    """Returns the operations of the whole run by the script's terms.
+
+    The defaults give the figure of the script.
+    """
     return passes * run.batch * run.steps * run.encoder.length * forward(run).billed(sparse)
 
 
-def honest(run: Run) -> float:
-    """Three forward passes of matrix products alone, with the lengths and slots of the truth."""
+def honest(run: Pretraining) -> float:
+    """Returns the operations of the whole run by the honest convention.
+
+    It counts three forward passes of matrix products, with the real row lengths and slots.
+    """
     total = 0.0
     for share, length in run.stages or ((1.0, run.encoder.length),):
+        # The reference rounds the number of slots in this way.
         slots = length if run.mask_rate == 1 else int((run.mask_rate + 0.005) * length)
         tokens = share * run.batch * run.steps * length
         total += 3 * tokens * forward(at_length(run, length), slots / length).products
     return total
 
 
-def at_length(run: Run, length: int) -> Run:
-    """The same run over rows of another length."""
+def at_length(run: Pretraining, length: int) -> Pretraining:
+    """Returns the same run with rows of another length."""
     generator = run.generator and dataclasses.replace(run.generator, length=length)
     encoder = dataclasses.replace(run.encoder, length=length)
     return dataclasses.replace(run, encoder=encoder, generator=generator)
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class Line:
     """A line of the paper's tables 1 to 3.
 
     Attributes:
       paper: training FLOPs as printed, two digits.
-      run: what the script is asked for; None where its figure is a constant, `measured`.
+      run: the input of the script; None if the script has a constant instead, `measured`.
       paper_inference: FLOPs of one input of 128 tokens as printed.
-      why: of a difference; or what is to be known of the row.
+      why: the reason for a difference, or what a reader should know about the row.
     """
 
     name: str
     paper: float
-    run: Run | None = None
+    run: Pretraining | None = None
     measured: float | None = None
     paper_inference: float | None = None
     why: str = ""
 
     @property
     def script(self) -> float:
-        """The figure of the script, in full."""
+        """The figure of the script, with all digits."""
         return self.measured if self.run is None else train(self.run)
 
     @property
     def equal(self) -> bool:
-        """Whether the script's figure, rounded to the paper's two digits, is the paper's."""
+        """Whether the script's figure, rounded to two digits, equals that of the paper."""
         return f"{self.script:.1e}" == f"{self.paper:.1e}"
 
 
@@ -197,30 +207,30 @@ _LARGE = Shape(1024, 24)
 _LARGE_GENERATOR = Shape(256, 24, embedding_size=1024)
 _ROBERTA = Shape(1024, 24, vocab_size=50_265)
 
-_PAPER_SMALL = {1: 1.4e18, 2: 7.1e17, 4: 3.6e17, 8: 1.8e17, 16: 8.9e16}  # by parts of a run
+_PAPER_SMALL = {1: 1.4e18, 2: 7.1e17, 4: 3.6e17, 8: 1.8e17, 16: 8.9e16}  # {n: FLOPs of 1/n run}
 
 
-def _small(parts: int) -> Run:
-    return Run(_SMALL, batch=128, steps=1e6 / parts, generator=_SMALL_GENERATOR)
+def _small(parts: int) -> Pretraining:
+    return Pretraining(_SMALL, batch=128, steps=1e6 / parts, generator=_SMALL_GENERATOR)
 
 
-def _large(steps: float) -> Run:
-    return Run(_LARGE, batch=2048, steps=steps, generator=_LARGE_GENERATOR, mask_rate=0.25)
+def _large(steps: float) -> Pretraining:
+    return Pretraining(_LARGE, batch=2048, steps=steps, generator=_LARGE_GENERATOR, mask_rate=0.25)
 
 
 PUBLISHED = (
-    Row(
+    Line(
         "ELMo",
         3.3e18,
-        # Operations of 20 rows of 128 words by TensorFlow's count; 10 epochs of LM1B; twice.
+        # TensorFlow's count for 20 rows of 128 words, 10 epochs of LM1B, two passes.
         measured=2 * 10 * 768_648_884 * 568_093_262_680 / (20 * 128),
         paper_inference=2.6e10,
         why="a constant of the script, which rounds to 3.4e18",
     ),
-    Row(
+    Line(
         "GPT",
         4.0e19,
-        Run(
+        Pretraining(
             Shape(768, 12, vocab_size=40_000),
             batch=128,
             steps=960_800,
@@ -230,10 +240,10 @@ PUBLISHED = (
         paper_inference=3.0e10,
         why="predicts every position",
     ),
-    Row("BERT-Small", 1.4e18, Run(_SMALL, batch=128, steps=1.45e6), paper_inference=3.7e9),
-    Row("BERT-Base", 6.4e19, Run(_BASE, batch=256, steps=1e6), paper_inference=2.9e10),
+    Line("BERT-Small", 1.4e18, Pretraining(_SMALL, batch=128, steps=1.45e6), paper_inference=3.7e9),
+    Line("BERT-Base", 6.4e19, Pretraining(_BASE, batch=256, steps=1e6), paper_inference=2.9e10),
     *(
-        Row(
+        Line(
             f"ELECTRA-Small{f', {100 / parts:g} %' if parts > 1 else ''}",
             paper,
             _small(parts),
@@ -243,34 +253,36 @@ PUBLISHED = (
         )
         for parts, paper in _PAPER_SMALL.items()
     ),
-    Row(
+    Line(
         "ELECTRA-Base",
         6.4e19,
-        Run(_BASE, batch=256, steps=766_000, generator=Shape(256, 12, embedding_size=768)),
+        Pretraining(_BASE, batch=256, steps=766_000, generator=Shape(256, 12, embedding_size=768)),
         paper_inference=2.9e10,
     ),
-    Row(
+    Line(
         "BERT-Large",
         1.9e20,
-        Run(_LARGE, batch=256, steps=1e6, stages=((0.9, 128), (0.1, 512))),
+        Pretraining(_LARGE, batch=256, steps=1e6, stages=((0.9, 128), (0.1, 512))),
         why="billed at 512 tokens; nine steps in ten had 128",
     ),
-    Row("BERT-Large, theirs", 7.1e20, Run(_LARGE, batch=2048, steps=464_000, mask_rate=0.25)),
-    Row("ELECTRA-Large, 400K", 7.1e20, _large(400_000)),
-    Row("ELECTRA-Large, 1.75M", 3.1e21, _large(1_750_000)),
-    Row("RoBERTa, 100K", 6.4e20, Run(_ROBERTA, batch=8000, steps=100_000)),
-    Row("RoBERTa, 500K", 3.2e21, Run(_ROBERTA, batch=8000, steps=500_000)),
-    Row(
+    Line(
+        "BERT-Large, theirs", 7.1e20, Pretraining(_LARGE, batch=2048, steps=464_000, mask_rate=0.25)
+    ),
+    Line("ELECTRA-Large, 400K", 7.1e20, _large(400_000)),
+    Line("ELECTRA-Large, 1.75M", 3.1e21, _large(1_750_000)),
+    Line("RoBERTa, 100K", 6.4e20, Pretraining(_ROBERTA, batch=8000, steps=100_000)),
+    Line("RoBERTa, 500K", 3.2e21, Pretraining(_ROBERTA, batch=8000, steps=500_000)),
+    Line(
         "XLNet",
         3.9e21,
-        # Operations of 32 rows by TensorFlow's count; 500,000 steps of 8192 rows; twice.
+        # TensorFlow's count for 32 rows, 500,000 steps of 8192 rows, two passes.
         measured=2 * 500_000 * 8192 * 15_064_773_691_518 / 32,
         why="a constant of the script",
     ),
-    Row(
+    Line(
         "ALBERT-xxlarge",
         3.1e22,
-        Run(
+        Pretraining(
             Shape(4096, 12, vocab_size=30_000, embedding_size=128),
             batch=4096,
             steps=1.5e6,

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training step cut into parts that can be timed alone, each with its gradient.
 
-    embeddings     look-ups of both networks' rows, norm, and the gradient into the tables
+    embeddings     look-ups for both networks, norm, and the gradient of the tables
     corruption     choosing, masking, writing back, labels
     generator      embedded rows -> vectors at the slots
-    filling        the walk over the vocabulary: loss, hits, samples
+    filling        the loop over the vocabulary: loss, hits, samples
     discriminator  embedded rows -> logits and the detection loss
     optimizer      clipping, moments, weights
-    dropout bits   the random numbers alone; they are also within the networks above
+    dropout bits   only the random numbers, which are also part of the networks above
 
-What lies between (reading a batch, metrics) is the step less the sum of the others.
+The rest of a step (reading a batch, metrics) is its time minus the sum of these parts, where
+dropout bits must not be counted twice.
 """
 
 import dataclasses
@@ -27,7 +28,11 @@ from electra_jax.speed import synthetic
 
 
 def programs(rehearsed: synthetic.Rehearsal) -> dict[str, tuple[Callable, tuple]]:
-    """{part: (function, its arguments)} for a rehearsed step on one device; not yet compiled."""
+    """Returns {part: (function, arguments)} for a step on one device, not compiled yet.
+
+    The function is long because it lists one small function per part, all over the same batch. A
+    part that ends in arrays is reduced to a sum, so that it has a gradient.
+    """
     objective = rehearsed.step.objective
     config, knobs = objective.networks, objective.knobs(1.0)
     state, lanes = rehearsed.state(), rehearsed.lanes()
@@ -36,6 +41,8 @@ def programs(rehearsed: synthetic.Rehearsal) -> dict[str, tuple[Callable, tuple]
         lanes["ids"], lanes["marks"], jnp.arange(rows_n, dtype=jnp.uint32), rehearsed.words.pad_id
     )
     keys = streams.keys(jax.random.key(0), 0, batch.row_B, dropout=True)
+
+    # One whole forward pass gives every part its inputs.
     params, key = state.params, keys.discriminator_B
     played = jax.jit(objective.play)(params, batch, keys, knobs)
     embedded_BLE = jax.jit(lambda p: networks.embed(config, p, batch))(params["embeddings"])
@@ -78,6 +85,7 @@ def programs(rehearsed: synthetic.Rehearsal) -> dict[str, tuple[Callable, tuple]
         )
         return optax.sigmoid_binary_cross_entropy(logits_BL, played.replaced_BL * 1.0).sum()
 
+    # Weights serve as gradients too: the time does not depend on the values.
     def optimizer(params, gradients, moments):
         updates, moments = rehearsed.step.optimizer.update(gradients, moments, params)
         return jax.tree.map(lambda p, u: p - 1e-4 * u, params, updates), moments
@@ -95,7 +103,10 @@ def programs(rehearsed: synthetic.Rehearsal) -> dict[str, tuple[Callable, tuple]
 
 
 def _dropout_bits(config: networks.NetworksConfig, length: int):
-    """Draws what one step draws for dropout; a sum stays, so that nothing is left out."""
+    """Returns a function that draws the dropout bits of one step.
+
+    It returns their sum, because the compiler would remove draws whose result is not used.
+    """
 
     def draw(keys_B):
         total = jnp.uint32(0)
@@ -106,11 +117,14 @@ def _dropout_bits(config: networks.NetworksConfig, length: int):
                 (network.dropout, (length, network.width)),
                 (network.dropout, (length, network.width)),
             ]
+
             keys_NB = streams.layers(streams.part(keys_B, "network", "encoder"), network.layers)
             embed_keys_B = streams.part(keys_B, "network", "embeddings")
+
             draws = layers.draw(embed_keys_B, embedded, network.dropout_bits)
             for number in range(network.layers):
                 draws += layers.draw(keys_NB[number], sites, network.dropout_bits)
+
             total += sum(x.sum(dtype=jnp.uint32) for x in draws if x is not None)
         return total
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run's step on made-up rows: no text, no vocabulary, no workdir.
+"""A run's training step on random rows: no text, no vocabulary, no workdir.
 
-What benchmarks time and what is compiled ahead for devices that are not there. The program is the
-run's own, built by the same functions; only the words are made up.
+    configuration -> mesh, step and its compiled update -> state, rows of random ids
+
+Benchmarks time this step, and tests compile it ahead of time for devices that are not present. It
+is the program of a real run, built by the same functions; only the ids are random.
 """
 
 import dataclasses
@@ -24,7 +26,7 @@ PAD, UNK, CLS, SEP, MASK, FIRST = range(6)
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """As much of a vocabulary as a step needs to know."""
+    """What a step needs to know about a vocabulary."""
 
     size: int
     special_ids: tuple[int, ...] = (PAD, UNK, CLS, SEP, MASK)
@@ -34,20 +36,20 @@ class Words:
 
 @dataclasses.dataclass(frozen=True)
 class Rehearsal:
-    """The parts of a run that has no data."""
+    """A run without data: its configuration, mesh and step."""
 
     config: config_lib.Config
     mesh: Mesh
     words: Words
     step: build.Step
-    update: Any  # jitted (state, lanes) -> (state, measured), state donated
+    update: Any  # jitted (state, lanes) -> (state, measured); the state is donated
 
     def state(self) -> train_step.TrainState:
-        """A fresh state, each array born where it lives."""
+        """Returns a new state, with each array created on the devices that hold it."""
         return jax.jit(self.step.init, out_shardings=self.step.where)()
 
     def lanes(self, number: int = 0) -> dict[str, jax.Array]:
-        """A batch of made-up rows on the mesh, another for each number."""
+        """Returns a batch of random rows on the mesh; each number gives another batch."""
         data = self.config.data
         ids, marks = rows(self.words, data.batch_size, data.sequence_length, number)
         where = sharding.rows(self.mesh)
@@ -57,7 +59,10 @@ class Rehearsal:
 def prepare(
     config: config_lib.Config, vocab_size: int, devices: Sequence[jax.Device] | None = None
 ) -> Rehearsal:
-    """Builds the step of a configuration, over its mesh; `devices` may be described ones."""
+    """Builds the step of a configuration on its mesh.
+
+    `devices` may be descriptions of devices that are not present.
+    """
     mesh = build.mesh(config, devices)
     words = Words(vocab_size)
     step = build.step(config, words, mesh, np.ones(vocab_size))
@@ -67,23 +72,28 @@ def prepare(
 
 
 def rows(words: Words, count: int, length: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """ids and marks [count, length] as records hold them: [CLS] A [SEP] B [SEP], no padding."""
+    """Returns ids and marks [count, length] as in records: [CLS] A [SEP] B [SEP], no padding."""
     draw = np.random.default_rng(seed)
     dtype = np.uint16 if words.size <= 2**16 else np.uint32
     ids = draw.integers(FIRST, words.size, (count, length)).astype(dtype)
+
     marks = np.zeros((count, length), np.uint8)
+
+    # Segment B begins after the [SEP] in the middle.
     middle = length // 2
     ids[:, 0], ids[:, middle - 1], ids[:, -1] = CLS, SEP, SEP
     marks[:, 0], marks[:, middle] = batch_lib.DOCUMENT_START, batch_lib.SEGMENT_B_START
+
     return ids, marks
 
 
 def write_records(words: Words, count: int, length: int, folder: str) -> records.Records:
-    """Made-up training rows on disk, in the real format, open for reading."""
+    """Writes random training rows to disk in the real format and opens them for reading."""
     made = rows(words, count, length, 0)
     writer = records.ShardWriter(records.split_directory(folder, "train"), "made-up")
     writer.write(*made)
     shards = {"train": writer.close(), "heldout": ()}
+
     source = records.Source("made-up", "made-up", 1.0, shards, {"rows": count})
     unigram_crc = records.write_unigram(folder, np.ones((2, words.size), np.int64))
     records.write_manifest(
@@ -106,4 +116,5 @@ def write_records(words: Words, count: int, length: int, folder: str) -> records
             seconds=0.0,
         ),
     )
+
     return records.open(folder)

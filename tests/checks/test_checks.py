@@ -11,7 +11,15 @@ import pytest
 from jax import numpy as jnp
 
 from electra_jax import config as config_lib
-from electra_jax.checks import analytic, arms, every, made_up, micro_run, saved, scoring
+from electra_jax.checks import (
+    all_checks,
+    extra_runs,
+    gradients,
+    made_up,
+    micro_run,
+    saved,
+    scoring,
+)
 from electra_jax.checks import result as result_lib
 from electra_jax.checks.result import Measure, Result
 from electra_jax.core import batch as batch_lib
@@ -29,16 +37,16 @@ CONFIG = config_lib.parse(small_run("builtin", "", model__discriminator__layers=
 
 def failing(number):
     """The numbers of a check that are out of bounds."""
-    result = analytic.CHECKS[number](CONFIG, 0)
+    result = all_checks.UNTRAINED[number](CONFIG, 0)
     assert result.number == number
     failed = {measure.name for measure in result.measures if measure.verdict == result_lib.FAILS}
     assert (result.verdict == result_lib.FAILS) == bool(failed)
     return failed
 
 
-@pytest.mark.parametrize("number", analytic.CHECKS)
+@pytest.mark.parametrize("number", all_checks.UNTRAINED)
 def test_what_is_built_here_passes(number, monkeypatch):
-    monkeypatch.setattr(analytic, "STEPS", 10)
+    monkeypatch.setattr(gradients, "STEPS", 10)
     assert failing(number) == set()
 
 
@@ -128,7 +136,7 @@ def test_12_sees_a_missing_stop_gradient(monkeypatch):
 
 @pytest.mark.slow
 def test_13_sees_a_clip_that_is_always_there(monkeypatch):
-    monkeypatch.setattr(analytic, "STEPS", 10)
+    monkeypatch.setattr(gradients, "STEPS", 10)
     wrap(
         monkeypatch, optimizer, "adamw",
         lambda real: lambda config: real(dataclasses.replace(config, clip_norm=1.0)),
@@ -281,13 +289,13 @@ def counted(monkeypatch):
         calls.append((config.optimizer.learning_rate, seed))
         return check(Measure("calls so far", len(calls), high=3), number=7)
 
-    monkeypatch.setitem(analytic.CHECKS, 7, seven)
+    monkeypatch.setitem(all_checks.UNTRAINED, 7, seven)
     return calls
 
 
 def test_what_was_measured_is_kept_by_seed_and_settings(counted, tmp_path):
     def values(config, seeds):
-        found = every.measure(config, str(tmp_path / "checks"), [7], seeds)
+        found = all_checks.measure(config, str(tmp_path / "checks"), [7], seeds)
         return [(seed, result.measures[0].value) for seed, result in found]
 
     other = dataclasses.replace(
@@ -304,10 +312,10 @@ def test_a_check_that_dies_loses_nothing_before_it(counted, tmp_path, monkeypatc
     def dies(config, seed):
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(analytic.CHECKS, 11, dies)
+    monkeypatch.setitem(all_checks.UNTRAINED, 11, dies)
     with pytest.raises(KeyboardInterrupt):
-        every.measure(CONFIG, str(tmp_path), [7, 11], 1)
-    every.measure(CONFIG, str(tmp_path), [7], 1)
+        all_checks.measure(CONFIG, str(tmp_path), [7, 11], 1)
+    all_checks.measure(CONFIG, str(tmp_path), [7], 1)
     assert len(counted) == 1
     assert os.listdir(tmp_path) == [saved.NAME]
 
@@ -323,21 +331,21 @@ def test_settings_that_change_no_number_share_results():
 def test_a_file_that_holds_no_results_is_refused(tmp_path):
     (tmp_path / saved.NAME).write_text('{"format": 0}')
     with pytest.raises(config_lib.ConfigError, match="format 0, this version reads 1; move it"):
-        saved.Kept(str(tmp_path))
+        saved.StoredResults(str(tmp_path))
     (tmp_path / saved.NAME).write_text("torn")
     with pytest.raises(config_lib.ConfigError, match="not a file of results"):
-        saved.Kept(str(tmp_path))
+        saved.StoredResults(str(tmp_path))
 
 
 def test_all_24_are_there_and_others_are_refused():
-    assert every.numbers([]) == list(range(1, 25))
-    assert every.numbers(["12", "2", "12"]) == [2, 12]
+    assert all_checks.numbers([]) == list(range(1, 25))
+    assert all_checks.numbers(["12", "2", "12"]) == [2, 12]
     for bad in ("25", "0", "x", ""):
         with pytest.raises(config_lib.ConfigError, match=f"--only='{bad}' is not a check"):
-            every.numbers([bad])
+            all_checks.numbers([bad])
     other = config_lib.parse(small_run("builtin", "", objective__name="masked_lm"))
     with pytest.raises(config_lib.ConfigError, match="the checks are of replaced_token_detection"):
-        every.measure(other, "nowhere", [7], 1)
+        all_checks.measure(other, "nowhere", [7], 1)
 
 
 # What trained checks compute with
@@ -396,9 +404,9 @@ def test_checks_with_runs_of_their_own_train_them_once(tmp_path, monkeypatch):
         small_run(f"text:{corpus}", "", schedule__steps=8, evaluation__rows=64)
     )
     asked = [2, 4, 5, 9, 10, 14, 15, 16, 18, 19]
-    monkeypatch.setattr(arms, "STEPS", 3)
+    monkeypatch.setattr(extra_runs, "STEPS", 3)
     with made_up.compiling_fast():
-        found = every.measure(config, str(tmp_path / "checks"), asked, 1)
+        found = all_checks.measure(config, str(tmp_path / "checks"), asked, 1)
     assert [result.number for _, result in found] == asked
     values = [measure.value for _, result in found for measure in result.measures]
     assert None not in values and np.isfinite(values).all()
@@ -408,7 +416,7 @@ def test_checks_with_runs_of_their_own_train_them_once(tmp_path, monkeypatch):
          "unigram"]
     )  # fmt: skip
     monkeypatch.setattr(loop, "train", None)
-    assert every.measure(config, str(tmp_path / "checks"), asked, 1) == found
+    assert all_checks.measure(config, str(tmp_path / "checks"), asked, 1) == found
 
 
 def test_a_score_that_is_no_number_is_never_right():

@@ -15,8 +15,7 @@ from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import results
-from electra_jax.finetuning.tasks import datasets
-from electra_jax.finetuning.tasks import task as task_lib
+from electra_jax.finetuning.tasks import built_in, datasets
 from electra_jax.finetuning.tuning import forecast, running, training
 from electra_jax.workdir import metadata
 from support import corpus, encoder_workdir
@@ -215,7 +214,7 @@ def test_the_submission_has_a_file_for_every_task_that_ran(inference, places):
 def test_pairs_of_stsb_train_in_both_orders(places, setting, rows):
     config = finetuning_config.parse(settings(places, "x", recipe__both_orders=setting))
     words = vocabulary.load(os.path.join(places[0], "data", "made", "vocab"))
-    prepared = datasets.prepare(config, task_lib.named("stsb"), words)
+    prepared = datasets.prepare(config, built_in.named("stsb"), words)
     assert prepared.counts["train"] == rows == len(prepared.train.rows)
     assert prepared.scale == (0.0, 5.0)  # the head learns a fifth of the score
     assert max(prepared.train.rows.labels["label"]) == 1
@@ -224,7 +223,7 @@ def test_pairs_of_stsb_train_in_both_orders(places, setting, rows):
 def test_texts_longer_than_the_encoder_reads_are_cut_and_said(places):
     config = finetuning_config.parse(settings(places, "x"))
     words = vocabulary.load(os.path.join(places[0], "data", "made", "vocab"))
-    prepared = datasets.prepare(config, task_lib.named("stsb"), words, max_tokens=12)
+    prepared = datasets.prepare(config, built_in.named("stsb"), words, max_tokens=12)
     assert prepared.length == 12 == prepared.buckets[-1]
     assert max(prepared.train.rows.lengths) == 12
     lines = "\n".join(prepared.report.lines())

@@ -11,8 +11,7 @@ import zipfile
 
 import pytest
 
-from electra_jax.finetuning.tasks import catalogue, custom, examples, files, reading
-from electra_jax.finetuning.tasks import task as task_lib
+from electra_jax.finetuning.tasks import built_in, custom, examples, files, reading, tfds_records
 from support.corpus import ROOT
 
 
@@ -26,7 +25,7 @@ def write(folder, **contents):
 
 
 def read(name, place, **options):
-    return reading.read(task_lib.named(name), str(place), **options)
+    return reading.read(built_in.named(name), str(place), **options)
 
 
 def texts(split):
@@ -371,8 +370,10 @@ def test_classes_of_tfds_are_ours_by_name_or_by_number(monkeypatch, tmp_path):
     def named(spec):
         return kept[spec.split("/")[1].split(":")[0]]
 
-    monkeypatch.setattr(catalogue, "classes", lambda spec, field: named(spec)[0] if field else ())
-    monkeypatch.setattr(catalogue, "records", lambda spec: [(f"{spec}:0", dict(named(spec)[1]))])
+    monkeypatch.setattr(
+        tfds_records, "classes", lambda spec, field: named(spec)[0] if field else ()
+    )
+    monkeypatch.setattr(tfds_records, "records", lambda spec: [(f"{spec}:0", dict(named(spec)[1]))])
     data = read("cola", "tfds")
     assert texts(data.train) == [("4", "A", None, 1)]
     assert texts(data.test["test"]) == [("4", "A", None, None)]
@@ -452,7 +453,7 @@ def test_a_set_with_dev_alone_leaves_no_example_of_train_in_it(tmp_path):
         lines.append("\t".join([str(n), *["x"] * 7, f"this is {n}", "so it is", "x", "neutral"]))
     (tmp_path / "MNLI").mkdir()
     (tmp_path / "MNLI" / "dev_matched.tsv").write_text("\n".join(lines))
-    data = reading.read(task_lib.named("mnli"), str(tmp_path), dev_share=0.3)
+    data = reading.read(built_in.named("mnli"), str(tmp_path), dev_share=0.3)
     assert set(data.splits) == {"train", "dev"}
     assert not {x.id for x in data.train.examples} & {x.id for x in data.dev["dev"].examples}
 
@@ -561,7 +562,7 @@ def test_files_of_a_task_of_ones_own_are_found_where_the_command_runs(tmp_path, 
         (tmp_path / f"{name}.csv").write_text("text,label\nwe,x\nyou,y\n")
     assert len(reading.read(custom.task(settings), "tfds").train.examples) == 2
     with pytest.raises(ValueError, match="task ner is not in TFDS; give a folder"):
-        reading.read(task_lib.named("ner"), "tfds")
+        reading.read(built_in.named("ner"), "tfds")
 
 
 def test_plain_tags_are_refused_where_entities_are_asked_for(tmp_path):

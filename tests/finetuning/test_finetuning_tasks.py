@@ -3,26 +3,26 @@
 
 import pytest
 
-from electra_jax.finetuning.tasks import custom
+from electra_jax.finetuning.tasks import built_in, custom
 from electra_jax.finetuning.tasks import task as task_lib
 
 
 def test_the_protocol_of_the_paper():
-    assert {name: task.epochs for name, task in task_lib.TASKS.items() if task.epochs != 3} == {
+    assert {name: task.epochs for name, task in built_in.TASKS.items() if task.epochs != 3} == {
         "rte": 10,
         "stsb": 10,
         "squad": 2,
         "squad2": 2,
     }
-    assert [name for name, task in task_lib.TASKS.items() if task.both_orders] == ["mrpc", "stsb"]
-    assert {task.sequence_length for task in task_lib.TASKS.values()} == {128, 256, 512}
-    assert task_lib.TASKS["cola"].main == "mcc"
-    assert task_lib.TASKS["stsb"].main == "spearman"
-    assert task_lib.TASKS["chunking"].main == "entity_f1"
+    assert [name for name, task in built_in.TASKS.items() if task.both_orders] == ["mrpc", "stsb"]
+    assert {task.sequence_length for task in built_in.TASKS.values()} == {128, 256, 512}
+    assert built_in.TASKS["cola"].main == "mcc"
+    assert built_in.TASKS["stsb"].main == "spearman"
+    assert built_in.TASKS["chunking"].main == "entity_f1"
 
 
 def test_every_task_is_consistent():
-    for name, task in task_lib.TASKS.items():
+    for name, task in built_in.TASKS.items():
         assert task.name == name and task.kind in task_lib.KINDS
         assert task.main in task.metrics and set(task.metrics) <= set(task_lib.METRICS[task.kind])
         assert {source.format for source in task.files.values()} <= {"", *task_lib.FORMATS}
@@ -30,11 +30,11 @@ def test_every_task_is_consistent():
 
 
 def test_dev_sets_are_named():
-    assert task_lib.TASKS["mnli"].dev_splits == ("dev_matched", "dev_mismatched")
-    assert task_lib.TASKS["mnli"].test_splits == ("test_matched", "test_mismatched")
-    assert task_lib.TASKS["subjectivity"].dev_splits == ("dev",)  # cut off train
-    assert task_lib.TASKS["ax"].dev_splits == () and task_lib.TASKS["ax"].model_of == "mnli"
-    assert task_lib.TASKS["rte"].pairs and not task_lib.TASKS["cola"].pairs
+    assert built_in.TASKS["mnli"].dev_splits == ("dev_matched", "dev_mismatched")
+    assert built_in.TASKS["mnli"].test_splits == ("test_matched", "test_mismatched")
+    assert built_in.TASKS["subjectivity"].dev_splits == ("dev",)  # cut off train
+    assert built_in.TASKS["ax"].dev_splits == () and built_in.TASKS["ax"].model_of == "mnli"
+    assert built_in.TASKS["rte"].pairs and not built_in.TASKS["cola"].pairs
 
 
 def test_a_custom_task_takes_its_defaults_from_its_kind():
@@ -78,4 +78,4 @@ def test_a_setting_that_means_nothing_is_refused(settings, message):
 
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(ValueError, match="task 'colla' is none of cola, sst2, .*custom"):
-        task_lib.named("colla")
+        built_in.named("colla")

@@ -40,7 +40,7 @@ def test_the_scores_of_a_piece_are_of_all_places_that_are_asked(name, expected):
     if name == "masked_lm":
         tree.model.sharing = "embeddings"
     config, _, mesh, objective = of(tree)
-    assert dry_run._scores_bytes(config, objective, mesh) == expected
+    assert dry_run._scores_mib(config, objective, mesh) == expected
 
 
 def test_the_dry_run_says_what_is_kept_and_what_is_not_reached(tmp_path):
@@ -96,5 +96,5 @@ def test_activations_and_scores_are_what_the_compiler_takes(name):
     params = jax.tree.leaves(rehearsed.step.shapes.params)
     gradients = sum(x.size * x.dtype.itemsize for x in params) / MIB
     kept = dry_run._activation_bytes(config, objective, words, mesh) / MIB
-    told = kept + 2 * dry_run._scores_bytes(config, objective, mesh) + gradients
+    told = kept + 2 * dry_run._scores_mib(config, objective, mesh) + gradients
     assert 0.75 * taken < told < 1.3 * taken, (told, taken)

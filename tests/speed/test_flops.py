@@ -109,7 +109,8 @@ def test_what_two_passes_and_one_hot_products_make_of_a_run(name, sparse, three,
     assert saved == pytest.approx(share, abs=0.006)  # what the one-hot products make up
 
 
-SMALL_PLUS = paper_flops.Run(  # the released small model: a generator of equal width, long rows
+# The released small model: a generator of equal width, long rows.
+SMALL_PLUS = paper_flops.Pretraining(
     paper_flops.Shape(256, 12, embedding_size=128),
     batch=128,
     steps=1,
@@ -177,7 +178,7 @@ def test_a_miniature_by_hand_in_the_papers_convention():
     assert paper_flops.masked_head(MINIATURE) == o(16 + 40, 0, 2 + 16 + 10 + 50 + 20)
     # 2x4x4, bias 4, activation 32, logit 2x4.
     assert paper_flops.detection_head(MINIATURE) == o(32 + 8, 0, 36)
-    run = paper_flops.Run(MINIATURE, batch=5, steps=7)
+    run = paper_flops.Pretraining(MINIATURE, batch=5, steps=7)
     token = (16 + 40 + 46) + (304 + 217) + 0.15625 * (56 + 98)
     assert paper_flops.train(run) == pytest.approx(2 * 5 * 7 * 3 * token)
     assert paper_flops.train(run, 3, sparse=True) == pytest.approx(3 * 5 * 7 * 3 * (token - 40))
@@ -185,7 +186,7 @@ def test_a_miniature_by_hand_in_the_papers_convention():
 
 def test_a_miniature_by_hand_in_the_honest_convention():
     # Half of the steps have rows of 3 and one slot (0.405 x 3), half rows of 6 with two.
-    run = paper_flops.Run(MINIATURE, 5, 8, mask_rate=0.4, stages=((0.5, 3), (0.5, 6)))
+    run = paper_flops.Pretraining(MINIATURE, 5, 8, mask_rate=0.4, stages=((0.5, 3), (0.5, 6)))
     short_row = 3 * (16 + 304) + 1 * 56
     long_row = 6 * (16 + 304 + 4 * 3 * 4) + 2 * 56  # attention sees 3 more: 4 x 3 x 4 a token
     assert paper_flops.honest(run) == pytest.approx(3 * 5 * 4 * (short_row + long_row))
@@ -194,7 +195,7 @@ def test_a_miniature_by_hand_in_the_honest_convention():
 def test_the_honest_convention_is_that_of_the_mfu():
     run = run_of("ELECTRA-Small")
     words = 30_592  # a multiple of 128, to which the networks' table is padded
-    run = paper_flops.Run(
+    run = paper_flops.Pretraining(
         paper_flops.Shape(256, 12, 128, words, 128),
         run.batch,
         run.steps,

@@ -10,7 +10,7 @@ from jax import numpy as jnp
 
 import electra_jax
 from electra_jax import config as config_lib
-from electra_jax.checks import arms, micro_run, trained
+from electra_jax.checks import micro_run, shuffled_text, trained
 from electra_jax.checks import result as result_lib
 from electra_jax.core import batch as batch_lib
 from electra_jax.data import preparation, records
@@ -40,7 +40,7 @@ def test_tiny_leaves_the_unigram_plateau(tiny):
 @pytest.fixture(scope="module")
 def micro(tiny):
     """The same run as the learning checks read it."""
-    return trained.Run.open(config_lib.parse(load_config("tiny")), str(tiny[1]))
+    return trained.FinishedRun.open(config_lib.parse(load_config("tiny")), str(tiny[1]))
 
 
 @pytest.mark.parametrize("number", micro_run.CHECKS)
@@ -111,7 +111,7 @@ def test_nothing_but_the_text_tells_replaced_tokens_apart(tmp_path):
     ordered = preparation.prepare(settings, str(tmp_path / "ordered"))
     shutil.copytree(tmp_path / "ordered", tmp_path / "shuffled")
     shuffled = ordered.replace("ordered", "shuffled")
-    entropy = arms.shuffle_tokens(shuffled)
+    entropy = shuffled_text.shuffle_tokens(shuffled)
     records.verify(shuffled)
     before, after = (records.open(folder).manifest for folder in (ordered, shuffled))
     assert before.totals == after.totals and before.hash != after.hash

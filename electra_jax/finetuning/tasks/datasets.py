@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A task's splits made ready: rows for batches on one side, what they are scored against on the
-other, and the way back from a head's outputs to predictions.
+"""Prepares a task's splits for training and scoring, and turns a head's outputs into predictions.
 
-    files -> examples -> features -> Rows (ids, marks, labels as the step reads them)
-                      -> targets (classes, values, tags, texts as `scores` reads them)
-    outputs of rows -> said(...) -> predictions -> scores
+files -> examples -> features -> Rows (ids, marks, labels as the step reads them)
+                  -> targets (classes, values, tags, texts as `scores` reads them)
+outputs of rows -> predict(...) -> decide(...) -> scores
 """
 
 import dataclasses
@@ -18,74 +17,77 @@ from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import answers, scores
-from electra_jax.finetuning.tasks import custom, examples, reading
+from electra_jax.finetuning.tasks import built_in, custom, examples, reading
 from electra_jax.finetuning.tasks import task as task_lib
 from electra_jax.finetuning.tuning import batches, features
 
-_SHUFFLE = 1729  # of `data.train_examples`: the same examples for every seed
+_SAMPLE_SEED = 1729  # seed that picks `data.train_examples`: the same examples for every training
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One split."""
+    """One split: its examples, their arrays, and the targets that predictions are compared with."""
 
     split: examples.Split
     features: features.Features
     rows: batches.Rows
-    targets: Any  # None where it has no labels
+    targets: Any  # None if the split has no labels
 
     @property
     def ids(self) -> list[str]:
-        """Names of its examples."""
+        """The ids of its examples."""
         return [example.id for example in self.split.examples]
 
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """A task with everything that its fine-tuning reads."""
+    """A task with all its splits, ready for fine-tuning."""
 
-    task: task_lib.Task  # labels known
+    task: task_lib.Task  # with its labels filled in
     train: Part | None
     dev: Mapping[str, Part]
     test: Mapping[str, Part]
-    length: int  # the most tokens of a row
-    buckets: tuple[int, ...]
-    scale: tuple[float, float]  # lowest and highest label of regression: the head learns 0 to 1
+    length: int  # largest number of tokens in a row
+    buckets: tuple[int, ...]  # the lengths that rows are padded to
+    scale: tuple[float, float]  # regression: lowest and highest label; the head learns 0 to 1
     report: examples.Report
 
     @property
     def first_dev(self) -> str:
-        """The split that chooses."""
+        """The name of the dev set that decides which settings and weights are best."""
         return next(iter(self.dev))
 
     @property
     def scored(self) -> dict[str, Part]:
-        """Every split with labels but train: dev sets first, then test sets that have some."""
+        """All splits with labels except train: dev sets first, then labelled test sets."""
         return dict(self.dev) | {
             n: part for n, part in self.test.items() if part.targets is not None
         }
 
     @property
     def counts(self) -> dict[str, int]:
-        """Examples by split."""
+        """Number of examples in each split."""
         parts = ({"train": self.train} if self.train else {}) | dict(self.dev) | dict(self.test)
         return {name: len(part.split.examples) for name, part in parts.items()}
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any token or label that is trained or scored on."""
+        """A hash that changes if any token or label that is trained or scored on changes."""
         digest = hashlib.blake2b(digest_size=8)
+
         for part in (self.train, *self.dev.values(), *self.test.values()):
             for row in (*part.features.ids, *part.features.marks):
                 digest.update(row.tobytes())
             digest.update(repr(np.asarray(part.targets, object).tolist()).encode())
+
         return digest.hexdigest()
 
 
 def task_named(config: finetuning_config.Config, name: str) -> task_lib.Task:
-    """A built-in task, or the one that the configuration describes."""
+    """Returns a built-in task or, for 'custom', the one that the configuration describes."""
     if name != "custom":
-        return task_lib.named(name)
+        return built_in.named(name)
+
     settings = dataclasses.asdict(config.custom)
     settings["quotes"] = {"": None, "on": True, "off": False}[config.custom.quotes]
     if config.custom.kind == "multi_label" and "," in config.custom.label:
@@ -100,30 +102,35 @@ def prepare(
     max_tokens: int = 0,
     pretrained_tokens: int = 0,
 ) -> Prepared:
-    """Reads and lays out every split that is there.
+    """Reads the files of a task and makes arrays of every split that exists.
 
     Args:
-      max_tokens: the longest row that the encoder reads; 0: any.
-      pretrained_tokens: places beyond are new to the encoder; 0: none are.
+      max_tokens: the longest row that the encoder can read; 0 means any length.
+      pretrained_tokens: the row length of pre-training. Positions beyond it are new to the encoder,
+        which the report mentions; 0 means that there are none.
 
-    Raises ValueError, one line with file and line or the remedy.
+    Raises ValueError, with file and line where there is one, if the files do not fit the task.
     """
     data = reading.read(task, config.data.dir, config.data.dev_share)
     task, report = data.task, data.report
+
     wished = config.recipe.sequence_length or task.sequence_length
     length = min(wished, max_tokens or wished)
     if length < wished:
         report.note(f"{task.name}: rows of {length} tokens and not {wished}: no more positions")
+
     train = data.train
     if train is None and not task.model_of:
         raise config_lib.ConfigError(
             f"task {task.name}: {config.data.dir} holds nothing to train on"
         )
     if train is not None:
-        train = _fewer(train, config.data.train_examples, report)
+        train = _sample_of(train, config.data.train_examples, report)
         if task.both_orders and config.recipe.both_orders == "published":
             train = examples.both_orders(train)
             report.note(f"{task.name}: pairs train in both orders")
+
+    # The scale comes from train alone, so that dev and test labels cannot influence training.
     scale = _scale(task, train)
 
     def part(split, training=False):
@@ -134,6 +141,7 @@ def prepare(
             length,
             report,
             training=training,
+            # A question takes at most half of the row; the text gets the rest.
             query_length=min(config.span.query_length, max(1, length // 2)),
             stride=config.span.stride,
             without_answer=config.span.without_answer,
@@ -143,6 +151,7 @@ def prepare(
     trained = part(train, training=True) if train is not None else None
     dev = {name: part(split) for name, split in data.dev.items()}
     test = {name: part(split) for name, split in data.test.items()}
+
     lengths = np.concatenate(
         [p.rows.lengths for p in (trained, *dev.values(), *test.values()) if p is not None]
     )
@@ -152,19 +161,21 @@ def prepare(
             f"{task.name}: {(lengths > pretrained_tokens).sum():,} rows are longer than the"
             f" {pretrained_tokens} tokens of pre-training; places beyond are untrained"
         )
+
     return Prepared(task, trained, dev, test, length, buckets, scale, report)
 
 
-def said(
+def predict(
     prepared: Prepared,
     part: Part,
     outputs: Mapping[str, Sequence[np.ndarray]],
     span: finetuning_config.Span | None = None,
 ) -> Any:
-    """Outputs of one seed for the rows of a split -> one prediction an example.
+    """Turns the outputs of one seed for the rows of a split into one prediction per example.
 
-    classification: logits [R, C]; regression: values [R]; multi_label: probabilities [R, C];
-    tagging: tags of each sentence; span: `answers.Answer` of each question.
+    Returns logits [R, C] for classification, values [R] for regression, probabilities [R, C] for
+    multi_label, the tags of each sentence for tagging, and an `answers.Answer` per question for
+    span. Nothing is decided yet: see `decide`.
     """
     kind, task = part.features.kind, prepared.task
     if kind == "tagging":
@@ -172,6 +183,7 @@ def said(
         return [[task.labels[tag] for tag in tags] for tags in found]
     if kind == "span":
         return _answers(part, outputs, span)
+
     scores_RC = np.stack(outputs["scores_BC"]).astype(np.float64)
     if kind == "regression":
         low, high = prepared.scale
@@ -179,24 +191,33 @@ def said(
     return 1 / (1 + np.exp(-scores_RC)) if kind == "multi_label" else scores_RC
 
 
-def decided(prepared: Prepared, said_: Any, threshold: float | None = None) -> Any:
-    """Predictions as `scores` takes them."""
+def decide(prepared: Prepared, predictions: Any, threshold: float | None = None) -> Any:
+    """Turns predictions into decisions that `scores` compares with targets: classes, labels, texts.
+
+    With a threshold, a question whose null score is above it is left unanswered.
+    """
     kind = prepared.task.kind
-    return answers.decided(said_, threshold) if kind == "span" else scores.decide(kind, said_)
+    if kind == "span":
+        return answers.decided(predictions, threshold)
+    return scores.decide(kind, predictions)
 
 
-def threshold(prepared: Prepared, part: Part, said_: Any) -> float | None:
-    """The null score, found on this split, above which a question is left unanswered."""
+def best_threshold(prepared: Prepared, part: Part, predictions: Any) -> float | None:
+    """Finds on this split the null score above which a question is best left unanswered.
+
+    Returns None if the task has no unanswerable questions or the split has no labels.
+    """
     if prepared.task.kind != "span" or not prepared.task.impossible or part.targets is None:
         return None
-    texts = [one.text for one in said_]
+
+    texts = [one.text for one in predictions]
     _, f1_Q = scores.question_scores(texts, part.targets, "2.0")
-    null_Q = np.array([one.null for one in said_])
+    null_Q = np.array([one.null for one in predictions])
     return scores.best_threshold(f1_Q, texts, part.targets, null_Q).value
 
 
-def in_words(prepared: Prepared, predictions: Any) -> list:
-    """Predictions as files show them: labels' names."""
+def label_names(prepared: Prepared, predictions: Any) -> list:
+    """Returns predictions as files show them, with the names of labels instead of numbers."""
     labels = prepared.task.labels
     if prepared.task.kind == "classification":
         return [labels[number] for number in predictions]
@@ -205,30 +226,37 @@ def in_words(prepared: Prepared, predictions: Any) -> list:
     return list(predictions)
 
 
-def _fewer(split, count, report):
+def _sample_of(split, count, report):
     if not count or count >= len(split.examples):
         return split
-    order = np.random.default_rng(_SHUFFLE).permutation(len(split.examples))[:count]
+
+    order = np.random.default_rng(_SAMPLE_SEED).permutation(len(split.examples))[:count]
     report.note(
         f"{split.name}: {count:,} of {len(split.examples):,} examples (data.train_examples)"
     )
+    # In the order of the file: training shuffles by itself.
     return dataclasses.replace(split, examples=tuple(split.examples[n] for n in sorted(order)))
 
 
 def _scale(task, train):
-    """Lowest and highest label: STS-B's 0 to 5 become 0 to 1, as in the released code."""
+    """Returns the lowest and highest label, which become 0 and 1 for the head.
+
+    The released code scales the 0 to 5 of STS-B in the same way.
+    """
     if task.kind != "regression":
         return 0.0, 1.0
     if task.label_range:
         return task.label_range
     found = [example.label for example in train.examples]
     low, high = min(found), max(found)
+    # If all labels are equal, any width will do; 0 would divide by zero.
     return (low, high) if high > low else (low, low + 1)
 
 
 def _rows(made, scale):
-    """Labels under the names that the step reads."""
+    """Returns ids, marks and labels, the labels under the names that the step reads."""
     labels = {}
+
     if made.kind == "span":
         spans = made.spans
         labels = {
@@ -243,10 +271,12 @@ def _rows(made, scale):
             low, high = scale
             values = ((values - low) / (high - low)).astype(np.float32)
         labels = {"tags" if made.kind == "tagging" else "label": values}
+
     return batches.Rows(made.ids, made.marks, labels)
 
 
 def _targets(task, split, made):
+    """Returns what predictions of a split are compared with; None without labels."""
     if not split.labelled:
         return None
     if made.kind == "tagging":
@@ -257,9 +287,12 @@ def _targets(task, split, made):
 
 
 def _answers(part, outputs, span):
+    """Returns an `answers.Answer` per question, from the outputs of a joint or a plain head."""
     spans, rows = part.features.spans, len(part.rows)
     windows = answers.Windows(part.features.example_R, spans.offsets, spans.best_context)
-    if "start_BL" in outputs:
+
+    if "start_BL" in outputs:  # the plain head: one score per token
+        # Batches have different lengths; -inf fills the rest, so that it is never chosen.
         most = max(map(len, outputs["start_BL"]))
         start_RL, end_RL = np.full((2, rows, most), -np.inf)
         allowed_RL = np.zeros((rows, most), bool)
@@ -269,7 +302,7 @@ def _answers(part, outputs, span):
             end_RL[row, :length] = outputs["end_BL"][row][:length]
             allowed_RL[row, :length] = allowed_L
         beams = answers.plain(start_RL, end_RL, allowed_RL, best=span.n_best)
-    else:
+    else:  # the joint head: a beam of starts, each with a beam of ends
         judged = "impossible_B" in outputs
         beams = answers.Beams(
             np.stack(outputs["start_BP"]),
@@ -278,5 +311,6 @@ def _answers(part, outputs, span):
             np.stack(outputs["end_log_BPT"]),
             np.array(outputs["impossible_B"]) if judged else None,
         )
+
     contexts = [example.context for example in part.split.examples]
     return answers.answer(contexts, windows, beams, n_best=span.n_best, longest=span.longest_answer)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Examples as text: what every source is read into, and what features are made from.
+"""Examples as text: every file format is read into these types, and features are made of them.
 
     classification, regression, multi_label    Text('17', 'A sentence .', None, 1)
     tagging                                    Words('3', ('Ann', 'sleeps'), ('B-PER', 'O'))
     span                                       Question('7', 'Who ?', 'Ann sleeps', (('Ann', 0),))
 
-Next: `reading.py` reads a task's splits of them; `features.py` makes arrays of a split.
+Next: `reading.py` reads the splits of a task; `tuning/features.py` makes arrays of a split.
 """
 
 import collections
@@ -14,7 +14,7 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Text:
-    """A sentence or a pair of them. `label`: number of the class, a score, numbers of classes."""
+    """One text or a pair. `label` is a class number, a score, or a tuple of class numbers."""
 
     id: str
     a: str
@@ -24,7 +24,7 @@ class Text:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Words:
-    """A sentence as words with a tag each, BIO or BIOES or plain, as the file spells them."""
+    """A sentence as words with one tag each (BIO, BIOES or plain), as the file spells them."""
 
     id: str
     words: tuple[str, ...]
@@ -33,7 +33,10 @@ class Words:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Question:
-    """A question about a text. `answers`: (words, place in characters, -1 where they are not)."""
+    """A question about a text.
+
+    `answers` holds (words, position in characters); -1 if the context does not contain the words.
+    """
 
     id: str
     question: str
@@ -52,32 +55,32 @@ class Split:
     name: str  # train, dev, test, dev_matched, ...
     examples: tuple[Example, ...]
     files: tuple[str, ...]
-    note: str = ""  # how it was made, where it is no file's content
+    note: str = ""  # how it was made, if it is not the content of files
 
     @property
     def labelled(self) -> bool:
-        """Whether every example has what it is scored against."""
+        """Whether every example has a label, tags or an answer."""
         return all(is_labelled(example) for example in self.examples)
 
 
 class Report:
-    """What reading and laying out met: counts by place and kind, and remarks, printed as lines."""
+    """Collects what reading and preparing found: counts by split and kind, and remarks."""
 
     def __init__(self):
         self.counts: collections.Counter[tuple[str, str]] = collections.Counter()
         self.notes: list[str] = []
 
     def count(self, where: str, what: str, number: int = 1) -> None:
-        """Adds to a count: count('cola dev', 'blank lines')."""
+        """Adds to a count, for example count('cola dev', 'blank lines skipped')."""
         self.counts[where, what] += number
 
     def note(self, text: str) -> None:
-        """Keeps a remark, once."""
+        """Adds a remark unless it is there already."""
         if text not in self.notes:
             self.notes.append(text)
 
     def lines(self) -> list[str]:
-        """One line a count, in the order met, then the remarks."""
+        """Returns one line per count in the order of first use, then the remarks."""
         found = [
             f"{where}: {number:,} {what}" for (where, what), number in self.counts.items() if number
         ]
@@ -85,14 +88,13 @@ class Report:
 
 
 def take_id(identity: str, place: str, taken: dict[str, str]) -> None:
-    """Notes where an id stands. Raises ValueError, one line, where it stood before.
+    """Records that an id is used. Raises ValueError with both places if it was used before.
 
-    Ids name predictions in the files that are written: of two examples with one id, one would be
-    lost there.
+    Prediction files are keyed by id, so of two examples with the same id one would be lost.
 
     Args:
-      place: file and line, or what is like them.
-      taken: {id: place} of the examples of the split so far.
+      place: where the example is, such as file and line.
+      taken: {id: place} of the examples of the split read so far; extended here.
     """
     if identity in taken:
         raise ValueError(
@@ -103,7 +105,7 @@ def take_id(identity: str, place: str, taken: dict[str, str]) -> None:
 
 
 def is_labelled(example: Example) -> bool:
-    """Whether an example has what it is scored against."""
+    """Whether an example has a label, tags or an answer; a known lack of an answer counts too."""
     if isinstance(example, Text):
         return example.label is not None
     if isinstance(example, Words):
@@ -112,7 +114,7 @@ def is_labelled(example: Example) -> bool:
 
 
 def both_orders(split: Split) -> Split:
-    """Every pair, then every pair the other way round: MRPC and STS-B train on both.
+    """Appends every pair with its texts swapped: MRPC and STS-B train on both orders.
 
     Reference: `double_unordered`, configure_finetuning.py of google-research/electra.
     """

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of a task: found by name, glob or alternatives, also inside a zip, and decoded.
+"""Finds the files of a task by name, glob or alternatives, also inside a zip, and decodes them.
 
     find('glue', 'CoLA/train.tsv')                             a file
     find('data', 'conll2000.zip/conll2000/train.txt')          a member of an archive
-    find('data', 'eng.train|train.txt')                        the first of the two that is there
-    lines(path)                                                without their ends, \\n or \\r\\n
+    find('data', 'eng.train|train.txt')                        the first of the two that exists
+    lines(path)                                                without the line ends \\n or \\r\\n
 
-Lines end at \\n alone: text holds U+2028, form feeds and their like. A byte-order mark is no text.
+Lines end only at \\n, because texts may contain U+2028, form feeds and other line separators. A
+byte-order mark at the beginning is removed.
 """
 
 import bz2
@@ -26,31 +27,33 @@ _UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile
 
 
 def find(directory: str, pattern: str) -> list[str]:
-    """Paths of what a pattern means in a folder, sorted; [] where there is nothing."""
+    """Returns the sorted paths that a pattern matches in a folder, [] if there are none."""
     for alternative in pattern.split("|"):
         name = os.path.expanduser(alternative)
         path = os.path.normpath(os.path.join(directory, name))
+
         archive, member = _parts(path)
         if archive:
             with _readable(archive), zipfile.ZipFile(archive) as file:
                 names = [n for n in file.namelist() if not n.endswith("/")]
             wanted = [member] if member in names else fnmatch.filter(names, member)
             found = [f"{archive}/{name}" for name in sorted(wanted)]
-        elif os.path.isfile(path):  # meant as it stands, brackets and all
+        elif os.path.isfile(path):  # an existing name wins, even if it contains glob characters
             found = [path]
         else:
             pattern_there = os.path.join(glob.escape(directory), name)
             found = sorted(p for p in glob.glob(pattern_there, recursive=True) if os.path.isfile(p))
+
         if found:
             return found
     return []
 
 
 def text(path: str, encoding: str = "utf-8") -> str:
-    """The whole text. Raises ValueError with file and line where it cannot be decoded."""
+    """Returns the whole text. Raises ValueError with file and line if it cannot be decoded."""
     data = _bytes(path)
     try:
-        # Whatever the encoding is called: only 'utf-8-sig' and 'utf-16' take the mark off.
+        # Most codecs keep the byte-order mark; only 'utf-8-sig' and 'utf-16' remove it themselves.
         return data.decode(encoding).removeprefix("\ufeff")
     except LookupError as error:
         raise ValueError(f"encoding {encoding!r} is not known; try utf-8 or latin-1") from error
@@ -63,7 +66,7 @@ def text(path: str, encoding: str = "utf-8") -> str:
 
 
 def lines(path: str, encoding: str = "utf-8") -> list[str]:
-    """The lines without their ends; the last one need not have one."""
+    """Returns the lines without line ends; the last line may lack one."""
     found = text(path, encoding).split("\n")
     if found[-1] == "":
         found.pop()
@@ -71,14 +74,14 @@ def lines(path: str, encoding: str = "utf-8") -> list[str]:
 
 
 def ending(path: str) -> str:
-    """'.tsv' of 'x/train.tsv.gz': what is left when the packing is taken off."""
+    """Returns the file extension without compression: '.tsv' for 'x/train.tsv.gz'."""
     while path.endswith(COMPRESSED):
         path = os.path.splitext(path)[0]
     return os.path.splitext(path)[1]
 
 
 def _parts(path):
-    """(archive, member) of a path through a zip file that is there, else ('', '')."""
+    """Returns (archive, member) of a path that leads into an existing zip file, else ('', '')."""
     match = _ZIP.fullmatch(path.replace(os.sep, "/"))
     if match and match[2] and os.path.isfile(match[1]):
         return match[1], match[2]
@@ -86,6 +89,7 @@ def _parts(path):
 
 
 def _bytes(path):
+    """Returns the content of a file or archive member, decompressed by its extension."""
     archive, member = _parts(path)
     with _readable(path):
         if archive:
@@ -94,18 +98,20 @@ def _bytes(path):
         else:
             with open(path, "rb") as file:
                 data = file.read()
+
         if path.endswith(".gz"):
             data = gzip.decompress(data)
         elif path.endswith(".xz"):
             data = lzma.decompress(data)
         elif path.endswith(".bz2"):
             data = bz2.decompress(data)
+
     return data
 
 
 @contextlib.contextmanager
 def _readable(path):
-    """Turns what a damaged file raises into one line that names it."""
+    """Turns any error that a damaged file causes into a ValueError that names the file."""
     try:
         yield
     except _UNREADABLE as error:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labels as files spell them -> numbers, checked.
+"""Checks labels and turns them from the spelling of files into numbers.
 
-classification   'entailment'      ->  0           its place in the task's list
+classification   'entailment'      ->  0           its index in the task's list
 regression       '3.80'            ->  3.8         finite, within the task's range
-multi_label      'sport,politics'  ->  (2, 0)      places, in the order of the file
+multi_label      'sport,politics'  ->  (2, 0)      indices, in the order of the cell
 no label         None              ->  None        test sets
 """
 
@@ -13,55 +13,60 @@ from collections.abc import Iterable
 from electra_jax.finetuning.tasks import examples, tables
 from electra_jax.finetuning.tasks import task as task_lib
 
-_ENOUGH = 1000  # labels; more are texts or numbers in the wrong column
+_MOST_LABELS = 1000  # labels; with more, the column probably holds texts or numbers, not labels
 
 
 def known(rows: Iterable[tables.Row], task: task_lib.Task, separator: str) -> tuple[str, ...]:
-    """The task's labels; where it names none, those of the rows, sorted."""
+    """Returns the labels of the task or, if it names none, those found in the rows, sorted."""
     if task.labels or task.kind not in ("classification", "multi_label"):
         return task.labels
-    found = sorted({label for row in rows for label in _several(row.label, separator)})
-    if not 2 <= len(found) <= _ENOUGH:
+
+    found = sorted({label for row in rows for label in _separate(row.label, separator)})
+    if not 2 <= len(found) <= _MOST_LABELS:
         raise ValueError(
             f"task {task.name}: {len(found)} different labels in train; look at label (the column),"
             " or set labels"
         )
+
     if all(label.removeprefix("-").isdecimal() for label in found):
-        found.sort(key=int)
+        found.sort(key=int)  # 2 before 10
     return tuple(found)
 
 
 def text(
     row: tables.Row, task: task_lib.Task, number: str, separator: str, labelled: bool
 ) -> examples.Text:
-    """The example in a row.
+    """Returns the example in a row.
 
     Args:
-      number: its name where the row has none.
-      labelled: whether it must have a label; else an empty one is none.
+      number: the id of the example if the row has none.
+      labelled: whether a label is required; otherwise an empty label counts as no label.
 
-    Raises ValueError with file and line for a label that the task does not know.
+    Raises ValueError with file and line if a label is missing or unknown to the task.
     """
-    nothing = row.label is None or row.label == ""  # an example may well have none of its labels
+    # An empty tuple is a label: an example of multi_label may have none of the labels.
+    nothing = row.label is None or row.label == ""
     label = None if nothing and not labelled else row.label
     if label is None and labelled:
         raise ValueError(f"{row.where}: no label; look at label, its column or field")
+
     value = None if label is None else _value(row._replace(label=label), task, separator)
     return examples.Text(row.id or number, row.a, row.b, value)
 
 
 def _value(row, task, separator):
+    """Returns the label of a row as the kind of the task needs it: index, indices or score."""
     if task.kind == "multi_label":
-        found = dict.fromkeys(_several(row.label, separator))  # each once
-        return tuple(_number(label, row, task) for label in found)
+        found = dict.fromkeys(_separate(row.label, separator))  # without repetitions, in order
+        return tuple(_label_index(label, row, task) for label in found)
     if not isinstance(row.label, str):
         raise ValueError(f"{row.where}: several labels; set kind='multi_label'")
     if task.kind == "regression":
-        return _score(row, task)
-    return _number(row.label, row, task)
+        return _checked_score(row, task)
+    return _label_index(row.label, row, task)
 
 
-def _several(label, separator) -> tuple[str, ...]:
+def _separate(label, separator) -> tuple[str, ...]:
     if label is None:
         return ()
     if isinstance(label, tuple):
@@ -69,20 +74,22 @@ def _several(label, separator) -> tuple[str, ...]:
     return tuple(part.strip() for part in label.split(separator) if part.strip())
 
 
-def _number(label, row, task):
+def _label_index(label, row, task):
     if label not in task.labels:
         shown = ", ".join(task.labels[:20])
         raise ValueError(f"{row.where}: label {label!r} is none of {shown}")
     return task.labels.index(label)
 
 
-def _score(row, task):
+def _checked_score(row, task):
+    """Returns the label of a regression task, which must be finite and within the task's range."""
     try:
         score = float(row.label)
     except ValueError:
         score = math.nan
     if not math.isfinite(score):
         raise ValueError(f"{row.where}: label {row.label!r} is no number")
+
     low, high = task.label_range or (-math.inf, math.inf)
     if not low <= score <= high:
         raise ValueError(f"{row.where}: label {row.label} is not within {low:g} to {high:g}")

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SQuAD's JSON, 1.1 and 2.0, and what is written like it (XQuAD, SQuADShifts) -> questions.
+"""Reads questions from the JSON of SQuAD 1.1 and 2.0, which XQuAD and SQuADShifts use as well.
 
     data[] . paragraphs[] . context, qas[] . id, question, answers[] . text, answer_start
                                              is_impossible (2.0), plausible_answers (not used)
 
-A place that does not hold the answer's words is looked for nearby; where the words are nowhere in
-the context, the place is -1: they count in scoring and are not trained on.
+If the words of an answer are not at the given position, the nearest occurrence in the context is
+used. If they do not occur at all, the position is -1: such an answer counts in scoring but is not
+trained on.
 """
 
 import json
@@ -22,51 +23,55 @@ def read(
     report: examples.Report,
     taken: dict[str, str],
 ) -> list[examples.Question]:
-    """All questions of a file, in its order.
+    """Returns all questions of a file, in its order.
 
     Args:
-      impossible: whether there may be questions without an answer.
-      taken: {id: place} of the files of the split before this one, filled further.
+      impossible: whether questions without an answer are allowed.
+      taken: {id: place} of the questions read from earlier files of the split; extended here.
 
-    Raises ValueError, one line with the file and the place in it.
+    Raises ValueError with the file and the position in it if the format is wrong.
     """
     content = files.text(path, source.encoding)
     try:
         articles = json.loads(content)
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}:{error.lineno}: not JSON ({error.msg}); is it whole?") from error
+
     found = []
     for place, context, qa in _walk(path, articles):
         question = of_fields(place, context, qa, impossible, where, report)
         examples.take_id(question.id, place, taken)
         found.append(question)
+
     if not found:
         raise ValueError(f"{path} holds no question; is it the right file?")
     return found
 
 
 def of_fields(place, context, qa, impossible, where, report) -> examples.Question:
-    """The question in one entry of `qas`."""
+    """Returns the question in one entry of `qas`, or in a TFDS record with the same fields."""
     answers = []
     for number, answer in enumerate(_field(qa, "answers", list, place, default=[])):
         here = f"{place}.answers[{number}]"
         words = _field(answer, "text", str, here)
         begin = _field(answer, "answer_start", int, here)
-        answers.append((words, _located(context, words, begin, where, report)))
-    hopeless = _field(qa, "is_impossible", bool, place, default=False)
-    if hopeless and not impossible:
+        answers.append((words, _nearest_position(context, words, begin, where, report)))
+
+    unanswerable = _field(qa, "is_impossible", bool, place, default=False)
+    if unanswerable and not impossible:
         raise ValueError(f"{place}: a question without an answer; SQuAD 2.0 is task squad2")
+
     return examples.Question(
         id=str(_field(qa, "id", str | int, place)),
         question=_field(qa, "question", str, place).strip(),
         context=context,
-        answers=() if hopeless else tuple(answers),
-        impossible=hopeless,
+        answers=() if unanswerable else tuple(answers),
+        impossible=unanswerable,
     )
 
 
 def _walk(path, content) -> Iterator[tuple]:
-    """(place, context, qa) of each question."""
+    """Yields (place, context, qa) for each question."""
     for i, article in enumerate(_field(content, "data", list, path)):
         here = f"{path}: data[{i}]"
         for j, paragraph in enumerate(_field(article, "paragraphs", list, here)):
@@ -77,6 +82,7 @@ def _walk(path, content) -> Iterator[tuple]:
 
 
 def _field(record, name, kind, place, default=None):
+    """Returns a field of a JSON object; raises ValueError if it is missing or of another type."""
     value = record.get(name, default) if isinstance(record, dict) else None
     if not isinstance(value, kind):
         state = "no" if value is None else f"a {type(value).__name__} for"
@@ -84,14 +90,17 @@ def _field(record, name, kind, place, default=None):
     return value
 
 
-def _located(context, words, begin, where, report) -> int:
+def _nearest_position(context, words, begin, where, report) -> int:
+    """Returns `begin` if the words are there, else their nearest position, else -1."""
     if begin >= 0 and context.startswith(words, begin):
         return begin
+
     places = []
     at = context.find(words) if words else -1
     while at >= 0:
         places.append(at)
         at = context.find(words, at + 1)
+
     if not places:
         report.count(where, "answers that are not in their context")
         return -1

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TSV, CSV, JSONL and plain lines -> rows, each with the place it came from.
+"""Reads TSV, CSV, JSONL and plain lines as rows, each with the place it came from.
 
     index \\t sentence \\t label        the header names the columns
     0 \\t It 's " fine " . \\t 1        ->  Row('dev.tsv:2', '0', 'It \\'s " fine " .', None, '1')
 
-In TSV a quotation mark is a character like any other; in CSV it may enclose commas and line ends.
-A row with too few or too many cells is refused with its line, or left out and counted where the
-source says so: guessing would move texts into other columns.
+In TSV a quotation mark is an ordinary character; in CSV it may enclose commas and line ends. A row
+with too few or too many cells raises an error that names its line or, with odd_rows='skip', is
+skipped and counted. It is never repaired, because guessing would move texts into other columns.
 """
 
 import csv
@@ -22,7 +22,7 @@ RawLabel = str | tuple[str, ...] | None
 
 
 class Row(NamedTuple):
-    """One example before its label is understood."""
+    """One example with its label as the file spells it."""
 
     where: str  # file:line
     id: str | None
@@ -34,16 +34,18 @@ class Row(NamedTuple):
 def read(
     path: str, source: task.Source, labelled: bool, where: str, report: examples.Report
 ) -> list[Row]:
-    """All rows of a file.
+    """Returns all rows of a file.
 
     Args:
-      path: a file, its label behind '=' where the format is 'lines'.
-      labelled: whether the column of labels must be there; else it may be missing.
-      where: what the report calls the split.
+      path: a file; in the format 'lines' it may end in '=label'.
+      labelled: whether the label column is required; otherwise it may be missing.
+      where: the name of the split in the report.
 
-    Raises ValueError, one line with file and line: a missing column, a torn row, no row at all.
+    Raises ValueError with file and line if a column is missing, a row has another number of cells,
+    or there is no row.
     """
     kind = source.format or _FORMATS.get(files.ending(path))
+
     if kind == "lines":
         found = list(_lines(path, source, where, report))
     elif kind == "label_first":
@@ -57,13 +59,14 @@ def read(
             f"{path}: the ending does not tell the format; set format to one of"
             f" {', '.join(task.TEXT_FORMATS)}"
         )
+
     if not found:
         raise ValueError(f"{path} holds no example; is it the right file?")
     return found
 
 
 def of_record(record: dict, source: task.Source, place: str, labelled: bool) -> Row:
-    """The row in a record of names and values."""
+    """Returns the row in a record of field names and values."""
 
     def value(column, needed=True):
         if column is None or (column not in record and not needed):
@@ -80,9 +83,10 @@ def of_record(record: dict, source: task.Source, place: str, labelled: bool) -> 
 
     if isinstance(source.label, tuple):
         cells = [value(column, labelled) for column in source.label]
-        label = _switched_on(source.label, [_spelled(cell, place) for cell in cells], place)
+        label = _columns_with_one(source.label, [_label_text(cell, place) for cell in cells], place)
     else:
-        label = _spelled(value(source.label, labelled), place)
+        label = _label_text(value(source.label, labelled), place)
+
     identity = value(source.id, needed=False)
     return Row(
         place,
@@ -94,7 +98,7 @@ def of_record(record: dict, source: task.Source, place: str, labelled: bool) -> 
 
 
 def without_label(path: str) -> tuple[str, str | None]:
-    """'plot.txt=objective' -> ('plot.txt', 'objective')."""
+    """Splits 'plot.txt=objective' into ('plot.txt', 'objective'); the label is None without '='."""
     name, equals, label = path.rpartition("=")
     return (name, label) if equals else (path, None)
 
@@ -109,6 +113,7 @@ _FORMATS = {
 
 
 def _lines(path, source, where, report) -> Iterator[Row]:
+    """Yields every line as a text; its label, if any, belongs to the whole file."""
     name, label = without_label(path) if source.format == "lines" else (path, None)
     for number, line in enumerate(files.lines(name, source.encoding), 1):
         if line.strip():
@@ -117,15 +122,16 @@ def _lines(path, source, where, report) -> Iterator[Row]:
             report.count(where, "blank lines skipped")
 
 
-_BLANK = re.compile("[ \t]+")  # and no no-break space, which belongs to a text
+_BLANK = re.compile("[ \t]+")  # without the no-break space, which may be part of a text
 
 
 def _label_first(path, source, where, report) -> Iterator[Row]:
-    """'DESC:manner How did serfdom develop ?' -> the label, and the text behind the first blank."""
+    """Yields rows from lines such as 'DESC:manner How did serfdom develop ?': label, then text."""
     for number, line in enumerate(files.lines(path, source.encoding), 1):
         if not line.strip():
             report.count(where, "blank lines skipped")
             continue
+
         label, *text = _BLANK.split(line.strip(), maxsplit=1)
         if not text:
             raise ValueError(f"{path}:{number}: {line[:60]!r} is no label with a text behind it")
@@ -133,19 +139,22 @@ def _label_first(path, source, where, report) -> Iterator[Row]:
 
 
 def _table(path, source, kind, labelled, where, report) -> Iterator[Row]:
+    """Yields the rows of a TSV or CSV file; the first row fixes the number of columns."""
     quotes = kind == "csv" if source.quotes is None else source.quotes
     cells = _cells(path, source.encoding, "," if kind == "csv" else "\t", quotes)
     head = next(cells, None)
     if head is None:
         raise ValueError(f"{path} is empty; is it the right file?")
+
     width = len(head[1])
-    take = _Taking(path, source, head[1] if source.header else None, width, labelled)
+    picker = _CellPicker(path, source, head[1] if source.header else None, width, labelled)
     if not source.header:
-        yield take.row(*head)
+        yield picker.row(*head)
+
     for number, row in cells:
         if not any(row):
             report.count(where, "blank lines skipped")
-        elif len(row) < width or any(row[width:]):
+        elif len(row) < width or any(row[width:]):  # empty cells at the end do no harm
             if source.odd_rows != "skip":
                 raise ValueError(
                     f"{path}:{number}: {len(row)} cells where there are {width} columns; mend the"
@@ -153,15 +162,16 @@ def _table(path, source, kind, labelled, where, report) -> Iterator[Row]:
                 )
             report.count(where, "rows with another number of cells skipped")
         else:
-            yield take.row(number, row)
+            yield picker.row(number, row)
 
 
 def _cells(path, encoding, separator, quotes) -> Iterator[tuple[int, list[str]]]:
-    """(line, cells) of each row; the line where the row ends."""
+    """Yields (line, cells) for each row, where `line` is the line on which the row ends."""
     if not quotes:
         for number, line in enumerate(files.lines(path, encoding), 1):
             yield number, line.split(separator)
         return
+
     text = files.text(path, encoding)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     while True:
@@ -172,20 +182,23 @@ def _cells(path, encoding, separator, quotes) -> Iterator[tuple[int, list[str]]]
                 f"{path}:{reader.line_num}: {error}; if quotation marks are plain text there, set"
                 " quotes=False"
             ) from error
+
         if row is None:
             return
         yield reader.line_num, row
 
 
-class _Taking:
-    """Which cells of a row to take."""
+class _CellPicker:
+    """Picks the texts, the id and the label out of the cells of a row."""
 
     def __init__(self, path, source, names, width, labelled):
         self._path = path
         self._names, self._width = names, width
+
         self._a = self._place(source.a)
         self._b = self._place(source.b)
         self._id = self._place(source.id, needed=False)
+
         self._columns = source.label if isinstance(source.label, tuple) else None
         if self._columns:
             places = [self._place(column, labelled) for column in self._columns]
@@ -193,12 +206,14 @@ class _Taking:
         self._label = None if self._columns else self._place(source.label, labelled)
 
     def row(self, number, row) -> Row:
+        """Returns the row in the cells of one line."""
         where = f"{self._path}:{number}"
         if self._columns:
             marks = [row[place] for place in self._labels] if self._labels else None
-            label = _switched_on(self._columns, marks, where) if marks else None
+            label = _columns_with_one(self._columns, marks, where) if marks else None
         else:
             label = None if self._label is None else row[self._label].strip()
+
         return Row(
             where,
             None if self._id is None else row[self._id].strip(),
@@ -208,7 +223,7 @@ class _Taking:
         )
 
     def _place(self, column, needed=True):
-        """The number of a column, None for one that is not there and need not be."""
+        """Returns the number of a column, or None if it is missing and not needed."""
         if column is None:
             return None
         if isinstance(column, int):
@@ -225,6 +240,7 @@ class _Taking:
                 )
             if places:
                 return places[0]
+
         if not needed:
             return None
         known = ", ".join(self._names) if self._names else f"0 to {self._width - 1}"
@@ -232,44 +248,48 @@ class _Taking:
 
 
 def _json_lines(path, source, labelled, where, report) -> Iterator[Row]:
+    """Yields a row for each JSON object; one object per line."""
     for number, line in enumerate(files.lines(path, source.encoding), 1):
         place = f"{path}:{number}"
         if not line.strip():
             report.count(where, "blank lines skipped")
             continue
+
         try:
             record = json.loads(line)
         except ValueError as error:
             raise ValueError(f"{place}: not JSON ({error}); one object a line") from error
+
         if not isinstance(record, dict):
             raise ValueError(f"{place}: {type(record).__name__}, not an object of fields")
         yield of_record(record, source, place, labelled)
 
 
-def _spelled(value, place) -> RawLabel:
-    """A label as text: 1, 1.0 and '1' are one; a list of labels stays one."""
+def _label_text(value, place) -> RawLabel:
+    """Returns a label as text: 1, 1.0 and True all become '1'; a list becomes a tuple of texts."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, list | tuple):
-        return tuple(str(_spelled(part, place)) for part in value)
+        return tuple(str(_label_text(part, place)) for part in value)
     if isinstance(value, int | float):
         return str(int(value)) if value == int(value) else str(value)
     raise ValueError(f"{place}: a label is {type(value).__name__}, neither text nor number")
 
 
-_ON = {"1": True, "true": True, "1.0": True, "0": False, "false": False, "0.0": False, "": False}
+_FLAGS = {"1": True, "true": True, "1.0": True, "0": False, "false": False, "0.0": False, "": False}
 
 
-def _switched_on(columns, cells, place) -> RawLabel:
-    """The names of the columns that hold a 1."""
+def _columns_with_one(columns, cells, place) -> RawLabel:
+    """Returns the names of the columns that hold a 1, or None if a cell is missing."""
     if None in cells:
         return None
+
     on = []
     for column, cell in zip(columns, cells):
-        if cell.strip().lower() not in _ON:
+        if cell.strip().lower() not in _FLAGS:
             raise ValueError(f"{place}: {cell!r} in column {column!r} is neither 0 nor 1")
-        if _ON[cell.strip().lower()]:
+        if _FLAGS[cell.strip().lower()]:
             on.append(str(column))
     return tuple(on)

@@ -180,7 +180,8 @@ def _train(session, prepared, start, point, folder, seeds, made_of) -> list[dict
             split: _said(session, programs, prepared, part, params) for split, part in parts.items()
         }
         thresholds = [
-            datasets.threshold(prepared, prepared.dev[first_dev], one) for one in found[first_dev]
+            datasets.best_threshold(prepared, prepared.dev[first_dev], one)
+            for one in found[first_dev]
         ]
         return found, thresholds
 
@@ -253,17 +254,17 @@ def _said(session, programs, prepared, part, params) -> list:
         config.recipe.batch_size,
         session.encoder.vocabulary.pad_id,
     )
-    return [datasets.said(prepared, part, one, config.span) for one in outputs]
+    return [datasets.predict(prepared, part, one, config.span) for one in outputs]
 
 
 def _scores(prepared, part, said, threshold):
-    predictions = datasets.decided(prepared, said, threshold)
+    predictions = datasets.decide(prepared, said, threshold)
     return scores.compute(prepared.task.metrics, predictions, part.targets)
 
 
 def _warnings(prepared, said, threshold, tuned, place):
     part = prepared.dev[prepared.first_dev]
-    predictions = datasets.decided(prepared, said, threshold)
+    predictions = datasets.decide(prepared, said, threshold)
     warnings = statistics.degenerate(
         prepared.task.kind, prepared.task.main, predictions, part.targets, prepared.task.labels
     )

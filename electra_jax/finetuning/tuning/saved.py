@@ -114,8 +114,8 @@ def write_predictions(
     """A file a split, and SQuAD's own files for questions."""
     os.makedirs(where, exist_ok=True)
     for split, part in parts.items():
-        predictions = datasets.decided(prepared, said[split], threshold)
-        targets = None if part.targets is None else datasets.in_words(prepared, part.targets)
+        predictions = datasets.decide(prepared, said[split], threshold)
+        targets = None if part.targets is None else datasets.label_names(prepared, part.targets)
         if prepared.task.kind == "span":
             os.makedirs(os.path.join(where, split), exist_ok=True)
             submission.squad(os.path.join(where, split), part.ids, said[split], threshold)
@@ -125,7 +125,7 @@ def write_predictions(
         submission.lines(
             os.path.join(where, f"{split}.jsonl"),
             part.ids,
-            datasets.in_words(prepared, predictions),
+            datasets.label_names(prepared, predictions),
             targets,
             **lanes,
         )

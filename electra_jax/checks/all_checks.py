@@ -1,13 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All checks by number: which there are, and measuring those that are not kept yet."""
+"""All checks by number, and how those without a stored result are run."""
 
 from collections.abc import Callable, Sequence
 
 from electra_jax import config as config_lib
-from electra_jax.checks import analytic, arms, micro_run, saved, trained
+from electra_jax.checks import (
+    corrupted_rows,
+    extra_runs,
+    first_losses,
+    gradients,
+    micro_run,
+    resuming,
+    saved,
+    trained,
+)
 from electra_jax.checks import result as result_lib
 
-NUMBERS = tuple(sorted({**analytic.CHECKS, **micro_run.CHECKS, **arms.CHECKS}))
+UNTRAINED = {  # checks that need no trained run: (config, seed) -> Result
+    **first_losses.CHECKS,
+    **corrupted_rows.CHECKS,
+    **gradients.CHECKS,
+    **resuming.CHECKS,
+}
+NUMBERS = tuple(sorted({**UNTRAINED, **micro_run.CHECKS, **extra_runs.CHECKS}))
 
 
 def measure(
@@ -17,37 +32,44 @@ def measure(
     seeds: int,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[tuple[int, result_lib.Result]]:
-    """(seed, result) of every check asked for, in the order of checks and seeds."""
+    """Returns (seed, result) for each check in `asked`, in the order of checks and seeds.
+
+    Results that are stored in the workdir are not computed again. Raises ConfigError if the
+    configuration has another objective than replaced_token_detection.
+    """
     if config.objective.name != "replaced_token_detection":
         raise config_lib.ConfigError(
             f"objective.name={config.objective.name!r}: the checks are of"
             " replaced_token_detection, and set other objectives themselves"
         )
-    memory, settings = saved.Kept(workdir), saved.settings_hash(config)
+
+    stored, settings = saved.StoredResults(workdir), saved.settings_hash(config)
     found = []
     for number in asked:
         for seed in range(seeds):
-            result = memory.get(number, seed, settings)
+            result = stored.get(number, seed, settings)
             if result is None:
                 say(f"check {number}, seed {seed}")
                 result = run(config, workdir, number, seed)
-                memory.put(seed, settings, result)
+                stored.put(seed, settings, result)  # at once, so that a crash loses one check
             found.append((seed, result))
+
     return found
 
 
 def run(config: config_lib.Config, workdir: str, number: int, seed: int) -> result_lib.Result:
-    """One check of one seed, with the runs that it reads."""
-    if number in analytic.CHECKS:
-        return analytic.CHECKS[number](config, seed)
-    runs = trained.Runs(config, seed, workdir)
+    """Runs one check with one seed, and trains the runs that it reads if they are missing."""
+    if number in UNTRAINED:
+        return UNTRAINED[number](config, seed)
+
+    runs = trained.RunsOfSeed(config, seed, workdir)
     if number in micro_run.CHECKS:
         return micro_run.CHECKS[number](runs.micro())
-    return arms.CHECKS[number](runs)
+    return extra_runs.CHECKS[number](runs)
 
 
 def numbers(asked: Sequence[str]) -> list[int]:
-    """The numbers of --only, or all. Raises ConfigError."""
+    """Returns the checks named by --only, or all. Raises ConfigError for an unknown number."""
     for text in asked:
         if not text.strip().isdecimal() or int(text) not in NUMBERS:
             raise config_lib.ConfigError(

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CoNLL columns -> words with tags.
+"""Reads CoNLL files, one word per line with its tag in another column, as sentences of words.
 
-    -DOCSTART- -X- -X- O          left out
-                                  a line of nothing but blanks ends a sentence
-    en:Ann   B-PER                WikiANN writes its language before every word: taken off
+    -DOCSTART- -X- -X- O          skipped
+                                  a blank line ends a sentence
+    en:Ann   B-PER                WikiANN writes the language before every word: removed
     en:sleeps O
 
-Columns are parted by tabs where the file has tabs, else by blanks.
+Columns are separated by tabs if the file contains tabs, otherwise by spaces.
 """
 
 import re
@@ -21,19 +21,22 @@ _DOCUMENT = "-DOCSTART-"
 def read(
     path: str, source: task.Source, labelled: bool, where: str, report: examples.Report
 ) -> list[examples.Words]:
-    """The sentences of a file, numbered from 0.
+    """Returns the sentences of a file, numbered from 0.
 
     Args:
-      labelled: whether there must be tags; else a file of words alone will do.
+      labelled: whether tags are required; otherwise a file that holds only words is accepted.
 
-    Raises ValueError, one line with file and line: a line with other columns, no sentence at all.
+    Raises ValueError with file and line if a line has another number of columns than the first
+    one, and ValueError with the file if it holds no sentence.
     """
     sentences = list(_sentences(path, source, labelled, where, report))
     if not sentences:
         raise ValueError(f"{path} holds no sentence; is it the right file?")
-    prefix = _prefix(sentences)
+
+    prefix = _shared_prefix(sentences)
     if prefix:
         report.note(f"{path}: {prefix!r} taken off every word")
+
     return [
         examples.Words(str(number), tuple(word.removeprefix(prefix) for word in words), tags)
         for number, (words, tags) in enumerate(sentences)
@@ -41,34 +44,39 @@ def read(
 
 
 def _sentences(path, source, labelled, where, report) -> Iterator[tuple]:
+    """Yields (words, tags) for each sentence; the tags are None if the file has one column."""
     width = 0
     words, tags = [], []
     lines = files.lines(path, source.encoding)
     separator = "\t" if any("\t" in line.strip() for line in lines) else None
-    for number, line in enumerate([*lines, ""], 1):
+
+    for number, line in enumerate([*lines, ""], 1):  # a blank line at the end closes the last one
         if not line.strip():
             if words:
                 yield tuple(words), tuple(tags) if tags else None
             words, tags = [], []
             continue
-        # Blanks alone part columns: a word may be, or hold, a no-break space.
+
+        # Split at the space character only: a word may contain a no-break space.
         cells = line.split(separator) if separator else [c for c in line.split(" ") if c]
         if cells[0] == _DOCUMENT:
             report.count(where, "document marks skipped")
             continue
+
         if not width:
             width = len(cells)
-            _check(path, number, source, labelled, width)
+            _check_columns(path, number, source, labelled, width)
         if len(cells) != width:
             raise ValueError(
                 f"{path}:{number}: {len(cells)} columns where the first line has {width}; mend it"
             )
+
         words.append(cells[source.a])
         if width > 1 and source.label is not None:
             tags.append(cells[source.label].strip())
 
 
-def _check(path, number, source, labelled, width):
+def _check_columns(path, number, source, labelled, width):
     if labelled and width < 2:
         raise ValueError(f"{path}:{number}: a word without a tag; tabs or blanks part columns")
     for column in (source.a, source.label):
@@ -76,8 +84,8 @@ def _check(path, number, source, labelled, width):
             raise ValueError(f"{path}:{number}: no column {column!r}; there is 0 to {width - 1}")
 
 
-def _prefix(sentences) -> str:
-    """What all words begin with, as 'en:'; '' where they do not."""
+def _shared_prefix(sentences) -> str:
+    """Returns the prefix that all words share, such as 'en:', or '' if there is none."""
     match = _PREFIX.match(sentences[0][0][0])
     prefix = match[0] if match else ""
     return prefix if all(w.startswith(prefix) for words, _ in sentences for w in words) else ""

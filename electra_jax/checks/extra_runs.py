@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that need runs of their own beside the micro-run: each is `check(runs) -> Result`.
+
+    9    uniform and unigram generators          2 runs
+    10   text whose tokens are shuffled          1 run of 3/4 the steps and twice the length
+    14   one corrupted batch again and again     300 steps
+    16   ELECTRA 15 %                            1 run
+    18   frozen generator, two temperatures      3 runs of a quarter of the steps
+    19   MLM, for a probe                        1 run
+
+A run is an ordinary one through `training.loop`, with the configuration of the micro-run and the
+settings that the check changes (`trained.RunsOfSeed`). It is kept and never trained twice.
+"""
+
+import dataclasses
+
+import jax
+import numpy as np
+from jax import lax
+from jax import numpy as jnp
+
+from electra_jax.checks import made_up, probe, shuffled_text, trained
+from electra_jax.checks.result import (
+    ABOVE_ZERO,
+    FOR_SCALE,
+    NOT_CALIBRATED,
+    SOFT,
+    Measure,
+    Result,
+)
+from electra_jax.objectives import objective as objective_lib
+from electra_jax.objectives import replaced_token_detection as rtd
+from electra_jax.step import optimizer, train_step
+
+STEPS = 300  # in check 14
+
+
+def order_of_generators(runs: trained.RunsOfSeed) -> Result:
+    """Check 9: words drawn at random, uniformly or by frequency, are easier to find as replaced."""
+    learned = runs.micro().judged.auc()
+    uniform, unigram = (
+        runs.run(name, objective__name=f"{name}_generator").judged.auc()
+        for name in ("uniform", "unigram")
+    )
+
+    return Result(
+        9,
+        "uniform draws are found more easily than a learned generator's",
+        "a generator that is not wired to the corruption",
+        (
+            Measure("uniform less learned, AUC over words", uniform - learned, 0.15),
+            Measure("unigram less learned", unigram - learned, why=f"{SOFT}: table >= 0"),
+            Measure("uniform", uniform, why=FOR_SCALE),
+            Measure("learned", learned, why=FOR_SCALE),
+        ),
+    )
+
+
+def nothing_leaks(runs: trained.RunsOfSeed) -> Result:
+    """Check 10: if tokens are shuffled over the whole corpus, only frequencies can be learnt.
+
+    A result above chance means that the labels leak: through [MASK], positions, padding, types, or
+    a generator whose samples do not follow its probabilities.
+    """
+    changes, entropy = shuffled_text.leak_control(runs)
+    run = runs.run("leak", **changes)
+
+    return Result(
+        10,
+        "on shuffled tokens there is nothing to find",
+        "a leak: everything else would pass with one",
+        (
+            Measure(
+                "generator's loss on [MASK] less H1",
+                run.evaluations[-1]["gen_masked_loss"] - entropy,
+                -0.05,
+                0.05,
+            ),
+            Measure("held-out AUC, words", run.judged.auc(), 0.47, 0.53),
+        ),
+    )
+
+
+def one_batch_is_learnt(runs: trained.RunsOfSeed) -> Result:
+    """Check 14: eight rows with fixed replacements are learnt by heart, without dropout."""
+    gen_loss, disc_loss, before = overfit(runs.config, runs.seed)
+
+    return Result(
+        14,
+        f"one corrupted batch is learnt by heart in {STEPS} steps",
+        "dead layers, frozen parameters, a wrong mask",
+        (
+            Measure("discriminator's loss", disc_loss, 0, 0.05),
+            Measure("generator's loss", gen_loss, 0, 0.2),
+            Measure("both before", sum(before), why=FOR_SCALE),
+        ),
+    )
+
+
+def overfit(config, seed: int) -> tuple[float, float, tuple[float, float]]:
+    """Trains on one corrupted batch for `STEPS` steps.
+
+    Returns (generator's loss, discriminator's loss, both losses before training).
+    """
+    objective, lanes = made_up.in_full_size(config, seed, dropout=0.0, attention_dropout=0.0)
+    batch = made_up.batch(lanes)
+    keys, knobs = made_up.keys(seed, 0, batch), objective.knobs(1.0)
+
+    first = jax.jit(objective.init)(jax.random.key(seed))
+    made = jax.jit(objective.generate)(first, batch, keys, knobs)
+
+    # The same objective, except that its slots and samples are those just made.
+    fields = {field.name: getattr(objective, field.name) for field in dataclasses.fields(objective)}
+    pinned = _Pinned(**fields, keys=keys, made=made)
+
+    adam = optimizer.adamw(optimizer.AdamConfig(weight_decay=0.0))
+    # A learning rate for small networks without a schedule: three times that published for Small.
+    update = train_step.make_update(
+        pinned, adam, lambda *_: jnp.float32(1.5e-3), jax.random.key(seed), made_up.WORDS.pad_id
+    )
+    lanes = {name: jnp.asarray(lane) for name, lane in lanes.items()}
+
+    @jax.jit
+    def train(params):
+        def step(state, _):
+            state, measured = update(state, lanes)
+            return state, (measured.checks["gen_loss"], measured.checks["disc_loss"])
+
+        state = train_step.state_of(pinned, adam, params)
+        return lax.scan(step, state, length=STEPS)[1]
+
+    gen_losses, disc_losses = train(first)
+    before = float(gen_losses[0]), float(disc_losses[0])
+    return float(gen_losses[-1]), float(disc_losses[-1]), before
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pinned(rtd.ReplacedTokenDetection):
+    """The objective with fixed slots and samples, the same in every step."""
+
+    keys: object = dataclasses.field(default=None, compare=False)
+    made: object = dataclasses.field(default=None, compare=False)
+
+    def generate(self, params, batch, keys, knobs) -> objective_lib.Corrupted:
+        """Returns the first corruption, with the generator's present losses on it."""
+        now = super().generate(params, batch, self.keys, knobs)
+        return dataclasses.replace(
+            self.made,
+            gen_losses_BN=now.gen_losses_BN,
+            gen_hits_BN=now.gen_hits_BN,
+            gen_entropies_BN=now.gen_entropies_BN,
+        )
+
+
+def loss_on_all_tokens(runs: trained.RunsOfSeed) -> Result:
+    """Check 16: ELECTRA 15 % never learns that an untouched token is original."""
+    full = runs.micro().judged
+    part = runs.run("electra_15", objective__name="masked_token_detection").judged
+
+    def belief(judged):
+        untouched = judged.word & ~judged.chosen
+        return float((1 / (1 + np.exp(-judged.logits[untouched]))).mean())
+
+    return Result(
+        16,
+        "ELECTRA 15 % suspects tokens that nobody touched",
+        "an ablation switch that does nothing",
+        (
+            Measure("mean p(replaced) of untouched words, all tokens", belief(full), 0, 0.15),
+            Measure("ELECTRA 15 % less that", belief(part) - belief(full), ABOVE_ZERO),
+            Measure(
+                "AUC of all tokens less ELECTRA 15 %",
+                full.auc() - part.auc(),
+                why=f"{NOT_CALIBRATED}: table > 0",
+            ),
+        ),
+    )
+
+
+def frozen_generator_needs_heat(runs: trained.RunsOfSeed) -> Result:
+    """Check 18: a generator that is strong from step 0 on, against two remedies.
+
+    The remedies are joint training and a temperature that falls from 2 to 1.
+    """
+    c = runs.config
+    short = dict(
+        model__sharing="none",
+        schedule__steps=c.schedule.steps // 4,
+        schedule__warmup_steps=c.schedule.warmup_steps // 4,
+    )
+    micro = runs.micro()
+    frozen = short | dict(objective__name="frozen_generator", init__generator_from=micro.workdir)
+
+    found = {
+        "joint": runs.run("joint_short", **short).judged.auc(),
+        "frozen": runs.run("frozen", **frozen).judged.auc(),
+        "heated": runs.run("heated", **frozen, objective__first_temperature=2.0).judged.auc(),
+    }
+    why = f"{NOT_CALIBRATED}: table >= 0"
+
+    return Result(
+        18,
+        "joint training and a falling temperature beat a frozen strong generator",
+        "a temperature schedule that is not used",
+        (
+            Measure("joint less frozen, AUC over words", found["joint"] - found["frozen"], why=why),
+            Measure("temperature 2 to 1 less 1", found["heated"] - found["frozen"], why=why),
+            Measure("frozen at temperature 1", found["frozen"], why=FOR_SCALE),
+        ),
+    )
+
+
+def encoder_is_worth_something(runs: trained.RunsOfSeed) -> Result:
+    """Check 19: a linear probe predicts the class of the next token from hidden states.
+
+    The classes are: continues a word, has no letter, one of the 50 most frequent words, other
+    words. The probe on the trained discriminator must beat that on its first weights.
+    """
+
+    micro = runs.micro()
+    mlm = runs.run("masked_lm", objective__name="masked_lm")
+
+    # The probe reads hidden states below the head, so MLM's encoder fits under the other head.
+    own = mlm.params["discriminator"]
+    trunk = {part: own[part] for part in own if part in ("projection", "encoder")}
+    borrowed = micro.first_params | {
+        "embeddings": mlm.params["embeddings"],
+        "discriminator": micro.first_params["discriminator"] | trunk,
+    }
+
+    hits = {
+        name: probe.correct_answers(micro, params)
+        for name, params in (
+            ("trained", micro.params), ("random", micro.first_params), ("mlm", borrowed),
+        )
+    }  # fmt: skip
+
+    gain, error = probe.mean_difference(hits["trained"], hits["random"])
+    errors = gain / error if error else 0.0  # without an error, all answers are the same
+    over_mlm, _ = probe.mean_difference(hits["trained"], hits["mlm"])
+
+    return Result(
+        19,
+        "a linear probe finds more in the trained encoder than in a random one",
+        "an encoder that is not loaded or not trained",
+        (
+            Measure("gain over random first weights, in standard errors", errors, 3.0),
+            Measure("the same in points", 100 * gain, why=f"{NOT_CALIBRATED}: table >= 5"),
+            Measure("gain over MLM at equal steps, in points", 100 * over_mlm, why=SOFT),
+        ),
+    )
+
+
+CHECKS = {
+    9: order_of_generators,
+    10: nothing_leaks,
+    14: one_batch_is_learnt,
+    16: loss_on_all_tokens,
+    18: frozen_generator_needs_heat,
+    19: encoder_is_worth_something,
+}
