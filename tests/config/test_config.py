@@ -161,13 +161,6 @@ def test_a_missing_field_is_named():
         config_lib.parse(tree)
 
 
-def test_a_config_json_from_before_a_field_existed_still_opens():
-    tree = small_run("builtin", "").to_dict()
-    del tree["model"]["dropout_bits"], tree["logging"]["profile"]
-    config = config_lib.parse(tree)
-    assert (config.model.dropout_bits, config.logging.profile) == (8, ())
-
-
 @pytest.mark.parametrize("steps", [(3,), (0, 2), (5, 4), (1.0, 2.0), ("1", "2")])
 def test_a_profile_is_a_first_and_a_last_step(steps):
     tree = small_run("builtin", "", logging__profile=steps)
