@@ -35,7 +35,7 @@ from electra_jax.checks.result import (
     Result,
 )
 from electra_jax.core import batch as batch_lib
-from electra_jax.data import preparation, records, vocabulary
+from electra_jax.data import planning, preparation, records, totals, vocabulary
 from electra_jax.model import networks
 from electra_jax.objectives import corruption, scoring
 from electra_jax.objectives import replaced_token_detection as rtd
@@ -109,7 +109,7 @@ def leak_control(runs: trained.Runs) -> tuple[dict, float]:
         evaluation__rows=2048,
     )
     config = runs.changed("leak", **changes)
-    settings = preparation.Settings.from_config(config)
+    settings = planning.Settings.from_config(config)
     ordered = preparation.prepare(settings, config.data.dir, logging.info)
     root = os.path.join(runs.workdir, "shuffled")
     folder = os.path.join(root, os.path.basename(ordered))
@@ -163,7 +163,7 @@ def shuffle_tokens(folder: str) -> float:
 
     sources = tuple(map(with_checksums, manifest.sources))
     records.write_manifest(folder, dataclasses.replace(manifest, sources=sources))
-    return preparation.unigram_entropy(np.bincount(np.concatenate(heldout)))
+    return totals.unigram_entropy(np.bincount(np.concatenate(heldout)))
 
 
 def one_batch_is_learnt(runs: trained.Runs) -> Result:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from electra_jax.data import preparation, records, segments, text, vocabulary
+from electra_jax.data import planning, records, segments, text, tokenising, vocabulary
 
 _NAMED = re.compile(r"([0-9A-Za-z_-]+)=(.+)", re.DOTALL)
 _SEED = 0  # that of the configurations, so that a run's own held-out text gives its own rows
@@ -79,7 +79,7 @@ def check(sources: tuple[text.Source, ...]) -> None:
 
 def read(
     source: text.Source,
-    settings: preparation.Settings,
+    settings: planning.Settings,
     words: vocabulary.Vocabulary,
     limit: int,
     progress: Callable[[str], Any] = lambda line: None,
@@ -106,8 +106,8 @@ def read(
             settings.single_segment_rate,
             settings.short_row_rate,
         )
-        for batch in preparation.batches(documents.of(unit)):
-            encoded = [found[2:] for found in preparation.encode(batch, words)]
+        for batch in tokenising.batches(documents.of(unit)):
+            encoded = [found[2:] for found in tokenising.encode(batch, words)]
             for ids, line_lengths in encoded:
                 rows += cutter.add(ids, line_lengths)
             every = np.concatenate([ids for ids, _ in encoded])

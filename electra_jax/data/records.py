@@ -34,6 +34,7 @@ SPLITS = ("train", "heldout")
 SHARD_ROWS = 65_536  # at most
 MANIFEST = "manifest.json"
 UNIGRAM = "unigram.npy"
+VOCABULARY = "vocab"  # a folder, see vocabulary.py
 
 
 @dataclasses.dataclass(frozen=True)

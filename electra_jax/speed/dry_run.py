@@ -12,7 +12,7 @@ from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import streams
-from electra_jax.data import preparation, records
+from electra_jax.data import planning, records
 from electra_jax.model import accounting
 from electra_jax.objectives import fill
 from electra_jax.report import style
@@ -111,8 +111,8 @@ def _check(config, workdir):
     )
     if not is_there:
         settings = runs.stage_settings(config, workdir, 0)
-        preparation.check_sources(settings)
-        preparation.check_vocabulary(settings)
+        planning.check_sources(settings)
+        planning.check_vocabulary(settings)
         _check_folder(runs.data_root(config, workdir))
     if not metadata.steps(os.path.join(workdir, "checkpoints")):
         warm_start.check_paths(config)
@@ -139,7 +139,7 @@ def _opened(config, workdir) -> list[records.Records | None]:
     for settings in runs.data_settings(config, workdir):
         folder = ""
         if None not in found:  # the others need the vocabulary of the first
-            folder = preparation.folder_of(settings, root)
+            folder = planning.folder_of(settings, root)
         ready = os.path.exists(os.path.join(folder, records.MANIFEST))
         found.append(records.open(folder) if ready else None)
     return found

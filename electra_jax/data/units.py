@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All units of text -> their shards, each built once, and every source on both sides."""
+
+import collections
+import dataclasses
+import time
+
+from electra_jax.data import progress_lines, unit_files, unit_rows
+
+
+def build_all(tasks, workers, progress):
+    """Builds those that are not done; returns what each has left, in order."""
+    results = {task.name: unit_files.finished(task) for task in tasks}
+    todo = [task for task in tasks if results[task.name] is None]
+    if len(todo) < len(tasks) and todo:
+        progress(f"{len(tasks) - len(todo)} of {len(tasks)} units are there already")
+    began, characters = time.monotonic(), workers.characters
+    done = documents = tokens = 0
+
+    def so_far(seconds):
+        read = workers.characters - characters
+        left = f", {seconds / done * (len(todo) - done):,.0f} s left" if done else ""
+        return (
+            f"{done:,} of {len(todo):,} units, {documents:,} documents, {tokens:,} tokens;"
+            f" {read:,} characters tokenised, {read / seconds:,.0f} a second{left}"
+        )
+
+    with progress_lines.repeated(progress, so_far):
+        for task, result in workers.each(unit_rows.build, todo):
+            done += 1
+            results[task.name] = result
+            documents += result["counts"]["documents"]
+            tokens += result["counts"]["tokens"]
+    if todo:
+        rate, cores = tokens / max(time.monotonic() - began, 1e-9), min(workers.count, len(todo))
+        progress(
+            f"{tokens:,} tokens cut into rows at {rate:,.0f} tokens/s,"
+            f" {rate / cores:,.0f} a core on {cores}"
+        )
+    return [results[task.name] for task in tasks]
+
+
+def with_both_splits(plan, tasks, results):
+    """Moves one document where a source would have no training or no held-out text.
+
+    The bound on the hash moves just so far that the smallest hash of the source is held out and
+    the largest is not; units that this touches get the new bound and are built again.
+    """
+    moved = list(tasks)
+    for s, source in enumerate(plan.sources):
+        mine = [i for i, task in enumerate(tasks) if task.source_index == s]
+        extremes = [results[i]["extremes"] for i in mine if results[i]["extremes"]]
+        if not extremes:
+            counts = collections.Counter()
+            for i in mine:
+                counts.update(results[i]["counts"])
+            raise ValueError(
+                f"source {source.spec} has no text ({counts['empty']} empty documents,"
+                f" {counts['skipped_short']} shorter than data.min_document_characters)"
+                "; give it another file"
+            )
+        smallest, largest = min(x[0] for x in extremes), max(x[1] for x in extremes)
+        if smallest == largest:
+            count = sum(results[i]["counts"]["documents"] for i in mine)
+            if count > 1:
+                raise ValueError(
+                    f"source {source.spec} holds {count:,} documents that are all equal; equal"
+                    " documents stay on one side and one must be held out, so add another"
+                )
+            raise ValueError(
+                f"source {source.spec} has only one document, and one must be held out; separate"
+                " documents by blank lines or add some"
+            )
+        for i in mine:
+            below = tasks[i].heldout_below
+            if below <= smallest and results[i]["extremes"][:1] == [smallest]:
+                moved[i] = dataclasses.replace(tasks[i], heldout_below=smallest + 1)
+            elif below > largest and results[i]["extremes"][1:] == [largest]:
+                moved[i] = dataclasses.replace(tasks[i], heldout_below=largest)
+    return moved
