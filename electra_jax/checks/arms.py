@@ -36,6 +36,7 @@ from electra_jax.checks.result import (
 )
 from electra_jax.core import batch as batch_lib
 from electra_jax.data import planning, preparation, records, totals, vocabulary
+from electra_jax.host import safe_files
 from electra_jax.model import networks
 from electra_jax.objectives import corruption, scoring
 from electra_jax.objectives import replaced_token_detection as rtd
@@ -118,7 +119,7 @@ def leak_control(runs: trained.Runs) -> tuple[dict, float]:
         shutil.rmtree(root, ignore_errors=True)
         shutil.copytree(ordered, folder)
         entropy = shuffle_tokens(folder)
-        records.write_whole(kept, json.dumps(entropy).encode())
+        safe_files.write(kept, json.dumps(entropy).encode())
     with open(kept, encoding="utf-8") as file:
         return changes | {"data__dir": root}, json.load(file)
 

@@ -11,7 +11,7 @@ import os
 
 from electra_jax import config as config_lib
 from electra_jax.checks import result as result_lib
-from electra_jax.data import records
+from electra_jax.host import safe_files
 
 NAME = "checks.json"
 _FORMAT = 1
@@ -54,7 +54,7 @@ class Kept:
         self._rows = sorted(rows, key=lambda row: (row["settings"], row["check"], row["seed"]))
         os.makedirs(os.path.dirname(self._path) or ".", exist_ok=True)
         text = json.dumps({"format": _FORMAT, "results": self._rows}, indent=1)
-        records.write_whole(self._path, text.encode())
+        safe_files.write(self._path, text.encode())
 
 
 def _read(path):

@@ -16,6 +16,7 @@ from electra_jax.data import (
     unit_files,
     vocabulary,
 )
+from electra_jax.host import safe_files
 
 _SAMPLED_UNITS = 16  # at least so many units, where there are, make up the vocabulary's sample
 _SAMPLED_TOO_MUCH = (
@@ -97,7 +98,7 @@ def _sample_unit(task, characters):
             characters -= document.count("\n")
             if characters <= 0:
                 return lines
-    records.write_whole(
+    safe_files.write(
         unit_files.unit_path(task, unit_files.DOCUMENTS), json.dumps([kept, counts]).encode()
     )
     return lines

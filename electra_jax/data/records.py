@@ -310,22 +310,17 @@ def read_manifest(directory: str) -> Manifest:
 
 def write_manifest(directory: str, manifest: Manifest) -> None:
     """Writes manifest.json, whole or not at all."""
-    write_whole(
+    safe_files.write(
         os.path.join(directory, MANIFEST),
         json.dumps(_to_tree(manifest) | {"hash": manifest.hash}, indent=2).encode() + b"\n",
     )
-
-
-def write_whole(path: str, data: bytes) -> None:
-    """Writes a file so that a reader finds the old one or the new one, never a part."""
-    safe_files.write(path, data)
 
 
 def write_unigram(directory: str, counts_2V: np.ndarray) -> int:
     """Writes unigram.npy, [2, V] int64, whole or not at all; returns the manifest's CRC32 of it."""
     data = io.BytesIO()  # numpy's own errors do not tell a full disk
     np.save(data, counts_2V)
-    write_whole(os.path.join(directory, UNIGRAM), data.getvalue())
+    safe_files.write(os.path.join(directory, UNIGRAM), data.getvalue())
     return _unigram_crc(counts_2V)
 
 

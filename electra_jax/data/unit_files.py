@@ -8,6 +8,7 @@ import os
 import numpy as np
 
 from electra_jax.data import records, segments, text
+from electra_jax.host import safe_files
 
 UNITS = "units"  # what finished units leave; removed at the end
 DOCUMENTS = ".documents.json"
@@ -20,7 +21,7 @@ def unit_path(task, ending):
 def save_array(path, array):
     data = io.BytesIO()  # numpy's own errors do not tell a full disk
     np.save(data, array)
-    records.write_whole(path, data.getvalue())
+    safe_files.write(path, data.getvalue())
 
 
 def read_documents(task, counts):

@@ -8,6 +8,7 @@ import json
 import numpy as np
 
 from electra_jax.data import folder_vocabulary, records, segments, tokenising, unit_files
+from electra_jax.host import safe_files
 
 _BATCH_ROWS = 2048  # written in one call
 _COUNTS = (  # of a unit, beside those of its rows
@@ -63,7 +64,7 @@ def build(task):
     unit_files.save_array(
         unit_files.unit_path(task, ".unigram.npy"), np.vstack([present, counts_2V[:, present]])
     )
-    records.write_whole(unit_files.unit_path(task, ".json"), json.dumps(result).encode())
+    safe_files.write(unit_files.unit_path(task, ".json"), json.dumps(result).encode())
     return result
 
 

@@ -117,7 +117,7 @@ class Vocabulary:
     def save(self, directory: str) -> None:
         """Writes the native file and vocabulary.json, the latter last and whole."""
         os.makedirs(directory, exist_ok=True)
-        _write(os.path.join(directory, FILES[self.kind]), self.native)
+        safe_files.write(os.path.join(directory, FILES[self.kind]), self.native)
         about = {
             "kind": self.kind,
             "size": self.size,
@@ -130,7 +130,9 @@ class Vocabulary:
             "mask_id": self.mask_id,
             "sha256": self.sha256,
         }
-        _write(os.path.join(directory, _ABOUT), json.dumps(about, indent=2).encode() + b"\n")
+        safe_files.write(
+            os.path.join(directory, _ABOUT), json.dumps(about, indent=2).encode() + b"\n"
+        )
 
 
 def load(path: str, lower_case: bool = True, strip_accents: bool = True) -> Vocabulary:
@@ -492,7 +494,3 @@ def _read(path):
             return file.read()
     except OSError as error:
         raise ValueError(f"vocabulary {path} cannot be read: {error.strerror}") from error
-
-
-def _write(path, data):
-    safe_files.write(path, data)

@@ -21,6 +21,7 @@ from typing import Any
 from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.data import planning, records, text, vocabulary
+from electra_jax.host import safe_files
 
 RECORD = "data.json"
 VOCABULARY = "vocab"
@@ -104,7 +105,7 @@ def save(record: Record, workdir: str) -> None:
     """Writes data.json, whole or not at all, with a digest of what it says."""
     tree = dataclasses.asdict(record) | {"digest": _digest(record)}
     content = json.dumps(tree, indent=2).encode() + b"\n"
-    records.write_whole(os.path.join(workdir, RECORD), content)
+    safe_files.write(os.path.join(workdir, RECORD), content)
 
 
 def keep_vocabulary(workdir: str, folder: str) -> None:

@@ -156,9 +156,10 @@ def test_any_number_of_workers_writes_the_same_bytes(corpus, vocab):
 # Kills itself when the N-th unit reports, as a machine would at the worst moment.
 KILLED = """
 import json, os, signal, sys
-from electra_jax.data import planning, preparation, records, worker_pool
+from electra_jax.data import planning, preparation, worker_pool
+from electra_jax.host import safe_files
 settings, root, units = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-each, whole, done = worker_pool.Workers.each, records.write_whole, []
+each, whole, done = worker_pool.Workers.each, safe_files.write, []
 def die():
     done.append(1)
     if len(done) == units:
@@ -168,13 +169,14 @@ def dying_each(*args):
         die()
         yield found
 def dying_write(path, data):
-    if path.endswith(".json"):  # the shards are there, the unit's own file is not
+    # The shards are there, the unit's own file is not.
+    if "/units/" in path and path.endswith(".json"):
         die()
     whole(path, data)
 if settings["workers"] > 1:
     worker_pool.Workers.each = dying_each
 else:
-    records.write_whole = dying_write
+    safe_files.write = dying_write
 preparation.prepare(planning.Settings(**settings), root)
 """
 
