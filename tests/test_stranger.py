@@ -18,7 +18,7 @@ import workdirs
 from corpus import ROOT, write_corpus
 
 import electra_jax
-from electra_jax.data import vocabulary
+from electra_jax.data import vocabulary_training
 from electra_jax.weights import exporting, reading
 
 pytestmark = pytest.mark.stranger
@@ -47,7 +47,7 @@ print(json.dumps(dict(leaves(params))))
 def workdir(tmp_path_factory):
     base = tmp_path_factory.mktemp("run")
     lines = write_corpus(base / "corpus.txt").read_text().splitlines()
-    workdirs.made(base, vocabulary.train("sentencepiece", 64, iter(lines)))
+    workdirs.made(base, vocabulary_training.train("sentencepiece", 64, iter(lines)))
     return base
 
 

@@ -15,6 +15,7 @@ from electra_jax.data import (
     tokenising,
     unit_files,
     vocabulary,
+    vocabulary_training,
 )
 from electra_jax.host import safe_files
 
@@ -41,7 +42,7 @@ def make(plan, tasks, workers, progress):
         with progress_lines.repeated(
             progress, lambda s: f"still reading for it and training it, {s:,.0f} s"
         ):
-            words = vocabulary.train(
+            words = vocabulary_training.train(
                 kind,
                 size,
                 sample(plan, tasks, workers),

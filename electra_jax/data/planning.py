@@ -13,7 +13,7 @@ import json
 import os
 from typing import Any
 
-from electra_jax.data import records, text, vocabulary
+from electra_jax.data import records, text, vocabulary, vocabulary_training
 
 ROWS = ("pairs", "packed")
 
@@ -78,7 +78,7 @@ def trained_kind(vocab: str) -> tuple[str, int]:
             f"data.vocab={vocab!r}: {kind!r} is not one of {', '.join(kinds)}; try"
             f" train:{kinds[0]}:SIZE"
         )
-    low, high = vocabulary.SIZES
+    low, high = vocabulary_training.SIZES
     if not (size.isascii() and size.isdigit()) or not low <= int(size[:20]) <= high:
         raise ValueError(
             f"data.vocab={vocab!r}: the size {size!r} is not a whole number from {low} to {high:,};"

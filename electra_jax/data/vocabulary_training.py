@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training a vocabulary on lines of text: SentencePiece (unigram) or WordPiece."""
+
+import collections
+import io
+import itertools
+import re
+from collections.abc import Iterator
+
+import sentencepiece
+import tokenizers
+from tokenizers import models, normalizers, pre_tokenizers, trainers
+
+from electra_jax.data import vocabulary, vocabulary_codecs
+
+# Pieces of a vocabulary that is trained. The trainers reserve memory for all of them at once, and
+# the largest in use has about a million (XLM-V).
+SIZES = (16, 2_000_000)
+_COVERAGE = 0.9999  # of all characters; WordPiece knows no rarer ones
+_LONGEST = 1 << 14  # characters; SentencePiece silently skips lines longer than 2**16 bytes
+
+
+def train(
+    kind: str,
+    size: int,
+    lines: Iterator[str],
+    lower_case: bool = True,
+    strip_accents: bool = True,
+    seed: int = 0,
+) -> vocabulary.Vocabulary:
+    """Trains a vocabulary: 'sentencepiece' (unigram) or 'wordpiece'; [PAD] is 0, [MASK] 4.
+
+    WordPiece may end with fewer pieces than `size`, where the text has no more words to join.
+
+    Raises ValueError, one line: an unknown kind, no text, a size that SentencePiece cannot reach
+    on this text, or one too small for its characters.
+    """
+    if kind not in ("sentencepiece", "wordpiece"):
+        raise ValueError(f"vocabulary kind {kind!r} is neither 'sentencepiece' nor 'wordpiece'")
+    low, high = SIZES
+    if size < low:
+        raise ValueError(f"a vocabulary of {size} is too small; {low} is the least")
+    if size > high:
+        raise ValueError(f"a vocabulary of {size} is too large; {high:,} is the most")
+    parts = (line[i : i + _LONGEST] for line in lines for i in range(0, len(line), _LONGEST))
+    cleaned = (
+        vocabulary_codecs.SURROGATES.sub("\ufffd", part) for part in parts if not part.isspace()
+    )
+    first = next(cleaned, None)
+    if first is None:
+        raise ValueError("there is no text to train a vocabulary on; look at data.source")
+    cleaned = itertools.chain([first], cleaned)
+    if kind == "wordpiece":
+        return _train_wordpiece(size, list(cleaned), lower_case, strip_accents)
+    return _train_sentencepiece(size, cleaned, lower_case, strip_accents, seed)
+
+
+def _train_sentencepiece(size, lines, lower_case, strip_accents, seed):
+    if strip_accents:
+        lines = map(vocabulary_codecs.strip, lines)
+    model = io.BytesIO()
+    sentencepiece.set_random_generator_seed(seed)
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=lines,
+            model_writer=model,
+            vocab_size=size,
+            model_type="unigram",
+            pad_id=0,
+            unk_id=1,
+            bos_id=-1,
+            eos_id=-1,
+            pad_piece="[PAD]",
+            unk_piece="[UNK]",
+            control_symbols="[CLS],[SEP],[MASK]",
+            normalization_rule_name="nmt_nfkc_cf" if lower_case else "nmt_nfkc",
+            max_sentence_length=1 << 16,
+            num_threads=1,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        most = re.search(r"value <= (\d+)", reason)
+        least = re.search(r"required_chars\D+\d+ vs (\d+)", reason)
+        if most:
+            remedy = f"the most is {most[1]}: data.vocab=train:sentencepiece:{most[1]}"
+        elif least:
+            remedy = f"its characters alone are {least[1]}; take more"
+        else:
+            remedy = reason[-200:]
+        raise ValueError(
+            f"a SentencePiece vocabulary of {size} cannot be trained on this text; {remedy}"
+        ) from error
+    return vocabulary.Vocabulary("sentencepiece", model.getvalue(), lower_case, strip_accents)
+
+
+def _train_wordpiece(size, lines, lower_case, strip_accents):
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        lowercase=lower_case, strip_accents=strip_accents
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = [spellings[0] for spellings in vocabulary_codecs.SPELLINGS.values()]
+    alphabet, inside = _characters(tokenizer, lines, size * 3 // 4 - len(special))
+    # The trainer numbers characters inside words as it meets them in a hash table, and breaks
+    # ties between pairs by number: another run would give other pieces. Named beforehand, as if
+    # they were special, they have the same numbers in every run.
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size,
+        special_tokens=special + ["##" + c for c in inside],
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        min_frequency=2,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(lines, trainer)
+    vocab = tokenizer.get_vocab()
+    data = "\n".join(sorted(vocab, key=vocab.__getitem__)) + "\n"
+    return vocabulary.Vocabulary("wordpiece", data.encode(), lower_case, strip_accents)
+
+
+def _characters(tokenizer, lines, room):
+    """(characters to know, those of them that come inside words), the frequent ones, sorted.
+
+    As many as cover the text, and as have room: one inside words takes a second piece.
+    """
+    chunks = collections.Counter(chunk for line in lines for chunk in line.split(" "))
+    counts, inside = collections.Counter(), set()
+    for chunk, count in chunks.items():
+        normal = tokenizer.normalizer.normalize_str(chunk)
+        for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal):
+            inside.update(word[1:])
+            for character in word:
+                counts[character] += count
+    wanted = _COVERAGE * counts.total()
+    alphabet = []
+    for character, count in sorted(counts.items(), key=lambda found: (-found[1], found[0])):
+        room -= 1 + (character in inside)
+        if wanted <= 0 or room < 0:
+            break
+        alphabet.append(character)
+        wanted -= count
+    return sorted(alphabet), sorted(inside.intersection(alphabet))
