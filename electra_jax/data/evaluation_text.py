@@ -123,17 +123,8 @@ def read(
             break
 
     if not counts_V.any():
-        where = f" in its first {limit:,} characters" if documents.full else ""
-        raise ValueError(
-            f"source {source.spec} has no text{where}; give it "
-            + ("more of them" if documents.full else "another file")
-        )
-    if counts["invalid_utf8"] > _INVALID_SHARE * documents.characters:
-        raise ValueError(
-            f"source {source.spec} is not UTF-8: {counts['invalid_utf8']:,} places in"
-            f" {documents.characters:,} characters cannot be read; convert it, for instance with"
-            " iconv -f LATIN1 -t UTF-8"
-        )
+        _refuse_empty(source, documents, limit)
+    _check_encoding(source, documents, counts["invalid_utf8"])
     if rows:
         laid.append(segments.lay(rows, layout))
     ids_BL, marks_BL = map(np.concatenate, zip(*laid))
@@ -150,6 +141,23 @@ def read(
         whole=not documents.full,
         sha256=documents.digest.hexdigest(),
     )
+
+
+def _refuse_empty(source, documents, limit):
+    where = f" in its first {limit:,} characters" if documents.full else ""
+    raise ValueError(
+        f"source {source.spec} has no text{where}; give it "
+        + ("more of them" if documents.full else "another file")
+    )
+
+
+def _check_encoding(source, documents, invalid_utf8):
+    if invalid_utf8 > _INVALID_SHARE * documents.characters:
+        raise ValueError(
+            f"source {source.spec} is not UTF-8: {invalid_utf8:,} places in"
+            f" {documents.characters:,} characters cannot be read; convert it, for instance with"
+            " iconv -f LATIN1 -t UTF-8"
+        )
 
 
 class _Documents:

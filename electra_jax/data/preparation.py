@@ -48,13 +48,13 @@ def prepare(settings: planning.Settings, root: str, progress: Callable[[str], An
     """
     plan = planning.make_plan(settings, root)
     if not _is_whole(plan.folder, progress):
-        _prepare(plan, progress)
+        _prepare_alone(plan, progress)
     if line := totals.unknown_tokens(records.read_manifest(plan.folder)):
         progress(f"warning: {line}")
     return plan.folder
 
 
-def _prepare(plan, progress):
+def _prepare_alone(plan, progress):
     """Makes the folder, alone, unless another process has made it meanwhile."""
     with lock.hold(os.path.join(plan.folder, "prepare.lock"), f"the data folder {plan.folder}"):
         try:
@@ -98,11 +98,7 @@ def _build(plan, progress):
     """From nothing, or from where an interrupted one stopped, to a folder with a manifest."""
     began = time.monotonic()
     progress(f"preparing {plan.settings.source} in {plan.folder}")
-    if os.path.exists(os.path.join(plan.folder, records.MANIFEST)):  # damaged: trust nothing
-        os.remove(os.path.join(plan.folder, records.MANIFEST))
-        shutil.rmtree(os.path.join(plan.folder, unit_files.UNITS), ignore_errors=True)
-    os.makedirs(os.path.join(plan.folder, unit_files.UNITS), exist_ok=True)
-    _remove_partials(plan.folder)
+    _make_ready(plan.folder)
     tasks = planning.make_tasks(plan)
     with worker_pool.Workers(plan.settings.workers) as workers:
         words = folder_vocabulary.make(plan, tasks, workers, progress)
@@ -121,6 +117,15 @@ def _build(plan, progress):
         f"prepared {manifest.totals['documents']:,} documents,"
         f" {manifest.totals['tokens']:,} tokens, {manifest.totals['rows']:,} rows"
     )
+
+
+def _make_ready(folder):
+    """The folder without what cannot be trusted; finished units of an interrupted run stay."""
+    if os.path.exists(os.path.join(folder, records.MANIFEST)):  # damaged: trust nothing
+        os.remove(os.path.join(folder, records.MANIFEST))
+        shutil.rmtree(os.path.join(folder, unit_files.UNITS), ignore_errors=True)
+    os.makedirs(os.path.join(folder, unit_files.UNITS), exist_ok=True)
+    _remove_partials(folder)
 
 
 def _remove_partials(folder):

@@ -51,26 +51,10 @@ def with_both_splits(plan, tasks, results):
         mine = [i for i, task in enumerate(tasks) if task.source_index == s]
         extremes = [results[i]["extremes"] for i in mine if results[i]["extremes"]]
         if not extremes:
-            counts = collections.Counter()
-            for i in mine:
-                counts.update(results[i]["counts"])
-            raise ValueError(
-                f"source {source.spec} has no text ({counts['empty']} empty documents,"
-                f" {counts['skipped_short']} shorter than data.min_document_characters)"
-                "; give it another file"
-            )
+            _refuse_empty(source, [results[i]["counts"] for i in mine])
         smallest, largest = min(x[0] for x in extremes), max(x[1] for x in extremes)
         if smallest == largest:
-            count = sum(results[i]["counts"]["documents"] for i in mine)
-            if count > 1:
-                raise ValueError(
-                    f"source {source.spec} holds {count:,} documents that are all equal; equal"
-                    " documents stay on one side and one must be held out, so add another"
-                )
-            raise ValueError(
-                f"source {source.spec} has only one document, and one must be held out; separate"
-                " documents by blank lines or add some"
-            )
+            _refuse_one_document(source, sum(results[i]["counts"]["documents"] for i in mine))
         for i in mine:
             below = tasks[i].heldout_below
             if below <= smallest and results[i]["extremes"][:1] == [smallest]:
@@ -78,3 +62,26 @@ def with_both_splits(plan, tasks, results):
             elif below > largest and results[i]["extremes"][1:] == [largest]:
                 moved[i] = dataclasses.replace(tasks[i], heldout_below=largest)
     return moved
+
+
+def _refuse_empty(source, counted):
+    counts = collections.Counter()
+    for found in counted:
+        counts.update(found)
+    raise ValueError(
+        f"source {source.spec} has no text ({counts['empty']} empty documents,"
+        f" {counts['skipped_short']} shorter than data.min_document_characters)"
+        "; give it another file"
+    )
+
+
+def _refuse_one_document(source, count):
+    if count > 1:
+        raise ValueError(
+            f"source {source.spec} holds {count:,} documents that are all equal; equal"
+            " documents stay on one side and one must be held out, so add another"
+        )
+    raise ValueError(
+        f"source {source.spec} has only one document, and one must be held out; separate"
+        " documents by blank lines or add some"
+    )
