@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text in, a folder of records out: vocabulary, rows, counts, manifest; resumable and repeatable.
+"""Prepares data: text becomes a folder of vocabulary, rows, counts and manifest.
 
-    sources -> units of text                     text.py: pieces of work that do not know each other
-    a sample -> vocabulary                       vocabulary.py, once
-    every unit -> documents -> token ids -> rows -> one shard a split     in worker processes
-    all counts -> manifest.json                  written last: where it is, the folder is whole
+    settings -> plan, tasks                      planning.py: one task per unit of text
+    a sample of the text -> vocabulary           folder_vocabulary.py: trained or loaded once
+    all documents -> duplicates                  duplicates.py: only if data.deduplicate is set
+    unit -> documents -> token ids -> rows -> shards     units.py, unit_rows.py: in worker processes
+    all counts -> manifest.json                  totals.py: written last, so its presence means
+                                                 that the folder is complete
 
-The folder is named by a hash of the settings that matter and of the sources' names and sizes, so
-runs with equal settings share it and changed settings never meet old rows. A unit that is done
-leaves a small JSON file; whoever comes after an interruption skips it. Randomness belongs to the
-unit (seed, source, unit), never to a process: any number of workers writes the same bytes.
+The folder's name is a hash of the settings that affect the rows and of the names and sizes of the
+sources. Runs with equal settings therefore share a folder, and changed settings never read old
+rows.
 
-A document is held out by a hash of its text: equal documents fall on the same side, and another
-seed or another order moves none of them.
+Preparation can be resumed: each finished unit leaves a small JSON file, and the next run skips the
+units that have one. It is also repeatable: random numbers depend on the seed, the source and the
+unit, but not on the process, so any number of workers writes the same bytes.
+
+A hash of its text decides whether a document is held out. Equal documents are therefore always in
+the same split, and neither the seed nor the order of documents changes the split.
 """
 
 import concurrent.futures
@@ -41,23 +46,33 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 def prepare(settings: planning.Settings, root: str, progress: Callable[[str], Any] = print) -> str:
-    """Makes the folder of records if it is not there yet, and returns its path.
+    """Prepares the data unless this was done before, and returns the path of its folder.
 
-    Raises ValueError, one line with the remedy, for text, vocabularies and disks that cannot do,
-    and where another process is preparing the same folder.
+    Args:
+      settings: what to prepare, and how.
+      root: the folder that holds one folder per prepared data set (data.dir).
+      progress: called with each line that tells the user what is happening.
+
+    Raises:
+      ValueError: the text or the vocabulary cannot be used, the disk is full, a worker was killed,
+        or another process is preparing the same folder. One line, with the remedy.
     """
     plan = planning.make_plan(settings, root)
+
     if not _is_whole(plan.folder, progress):
         _prepare_alone(plan, progress)
+
     if line := totals.unknown_tokens(records.read_manifest(plan.folder)):
         progress(f"warning: {line}")
+
     return plan.folder
 
 
 def _prepare_alone(plan, progress):
-    """Makes the folder, alone, unless another process has made it meanwhile."""
+    """Builds the folder under its lock; turns a full disk or a killed worker into one line."""
     with lock.hold(os.path.join(plan.folder, "prepare.lock"), f"the data folder {plan.folder}"):
         try:
+            # Another process may have finished the folder before this one got the lock.
             if not _is_whole(plan.folder, progress):
                 _build(plan, progress)
         except OSError as error:
@@ -78,16 +93,20 @@ def _prepare_alone(plan, progress):
 
 
 def _is_whole(folder, progress):
+    """True if the folder is complete and undamaged; reports damage through `progress`."""
     if not os.path.exists(os.path.join(folder, records.MANIFEST)):
         return False
+
     try:
         opened = records.open(folder)
-        opened.unigram()
+        opened.unigram()  # raises if the file is damaged
+
         words = vocabulary.load(os.path.join(folder, records.VOCABULARY))
         if words.sha256 != opened.manifest.vocabulary["sha256"]:
             raise ValueError(
                 f"{folder}/{records.VOCABULARY} is not the one that the records were made with"
             )
+
         return True
     except ValueError as error:
         progress(f"prepared data is damaged and is made again: {error}")
@@ -95,24 +114,33 @@ def _is_whole(folder, progress):
 
 
 def _build(plan, progress):
-    """From nothing, or from where an interrupted one stopped, to a folder with a manifest."""
+    """Builds the folder up to its manifest, from nothing or from where a run was interrupted."""
     began = time.monotonic()
     progress(f"preparing {plan.settings.source} in {plan.folder}")
+
     _make_ready(plan.folder)
     tasks = planning.make_tasks(plan)
+
     with worker_pool.Workers(plan.settings.workers) as workers:
         words = folder_vocabulary.make(plan, tasks, workers, progress)
         tasks = [dataclasses.replace(task, vocabulary=words.sha256) for task in tasks]
+
         if plan.settings.deduplicate:
             duplicates.mark(tasks, workers, progress)
+
+        # The second pass rebuilds only the units that `with_both_splits` has changed.
         results = units.build_all(tasks, workers, progress)
         tasks = units.with_both_splits(plan, tasks, results)
         results = units.build_all(tasks, workers, progress)
+
     manifest = totals.make_manifest(plan, tasks, results, words, time.monotonic() - began)
     _remove_strangers(plan.folder, manifest)
     totals.refuse_unknown(manifest)
+
+    # With its manifest the folder counts as complete; only then the units' files may go.
     records.write_manifest(plan.folder, manifest)
     shutil.rmtree(os.path.join(plan.folder, unit_files.UNITS))
+
     progress(
         f"prepared {manifest.totals['documents']:,} documents,"
         f" {manifest.totals['tokens']:,} tokens, {manifest.totals['rows']:,} rows"
@@ -120,15 +148,18 @@ def _build(plan, progress):
 
 
 def _make_ready(folder):
-    """The folder without what cannot be trusted; finished units of an interrupted run stay."""
-    if os.path.exists(os.path.join(folder, records.MANIFEST)):  # damaged: trust nothing
+    """Empties the folder of untrusted files; finished units of an interrupted run stay."""
+    # A manifest here means that a complete folder was found damaged. Its units are not trusted.
+    if os.path.exists(os.path.join(folder, records.MANIFEST)):
         os.remove(os.path.join(folder, records.MANIFEST))
         shutil.rmtree(os.path.join(folder, unit_files.UNITS), ignore_errors=True)
+
     os.makedirs(os.path.join(folder, unit_files.UNITS), exist_ok=True)
     _remove_partials(folder)
 
 
 def _remove_partials(folder):
+    """Removes half-written files that an interrupted run has left."""
     for directory, _, names in os.walk(folder):
         for name in names:
             if name.endswith(".partial"):
@@ -136,7 +167,7 @@ def _remove_partials(folder):
 
 
 def _remove_strangers(folder, manifest):
-    """Removes shards that no unit claims any more, left by an interruption."""
+    """Removes shards that an interrupted run has left and that are not in the manifest."""
     for split in records.SPLITS:
         directory = records.split_directory(folder, split)
         known = {
@@ -145,6 +176,7 @@ def _remove_strangers(folder, manifest):
             for shard in source.shards[split]
             for lane in manifest.lanes
         }
+
         for name in os.listdir(directory):
             if name not in known:
                 os.remove(os.path.join(directory, name))
