@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all units have counted, as the manifest of the folder."""
+"""Sums up what the units have counted: the manifest, the unigram counts, the share of [UNK]."""
 
 import collections
 
@@ -7,9 +7,9 @@ import numpy as np
 
 from electra_jax.data import planning, records, unit_files
 
-# Shares of [UNK]. A vocabulary that fits leaves less than 0.5 % unknown (a trained one covers
-# 99.95 % of the characters); one for another script or case leaves most of the text. Above a half,
-# [UNK] is the best guess everywhere and nothing else is learnt.
+# Shares of [UNK] among the tokens. With a vocabulary that fits the text it is below 0.5 % (one that
+# was trained covers 99.95 % of the characters); with one for another script or case, most tokens
+# are [UNK]. Above one half, [UNK] is the best guess at every slot and nothing else is learnt.
 UNKNOWN_WARNED, UNKNOWN_REFUSED = 0.05, 0.5
 _UNKNOWN_REMEDY = (
     "look at data.vocab, data.lower_case and data.strip_accents, or train one on this text:"
@@ -18,21 +18,25 @@ _UNKNOWN_REMEDY = (
 
 
 def make_manifest(plan, tasks, results, words, seconds):
+    """Returns the manifest; writes unigram.npy, whose checksum is part of it."""
     unigram_2V = np.zeros((2, words.size), np.int64)
     for task in tasks:
         present, *counts = np.load(unit_files.unit_path(task, ".unigram.npy"))
         unigram_2V[:, present] += counts
+
     counted = [collections.Counter() for _ in plan.sources]
     shards = [{split: () for split in records.SPLITS} for _ in plan.sources]
     for task, result in zip(tasks, results):
         counted[task.source_index].update(result["counts"])
         for split, found in unit_files.shards_of(result).items():
             shards[task.source_index][split] += found
+
     shares = planning.mixture_shares(plan, [counts["tokens"] for counts in counted])
     totals = collections.Counter()
     for counts in counted:
         totals.update(counts)
-    places = totals["rows"] * plan.settings.sequence_length
+
+    places = totals["rows"] * plan.settings.sequence_length  # of the training rows
     return records.Manifest(
         format_version=records.FORMAT_VERSION,
         key=plan.key,
@@ -65,15 +69,16 @@ def make_manifest(plan, tasks, results, words, seconds):
 
 
 def unigram_entropy(counts_V: np.ndarray) -> float:
-    """Of the distribution that the counts are, in nats."""
+    """Entropy in nats of the distribution that is proportional to the counts [V]."""
     share = counts_V[counts_V > 0] / counts_V.sum()
     return float(-(share * np.log(share)).sum())
 
 
 def unknown_tokens(manifest: records.Manifest) -> str:
-    """One line where so much text is not in the vocabulary that it deserves a look; '' if not."""
+    """A warning, one line, if many tokens are [UNK]; '' if not."""
     if manifest.unk_rate < UNKNOWN_WARNED:
         return ""
+
     return (
         f"{manifest.unk_rate:.1%} of the tokens of {manifest.settings['source']} are not in the"
         f" vocabulary and became [UNK]; {_UNKNOWN_REMEDY}"
@@ -81,5 +86,6 @@ def unknown_tokens(manifest: records.Manifest) -> str:
 
 
 def refuse_unknown(manifest):
+    """Raises ValueError, one line, if most tokens are [UNK]."""
     if manifest.unk_rate > UNKNOWN_REFUSED:
         raise ValueError(f"{unknown_tokens(manifest)}. More than {UNKNOWN_REFUSED:.0%} is refused")

@@ -1,5 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A unit of text while the folder is made: the documents it reads and the files it leaves."""
+"""Files of one unit of text while its folder is being prepared, and the documents it reads.
+
+All of them are in the subfolder `units` and begin with the unit's name (see planning.Task):
+
+    .documents.json     the documents, if the sample for the vocabulary has read all of them
+    .hashes.npy         [documents, 2] uint64, their hashes            duplicates.py
+    .duplicates.npy     [documents] bool, True for duplicates          duplicates.py
+    .unigram.npy        [3, n] the ids that occur, and their counts in train and held-out text
+    .json               counts and shards; written last, so its presence means that the unit is done
+"""
 
 import io
 import json
@@ -10,28 +19,34 @@ import numpy as np
 from electra_jax.data import records, segments, text
 from electra_jax.host import safe_files
 
-UNITS = "units"  # what finished units leave; removed at the end
+UNITS = "units"  # subfolder of the prepared folder; removed when that is complete
 DOCUMENTS = ".documents.json"
 
 
 def unit_path(task, ending):
+    """The path of a unit's file; see the endings above."""
     return os.path.join(task.folder, UNITS, task.name + ending)
 
 
 def save_array(path, array):
-    data = io.BytesIO()  # numpy's own errors do not tell a full disk
+    """Writes a .npy file, either completely or not at all."""
+    data = io.BytesIO()  # numpy's own write errors do not say that the disk is full
     np.save(data, array)
     safe_files.write(path, data.getvalue())
 
 
 def read_documents(task, counts):
-    """The documents of a unit as its source has them, or as the sample left them."""
+    """The documents of a unit, from .documents.json if it exists, else from the source.
+
+    Adds to `counts` what the source counts while it is read (empty documents and so on).
+    """
     path = unit_path(task, DOCUMENTS)
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             kept, counted = json.load(file)
         counts.update(counted)
         return iter(kept)
+
     s = task.settings
     options = text.Options(
         text_field=s.text_field,
@@ -42,10 +57,11 @@ def read_documents(task, counts):
 
 
 def read_kept_documents(task, counts):
-    """Without those that came before, where duplicates are dropped."""
+    """The documents of a unit, without duplicates if data.deduplicate is set."""
     documents = read_documents(task, counts)
     if not task.settings.deduplicate:
         return documents
+
     return _without(documents, np.load(unit_path(task, ".duplicates.npy")), counts)
 
 
@@ -58,12 +74,17 @@ def _without(documents, duplicates, counts):
 
 
 def finished(task):
-    """What a finished unit has left, or None if it is to be done (again)."""
+    """The content of the unit's .json file, or None if the unit must be built (again).
+
+    It must be built again if it was made with another vocabulary or another bound for held-out
+    documents, or if one of its files is missing or has the wrong size.
+    """
     try:
         with open(unit_path(task, ".json"), encoding="utf-8") as file:
             result = json.load(file)
     except FileNotFoundError:
         return None
+
     same = (result["vocabulary"], result["heldout_below"]) == (
         task.vocabulary,
         task.heldout_below,
@@ -78,6 +99,7 @@ def finished(task):
 
 
 def shards_of(result):
+    """{split: shards} of a unit's result."""
     return {
         split: tuple(records.Shard(**shard) for shard in found)
         for split, found in result["shards"].items()
@@ -85,4 +107,5 @@ def shards_of(result):
 
 
 def lanes_of(words):
+    """The dtype of each lane of the records, for this vocabulary."""
     return {"ids": segments.ids_dtype(words.size).str, "marks": "|u1"}

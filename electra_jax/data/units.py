@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All units of text -> their shards, each built once, and every source on both sides."""
+"""Builds all units of text, each once, and gives every source both training and held-out text."""
 
 import collections
 import dataclasses
@@ -9,11 +9,12 @@ from electra_jax.data import progress_lines, unit_files, unit_rows
 
 
 def build_all(tasks, workers, progress):
-    """Builds those that are not done; returns what each has left, in order."""
+    """Builds the units that are not finished; returns the results of all, in order of the tasks."""
     results = {task.name: unit_files.finished(task) for task in tasks}
     todo = [task for task in tasks if results[task.name] is None]
     if len(todo) < len(tasks) and todo:
         progress(f"{len(tasks) - len(todo)} of {len(tasks)} units are there already")
+
     began, characters = time.monotonic(), workers.characters
     done = documents = tokens = 0
 
@@ -31,36 +32,45 @@ def build_all(tasks, workers, progress):
             results[task.name] = result
             documents += result["counts"]["documents"]
             tokens += result["counts"]["tokens"]
+
     if todo:
         rate, cores = tokens / max(time.monotonic() - began, 1e-9), min(workers.count, len(todo))
         progress(
             f"{tokens:,} tokens cut into rows at {rate:,.0f} tokens/s,"
             f" {rate / cores:,.0f} a core on {cores}"
         )
+
     return [results[task.name] for task in tasks]
 
 
 def with_both_splits(plan, tasks, results):
-    """Moves one document where a source would have no training or no held-out text.
+    """Changes tasks so that each source has at least one training and one held-out document.
 
-    The bound on the hash moves just so far that the smallest hash of the source is held out and
-    the largest is not; units that this touches get the new bound and are built again.
+    If a source has no held-out document, the bound on the hash is raised just above its smallest
+    hash; if it has no training document, the bound is lowered to its largest hash. Only the units
+    that hold such a document get the new bound, and only they must be built again.
+
+    Raises ValueError, one line, for a source that has no two different documents.
     """
     moved = list(tasks)
+
     for s, source in enumerate(plan.sources):
         mine = [i for i, task in enumerate(tasks) if task.source_index == s]
         extremes = [results[i]["extremes"] for i in mine if results[i]["extremes"]]
         if not extremes:
             _refuse_empty(source, [results[i]["counts"] for i in mine])
+
         smallest, largest = min(x[0] for x in extremes), max(x[1] for x in extremes)
         if smallest == largest:
             _refuse_one_document(source, sum(results[i]["counts"]["documents"] for i in mine))
+
         for i in mine:
             below = tasks[i].heldout_below
             if below <= smallest and results[i]["extremes"][:1] == [smallest]:
                 moved[i] = dataclasses.replace(tasks[i], heldout_below=smallest + 1)
             elif below > largest and results[i]["extremes"][1:] == [largest]:
                 moved[i] = dataclasses.replace(tasks[i], heldout_below=largest)
+
     return moved
 
 
@@ -68,6 +78,7 @@ def _refuse_empty(source, counted):
     counts = collections.Counter()
     for found in counted:
         counts.update(found)
+
     raise ValueError(
         f"source {source.spec} has no text ({counts['empty']} empty documents,"
         f" {counts['skipped_short']} shorter than data.min_document_characters)"
