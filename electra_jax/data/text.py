@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where text comes from: sources, cut into independent units, read as documents.
+"""Sources of text: parsed from `data.source`, cut into independent units, read as documents.
 
     'text:en/*.txt@3; builtin@1'  ->  parse  ->  Source, Source
-    Source                        ->  units  ->  pieces of work that do not know each other
+    Source                        ->  units  ->  independent pieces of work
     unit.documents(...)           ->  documents: lines (sentences) joined by newlines
 
-What the units are depends on the files alone, never on the number of cores. A large file is cut
-into stripes: stripe k of K reads the whole file and keeps every K-th block of 256 documents, since
-reading costs a tenth of tokenising and works for compressed files too; parquet gives it every K-th
-row group instead.
+The units depend only on the files, not on the number of cores. A large file is cut into stripes:
+stripe k of K reads the whole file and keeps every K-th block of 256 documents. Reading costs a
+tenth of tokenising, and this also works for compressed files. Of a parquet file, a stripe reads
+every K-th row group instead.
 """
 
 import collections
@@ -30,14 +30,14 @@ _TFDS_RECORD_BYTES = 3_000  # of text, roughly; Wikipedia's mean
 class Source:
     """One part of `data.source`."""
 
-    spec: str  # without its weight
-    name: str  # short, unique, fit for a file name and a metric
-    weight: float | None
+    spec: str  # without the weight
+    name: str  # short and unique; used in file names and names of metrics
+    weight: float | None  # None if no source has a weight
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How text is read."""
+    """How text is read; the fields are those of `config.data`."""
 
     text_field: str = "text"
     invalid_utf8: str = "replace"
@@ -45,77 +45,100 @@ class Options:
 
 
 def parse(data_source: str) -> tuple[Source, ...]:
-    """'SPEC@WEIGHT; SPEC@WEIGHT' -> sources. Raises ValueError, one line, for anything else."""
+    """Parses 'SPEC@WEIGHT; SPEC@WEIGHT'. Raises ValueError, one line, for anything else."""
     sources: list[Source] = []
     taken: set[str] = set()
+
     for part in filter(None, (part.strip() for part in data_source.split(";"))):
         match = re.fullmatch(r"(.*?)@([0-9.eE+-]+)", part)
         spec, weight = (match[1].strip(), _weight(part, match[2])) if match else (part, None)
+
         kind = spec.partition(":")[0]
         if spec != "builtin" and (kind not in ("text", "tfds") or spec.endswith(":")):
             raise ValueError(
                 f"data.source {spec!r} is none of builtin, text:GLOB, tfds:NAME[/CONFIG][:SPLIT]"
             )
+
         sources.append(Source(spec, _name(spec, taken), weight))
+
     if not sources:
         raise ValueError("data.source is empty; try builtin, text:GLOB or tfds:NAME")
+
     weighted = sum(source.weight is not None for source in sources)
     if 0 < weighted < len(sources):
         raise ValueError(
             f"{weighted} of {len(sources)} sources of data.source have a weight; give each one"
             " '@WEIGHT', or none (then data.mixture_alpha decides)"
         )
+
     return tuple(sources)
 
 
 def fingerprint(source: Source) -> list[tuple[str, int]]:
-    """(name, size) of all that the source reads: changed files are another corpus."""
+    """(name, size) of everything that the source reads; other text mostly has another fingerprint.
+
+    Sizes of files stand for their content. A TFDS data set is identified by its name and version,
+    without a download.
+    """
     kind, _, rest = source.spec.partition(":")
+
     if kind == "builtin":
         return builtin.identity()
-    if kind == "tfds":  # the version tells, without a download
+
+    if kind == "tfds":
         name, split = text_tfds.name_and_split(rest)
         return [(f"{text_tfds.builder_of(name).info.full_name}:{split}", 0)]
+
     return [(path, os.path.getsize(path)) for path in text_files.matching_paths(rest)]
 
 
 def size(source: Source) -> int:
-    """About how many bytes of text a source has; prepares a TFDS source."""
+    """The approximate size of a source's text in bytes. Downloads a TFDS source if need be."""
     kind, _, rest = source.spec.partition(":")
+
     if kind == "builtin":
         return builtin.BYTES
+
     if kind == "tfds":
         name, split = text_tfds.name_and_split(rest)
         records = len(text_tfds.random_access(name, split))
         return records * _TFDS_RECORD_BYTES
+
     return sum(text_files.text_bytes(path) for path in text_files.matching_paths(rest))
 
 
 def units(source: Source) -> list[Any]:
-    """The source's pieces of work: picklable, each with `documents(options, counts)`."""
+    """The independent pieces of a source: picklable, each with `documents(options, counts)`.
+
+    Downloads a TFDS source if need be. Raises ValueError, one line, if nothing can be read.
+    """
     kind, _, rest = source.spec.partition(":")
+
     if kind == "builtin":
         return [BuiltinUnit(part) for part in builtin.parts()]
+
     if kind == "tfds":
         name, split = text_tfds.name_and_split(rest)
         size = len(text_tfds.random_access(name, split))
         starts = range(0, size, _TFDS_UNIT)
         return [TfdsUnit(name, split, i, min(i + _TFDS_UNIT, size)) for i in starts]
+
     found = []
     for path in text_files.matching_paths(rest):
         stripes = min(_STRIPES, max(1, round(text_files.text_bytes(path) / _STRIPE_BYTES)))
         found += [FileUnit(path, stripe, stripes) for stripe in range(stripes)]
+
     return found
 
 
 @dataclasses.dataclass(frozen=True)
 class BuiltinUnit:
-    """One part of the builtin corpus."""
+    """One part of the builtin text."""
 
     part: builtin.Part
 
     def documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
-        """Its documents; fills `counts`."""
+        """Yields its documents; counts in `counts` what is left out or was not UTF-8."""
         return _kept(self.part.documents(), options, counts)
 
 
@@ -124,13 +147,14 @@ class FileUnit:
     """A stripe of a file."""
 
     path: str
-    stripe: int
+    stripe: int  # from 0 to stripes - 1
     stripes: int
 
     def documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
-        """Its documents; fills `counts` (each stripe with what is its own)."""
-        # Every stripe reads all bytes; what is wrong with them is counted by the first alone.
+        """Yields its documents; counts in `counts` what is left out or was not UTF-8."""
+        # Every stripe decodes the whole file, so only the first one counts invalid UTF-8.
         reading = counts if self.stripe == 0 else collections.Counter()
+
         base = text_files.unpacked_name(self.path)
         if base.endswith(".parquet"):
             found = text_files.parquet_documents(
@@ -140,6 +164,7 @@ class FileUnit:
             found = self._mine(text_files.json_line_documents(self.path, options, reading))
         else:
             found = self._mine(text_files.blank_line_documents(self.path, options, reading))
+
         return _kept(found, options, counts)
 
     def _mine(self, documents):
@@ -148,7 +173,7 @@ class FileUnit:
 
 @dataclasses.dataclass(frozen=True)
 class TfdsUnit:
-    """Records first .. last - 1 of a TFDS split."""
+    """Records `first` to `last - 1` of a TFDS split."""
 
     name: str
     split: str
@@ -156,11 +181,12 @@ class TfdsUnit:
     last: int
 
     def documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
-        """Their texts; fills `counts`."""
+        """Yields their texts; counts in `counts` what is left out or was not UTF-8."""
         return _kept(self._texts(options, counts), options, counts)
 
     def _texts(self, options, counts):
         records = text_tfds.random_access(self.name, self.split)
+
         for begin in range(self.first, self.last, text_files.BLOCK):
             numbers = list(range(begin, min(begin + text_files.BLOCK, self.last)))
             for number, record in zip(numbers, records.__getitems__(numbers), strict=True):
@@ -169,15 +195,17 @@ class TfdsUnit:
                         f"tfds:{self.name} has no field {options.text_field!r}; it has"
                         f" {', '.join(record)}: set data.text_field"
                     )
+
                 where = f"tfds:{self.name} record {number}"
                 yield text_files.as_text(record[options.text_field], where, options, counts)
 
 
 def _kept(documents, options, counts):
-    """Cleans documents, and leaves out what is empty or too short."""
+    """Cleans documents: strips lines, drops empty ones and NULs; leaves out short documents."""
     for document in documents:
         lines = (line.strip() for line in document.replace("\0", "").splitlines())
         document = "\n".join(line for line in lines if line)
+
         if not document:
             counts["empty"] += 1
         elif len(document) < options.min_document_characters:
@@ -187,15 +215,20 @@ def _kept(documents, options, counts):
 
 
 def _name(spec, taken):
-    """'text:en/*.txt.gz' -> 'en': the last telling word of a spec, made unique."""
+    """A short unique name for a source: 'text:en/*.txt.gz' -> 'en'.
+
+    It is the last word of the path that is not a file ending; for TFDS it is the first word.
+    """
     kind, _, rest = spec.partition(":")
     words = [word for word in re.split(r"[^0-9A-Za-z_-]+", rest) if word]
     endings = {"txt", "jsonl", "json", "parquet", "gz", "xz", "zst", "bz2", "train"}
     telling = [word for word in words if word not in endings] or words or [kind]
     base = name = (telling[0] if kind == "tfds" else telling[-1])[:40]
+
     number = 2
-    while name.lower() in taken:  # some file systems take En and en for one
+    while name.lower() in taken:  # some file systems do not distinguish En from en
         name, number = f"{base}{number}", number + 1
+
     taken.add(name.lower())
     return name
 
