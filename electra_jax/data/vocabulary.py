@@ -150,21 +150,7 @@ def load(path: str, lower_case: bool = True, strip_accents: bool = True) -> Voca
     token.
     """
     if os.path.isdir(path):
-        about_path = os.path.join(path, _ABOUT)
-        if not os.path.exists(about_path):
-            raise ValueError(f"{path} holds no {_ABOUT}; give a .model, .txt or tokenizer.json")
-
-        try:
-            about = json.loads(_read(about_path))
-            native = os.path.join(path, FILES[about["kind"]])
-            settings = about["lower_case"], about["strip_accents"]
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
-            raise ValueError(f"{about_path} is damaged; prepare again") from error
-
-        found = _make(about["kind"], native, *settings)
-        if found.sha256 != about["sha256"]:
-            raise ValueError(f"{native} is not the file that {_ABOUT} describes; prepare again")
-        return found
+        return _load_folder(path)
 
     kind = {".model": "sentencepiece", ".txt": "wordpiece", ".json": "tokenizer_json"}.get(
         os.path.splitext(path)[1]
@@ -179,6 +165,26 @@ def load(path: str, lower_case: bool = True, strip_accents: bool = True) -> Voca
         lower_case = strip_accents = False
 
     return _make(kind, path, lower_case, strip_accents)
+
+
+def _load_folder(folder):
+    """Loads what `Vocabulary.save` wrote; checks the native file against vocabulary.json."""
+    about_path = os.path.join(folder, _ABOUT)
+    if not os.path.exists(about_path):
+        raise ValueError(f"{folder} holds no {_ABOUT}; give a .model, .txt or tokenizer.json")
+
+    try:
+        about = json.loads(_read(about_path))
+        native = os.path.join(folder, FILES[about["kind"]])
+        settings = about["lower_case"], about["strip_accents"]
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{about_path} is damaged; prepare again") from error
+
+    found = _make(about["kind"], native, *settings)
+    if found.sha256 != about["sha256"]:
+        raise ValueError(f"{native} is not the file that {_ABOUT} describes; prepare again")
+
+    return found
 
 
 def _special_ids(pieces, kind) -> dict[str, int]:
