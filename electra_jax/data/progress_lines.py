@@ -29,17 +29,17 @@ def count_characters(number):
 
 
 @contextlib.contextmanager
-def repeated(progress, words):
-    """Calls `progress(words(seconds))` every 10 seconds while the block runs.
+def repeated(progress, make_line):
+    """Calls `progress(make_line(seconds))` every 10 seconds while the block runs.
 
-    A thread does it, so the lines come even if the block only waits. `words` gets the seconds
+    A thread does it, so the lines come even if the block only waits. `make_line` gets the seconds
     since the beginning of the block and returns the line.
     """
     done, began = threading.Event(), time.monotonic()
 
     def tell():
         while not done.wait(_PROGRESS_SECONDS):
-            progress(words(time.monotonic() - began))
+            progress(make_line(time.monotonic() - began))
 
     # A daemon: it must not keep the process alive.
     thread = threading.Thread(target=tell, daemon=True)
