@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the rows of one unit of text and writes them as shards; runs in a worker process.
 
-documents -> token ids -> a writer per split -> rows -> shards
-          -> counts of documents, rows and ids -> the unit's files (unit_files.py)
+    documents -> token ids -> a writer per split -> rows -> shards
+    counts of documents, rows and ids -> the unit's files, see unit_files.py
+
+The files are the same in whichever process a unit is built.
 """
 
 import collections
