@@ -7,13 +7,17 @@ document) and writes one boolean per document for each unit.
 
 import collections
 import os
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from electra_jax.data import tokenising, unit_files
+from electra_jax.data import planning, tokenising, unit_files, worker_pool
 
 
-def mark(tasks, workers, progress):
+def mark(
+    tasks: Sequence[planning.Task], workers: worker_pool.Workers, progress: Callable[[str], Any]
+) -> None:
     """Writes .duplicates.npy for each unit, unless all of them exist."""
     if all(os.path.exists(unit_files.unit_path(task, ".duplicates.npy")) for task in tasks):
         return

@@ -10,6 +10,8 @@ import functools
 import hashlib
 import json
 import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from electra_jax.data import (
     planning,
@@ -20,6 +22,7 @@ from electra_jax.data import (
     unit_files,
     vocabulary,
     vocabulary_training,
+    worker_pool,
 )
 from electra_jax.host import safe_files
 
@@ -29,7 +32,12 @@ _SAMPLED_UNITS = 16  # the sample comes from at least so many units of a source,
 _SAMPLED_TOO_MUCH = 1_000_000
 
 
-def make(plan, tasks, workers, progress):
+def make(
+    plan: planning.Plan,
+    tasks: Sequence[planning.Task],
+    workers: worker_pool.Workers,
+    progress: Callable[[str], Any],
+) -> vocabulary.Vocabulary:
     """Returns the folder's vocabulary; loads or trains it, and saves it, unless this was done."""
     directory = os.path.join(plan.folder, records.VOCABULARY)
     settings = plan.settings
@@ -63,7 +71,7 @@ def make(plan, tasks, workers, progress):
 
 
 @functools.lru_cache(maxsize=2)
-def loaded(folder, sha256):
+def loaded(folder: str, sha256: str) -> vocabulary.Vocabulary:
     """The folder's vocabulary, loaded once per process.
 
     The hash is part of the key of the cache: a folder that was made again may have another
@@ -75,7 +83,9 @@ def loaded(folder, sha256):
     return words
 
 
-def sample(plan, tasks, workers):
+def sample(
+    plan: planning.Plan, tasks: Sequence[planning.Task], workers: worker_pool.Workers
+) -> Iterator[str]:
     """Yields lines of training documents, about data.vocab_sample_characters characters in all.
 
     Each source gives its share of the mixture, by its weight or its size in bytes. The characters

@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from electra_jax.data import records, text, vocabulary, vocabulary_training
@@ -126,7 +127,7 @@ class Task:
     vocabulary: str = ""  # sha256 of the folder's vocabulary; empty until that is made
 
 
-def make_plan(settings, root):
+def make_plan(settings: Settings, root: str) -> Plan:
     """Parses the sources and names the folder. Raises ValueError, one line, for bad settings."""
     if settings.rows not in ROWS:
         raise ValueError(f"data.rows={settings.rows!r} is not one of {', '.join(ROWS)}")
@@ -140,7 +141,7 @@ def make_plan(settings, root):
     return Plan(settings, sources, key, os.path.join(root, key))
 
 
-def row_settings(settings):
+def row_settings(settings: Settings) -> dict[str, Any]:
     """The settings that the rows depend on, as a dict.
 
     A vocabulary file is represented by the hash of its content, so its path does not matter. The
@@ -155,13 +156,13 @@ def row_settings(settings):
     return values
 
 
-def load_vocabulary(settings):
+def load_vocabulary(settings: Settings) -> vocabulary.Vocabulary:
     """Loads the vocabulary file that `settings.vocab` names. Raises ValueError, one line."""
     check_vocabulary_path(settings.vocab)
     return vocabulary.load(settings.vocab, settings.lower_case, settings.strip_accents)
 
 
-def make_tasks(plan):
+def make_tasks(plan: Plan) -> list[Task]:
     """One task per unit of text, in the order of the sources."""
     heldout_below = int(plan.settings.heldout_fraction * 2**64)  # document hashes have 64 bits
     tasks = []
@@ -174,7 +175,7 @@ def make_tasks(plan):
     return tasks
 
 
-def mixture_shares(plan, sizes):
+def mixture_shares(plan: Plan, sizes: Sequence[int]) -> list[float]:
     """Each source's share of the training rows; the shares sum to one.
 
     They are proportional to the weights of the sources. Sources without weights get

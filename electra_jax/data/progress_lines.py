@@ -9,19 +9,20 @@ unit takes minutes.
 import contextlib
 import threading
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _PROGRESS_SECONDS = 10
 _counted: Any = None  # multiprocessing.Value shared by all processes of a preparation, or None
 
 
-def count_in(characters):
+def count_in(characters: Any) -> None:
     """Sets the shared value to which this process adds the characters that it tokenises."""
     global _counted  # noqa: PLW0603 - a shared value reaches a worker only as it starts
     _counted = characters
 
 
-def count_characters(number):
+def count_characters(number: int) -> None:
     """Adds to the shared count; does nothing outside of a preparation."""
     if _counted is not None:
         with _counted.get_lock():
@@ -29,7 +30,7 @@ def count_characters(number):
 
 
 @contextlib.contextmanager
-def repeated(progress, make_line):
+def repeated(progress: Callable[[str], Any], make_line: Callable[[float], str]) -> Iterator[None]:
     """Calls `progress(make_line(seconds))` every 10 seconds while the block runs.
 
     A thread does it, so the lines come even if the block only waits. `make_line` gets the seconds

@@ -6,11 +6,13 @@
     *.jsonl, ...   ->  json_line_documents    one field of each line
     other files    ->  blank_line_documents   separated by blank lines, or by <doc ...> tags
 
-Errors are ValueErrors of one line that name the file and the remedy.
+`options` are text.Options; what is wrong with the text is added to `counts`. Errors are ValueErrors
+of one line that name the file and the remedy.
 """
 
 import bz2
 import codecs
+import collections
 import glob
 import gzip
 import io
@@ -19,6 +21,8 @@ import lzma
 import os
 import re
 import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 BLOCK = 256  # consecutive documents that go to the same stripe
 _CHUNK = 1 << 20  # bytes per read
@@ -29,7 +33,7 @@ _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # UTF-8 text begins with n
 _UNREADABLE = (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error)
 
 
-def matching_paths(pattern):
+def matching_paths(pattern: str) -> list[str]:
     """The files that a glob pattern matches, sorted. Raises ValueError if there are none."""
     pattern = os.path.expanduser(pattern)
 
@@ -51,26 +55,26 @@ def matching_paths(pattern):
     return found
 
 
-def text_bytes(path):
+def text_bytes(path: str) -> int:
     """The size of a file's text; four times the file's size if it is compressed."""
     return os.path.getsize(path) * (4 if path.endswith(_COMPRESSED) else 1)
 
 
-def unpacked_name(path):
+def unpacked_name(path: str) -> str:
     """The path without the endings of compression."""
     while path.endswith(_COMPRESSED):
         path = os.path.splitext(path)[0]
     return path
 
 
-def striped(documents, stripe, stripes):
+def striped(documents: Iterable[str], stripe: int, stripes: int) -> Iterator[str]:
     """Yields every `stripes`-th block of documents, beginning with block number `stripe`."""
     for number, document in enumerate(documents):
         if number // BLOCK % stripes == stripe:
             yield document
 
 
-def blank_line_documents(path, options, counts):
+def blank_line_documents(path: str, options: Any, counts: collections.Counter) -> Iterator[str]:
     """Yields documents of plain text, which end at blank lines.
 
     Between <doc ...> and </doc>, as WikiExtractor writes them, blank lines are part of the
@@ -98,7 +102,7 @@ def blank_line_documents(path, options, counts):
         yield "\n".join(lines)
 
 
-def json_line_documents(path, options, counts):
+def json_line_documents(path: str, options: Any, counts: collections.Counter) -> Iterator[str]:
     """Yields the field data.text_field of each line."""
     for number, line in enumerate(_lines(path, options, counts), 1):
         if not line.strip():
@@ -125,7 +129,9 @@ def json_line_documents(path, options, counts):
         yield text
 
 
-def parquet_documents(path, options, counts, stripe, stripes):
+def parquet_documents(
+    path: str, options: Any, counts: collections.Counter, stripe: int, stripes: int
+) -> Iterator[str]:
     """The documents of stripe k of K.
 
     They come from every K-th row group if the file has at least K of them, else from every K-th
@@ -225,7 +231,7 @@ def _lines(path, options, counts):
                 return
 
 
-def as_text(value, where, options, counts):
+def as_text(value: Any, where: str, options: Any, counts: collections.Counter) -> str:
     """The value of a field as text; decodes bytes and counts invalid UTF-8."""
     if isinstance(value, str):
         return value
@@ -273,6 +279,6 @@ def _opened(path):
     return open(path, "rb")
 
 
-def one_line(error):
+def one_line(error: Exception) -> str:
     """The message of an error, on one line and not too long."""
     return " ".join(str(error).split())[:160]

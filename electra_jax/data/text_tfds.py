@@ -2,17 +2,18 @@
 """Data sets of tensorflow_datasets as random-access sequences, without importing TensorFlow."""
 
 import importlib
+from typing import Any
 
 from electra_jax.data import text_files
 
 
-def name_and_split(rest):
+def name_and_split(rest: str) -> tuple[str, str]:
     """Splits 'NAME[/CONFIG][:SPLIT]'; the split is 'train' if none is given."""
     name, _, split = rest.partition(":")
     return name, split or "train"
 
 
-def builder_of(name):
+def builder_of(name: str) -> Any:
     """Returns the builder of a data set; downloads nothing.
 
     Raises ValueError, one line, if the name is unknown.
@@ -28,7 +29,7 @@ def builder_of(name):
         ) from error
 
 
-def random_access(name, split):
+def random_access(name: str, split: str) -> Any:
     """Returns the split as a random-access sequence; downloads and prepares it if need be.
 
     Raises ValueError, one line, if that fails.

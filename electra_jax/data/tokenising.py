@@ -62,7 +62,7 @@ def _encoded(lines, words):
         progress_lines.count_characters(sum(map(len, batch)))
 
 
-def line_parts(line):
+def line_parts(line: str) -> Iterator[str]:
     """Yields the line in parts that a tokenizer can handle, cut at spaces where there are any."""
     start = 0  # slicing off the rest after each part would copy a line of 50 MB 3,000 times
 
@@ -75,7 +75,7 @@ def line_parts(line):
     yield line[start:]
 
 
-def document_hash(document):
+def document_hash(document: str) -> tuple[int, int]:
     """A 128-bit hash as two 64-bit integers; white space makes no difference.
 
     The first integer alone decides whether the document is held out.

@@ -2,10 +2,12 @@
 """Sums up what the units have counted: the manifest, the unigram counts, the share of [UNK]."""
 
 import collections
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from electra_jax.data import planning, records, unit_files
+from electra_jax.data import planning, records, unit_files, vocabulary
 
 # Shares of [UNK] among the tokens. With a vocabulary that fits the text it is below 0.5 % (one that
 # was trained covers 99.95 % of the characters); with one for another script or case, most tokens
@@ -17,7 +19,13 @@ _UNKNOWN_REMEDY = (
 )
 
 
-def make_manifest(plan, tasks, results, words, seconds):
+def make_manifest(
+    plan: planning.Plan,
+    tasks: Sequence[planning.Task],
+    results: Sequence[dict[str, Any]],
+    words: vocabulary.Vocabulary,
+    seconds: float,
+) -> records.Manifest:
     """Returns the manifest; writes unigram.npy, whose checksum is part of it."""
     unigram_2V = np.zeros((2, words.size), np.int64)
     for task in tasks:
@@ -85,7 +93,7 @@ def unknown_tokens(manifest: records.Manifest) -> str:
     )
 
 
-def refuse_unknown(manifest):
+def refuse_unknown(manifest: records.Manifest) -> None:
     """Raises ValueError, one line, if most tokens are [UNK]."""
     if manifest.unk_rate > UNKNOWN_REFUSED:
         raise ValueError(f"{unknown_tokens(manifest)}. More than {UNKNOWN_REFUSED:.0%} is refused")

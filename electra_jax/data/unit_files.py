@@ -10,32 +10,35 @@ All of them are in the subfolder `units` and begin with the unit's name (see pla
     .json               counts and shards; written last, so its presence means that the unit is done
 """
 
+import collections
 import io
 import json
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from electra_jax.data import records, segments, text
+from electra_jax.data import planning, records, segments, text, vocabulary
 from electra_jax.host import safe_files
 
 UNITS = "units"  # subfolder of the prepared folder; removed when that is complete
 DOCUMENTS = ".documents.json"
 
 
-def unit_path(task, ending):
+def unit_path(task: planning.Task, ending: str) -> str:
     """The path of a unit's file; see the endings above."""
     return os.path.join(task.folder, UNITS, task.name + ending)
 
 
-def save_array(path, array):
+def save_array(path: str, array: np.ndarray) -> None:
     """Writes a .npy file, either completely or not at all."""
     data = io.BytesIO()  # numpy's own write errors do not say that the disk is full
     np.save(data, array)
     safe_files.write(path, data.getvalue())
 
 
-def read_documents(task, counts):
+def read_documents(task: planning.Task, counts: collections.Counter) -> Iterator[str]:
     """The documents of a unit, from .documents.json if it exists, else from the source.
 
     Adds to `counts` what the source counts while it is read (empty documents and so on).
@@ -56,7 +59,7 @@ def read_documents(task, counts):
     return task.unit.documents(options, counts)
 
 
-def read_kept_documents(task, counts):
+def read_kept_documents(task: planning.Task, counts: collections.Counter) -> Iterator[str]:
     """The documents of a unit, without duplicates if data.deduplicate is set."""
     documents = read_documents(task, counts)
     if not task.settings.deduplicate:
@@ -73,7 +76,7 @@ def _without(documents, duplicates, counts):
             yield document
 
 
-def finished(task):
+def finished(task: planning.Task) -> dict[str, Any] | None:
     """The content of the unit's .json file, or None if the unit must be built (again).
 
     It must be built again if it was made with another vocabulary or another bound for held-out
@@ -98,7 +101,7 @@ def finished(task):
     return result if same and whole else None
 
 
-def shards_of(result):
+def shards_of(result: dict[str, Any]) -> dict[str, tuple[records.Shard, ...]]:
     """{split: shards} of a unit's result."""
     return {
         split: tuple(records.Shard(**shard) for shard in found)
@@ -106,6 +109,6 @@ def shards_of(result):
     }
 
 
-def lanes_of(words):
+def lanes_of(words: vocabulary.Vocabulary) -> dict[str, str]:
     """The dtype of each lane of the records, for this vocabulary."""
     return {"ids": segments.ids_dtype(words.size).str, "marks": "|u1"}

@@ -10,10 +10,11 @@ The files are the same in whichever process a unit is built.
 import collections
 import dataclasses
 import json
+from typing import Any
 
 import numpy as np
 
-from electra_jax.data import folder_vocabulary, records, segments, tokenising, unit_files
+from electra_jax.data import folder_vocabulary, planning, records, segments, tokenising, unit_files
 from electra_jax.host import safe_files
 
 _BATCH_ROWS = 2048  # per call of the shard writer
@@ -28,7 +29,7 @@ _COUNTS = (  # counted per unit, in addition to those of `_SplitWriter`
 )
 
 
-def build(task):
+def build(task: planning.Task) -> dict[str, Any]:
     """Writes the shards of one unit; returns what its .json file holds.
 
     Raises ValueError, one line, if the text cannot be read or the vocabulary is unusable.

@@ -4,11 +4,15 @@
 import collections
 import dataclasses
 import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from electra_jax.data import progress_lines, unit_files, unit_rows
+from electra_jax.data import planning, progress_lines, unit_files, unit_rows, worker_pool
 
 
-def build_all(tasks, workers, progress):
+def build_all(
+    tasks: Sequence[planning.Task], workers: worker_pool.Workers, progress: Callable[[str], Any]
+) -> list[dict[str, Any]]:
     """Builds the units that are not finished; returns the results of all, in order of the tasks."""
     results = {task.name: unit_files.finished(task) for task in tasks}
     todo = [task for task in tasks if results[task.name] is None]
@@ -43,7 +47,9 @@ def build_all(tasks, workers, progress):
     return [results[task.name] for task in tasks]
 
 
-def with_both_splits(plan, tasks, results):
+def with_both_splits(
+    plan: planning.Plan, tasks: Sequence[planning.Task], results: Sequence[dict[str, Any]]
+) -> list[planning.Task]:
     """Changes tasks so that each source has at least one training and one held-out document.
 
     If a source has no held-out document, the bound on the hash is raised just above its smallest

@@ -13,6 +13,8 @@ import signal
 import sys
 import threading
 import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from electra_jax.data import progress_lines
 
@@ -20,7 +22,7 @@ from electra_jax.data import progress_lines
 class Workers:
     """Runs a function on tasks, in a pool of processes if there is more than one worker."""
 
-    def __init__(self, workers):
+    def __init__(self, workers: int):
         self._pool = None
         self.count = worker_count(workers)
 
@@ -44,17 +46,17 @@ class Workers:
         """Characters tokenised so far by all processes, including those of unfinished units."""
         return self._characters.value
 
-    def __enter__(self):
+    def __enter__(self) -> "Workers":
         return self
 
-    def __exit__(self, kind, *_):
+    def __exit__(self, kind, *_) -> None:
         if self._pool:
             if kind is not None:
                 self._lives.close()  # ends workers at once; their units may take minutes
             self._pool.shutdown(wait=True, cancel_futures=kind is not None)
             self._lives.close()
 
-    def each(self, function, tasks):
+    def each(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple]:
         """Yields (task, function(task)) in the order in which the tasks finish.
 
         Raises the ValueError by which one of our functions has refused its task.
@@ -74,7 +76,7 @@ class Workers:
             yield futures[future], answer
 
 
-def worker_count(workers):
+def worker_count(workers: int) -> int:
     """The number of processes that data.workers asks for; 0 means one per available core."""
     if workers:
         return workers
