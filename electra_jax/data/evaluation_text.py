@@ -101,7 +101,7 @@ def read(
     documents = _Documents(source, settings, limit, counts)
     layout = segments.Layout.of(words, settings.sequence_length)
     counts_V, rows, laid = np.zeros(words.size, np.int64), [], []
-    told = time.monotonic()
+    reported = time.monotonic()
 
     for number, unit in enumerate(text.units(source)):
         # These are the seeds of the held-out rows of a run's first source, see unit_rows.py.
@@ -125,8 +125,8 @@ def read(
                 laid.append(segments.lay(rows[:_BATCH_ROWS], layout))
                 rows = rows[_BATCH_ROWS:]
 
-            if time.monotonic() - told > _PROGRESS_SECONDS:
-                told = time.monotonic()
+            if time.monotonic() - reported > _PROGRESS_SECONDS:
+                reported = time.monotonic()
                 progress(f"{source.name}: {documents.characters:,} characters read")
 
         rows += cutter.close()

@@ -93,7 +93,7 @@ def _prepare_alone(plan, progress):
 
 
 def _is_whole(folder, progress):
-    """True if the folder is complete and undamaged; reports damage through `progress`."""
+    """True if there is a manifest and all files fit it; reports damage through `progress`."""
     if not os.path.exists(os.path.join(folder, records.MANIFEST)):
         return False
 
