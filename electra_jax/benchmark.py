@@ -26,7 +26,7 @@ from jax import numpy as jnp
 
 from electra_jax import config as config_lib
 from electra_jax.cli import command
-from electra_jax.data import pipeline, vocabulary
+from electra_jax.data import pipeline, vocabulary_training
 from electra_jax.host import timing
 from electra_jax.model import accounting
 from electra_jax.speed import step_parts, synthetic
@@ -46,7 +46,7 @@ _PIPELINE_ROWS = 65_536  # made-up rows on disk; read in the order of a run
 
 def main(config: config_lib.Config, workdir: str) -> None:
     """Measures and prints; the workdir is not touched."""
-    low, high = vocabulary.SIZES
+    low, high = vocabulary_training.SIZES
     if _VOCAB.value and not low <= _VOCAB.value <= high:
         raise config_lib.ConfigError(
             f"--vocab_size={_VOCAB.value} is outside [{low}, {high:,}]; 0: as data.vocab says"

@@ -15,7 +15,7 @@ from absl import flags, logging
 
 from electra_jax import config as config_lib
 from electra_jax.cli import command
-from electra_jax.data import pipeline, preparation, records, vocabulary
+from electra_jax.data import pipeline, records, vocabulary
 from electra_jax.training import run_data
 
 _VERIFY = flags.DEFINE_bool("verify_data", False, "Read every record file and compare checksums.")
@@ -34,7 +34,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
 def summary(folder: str) -> str:
     """A table of a prepared folder, and its first held-out rows as text."""
     opened = records.open(folder)
-    words = vocabulary.load(os.path.join(folder, preparation.VOCABULARY))
+    words = vocabulary.load(os.path.join(folder, records.VOCABULARY))
     m = opened.manifest
     lines = [("folder", folder)]
     for source in m.sources:

@@ -11,7 +11,7 @@ import os
 
 from electra_jax import config as config_lib
 from electra_jax.checks import result as result_lib
-from electra_jax.data import records
+from electra_jax.host import safe_files
 
 NAME = "checks.json"
 _FORMAT = 1
@@ -55,7 +55,7 @@ class StoredResults:
 
         os.makedirs(os.path.dirname(self._path) or ".", exist_ok=True)
         text = json.dumps({"format": _FORMAT, "results": self._rows}, indent=1)
-        records.write_whole(self._path, text.encode())
+        safe_files.write(self._path, text.encode())
 
 
 def _stored_rows(path):

@@ -16,7 +16,8 @@ import numpy as np
 from absl import logging
 
 from electra_jax.checks import trained
-from electra_jax.data import preparation, records, vocabulary
+from electra_jax.data import planning, preparation, records, totals, vocabulary
+from electra_jax.host import safe_files
 
 _ENTROPY = "entropy.json"  # beside the shuffled records; written last, so it marks them complete
 
@@ -40,7 +41,7 @@ def leak_control(runs: trained.RunsOfSeed) -> tuple[dict, float]:
     )
 
     config = runs.changed("leak", **changes)
-    settings = preparation.Settings.from_config(config)
+    settings = planning.Settings.from_config(config)
     ordered = preparation.prepare(settings, config.data.dir, logging.info)
 
     root = os.path.join(runs.workdir, "shuffled")
@@ -52,7 +53,7 @@ def leak_control(runs: trained.RunsOfSeed) -> tuple[dict, float]:
         shutil.rmtree(root, ignore_errors=True)
         shutil.copytree(ordered, folder)
         entropy = shuffle_tokens(folder)
-        records.write_whole(kept, json.dumps(entropy).encode())
+        safe_files.write(kept, json.dumps(entropy).encode())
 
     with open(kept, encoding="utf-8") as file:
         return changes | {"data__dir": root}, json.load(file)
@@ -101,4 +102,4 @@ def shuffle_tokens(folder: str) -> float:
     # Readers compare checksums, so the manifest must have those of the shuffled shards.
     sources = tuple(map(with_checksums, manifest.sources))
     records.write_manifest(folder, dataclasses.replace(manifest, sources=sources))
-    return preparation.unigram_entropy(np.bincount(np.concatenate(heldout)))
+    return totals.unigram_entropy(np.bincount(np.concatenate(heldout)))

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`builtin`: the English that every installation carries, for a first run without a download.
+"""The source `builtin`: English text from installed packages, for a first run without a download.
 
-    pydoc topics, docstrings of the standard library and of what we depend on
+    pydoc topics, docstrings of the standard library and of the packages that we depend on
         -> parsed with ast, never imported
-        -> paragraphs of prose: no code, tables, lists of parameters, markup
-        -> one sentence a line, one module a document, each paragraph once
+        -> paragraphs of prose, without code, tables, lists of parameters and markup
+        -> one document per module, one sentence per line, each paragraph only once
 
-What comes out depends on the installed versions, which is why its identity goes into the
-manifest; on one machine it is always the same.
+The text depends on the installed versions, so their names and numbers are part of the source's
+fingerprint. On one machine it is always the same.
 """
 
 import ast
@@ -21,7 +21,7 @@ import re
 import sysconfig
 from collections.abc import Iterator
 
-PACKAGES = (  # what we depend on, directly or not, by the name it is imported under
+PACKAGES = (  # import names of what we depend on, directly or not
     "absl",
     "aiofiles",
     "dateutil",
@@ -61,23 +61,24 @@ PACKAGES = (  # what we depend on, directly or not, by the name it is imported u
     "wrapt",
     "yaml",
 )
-BYTES = 3_400_000  # about what it comes to; for its share of a mixture
+BYTES = 3_400_000  # approximate size of the text, for its share of a mixture
 TOPICS = "pydoc topics"
 STANDARD_LIBRARY = "standard library"
 
-_LEAST_WORDS = 8
+_LEAST_WORDS = 8  # in a paragraph
 _LEFT_OUT = ("site-packages", "__pycache__", "idlelib", "test", "tests", "testing", "_vendor")
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One package, the standard library or the topics: an independent piece of work."""
+    """One unit of the source: a package, the standard library, or the pydoc topics."""
 
     name: str
 
     def documents(self) -> Iterator[str]:
-        """Its documents, in the order of the file names; a sentence a line."""
+        """Yields one document per file, in the order of the file names; one sentence per line."""
         seen: set[str] = set()
+
         for texts in self._texts():
             lines = []
             for text in texts:
@@ -85,31 +86,35 @@ class Part:
                     if paragraph not in seen:
                         seen.add(paragraph)
                         lines += sentences(paragraph)
+
             if lines:
                 yield "\n".join(lines)
 
     def _texts(self) -> Iterator[list[str]]:
+        """Yields the docstrings of each file, or each topic."""
         if self.name == TOPICS:
             yield from ([text] for text in _topics())
             return
+
         if self.name == STANDARD_LIBRARY:
             roots = [sysconfig.get_paths()["stdlib"]]
         else:
             found = importlib.util.find_spec(self.name)
             roots = list(found.submodule_search_locations or []) if found else []
+
         for root in sorted(roots):
             for path in _sources(root):
                 yield _docstrings(path)
 
 
 def parts() -> list[Part]:
-    """The topics, the standard library, and every one of PACKAGES that is installed."""
+    """The topics, the standard library, and each package of PACKAGES that is installed."""
     installed = [name for name in PACKAGES if importlib.util.find_spec(name) is not None]
     return [Part(TOPICS), Part(STANDARD_LIBRARY), *map(Part, installed)]
 
 
 def identity() -> list[tuple[str, int]]:
-    """(name and version, 0) of every part: another installation is another corpus."""
+    """(name and version, 0) of each part, as the fingerprint of the source."""
     distributions = importlib.metadata.packages_distributions()
 
     def version(name):
@@ -122,26 +127,31 @@ def identity() -> list[tuple[str, int]]:
 
 
 def prose(text: str) -> Iterator[str]:
-    """The paragraphs of a docstring that are plain English, each on one line."""
-    skip_deeper = None  # after "as follows::" everything indented more is code
+    """Yields the paragraphs of a docstring that are plain English, each on one line."""
+    skip_deeper = None  # after "as follows::", everything that is indented more is code
+
     for block in re.split(r"\n[ \t]*\n", inspect.cleandoc(text)):
         lines = block.split("\n")
         indent = len(lines[0]) - len(lines[0].lstrip())
+
         if skip_deeper is not None:
             if indent > skip_deeper:
                 continue
             skip_deeper = None
+
         if lines[-1].rstrip().endswith("::"):
             skip_deeper = indent
+
         if any(len(line) - len(line.lstrip()) != indent for line in lines) or indent > 4:
             continue  # hanging indents are parameters and code
+
         paragraph = _plain(" ".join(line.strip() for line in lines))
         if _is_prose(paragraph):
             yield paragraph
 
 
 def sentences(paragraph: str) -> list[str]:
-    """Cuts after a full stop that a capital letter follows."""
+    """Cuts a paragraph after each full stop, ! or ? that is followed by a capital letter."""
     return re.split(r"(?<=[a-z0-9)\"'][.!?]) +(?=[A-Z\"])", paragraph)
 
 
@@ -162,6 +172,7 @@ _SECTION = re.compile(
 
 
 def _plain(text):
+    """Removes the markup of reStructuredText and joins white space."""
     text = _ROLE.sub(lambda m: m[1].rpartition(".")[2] or m[1], text)
     text = _QUOTED.sub(lambda m: m[1] or m[2] or "", text)
     text = _STRESSED.sub(r"\1", text)
@@ -169,7 +180,10 @@ def _plain(text):
 
 
 def _is_prose(text):
-    """English sentences: words, few symbols, a capital first and a full stop last."""
+    """True for English sentences: enough words, few symbols, a capital first, a full stop last.
+
+    The thresholds are rules of thumb.
+    """
     words = text.split(" ")
     if len(words) < _LEAST_WORDS or not text[0].isupper() or text[-1] not in ".!?":
         return False
@@ -177,6 +191,7 @@ def _is_prose(text):
         return False
     if not text.isascii():
         return False
+
     letters = sum(c.isalpha() or c in " .,;'-" for c in text)
     lower = sum(word.strip(".,;:!?()'\"").isalpha() and word[1:].islower() for word in words)
     small = sum(word in _COMMON for word in words)
@@ -190,28 +205,32 @@ _COMMON = frozenset(
 
 
 def _topics():
-    from pydoc_data import topics  # noqa: PLC0415 - 600 kB that only this needs
+    from pydoc_data import topics  # noqa: PLC0415 - 600 kB, and only this function needs it
 
     return [topics.topics[name] for name in sorted(topics.topics)]
 
 
 def _sources(root):
-    """Every .py file below a folder, sorted; other people's packages and tests are left out."""
+    """Yields all .py files below a folder, sorted, except those of other packages and of tests."""
     for directory, names, files in os.walk(root):
+        # Changed in place, which is how os.walk is told where to go.
         names[:] = sorted(n for n in names if n not in _LEFT_OUT)
+
         for name in sorted(files):
             if name.endswith(".py"):
                 yield os.path.join(directory, name)
 
 
 def _docstrings(path):
-    """All docstrings of a file, in its order; none where it does not parse."""
+    """All docstrings of a file, in their order; none if the file does not parse."""
     try:
         with open(path, "rb") as file:
             tree = ast.parse(file.read())
     except (SyntaxError, ValueError, RecursionError, OSError):
-        return []  # files for other Pythons, and tests of bad syntax
+        return []  # files for other versions of Python, and tests of bad syntax
+
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     nodes = [node for node in ast.walk(tree) if isinstance(node, kinds)]
     nodes.sort(key=lambda node: getattr(node, "lineno", 0))
+
     return [text for node in nodes if (text := ast.get_docstring(node, clean=False))]

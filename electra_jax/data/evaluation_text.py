@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any text as rows to be evaluated on: read in order, bounded, kept in memory, nothing written.
+"""Rows of any text, to evaluate a run on: read in order up to a limit, and kept in memory.
 
     'news=text:news/*.txt; builtin'  ->  sources       parse: the grammar of data.source, with names
     source, vocabulary               ->  Text          read: rows as preparation makes them, counts
 
-Preparation parts text into what is trained on and what is held out; here all of it counts. The
-bound is in characters and not in rows: rows of two vocabularies hold different stretches of text,
-while so many characters are the same text for every run. What the cutting of rows draws depends on
-the place of the text alone, neither on the run's seed nor on the other sources, so that runs with
-one vocabulary and rows of one kind are asked the same questions.
+Preparation splits text into training and held-out documents; here all documents are used. The limit
+is in characters, not in rows, because rows of two vocabularies hold different amounts of text, and
+every run should read the same text. The random numbers for cutting rows depend only on the position
+in the text, not on the run's seed or the other sources, so runs with the same vocabulary and the
+same kind of rows get the same rows.
 """
 
 import collections
@@ -21,38 +21,39 @@ from typing import Any
 
 import numpy as np
 
-from electra_jax.data import preparation, records, segments, text, vocabulary
+from electra_jax.data import planning, records, segments, text, tokenising, vocabulary
 
 _NAMED = re.compile(r"([0-9A-Za-z_-]+)=(.+)", re.DOTALL)
-_SEED = 0  # that of the configurations, so that a run's own held-out text gives its own rows
-_INVALID_SHARE = 1e-3  # of the characters; more than this is another encoding
-_LONGEST_WORD = 100  # characters; where so many have no blank, the text may be cut anywhere
-_BATCH_ROWS = 2048  # laid in one call
+_SEED = 0  # as in the configurations, so the held-out text of a run gives that run's held-out rows
+_INVALID_SHARE = 1e-3  # of the characters; with more, the text has another encoding than UTF-8
+_LONGEST_WORD = 100  # characters; text without a blank in so many may be cut anywhere
+_BATCH_ROWS = 2048  # per call of segments.lay
 _PROGRESS_SECONDS = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """The rows of one source, and what was counted in the text that they hold."""
+    """The rows of one source, and the counts of the text in them."""
 
     name: str
     spec: str
     ids: np.ndarray  # [n, L] uint16 or uint32
     marks: np.ndarray  # [n, L] uint8
-    counts_V: np.ndarray  # int64, how often each id occurs; special tokens apart
+    counts_V: np.ndarray  # int64, how often each id occurs in the text, without special tokens
     documents: int
-    words: int  # parted by white space
-    characters: int  # with one blank between words; the blank between documents is not counted
+    words: int  # separated by white space
+    characters: int  # with one blank between words, and none between documents
     invalid_utf8: int  # byte sequences that became U+FFFD
-    whole: bool  # False where text was left out behind the bound
-    sha256: str  # of the documents, equal for equal text whatever the vocabulary
+    whole: bool  # False if there is more text after the limit
+    sha256: str  # of the documents; does not depend on the vocabulary
 
 
 def parse(specs: str) -> tuple[text.Source, ...]:
-    """'[NAME=]SPEC; [NAME=]SPEC' -> sources. Raises ValueError, one line, for anything else."""
+    """Parses '[NAME=]SPEC; [NAME=]SPEC'. Raises ValueError, one line, for anything else."""
     parts = [part.strip() for part in specs.split(";") if part.strip()]
     given = [_NAMED.fullmatch(part) for part in parts]
     plain = [match[2].strip() if match else part for match, part in zip(given, parts)]
+
     for part in plain:
         (source,) = text.parse(part)
         if source.weight is not None:
@@ -64,6 +65,7 @@ def parse(specs: str) -> tuple[text.Source, ...]:
         dataclasses.replace(source, name=match[1]) if match else source
         for match, source in zip(given, text.parse("; ".join(plain)), strict=True)
     )
+
     names = [source.name for source in sources]
     for name in names:
         if names.count(name) > 1:
@@ -72,33 +74,37 @@ def parse(specs: str) -> tuple[text.Source, ...]:
 
 
 def check(sources: tuple[text.Source, ...]) -> None:
-    """Raises ValueError, one line, for files that are not there; reads and downloads nothing."""
+    """Raises ValueError, one line, if a file does not exist; reads and downloads nothing."""
     for source in sources:
         text.fingerprint(source)
 
 
 def read(
     source: text.Source,
-    settings: preparation.Settings,
+    settings: planning.Settings,
     words: vocabulary.Vocabulary,
     limit: int,
     progress: Callable[[str], Any] = lambda line: None,
 ) -> Text:
-    """Reads a source from its beginning until the bound.
+    """Reads a source from its beginning up to the limit.
 
     Args:
-      settings: those of the run; the kind of rows, their length and the field of the text count.
-      limit: characters of text, the last document cut at a blank; 0 takes everything.
+      settings: those of the run; used are those of the rows and data.text_field.
+      words: the vocabulary of the run.
+      limit: maximum number of characters; the last document is cut at a blank. 0 means no limit.
+      progress: called with a line every 10 seconds.
 
     Raises:
-      ValueError, one line: no text, or text in another encoding than UTF-8.
+      ValueError: there is no text, or it is not UTF-8. One line.
     """
     counts: collections.Counter = collections.Counter()
     documents = _Documents(source, settings, limit, counts)
     layout = segments.Layout.of(words, settings.sequence_length)
     counts_V, rows, laid = np.zeros(words.size, np.int64), [], []
-    told = time.monotonic()
+    reported = time.monotonic()
+
     for number, unit in enumerate(text.units(source)):
+        # These are the seeds of the held-out rows of a run's first source, see unit_rows.py.
         cutter = segments.Cutter(
             settings.rows,
             settings.sequence_length,
@@ -106,34 +112,31 @@ def read(
             settings.single_segment_rate,
             settings.short_row_rate,
         )
-        for batch in preparation.batches(documents.of(unit)):
-            encoded = [found[2:] for found in preparation.encode(batch, words)]
+
+        for batch in tokenising.batches(documents.of(unit)):
+            encoded = [found[2:] for found in tokenising.encode(batch, words)]
             for ids, line_lengths in encoded:
                 rows += cutter.add(ids, line_lengths)
+
             every = np.concatenate([ids for ids, _ in encoded])
             counts_V += np.bincount(every, minlength=words.size)
+
             while len(rows) >= _BATCH_ROWS:
                 laid.append(segments.lay(rows[:_BATCH_ROWS], layout))
                 rows = rows[_BATCH_ROWS:]
-            if time.monotonic() - told > _PROGRESS_SECONDS:
-                told = time.monotonic()
+
+            if time.monotonic() - reported > _PROGRESS_SECONDS:
+                reported = time.monotonic()
                 progress(f"{source.name}: {documents.characters:,} characters read")
+
         rows += cutter.close()
         if documents.full:
             break
 
     if not counts_V.any():
-        where = f" in its first {limit:,} characters" if documents.full else ""
-        raise ValueError(
-            f"source {source.spec} has no text{where}; give it "
-            + ("more of them" if documents.full else "another file")
-        )
-    if counts["invalid_utf8"] > _INVALID_SHARE * documents.characters:
-        raise ValueError(
-            f"source {source.spec} is not UTF-8: {counts['invalid_utf8']:,} places in"
-            f" {documents.characters:,} characters cannot be read; convert it, for instance with"
-            " iconv -f LATIN1 -t UTF-8"
-        )
+        _refuse_empty(source, documents, limit)
+    _check_encoding(source, documents, counts["invalid_utf8"])
+
     if rows:
         laid.append(segments.lay(rows, layout))
     ids_BL, marks_BL = map(np.concatenate, zip(*laid))
@@ -152,27 +155,47 @@ def read(
     )
 
 
+def _refuse_empty(source, documents, limit):
+    where = f" in its first {limit:,} characters" if documents.full else ""
+    raise ValueError(
+        f"source {source.spec} has no text{where}; give it "
+        + ("more of them" if documents.full else "another file")
+    )
+
+
+def _check_encoding(source, documents, invalid_utf8):
+    if invalid_utf8 > _INVALID_SHARE * documents.characters:
+        raise ValueError(
+            f"source {source.spec} is not UTF-8: {invalid_utf8:,} places in"
+            f" {documents.characters:,} characters cannot be read; convert it, for instance with"
+            " iconv -f LATIN1 -t UTF-8"
+        )
+
+
 class _Documents:
-    """The documents of a source up to the bound, counted as they pass."""
+    """The documents of a source up to the limit, counted while they are read."""
 
     def __init__(self, source, settings, limit, counts):
         self._options = text.Options(text_field=settings.text_field)
         self._limit = limit or float("inf")
         self._counts = counts
         self.number = self.words = self.characters = 0
-        self.full = False  # text was left out
+        self.full = False  # True once text was left out
         self.digest = hashlib.sha256()
 
     def of(self, unit) -> Iterator[str]:
-        """Those of one unit."""
+        """Yields the documents of one unit."""
         for document in unit.documents(self._options, self._counts):
             left = self._limit - self.characters
             if left < 1:
                 self.full = True
                 return
+
             if len(document) > left:
                 document, shortened = _cut(document, int(left))
                 self.full = shortened
+
+            # Counts and hash do not depend on the kind of white space between words.
             found = document.split()
             plain = " ".join(found)
             if plain:
@@ -181,16 +204,19 @@ class _Documents:
                 self.characters += len(plain)
                 self.digest.update(plain.encode("utf-8", "surrogatepass") + b"\n")
                 yield document
+
             if self.full:
                 return
 
 
 def _cut(document, room):
-    """A document cut to so many characters, between two words; and whether it was cut."""
-    if len(" ".join(document.split())) <= room:  # runs of blanks count as one
+    """(the document cut between two words to at most `room` characters, True if it was cut)."""
+    if len(" ".join(document.split())) <= room:  # several blanks count as one
         return document, False
+
     kept = document[: room + 1]
     blank = max(kept.rfind(blank) for blank in (" ", "\n", "\t"))
     if blank < 0 and room >= _LONGEST_WORD:  # a language without blanks
         blank = room
+
     return kept[: max(blank, 0)], True

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows on disk: raw memory-mapped shards, and the manifest that says what they are.
+"""The format of prepared data on disk: raw memory-mapped shards, and the manifest about them.
 
     records/train/NAME.ids      [rows, L] little-endian uint16 (uint32 above 65,536 pieces)
-    records/train/NAME.marks    [rows, L] uint8
-    records/heldout/...         the same, of documents that training never sees
-    manifest.json               settings, vocabulary, counts, each file's rows and CRC32, own hash
+    records/train/NAME.marks    [rows, L] uint8, see segments.py
+    records/heldout/...         the same, for documents that are never trained on
+    vocab/                      the vocabulary, see vocabulary.py
+    manifest.json               settings, vocabulary, counts, rows and CRC32 of each file, own hash
     unigram.npy                 [2, V] int64: how often each id occurs in train and held-out text
 
-A shard is written under another name and renamed when it is whole, so a file with its own name is
-a finished one. Raw files have no checksum inside: `open` compares every size with the manifest,
-the first read from a shard compares its CRC (once per process; a gigabyte takes about a second),
-and `verify` compares all of them at once. Reading is one fancy index per shard: no decoding, no
-copy but the last.
+A shard is written under another name and renamed when it is complete, so a file under its own name
+is always complete. The raw files contain no checksums. Instead, `open` compares the size of every
+file with the manifest, the first read from a shard compares its CRC32 (once per process; about a
+second per gigabyte), and `verify` compares the CRC32 of all files. Reading takes one fancy index
+per shard, without decoding and with a single copy.
+
+The manifest and the shards stay in one file, although it is long: they are one format, with one
+FORMAT_VERSION, and they change together.
 """
 
 import builtins
@@ -29,16 +33,17 @@ import numpy as np
 from electra_jax.host import safe_files
 
 FORMAT_VERSION = 2
-LANES = ("ids", "marks")
+LANES = ("ids", "marks")  # a shard has one file per lane
 SPLITS = ("train", "heldout")
-SHARD_ROWS = 65_536  # at most
+SHARD_ROWS = 65_536  # maximum per shard
 MANIFEST = "manifest.json"
 UNIGRAM = "unigram.npy"
+VOCABULARY = "vocab"  # a folder, see vocabulary.py
 
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """A pair of files: `name.ids` and `name.marks`."""
+    """Rows in a pair of files, `name.ids` and `name.marks`."""
 
     name: str
     rows: int
@@ -47,54 +52,55 @@ class Shard:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """One source of the mixture: its share, its shards and what was counted in it."""
+    """One source of the mixture: its share, its shards and its counts."""
 
     name: str
-    spec: str
+    spec: str  # as in data.source, without the weight
     weight: float  # share of the training rows; the shares sum to one
     shards: dict[str, tuple[Shard, ...]]  # split -> shards
-    counts: dict[str, int]  # documents, tokens, rows, characters and what was left out
+    counts: dict[str, int]  # documents, tokens, rows, characters, and documents left out
 
     def rows(self, split: str) -> int:
-        """Rows of one split."""
+        """The number of rows in one split."""
         return sum(shard.rows for shard in self.shards[split])
 
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """What a prepared folder holds, and how it came about."""
+    """What a prepared folder contains, and the settings that it was made with."""
 
     format_version: int
-    key: str
-    settings: dict[str, Any]
+    key: str  # hash of settings and sources, the name of the folder
+    settings: dict[str, Any]  # see planning.row_settings
     lanes: dict[str, str]  # name -> dtype
     sequence_length: int
     vocabulary: dict[str, Any]  # kind, size, sha256, special ids
     sources: tuple[Source, ...]
-    totals: dict[str, int]
-    wasted_fraction: float  # padding / all places of the training rows
+    totals: dict[str, int]  # the counts, summed over the sources
+    wasted_fraction: float  # padding tokens / all tokens of the training rows
     two_segment_fraction: float  # of the training rows
     unk_rate: float  # of all text tokens
     unigram_entropy: float  # nats, of the held-out text under its own frequencies
     duplicates_dropped: int
     unigram_crc: int  # CRC32 of the numbers in unigram.npy
-    seconds: float  # not part of the hash
+    seconds: float  # that preparation took; not part of the hash
 
     @property
     def hash(self) -> str:
-        """sha256 of everything but the time it took; equal data, equal hash."""
+        """sha256 of all fields except `seconds`; equal data has an equal hash."""
         content = {k: v for k, v in _to_tree(self).items() if k not in ("seconds", "hash")}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 class ShardWriter:
-    """Writes rows of one split and one unit of text, a new shard each `SHARD_ROWS` rows."""
+    """Writes the rows of one split of one unit of text, as shards of `shard_rows` rows each."""
 
     def __init__(self, directory: str, name: str, shard_rows: int = SHARD_ROWS):
         self._directory = directory
         self._name = name
         self._shard_rows = shard_rows
-        self._files: dict[str, Any] = {}
+
+        self._files: dict[str, Any] = {}  # lane -> open file of the shard under way
         self._rows = 0
         self._crc: dict[str, int] = {}
         self._shards: list[Shard] = []
@@ -105,24 +111,26 @@ class ShardWriter:
         while len(ids_BL):
             if not self._files:
                 self._begin()
+
             count = self._shard_rows - self._rows
             for lane, rows in zip(LANES, (ids_BL[:count], marks_BL[:count])):
                 data = rows.tobytes()
                 self._files[lane].write(data)
                 self._crc[lane] = zlib.crc32(data, self._crc[lane])
+
             self._rows += len(ids_BL[:count])
             ids_BL, marks_BL = ids_BL[count:], marks_BL[count:]
             if self._rows == self._shard_rows:
                 self._finish()
 
     def close(self) -> tuple[Shard, ...]:
-        """Finishes the last shard and tells all of them."""
+        """Finishes the last shard and returns all shards."""
         if self._files:
             self._finish()
         return tuple(self._shards)
 
     def discard(self) -> None:
-        """Removes what is unfinished. Shards that were finished stay; they are written over."""
+        """Removes the unfinished shard. Finished ones stay; the next run overwrites them."""
         for lane, file in self._files.items():
             try:
                 file.close()
@@ -145,14 +153,17 @@ class ShardWriter:
             file.flush()
             os.fsync(file.fileno())
             file.close()
+
+        # Only now, with all lanes on the disk, do the files get their names.
         for lane in LANES:
             os.replace(self._path(lane) + ".partial", self._path(lane))
+
         self._shards.append(Shard(self._shard_name(), self._rows, self._crc))
         self._files = {}
 
 
 class Records:
-    """A prepared folder, open for reading."""
+    """A prepared folder, open for reading. Its files are mapped when they are first read."""
 
     def __init__(self, directory: str, manifest: Manifest):
         self.directory = directory
@@ -165,23 +176,23 @@ class Records:
         }
 
     def rows(self, split: str, source_index: int) -> int:
-        """Rows of one source."""
+        """The number of rows of one source in one split."""
         return int(self._starts[split, source_index][-1])
 
     def shard_rows(self, split: str, source_index: int) -> np.ndarray:
-        """Rows of each shard, in the order in which `read` numbers them."""
+        """The number of rows in each shard [shards], in the order in which `read` counts rows."""
         return np.diff(self._starts[split, source_index])
 
     def unigram(self) -> np.ndarray:
-        """[2, V] int64: how often each id occurs in train and in held-out text.
+        """How often each id occurs in train and in held-out text, [2, V] int64.
 
-        Raises ValueError, one line, if the file is not as it was written.
+        Raises ValueError, one line, if the file is missing or damaged.
         """
         path = os.path.join(self.directory, UNIGRAM)
         try:
             counts_2V = np.load(path)
             whole = _unigram_crc(counts_2V) == self.manifest.unigram_crc
-        except Exception as error:  # numpy raises many kinds for a damaged header
+        except Exception as error:  # numpy raises many kinds of errors for a damaged header
             raise ValueError(f"{path} cannot be read; {_remedy(self.directory)}") from error
         if not whole:
             raise ValueError(f"{path} is damaged: its checksum differs; {_remedy(self.directory)}")
@@ -190,34 +201,49 @@ class Records:
     def read(
         self, split: str, source_index: int, rows: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Rows by number, in the order asked for -> ids [n, L] (native dtype), marks [n, L]."""
+        """Reads rows by number.
+
+        Args:
+          rows: numbers [n], in any order, counted over all shards of the source.
+
+        Returns:
+          (ids [n, L] in native byte order, marks [n, L] uint8), in the order of `rows`.
+
+        Raises ValueError, one line, if a shard is damaged or holds an id beyond the vocabulary.
+        """
         starts = self._starts[split, source_index]
         rows = np.asarray(rows, np.int64)
         if len(rows) and not (0 <= rows.min() and rows.max() < starts[-1]):
             raise IndexError(f"rows {rows.min()}..{rows.max()} asked of {starts[-1]} {split} rows")
+
         n, length = len(rows), self.manifest.sequence_length
         ids = np.empty((n, length), np.dtype(self.manifest.lanes["ids"]).newbyteorder("="))
         marks = np.empty((n, length), np.uint8)
+
+        # Rows are grouped by shard, so that each shard is indexed once.
         shards = np.searchsorted(starts, rows, side="right") - 1
         order = np.argsort(shards, kind="stable")
         used, first = np.unique(shards[order], return_index=True)
+
         for shard, places in zip(used.tolist(), np.split(order, first[1:])):
             shard_ids, shard_marks = self._map(split, source_index, shard)
             inside = rows[places] - starts[shard]
             ids[places] = shard_ids[inside]
             marks[places] = shard_marks[inside]
 
-        # Beyond the table the model would look up its last row, and learn that.
+        # For an id beyond the embedding table, jax would look up the last row without an error.
         size = self.manifest.vocabulary["size"]
         if n and ids.max() >= size:
             place = int(np.argmax(ids.max(axis=1) >= size))
             self._refuse_id(split, source_index, rows[place], int(ids[place].max()), size)
+
         return ids, marks
 
     def _refuse_id(self, split, source_index, row, id_, size):
         starts = self._starts[split, source_index]
         shard = int(np.searchsorted(starts, row, side="right")) - 1
         name = self.manifest.sources[source_index].shards[split][shard].name
+
         path = _lane_path(self.directory, split, name, "ids")
         raise ValueError(
             f"{path}, row {row - starts[shard]}: id {id_} is beyond the vocabulary, whose ids end"
@@ -225,6 +251,7 @@ class Records:
         )
 
     def _map(self, split, source_index, shard):
+        """(ids, marks) of a shard [rows, L]; checks the CRC32 the first time."""
         found = self._maps.get((split, source_index, shard))
         if found is None:
             about = self.manifest.sources[source_index].shards[split][shard]
@@ -236,7 +263,7 @@ class Records:
 
     def _map_lane(self, path, dtype, crc):
         values = np.memmap(path, dtype, "r").view(np.ndarray)
-        # A flipped bit is most often another valid id, which training would learn in silence.
+        # A flipped bit mostly gives another valid id, so training would go on without an error.
         if zlib.crc32(values) != crc:
             raise ValueError(
                 f"damaged records, the checksum of {path} differs; {_remedy(self.directory)}"
@@ -245,42 +272,54 @@ class Records:
 
 
 def open(directory: str) -> Records:  # noqa: A001 - reads as records.open
-    """Opens a prepared folder. Raises ValueError, one line, if a file is not as it was written."""
+    """Opens a prepared folder.
+
+    Raises ValueError, one line, if a file is missing or has the wrong size, or if the manifest was
+    altered.
+    """
     manifest = read_manifest(directory)
     for split, shard in _shards(manifest):
         for lane, dtype in manifest.lanes.items():
             path = _lane_path(directory, split, shard.name, lane)
             expected = shard_bytes(shard.rows, manifest.sequence_length, dtype)
             check_size(path, expected)
+
     unigram = os.path.join(directory, UNIGRAM)
     if not os.path.exists(unigram):
         raise ValueError(f"{unigram} is missing; run prepare again")
+
     return Records(directory, manifest)
 
 
 def verify(directory: str, progress: Callable[[str], Any] = lambda line: None) -> int:
-    """Compares every file's CRC32 with the manifest; returns how many files were read.
+    """Compares the CRC32 of every shard file with the manifest; returns the number of files.
 
-    Raises ValueError, one line, naming every damaged file.
+    Raises ValueError, one line, that names all damaged files.
     """
     manifest = open(directory).manifest
     damaged, files = [], 0
+
     for split, shard in _shards(manifest):
         for lane in manifest.lanes:
             path = _lane_path(directory, split, shard.name, lane)
             files += 1
             if _crc(path) != shard.crc[lane]:
                 damaged.append(path)
+
     if damaged:
         raise ValueError(
             f"damaged records, the checksum differs: {', '.join(damaged)}; {_remedy(directory)}"
         )
+
     progress(f"verified {files} record files in {directory}")
     return files
 
 
 def read_manifest(directory: str) -> Manifest:
-    """manifest.json as a Manifest. Raises ValueError, one line, if it lacks or is not whole."""
+    """Reads manifest.json.
+
+    Raises ValueError, one line, if it is missing, of another format version, or altered.
+    """
     path = os.path.join(directory, MANIFEST)
     try:
         with builtins.open(path, encoding="utf-8") as file:
@@ -300,7 +339,7 @@ def read_manifest(directory: str) -> Manifest:
     try:
         manifest, stated = _from_tree(tree)
         whole = manifest.hash == stated
-    except (KeyError, TypeError, AttributeError, ValueError):  # a field that has another name now
+    except (KeyError, TypeError, AttributeError, ValueError):  # such as an unknown field
         whole = False
     if not whole:
         raise ValueError(f"{path} was altered: its hash does not fit; run prepare again")
@@ -308,35 +347,30 @@ def read_manifest(directory: str) -> Manifest:
 
 
 def write_manifest(directory: str, manifest: Manifest) -> None:
-    """Writes manifest.json, whole or not at all."""
-    write_whole(
+    """Writes manifest.json, either completely or not at all."""
+    safe_files.write(
         os.path.join(directory, MANIFEST),
         json.dumps(_to_tree(manifest) | {"hash": manifest.hash}, indent=2).encode() + b"\n",
     )
 
 
-def write_whole(path: str, data: bytes) -> None:
-    """Writes a file so that a reader finds the old one or the new one, never a part."""
-    safe_files.write(path, data)
-
-
 def write_unigram(directory: str, counts_2V: np.ndarray) -> int:
-    """Writes unigram.npy, [2, V] int64, whole or not at all; returns the manifest's CRC32 of it."""
-    data = io.BytesIO()  # numpy's own errors do not tell a full disk
+    """Writes unigram.npy, [2, V] int64, completely or not at all; returns its CRC32."""
+    data = io.BytesIO()  # numpy's own write errors do not say that the disk is full
     np.save(data, counts_2V)
-    write_whole(os.path.join(directory, UNIGRAM), data.getvalue())
+    safe_files.write(os.path.join(directory, UNIGRAM), data.getvalue())
     return _unigram_crc(counts_2V)
 
 
 def shard_bytes(rows: int, length: int, dtype: str | np.dtype) -> int:
-    """The size of one lane's file."""
+    """The size in bytes of one lane's file."""
     return rows * length * np.dtype(dtype).itemsize
 
 
 def shards_are_whole(
     directory: str, split: str, shards: tuple[Shard, ...], length: int, lanes: Mapping[str, str]
 ) -> bool:
-    """True if every file is there with the size it should have."""
+    """True if every file of the shards exists and has the expected size."""
     try:
         for shard in shards:
             for lane, dtype in lanes.items():
@@ -348,7 +382,7 @@ def shards_are_whole(
 
 
 def check_size(path: str, expected: int) -> None:
-    """Raises ValueError, one line, if the file lacks or has another size."""
+    """Raises ValueError, one line, if the file is missing or has another size."""
     try:
         size = os.path.getsize(path)
     except FileNotFoundError as error:
@@ -358,11 +392,12 @@ def check_size(path: str, expected: int) -> None:
 
 
 def split_directory(directory: str, split: str) -> str:
-    """Where a split's shards lie."""
+    """The folder of a split's shards."""
     return os.path.join(directory, "records", split)
 
 
 def _shards(manifest):
+    """Yields (split, shard) of all sources."""
     for source in manifest.sources:
         for split in SPLITS:
             for shard in source.shards[split]:
@@ -394,8 +429,9 @@ def _crc(path):
 
 
 def _from_tree(tree):
-    """The manifest, and the hash that was written beside it."""
+    """Returns the manifest and the hash that its file states."""
     stated = tree.pop("hash", None)
+
     sources = tuple(
         Source(
             **source
@@ -408,8 +444,10 @@ def _from_tree(tree):
         )
         for source in tree.pop("sources")
     )
+
     return Manifest(**tree, sources=sources), stated
 
 
 def _to_tree(manifest):
+    """The manifest as JSON would give it back: with lists in place of tuples."""
     return json.loads(json.dumps(dataclasses.asdict(manifest)))

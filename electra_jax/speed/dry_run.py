@@ -17,7 +17,7 @@ from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import streams
-from electra_jax.data import preparation, records
+from electra_jax.data import planning, records
 from electra_jax.model import accounting
 from electra_jax.objectives import vocabulary_softmax
 from electra_jax.report import style
@@ -101,8 +101,8 @@ def _check(config, workdir):
 
     if not is_there:
         settings = run_data.stage_settings(config, workdir, 0)
-        preparation.check_sources(settings)
-        preparation.check_vocabulary(settings)
+        planning.check_sources(settings)
+        planning.check_vocabulary(settings)
         _check_folder(run_data.data_root(config, workdir))
 
     if not metadata.steps(os.path.join(workdir, "checkpoints")):
@@ -131,7 +131,7 @@ def _opened(config, workdir) -> list[records.Records | None]:
     for settings in run_data.data_settings(config, workdir):
         folder = ""
         if None not in found:  # the others need the vocabulary of the first
-            folder = preparation.folder_of(settings, root)
+            folder = planning.folder_of(settings, root)
         ready = os.path.exists(os.path.join(folder, records.MANIFEST))
         found.append(records.open(folder) if ready else None)
 

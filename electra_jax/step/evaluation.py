@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import metrics, sharding, streams
-from electra_jax.data import preparation
+from electra_jax.data import totals
 from electra_jax.objectives import unigram_probe
 
 KEY = 20_200_324  # of all evaluation draws, whatever the run's seed
@@ -81,7 +81,7 @@ def run(
 def entropy(counts_V: np.ndarray) -> float | None:
     """Of the distribution that the counts are, in nats: the loss of the best guess that is the same
     at every place. None without any count."""
-    return preparation.unigram_entropy(counts_V) if counts_V.any() else None
+    return totals.unigram_entropy(counts_V) if counts_V.any() else None
 
 
 def sums_of(

@@ -15,7 +15,7 @@ from absl import logging
 from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import sharding
-from electra_jax.data import preparation, records, vocabulary
+from electra_jax.data import records, vocabulary
 from electra_jax.host import processes
 from electra_jax.step import build, evaluation
 from electra_jax.training import run_data
@@ -72,7 +72,7 @@ def open_workdir(
     if with_rows:
         folders = prepared_data.folders(config, workdir)
         opened = records.open(folders[0])
-        words = vocabulary.load(os.path.join(folders[0], preparation.VOCABULARY))
+        words = vocabulary.load(os.path.join(folders[0], records.VOCABULARY))
     else:
         words = _vocabulary(config, workdir, directory, found)
     # What a fixed generator draws by needs the text; without rows nothing is drawn.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from electra_jax.core import metrics
-from electra_jax.data import evaluation_text, preparation
+from electra_jax.data import evaluation_text, planning
 from electra_jax.data import text as text_lib
 from electra_jax.report import baselines, text_units
 from electra_jax.step import evaluation
@@ -51,7 +51,7 @@ def read(
     Raises:
       ValueError, one line: text that cannot be read, or a source without any.
     """
-    settings = preparation.Settings.from_config(opened.config)
+    settings = planning.Settings.from_config(opened.config)
     settings = dataclasses.replace(settings, text_field=text_field or settings.text_field)
     texts = []
     for source in sources:

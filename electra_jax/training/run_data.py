@@ -15,7 +15,7 @@ from absl import logging
 
 from electra_jax import config as config_lib
 from electra_jax.config import stages
-from electra_jax.data import pipeline, preparation, records
+from electra_jax.data import pipeline, planning, preparation, records
 from electra_jax.host import processes
 from electra_jax.workdir import metadata, prepared_data
 
@@ -61,26 +61,26 @@ def data_root(config: config_lib.Config, workdir: str) -> str:
     return prepared_data.root(config, workdir)
 
 
-def data_settings(config: config_lib.Config, workdir: str) -> Iterator[preparation.Settings]:
+def data_settings(config: config_lib.Config, workdir: str) -> Iterator[planning.Settings]:
     """How the rows of each stage are made: all with the vocabulary of the first, which has to be
     prepared before the second is asked for."""
     first = stage_settings(config, workdir, 0)
     yield first
     for number in range(1, len(stages.of(config))):
-        folder = preparation.folder_of(first, data_root(config, workdir))
+        folder = planning.folder_of(first, data_root(config, workdir))
         yield stage_settings(config, workdir, number, folder)
 
 
 def stage_settings(
     config: config_lib.Config, workdir: str, number: int, first_folder: str = ""
-) -> preparation.Settings:
+) -> planning.Settings:
     """How the rows of one stage are made; later ones take the vocabulary of the first's folder."""
-    whole = preparation.Settings.from_config(config)
-    settings = preparation.Settings.from_config(stages.config_of(config, number))
+    whole = planning.Settings.from_config(config)
+    settings = planning.Settings.from_config(stages.config_of(config, number))
     words = prepared_data.own_vocabulary(config, workdir)
     longer = settings.sequence_length != whole.sequence_length
     if longer and words.startswith("train:"):
-        words = os.path.join(first_folder, preparation.VOCABULARY)
+        words = os.path.join(first_folder, records.VOCABULARY)
     return dataclasses.replace(settings, vocab=words)
 
 
@@ -135,7 +135,7 @@ def _is_there(config, workdir, record):
 def _in_reach(config):
     """Whether there is anything to prepare from."""
     try:
-        preparation.check_sources(preparation.Settings.from_config(config))
+        planning.check_sources(planning.Settings.from_config(config))
     except (ValueError, OSError):
         return False
     return True
@@ -168,7 +168,7 @@ def _made_again(config, workdir, part, settings):
     """Rows that were recorded and are not there, from their source. Raises ConfigError."""
     root = data_root(config, workdir)
     try:
-        now = os.path.basename(preparation.folder_of(settings, root))
+        now = os.path.basename(planning.folder_of(settings, root))
     except ValueError as error:
         raise config_lib.ConfigError(
             prepared_data.missing(config, workdir, part, f", and its source neither: {error}")

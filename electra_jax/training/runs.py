@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import counters, metrics, sharding
-from electra_jax.data import preparation, records, vocabulary
+from electra_jax.data import records, vocabulary
 from electra_jax.host import processes
 from electra_jax.step import build, evaluation, train_step
 from electra_jax.training import budget, run_data, saved_state
@@ -94,7 +94,7 @@ def start(config: config_lib.Config, workdir: str) -> Run:
 
     # Data and programs.
     folders = run_data.prepare(config, workdir)
-    words = vocabulary.load(os.path.join(folders[0], preparation.VOCABULARY))
+    words = vocabulary.load(os.path.join(folders[0], records.VOCABULARY))
     parts, programs = _stages(config, folders, words, mesh)
     _warn_of_low_rate(config, parts)
 

@@ -23,7 +23,7 @@ from absl import logging
 from jax import numpy as jnp
 
 from electra_jax import config as config_lib
-from electra_jax.data import preparation, records, vocabulary
+from electra_jax.data import records, vocabulary
 from electra_jax.model import encoder, networks
 from electra_jax.step import build
 from electra_jax.weights import checkpoint, encoding
@@ -239,7 +239,7 @@ def vocabulary_of(
     root, inside = prepared_data.root(config, workdir), os.path.join(workdir, "data")
     places = [os.path.join(workdir, prepared_data.VOCABULARY)]
     for folder in dict.fromkeys((root, inside)):
-        places += sorted(glob.glob(os.path.join(glob.escape(folder), "*", preparation.VOCABULARY)))
+        places += sorted(glob.glob(os.path.join(glob.escape(folder), "*", records.VOCABULARY)))
     for place in places:
         if _json(os.path.join(place, "vocabulary.json")).get("sha256") != sha256:
             continue

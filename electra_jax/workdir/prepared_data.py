@@ -20,7 +20,8 @@ from typing import Any
 
 from electra_jax import config as config_lib
 from electra_jax.config import stages
-from electra_jax.data import preparation, records, text, vocabulary
+from electra_jax.data import planning, records, text, vocabulary
+from electra_jax.host import safe_files
 
 RECORD = "data.json"
 VOCABULARY = "vocab"
@@ -51,7 +52,7 @@ def root(config: config_lib.Config, workdir: str) -> str:
 
 def settings_of(config: config_lib.Config) -> dict[str, Any]:
     """What prepared data depends on, as JSON has it; the number of workers is no part of it."""
-    settings = dataclasses.asdict(preparation.Settings.from_config(config))
+    settings = dataclasses.asdict(planning.Settings.from_config(config))
     del settings["workers"]
     return settings | {"lengths": [stage.sequence_length for stage in stages.of(config)]}
 
@@ -85,7 +86,7 @@ def read(workdir: str) -> Record | None:
 
 def write(config: config_lib.Config, workdir: str, folders: Sequence[str]) -> None:
     """Records whole folders, one a stage, and copies their vocabulary; the record comes last."""
-    words = vocabulary.load(os.path.join(folders[0], preparation.VOCABULARY))
+    words = vocabulary.load(os.path.join(folders[0], records.VOCABULARY))
     found = Record(
         settings=settings_of(config),
         sources=_sources_if_there(config),
@@ -104,12 +105,12 @@ def save(record: Record, workdir: str) -> None:
     """Writes data.json, whole or not at all, with a digest of what it says."""
     tree = dataclasses.asdict(record) | {"digest": _digest(record)}
     content = json.dumps(tree, indent=2).encode() + b"\n"
-    records.write_whole(os.path.join(workdir, RECORD), content)
+    safe_files.write(os.path.join(workdir, RECORD), content)
 
 
 def keep_vocabulary(workdir: str, folder: str) -> None:
     """Copies the vocabulary of prepared data into the workdir, where it is not there or damaged."""
-    words = vocabulary.load(os.path.join(folder, preparation.VOCABULARY))
+    words = vocabulary.load(os.path.join(folder, records.VOCABULARY))
     if not _is_here(workdir, words.sha256):
         words.save(os.path.join(workdir, VOCABULARY))
 
@@ -185,9 +186,9 @@ def vocabulary_size(config: config_lib.Config, workdir: str = "") -> int:
         if _is_here(workdir, record.vocabulary):
             return vocabulary.load(os.path.join(workdir, VOCABULARY)).size
     if config.data.vocab.startswith("train:"):
-        return preparation.trained_kind(config.data.vocab)[1]
+        return planning.trained_kind(config.data.vocab)[1]
     named, c = own_vocabulary(config, workdir), config.data
-    preparation.check_vocabulary_path(named)
+    planning.check_vocabulary_path(named)
     return vocabulary.load(named, c.lower_case, c.strip_accents).size
 
 
@@ -215,7 +216,7 @@ def _sources(config):
         found[source.spec] = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
     c = config.data
     if not c.vocab.startswith("train:"):
-        preparation.check_vocabulary_path(c.vocab)
+        planning.check_vocabulary_path(c.vocab)
         found[c.vocab] = vocabulary.load(c.vocab, c.lower_case, c.strip_accents).sha256[:16]
     return found
 
@@ -239,7 +240,7 @@ def _is(place, part):
     try:
         opened = records.open(place)
         opened.unigram()
-        words = vocabulary.load(os.path.join(place, preparation.VOCABULARY))
+        words = vocabulary.load(os.path.join(place, records.VOCABULARY))
     except ValueError:
         return False
     about = opened.manifest

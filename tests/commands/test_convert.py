@@ -19,7 +19,7 @@ from absl.testing import flagsaver
 import electra_jax
 from electra_jax import config as config_lib
 from electra_jax import convert as convert_command
-from electra_jax.data import vocabulary
+from electra_jax.data import vocabulary, vocabulary_training
 from electra_jax.model import networks
 from electra_jax.step import build, train_step
 from electra_jax.weights import exporting, reading, warm_start
@@ -34,7 +34,7 @@ TEXTS = ["the cat sees a letter.", "a bird", "my sister paints the river every d
 @pytest.fixture(scope="module")
 def words(tmp_path_factory):
     corpus = write_corpus(tmp_path_factory.mktemp("text") / "corpus.txt")
-    return vocabulary.train("sentencepiece", 64, iter(corpus.read_text().splitlines()))
+    return vocabulary_training.train("sentencepiece", 64, iter(corpus.read_text().splitlines()))
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,16 @@
 import numpy as np
 import pytest
 
-from electra_jax.data import evaluation_text, pipeline, preparation, records, vocabulary
+from electra_jax.data import (
+    evaluation_text,
+    pipeline,
+    planning,
+    preparation,
+    records,
+    tokenising,
+    totals,
+    vocabulary,
+)
 from support.corpus import write_corpus
 
 DRAWN = (  # 3 documents, 11 words, 46 characters with one blank between words
@@ -37,7 +46,7 @@ def letters(tmp_path):
 
 
 def read(spec, words, limit=0, **changes):
-    settings = preparation.Settings(spec, "", 16, **changes)
+    settings = planning.Settings(spec, "", 16, **changes)
     (source,) = evaluation_text.parse(spec)
     return evaluation_text.read(source, settings, words, limit)
 
@@ -45,14 +54,14 @@ def read(spec, words, limit=0, **changes):
 @pytest.mark.parametrize("rows", ["pairs", "packed"])
 def test_heldout_text_of_a_run_gives_the_heldout_rows_of_the_run(rows, tmp_path):
     corpus = write_corpus(tmp_path / "corpus.txt", documents=120)
-    settings = preparation.Settings(
+    settings = planning.Settings(
         f"text:{corpus}", "train:sentencepiece:64", 32, heldout_fraction=0.3, rows=rows, workers=1
     )
     opened = records.open(preparation.prepare(settings, str(tmp_path / "data"), lambda line: None))
-    words = vocabulary.load(f"{opened.directory}/{preparation.VOCABULARY}")
+    words = vocabulary.load(f"{opened.directory}/{records.VOCABULARY}")
     below = int(settings.heldout_fraction * 2**64)
     documents = corpus.read_text().strip().split("\n\n")
-    heldout = [document for document in documents if preparation._hash(document)[0] < below]
+    heldout = [document for document in documents if tokenising.document_hash(document)[0] < below]
     assert 20 < len(heldout) == opened.manifest.totals["heldout_documents"]
 
     (tmp_path / "heldout.txt").write_text("\n\n".join(heldout) + "\n")
@@ -62,7 +71,7 @@ def test_heldout_text_of_a_run_gives_the_heldout_rows_of_the_run(rows, tmp_path)
     assert np.array_equal(found.ids, expected.ids)
     assert np.array_equal(found.marks, expected.marks)
     assert np.array_equal(found.counts_V, opened.unigram()[1])
-    entropy = preparation.unigram_entropy(found.counts_V)
+    entropy = totals.unigram_entropy(found.counts_V)
     assert entropy == opened.manifest.unigram_entropy
     assert found.documents == len(heldout)
 

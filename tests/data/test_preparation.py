@@ -17,7 +17,17 @@ import sys
 import numpy as np
 import pytest
 
-from electra_jax.data import preparation, records, vocabulary
+from electra_jax.data import (
+    folder_vocabulary,
+    planning,
+    preparation,
+    progress_lines,
+    records,
+    text,
+    tokenising,
+    vocabulary,
+    worker_pool,
+)
 from electra_jax.host import lock
 
 PIECES = "the cat a dog sees follows river house old young and then home ##s . ,".split()
@@ -53,7 +63,7 @@ def settings_for(folder, vocab, **changes):
         heldout_fraction=0.1,
         workers=1,
     )
-    return preparation.Settings(**(values | changes))
+    return planning.Settings(**(values | changes))
 
 
 def prepare(settings, root):
@@ -146,9 +156,10 @@ def test_any_number_of_workers_writes_the_same_bytes(corpus, vocab):
 # Kills itself when the N-th unit reports, as a machine would at the worst moment.
 KILLED = """
 import json, os, signal, sys
-from electra_jax.data import preparation, records
+from electra_jax.data import planning, preparation, worker_pool
+from electra_jax.host import safe_files
 settings, root, units = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-each, whole, done = preparation._Workers.each, records.write_whole, []
+each, whole, done = worker_pool.Workers.each, safe_files.write, []
 def die():
     done.append(1)
     if len(done) == units:
@@ -158,14 +169,15 @@ def dying_each(*args):
         die()
         yield found
 def dying_write(path, data):
-    if path.endswith(".json"):  # the shards are there, the unit's own file is not
+    # The shards are there, the unit's own file is not.
+    if "/units/" in path and path.endswith(".json"):
         die()
     whole(path, data)
 if settings["workers"] > 1:
-    preparation._Workers.each = dying_each
+    worker_pool.Workers.each = dying_each
 else:
-    records.write_whole = dying_write
-preparation.prepare(preparation.Settings(**settings), root)
+    safe_files.write = dying_write
+preparation.prepare(planning.Settings(**settings), root)
 """
 
 
@@ -183,7 +195,7 @@ def test_killed_and_run_again_gives_the_same_bytes(corpus, vocab, workers, units
         cwd=pathlib.Path(__file__).parents[2],
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
-    folder = preparation.folder_of(settings, str(corpus / "killed"))
+    folder = planning.folder_of(settings, str(corpus / "killed"))
     assert not os.path.exists(os.path.join(folder, "manifest.json"))
     lines = []
     assert preparation.prepare(settings, str(corpus / "killed"), lines.append) == folder
@@ -236,28 +248,28 @@ def test_a_damaged_folder_is_made_again(corpus, vocab, damaged):
 )
 def test_changed_settings_never_meet_old_records(corpus, vocab, change):
     settings = settings_for(corpus, vocab)
-    before = preparation.folder_of(settings, "data")
-    assert preparation.folder_of(dataclasses.replace(settings, **change), "data") != before
+    before = planning.folder_of(settings, "data")
+    assert planning.folder_of(dataclasses.replace(settings, **change), "data") != before
 
 
 def test_the_folder_depends_on_what_is_in_the_files_not_on_who_works(corpus, vocab):
     settings = settings_for(corpus, vocab)
-    before = preparation.folder_of(settings, "data")
-    assert preparation.folder_of(dataclasses.replace(settings, workers=7), "data") == before
+    before = planning.folder_of(settings, "data")
+    assert planning.folder_of(dataclasses.replace(settings, workers=7), "data") == before
     other = corpus / "copy.vocab.txt"
     other.write_text(pathlib.Path(vocab).read_text())
     # The copy is the same vocabulary, but also one more file for the glob to find.
-    assert preparation.folder_of(dataclasses.replace(settings, vocab=str(other)), "data") != before
+    assert planning.folder_of(dataclasses.replace(settings, vocab=str(other)), "data") != before
     other.rename(corpus / "vocab.copy")
     (corpus / "0.txt").write_text("the cat\n")
-    assert preparation.folder_of(settings, "data") != before
+    assert planning.folder_of(settings, "data") != before
 
 
 def test_the_same_vocabulary_elsewhere_is_the_same_folder(corpus, vocab, tmp_path_factory):
     copy = tmp_path_factory.mktemp("elsewhere") / "vocab.txt"
     copy.write_text(pathlib.Path(vocab).read_text())
-    before = preparation.folder_of(settings_for(corpus, vocab), "data")
-    assert preparation.folder_of(settings_for(corpus, str(copy)), "data") == before
+    before = planning.folder_of(settings_for(corpus, vocab), "data")
+    assert planning.folder_of(settings_for(corpus, str(copy)), "data") == before
 
 
 def test_equal_documents_fall_on_the_same_side(tmp_path, vocab):
@@ -329,26 +341,26 @@ def test_a_long_line_is_cut_in_time_that_grows_with_it():
             return Line(part)
 
     line = Line("word " * 100_000)
-    parts = list(preparation._parts(line))
+    parts = list(tokenising.line_parts(line))
     assert "".join(parts) == line
-    assert max(map(len, parts)) <= preparation._LINE_CHARACTERS
+    assert max(map(len, parts)) <= tokenising._LINE_CHARACTERS
     assert Line.copied <= 2 * len(line)
-    assert list(preparation._parts("x" * 40_000)) == ["x" * 16_384, "x" * 16_384, "x" * 7_232]
+    assert list(tokenising.line_parts("x" * 40_000)) == ["x" * 16_384, "x" * 16_384, "x" * 7_232]
 
 
 def test_one_enormous_line_gives_signs_of_life(tmp_path, vocab, monkeypatch):
     """While its unit is under way, by characters; another process does the work."""
-    text = " ".join(random.Random(0).choices(PIECES[:13], k=200_000))
-    (tmp_path / "1.txt").write_text(f"{text}\n\nthe cat\n")
+    words = " ".join(random.Random(0).choices(PIECES[:13], k=200_000))
+    (tmp_path / "1.txt").write_text(f"{words}\n\nthe cat\n")
     (tmp_path / "2.txt").write_text("the cat\n\nthe dog\n")
-    monkeypatch.setattr(preparation, "_PROGRESS_SECONDS", 0.01)
+    monkeypatch.setattr(progress_lines, "_PROGRESS_SECONDS", 0.01)
     for workers in (1, 2):
         lines = []
         settings = settings_for(tmp_path, vocab, workers=workers)
         preparation.prepare(settings, str(tmp_path / f"data{workers}"), lines.append)
         told = [re.search(r"([\d,]+) characters tokenised", line) for line in lines]
         counts = {int(match[1].replace(",", "")) for match in told if match}
-        assert any(400_000 <= count < len(text) for count in counts), lines
+        assert any(400_000 <= count < len(words) for count in counts), lines
 
 
 def test_the_sample_for_a_vocabulary_stops_within_an_enormous_document(tmp_path, vocab):
@@ -377,8 +389,8 @@ def test_text_that_the_vocabulary_does_not_know(tmp_path, vocab, unknown, verdic
 @pytest.mark.parametrize("size", ["15", "2000001", "99999999999", "abc", "", "-5", "1.5", "3:4"])
 def test_sizes_of_a_vocabulary_are_bounded(size):
     with pytest.raises(ValueError, match="the size .* is not a whole number from 16 to 2,000,000"):
-        preparation.trained_kind(f"train:wordpiece:{size}")
-    assert preparation.trained_kind("train:wordpiece:16") == ("wordpiece", 16)
+        planning.trained_kind(f"train:wordpiece:{size}")
+    assert planning.trained_kind("train:wordpiece:16") == ("wordpiece", 16)
 
 
 def test_documents_without_tokens_are_counted_and_left_out(tmp_path, vocab):
@@ -449,10 +461,10 @@ def test_a_vocabulary_is_trained_and_repeatable(corpus, kind, size):
 
 def sample(settings):
     """The lines that a vocabulary would be trained on."""
-    plan = preparation._plan(settings, settings.source[5:-6] + "/data")
+    plan = planning.make_plan(settings, settings.source[5:-6] + "/data")
     os.makedirs(os.path.join(plan.folder, "units"), exist_ok=True)
-    with preparation._Workers(1) as workers:
-        return list(preparation._sample(plan, preparation._tasks(plan), workers))
+    with worker_pool.Workers(1) as workers:
+        return list(folder_vocabulary.sample(plan, planning.make_tasks(plan), workers))
 
 
 def test_the_vocabulary_is_trained_on_training_text_of_the_size_asked_for(corpus, vocab):
@@ -498,7 +510,7 @@ def test_a_full_disk_is_one_line_and_the_next_run_goes_on(corpus, vocab, monkeyp
     ) as error:
         preparation.prepare(settings, root, lambda line: None)
     assert "\n" not in str(error.value)
-    folder = pathlib.Path(preparation.folder_of(settings, root))
+    folder = pathlib.Path(planning.folder_of(settings, root))
     assert not list(folder.rglob("*.partial"))
     assert not (folder / "manifest.json").exists()
     lines = []
@@ -509,7 +521,7 @@ def test_a_full_disk_is_one_line_and_the_next_run_goes_on(corpus, vocab, monkeyp
 
 def test_a_shard_that_no_unit_claims_is_removed(corpus, vocab):
     settings, root = settings_for(corpus, vocab), str(corpus / "data")
-    left = pathlib.Path(preparation.folder_of(settings, root), "records", "train")
+    left = pathlib.Path(planning.folder_of(settings, root), "records", "train")
     left.mkdir(parents=True)
     (left / "0-00099-000.ids").write_bytes(b"left by an interruption")
     folder = preparation.prepare(settings, root, lambda line: None)
@@ -525,9 +537,9 @@ class Dying:
 
 def test_a_killed_worker_is_one_line_and_the_next_run_goes_on(corpus, vocab, monkeypatch):
     settings, root = settings_for(corpus, vocab, workers=2), str(corpus / "data")
-    units = preparation.text.units
+    units = text.units
     with monkeypatch.context() as patch:
-        patch.setattr(preparation.text, "units", lambda source: [*units(source)[:5], Dying()])
+        patch.setattr(text, "units", lambda source: [*units(source)[:5], Dying()])
         with pytest.raises(ValueError, match="was killed.*run again with data.workers=1"):
             preparation.prepare(settings, root, lambda line: None)
     folder = preparation.prepare(settings, root, lambda line: None)
@@ -546,7 +558,7 @@ def test_a_worker_s_refusal_is_the_user_s_one_line(corpus, vocab, workers):
 
 def test_two_runs_do_not_write_together(corpus, vocab):
     settings, root = settings_for(corpus, vocab), str(corpus / "data")
-    folder = preparation.folder_of(settings, root)
+    folder = planning.folder_of(settings, root)
     with lock.hold(os.path.join(folder, "prepare.lock"), "it"):
         with pytest.raises(ValueError, match=f"in use by another run .process {os.getpid()} on"):
             preparation.prepare(settings, root, lambda line: None)

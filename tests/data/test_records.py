@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from electra_jax.data import records
+from electra_jax.host import safe_files
 from support import made_records
 
 
@@ -159,10 +160,10 @@ def test_a_folder_without_manifest_says_what_to_do(tmp_path):
 
 def test_a_failed_write_leaves_the_old_file(tmp_path):
     path = tmp_path / "file"
-    records.write_whole(str(path), b"old")
+    safe_files.write(str(path), b"old")
     (tmp_path / f"file.{os.getpid()}.partial").mkdir()  # so that writing fails
     with pytest.raises(OSError):
-        records.write_whole(str(path), b"new")
+        safe_files.write(str(path), b"new")
     assert path.read_bytes() == b"old"
 
 

@@ -11,7 +11,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from electra_jax.data import builtin, text, vocabulary
+from electra_jax.data import builtin, text, vocabulary, vocabulary_training
 
 DOCUMENTS = ["one line\nanother line", "second document"]
 
@@ -198,7 +198,7 @@ SIZES = {"sentencepiece": 32, "wordpiece": 60}
 
 @pytest.fixture(scope="module", params=SIZES)
 def words(request):
-    return vocabulary.train(request.param, SIZES[request.param], iter(LINES))
+    return vocabulary_training.train(request.param, SIZES[request.param], iter(LINES))
 
 
 def test_special_ids_are_the_first_five_and_never_come_out_of_text(words):
@@ -243,7 +243,7 @@ def test_a_vocabulary_comes_back_from_disk_and_from_another_process(words, tmp_p
 
 def test_a_saved_vocabulary_that_was_exchanged_is_refused(words, tmp_path):
     words.save(str(tmp_path))
-    other = vocabulary.train(words.kind, SIZES[words.kind] - 2, iter(LINES))
+    other = vocabulary_training.train(words.kind, SIZES[words.kind] - 2, iter(LINES))
     native = tmp_path / vocabulary.FILES[words.kind]
     other.save(str(tmp_path / "other"))
     native.write_bytes((tmp_path / "other" / native.name).read_bytes())
@@ -281,4 +281,4 @@ def test_what_is_no_vocabulary_is_refused(tmp_path):
 
 def test_too_large_a_vocabulary_names_the_largest():
     with pytest.raises(ValueError, match=r"of 5000 cannot be trained .* the most is \d+"):
-        vocabulary.train("sentencepiece", 5000, iter(LINES))
+        vocabulary_training.train("sentencepiece", 5000, iter(LINES))

@@ -8,7 +8,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from electra_jax.data import text
+from electra_jax.data import text, text_files
 
 
 def read(path, stripes=1, **options):
@@ -49,7 +49,7 @@ def test_a_replacement_character_that_was_there_is_no_bad_byte(tmp_path):
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 5])
 def test_characters_and_line_ends_may_lie_across_pieces(chunk, tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "_CHUNK", chunk)
+    monkeypatch.setattr(text_files, "_CHUNK", chunk)
     (tmp_path / "a.txt").write_bytes("\ufeff日本\r\né\ufffd\r\n\r\nz".encode())
     (documents,), counts = read(tmp_path / "a.txt")
     assert documents == ["日本\né\ufffd", "z"]

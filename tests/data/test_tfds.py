@@ -31,10 +31,10 @@ TinyBooks(file_format="array_record").download_and_prepare()
 
 READ = """
 import json, sys
-from electra_jax.data import preparation, records, text
+from electra_jax.data import planning, preparation, records, text
 
 def main():
-    settings = preparation.Settings(
+    settings = planning.Settings(
         "tfds:tiny_books@1;tfds:tiny_books:test@1", "train:sentencepiece:32", 16, workers=2,
         heldout_fraction=0.2, vocab_sample_characters=100_000)
     folder = preparation.prepare(settings, sys.argv[1])

@@ -11,7 +11,7 @@ import sentencepiece
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from electra_jax.data import vocabulary
+from electra_jax.data import vocabulary, vocabulary_training
 
 
 def many_words():
@@ -23,30 +23,30 @@ def many_words():
 
 @pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
 def test_training_twice_gives_the_same_pieces_though_many_are_tied(kind):
-    found = {vocabulary.train(kind, 120, iter(many_words())).sha256 for _ in range(4)}
+    found = {vocabulary_training.train(kind, 120, iter(many_words())).sha256 for _ in range(4)}
     assert len(found) == 1
 
 
 def test_wordpiece_knows_the_frequent_characters_and_never_has_more_pieces_than_asked():
     lines = ["aaaa bbbb cccc dddd eeee ffff gggg"] * 3000 + ["\u4e00"]
-    words = vocabulary.train("wordpiece", 64, iter(lines))
+    words = vocabulary_training.train("wordpiece", 64, iter(lines))
     assert "\u4e00" not in words.pieces  # one in 60,000
     assert {"a", "##a", "gggg"} <= set(words.pieces)
-    assert vocabulary.train("wordpiece", 16, iter(lines)).size <= 16
+    assert vocabulary_training.train("wordpiece", 16, iter(lines)).size <= 16
 
 
 def test_a_line_too_long_for_sentencepiece_is_learnt_in_parts():
     (line, _) = many_words()
-    words = vocabulary.train("sentencepiece", 120, iter([f"{line} " * 40]))  # 80,000 bytes
+    words = vocabulary_training.train("sentencepiece", 120, iter([f"{line} " * 40]))  # 80,000 bytes
     assert words.size == 120
 
 
 def test_too_small_a_vocabulary_is_refused():
     alphabet = " ".join("abcdefghijklmnopqrstuvwxyz")
     with pytest.raises(ValueError, match="of 20 cannot be trained .* alone are 3[0-9]; take more"):
-        vocabulary.train("sentencepiece", 20, iter([alphabet] * 20))
+        vocabulary_training.train("sentencepiece", 20, iter([alphabet] * 20))
     with pytest.raises(ValueError, match="a vocabulary of 4 is too small; 16 is the least"):
-        vocabulary.train("wordpiece", 4, iter([alphabet]))
+        vocabulary_training.train("wordpiece", 4, iter([alphabet]))
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_lines_of_a_vocab_txt_end_with_line_feeds_alone(tmp_path):
 
 
 def test_no_lines_are_no_ids():
-    words = vocabulary.train("wordpiece", 32, iter(["a cat"] * 9))
+    words = vocabulary_training.train("wordpiece", 32, iter(["a cat"] * 9))
     assert words.encode([]) == []
     assert [ids.tolist() for ids in words.encode(["", ""])] == [[], []]
 
@@ -174,8 +174,8 @@ def codecs(tmp_path_factory):
     made.train_from_iterator(lines, trainer)
     made.save(str(folder / "tokenizer.json"))
     return {
-        "sentencepiece": vocabulary.train("sentencepiece", 100, iter(lines)),
-        "wordpiece": vocabulary.train("wordpiece", 100, iter(lines)),
+        "sentencepiece": vocabulary_training.train("sentencepiece", 100, iter(lines)),
+        "wordpiece": vocabulary_training.train("wordpiece", 100, iter(lines)),
         "tokenizer_json": vocabulary.load(str(folder / "tokenizer.json")),
     }
 

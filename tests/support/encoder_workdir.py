@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from electra_jax import config as config_lib
-from electra_jax.data import vocabulary
+from electra_jax.data import vocabulary_training
 from electra_jax.step import build
 from electra_jax.weights import checkpoint
 
@@ -25,7 +25,7 @@ def make(workdir: pathlib.Path, **overrides) -> str:
     """Writes config.json, one checkpoint and the vocabulary of a tiny run that never trained."""
     text = corpus.write_corpus(workdir / "corpus.txt", 40)
     lines = text.read_text().splitlines() + [" ".join(GOOD + BAD + NAMES)] * 40
-    words = vocabulary.train("wordpiece", 150, iter(lines))
+    words = vocabulary_training.train("wordpiece", 150, iter(lines))
     words.save(str(workdir / "data" / "made" / "vocab"))
     tree = corpus.small_run(f"text:{text}", "", **overrides)
     tree.model.max_positions = 48

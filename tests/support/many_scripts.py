@@ -3,7 +3,7 @@
 
 import tokenizers
 
-from electra_jax.data import vocabulary
+from electra_jax.data import vocabulary, vocabulary_training
 
 LINES = [
     "The quick brown fox jumps over the lazy dog, twice.",
@@ -45,7 +45,7 @@ def made(kind, lower_case=True, strip_accents=True):
     """A vocabulary of this kind, trained on the lines."""
     if kind != "tokenizer_json":
         size = 440 if kind == "sentencepiece" else 700
-        return vocabulary.train(kind, size, iter(LINES * 3), lower_case, strip_accents)
+        return vocabulary_training.train(kind, size, iter(LINES * 3), lower_case, strip_accents)
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="<unk>"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=True)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()

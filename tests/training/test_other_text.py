@@ -11,7 +11,7 @@ import pytest
 
 from electra_jax import config as config_lib
 from electra_jax import evaluate
-from electra_jax.data import evaluation_text, preparation, records, vocabulary
+from electra_jax.data import evaluation_text, planning, records, tokenising, vocabulary
 from electra_jax.step import build
 from electra_jax.training import opened as opened_lib
 from electra_jax.training import other_text, run_data
@@ -40,10 +40,10 @@ def opened(workdir):
 @pytest.fixture(scope="module")
 def heldout(corpus, opened, tmp_path_factory):
     """The documents that the run held out, as a file."""
-    settings = preparation.Settings.from_config(opened.config)
+    settings = planning.Settings.from_config(opened.config)
     below = int(settings.heldout_fraction * 2**64)
     documents = corpus.read_text().strip().split("\n\n")
-    kept = [document for document in documents if preparation._hash(document)[0] < below]
+    kept = [document for document in documents if tokenising.document_hash(document)[0] < below]
     path = tmp_path_factory.mktemp("heldout") / "heldout.txt"
     path.write_text("\n\n".join(kept) + "\n")
     return path
@@ -68,7 +68,7 @@ def made(workdir, source, **overrides):
     """A workdir with real rows and a checkpoint of random weights, which nobody trained."""
     config = config_lib.parse(small_run(source, "", **overrides))
     (folder,) = run_data.prepare(config, str(workdir))
-    words = vocabulary.load(f"{folder}/{preparation.VOCABULARY}")
+    words = vocabulary.load(f"{folder}/{records.VOCABULARY}")
     objective = build.objective(config, words, np.ones(words.size))
     params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)))
     (workdir / "config.json").write_text(config_lib.to_json(config))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tokenizers
 
-from electra_jax.data import vocabulary
+from electra_jax.data import vocabulary, vocabulary_training
 from electra_jax.weights import growing
 from support.corpus import write_corpus
 
@@ -61,7 +61,7 @@ def test_an_old_token_that_is_unknown_in_part_is_left_out_of_the_mean():
 @pytest.fixture(scope="module")
 def pieces(tmp_path_factory):
     corpus = write_corpus(tmp_path_factory.mktemp("text") / "corpus.txt")
-    return vocabulary.train("sentencepiece", 64, iter(corpus.read_text().splitlines()))
+    return vocabulary_training.train("sentencepiece", 64, iter(corpus.read_text().splitlines()))
 
 
 def test_from_wordpiece_to_sentencepiece_and_back(pieces):

@@ -13,7 +13,7 @@ from electra_jax import config as config_lib
 from electra_jax.checks import micro_run, shuffled_text, trained
 from electra_jax.checks import result as result_lib
 from electra_jax.core import batch as batch_lib
-from electra_jax.data import preparation, records
+from electra_jax.data import planning, preparation, records
 from electra_jax.model import networks
 from electra_jax.weights import exporting, reading
 from support.corpus import load_config
@@ -107,7 +107,7 @@ def test_nothing_but_the_text_tells_replaced_tokens_apart(tmp_path):
     config.schedule.steps = 1500
     config.optimizer.learning_rate = 3e-3  # nothing to learn but frequencies: learn them well
     config.evaluation.rows = 2048
-    settings = preparation.Settings.from_config(config_lib.parse(config))
+    settings = planning.Settings.from_config(config_lib.parse(config))
     ordered = preparation.prepare(settings, str(tmp_path / "ordered"))
     shutil.copytree(tmp_path / "ordered", tmp_path / "shuffled")
     shuffled = ordered.replace("ordered", "shuffled")

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import electra_jax
-from electra_jax.data import vocabulary
+from electra_jax.data import vocabulary_training
 from electra_jax.weights import exporting, reading
 from support import workdirs
 from support.corpus import ROOT, write_corpus
@@ -47,7 +47,7 @@ print(json.dumps(dict(leaves(params))))
 def workdir(tmp_path_factory):
     base = tmp_path_factory.mktemp("run")
     lines = write_corpus(base / "corpus.txt").read_text().splitlines()
-    workdirs.made(base, vocabulary.train("sentencepiece", 64, iter(lines)))
+    workdirs.made(base, vocabulary_training.train("sentencepiece", 64, iter(lines)))
     return base
 
 

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Marks duplicate documents: each whose text occurs earlier, in the order of all sources.
+
+Workers hash the documents of each unit; the main process sorts all hashes at once (16 bytes per
+document) and writes one boolean per document for each unit.
+"""
+
+import collections
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from electra_jax.data import planning, tokenising, unit_files, worker_pool
+
+
+def mark(
+    tasks: Sequence[planning.Task], workers: worker_pool.Workers, progress: Callable[[str], Any]
+) -> None:
+    """Writes .duplicates.npy for each unit, unless all of them exist."""
+    if all(os.path.exists(unit_files.unit_path(task, ".duplicates.npy")) for task in tasks):
+        return
+
+    progress("looking for duplicates")
+    todo = [task for task in tasks if not os.path.exists(unit_files.unit_path(task, ".hashes.npy"))]
+    collections.deque(workers.each(_hash_unit, todo), maxlen=0)  # runs it; the results are in files
+
+    hashes = [np.load(unit_files.unit_path(task, ".hashes.npy")) for task in tasks]
+    whole = np.concatenate(hashes)
+
+    # Equal hashes become neighbours; among them the earliest comes first and is kept.
+    order = np.lexsort((np.arange(len(whole)), whole[:, 1], whole[:, 0]))
+    same = (whole[order][1:] == whole[order][:-1]).all(1)
+    duplicates = np.zeros(len(whole), bool)
+    duplicates[order[1:][same]] = True
+
+    for task, found in zip(tasks, np.split(duplicates, np.cumsum([len(h) for h in hashes])[:-1])):
+        unit_files.save_array(unit_files.unit_path(task, ".duplicates.npy"), found)
+
+    progress(f"{duplicates.sum():,} of {len(duplicates):,} documents are duplicates")
+
+
+def _hash_unit(task):
+    """Writes .hashes.npy of one unit."""
+    hashes = [
+        tokenising.document_hash(document)
+        for document in unit_files.read_documents(task, collections.Counter())
+    ]
+    unit_files.save_array(
+        unit_files.unit_path(task, ".hashes.npy"), np.array(hashes, np.uint64).reshape(-1, 2)
+    )

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The vocabulary of a prepared folder: loaded from a file, or trained on a sample of the text.
+
+make      once per folder, in the main process: loads or trains, and saves a copy
+loaded    in each worker: that copy
+"""
+
+import collections
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from electra_jax.data import (
+    planning,
+    progress_lines,
+    records,
+    text,
+    tokenising,
+    unit_files,
+    vocabulary,
+    vocabulary_training,
+    worker_pool,
+)
+from electra_jax.host import safe_files
+
+_SAMPLED_UNITS = 16  # the sample comes from at least so many units of a source, if it has them
+# Characters by which the sample may exceed what was asked for. The last document is taken whole
+# up to here; it may be as long as its file.
+_SAMPLED_TOO_MUCH = 1_000_000
+
+
+def make(
+    plan: planning.Plan,
+    tasks: Sequence[planning.Task],
+    workers: worker_pool.Workers,
+    progress: Callable[[str], Any],
+) -> vocabulary.Vocabulary:
+    """Returns the folder's vocabulary; loads or trains it, and saves it, unless this was done."""
+    directory = os.path.join(plan.folder, records.VOCABULARY)
+    settings = plan.settings
+
+    if os.path.exists(directory):
+        try:
+            return vocabulary.load(directory)
+        except ValueError as error:
+            progress(f"the vocabulary is not whole and is made again: {error}")
+
+    if not settings.vocab.startswith("train:"):
+        words = planning.load_vocabulary(settings)
+    else:
+        kind, size = planning.trained_kind(settings.vocab)
+        progress(f"training a {kind} vocabulary of {size:,} pieces")
+
+        with progress_lines.repeated(
+            progress, lambda s: f"still reading for it and training it, {s:,.0f} s"
+        ):
+            words = vocabulary_training.train(
+                kind,
+                size,
+                sample(plan, tasks, workers),
+                settings.lower_case,
+                settings.strip_accents,
+                settings.seed,
+            )
+
+    words.save(directory)
+    return words
+
+
+@functools.lru_cache(maxsize=2)
+def loaded(folder: str, sha256: str) -> vocabulary.Vocabulary:
+    """The folder's vocabulary, loaded once per process.
+
+    The hash is part of the key of the cache: a folder that was made again may have another
+    vocabulary. Raises ValueError, one line, if the file has another hash.
+    """
+    words = vocabulary.load(os.path.join(folder, records.VOCABULARY))
+    if words.sha256 != sha256:
+        raise ValueError(f"the vocabulary in {folder} was changed while it was used; run again")
+    return words
+
+
+def sample(
+    plan: planning.Plan, tasks: Sequence[planning.Task], workers: worker_pool.Workers
+) -> Iterator[str]:
+    """Yields lines of training documents, about data.vocab_sample_characters characters in all.
+
+    Each source gives its share of the mixture, by its weight or its size in bytes. The characters
+    come in equal parts from several units, which are taken in the order of a hash of their names:
+    text often differs between the beginning and the end of a source.
+    """
+    sizes = [text.size(source) for source in plan.sources]
+
+    for s, share in enumerate(planning.mixture_shares(plan, sizes)):
+        wanted = int(share * plan.settings.vocab_sample_characters)
+        units = [task for task in tasks if task.source_index == s]
+        units.sort(key=lambda task: hashlib.sha256(task.name.encode()).digest())
+
+        # Units that end early leave something to ask of the next ones.
+        while units and wanted > 0:
+            asked, units = units[:_SAMPLED_UNITS], units[_SAMPLED_UNITS:]
+            function = functools.partial(_sample_unit, characters=-(-wanted // len(asked)))
+            found = {task.name: lines for task, lines in workers.each(function, asked)}
+
+            # In the order of the tasks, since workers finish in any order.
+            for task in asked:
+                yield from found[task.name]
+                wanted -= sum(map(len, found[task.name]))
+
+
+def _sample_unit(task, characters):
+    """Returns training lines from the beginning of a unit, until they have enough characters.
+
+    If the unit was read to its end, its documents are saved and need not be read again.
+    """
+    kept, lines, counts = [], [], collections.Counter()
+
+    for document in unit_files.read_documents(task, counts):
+        kept.append(document)
+        if tokenising.document_hash(document)[0] >= task.heldout_below:
+            for part in (
+                part for line in document.split("\n") for part in tokenising.line_parts(line)
+            ):
+                lines.append(part)
+                characters -= len(part)
+                if characters <= -_SAMPLED_TOO_MUCH:
+                    return lines
+
+            characters -= document.count("\n")
+            if characters <= 0:
+                return lines
+
+    safe_files.write(
+        unit_files.unit_path(task, unit_files.DOCUMENTS), json.dumps([kept, counts]).encode()
+    )
+    return lines

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans a preparation: settings, early checks, the folder's name, and one task per unit of text.
+
+Settings                             the fields of `config.data` that preparation reads
+check_sources, check_vocabulary      refuse early what would fail later, without reading text
+make_plan                            the sources, and the folder, which is named by a hash
+make_tasks                           one task per unit of text, the only input of a worker
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from electra_jax.data import records, text, vocabulary, vocabulary_training
+
+ROWS = ("pairs", "packed")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The fields of `config.data` that preparation reads, and the seed; see configs/base.py."""
+
+    source: str
+    vocab: str
+    sequence_length: int
+    mixture_alpha: float = 1.0
+    vocab_sample_characters: int = 100_000_000
+    lower_case: bool = True
+    strip_accents: bool = True
+    text_field: str = "text"
+    invalid_utf8: str = "replace"
+    min_document_characters: int = 0
+    deduplicate: bool = False
+    heldout_fraction: float = 0.01
+    rows: str = "pairs"
+    single_segment_rate: float = 0.1
+    short_row_rate: float = 0.05
+    workers: int = 0
+    seed: int = 0
+
+    @classmethod
+    def from_config(cls, config: Any) -> "Settings":
+        """Takes the fields from section `data` of a whole configuration, and its `seed`."""
+        names = [field.name for field in dataclasses.fields(cls) if field.name != "seed"]
+        return cls(**{name: getattr(config.data, name) for name in names}, seed=config.seed)
+
+
+def folder_of(settings: Settings, root: str) -> str:
+    """Returns the folder that `preparation.prepare` uses for these settings; it may not exist."""
+    return make_plan(settings, root).folder
+
+
+def check_sources(settings: Settings) -> None:
+    """Checks the sources by their names and sizes, without reading any text.
+
+    Raises ValueError, one line, if a file does not exist, a data set is unknown, or some sources
+    have a weight and others have none.
+    """
+    for source in text.parse(settings.source):
+        text.fingerprint(source)
+
+
+def check_vocabulary(settings: Settings) -> None:
+    """Raises ValueError, one line, if `settings.vocab` can be neither loaded nor trained."""
+    if settings.vocab.startswith("train:"):
+        trained_kind(settings.vocab)
+    else:
+        load_vocabulary(settings)
+
+
+def trained_kind(vocab: str) -> tuple[str, int]:
+    """Parses 'train:wordpiece:8192' into ('wordpiece', 8192).
+
+    Raises ValueError, one line, for an unknown kind or a size out of bounds.
+    """
+    _, kind, size = (vocab.split(":", 2) + ["", ""])[:3]
+    kinds = ("sentencepiece", "wordpiece")
+    if kind not in kinds:
+        raise ValueError(
+            f"data.vocab={vocab!r}: {kind!r} is not one of {', '.join(kinds)}; try"
+            f" train:{kinds[0]}:SIZE"
+        )
+
+    low, high = vocabulary_training.SIZES
+    # Only the first digits are read: int() refuses strings of thousands of digits.
+    if not (size.isascii() and size.isdigit()) or not low <= int(size[:20]) <= high:
+        raise ValueError(
+            f"data.vocab={vocab!r}: the size {size!r} is not a whole number from {low} to {high:,};"
+            f" try train:{kind}:30522"
+        )
+    return kind, int(size)
+
+
+def check_vocabulary_path(path: str) -> None:
+    """Raises ValueError, one line, if the vocabulary file does not exist."""
+    if not os.path.exists(path):
+        raise ValueError(
+            f"data.vocab={path!r} does not exist; give a .model, vocab.txt or tokenizer.json, or"
+            " train:sentencepiece:SIZE"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What is to be prepared, and where."""
+
+    settings: Settings
+    sources: tuple[text.Source, ...]
+    key: str  # hash of the settings and the sources; the last part of `folder`
+    folder: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One unit of text, with everything that a worker needs to turn it into shards."""
+
+    settings: Settings
+    folder: str
+    name: str  # unique in the folder; file names begin with it
+    source_index: int
+    unit_index: int  # within its source
+    unit: Any  # see text.units
+    heldout_below: int  # a document with a smaller hash is held out
+    vocabulary: str = ""  # sha256 of the folder's vocabulary; empty until that is made
+
+
+def make_plan(settings: Settings, root: str) -> Plan:
+    """Parses the sources and names the folder. Raises ValueError, one line, for bad settings."""
+    if settings.rows not in ROWS:
+        raise ValueError(f"data.rows={settings.rows!r} is not one of {', '.join(ROWS)}")
+
+    sources = text.parse(settings.source)
+    fingerprints = [text.fingerprint(source) for source in sources]
+
+    values = row_settings(settings)
+    content = {"format": records.FORMAT_VERSION, "settings": values, "sources": fingerprints}
+    key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+    return Plan(settings, sources, key, os.path.join(root, key))
+
+
+def row_settings(settings: Settings) -> dict[str, Any]:
+    """The settings that the rows depend on, as a dict.
+
+    A vocabulary file is represented by the hash of its content, so its path does not matter. The
+    number of workers is left out.
+    """
+    values = dataclasses.asdict(settings)
+    del values["workers"]
+
+    if not settings.vocab.startswith("train:"):
+        values["vocab"] = load_vocabulary(settings).sha256
+
+    return values
+
+
+def load_vocabulary(settings: Settings) -> vocabulary.Vocabulary:
+    """Loads the vocabulary file that `settings.vocab` names. Raises ValueError, one line."""
+    check_vocabulary_path(settings.vocab)
+    return vocabulary.load(settings.vocab, settings.lower_case, settings.strip_accents)
+
+
+def make_tasks(plan: Plan) -> list[Task]:
+    """One task per unit of text, in the order of the sources."""
+    heldout_below = int(plan.settings.heldout_fraction * 2**64)  # document hashes have 64 bits
+    tasks = []
+
+    for s, source in enumerate(plan.sources):
+        for u, unit in enumerate(text.units(source)):
+            name = f"{source.name}-{u:05d}"
+            tasks.append(Task(plan.settings, plan.folder, name, s, u, unit, heldout_below))
+
+    return tasks
+
+
+def mixture_shares(plan: Plan, sizes: Sequence[int]) -> list[float]:
+    """Each source's share of the training rows; the shares sum to one.
+
+    They are proportional to the weights of the sources. Sources without weights get
+    size ** data.mixture_alpha instead; `sizes` has one number per source, in any unit.
+    """
+    weights = [source.weight for source in plan.sources]
+
+    if weights[0] is None:  # either all sources have a weight or none, see text.parse
+        weights = [max(size, 1) ** plan.settings.mixture_alpha for size in sizes]
+
+    return [weight / sum(weights) for weight in weights]

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums up what the units have counted: the manifest, the unigram counts, the share of [UNK]."""
+
+import collections
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from electra_jax.data import planning, records, unit_files, vocabulary
+
+# Shares of [UNK] among the tokens. With a vocabulary that fits the text it is below 0.5 % (one that
+# was trained covers 99.95 % of the characters); with one for another script or case, most tokens
+# are [UNK]. Above one half, [UNK] is the best guess at every slot and nothing else is learnt.
+UNKNOWN_WARNED, UNKNOWN_REFUSED = 0.05, 0.5
+_UNKNOWN_REMEDY = (
+    "look at data.vocab, data.lower_case and data.strip_accents, or train one on this text:"
+    " data.vocab=train:sentencepiece:SIZE"
+)
+
+
+def make_manifest(
+    plan: planning.Plan,
+    tasks: Sequence[planning.Task],
+    results: Sequence[dict[str, Any]],
+    words: vocabulary.Vocabulary,
+    seconds: float,
+) -> records.Manifest:
+    """Returns the manifest; writes unigram.npy, whose checksum is part of it."""
+    unigram_2V = np.zeros((2, words.size), np.int64)
+    for task in tasks:
+        present, *counts = np.load(unit_files.unit_path(task, ".unigram.npy"))
+        unigram_2V[:, present] += counts
+
+    counted = [collections.Counter() for _ in plan.sources]
+    shards = [{split: () for split in records.SPLITS} for _ in plan.sources]
+    for task, result in zip(tasks, results):
+        counted[task.source_index].update(result["counts"])
+        for split, found in unit_files.shards_of(result).items():
+            shards[task.source_index][split] += found
+
+    shares = planning.mixture_shares(plan, [counts["tokens"] for counts in counted])
+    totals = collections.Counter()
+    for counts in counted:
+        totals.update(counts)
+
+    places = totals["rows"] * plan.settings.sequence_length  # of the training rows
+    return records.Manifest(
+        format_version=records.FORMAT_VERSION,
+        key=plan.key,
+        settings=planning.row_settings(plan.settings),
+        lanes=unit_files.lanes_of(words),
+        sequence_length=plan.settings.sequence_length,
+        vocabulary={
+            "kind": words.kind,
+            "size": words.size,
+            "sha256": words.sha256,
+            "pad_id": words.pad_id,
+            "unk_id": words.unk_id,
+            "cls_id": words.cls_id,
+            "sep_id": words.sep_id,
+            "mask_id": words.mask_id,
+        },
+        sources=tuple(
+            records.Source(source.name, source.spec, share, found, dict(sorted(counts.items())))
+            for source, share, found, counts in zip(plan.sources, shares, shards, counted)
+        ),
+        totals=dict(sorted(totals.items())),
+        wasted_fraction=totals["padding"] / places,
+        two_segment_fraction=totals["two_segment_rows"] / totals["rows"],
+        unk_rate=float(unigram_2V[:, words.unk_id].sum() / unigram_2V.sum()),
+        unigram_entropy=unigram_entropy(unigram_2V[1]),
+        duplicates_dropped=totals["duplicates"],
+        unigram_crc=records.write_unigram(plan.folder, unigram_2V),
+        seconds=round(seconds, 1),
+    )
+
+
+def unigram_entropy(counts_V: np.ndarray) -> float:
+    """Entropy in nats of the distribution that is proportional to the counts [V]."""
+    share = counts_V[counts_V > 0] / counts_V.sum()
+    return float(-(share * np.log(share)).sum())
+
+
+def unknown_tokens(manifest: records.Manifest) -> str:
+    """A warning, one line, if many tokens are [UNK]; '' if not."""
+    if manifest.unk_rate < UNKNOWN_WARNED:
+        return ""
+
+    return (
+        f"{manifest.unk_rate:.1%} of the tokens of {manifest.settings['source']} are not in the"
+        f" vocabulary and became [UNK]; {_UNKNOWN_REMEDY}"
+    )
+
+
+def refuse_unknown(manifest: records.Manifest) -> None:
+    """Raises ValueError, one line, if most tokens are [UNK]."""
+    if manifest.unk_rate > UNKNOWN_REFUSED:
+        raise ValueError(f"{unknown_tokens(manifest)}. More than {UNKNOWN_REFUSED:.0%} is refused")

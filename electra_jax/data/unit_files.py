@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of one unit of text while its folder is being prepared, and the documents it reads.
+
+All of them are in the subfolder `units` and begin with the unit's name (see planning.Task):
+
+    .documents.json     the documents, if the sample for the vocabulary has read all of them
+    .hashes.npy         [documents, 2] uint64, their hashes            duplicates.py
+    .duplicates.npy     [documents] bool, True for duplicates          duplicates.py
+    .unigram.npy        [3, n] the ids that occur, and their counts in train and held-out text
+    .json               counts and shards; written last, so its presence means that the unit is done
+"""
+
+import collections
+import io
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from electra_jax.data import planning, records, segments, text, vocabulary
+from electra_jax.host import safe_files
+
+UNITS = "units"  # subfolder of the prepared folder; removed when that is complete
+DOCUMENTS = ".documents.json"
+
+
+def unit_path(task: planning.Task, ending: str) -> str:
+    """The path of a unit's file; see the endings above."""
+    return os.path.join(task.folder, UNITS, task.name + ending)
+
+
+def save_array(path: str, array: np.ndarray) -> None:
+    """Writes a .npy file, either completely or not at all."""
+    data = io.BytesIO()  # numpy's own write errors do not say that the disk is full
+    np.save(data, array)
+    safe_files.write(path, data.getvalue())
+
+
+def read_documents(task: planning.Task, counts: collections.Counter) -> Iterator[str]:
+    """The documents of a unit, from .documents.json if it exists, else from the source.
+
+    Adds to `counts` what the source counts while it is read (empty documents and so on).
+    """
+    path = unit_path(task, DOCUMENTS)
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            kept, counted = json.load(file)
+        counts.update(counted)
+        return iter(kept)
+
+    s = task.settings
+    options = text.Options(
+        text_field=s.text_field,
+        invalid_utf8=s.invalid_utf8,
+        min_document_characters=s.min_document_characters,
+    )
+    return task.unit.documents(options, counts)
+
+
+def read_kept_documents(task: planning.Task, counts: collections.Counter) -> Iterator[str]:
+    """The documents of a unit, without duplicates if data.deduplicate is set."""
+    documents = read_documents(task, counts)
+    if not task.settings.deduplicate:
+        return documents
+
+    return _without(documents, np.load(unit_path(task, ".duplicates.npy")), counts)
+
+
+def _without(documents, duplicates, counts):
+    for document, duplicate in zip(documents, duplicates, strict=True):
+        if duplicate:
+            counts["duplicates"] += 1
+        else:
+            yield document
+
+
+def finished(task: planning.Task) -> dict[str, Any] | None:
+    """The content of the unit's .json file, or None if the unit must be built (again).
+
+    It must be built again if it was made with another vocabulary or another bound for held-out
+    documents, or if one of its files is missing or has the wrong size.
+    """
+    try:
+        with open(unit_path(task, ".json"), encoding="utf-8") as file:
+            result = json.load(file)
+    except FileNotFoundError:
+        return None
+
+    same = (result["vocabulary"], result["heldout_below"]) == (
+        task.vocabulary,
+        task.heldout_below,
+    )
+    whole = os.path.exists(unit_path(task, ".unigram.npy")) and all(
+        records.shards_are_whole(
+            task.folder, split, found, task.settings.sequence_length, result["lanes"]
+        )
+        for split, found in shards_of(result).items()
+    )
+    return result if same and whole else None
+
+
+def shards_of(result: dict[str, Any]) -> dict[str, tuple[records.Shard, ...]]:
+    """{split: shards} of a unit's result."""
+    return {
+        split: tuple(records.Shard(**shard) for shard in found)
+        for split, found in result["shards"].items()
+    }
+
+
+def lanes_of(words: vocabulary.Vocabulary) -> dict[str, str]:
+    """The dtype of each lane of the records, for this vocabulary."""
+    return {"ids": segments.ids_dtype(words.size).str, "marks": "|u1"}

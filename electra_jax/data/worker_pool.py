@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Worker processes for the units of text: spawned without jax, ended together with their parent.
+
+With one worker, or with one task, everything runs in the calling process.
+"""
+
+import concurrent.futures
+import contextlib
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from electra_jax.data import progress_lines
+
+
+class Workers:
+    """Runs a function on tasks, in a pool of processes if there is more than one worker."""
+
+    def __init__(self, workers: int):
+        self._pool = None
+        self.count = worker_count(workers)
+
+        # Forking a process that runs JAX's threads can hang; a spawned one starts clean.
+        context = multiprocessing.get_context("spawn")
+        self._characters = context.Value("q", 0)
+        progress_lines.count_in(self._characters)
+
+        if self.count > 1:
+            # Workers hold `ends` and exit as soon as `_lives` is closed.
+            ends, self._lives = context.Pipe(duplex=False)
+            self._pool = concurrent.futures.ProcessPoolExecutor(
+                self.count,
+                mp_context=context,
+                initializer=_start_worker,
+                initargs=(ends, self._characters),
+            )
+
+    @property
+    def characters(self) -> int:
+        """Characters tokenised so far by all processes, including those of unfinished units."""
+        return self._characters.value
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, kind, *_) -> None:
+        if self._pool:
+            if kind is not None:
+                self._lives.close()  # ends workers at once; their units may take minutes
+            self._pool.shutdown(wait=True, cancel_futures=kind is not None)
+            self._lives.close()
+
+    def each(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple]:
+        """Yields (task, function(task)) in the order in which the tasks finish.
+
+        Raises the ValueError by which one of our functions has refused its task.
+        """
+        if self._pool is None or len(tasks) < 2:
+            for task in tasks:
+                yield task, function(task)
+            return
+
+        with _no_main(), _no_signals():
+            futures = {self._pool.submit(_answer, function, task): task for task in tasks}
+
+        for future in concurrent.futures.as_completed(futures):
+            answer = future.result()
+            if isinstance(answer, ValueError):
+                raise ValueError(*answer.args)
+            yield futures[future], answer
+
+
+def worker_count(workers: int) -> int:
+    """The number of processes that data.workers asks for; 0 means one per available core."""
+    if workers:
+        return workers
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def _no_main():
+    """Hides the main module while processes start.
+
+    A spawned process imports the main module of its parent, which would import jax here; the
+    workers need neither.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+@contextlib.contextmanager
+def _no_signals():
+    """Blocks SIGINT and SIGTERM while processes start, which inherit the blocked signals.
+
+    Ctrl-C is sent to all processes of a terminal, and each worker would print a traceback. Workers
+    end when the parent ends or closes the pipe.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _start_worker(ends, characters):
+    progress_lines.count_in(characters)
+
+    # A parent that is killed cannot stop its workers, which would wait forever.
+    threading.Thread(target=_die_with_parent, args=(ends,), daemon=True).start()
+
+
+def _die_with_parent(ends):
+    """Ends this process when the parent dies or closes its end of the pipe."""
+    multiprocessing.connection.wait([multiprocessing.parent_process().sentinel, ends])
+    os._exit(1)
+
+
+def _answer(function, task):
+    """Returns the result, or the ValueError itself if a module of this package has raised it.
+
+    Such an error is a refusal meant for the user. The pool would raise it again from its own
+    modules, and the command line would take it for a bug, since it looks at where an error was
+    raised. `Workers.each` raises it again from here.
+    """
+    try:
+        return function(task)
+    except ValueError as error:
+        trace = error.__traceback__
+        while trace.tb_next:
+            trace = trace.tb_next
+
+        if trace.tb_frame.f_globals["__name__"].startswith("electra_jax"):
+            return error
+        raise
