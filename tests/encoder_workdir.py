@@ -12,7 +12,7 @@ import numpy as np
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
 from electra_jax.step import build
-from electra_jax.weights import checkpoint
+from electra_jax.weights import checkpoint_series
 
 GOOD = "good fine lovely warm kind bright".split()
 BAD = "bad poor ugly cold rude dark".split()
@@ -32,7 +32,7 @@ def make(workdir: pathlib.Path, **overrides) -> str:
     (workdir / "config.json").write_text(config_lib.to_json(config))
     objective = build.objective(config, words, np.ones(words.size))
     params = jax.jit(objective.init)(jax.random.key(3))
-    with checkpoint.Checkpoints(str(workdir / "checkpoints"), 1) as saved:
+    with checkpoint_series.Checkpoints(str(workdir / "checkpoints"), 1) as saved:
         about = {"config": config_lib.to_tree(config), "vocabulary": words.sha256}
         saved.save(2, {"params": params}, about)
     return str(workdir)

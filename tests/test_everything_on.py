@@ -14,7 +14,7 @@ from electra_jax.report import alarms, writers
 from electra_jax.step import build
 from electra_jax.training import opened as opened_lib
 from electra_jax.training import runs
-from electra_jax.weights import checkpoint, warm_start
+from electra_jax.weights import checkpoint, checkpoint_series, warm_start
 from electra_jax.workdir import metadata
 
 TIMES = ("tokens_per_second", "step_seconds", "mfu")
@@ -137,7 +137,7 @@ def test_averages_that_are_not_there_are_refused(text, finished, tmp_path):
     run = runs.start(_config(workdir), str(workdir))
     raw = runs.saved_tree(run.state, run.interval)
     del raw["ema"]
-    with checkpoint.Checkpoints(str(tmp_path / "checkpoints"), 1) as saved:
+    with checkpoint_series.Checkpoints(str(tmp_path / "checkpoints"), 1) as saved:
         saved.save(STEPS, raw, runs.metadata_of(run))
     config = settings(text)
     config.init["from"], config.init.weights = str(tmp_path), "ema"

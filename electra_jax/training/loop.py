@@ -32,7 +32,7 @@ from electra_jax.step import train_step
 from electra_jax.training import budget as budget_lib
 from electra_jax.training import feed as feed_lib
 from electra_jax.training import output, runs, spikes
-from electra_jax.weights import checkpoint
+from electra_jax.weights import checkpoint_series
 from electra_jax.workdir import saved_config
 
 TrainingError = spikes.TrainingError
@@ -187,7 +187,7 @@ def _rows(run: runs.Run, rows_seen: int) -> dict:
     }
 
 
-def _save(run: runs.Run, saved: checkpoint.Checkpoints, step: int) -> None:
+def _save(run: runs.Run, saved: checkpoint_series.Checkpoints, step: int) -> None:
     saved.save(step, runs.saved_tree(run.state, run.interval), runs.metadata_of(run))
 
 

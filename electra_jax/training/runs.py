@@ -22,7 +22,7 @@ from electra_jax.data import pipeline, preparation, records, vocabulary
 from electra_jax.host import processes, safe_files
 from electra_jax.step import build, evaluation, train_step
 from electra_jax.training import budget
-from electra_jax.weights import checkpoint, warm_start
+from electra_jax.weights import checkpoint_series, warm_start
 from electra_jax.workdir import metadata, prepared_data
 
 SPENT = "spent.json"  # in the workdir of a run that went back: `note_spent`
@@ -225,10 +225,12 @@ def heldout(run_records: records.Records, limit: int) -> list[tuple[str, np.ndar
     return sources
 
 
-def checkpoints_of(config: config_lib.Config, workdir: str) -> checkpoint.Checkpoints:
+def checkpoints_of(config: config_lib.Config, workdir: str) -> checkpoint_series.Checkpoints:
     """The checkpoints of a workdir, kept as the configuration says."""
     c = config.checkpoint
-    return checkpoint.Checkpoints(os.path.join(workdir, "checkpoints"), c.keep_last, c.keep_every)
+    return checkpoint_series.Checkpoints(
+        os.path.join(workdir, "checkpoints"), c.keep_last, c.keep_every
+    )
 
 
 def saved_tree(state: train_step.TrainState, interval: metrics.Sums) -> dict:

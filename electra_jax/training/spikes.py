@@ -23,7 +23,7 @@ from jax import numpy as jnp
 from electra_jax import config as config_lib
 from electra_jax.step import train_step
 from electra_jax.training import runs
-from electra_jax.weights import checkpoint
+from electra_jax.weights import checkpoint_series
 
 SKIPS = 3  # non-finite steps in a row that end a run
 ROLLBACKS = 3  # times that a run goes back to one checkpoint; the next spike ends it
@@ -93,7 +93,7 @@ class Watch:
             )
 
 
-def go_back(run: runs.Run, saved: checkpoint.Checkpoints, spike: Sent) -> int:
+def go_back(run: runs.Run, saved: checkpoint_series.Checkpoints, spike: Sent) -> int:
     """Gives the run the state of the newest good checkpoint, but for its rows; returns the step.
 
     Raises TrainingError where that has been done `ROLLBACKS` times since it was saved.

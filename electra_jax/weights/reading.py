@@ -26,7 +26,7 @@ from electra_jax import config as config_lib
 from electra_jax.data import preparation, records, vocabulary
 from electra_jax.model import encoder, networks
 from electra_jax.step import build
-from electra_jax.weights import checkpoint, encoding
+from electra_jax.weights import checkpoint, checkpoint_series, encoding
 from electra_jax.weights.formats import (
     google,
     hugging_face,
@@ -168,7 +168,7 @@ def save(directory: str, found: Weights, config: config_lib.Config, optimizer: A
       optimizer: its state, where the run goes on with moments; read again and compared.
     """
     tree = {"params": found.params} | ({} if optimizer is None else {"optimizer": optimizer})
-    with checkpoint.Checkpoints(directory, keep_last=1) as saved:
+    with checkpoint_series.Checkpoints(directory, keep_last=1) as saved:
         about = {
             "config": config_lib.to_tree(config),
             "data": "",
