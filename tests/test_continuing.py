@@ -18,7 +18,7 @@ from electra_jax import config as config_lib
 from electra_jax.data import pipeline
 from electra_jax.step import build
 from electra_jax.training import feed, opened, runs
-from electra_jax.weights import checkpoint, exporting, reading, warm_start
+from electra_jax.weights import checkpoint, exporting, reading, trees, warm_start
 from electra_jax.weights.formats import google as google_reader
 from electra_jax.workdir import metadata
 
@@ -120,8 +120,8 @@ def test_a_missing_generator_is_the_discriminators_lowest_layers(text, alone, tm
         tmp_path, text, alone, init__missing_generator="discriminator", model__generator=shape
     )
     ours = run.state.params["generator"]
-    for path, x in reading.flat(ours["encoder"]).items():
-        np.testing.assert_array_equal(x, reading.flat(source["encoder"])[path][:1])
+    for path, x in trees.flat(ours["encoder"]).items():
+        np.testing.assert_array_equal(x, trees.flat(source["encoder"])[path][:1])
     np.testing.assert_array_equal(ours["projection"]["kernel"], source["projection"]["kernel"])
     assert not np.any(ours["head"]["bias"])
 
@@ -245,7 +245,7 @@ def test_googles_tables_grow(grown, tmp_path):
     )
     np.testing.assert_array_equal(bias[:12], old)
     assert bias[13] == old[6]
-    moments = reading.flat(run.state.optimizer)
+    moments = trees.flat(run.state.optimizer)
     old = table("electra/embeddings/word_embeddings", "/adam_v")
     np.testing.assert_array_equal(moments["1/nu/embeddings/token"][:12], old)
     assert not np.any(moments["1/nu/embeddings/token"][12:])
@@ -289,7 +289,7 @@ def test_a_converted_workdir_goes_on_as_the_folder_does(
         (config, "run"), (dataclasses.replace(config, init=init), "straight")
     ):  # fmt: skip
         state = runs.start(settings, str(tmp_path / name)).state
-        moments = reading.flat(state.optimizer)
+        moments = trees.flat(state.optimizer)
         old = table("discriminator_predictions/dense/kernel", "/adam_m")
         np.testing.assert_array_equal(moments["1/mu/discriminator/head/dense/kernel"], old)
         assert np.any(moments["1/nu/generator/head/bias"]) == has_generator

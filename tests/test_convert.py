@@ -25,7 +25,7 @@ from electra_jax import convert as convert_command
 from electra_jax.data import vocabulary
 from electra_jax.model import networks
 from electra_jax.step import build, train_step
-from electra_jax.weights import exporting, reading, warm_start
+from electra_jax.weights import exporting, reading, trees, warm_start
 from electra_jax.weights.formats import tensor_files
 from electra_jax.workdir import metadata
 
@@ -76,7 +76,7 @@ def in_several_files(folder, out):
 def flat(path, network="discriminator"):
     """One network's arrays by path, without the padded tail of the vocabulary."""
     found = reading.open(path)
-    leaves = reading.flat(jax.device_get(found.alone(network).params))
+    leaves = trees.flat(jax.device_get(found.alone(network).params))
     size = found.vocabulary.size
     tails = ("embeddings/token", "head/bias")
     return {name: x[:size] if name.endswith(tails) else x for name, x in leaves.items()}
@@ -359,8 +359,8 @@ def test_init_from_takes_workdirs_folders_and_exports(words, workdir, folder, tm
     params = jax.tree.map(jax.numpy.asarray, params)
     fresh = train_step.state_of(objective, build.optimizer_of(config), params)
     found = warm_start.state(config, fresh, objective.phases, words, mesh).params
-    found = reading.flat(jax.device_get(found))
-    for path, x in reading.flat(reading.open(workdir).params).items():
+    found = trees.flat(jax.device_get(found))
+    for path, x in trees.flat(reading.open(workdir).params).items():
         rows = words.size if path.endswith(("embeddings/token", "head/bias")) else None
         np.testing.assert_array_equal(found[path][:rows], x[:rows])
 

@@ -23,7 +23,7 @@ import tensorflow_writer
 from electra_jax import config as config_lib
 from electra_jax.core import batch as batch_lib
 from electra_jax.model import encoder, networks
-from electra_jax.weights import exporting, reading
+from electra_jax.weights import exporting, reading, trees
 from electra_jax.weights.formats import google, tensorflow_bundle
 from electra_jax.workdir import metadata
 
@@ -155,7 +155,7 @@ def convert(*arguments):
 def equal(found, wanted):
     """The same networks, bit for bit, but for the padded tail."""
     for network in reading.NETWORKS:
-        ours, theirs = (reading.flat(x.alone(network).params) for x in (found, wanted))
+        ours, theirs = (trees.flat(x.alone(network).params) for x in (found, wanted))
         assert set(ours) == set(theirs)
         for path, x in ours.items():
             np.testing.assert_array_equal(x, theirs[path], err_msg=path)

@@ -23,6 +23,7 @@ from jax import numpy as jnp
 from orbax.checkpoint import v1 as ocp
 
 from electra_jax.host import processes, safe_files
+from electra_jax.weights import trees
 from electra_jax.workdir import metadata
 
 _READ_BACK_BYTES = 1 << 28  # of arrays that are read back at once, beside those of the run
@@ -49,8 +50,7 @@ def restore(path: str, abstract: dict[str, Any], optional: str = "") -> Restored
         there = about["digest"]
         kept = {n: x for n, x in abstract[optional].items() if f"{optional}/{n}" in there}
         abstract = abstract | {optional: kept}
-    names = jax.tree_util.tree_leaves_with_path(abstract)
-    if missing := [_name(leaf) for leaf, _ in names if _name(leaf) not in about["digest"]]:
+    if missing := [name for name in trees.flat(abstract) if name not in about["digest"]]:
         raise metadata.CheckpointError(
             f"{path} holds no {missing[0]} (and {len(missing)} such in all)"
         )
@@ -74,7 +74,7 @@ def restore_in_parts(path: str, tree: Any) -> dict[str, str]:
         if parts[-1] and size + x.nbytes > _READ_BACK_BYTES:
             parts.append(set())
             size = 0
-        parts[-1].add(_name(at))
+        parts[-1].add(trees.name(at))
         size += x.nbytes
 
     found = {}
@@ -82,8 +82,7 @@ def restore_in_parts(path: str, tree: Any) -> dict[str, str]:
         load = functools.partial(_load_like, path, _shapes_of(tree, part))
         loaded = processes.agree(load, metadata.CheckpointError)
         if len(parts) > 1:
-            named = jax.tree_util.tree_leaves_with_path(loaded)
-            loaded = {_name(at): x for at, x in named if x is not ...}
+            loaded = {name: x for name, x in trees.flat(loaded).items() if x is not ...}
         found |= digest(loaded)
     return found
 
@@ -95,7 +94,7 @@ def _shapes_of(tree, part):
     own = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
 
     def shape(at, x):
-        if _name(at) not in part:
+        if trees.name(at) not in part:
             return ...
         return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=getattr(x, "sharding", own))
 
@@ -105,10 +104,7 @@ def _shapes_of(tree, part):
 def digest(tree: Any) -> dict[str, str]:
     """16 hex digits a leaf, by path: wrapping sums, equal on any mesh, that see any flip."""
     sums = jax.device_get(_digest(tree))
-    return {
-        _name(path): f"{int(x[0]):08x}{int(x[1]):08x}"
-        for path, x in jax.tree_util.tree_leaves_with_path(sums)
-    }
+    return {path: f"{int(x[0]):08x}{int(x[1]):08x}" for path, x in trees.flat(sums).items()}
 
 
 def save_arrays(path: str, tree: Any) -> None:
@@ -173,7 +169,9 @@ def _load_like(path, abstract):
             continue
         same = isinstance(x, jax.Array) and (x.shape, x.dtype) == (wanted.shape, wanted.dtype)
         if not same or not _lies_at(x, wanted.sharding):
-            raise metadata.CheckpointError(f"{path}: {_name(at)} is not an array as it was saved")
+            raise metadata.CheckpointError(
+                f"{path}: {trees.name(at)} is not an array as it was saved"
+            )
     return tree
 
 
@@ -186,10 +184,6 @@ def check_digest(path, about, found):
     for name, value in found.items():
         if about["digest"].get(name) != value:
             raise metadata.CheckpointError(f"{path}: {name} is not what was saved (digest differs)")
-
-
-def _name(path):
-    return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 @jax.jit

@@ -26,7 +26,7 @@ from electra_jax.host import whole_folder
 from electra_jax.model import networks
 from electra_jax.report import writers
 from electra_jax.step import build, train_step
-from electra_jax.weights import reading, warm_start
+from electra_jax.weights import reading, trees, warm_start
 from electra_jax.weights.formats import (
     card,
     hugging_face,
@@ -132,7 +132,7 @@ def to_workdir(source: str, recipe: config_lib.Config, workdir: str) -> dict:
         logging.info("Adam's moments stay behind; init.optimizer='restored' takes them along")
     if config.init.missing_generator == "discriminator" and not found.role("generator"):
         _, fresh = _fresh(found, config)
-        warm_start.lower_layers(named, reading.flat(found.params), reading.flat(fresh.params))
+        warm_start.lower_layers(named, trees.flat(found.params), trees.flat(fresh.params))
     with whole_folder.new(workdir) as folder:
         found.vocabulary.save(os.path.join(folder, "vocab"))
         reading.save(os.path.join(folder, "checkpoints"), found, config, optimizer)
@@ -284,8 +284,8 @@ def training_facts(found: reading.Weights) -> dict[str, str]:
 def _one(found, network, folder, licence):
     """Writes the folder of one network and says what it is."""
     one, role = found.alone(network), found.role(network)
-    flat = reading.flat(jax.device_get({"embeddings": one.params["embeddings"]}))
-    flat |= reading.flat(jax.device_get(one.params["discriminator"]))
+    flat = trees.flat(jax.device_get({"embeddings": one.params["embeddings"]}))
+    flat |= trees.flat(jax.device_get(one.params["discriminator"]))
     model = found.config.model if found.config else None
     dropouts = (model.dropout, model.attention_dropout) if model else (0.1, 0.1)
     tensors = write_network(folder, one, flat, role, dropouts)
@@ -372,7 +372,7 @@ def _optimizer(named, found, config):
     moments = warm_start.moments_of_others(named, found, config, fresh, objective.phases)
     leaves = [
         moments.get(path, np.zeros(x.shape, x.dtype))
-        for path, x in reading.flat(fresh.optimizer).items()
+        for path, x in trees.flat(fresh.optimizer).items()
     ]
     return jax.tree.unflatten(jax.tree.structure(fresh.optimizer), leaves)
 
@@ -403,7 +403,7 @@ def _same(found, network, again, name):
     """Raises OSError unless one network here and one there are equal, bit for bit."""
     size = found.vocabulary.size
     ours, theirs = (
-        reading.flat(jax.device_get(x.alone(which).params))
+        trees.flat(jax.device_get(x.alone(which).params))
         for x, which in ((found, network), (again, name))
     )
     for path in ours:

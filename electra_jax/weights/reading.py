@@ -26,7 +26,7 @@ from electra_jax import config as config_lib
 from electra_jax.data import preparation, records, vocabulary
 from electra_jax.model import encoder, networks
 from electra_jax.step import build
-from electra_jax.weights import checkpoint, checkpoint_series, encoding
+from electra_jax.weights import checkpoint, checkpoint_series, encoding, trees
 from electra_jax.weights.formats import (
     google,
     hugging_face,
@@ -191,14 +191,6 @@ def shapes_of(config: networks.NetworksConfig) -> dict:
     }
 
 
-def flat(tree) -> dict[str, Any]:
-    """A tree as a dict from path to array."""
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): x
-        for path, x in jax.tree_util.tree_leaves_with_path(tree)
-    }
-
-
 def _of_workdir(workdir, step, data_dir):
     directory = os.path.join(workdir, "checkpoints")
     found = metadata.steps(directory)
@@ -227,7 +219,9 @@ def stored_shapes(config: config_lib.Config, words, digest: dict[str, str], part
     """The tree of parameters that a checkpoint holds: all of its objective's, or some networks'."""
     objective = build.objective(config, words, np.ones(words.size))
     whole = jax.eval_shape(objective.init, build.run_key(config))
-    return _nested({path: x for path, x in flat(whole).items() if f"{part}/{path}" in digest})
+    return trees.nested(
+        {path: x for path, x in trees.flat(whole).items() if f"{part}/{path}" in digest}
+    )
 
 
 def vocabulary_of(
@@ -384,13 +378,13 @@ def _of_google(prefix):
         discriminator=_berts_trunk(found.discriminator),
         sharing=found.sharing,
     )
-    _check_tree(prefix, shape, _nested(found.params))
+    _check_tree(prefix, shape, trees.nested(found.params))
     moments = {name: _with_tail(getattr(found, name), shape) for name in ("mu", "nu")}
     return Weights(
         prefix,
         found.step or 0,
         shape,
-        jax.tree.map(jnp.asarray, _nested(_with_tail(found.params, shape))),
+        jax.tree.map(jnp.asarray, trees.nested(_with_tail(found.params, shape))),
         words,
         moments=moments if found.mu and found.nu else None,
     )
@@ -414,7 +408,7 @@ def _check_tree(prefix, shape, params):
         whole.pop("generator")
     if "head" not in params["discriminator"]:
         whole["discriminator"].pop("head")
-    wanted, there = flat(whole), flat(params)
+    wanted, there = trees.flat(whole), trees.flat(params)
     for path in sorted(wanted | there):
         if path not in there:
             raise config_lib.ConfigError(f"{prefix} has no tensor for {path}; copy the files anew")
@@ -442,7 +436,7 @@ def _read(folder, shape, network, config, words) -> dict[str, Any]:
     if role == "encodes":
         tree.pop("head")
     tree["embeddings"] = jax.eval_shape(lambda: networks.init_embeddings(config, key))
-    shapes = {path: x.shape for path, x in flat(tree).items()}
+    shapes = {path: x.shape for path, x in trees.flat(tree).items()}
     by_token = [path for path in hugging_face.BY_TOKEN if path in shapes]
     shapes |= {path: (shape.vocab_size, *shapes[path][1:]) for path in by_token}
     try:
@@ -458,24 +452,13 @@ def _read(folder, shape, network, config, words) -> dict[str, Any]:
         rows = found[path][: words.size]
         found[path] = np.zeros((config.padded_vocab_size, *rows.shape[1:]), np.float32)
         found[path][: words.size] = rows
-    return _nested(found)
+    return trees.nested(found)
 
 
 def _placed(tree):
     """The same shapes, to be loaded onto one device."""
     where = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where), tree)
-
-
-def _nested(leaves):
-    tree: dict[str, Any] = {}
-    for path, x in leaves.items():
-        *parents, name = path.split("/")
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[name] = x
-    return tree
 
 
 def _json(path) -> dict:

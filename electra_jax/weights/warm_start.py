@@ -33,7 +33,7 @@ from electra_jax.core import sharding
 from electra_jax.data import vocabulary
 from electra_jax.host import processes
 from electra_jax.step import build, train_step
-from electra_jax.weights import checkpoint, growing, reading
+from electra_jax.weights import checkpoint, growing, reading, trees
 from electra_jax.workdir import metadata
 
 _NO_AVERAGES = "init.weights='ema', but {} holds no averages; use 'auto' or 'raw'"
@@ -65,8 +65,8 @@ def state(
     mesh: Mesh,
 ) -> train_step.TrainState:
     """The fresh state with what `init` names laid over it. Raises ConfigError."""
-    leaves, init = reading.flat(fresh.params), config.init
-    taken, moments = {}, reading.flat(fresh.optimizer)
+    leaves, init = trees.flat(fresh.params), config.init
+    taken, moments = {}, trees.flat(fresh.optimizer)
     source = None
     if init.from_:
         source = _open("init.from", config, fresh, phases, words, mesh)
@@ -120,8 +120,8 @@ def moments_of_others(
     if found.moments is None:
         raise _no_moments(named)
     _check_optimizer(named, config, phases, "reference_adamw", [("joint", None)])
-    leaves, moments = reading.flat(fresh.params), {}
-    for path in reading.flat(fresh.optimizer):
+    leaves, moments = trees.flat(fresh.params), {}
+    for path in trees.flat(fresh.optimizer):
         param = _param_of(path, leaves)
         kind = path.removesuffix(f"/{param}").rpartition("/")[2]
         if param in found.moments.get(kind, {}):
@@ -356,7 +356,7 @@ def _open(setting, config, fresh, phases, words, mesh) -> _Source:
         plan = _plan(named, found.vocabulary, words)
         if wants:
             moments = moments_of_others(named, found, config, fresh, phases)
-        return _Source(named, reading.flat(found.params), plan, moments)
+        return _Source(named, trees.flat(found.params), plan, moments)
     if found is not None:
         return _of_ours(named, found, wants, config, phases, words, mesh)
 
@@ -409,8 +409,8 @@ def _of_ours(named, folder, wants, config, phases, words, mesh) -> _Source:
     )
     tree = checkpoint.restore(folder, abstract).tree
     if "optimizer" in shapes:
-        moments = reading.flat(tree["optimizer"])
-    return _Source(named, reading.flat(tree[part]), plan, moments)
+        moments = trees.flat(tree["optimizer"])
+    return _Source(named, trees.flat(tree[part]), plan, moments)
 
 
 def _nothing_there(named):
@@ -478,7 +478,7 @@ def _param_of(path, leaves):
 def _placed(leaves, like):
     """The tree of `like` with these leaves, each where that one's lies."""
     paths = jax.tree_util.tree_leaves_with_path(like)
-    placed = [jax.device_put(leaves[_name(path)], x.sharding) for path, x in paths]
+    placed = [jax.device_put(leaves[trees.name(path)], x.sharding) for path, x in paths]
     return jax.tree.unflatten(jax.tree.structure(like), placed)
 
 
@@ -491,10 +491,6 @@ def _whole(x, mesh):
 
 def _has(leaves, prefix):
     return any(path.startswith(prefix) for path in leaves)
-
-
-def _name(path):
-    return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 def _fresh(leaves, taken):

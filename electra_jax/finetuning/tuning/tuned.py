@@ -25,7 +25,7 @@ from electra_jax.finetuning.results import results, statistics
 from electra_jax.finetuning.tuning import saved
 from electra_jax.host import whole_folder
 from electra_jax.model import networks, task_heads
-from electra_jax.weights import exporting, reading
+from electra_jax.weights import exporting, reading, trees
 from electra_jax.weights.formats import (
     card,
     hugging_face,
@@ -135,9 +135,9 @@ def to_hugging_face(tuned: Tuned, out: str, licence: str = "") -> dict:
         )
     exporting.check_trunk(tuned.encoder.networks)
     one, recipe = tuned.encoder, tuned.settings.recipe
-    flat = reading.flat(jax.device_get({"embeddings": one.params["embeddings"]}))
-    flat |= reading.flat(jax.device_get(one.params["discriminator"]))
-    flat |= reading.flat(jax.device_get({"head": tuned.head}))
+    flat = trees.flat(jax.device_get({"embeddings": one.params["embeddings"]}))
+    flat |= trees.flat(jax.device_get(one.params["discriminator"]))
+    flat |= trees.flat(jax.device_get({"head": tuned.head}))
     task = hugging_face.task_config(about["kind"], about["labels"], tuned.head_config.dropout)
     dropouts = recipe.dropout, recipe.attention_dropout
     with whole_folder.new(out) as folder:

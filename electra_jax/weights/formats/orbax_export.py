@@ -21,7 +21,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from electra_jax.weights import checkpoint
+from electra_jax.weights import checkpoint, trees
 from electra_jax.workdir import metadata
 
 PARAMS, ABOUT, VOCABULARY, TOKENIZER = "params", "metadata.json", "vocab", "tokenizer"
@@ -81,7 +81,7 @@ def write(folder: str, params: Any, about: Mapping[str, Any], name: str, title: 
       name: of the folder, as its README calls it.
     """
     params = jax.tree.map(np.asarray, jax.device_get(params))
-    leaves = {_name(path): x for path, x in jax.tree_util.tree_leaves_with_path(params)}
+    leaves = trees.flat(params)
     path = os.path.join(folder, PARAMS)
     checkpoint.save_arrays(path, params)
     said = {
@@ -117,7 +117,7 @@ def write(folder: str, params: Any, about: Mapping[str, Any], name: str, title: 
         )
     again = jax.tree_util.tree_leaves_with_path(read(folder))
     for (path, x), (where, y) in zip(leaves.items(), again, strict=True):
-        if path != _name(where) or y.tobytes() != x.tobytes():
+        if path != trees.name(where) or y.tobytes() != x.tobytes():
             raise OSError(f"{folder}: {path} is not what was written; write it again")
 
 
@@ -155,7 +155,3 @@ def read(folder: str) -> Any:
         if digest.get(name) != kept.get(name):
             raise metadata.CheckpointError(f"{path}: {name} is not what was saved")
     return found
-
-
-def _name(path):
-    return jax.tree_util.keystr(path, simple=True, separator="/")

@@ -20,7 +20,7 @@ from jax import export as jax_export
 from jax import numpy as jnp
 
 from electra_jax.model import networks
-from electra_jax.weights import encoding
+from electra_jax.weights import encoding, trees
 from electra_jax.weights.formats import tensor_files
 
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -68,7 +68,7 @@ def program(config: networks.NetworksConfig, params: Mapping[str, np.ndarray]) -
     shapes = {path: jax.ShapeDtypeStruct(x.shape, x.dtype) for path, x in params.items()}
 
     def encode(params, ids_BL, mask_BL, types_BL):
-        found = encoding.encode(config, _nested(params), ids_BL, mask_BL, types_BL)
+        found = encoding.encode(config, trees.nested(params), ids_BL, mask_BL, types_BL)
         return {"tokens": found.tokens_BLD, "pooled": found.pooled_BD}
 
     made = jax_export.export(jax.jit(encode), platforms=PLATFORMS)(shapes, lane, lane, lane)
@@ -87,10 +87,7 @@ def write(
 
     Raises OSError where the call gives anything else than the encoder does.
     """
-    flat = {
-        jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(x)
-        for path, x in jax.tree_util.tree_leaves_with_path(jax.device_get(params))
-    }
+    flat = {path: np.asarray(x) for path, x in trees.flat(jax.device_get(params)).items()}
     tensor_files.write(os.path.join(folder, PARAMS), flat)
     with open(os.path.join(folder, PROGRAM), "wb") as file:
         file.write(program(config, flat))
@@ -124,17 +121,6 @@ def _try(folder, config, params):
     expected = np.asarray(encode(config, params, ids_BL, mask_BL, types_BL).tokens_BLD)
     if not np.allclose(found["tokens"], expected, atol=_ROUNDING * abs(expected).max()):
         raise OSError(f"{folder}: the program does not give what the encoder does")
-
-
-def _nested(leaves):
-    tree: dict[str, Any] = {}
-    for path, x in leaves.items():
-        *parents, name = path.split("/")
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[name] = x
-    return tree
 
 
 def _write(path, text):
