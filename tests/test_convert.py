@@ -25,7 +25,7 @@ from electra_jax import convert as convert_command
 from electra_jax.data import vocabulary
 from electra_jax.model import networks
 from electra_jax.step import build, train_step
-from electra_jax.weights import exporting, reading, trees, warm_start
+from electra_jax.weights import exporting, reading, trained_weights, trees, warm_start
 from electra_jax.weights.formats import tensor_files
 from electra_jax.workdir import metadata
 
@@ -112,7 +112,7 @@ def test_the_command_there_and_back_is_bitwise(workdir, tmp_path):
     )
     assert back.returncode == 0, back.stderr[-2000:]
     assert f"electra_jax.main --workdir={tmp_path / 'run'}" in back.stdout
-    for network in reading.NETWORKS:
+    for network in trained_weights.NETWORKS:
         equal(flat(workdir, network), flat(tmp_path / "run", network))
     assert (
         reading.open(tmp_path / "run").vocabulary.sha256 == reading.open(workdir).vocabulary.sha256
@@ -236,7 +236,7 @@ def test_a_trunk_that_theirs_cannot_hold_is_refused(words, tmp_path, setting, va
     assert sorted(path.name for path in tmp_path.iterdir()) == ["orbax", "run"]
 
 
-@pytest.mark.parametrize("network", reading.NETWORKS)
+@pytest.mark.parametrize("network", trained_weights.NETWORKS)
 def test_one_folder_of_the_two_begins_a_run_too(folder, tmp_path, network):
     done = exporting.to_workdir(str(folder / network), recipe(), str(tmp_path / "run"))
     alone = {"discriminator": "replaced_token_detection", "generator": "masked_lm"}
@@ -264,7 +264,7 @@ def test_a_generator_out_of_the_discriminator_is_asked_for_at_conversion(folder,
 def test_names_of_folders_do_not_matter(folder, tmp_path):
     shutil.copytree(folder / "generator", tmp_path / "both" / "electra-small-generator")
     shutil.copytree(folder / "discriminator", tmp_path / "both" / "electra-small-discriminator")
-    for network in reading.NETWORKS:
+    for network in trained_weights.NETWORKS:
         equal(flat(folder, network), flat(tmp_path / "both", network))
 
 
@@ -340,7 +340,7 @@ def test_a_converted_run_goes_on_with_the_same_weights_and_metrics(trained, tmp_
     config = config_lib.parse(json.loads((tmp_path / "run" / "config.json").read_text()))
     found = electra_jax.train(config, tmp_path / "run")
     assert found == final
-    for network in reading.NETWORKS:
+    for network in trained_weights.NETWORKS:
         equal(flat(run, network), flat(tmp_path / "run", network))
     assert metadata.steps(str(tmp_path / "run" / "checkpoints")) == [0, 2]
 

@@ -23,7 +23,7 @@ import tensorflow_writer
 from electra_jax import config as config_lib
 from electra_jax.core import batch as batch_lib
 from electra_jax.model import encoder, networks
-from electra_jax.weights import exporting, reading, trees
+from electra_jax.weights import exporting, reading, trained_weights, trees
 from electra_jax.weights.formats import google, tensorflow_bundle
 from electra_jax.workdir import metadata
 
@@ -154,7 +154,7 @@ def convert(*arguments):
 
 def equal(found, wanted):
     """The same networks, bit for bit, but for the padded tail."""
-    for network in reading.NETWORKS:
+    for network in trained_weights.NETWORKS:
         ours, theirs = (trees.flat(x.alone(network).params) for x in (found, wanted))
         assert set(ours) == set(theirs)
         for path, x in ours.items():

@@ -107,6 +107,12 @@ def digest(tree: Any) -> dict[str, str]:
     return {path: f"{int(x[0]):08x}{int(x[1]):08x}" for path, x in trees.flat(sums).items()}
 
 
+def on_one_device(tree: Any) -> Any:
+    """The same shapes, to be loaded onto one device."""
+    where = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where), tree)
+
+
 def save_arrays(path: str, tree: Any) -> None:
     """Writes numpy arrays for others: no digest, no metadata, no device that a reader needs."""
     context = ocp.Context()

@@ -26,7 +26,7 @@ from electra_jax.host import whole_folder
 from electra_jax.model import networks
 from electra_jax.report import writers
 from electra_jax.step import build, train_step
-from electra_jax.weights import reading, trees, warm_start
+from electra_jax.weights import reading, trained_weights, trees, warm_start
 from electra_jax.weights.formats import (
     card,
     hugging_face,
@@ -50,7 +50,7 @@ _FOLDERS = {"judges": "discriminator", "predicts": "masked_lm", "encodes": "enco
 
 
 def to_hugging_face(
-    found: reading.Weights, out: str, only: str | None = None, licence: str = ""
+    found: trained_weights.Weights, out: str, only: str | None = None, licence: str = ""
 ) -> dict:
     """Writes OUT/discriminator and OUT/generator, or OUT/masked_lm; what there is.
 
@@ -68,11 +68,11 @@ def to_hugging_face(
         again = reading.open(folder)
         for network, name in zip(chosen, written):
             one = reading.open(os.path.join(folder, name)) if len(chosen) > 1 else again
-            _same(found, network, one, one.main())
+            trained_weights.check_same(found, network, one, one.main())
     return {"out": os.path.abspath(out), "networks": written, "left_out": left_out(found)}
 
 
-def to_orbax(found: reading.Weights, out: str, only: str | None = None) -> dict:
+def to_orbax(found: trained_weights.Weights, out: str, only: str | None = None) -> dict:
     """Writes all parameters as they are shared, or those of one network by itself."""
     if only:
         _chosen(found, only, "it is written with both: leave --only out")
@@ -84,7 +84,7 @@ def to_orbax(found: reading.Weights, out: str, only: str | None = None) -> dict:
     return {"out": os.path.abspath(out), "networks": sorted(found.params)}
 
 
-def to_stablehlo(found: reading.Weights, out: str, only: str | None = None) -> dict:
+def to_stablehlo(found: trained_weights.Weights, out: str, only: str | None = None) -> dict:
     """Writes one network's encoder as a program; without `only` that which is fine-tuned."""
     (network,) = _chosen(found, only or found.main(), "it has no encoder of the usual kind")
     one = found.alone(network)
@@ -138,12 +138,12 @@ def to_workdir(source: str, recipe: config_lib.Config, workdir: str) -> dict:
         reading.save(os.path.join(folder, "checkpoints"), found, config, optimizer)
         saved_config.write(folder, config)
         again = reading.open(folder)
-        for network in reading.NETWORKS:
+        for network in trained_weights.NETWORKS:
             if found.role(network):
-                _same(found, network, again, network)
+                trained_weights.check_same(found, network, again, network)
     return {
         "workdir": os.path.abspath(workdir),
-        "networks": [network for network in reading.NETWORKS if found.role(network)],
+        "networks": [network for network in trained_weights.NETWORKS if found.role(network)],
         "objective": config.objective.name,
     }
 
@@ -156,7 +156,7 @@ def check_trunk(shape: networks.NetworksConfig) -> None:
 
 def write_network(
     folder: str,
-    one: reading.Weights,
+    one: trained_weights.Weights,
     flat: Mapping[str, np.ndarray],
     role: str,
     dropouts: tuple[float, float] = (0.1, 0.1),
@@ -202,7 +202,7 @@ def write_network(
     return tensors
 
 
-def write_tokenizer(found: reading.Weights, folder: str) -> None:
+def write_tokenizer(found: trained_weights.Weights, folder: str) -> None:
     """vocab/ always; tokenizer/ where a SentencePiece model can be said so."""
     found.vocabulary.save(os.path.join(folder, orbax_export.VOCABULARY))
     target = os.path.join(folder, orbax_export.TOKENIZER)
@@ -225,7 +225,7 @@ def sha256(path: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def about(found: reading.Weights) -> dict:
+def about(found: trained_weights.Weights) -> dict:
     """What an export says of itself beside its arrays."""
     words = found.vocabulary
     return {
@@ -245,7 +245,7 @@ def about(found: reading.Weights) -> dict:
     }
 
 
-def left_out(found: reading.Weights) -> list[str]:
+def left_out(found: trained_weights.Weights) -> list[str]:
     """What was trained and has no place in Hugging Face's ELECTRA."""
     generator, main = (found.params.get(name, {}) for name in ("generator", "discriminator"))
     parts = {
@@ -256,7 +256,7 @@ def left_out(found: reading.Weights) -> list[str]:
     return [part for part, there in parts.items() if there]
 
 
-def training_facts(found: reading.Weights) -> dict[str, str]:
+def training_facts(found: trained_weights.Weights) -> dict[str, str]:
     """What the card's table says; empty where nothing is known."""
     c, data = found.config, found.data
     if c is None:
@@ -312,7 +312,7 @@ def _one(found, network, folder, licence):
 def _chosen(found, only, why_not):
     """The networks that are asked for. Raises ConfigError where one of them is not there."""
     if only is None:
-        return [name for name in reading.NETWORKS if found.role(name)] or [found.main()]
+        return [name for name in trained_weights.NETWORKS if found.role(name)] or [found.main()]
     if found.role(only) is None:
         there = "" if only not in found.params else f" of the usual kind; {why_not}"
         raise config_lib.ConfigError(f"--only={only}: {found.source} has no {only}{there}")
@@ -397,21 +397,6 @@ def _objective(found, recipe):
             f" or begin such a run with --config.init.from={found.source}"
         )
     return name
-
-
-def _same(found, network, again, name):
-    """Raises OSError unless one network here and one there are equal, bit for bit."""
-    size = found.vocabulary.size
-    ours, theirs = (
-        trees.flat(jax.device_get(x.alone(which).params))
-        for x, which in ((found, network), (again, name))
-    )
-    for path in ours:
-        x, y = ours[path], theirs.get(path)
-        if path.endswith(("embeddings/token", "head/bias")):  # the padded tail is no token's
-            x, y = x[:size], y[:size]
-        if y is None or x.tobytes() != y.tobytes():
-            raise OSError(f"{path} came back different; nothing was written")
 
 
 def _title(found):

@@ -33,7 +33,14 @@ from electra_jax.core import sharding
 from electra_jax.data import vocabulary
 from electra_jax.host import processes
 from electra_jax.step import build, train_step
-from electra_jax.weights import checkpoint, growing, reading, trees
+from electra_jax.weights import (
+    checkpoint,
+    growing,
+    reading,
+    reading_workdir,
+    trained_weights,
+    trees,
+)
 from electra_jax.workdir import metadata
 
 _NO_AVERAGES = "init.weights='ema', but {} holds no averages; use 'auto' or 'raw'"
@@ -108,7 +115,7 @@ def check_paths(config: config_lib.Config) -> None:
 
 
 def moments_of_others(
-    named: str, found: reading.Weights, config: config_lib.Config, fresh: Any, phases: tuple
+    named: str, found: trained_weights.Weights, config: config_lib.Config, fresh: Any, phases: tuple
 ) -> dict[str, Any]:
     """Adam's moments of weights that no run here has trained, by path as those of a fresh state.
 
@@ -349,7 +356,7 @@ def _open(setting, config, fresh, phases, words, mesh) -> _Source:
         return path
 
     found, moments = processes.agree(looked_up, config_lib.ConfigError, OSError), None
-    if isinstance(found, reading.Weights):
+    if isinstance(found, trained_weights.Weights):
         _check_init_vocabulary(named, init, found.vocabulary.sha256, words)
         if init.weights == "ema":
             raise config_lib.ConfigError(_NO_AVERAGES.format(path))
@@ -387,7 +394,7 @@ def _of_ours(named, folder, wants, config, phases, words, mesh) -> _Source:
     if init.weights == "ema" and not averaged:
         raise config_lib.ConfigError(_NO_AVERAGES.format(folder))
     part = "ema" if averaged and init.weights != "raw" else "params"
-    shapes = {part: reading.stored_shapes(trained, old, about["digest"], part)}
+    shapes = {part: reading_workdir.stored_shapes(trained, old, about["digest"], part)}
     moments = None
     if wants and any(name.startswith("optimizer/") for name in about["digest"]):
         objective = build.objective(trained, old, np.ones(old.size))
@@ -429,7 +436,7 @@ def _check_init_vocabulary(named, init, sha256, words):
 def _old_vocabulary(named, folder, trained, sha256):
     workdir = os.path.dirname(os.path.dirname(os.path.abspath(folder)))
     try:
-        return reading.vocabulary_of(workdir, trained, sha256)[0]
+        return reading_workdir.vocabulary_of(workdir, trained, sha256)[0]
     except config_lib.ConfigError as error:
         raise config_lib.ConfigError(
             f"init.new_tokens='mean' needs the vocabulary {sha256[:12]} of {named}, which is gone;"

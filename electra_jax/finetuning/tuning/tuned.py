@@ -25,7 +25,7 @@ from electra_jax.finetuning.results import results, statistics
 from electra_jax.finetuning.tuning import saved
 from electra_jax.host import whole_folder
 from electra_jax.model import networks, task_heads
-from electra_jax.weights import exporting, reading, trees
+from electra_jax.weights import exporting, reading, trained_weights, trees
 from electra_jax.weights.formats import (
     card,
     hugging_face,
@@ -47,7 +47,7 @@ class Tuned:
     """One task's."""
 
     source: str  # the folder that was named
-    encoder: reading.Weights  # the one that was tuned, with its params as they came out
+    encoder: trained_weights.Weights  # the one that was tuned, with its params as they came out
     head: dict
     head_config: task_heads.HeadConfig
     about: Mapping[str, Any]  # as `kept.save_weights` was told
@@ -165,7 +165,7 @@ def to_orbax(tuned: Tuned, out: str) -> dict:
     return {"out": os.path.abspath(out), "networks": sorted(tuned.params)}
 
 
-def _encoder(where, workdir, config, about) -> reading.Weights:
+def _encoder(where, workdir, config, about) -> trained_weights.Weights:
     """What was tuned: shape, vocabulary and history, as of the step that it was taken from."""
     source = config.encoder.from_ or workdir
     try:
