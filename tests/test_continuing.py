@@ -18,7 +18,7 @@ from electra_jax import config as config_lib
 from electra_jax.data import pipeline
 from electra_jax.step import build
 from electra_jax.training import feed, opened, runs
-from electra_jax.weights import checkpoint, exporting, reading, trees, warm_start
+from electra_jax.weights import checkpoint, exporting, importing, reading, trees, warm_start
 from electra_jax.weights.formats import google as google_reader
 from electra_jax.workdir import metadata
 
@@ -169,7 +169,7 @@ def test_held_out_metrics_are_the_same_after_there_and_back(text, trained, tmp_p
     )
     exporting.to_hugging_face(reading.open(workdir), str(tmp_path / "folder"))
     recipe = config_lib.parse(small_run(*text))
-    exporting.to_workdir(str(tmp_path / "folder"), recipe, str(tmp_path / "back"))
+    importing.to_workdir(str(tmp_path / "folder"), recipe, str(tmp_path / "back"))
     config = reading.open(tmp_path / "back").config
     runs.prepare(config, str(tmp_path / "back"))
     again = opened.evaluate(opened.open_workdir(config, str(tmp_path / "back")))
@@ -281,7 +281,7 @@ def test_a_converted_workdir_goes_on_as_the_folder_does(
             lambda tensors: read({n: tensors[n] for n in tensors if not n.startswith("generator")}),
         )
     recipe = config_lib.parse(tiny(google, init__optimizer="restored"))
-    exporting.to_workdir(str(google[0]), recipe, str(tmp_path / "run"))
+    importing.to_workdir(str(google[0]), recipe, str(tmp_path / "run"))
     config = reading.open(tmp_path / "run").config
     init = dataclasses.replace(config.init, from_=str(google[0]))
     ends = []
@@ -310,7 +310,7 @@ def test_moments_that_are_not_there_cannot_be_converted(google, trained, tmp_pat
         (google[0], other_optimizer(recipe), "was trained with optimizer.name='reference_adamw'"),
     ):
         with pytest.raises(config_lib.ConfigError, match=message) as error:
-            exporting.to_workdir(str(source), settings, str(tmp_path / "run"))
+            importing.to_workdir(str(source), settings, str(tmp_path / "run"))
         assert f"--from={source}" in str(error.value) and "\n" not in str(error.value)
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 

@@ -25,7 +25,7 @@ from electra_jax import convert as convert_command
 from electra_jax.data import vocabulary
 from electra_jax.model import networks
 from electra_jax.step import build, train_step
-from electra_jax.weights import exporting, reading, trained_weights, trees, warm_start
+from electra_jax.weights import exporting, importing, reading, trained_weights, trees, warm_start
 from electra_jax.weights.formats import tensor_files
 from electra_jax.workdir import metadata
 
@@ -238,7 +238,7 @@ def test_a_trunk_that_theirs_cannot_hold_is_refused(words, tmp_path, setting, va
 
 @pytest.mark.parametrize("network", trained_weights.NETWORKS)
 def test_one_folder_of_the_two_begins_a_run_too(folder, tmp_path, network):
-    done = exporting.to_workdir(str(folder / network), recipe(), str(tmp_path / "run"))
+    done = importing.to_workdir(str(folder / network), recipe(), str(tmp_path / "run"))
     alone = {"discriminator": "replaced_token_detection", "generator": "masked_lm"}
     assert done["objective"] == alone[network]
     equal(flat(folder, network), flat(tmp_path / "run"))
@@ -255,9 +255,9 @@ def test_a_generator_out_of_the_discriminator_is_asked_for_at_conversion(folder,
 
     source = str(folder / "discriminator")
     with pytest.raises(config_lib.ConfigError, match="--from=.*give model.generator the discrimi"):
-        exporting.to_workdir(source, asked(width=16), str(tmp_path / "run"))
+        importing.to_workdir(source, asked(width=16), str(tmp_path / "run"))
     assert not list(tmp_path.iterdir())
-    exporting.to_workdir(source, asked(width=32, heads=2, feed_forward=64), str(tmp_path / "run"))
+    importing.to_workdir(source, asked(width=32, heads=2, feed_forward=64), str(tmp_path / "run"))
     assert reading.open(tmp_path / "run").config.init.missing_generator == "discriminator"
 
 
@@ -275,13 +275,13 @@ def test_a_recipe_that_does_not_go_with_the_weights_is_refused(folder, tmp_path)
         (recipe(init__weights="ema"), "holds no averages; leave out --config.init.weights"),
     ):
         with pytest.raises(config_lib.ConfigError, match=message):
-            exporting.to_workdir(str(folder), bad, str(tmp_path / "run"))
+            importing.to_workdir(str(folder), bad, str(tmp_path / "run"))
     assert not list(tmp_path.iterdir())
 
 
 def test_what_was_trained_here_needs_no_conversion(workdir, tmp_path):
     with pytest.raises(config_lib.ConfigError, match="begin with it directly: --config.init.from="):
-        exporting.to_workdir(str(workdir), recipe(), str(tmp_path / "run"))
+        importing.to_workdir(str(workdir), recipe(), str(tmp_path / "run"))
 
 
 def test_rows_that_no_token_has_stay_behind(folder, tmp_path):
@@ -336,7 +336,7 @@ def test_a_converted_run_goes_on_with_the_same_weights_and_metrics(trained, tmp_
     run, (source, settings), final = trained
     exporting.to_hugging_face(reading.open(run), str(tmp_path / "hf"))
     again = config_lib.parse(small_run(source, "", optimizer__learning_rate=0.0, **settings))
-    exporting.to_workdir(str(tmp_path / "hf"), again, str(tmp_path / "run"))
+    importing.to_workdir(str(tmp_path / "hf"), again, str(tmp_path / "run"))
     config = config_lib.parse(json.loads((tmp_path / "run" / "config.json").read_text()))
     found = electra_jax.train(config, tmp_path / "run")
     assert found == final
@@ -462,7 +462,7 @@ def test_paths_may_be_relative(workdir, tmp_path, monkeypatch):
     out = os.path.relpath(tmp_path)
     exporting.to_orbax(reading.open(workdir.name), f"{out}/params")
     exporting.to_hugging_face(reading.open(f"{out}/params"), f"{out}/folder")
-    exporting.to_workdir(f"{out}/folder", recipe(), f"{out}/run")
+    importing.to_workdir(f"{out}/folder", recipe(), f"{out}/run")
     for path in (f"{workdir.name}/checkpoints/7", f"{out}/params", f"{out}/folder", f"{out}/run"):
         equal(flat(workdir), flat(path))
 
@@ -597,7 +597,7 @@ def test_damaged_input_is_one_line_and_writes_nothing(folder, tmp_path, damage, 
     monkeypatch.chdir(tmp_path)
     copy = damaged(folder, tmp_path, name, change)
     with pytest.raises(ValueError, match=message) as error:
-        exporting.to_workdir(str(copy), recipe(), str(tmp_path / "run"))
+        importing.to_workdir(str(copy), recipe(), str(tmp_path / "run"))
     assert "\n" not in str(error.value)
     assert [path.name for path in tmp_path.iterdir()] == ["copy"]
 

@@ -23,7 +23,7 @@ import tensorflow_writer
 from electra_jax import config as config_lib
 from electra_jax.core import batch as batch_lib
 from electra_jax.model import encoder, networks
-from electra_jax.weights import exporting, reading, trained_weights, trees
+from electra_jax.weights import exporting, importing, reading, trained_weights, trees
 from electra_jax.weights.formats import google, tensorflow_bundle
 from electra_jax.workdir import metadata
 
@@ -229,7 +229,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, damage, message):
     damage(tmp_path / "theirs")
     recipe = config_lib.parse(corpus.load_config("tiny"))
     with pytest.raises(ValueError, match=message) as error:
-        exporting.to_workdir(path, recipe, str(tmp_path / "run"))
+        importing.to_workdir(path, recipe, str(tmp_path / "run"))
     assert "\n" not in str(error.value)
     assert [part.name for part in tmp_path.iterdir()] == ["theirs"]
 

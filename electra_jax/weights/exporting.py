@@ -21,12 +21,9 @@ import numpy as np
 from absl import logging
 
 from electra_jax import config as config_lib
-from electra_jax.data import vocabulary
 from electra_jax.host import whole_folder
 from electra_jax.model import networks
-from electra_jax.report import writers
-from electra_jax.step import build, train_step
-from electra_jax.weights import reading, trained_weights, trees, warm_start
+from electra_jax.weights import card_facts, reading, trained_weights, trees
 from electra_jax.weights.formats import (
     card,
     hugging_face,
@@ -35,17 +32,8 @@ from electra_jax.weights.formats import (
     tensor_files,
     tokenizer_files,
 )
-from electra_jax.workdir import saved_config
 
 CURVES = "curves.png"
-_BERTS = {  # settings of a trunk that Hugging Face's ELECTRA has
-    "positions": "learned",
-    "feed_forward_kind": "gelu",
-    "norm_place": "post",
-    "norm_kind": "layer",
-    "biases": True,
-    "local_window": 0,
-}
 _FOLDERS = {"judges": "discriminator", "predicts": "masked_lm", "encodes": "encoder"}
 
 
@@ -69,7 +57,11 @@ def to_hugging_face(
         for network, name in zip(chosen, written):
             one = reading.open(os.path.join(folder, name)) if len(chosen) > 1 else again
             trained_weights.check_same(found, network, one, one.main())
-    return {"out": os.path.abspath(out), "networks": written, "left_out": left_out(found)}
+    return {
+        "out": os.path.abspath(out),
+        "networks": written,
+        "left_out": card_facts.left_out(found),
+    }
 
 
 def to_orbax(found: trained_weights.Weights, out: str, only: str | None = None) -> dict:
@@ -105,52 +97,9 @@ def to_stablehlo(found: trained_weights.Weights, out: str, only: str | None = No
     return {"out": os.path.abspath(out), "networks": [network]}
 
 
-def to_workdir(source: str, recipe: config_lib.Config, workdir: str) -> dict:
-    """Makes a workdir whose run begins with these weights: `main --workdir=WORKDIR` goes on.
-
-    Shapes, sharing and vocabulary are the folder's; everything else is the recipe's. Its
-    init.optimizer='restored' takes Adam's moments along.
-
-    Raises ConfigError, one line: what is there is damaged, or does not go with the recipe.
-    """
-    found = reading.open(source)
-    if found.config is not None:
-        raise config_lib.ConfigError(
-            f"{source} was trained here; begin with it directly: --config.init.from={source}"
-        )
-    config = _as_found(found, recipe, os.path.abspath(workdir))
-    for text in sum(config_lib.differences(recipe, config), []):
-        logging.info("as the weights say: %s", text)
-    optimizer, named = None, f"--from={source}"
-    if config.init.weights == "ema":
-        raise config_lib.ConfigError(
-            f"init.weights='ema', but {source} holds no averages; leave out --config.init.weights"
-        )
-    if config.init.optimizer == "restored":
-        optimizer = _optimizer(named, found, config)
-    elif found.moments is not None:
-        logging.info("Adam's moments stay behind; init.optimizer='restored' takes them along")
-    if config.init.missing_generator == "discriminator" and not found.role("generator"):
-        _, fresh = _fresh(found, config)
-        warm_start.lower_layers(named, trees.flat(found.params), trees.flat(fresh.params))
-    with whole_folder.new(workdir) as folder:
-        found.vocabulary.save(os.path.join(folder, "vocab"))
-        reading.save(os.path.join(folder, "checkpoints"), found, config, optimizer)
-        saved_config.write(folder, config)
-        again = reading.open(folder)
-        for network in trained_weights.NETWORKS:
-            if found.role(network):
-                trained_weights.check_same(found, network, again, network)
-    return {
-        "workdir": os.path.abspath(workdir),
-        "networks": [network for network in trained_weights.NETWORKS if found.role(network)],
-        "objective": config.objective.name,
-    }
-
-
 def check_trunk(shape: networks.NetworksConfig) -> None:
     """Raises ConfigError for a setting of the encoder that Hugging Face's ELECTRA has not."""
-    for name, theirs in _BERTS.items():
+    for name, theirs in hugging_face.TRUNK_SETTINGS.items():
         _check_setting(f"model.{name}", getattr(shape.discriminator, name), theirs)
 
 
@@ -230,7 +179,7 @@ def about(found: trained_weights.Weights) -> dict:
     words = found.vocabulary
     return {
         "step": found.step,
-        "networks": reading.shapes_of(found.networks),
+        "networks": _shapes_of(found.networks),
         "vocabulary": {
             "kind": words.kind,
             "size": words.size,
@@ -243,42 +192,6 @@ def about(found: trained_weights.Weights) -> dict:
         },
         "config": config_lib.to_tree(found.config) if found.config else None,
     }
-
-
-def left_out(found: trained_weights.Weights) -> list[str]:
-    """What was trained and has no place in Hugging Face's ELECTRA."""
-    generator, main = (found.params.get(name, {}) for name in ("generator", "discriminator"))
-    parts = {
-        "the two towers of the generator": "left" in generator,
-        "the baseline of the adversarial generator": "baseline" in generator,
-        "the copy gate of the output: what remains is the softmax beneath it": "copy" in main,
-    }
-    return [part for part, there in parts.items() if there]
-
-
-def training_facts(found: trained_weights.Weights) -> dict[str, str]:
-    """What the card's table says; empty where nothing is known."""
-    c, data = found.config, found.data
-    if c is None:
-        return {}
-    facts = {"objective": c.objective.name, "steps": f"{found.step:,}"}
-    facts["batch"] = f"{c.data.batch_size} rows of {c.data.sequence_length} tokens"
-    if tokens := _last(found, "tokens_seen"):
-        facts["tokens seen"] = f"{tokens:,.0f}, padding not counted"
-    words = found.vocabulary
-    objective = build.objective(c, words, np.ones(words.size))
-    flops = objective.flops(c.data.sequence_length).train * c.data.batch_size * found.step
-    facts["FLOPs"] = f"{flops:.3g} (3 x forward matrix products, both networks)"
-    facts["data"] = c.data.source
-    if data is not None:
-        facts["documents"] = f"{data.totals['documents']:,}"
-        facts["tokens in the data"] = f"{data.totals['tokens']:,}"
-        facts["hash of the data"] = data.hash[:16]
-    facts["vocabulary"] = f"{words.kind}, {words.size:,} pieces, {words.sha256[:16]}"
-    facts["optimizer"] = f"{c.optimizer.name}, peak rate {c.optimizer.learning_rate:g}"
-    facts["warmup"] = f"{c.schedule.warmup_steps:,} steps, then {c.schedule.shape}"
-    facts["jax"] = jax.__version__ + " (at conversion)"
-    return facts
 
 
 def _one(found, network, folder, licence):
@@ -298,11 +211,11 @@ def _one(found, network, folder, licence):
         name=os.path.basename(folder),
         role=role,
         licence=licence,
-        training={"parameters": f"{parameters:,}"} | training_facts(found),
-        metrics=_evaluation(found),
+        training={"parameters": f"{parameters:,}"} | card_facts.training_facts(found),
+        metrics=card_facts.last_evaluation(found),
         curves=CURVES if os.path.exists(os.path.join(folder, CURVES)) else "",
         differences=tokenizer_files.DIFFERENCES[found.vocabulary.kind],
-        left_out=left_out(found),
+        left_out=card_facts.left_out(found),
         checksums={tensor_files.SAFETENSORS: sha256(path)},
     )
     write_text(os.path.join(folder, "README.md"), text)
@@ -327,102 +240,23 @@ def _check_setting(name, value, theirs):
         )
 
 
-def _as_found(found, recipe, workdir):
-    """The recipe with the shapes that are there, checked."""
-    shape, words, model = found.networks, found.vocabulary, recipe.model
-    for name, value in (_BERTS | {"discriminator_head": "token"}).items():
-        if getattr(model, name) != value:
-            raise config_lib.ConfigError(
-                f"model.{name}={getattr(model, name)!r} does not go with these weights, which are"
-                f" made for {value!r}; leave it out"
-            )
-
-    def network(trunk):
-        return config_lib.Network(trunk.layers, trunk.width, trunk.heads, trunk.feed_forward)
-
-    changes = {
-        "embedding_size": shape.embedding_size,
-        "max_positions": shape.max_positions,
-        "discriminator": network(shape.discriminator),
-        "sharing": shape.sharing,
+def _shapes_of(config: networks.NetworksConfig) -> dict:
+    """Shapes and kinds of both networks as JSON has them; `_of_export` takes them back."""
+    return {
+        field.name: _trunk(getattr(config, field.name))
+        if field.name in trained_weights.NETWORKS
+        else getattr(config, field.name)
+        for field in dataclasses.fields(config)
     }
-    if found.role("generator"):
-        changes["generator"] = network(shape.generator)
-    data = dataclasses.replace(
-        recipe.data,
-        vocab=os.path.join(workdir, "vocab", vocabulary.FILES[words.kind]),
-        lower_case=words.lower_case,
-        strip_accents=words.strip_accents,
-        sequence_length=min(recipe.data.sequence_length, shape.max_positions),
-    )
-    config = dataclasses.replace(
-        recipe,
-        name=os.path.basename(workdir),
-        data=data,
-        model=dataclasses.replace(model, **changes),
-        objective=dataclasses.replace(recipe.objective, name=_objective(found, recipe)),
-        init=dataclasses.replace(recipe.init, from_=workdir),
-    )
-    return config_lib.parse(config_lib.to_tree(config))
 
 
-def _optimizer(named, found, config):
-    """Its state before the first step: moments, and zeros for what the weights do not have."""
-    objective, fresh = _fresh(found, config)
-    moments = warm_start.moments_of_others(named, found, config, fresh, objective.phases)
-    leaves = [
-        moments.get(path, np.zeros(x.shape, x.dtype))
-        for path, x in trees.flat(fresh.optimizer).items()
-    ]
-    return jax.tree.unflatten(jax.tree.structure(fresh.optimizer), leaves)
-
-
-def _fresh(found, config):
-    """(the run's objective, the shapes of its state before the first step)."""
-    objective = build.objective(config, found.vocabulary, np.ones(found.vocabulary.size))
-    return objective, jax.eval_shape(
-        lambda: train_step.init_state(objective, build.optimizer_of(config), build.run_key(config))
-    )
-
-
-def _objective(found, recipe):
-    """The recipe's, if it has these networks; a masked language model goes on as one."""
-    name = recipe.objective.name
-    if found.role("discriminator") == "predicts":
-        fitting = ("replace_mlm", "all_tokens_mlm") if found.role("generator") else ("masked_lm",)
-        return name if name in fitting else fitting[0]
-    if name in ("masked_lm", "replace_mlm", "all_tokens_mlm", "electric"):
-        raise config_lib.ConfigError(
-            f"objective.name={name!r} has another main network than a discriminator; leave it out,"
-            f" or begin such a run with --config.init.from={found.source}"
-        )
-    return name
+def _trunk(config):
+    """What an encoder is, without how it runs."""
+    placed = ("keep_rows", "headwise", "scan", "remat", "attention")
+    fields = [field.name for field in dataclasses.fields(config) if field.name not in placed]
+    return {name: getattr(config, name) for name in fields}
 
 
 def _title(found):
     name = found.config.name if found.config else os.path.basename(found.source)
     return f"{name}, step {found.step:,}" if found.config else name
-
-
-def _rows(found):
-    """What metrics.jsonl says up to this step."""
-    path = os.path.join(found.source, "metrics.jsonl")
-    if found.config is None or not os.path.exists(path):
-        return []
-    return [row for row in writers.read(path) if row["step"] <= found.step]
-
-
-def _last(found, name):
-    return next((row[name] for row in reversed(_rows(found)) if row.get(name)), None)
-
-
-def _evaluation(found):
-    rows = [row for row in _rows(found) if row["kind"] == "eval"]
-    if not rows:
-        return {}
-    numbers = {"step": rows[-1]["step"]} | rows[-1]
-    return {
-        name: value
-        for name, value in numbers.items()
-        if isinstance(value, int | float) and name != "tokens_seen"
-    }

@@ -12,7 +12,6 @@ Neither text nor prepared records need be there, only the vocabulary.
 import dataclasses
 import os
 from collections.abc import Callable
-from typing import Any
 
 import jax
 from jax import numpy as jnp
@@ -21,8 +20,6 @@ from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
 from electra_jax.model import encoder, networks
 from electra_jax.weights import (
-    checkpoint,
-    checkpoint_series,
     encoding,
     reading_foreign,
     reading_workdir,
@@ -103,47 +100,6 @@ def load_encoder(
         return encoding.encode(config, params, ids_BL, mask_BL, types_BL)
 
     return apply, one.params, encoding.Tokenizer(found.vocabulary, found.limit)
-
-
-def save(
-    directory: str, found: trained_weights.Weights, config: config_lib.Config, optimizer: Any = None
-) -> None:
-    """Writes them as the first checkpoint of a run that begins with them (`checkpoints/0`).
-
-    Args:
-      optimizer: its state, where the run goes on with moments; read again and compared.
-    """
-    tree = {"params": found.params} | ({} if optimizer is None else {"optimizer": optimizer})
-    with checkpoint_series.Checkpoints(directory, keep_last=1) as saved:
-        about = {
-            "config": config_lib.to_tree(config),
-            "data": "",
-            "vocabulary": found.vocabulary.sha256,
-            "jax": jax.__version__,
-            metadata.WEIGHTS_ONLY: True,
-        }
-        saved.save(0, tree, about)
-    if optimizer is not None:
-        checkpoint.restore(
-            os.path.join(directory, "0"), {"optimizer": checkpoint.on_one_device(optimizer)}
-        )
-
-
-def shapes_of(config: networks.NetworksConfig) -> dict:
-    """Shapes and kinds of both networks as JSON has them; `_of_export` takes them back."""
-    return {
-        field.name: _trunk(getattr(config, field.name))
-        if field.name in trained_weights.NETWORKS
-        else getattr(config, field.name)
-        for field in dataclasses.fields(config)
-    }
-
-
-def _trunk(config):
-    """What an encoder is, without how it runs."""
-    placed = ("keep_rows", "headwise", "scan", "remat", "attention")
-    fields = [field.name for field in dataclasses.fields(config) if field.name not in placed]
-    return {name: getattr(config, name) for name in fields}
 
 
 def _of_export(path):

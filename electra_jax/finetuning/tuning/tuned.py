@@ -25,7 +25,7 @@ from electra_jax.finetuning.results import results, statistics
 from electra_jax.finetuning.tuning import saved
 from electra_jax.host import whole_folder
 from electra_jax.model import networks, task_heads
-from electra_jax.weights import exporting, reading, trained_weights, trees
+from electra_jax.weights import card_facts, exporting, reading, trained_weights, trees
 from electra_jax.weights.formats import (
     card,
     hugging_face,
@@ -226,7 +226,7 @@ def _card(tuned, folder, name, role, parameters, licence):
         name=name,
         role=role,
         licence=licence,
-        training=exporting.training_facts(tuned.encoder),
+        training=card_facts.training_facts(tuned.encoder),
         metrics={},
         curves=exporting.CURVES if has_picture else "",
         differences=tokenizer_files.DIFFERENCES[tuned.encoder.vocabulary.kind],

@@ -61,6 +61,14 @@ _HEADS = {
     "tags": {"head/output": "classifier"},
     "answers": {"head/output": "qa_outputs"},
 }
+TRUNK_SETTINGS = {  # settings of a trunk that Hugging Face's ELECTRA has
+    "positions": "learned",
+    "feed_forward_kind": "gelu",
+    "norm_place": "post",
+    "norm_kind": "layer",
+    "biases": True,
+    "local_window": 0,
+}
 _OF_TASKS = ("classifier.", "qa_outputs.")
 _TABLES = {
     "embeddings/token": "electra.embeddings.word_embeddings.weight",
