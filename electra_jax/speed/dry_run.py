@@ -19,7 +19,7 @@ from electra_jax.report import style
 from electra_jax.speed import synthetic
 from electra_jax.step import build
 from electra_jax.training import budget, runs
-from electra_jax.weights import warm_start
+from electra_jax.weights import starting_weights
 from electra_jax.workdir import metadata, prepared_data
 
 _SHARE_OF_PEAK = 0.35  # what a first run reaches; the estimate says so
@@ -115,7 +115,7 @@ def _check(config, workdir):
         preparation.check_vocabulary(settings)
         _check_folder(runs.data_root(config, workdir))
     if not metadata.steps(os.path.join(workdir, "checkpoints")):
-        warm_start.check_paths(config)
+        starting_weights.check_paths(config)
 
 
 def _check_folder(path):

@@ -22,7 +22,7 @@ from electra_jax.data import pipeline, preparation, records, vocabulary
 from electra_jax.host import processes, safe_files
 from electra_jax.step import build, evaluation, train_step
 from electra_jax.training import budget
-from electra_jax.weights import checkpoint_series, warm_start
+from electra_jax.weights import checkpoint_series, starting_weights, warm_start
 from electra_jax.workdir import metadata, prepared_data
 
 SPENT = "spent.json"  # in the workdir of a run that went back: `note_spent`
@@ -122,7 +122,7 @@ def start(config: config_lib.Config, workdir: str) -> Run:
         like = saved_tree(abstract, placed_like(interval))
         restored = saved.restore_latest(like, optional="interval")  # it may be from before a metric
     if restored is not None:
-        warm_start.check_vocabulary(restored.metadata, words, workdir)
+        starting_weights.check_vocabulary(restored.metadata, words, workdir)
         tree = dict(restored.tree)
         interval = interval | tree.pop("interval")
         state = train_step.TrainState(**tree)

@@ -16,6 +16,7 @@ from electra_jax.weights import (
     checkpoint,
     checkpoint_series,
     reading,
+    starting_weights,
     trained_weights,
     trees,
     warm_start,
@@ -123,7 +124,7 @@ def _objective_name(found, recipe):
 def _optimizer(named, found, config):
     """Its state before the first step: moments, and zeros for what the weights do not have."""
     objective, fresh = _fresh_state(found, config)
-    moments = warm_start.moments_of_others(named, found, config, fresh, objective.phases)
+    moments = starting_weights.moments_of_others(named, found, config, fresh, objective.phases)
     leaves = [
         moments.get(path, np.zeros(x.shape, x.dtype))
         for path, x in trees.flat(fresh.optimizer).items()

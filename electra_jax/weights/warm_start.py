@@ -18,7 +18,6 @@ What the source does not have stays fresh and is named in the log.
 """
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,19 +30,9 @@ from jax.sharding import Mesh
 from electra_jax import config as config_lib
 from electra_jax.core import sharding
 from electra_jax.data import vocabulary
-from electra_jax.host import processes
-from electra_jax.step import build, train_step
-from electra_jax.weights import (
-    checkpoint,
-    growing,
-    reading,
-    reading_workdir,
-    trained_weights,
-    trees,
-)
-from electra_jax.workdir import metadata
+from electra_jax.step import train_step
+from electra_jax.weights import growing, starting_weights, trees
 
-_NO_AVERAGES = "init.weights='ema', but {} holds no averages; use 'auto' or 'raw'"
 _TRUNKS = ("discriminator/encoder/", "encoder/")
 _ENCODER = "generator/encoder/"
 _BESIDE_A_GENERATOR = ("generator/embeddings/", "generator/baseline/")
@@ -52,16 +41,6 @@ _HEADS = {  # a parameter that only networks with this kind of head have, as the
     "guesses by two towers": "left/",
     "predicts tokens": "head/bias",
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class _Source:
-    """What lies at the path of a setting."""
-
-    named: str  # init.from='...'
-    params: dict[str, jax.Array]
-    plan: growing.Tokens | None  # None: the same vocabulary
-    moments: dict[str, Any] | None  # by path, as those of a fresh state
 
 
 def state(
@@ -76,18 +55,18 @@ def state(
     taken, moments = {}, trees.flat(fresh.optimizer)
     source = None
     if init.from_:
-        source = _open("init.from", config, fresh, phases, words, mesh)
-        taken = _main(config, source, leaves, mesh)
+        source = starting_weights.open("init.from", config, fresh, phases, words, mesh)
+        taken = _main_network(config, source, leaves, mesh)
     ours = set(taken)  # those whose moments the source has too
     if init.generator_from:
-        other = _open("init.generator_from", config, fresh, phases, words, mesh)
+        other = starting_weights.open("init.generator_from", config, fresh, phases, words, mesh)
         its_generator = _generator(config, other, leaves, mesh)
         taken |= its_generator
         ours -= set(its_generator)
     elif source:
         taken |= _missing_generator(config, source, taken, leaves, mesh)
     if init.optimizer == "restored":
-        moments = _moments(config, source, moments, ours, leaves, mesh)
+        moments = _with_moments(config, source, moments, ours, leaves, mesh)
     params = _placed(leaves | taken, fresh.params)
     return dataclasses.replace(
         fresh,
@@ -95,45 +74,6 @@ def state(
         optimizer=_placed(moments, fresh.optimizer),
         ema=None if fresh.ema is None else jax.tree.map(jnp.copy, params),
     )
-
-
-def check_paths(config: config_lib.Config) -> None:
-    """Raises ConfigError or CheckpointError where no weights lie at the paths that `init` names.
-
-    Reads no weights.
-    """
-    for setting, path in (
-        ("init.from", config.init.from_),
-        ("init.generator_from", config.init.generator_from),
-    ):
-        steps = metadata.steps(os.path.join(path, "checkpoints")) if path else ()
-        if not path or steps or reading.is_foreign(path):
-            continue
-        if not os.path.isdir(path):
-            raise _nothing_there(f"{setting}={path!r}")
-        metadata.read(path)
-
-
-def moments_of_others(
-    named: str, found: trained_weights.Weights, config: config_lib.Config, fresh: Any, phases: tuple
-) -> dict[str, Any]:
-    """Adam's moments of weights that no run here has trained, by path as those of a fresh state.
-
-    Args:
-      fresh: a state before the first step, or its shapes.
-
-    Raises ConfigError: they have none, or this run's optimizer is another than theirs.
-    """
-    if found.moments is None:
-        raise _no_moments(named)
-    _check_optimizer(named, config, phases, "reference_adamw", [("joint", None)])
-    leaves, moments = trees.flat(fresh.params), {}
-    for path in trees.flat(fresh.optimizer):
-        param = _param_of(path, leaves)
-        kind = path.removesuffix(f"/{param}").rpartition("/")[2]
-        if param in found.moments.get(kind, {}):
-            moments[path] = found.moments[kind][param]
-    return moments
 
 
 def lower_layers(
@@ -152,20 +92,9 @@ def lower_layers(
         ) from error
 
 
-def check_vocabulary(
-    about: Mapping, words: vocabulary.Vocabulary, where: str, remedy: str = ""
-) -> None:
-    """Refuses weights that were trained with other token ids."""
-    if about["vocabulary"] != words.sha256:
-        raise config_lib.ConfigError(
-            f"{where} was trained with vocabulary {about['vocabulary'][:12]}, the data here has"
-            f" {words.sha256[:12]}; give data.vocab the file that it was trained with{remedy}"
-        )
-
-
-def _main(config, source, fresh, mesh):
+def _main_network(config, source, fresh, mesh):
     found = _fitted(source, source.params, fresh, config.init, mesh)
-    other_head = _head(source.params, "discriminator/") != _head(fresh, "discriminator/")
+    other_head = _head_kind(source.params, "discriminator/") != _head_kind(fresh, "discriminator/")
     apart = ("generator/", "discriminator/head/") if other_head else ("generator/",)
     taken = {path: x for path, x in found.items() if path in fresh and not path.startswith(apart)}
 
@@ -181,10 +110,11 @@ def _main(config, source, fresh, mesh):
             )
 
     taken |= _own_generator(source, found, fresh)
-    left = _fresh(fresh, taken)
+    left = _fresh_parts(fresh, taken)
     logging.info("starting from the weights of %s%s", source.named, left)
     no_loss = ("discriminator/head/",) if other_head else ()
-    if not _has(fresh, "generator/") or _head(fresh, "generator/") != _head(found, "generator/"):
+    same_head = _head_kind(fresh, "generator/") == _head_kind(found, "generator/")
+    if not _has(fresh, "generator/") or not same_head:
         no_loss += ("generator/",)
     behind = sorted(
         path
@@ -203,7 +133,7 @@ def _own_generator(source, found, fresh):
     """The source's generator, if all of it has a place here: {} where its kind or shape differs."""
     if not _has(fresh, "generator/"):
         return {}
-    if _head(source.params, "generator/") != _head(fresh, "generator/"):
+    if _head_kind(source.params, "generator/") != _head_kind(fresh, "generator/"):
         return {}
     ours = [path for path in fresh if path.startswith("generator/")]
     # Tables of its own may be missing, and the baseline, which is no part of what it predicts with.
@@ -213,7 +143,7 @@ def _own_generator(source, found, fresh):
     return {path: found[path] for path in ours if path in found}
 
 
-def _head(leaves, network):
+def _head_kind(leaves, network):
     """The kind of a network's head by the names of its parameters; None where it has none."""
     kinds = (kind for kind, name in _HEADS.items() if _has(leaves, network + name))
     return next(kinds, None)
@@ -221,7 +151,7 @@ def _head(leaves, network):
 
 def _generator(config, source, fresh, mesh):
     prefix = "generator/" if _has(source.params, "generator/") else "discriminator/"
-    kind = _head(source.params, prefix)
+    kind = _head_kind(source.params, prefix)
     if kind != "predicts tokens":
         network = "generator" if prefix == "generator/" else "only network"
         raise config_lib.ConfigError(
@@ -308,13 +238,13 @@ def _fitted(source, found, fresh, init, mesh):
     return fitted
 
 
-def _moments(config, source, fresh, ours, leaves, mesh):
+def _with_moments(config, source, fresh, ours, leaves, mesh):
     """The optimizer's arrays by path; those of parameters that are not the source's stay fresh."""
     if source.moments is None:
-        raise _no_moments(source.named)
+        raise starting_weights.no_moments(source.named)
     found, left = dict(fresh), set()
     for path, zeros in fresh.items():
-        param = _param_of(path, leaves)
+        param = starting_weights.parameter_of(path, leaves)
         x = source.moments.get(path)
         if x is None or param is not None and param not in ours:
             left.add(param or path)
@@ -328,158 +258,12 @@ def _moments(config, source, fresh, ours, leaves, mesh):
             left.add(param or path)
             continue
         found[path] = x
-    names = {_param_of(path, leaves) or path for path in fresh}
+    names = {starting_weights.parameter_of(path, leaves) or path for path in fresh}
     logging.info(
         "the optimizer goes on with the moments of %s%s",
-        source.named, _fresh(sorted(names), names - left),
+        source.named, _fresh_parts(sorted(names), names - left),
     )  # fmt: skip
     return found
-
-
-def _open(setting, config, fresh, phases, words, mesh) -> _Source:
-    """The newest checkpoint of a workdir, one checkpoint folder, or other people's weights.
-
-    They are the averages that were evaluated there, unless `init.weights` says otherwise.
-    """
-    init = config.init
-    path = init.from_ if setting == "init.from" else init.generator_from
-    named, wants = f"{setting}={path!r}", init.optimizer == "restored" and setting == "init.from"
-    steps = processes.of_first(lambda: metadata.steps(os.path.join(path, "checkpoints")))
-
-    def looked_up():  # of this process alone, whose disk may lack what another's has
-        if steps:
-            return None
-        if reading.is_foreign(path):
-            return reading.open(path)
-        if not os.path.isdir(path):
-            raise _nothing_there(named)
-        return path
-
-    found, moments = processes.agree(looked_up, config_lib.ConfigError, OSError), None
-    if isinstance(found, trained_weights.Weights):
-        _check_init_vocabulary(named, init, found.vocabulary.sha256, words)
-        if init.weights == "ema":
-            raise config_lib.ConfigError(_NO_AVERAGES.format(path))
-        plan = _plan(named, found.vocabulary, words)
-        if wants:
-            moments = moments_of_others(named, found, config, fresh, phases)
-        return _Source(named, trees.flat(found.params), plan, moments)
-    if found is not None:
-        return _of_ours(named, found, wants, config, phases, words, mesh)
-
-    for step in reversed(steps):
-        folder = os.path.join(path, "checkpoints", str(step))
-        try:
-            return _of_ours(named, folder, wants, config, phases, words, mesh)
-        except metadata.CheckpointError as error:
-            logging.error("%s: checkpoint %d cannot be used: %s", named, step, error)
-    raise metadata.CheckpointError(
-        f"{named}: no checkpoint in {os.path.join(path, 'checkpoints')} can be read; copy the"
-        " workdir anew, or name another"
-    )
-
-
-def _of_ours(named, folder, wants, config, phases, words, mesh) -> _Source:
-    about = processes.agree(lambda: metadata.read(folder), metadata.CheckpointError)
-    trained = config_lib.parse(about["config"])
-    _check_init_vocabulary(named, config.init, about["vocabulary"], words)
-    old = words
-    if about["vocabulary"] != words.sha256:
-        old = processes.agree(
-            lambda: _old_vocabulary(named, folder, trained, about["vocabulary"]),
-            config_lib.ConfigError,
-        )
-    plan, init = _plan(named, old, words), config.init
-    averaged = any(name.startswith("ema/") for name in about["digest"])
-    if init.weights == "ema" and not averaged:
-        raise config_lib.ConfigError(_NO_AVERAGES.format(folder))
-    part = "ema" if averaged and init.weights != "raw" else "params"
-    shapes = {part: reading_workdir.stored_shapes(trained, old, about["digest"], part)}
-    moments = None
-    if wants and any(name.startswith("optimizer/") for name in about["digest"]):
-        objective = build.objective(trained, old, np.ones(old.size))
-        theirs = [(phase.name, phase.trains) for phase in objective.phases]
-        _check_optimizer(named, config, phases, trained.optimizer.name, theirs)
-        whole = jax.eval_shape(
-            lambda: train_step.init_state(
-                objective, build.optimizer_of(trained), build.run_key(trained)
-            )
-        )
-        shapes["optimizer"] = whole.optimizer
-        if part == "ema":
-            logging.warning("%s: moments of the last weights beside averages; init.weights='raw'"
-                            " takes those that they belong to", named)  # fmt: skip
-    abstract = jax.tree.map(
-        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
-        shapes,
-        sharding.shardings(shapes, mesh),
-    )
-    tree = checkpoint.restore(folder, abstract).tree
-    if "optimizer" in shapes:
-        moments = trees.flat(tree["optimizer"])
-    return _Source(named, trees.flat(tree[part]), plan, moments)
-
-
-def _nothing_there(named):
-    return config_lib.ConfigError(
-        f"{named} is neither a workdir with checkpoints nor a checkpoint folder, nor an export,"
-        " nor a Hugging Face folder, nor a TensorFlow checkpoint"
-    )
-
-
-def _check_init_vocabulary(named, init, sha256, words):
-    if init.new_tokens == "refuse":
-        remedy = ", or take its tokens along into another vocabulary: init.new_tokens='mean'"
-        check_vocabulary({"vocabulary": sha256}, words, named, remedy)
-
-
-def _old_vocabulary(named, folder, trained, sha256):
-    workdir = os.path.dirname(os.path.dirname(os.path.abspath(folder)))
-    try:
-        return reading_workdir.vocabulary_of(workdir, trained, sha256)[0]
-    except config_lib.ConfigError as error:
-        raise config_lib.ConfigError(
-            f"init.new_tokens='mean' needs the vocabulary {sha256[:12]} of {named}, which is gone;"
-            f" copy the folder vocab of its prepared data to {workdir}/vocab"
-        ) from error
-
-
-def _plan(named, old, words):
-    """None where both vocabularies are one."""
-    if old.sha256 == words.sha256:
-        return None
-    plan = growing.tokens(old, words)
-    logging.info("%s: of %d tokens here %s", named, words.size, plan)
-    return plan
-
-
-def _check_optimizer(named, config, phases, name, theirs):
-    """Moments mean something to the same optimizer over the same parameters."""
-    if name != config.optimizer.name:
-        raise config_lib.ConfigError(
-            f"init.optimizer='restored': {named} was trained with optimizer.name={name!r}, not"
-            f" {config.optimizer.name!r}; set that, or init.optimizer='fresh'"
-        )
-    ours = [(phase.name, phase.trains) for phase in phases]
-    if theirs != ours:
-        raise config_lib.ConfigError(
-            f"init.optimizer='restored': {named} was trained in the phases"
-            f" {', '.join(name for name, _ in theirs)}, this objective has others or trains other"
-            " parameters in them; use init.optimizer='fresh'"
-        )
-
-
-def _no_moments(named):
-    return config_lib.ConfigError(
-        f"init.optimizer='restored', but {named} holds no moments; use 'fresh'"
-    )
-
-
-def _param_of(path, leaves):
-    """The parameter whose moment lies at this path: 1/mu/embeddings/token; None for a counter."""
-    parts = path.split("/")
-    ends = ("/".join(parts[n:]) for n in range(1, len(parts)))
-    return next((end for end in ends if end in leaves), None)
 
 
 def _placed(leaves, like):
@@ -500,7 +284,7 @@ def _has(leaves, prefix):
     return any(path.startswith(prefix) for path in leaves)
 
 
-def _fresh(leaves, taken):
+def _fresh_parts(leaves, taken):
     """'; fresh: generator/head', or nothing: the parts of which nothing was taken."""
     parts = {}
     for path in leaves:
