@@ -55,7 +55,7 @@ def restore(path: str, abstract: dict[str, Any], optional: str = "") -> Restored
             f"{path} holds no {missing[0]} (and {len(missing)} such in all)"
         )
 
-    tree = processes.agree(lambda: _load_like(path, abstract), metadata.CheckpointError)
+    tree = processes.agree(lambda: _load_checked(path, abstract), metadata.CheckpointError)
     found = digest(tree)  # a computation of all processes, each of which may hold another copy
     processes.agree(functools.partial(check_digest, path, about, found), metadata.CheckpointError)
     return Restored(about["step"], tree, about)
@@ -79,7 +79,7 @@ def restore_in_parts(path: str, tree: Any) -> dict[str, str]:
 
     found = {}
     for part in parts:
-        load = functools.partial(_load_like, path, _shapes_of(tree, part))
+        load = functools.partial(_load_checked, path, _shapes_of(tree, part))
         loaded = processes.agree(load, metadata.CheckpointError)
         if len(parts) > 1:
             loaded = {name: x for name, x in trees.flat(loaded).items() if x is not ...}
@@ -159,7 +159,7 @@ def _load(path, abstract, partial=False):
         ) from error
 
 
-def _load_like(path, abstract):
+def _load_checked(path, abstract):
     """The same, and what comes has the form that was asked for: damage may make orbax give another.
 
     A leaf that is `...` is left out.

@@ -142,7 +142,7 @@ class Checkpoints:
     def _open(self):
         """The orbax object, made after damaged steps were set aside: it keeps a list of steps."""
         if self._orbax is None:
-            logging.get_absl_logger().addFilter(_tell_the_others)
+            logging.get_absl_logger().addFilter(_end_all_processes)
             context = ocp.Context()
             context.array.saving.use_compression = False  # 5 times faster, 8 % larger
             self._orbax = ocp.training.Checkpointer(
@@ -233,7 +233,7 @@ class Checkpoints:
         safe_files.move_aside(os.path.join(self._directory, str(step)), CORRUPT.lstrip("."))
 
 
-def _tell_the_others(record: std_logging.LogRecord) -> bool:
+def _end_all_processes(record: std_logging.LogRecord) -> bool:
     """Ends all processes where this one alone cannot write its part of a checkpoint.
 
     A filter of the logger that orbax writes to, which lets every record pass: orbax's background

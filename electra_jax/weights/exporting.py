@@ -52,7 +52,7 @@ def to_hugging_face(
         for network in chosen:
             role = found.role(network)
             name = "generator" if network == "generator" else _FOLDERS[role]
-            written[name] = _one(found, network, os.path.join(folder, name), licence)
+            written[name] = _write_folder(found, network, os.path.join(folder, name), licence)
         again = reading.open(folder)
         for network, name in zip(chosen, written):
             one = reading.open(os.path.join(folder, name)) if len(chosen) > 1 else again
@@ -194,7 +194,7 @@ def about(found: trained_weights.Weights) -> dict:
     }
 
 
-def _one(found, network, folder, licence):
+def _write_folder(found, network, folder, licence):
     """Writes the folder of one network and says what it is."""
     one, role = found.alone(network), found.role(network)
     flat = trees.flat(jax.device_get({"embeddings": one.params["embeddings"]}))

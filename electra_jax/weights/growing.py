@@ -51,9 +51,9 @@ def tokens(old: vocabulary.Vocabulary, new: vocabulary.Vocabulary) -> Tokens:
     place in the word (inside or at its beginning) are equal.
     """
     roles = dict(zip((*new.special_ids, new.unk_id), (*old.special_ids, old.unk_id)))
-    kept = roles | _same(old, new)
+    kept = roles | _same_tokens(old, new)
     added = [n for n in range(new.size) if n not in kept]
-    parts = dict(zip(added, old.encode([_text(new, n) for n in added])))
+    parts = dict(zip(added, old.encode([_text_of_token(new, n) for n in added])))
     parts = {n: ids[ids != old.unk_id] for n, ids in parts.items()}
     made = [parts[n] if n in parts else [kept[n]] for n in range(new.size)]
     lost_V = np.array([len(ids) == 0 for ids in made])
@@ -64,8 +64,8 @@ def tokens(old: vocabulary.Vocabulary, new: vocabulary.Vocabulary) -> Tokens:
         starts_V=np.cumsum(counts_V) - counts_V,
         kept_V=np.array([n in kept for n in range(new.size)]),
         lost_V=lost_V,
-        text_ids=np.array(_of_text(old)),
-        gone=len(set(_of_text(old)) - set(kept.values())),
+        text_ids=np.array(_text_tokens(old)),
+        gone=len(set(_text_tokens(old)) - set(kept.values())),
     )
 
 
@@ -142,25 +142,25 @@ def lower_layers(
     return found
 
 
-def _of_text(words):
+def _text_tokens(words):
     special = {*words.special_ids, words.unk_id}
     return [n for n in range(words.size) if n not in special]
 
 
-def _same(old, new):
+def _same_tokens(old, new):
     """{new token: the old one that it is}."""
-    exactly = {(old.piece(n), bool(old.starts_word_V[n])): n for n in _of_text(old)}
-    spelled = {(_bare(old, piece), begins): n for (piece, begins), n in exactly.items()}
+    exactly = {(old.piece(n), bool(old.starts_word_V[n])): n for n in _text_tokens(old)}
+    spelled = {(_without_sign(old, piece), begins): n for (piece, begins), n in exactly.items()}
     found = {}
-    for n in _of_text(new):
+    for n in _text_tokens(new):
         piece, begins = new.piece(n), bool(new.starts_word_V[n])
-        same = exactly.get((piece, begins), spelled.get((_bare(new, piece), begins)))
+        same = exactly.get((piece, begins), spelled.get((_without_sign(new, piece), begins)))
         if same is not None:
             found[n] = same
     return found
 
 
-def _bare(words, piece):
+def _without_sign(words, piece):
     """Without the sign of its place in the word: '▁' or 'Ġ' at the beginning, '##' inside."""
     for sign in ("▁", "Ġ") if words.kind == "sentencepiece" else ("##", "▁", "Ġ"):
         if piece.startswith(sign) and piece != sign:
@@ -168,7 +168,7 @@ def _bare(words, piece):
     return piece
 
 
-def _text(words, number):
+def _text_of_token(words, number):
     """The text that a token stands for; empty for a part of a character."""
-    text = _bare(words, words.decode([number]).strip())
+    text = _without_sign(words, words.decode([number]).strip())
     return "" if "\ufffd" in text else text

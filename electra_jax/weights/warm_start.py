@@ -229,10 +229,10 @@ def _fitted(source, found, fresh, init, mesh):
         if x.shape[1:] != ours.shape[1:]:
             continue
         if source.plan is not None and path.endswith(growing.BY_TOKEN):
-            fitted[path] = growing.rows(_whole(x, mesh), _whole(ours, mesh), source.plan)
+            fitted[path] = growing.rows(_on_host(x, mesh), _on_host(ours, mesh), source.plan)
         elif path.endswith(growing.BY_POSITION) and x.shape != ours.shape:
             how = init.longer_positions
-            fitted[path] = growing.positions(_whole(x, mesh), _whole(ours, mesh), how)
+            fitted[path] = growing.positions(_on_host(x, mesh), _on_host(ours, mesh), how)
             verb = how if len(x) < len(ours) else "cut"
             logging.info("%s: %d positions become %d, %s", path, len(x), len(ours), verb)
     return fitted
@@ -250,10 +250,10 @@ def _with_moments(config, source, fresh, ours, leaves, mesh):
             left.add(param or path)
             continue
         if param is not None and param.endswith(growing.BY_TOKEN) and source.plan is not None:
-            x = growing.kept_rows(_whole(x, mesh), _whole(zeros, mesh), source.plan)
+            x = growing.kept_rows(_on_host(x, mesh), _on_host(zeros, mesh), source.plan)
         elif param is not None and param.endswith(growing.BY_POSITION) and x.shape != zeros.shape:
             how = config.init.longer_positions
-            x = growing.kept_positions(_whole(x, mesh), _whole(zeros, mesh), how)
+            x = growing.kept_positions(_on_host(x, mesh), _on_host(zeros, mesh), how)
         if x.shape != zeros.shape:
             left.add(param or path)
             continue
@@ -273,7 +273,7 @@ def _placed(leaves, like):
     return jax.tree.unflatten(jax.tree.structure(like), placed)
 
 
-def _whole(x, mesh):
+def _on_host(x, mesh):
     """All of it on this host, though it may lie on devices of several."""
     if isinstance(x, jax.Array) and not x.is_fully_addressable:
         x = jax.device_put(x, sharding.replicated(mesh))

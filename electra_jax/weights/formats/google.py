@@ -88,7 +88,7 @@ def read(tensors: Mapping[str, np.ndarray]) -> Found:
     if "electra/embeddings/word_embeddings" not in names:
         raise ValueError(_not_electra(names))
     sharing, with_generator = _sharing(names)
-    places = {name: _place(name, sharing) for name in names}
+    places = {name: _our_path(name, sharing) for name in names}
     unknown = [name for name, place in places.items() if place is None]
     if unknown:
         raise ValueError(_unknown(unknown[0]))
@@ -138,7 +138,7 @@ def _trunks(sharing, with_generator) -> dict[str, str]:
     return trunks | {"generator": "generator/encoder"} if with_generator else trunks
 
 
-def _place(name, sharing):
+def _our_path(name, sharing):
     """Our path for their name, with the layer as `layer_N/` in front; None: not one of theirs."""
     if name == _BIAS:
         return "generator/head/bias"

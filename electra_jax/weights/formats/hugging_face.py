@@ -135,9 +135,9 @@ def to_tensors(
             x = x[:vocab_size]
         if "{}" in name:
             for layer, part in enumerate(x):
-                found[name.format(layer)] = _turned(path, part)
+                found[name.format(layer)] = _their_layout(path, part)
         else:
-            found[name] = _turned(path, x)
+            found[name] = _their_layout(path, x)
     return found
 
 
@@ -148,24 +148,24 @@ def from_tensors(
 
     Raises ValueError, one line: tensors that are missing, unknown or of another shape.
     """
-    tensors = _cleaned(tensors, role)
+    tensors = _without_extras(tensors, role)
     places = {path: _name(path, role) for path in shapes}
     expected = {}
     for path, shape in shapes.items():
         repeated = range(shape[0]) if "{}" in places[path] else (None,)
         for layer in repeated:
             expected[places[path].format(layer)] = path, layer
-    _same_names(set(tensors), set(expected), role)
+    _check_names(set(tensors), set(expected), role)
     found = {path: np.zeros(shape, np.float32) for path, shape in shapes.items()}
     for name, (path, layer) in expected.items():
         target = found[path] if layer is None else found[path][layer]
         x = tensors[name]
         if not np.issubdtype(x.dtype, np.floating) and x.dtype.name != "bfloat16":
             raise ValueError(f"tensor {name} holds {x.dtype}, no weights")
-        if x.shape != _theirs(path, target.shape):
+        if x.shape != _their_shape(path, target.shape):
             raise ValueError(
                 f"tensor {name} has shape {x.shape}, but config.json makes it"
-                f" {_theirs(path, target.shape)}"
+                f" {_their_shape(path, target.shape)}"
             )
         target[...] = (x.T if path.endswith("kernel") else x).reshape(target.shape)
     return found
@@ -269,13 +269,13 @@ def _name(path, role):
     return found and f"{found}.{_LEAVES[leaf]}"
 
 
-def _turned(path, x):
+def _their_layout(path, x):
     """One layer of ours as it lies there. Contiguous: safetensors writes others silently wrong."""
-    theirs = x.reshape(_theirs(path, x.shape)[::-1]).T if path.endswith("kernel") else x
-    return np.ascontiguousarray(theirs.reshape(_theirs(path, x.shape)))
+    theirs = x.reshape(_their_shape(path, x.shape)[::-1]).T if path.endswith("kernel") else x
+    return np.ascontiguousarray(theirs.reshape(_their_shape(path, x.shape)))
 
 
-def _theirs(path, shape):
+def _their_shape(path, shape):
     """The shape that one layer of ours has there."""
     if path.endswith("attention/output/kernel"):
         return shape[-1], math.prod(shape[:-1])
@@ -284,7 +284,7 @@ def _theirs(path, shape):
     return (math.prod(shape),) if path.endswith("bias") else tuple(shape)
 
 
-def _cleaned(tensors, role):
+def _without_extras(tensors, role):
     """Without counters and the second copy of a tied table; a bare encoder gets its prefix."""
     tensors = {name: x for name, x in tensors.items() if not name.endswith(_COUNTERS)}
     if not any(name.startswith("electra.") for name in tensors):
@@ -298,7 +298,7 @@ def _cleaned(tensors, role):
     return tensors
 
 
-def _same_names(found, expected, role):
+def _check_names(found, expected, role):
     for names, what in (
         (expected - found, "is missing"),
         (found - expected, f"is not one of {_CLASSES[role]}'s"),

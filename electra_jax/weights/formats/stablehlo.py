@@ -104,10 +104,10 @@ def write(
         tokenizer=_TOKENIZER_README if has_tokenizer else "",
     )
     _write(os.path.join(folder, "README.md"), text)
-    _try(folder, config, params)
+    _check_program(folder, config, params)
 
 
-def _try(folder, config, params):
+def _check_program(folder, config, params):
     with open(os.path.join(folder, PROGRAM), "rb") as file:
         called = jax_export.deserialize(bytearray(file.read()))
     rows, length = _TRIED

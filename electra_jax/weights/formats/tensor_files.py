@@ -37,7 +37,7 @@ _DTYPES = {
     "torch ByteStorage": np.uint8,
     "torch BoolStorage": np.bool_,
 }
-_OLD = 0x1950A86A20F9469CFC6C  # the first number of the older form
+_LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # the first number of the older form
 
 
 def read(folder: str) -> dict[str, np.ndarray]:
@@ -119,7 +119,7 @@ def _read_pytorch(path):
         if zipfile.is_zipfile(path):
             return _read_zip(path)
         with open(path, "rb") as file:
-            return _read_old(file)
+            return _read_legacy(file)
     except (zipfile.BadZipFile, EOFError, struct.error) as error:
         raise ValueError(f"damaged or cut off ({error}); copy it again") from error
     except (IndexError, KeyError, TypeError, AttributeError) as error:
@@ -148,8 +148,8 @@ def _read_zip(path):
         return _arrays(tree, content)
 
 
-def _read_old(file):
-    if _Reader(file).read() != _OLD:
+def _read_legacy(file):
+    if _Reader(file).read() != _LEGACY_MAGIC:
         raise ValueError("no archive of tensors")
     for _ in range(2):  # the version, and the machine
         about = _Reader(file).read()
@@ -246,19 +246,19 @@ class _Reader:
             stack.append(tuple(self._pop(int(name[-1]))))
         elif name in ("SETITEM", "SETITEMS"):
             flat = self._pop(2) if name == "SETITEM" else self._since_mark()
-            self._of(dict).update(zip(flat[::2], flat[1::2]))
+            self._top(dict).update(zip(flat[::2], flat[1::2]))
         elif name in ("APPEND", "APPENDS"):
             items = self._pop(1) if name == "APPEND" else self._since_mark()
-            self._of(list).extend(items)
+            self._top(list).extend(items)
         elif name == "GLOBAL":
             stack.append(_Name(argument))
         elif name == "STACK_GLOBAL":
             stack.append(_Name(" ".join(self._pop(2))))
         elif name == "REDUCE":
-            stack.append(_made(*self._pop(2)))
+            stack.append(_result_of(*self._pop(2)))
         elif name == "BUILD":  # attributes of a state_dict: versions of its modules
             stack.pop()
-            self._of(dict)
+            self._top(dict)
         elif name == "BINPERSID":
             stack.append(_storage(stack.pop()))
         else:
@@ -275,7 +275,7 @@ class _Reader:
     def _since_mark(self):
         return self._pop(len(self._stack) - self._marks.pop())
 
-    def _of(self, kind):
+    def _top(self, kind):
         if type(self._stack[-1]) is not kind:
             raise ValueError("no archive of tensors: it fills what is no container")
         return self._stack[-1]
@@ -301,7 +301,7 @@ def _instructions(file):
         raise ValueError("no archive of tensors, or a damaged one") from error
 
 
-def _made(function, arguments):
+def _result_of(function, arguments):
     """What a function that tensors need would return; no other is known."""
     text = function.text if isinstance(function, _Name) else "what is no function"
     if text == "collections OrderedDict" and not arguments:
