@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints: saved behind the run's back, verified on the way in, never silently wrong.
+"""One checkpoint: loading it, verifying every array, and the digest that makes this possible.
 
-`directory/STEP/` is an orbax checkpoint of a plain dict of arrays plus JSON metadata. Orbax loads
-a flipped bit in weights without a word, so each save carries a digest of every leaf, the same on
-any mesh, and one of the metadata itself, and each restore compares them. Where a step cannot be
-read or does not match, the one before it is used, and the bad one is renamed STEP.corrupt; of
-several processes all do the same, though only one of them could not read it. The first save of a
-process is read back before any later one is trusted. The only module that knows orbax (its v1
-interface).
+A checkpoint is a folder that orbax writes: a plain dict of arrays plus JSON metadata. Orbax loads
+weights with a flipped bit without an error. So every save carries a digest of each array, which is
+the same on any mesh, and a digest of the metadata; every restore computes them again and compares.
+
+    restore              loads the arrays that are asked for and compares their digests
+    restore_in_parts     the same for a whole checkpoint with little extra memory
+    digest               16 hex digits per array
+    save_arrays          plain arrays for other programs, without digest and metadata
+    load_arrays          reads them again
+
+`checkpoint_series` saves and keeps the checkpoints of a run. These two modules are the only ones
+that import orbax (its v1 interface).
 """
 
 import dataclasses
@@ -26,7 +31,7 @@ from electra_jax.host import processes, safe_files
 from electra_jax.weights import trees
 from electra_jax.workdir import metadata
 
-_READ_BACK_BYTES = 1 << 28  # of arrays that are read back at once, beside those of the run
+_READ_BACK_BYTES = 1 << 28  # arrays that are read back at once, beside those of the run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,35 +44,46 @@ class Restored:
 
 
 def restore(path: str, abstract: dict[str, Any], optional: str = "") -> Restored:
-    """Loads one checkpoint, or the part of it that `abstract` names, and verifies every leaf.
+    """Loads one checkpoint, or the part of it that `abstract` names, and verifies every array.
 
-    Of the dict `abstract[optional]` those are left out that were not saved. Called on all processes
-    at once; what fails on one of them fails on all. Raises CheckpointError, whatever is wrong.
+    All processes must call it at the same time; a failure on one of them is raised on all.
+
+    Args:
+      path: the folder of the checkpoint.
+      abstract: the tree of shapes, dtypes and shardings to load; the arrays are placed so.
+      optional: a key of `abstract`; entries of that dict that were not saved are left out.
+
+    Raises CheckpointError, whatever is wrong.
     """
     own = processes.agree(lambda: metadata.read(path), metadata.CheckpointError)
-    about = processes.of_first(lambda: own)  # of another copy the leaves might be others
+    # All processes follow the metadata of the first one: another copy may list other arrays.
+    about = processes.of_first(lambda: own)
+
     if optional:
         there = about["digest"]
         kept = {n: x for n, x in abstract[optional].items() if f"{optional}/{n}" in there}
         abstract = abstract | {optional: kept}
+
     if missing := [name for name in trees.flat(abstract) if name not in about["digest"]]:
         raise metadata.CheckpointError(
             f"{path} holds no {missing[0]} (and {len(missing)} such in all)"
         )
 
     tree = processes.agree(lambda: _load_checked(path, abstract), metadata.CheckpointError)
-    found = digest(tree)  # a computation of all processes, each of which may hold another copy
+    # All processes compute the digest together; each of them may have read another copy.
+    found = digest(tree)
     processes.agree(functools.partial(check_digest, path, about, found), metadata.CheckpointError)
     return Restored(about["step"], tree, about)
 
 
 def restore_in_parts(path: str, tree: Any) -> dict[str, str]:
-    """Loads the leaves of a whole checkpoint, a few at a time, and returns their digest.
+    """Loads a whole checkpoint, a few arrays at a time, and returns the digest.
 
-    Beside the arrays of `tree`, whose shapes and places they have, only those few are in memory.
-    Called on all processes at once. Raises CheckpointError.
+    Only those few arrays are in memory beside `tree`, whose shapes and shardings they have. All
+    processes must call it at the same time. Raises CheckpointError.
     """
     paths = jax.tree_util.tree_leaves_with_path(tree)
+
     parts: list[set[str]] = [set()]
     size = 0
     for at, x in paths:
@@ -88,9 +104,11 @@ def restore_in_parts(path: str, tree: Any) -> dict[str, str]:
 
 
 def _shapes_of(tree, part):
-    """The shapes and places of the leaves that `part` names; `...`, which orbax leaves out, for the
-    others."""
-    # Weights that are only handed on are arrays of numpy, which lie on no device.
+    """Returns shapes and shardings of the leaves named in `part`, and `...` for all others.
+
+    Orbax does not load a leaf that is `...`.
+    """
+    # Weights that are only copied into a new workdir are numpy arrays and have no sharding.
     own = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
 
     def shape(at, x):
@@ -102,19 +120,22 @@ def _shapes_of(tree, part):
 
 
 def digest(tree: Any) -> dict[str, str]:
-    """16 hex digits a leaf, by path: wrapping sums, equal on any mesh, that see any flip."""
+    """Returns 16 hex digits per array, by path.
+
+    They are sums that wrap around: equal on any mesh, and different after any single flipped bit.
+    """
     sums = jax.device_get(_digest(tree))
     return {path: f"{int(x[0]):08x}{int(x[1]):08x}" for path, x in trees.flat(sums).items()}
 
 
 def on_one_device(tree: Any) -> Any:
-    """The same shapes, to be loaded onto one device."""
+    """Returns the same tree of shapes, to be loaded onto one device of this process."""
     where = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where), tree)
 
 
 def save_arrays(path: str, tree: Any) -> None:
-    """Writes numpy arrays for others: no digest, no metadata, no device that a reader needs."""
+    """Writes numpy arrays for other programs: without digest, metadata or sharding."""
     context = ocp.Context()
     context.array.saving.use_compression = False
     safe_files.check_path(path, "the folder of arrays", metadata.CheckpointError)
@@ -123,28 +144,30 @@ def save_arrays(path: str, tree: Any) -> None:
 
 
 def load_arrays(path: str) -> Any:
-    """Loads what `save_arrays` wrote, as numpy arrays. Raises CheckpointError."""
+    """Loads what `save_arrays` wrote as numpy arrays. Raises CheckpointError."""
     return _load(path, None)
 
 
 class LiteralPath(type(epath.Path())):
-    """A path whose own name is no pattern.
+    """A path whose own name is never read as a glob pattern.
 
-    Orbax looks for files by `path.glob(pattern)`, which reads `lr=1e-3,bs=[8]` and `run*` in the
-    path itself as patterns too: what a process wrote is then not found, or that of another run is.
+    Orbax finds files by `path.glob(pattern)`, which also reads `lr=1e-3,bs=[8]` or `run*` in the
+    path itself as patterns. It would then miss the files that a process wrote, or find those of
+    another run.
     """
 
     def glob(self, pattern):
-        """The same with the path taken as it is."""
+        """Returns the paths below this one that match; only `pattern` is a pattern."""
         escaped = os.path.join(glob.escape(os.fspath(self)), pattern)
         return (type(self)(found) for found in glob.glob(escaped))
 
 
 def _load(path, abstract, partial=False):
-    """Orbax's load without its waiting for other processes: it would be for ever where one fails.
+    """Loads with orbax, but without waiting for other processes.
 
-    It counts its calls to name what it waits for later, so the processes must agree before, by
-    `metadata`, that the checkpoint is there: where it is not, no call is counted.
+    If one process failed, the others would wait for ever. Orbax also numbers its calls, and later
+    waits by these numbers. So all processes must have agreed, by reading the metadata, that the
+    checkpoint is there before any of them calls this.
     """
     context = ocp.Context()
     context.pytree.loading.partial_load = partial
@@ -153,23 +176,25 @@ def _load(path, abstract, partial=False):
     try:
         with context:
             return ocp.load(LiteralPath(os.path.abspath(path)), abstract)
-    except Exception as error:  # whatever a damaged file makes orbax raise
+    except Exception as error:  # a damaged file makes orbax raise almost anything
         raise metadata.CheckpointError(
             f"{path} cannot be read: {metadata.reason(error)}"
         ) from error
 
 
 def _load_checked(path, abstract):
-    """The same, and what comes has the form that was asked for: damage may make orbax give another.
+    """Loads with orbax and checks tree, shapes, dtypes and shardings against `abstract`.
 
-    A leaf that is `...` is left out.
+    A damaged checkpoint can make orbax return something else. Leaves that are `...` are not loaded.
     """
     leaves, form = jax.tree_util.tree_flatten_with_path(abstract)
     partial = not any(x is ... for _, x in leaves)
     tree = _load(path, abstract, partial)
+
     found, its_form = jax.tree.flatten(tree)
     if its_form != form:
         raise metadata.CheckpointError(f"{path} holds another tree of arrays than was saved")
+
     for (at, wanted), x in zip(leaves, found, strict=True):
         if wanted is ...:
             continue
@@ -186,7 +211,7 @@ def _lies_at(x, sharding):
 
 
 def check_digest(path, about, found):
-    """Raises CheckpointError where the digest of a leaf is not what the metadata say."""
+    """Raises CheckpointError if the digest of an array differs from that in the metadata."""
     for name, value in found.items():
         if about["digest"].get(name) != value:
             raise metadata.CheckpointError(f"{path}: {name} is not what was saved (digest differs)")
@@ -198,7 +223,8 @@ def _digest(tree):
 
 
 def _leaf_digest(x):
+    """Returns two uint32 [2]: the sum of all elements' bits, and a sum weighted by position."""
     bits = lax.bitcast_convert_type(x, f"uint{8 * x.dtype.itemsize}").astype(jnp.uint32)
     bits = bits.reshape(-1)
-    odd = 2 * lax.iota(jnp.uint32, bits.size) + 1  # odd factors: no single flip cancels out
+    odd = 2 * lax.iota(jnp.uint32, bits.size) + 1  # times an odd factor no bit is lost
     return jnp.stack([bits.sum(), (bits * (odd * jnp.uint32(2654435761))).sum()])

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checkpoints of one run: saved in the background, verified, never silently wrong.
+"""All checkpoints of one run: saving in the background, keeping, setting aside, going back.
 
-Where a step cannot be read or does not match, the one before it is used, and the bad one is renamed
-STEP.corrupt; of several processes all do the same, though only one of them could not read it. The
-first save of a process is read back before any later one is trusted.
+    DIRECTORY/STEP/           a checkpoint (`checkpoint` describes what is in it and verifies it)
+    DIRECTORY/STEP.corrupt    a checkpoint that could not be used, renamed
+    DIRECTORY/0.weights       the weights that a run began with, once a whole state is saved at 0
+
+If the newest checkpoint cannot be read or does not match its digest, the one before it is used.
+With several processes all of them decide the same, even if only one could not read its copy. The
+first save of a process is read back, so that a disk that damages data stops the run early.
 """
 
 import contextlib
@@ -23,7 +27,7 @@ from electra_jax.weights import checkpoint
 from electra_jax.workdir import metadata
 
 CORRUPT = ".corrupt"
-WEIGHTS = ".weights"  # of a checkpoint of weights alone, once a whole state took its place
+WEIGHTS = ".weights"  # ending of a checkpoint that holds weights only and was replaced
 
 _BACKGROUND_SAVE = "/orbax/checkpoint/_src/checkpointers/async_checkpointer.py"
 
@@ -32,16 +36,26 @@ class Checkpoints:
     """The checkpoints of one run; use as a context manager so that the last save completes."""
 
     def __init__(self, directory: str, keep_last: int, keep_every: int = 0):
+        """Opens nothing yet.
+
+        Args:
+          directory: the folder that holds one subfolder per step.
+          keep_last: how many of the newest checkpoints are kept.
+          keep_every: checkpoints at multiples of this step are kept for ever; 0 for none.
+
+        Raises CheckpointError if the path is unusable as a folder.
+        """
         safe_files.check_path(directory, "the folder of checkpoints", metadata.CheckpointError)
         self._directory = os.path.abspath(directory)
         policies = ocp.training.preservation_policies
         keep = [policies.LatestN(keep_last)]
         if keep_every:
             keep.append(policies.EveryNSteps(keep_every))
+
         self._policy = policies.AnyPreservationPolicy(keep)
         self._orbax = None
-        self._failure: BaseException | None = None  # of the last save
-        self._trusted = False  # whether a save of this object was read back
+        self._failure: BaseException | None = None  # the error of the last save
+        self._trusted = False  # True after one save of this object was read back correctly
 
     def __enter__(self):
         return self
@@ -52,13 +66,19 @@ class Checkpoints:
     def restore_latest(
         self, abstract: dict[str, Any], optional: str = ""
     ) -> checkpoint.Restored | None:
-        """The newest good checkpoint, placed as `abstract` (shapes with shardings) says.
+        """Returns the newest good checkpoint, or None if there is no checkpoint at all.
 
-        Newer bad ones are renamed. None where there is no checkpoint at all; CheckpointError where
-        there are some and none is good, since starting over would look like going on; all of them
-        are left as they are, since what kept them from being read may be another thing (memory, a
-        permission). A checkpoint of weights alone stays too: `init.from` begins with it. Several
-        processes try the steps that the first one sees, and one bad copy is bad for all.
+        Bad checkpoints that are newer than the good one are renamed. A checkpoint that holds
+        weights only is not considered and stays: `init.from` begins with it. All processes try the
+        steps that the first one sees, and a copy that is bad on one process is bad for all.
+
+        Args:
+          abstract: the tree of shapes, dtypes and shardings to load; the arrays are placed so.
+          optional: a key of `abstract` whose entries may be missing in the checkpoint.
+
+        Raises CheckpointError if there are checkpoints and none is good: starting over would look
+        like resuming. They keep their names then, since the cause may lie elsewhere (memory, a
+        permission).
         """
         found, aside = processes.of_first(self._found)
         bad: list[int] = []
@@ -85,17 +105,18 @@ class Checkpoints:
         return None
 
     def save(self, step: int, tree: dict[str, Any], about: dict[str, Any]) -> None:
-        """Starts a save of a tree with its metadata and returns.
+        """Starts to save a tree with its metadata in the background and returns.
 
-        A failed save is logged, and the next one is tried as usual.
+        A failed save is logged, and the next one is tried as usual. If the weights that the run
+        began with have the same step, they are renamed first.
 
-        A whole state takes the place of the weights that the run began with. The first save is
-        waited for and read back: where that does not give what was saved, no later one would.
-        Raises CheckpointError then.
+        The first save is waited for and read back: if that does not give what was saved, no later
+        save would either. Raises CheckpointError in that case.
         """
-        self.wait()  # else orbax would raise an earlier failure in place of this save
+        self.wait()  # otherwise orbax would raise an earlier failure in place of this save
         processes.of_first(functools.partial(self._make_room, step))
         self._failure = None
+
         about = metadata.sealed(about | {"digest": checkpoint.digest(tree), "step": step})
         try:
             self._open().save_async(step, tree, force=True, custom_metadata=about)
@@ -107,7 +128,7 @@ class Checkpoints:
             self._trusted = self._is_on_disk() and self._read_back(step, tree, about)
 
     def wait(self) -> None:
-        """Blocks until the save under way is on disk; a failure is logged."""
+        """Blocks until the save in progress is on disk. A failure is logged."""
         if self._orbax is None:
             return
         try:
@@ -116,7 +137,10 @@ class Checkpoints:
             self._note_failure(error)
 
     def reread(self, abstract: dict[str, Any], optional: str = "") -> checkpoint.Restored:
-        """The newest good checkpoint once more, in the middle of a run that saves here."""
+        """Returns the newest good checkpoint again, in the middle of a run that saves here.
+
+        Raises CheckpointError if there is none.
+        """
         self.close(quiet=True)
         restored = self.restore_latest(abstract, optional)
         if restored is None:
@@ -127,7 +151,10 @@ class Checkpoints:
         return restored
 
     def close(self, quiet: bool = False) -> None:
-        """Waits and lets go. Raises CheckpointError if the last save failed, unless `quiet`."""
+        """Waits for the last save and closes orbax.
+
+        Raises CheckpointError if the last save failed, unless `quiet`.
+        """
         with contextlib.suppress(*([metadata.CheckpointError] if quiet else [])):
             self.wait()
         if self._orbax is not None:
@@ -140,11 +167,16 @@ class Checkpoints:
             )
 
     def _open(self):
-        """The orbax object, made after damaged steps were set aside: it keeps a list of steps."""
+        """Returns the orbax checkpointer, made at the first save.
+
+        It lists the steps when it is made, so damaged ones must have been renamed before.
+        """
         if self._orbax is None:
             logging.get_absl_logger().addFilter(_end_all_processes)
             context = ocp.Context()
-            context.array.saving.use_compression = False  # 5 times faster, 8 % larger
+            context.array.saving.use_compression = (
+                False  # saving is 5 times faster, files 8 % larger
+            )
             self._orbax = ocp.training.Checkpointer(
                 checkpoint.LiteralPath(self._directory),
                 preservation_policy=self._policy,
@@ -154,11 +186,12 @@ class Checkpoints:
         return self._orbax
 
     def _is_on_disk(self):
-        """Whether the save that was waited for is, on all processes; False on a full disk.
+        """Returns True if the awaited first save is on disk on all processes, False on a full disk.
 
-        Space may come; whatever else kept the first save from being written would keep the others.
-        Of several processes none comes here with a failure, which ends them (`_note_failure`); they
-        only wait here until the first one has named the finished save.
+        Space may become free later. Any other cause would stop all later saves too, so it raises
+        CheckpointError. With several processes no process arrives here with a failure, because
+        `_note_failure` ends them; they only wait until the first process has named the finished
+        save.
         """
 
         def check():
@@ -179,7 +212,7 @@ class Checkpoints:
         return True
 
     def _read_back(self, step, tree, about):
-        """True, or CheckpointError: the checkpoint is not what was saved."""
+        """Returns True. Raises CheckpointError if the checkpoint is not what was saved."""
         path = os.path.join(self._directory, str(step))
         try:
             processes.agree(lambda: metadata.read(path), metadata.CheckpointError)
@@ -196,8 +229,10 @@ class Checkpoints:
         return True
 
     def _note_failure(self, error):
+        """Remembers and logs a failed save; with several processes it ends this one."""
         self._failure = error
-        if jax.process_count() > 1:  # the others may wait inside orbax for what this one cannot do
+
+        if jax.process_count() > 1:  # the others may wait inside orbax for this process
             raise metadata.CheckpointError(_not_saved(error)) from error
         logging.error(
             "checkpoint not saved (%s); training goes on and the next one is tried at its step",
@@ -205,15 +240,21 @@ class Checkpoints:
         )
 
     def _found(self):
-        """(steps to resume from, how many were set aside); asked and moved on one process only."""
+        """Returns (steps to resume from, number of checkpoints that were set aside).
+
+        Called on the first process only, since it may rename a folder.
+        """
         if not metadata.steps(self._directory):
-            self._move(f"0{WEIGHTS}", "0")  # killed before the state was there
+            # A run that was killed before its first whole state was on disk.
+            self._move(f"0{WEIGHTS}", "0")
+
         found = [
             step for step in metadata.steps(self._directory) if not self._is_weights_only(step)
         ]
         return found, len(glob.glob(f"{glob.escape(self._directory)}/*{CORRUPT}*"))
 
     def _make_room(self, step):
+        """Renames the weights that the run began with if they have the step to be saved."""
         if self._is_weights_only(step):
             self._move(str(step), f"{step}{WEIGHTS}")
 
@@ -224,7 +265,7 @@ class Checkpoints:
             return False
 
     def _move(self, name, other):
-        """Renames a folder of the directory, if it is there and the other name is free."""
+        """Renames a subfolder of the directory if it exists and the new name is free."""
         source, target = (os.path.join(self._directory, one) for one in (name, other))
         if os.path.isdir(source) and not os.path.exists(target):
             os.rename(source, target)
@@ -234,11 +275,11 @@ class Checkpoints:
 
 
 def _end_all_processes(record: std_logging.LogRecord) -> bool:
-    """Ends all processes where this one alone cannot write its part of a checkpoint.
+    """Ends all processes if this one alone cannot write its part of a checkpoint.
 
-    A filter of the logger that orbax writes to, which lets every record pass: orbax's background
-    thread logs the failure and then waits, in this process and in the others, at barriers that
-    none of them leaves for twenty minutes. Nothing is raised before.
+    This is a filter of the logger that orbax writes to; it lets every record pass. Orbax's
+    background thread only logs the failure. It then waits, in this process and in the others, at
+    barriers that nobody leaves for twenty minutes, and nothing is raised before that.
     """
     failed = record.exc_info and record.pathname.replace("\\", "/").endswith(_BACKGROUND_SAVE)
     if failed and peers.group() is not None:
@@ -254,7 +295,10 @@ def _not_saved(error):
 
 
 def _is_full(error: BaseException) -> bool:
-    """Whether a disk or a quota was; tensorstore has no error number, only the words."""
+    """Returns True if a disk or a quota was full.
+
+    Errors of tensorstore carry no error number, so their text is searched too.
+    """
     full = (errno.ENOSPC, errno.EDQUOT)
     return any(
         getattr(cause, "errno", None) in full or any(os.strerror(n) in str(cause) for n in full)

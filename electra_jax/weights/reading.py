@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trained weights wherever they lie: `open(path)` reads each of these onto one device.
+"""Opening trained weights of any kind: `open(path)` reads them onto one device.
 
-    a workdir, or one of its checkpoints/STEP; its averages, if it was evaluated by those
+A path may name:
+
+    a workdir, or one of its checkpoints/STEP (averaged weights if the run was evaluated by them)
     an export of `convert --to=orbax`
-    a Hugging Face folder, or a folder of several: discriminator, generator, or both
+    a Hugging Face folder, or a folder with several: discriminator, generator, or both
     a checkpoint of google-research/electra, with its vocab.txt beside it
 
-Neither text nor prepared records need be there, only the vocabulary.
+This module decides what a path holds; `reading_workdir` and `reading_foreign` read it. Only the
+vocabulary must be there, no text and no prepared records.
 """
 
 import dataclasses
@@ -35,14 +38,15 @@ from electra_jax.workdir import metadata
 def open(
     path: str | os.PathLike, step: int | None = None, data_dir: str = ""
 ) -> trained_weights.Weights:
-    """Reads whatever lies there.
+    """Reads the weights at a path.
 
     Args:
-      step: which checkpoint of a workdir; None is the newest that can be read.
-      data_dir: where a workdir's prepared data is, if not where its configuration says.
+      path: a folder or file of one of the kinds above.
+      step: the checkpoint of a workdir; None means the newest that can be read.
+      data_dir: the folder of a workdir's prepared data, if it is not where its configuration says.
 
-    Raises:
-      ConfigError, CheckpointError: one line; nothing there, damaged, or of a kind we do not have.
+    Raises ConfigError or CheckpointError, in one line, if there is nothing, or it is damaged or of
+    an unknown kind.
     """
     path = os.path.normpath(os.fspath(path))
     parent, name = os.path.split(path)
@@ -56,6 +60,7 @@ def open(
         return reading_foreign.of_hugging_face(path, folders)
     if prefix := tensorflow_bundle.prefix_of(path):
         return reading_foreign.of_google(prefix)
+
     if not os.path.exists(path):
         raise config_lib.ConfigError(f"there is no workdir or folder of weights {path}")
     raise config_lib.ConfigError(
@@ -65,7 +70,7 @@ def open(
 
 
 def is_foreign(path: str) -> bool:
-    """Whether `path` is an export or other people's weights, and no checkpoint of a run."""
+    """Returns True if `path` holds an export or files of another program, not a checkpoint."""
     if orbax_export.is_one(path) or reading_foreign.hugging_face_folders(path):
         return True
     return tensorflow_bundle.prefix_of(path) is not None
@@ -74,26 +79,32 @@ def is_foreign(path: str) -> bool:
 def load_encoder(
     path: str | os.PathLike, network: str | None = None, dtype: str = "float32"
 ) -> tuple[Callable[..., encoding.Encoded], dict, encoding.Tokenizer]:
-    """An encoder to use: (apply, params, tokenizer), from whatever `open` reads.
+    """Returns an encoder as (apply, params, tokenizer), from any path that `open` reads.
 
         found = apply(params, **tokenizer(["A sentence."]))
         found.tokens_BLD, found.pooled_BD
 
     Args:
-      network: 'discriminator' or 'generator'; None is the one that is fine-tuned.
-      dtype: of the computation; 'bfloat16' is faster on accelerators.
+      path: see `open`.
+      network: 'discriminator' or 'generator'; None means the one that is fine-tuned.
+      dtype: dtype of the computation; 'bfloat16' is faster on accelerators.
     """
     found = open(path)
     name = network or found.main()
     if found.role(name) is None:
         raise config_lib.ConfigError(f"{found.source} has no {name} with an encoder of its own")
+
     one = found.alone(name)
     config = dataclasses.replace(one.networks, dtype=dtype)
     pad_id = found.vocabulary.pad_id
 
     @jax.jit
     def apply(params, ids_BL, mask_BL=None, types_BL=None):
-        """Padding is where `mask_BL` is 0, or else where the padding's id is; types are 0."""
+        """Encodes a batch.
+
+        Without `mask_BL` tokens with the id of padding are padding; without `types_BL` all types
+        are 0.
+        """
         ids_BL = jnp.asarray(ids_BL)
         mask_BL = ids_BL != pad_id if mask_BL is None else mask_BL
         types_BL = jnp.zeros_like(ids_BL) if types_BL is None else types_BL
@@ -103,6 +114,7 @@ def load_encoder(
 
 
 def _of_export(path):
+    """Reads an export of `exporting.to_orbax`."""
     about = orbax_export.about(path)
     words = vocabulary.load(os.path.join(path, orbax_export.VOCABULARY))
     trunks = {

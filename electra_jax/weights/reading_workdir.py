@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trained weights of a workdir: its newest checkpoint that can be read, with its vocabulary."""
+"""Reading the trained weights of a workdir: a checkpoint, its configuration and its vocabulary."""
 
 import dataclasses
 import glob
@@ -18,12 +18,19 @@ from electra_jax.workdir import metadata, prepared_data
 
 
 def read(workdir: str, step: int | None = None, data_dir: str = "") -> trained_weights.Weights:
+    """Reads the checkpoint of one step, or the newest that can be read.
+
+    The averaged weights are returned if there are any, since the run was evaluated by them.
+
+    Raises ConfigError or CheckpointError.
+    """
     directory = os.path.join(workdir, "checkpoints")
     found = metadata.steps(directory)
     if step is not None and step not in found:
         raise config_lib.ConfigError(
             f"no checkpoint of step {step} in {directory}; there are {', '.join(map(str, found))}"
         )
+
     for number in reversed(found) if step is None else [step]:
         path = os.path.join(directory, str(number))
         try:
@@ -36,13 +43,21 @@ def read(workdir: str, step: int | None = None, data_dir: str = "") -> trained_w
         except metadata.CheckpointError as error:
             logging.error("checkpoint %d cannot be used: %s", number, error)
             continue
+
         shape = _portable_networks(config, words)
         return trained_weights.Weights(workdir, number, shape, params, words, config, data)
     raise metadata.CheckpointError(f"no checkpoint in {directory} can be read")
 
 
 def stored_shapes(config: config_lib.Config, words, digest: dict[str, str], part: str) -> dict:
-    """The tree of parameters that a checkpoint holds: all of its objective's, or some networks'."""
+    """Returns the shapes of the parameters that a checkpoint holds, as a nested dict.
+
+    These are all parameters of its objective, or those of some networks only.
+
+    Args:
+      digest: the digest in its metadata, which lists all saved arrays.
+      part: 'params' or 'ema', the averages.
+    """
     objective = build.objective(config, words, np.ones(words.size))
     whole = jax.eval_shape(objective.init, build.run_key(config))
     return trees.nested(
@@ -53,13 +68,19 @@ def stored_shapes(config: config_lib.Config, words, digest: dict[str, str], part
 def vocabulary_of(
     workdir: str, config: config_lib.Config, sha256: str, data_dir: str = ""
 ) -> tuple[vocabulary.Vocabulary, records.Manifest | None]:
-    """(the vocabulary with this hash, the manifest of the data beside it if there is one)."""
+    """Returns (the vocabulary with this hash, the manifest of its prepared data or None).
+
+    Looks in the workdir first, then in the folders of prepared data. Raises ConfigError if the
+    vocabulary is nowhere.
+    """
     if data_dir:
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, dir=data_dir))
+
     root, inside = prepared_data.root(config, workdir), os.path.join(workdir, "data")
     places = [os.path.join(workdir, prepared_data.VOCABULARY)]
     for folder in dict.fromkeys((root, inside)):
         places += sorted(glob.glob(os.path.join(glob.escape(folder), "*", preparation.VOCABULARY)))
+
     for place in places:
         if json_files.read(os.path.join(place, "vocabulary.json")).get("sha256") != sha256:
             continue
@@ -78,7 +99,7 @@ def vocabulary_of(
 
 
 def _manifest_beside(folder):
-    """What the folder of a vocabulary says of the rows beside it; None if it says nothing."""
+    """Returns the manifest in the folder of a vocabulary, or None if there is none."""
     try:
         return records.read_manifest(folder)
     except ValueError:
@@ -86,6 +107,6 @@ def _manifest_beside(folder):
 
 
 def _portable_networks(config, words):
-    """Shapes that compute the same anywhere: plain products in float32."""
+    """Returns the networks' shapes, computing in float32 with einsum: the same on any device."""
     model = dataclasses.replace(config.model, attention="einsum", dtype="float32", remat="none")
     return build.networks_config(dataclasses.replace(config, model=model), words.size)

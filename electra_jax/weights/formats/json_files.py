@@ -5,7 +5,7 @@ import json
 
 
 def read(path: str) -> dict:
-    """A JSON object, or an empty one where there is none."""
+    """Returns the object in a file, or {} if there is no such file or no object in it."""
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
