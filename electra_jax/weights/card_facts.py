@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model card says of a network: facts of training, metrics, and what was left out."""
+"""Facts for the model card: how the weights were trained, their last metrics, what was left out.
+
+They come from the configuration, the manifest of the data and metrics.jsonl; `formats.card` makes
+the text.
+"""
 
 import os
 
@@ -12,23 +16,27 @@ from electra_jax.weights import trained_weights
 
 
 def training_facts(found: trained_weights.Weights) -> dict[str, str]:
-    """What the card's table says; empty where nothing is known."""
+    """Returns the rows of the card's table in order; {} for weights that were not trained here."""
     c, data = found.config, found.data
     if c is None:
         return {}
+
     facts = {"objective": c.objective.name, "steps": f"{found.step:,}"}
     facts["batch"] = f"{c.data.batch_size} rows of {c.data.sequence_length} tokens"
     if tokens := _last_value(found, "tokens_seen"):
         facts["tokens seen"] = f"{tokens:,.0f}, padding not counted"
+
     words = found.vocabulary
     objective = build.objective(c, words, np.ones(words.size))
     flops = objective.flops(c.data.sequence_length).train * c.data.batch_size * found.step
     facts["FLOPs"] = f"{flops:.3g} (3 x forward matrix products, both networks)"
+
     facts["data"] = c.data.source
     if data is not None:
         facts["documents"] = f"{data.totals['documents']:,}"
         facts["tokens in the data"] = f"{data.totals['tokens']:,}"
         facts["hash of the data"] = data.hash[:16]
+
     facts["vocabulary"] = f"{words.kind}, {words.size:,} pieces, {words.sha256[:16]}"
     facts["optimizer"] = f"{c.optimizer.name}, peak rate {c.optimizer.learning_rate:g}"
     facts["warmup"] = f"{c.schedule.warmup_steps:,} steps, then {c.schedule.shape}"
@@ -37,9 +45,11 @@ def training_facts(found: trained_weights.Weights) -> dict[str, str]:
 
 
 def last_evaluation(found: trained_weights.Weights) -> dict[str, float]:
+    """Returns the metrics of the last evaluation up to the weights' step; {} if there is none."""
     rows = [row for row in _metrics_rows(found) if row["kind"] == "eval"]
     if not rows:
         return {}
+
     numbers = {"step": rows[-1]["step"]} | rows[-1]
     return {
         name: value
@@ -49,7 +59,7 @@ def last_evaluation(found: trained_weights.Weights) -> dict[str, float]:
 
 
 def left_out(found: trained_weights.Weights) -> list[str]:
-    """What was trained and has no place in Hugging Face's ELECTRA."""
+    """Returns, in words, the trained parts that Hugging Face's ELECTRA has no place for."""
     generator, main = (found.params.get(name, {}) for name in ("generator", "discriminator"))
     parts = {
         "the two towers of the generator": "left" in generator,
@@ -60,7 +70,7 @@ def left_out(found: trained_weights.Weights) -> list[str]:
 
 
 def _metrics_rows(found):
-    """What metrics.jsonl says up to this step."""
+    """Returns the rows of metrics.jsonl up to the weights' step."""
     path = os.path.join(found.source, "metrics.jsonl")
     if found.config is None or not os.path.exists(path):
         return []

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights out, and in: what `electra_jax.convert` does.
+"""Writing trained weights for other programs: `electra_jax.convert --to`.
 
-    to_hugging_face    a folder a network, which transformers loads
-    to_orbax           parameters for whoever has orbax
-    to_stablehlo       a program for whoever has jax
-    to_workdir         a Hugging Face folder, or Google's checkpoint, as the beginning of a run
+    to_hugging_face    one folder per network, which transformers loads
+    to_orbax           parameters, for users who have orbax
+    to_stablehlo       the encoder as a program, for users who have jax
 
-Each writes a folder that is there as a whole or not at all, and reads it again before that.
+Each function writes a whole folder or nothing: files go to a temporary folder, are read again and
+compared, and only then is the folder renamed. The other direction is in `importing`.
 """
 
 import dataclasses
@@ -40,9 +40,14 @@ _FOLDERS = {"judges": "discriminator", "predicts": "masked_lm", "encodes": "enco
 def to_hugging_face(
     found: trained_weights.Weights, out: str, only: str | None = None, licence: str = ""
 ) -> dict:
-    """Writes OUT/discriminator and OUT/generator, or OUT/masked_lm; what there is.
+    """Writes OUT/discriminator and OUT/generator, or OUT/masked_lm, depending on the networks.
 
-    Raises ConfigError, one line: a setting that Hugging Face's ELECTRA does not have.
+    Args:
+      only: the name of one network; None for all.
+      licence: an identifier for the model card; '' if none was chosen.
+
+    Returns a summary for printing. Raises ConfigError, in one line, for a setting that Hugging
+    Face's ELECTRA does not have.
     """
     chosen = _chosen(found, only, "Hugging Face's ELECTRA has no such generator")
     check_trunk(found.networks)
@@ -53,6 +58,7 @@ def to_hugging_face(
             role = found.role(network)
             name = "generator" if network == "generator" else _FOLDERS[role]
             written[name] = _write_folder(found, network, os.path.join(folder, name), licence)
+
         again = reading.open(folder)
         for network, name in zip(chosen, written):
             one = reading.open(os.path.join(folder, name)) if len(chosen) > 1 else again
@@ -65,7 +71,7 @@ def to_hugging_face(
 
 
 def to_orbax(found: trained_weights.Weights, out: str, only: str | None = None) -> dict:
-    """Writes all parameters as they are shared, or those of one network by itself."""
+    """Writes all parameters, shared as in training, or those of one network alone."""
     if only:
         _chosen(found, only, "it is written with both: leave --only out")
         found = found.alone(only)
@@ -77,7 +83,7 @@ def to_orbax(found: trained_weights.Weights, out: str, only: str | None = None) 
 
 
 def to_stablehlo(found: trained_weights.Weights, out: str, only: str | None = None) -> dict:
-    """Writes one network's encoder as a program; without `only` that which is fine-tuned."""
+    """Writes one network's encoder as a program; without `only`, the one that is fine-tuned."""
     (network,) = _chosen(found, only or found.main(), "it has no encoder of the usual kind")
     one = found.alone(network)
     params = {
@@ -88,6 +94,7 @@ def to_stablehlo(found: trained_weights.Weights, out: str, only: str | None = No
     shape = dataclasses.replace(
         one.networks, discriminator=dataclasses.replace(one.networks.discriminator, scan=True)
     )
+
     with whole_folder.new(out) as folder:
         write_tokenizer(found, folder)
         words = found.vocabulary
@@ -98,7 +105,7 @@ def to_stablehlo(found: trained_weights.Weights, out: str, only: str | None = No
 
 
 def check_trunk(shape: networks.NetworksConfig) -> None:
-    """Raises ConfigError for a setting of the encoder that Hugging Face's ELECTRA has not."""
+    """Raises ConfigError for a setting of the encoder that Hugging Face's ELECTRA lacks."""
     for name, theirs in hugging_face.TRUNK_SETTINGS.items():
         _check_setting(f"model.{name}", getattr(shape.discriminator, name), theirs)
 
@@ -111,15 +118,16 @@ def write_network(
     dropouts: tuple[float, float] = (0.1, 0.1),
     task: Mapping | None = None,
 ) -> dict[str, np.ndarray]:
-    """Writes one network's files but the card, into a folder that need not be there.
+    """Writes the files of one network except the model card; the folder is made if necessary.
 
     Args:
-      flat: its arrays by path, as `networks.alone` calls them.
-      role: a class of theirs, as `hugging_face` names it.
-      dropouts: of states and of attention, for whoever trains on.
+      one: the network, as the main network of `Weights.alone`.
+      flat: its arrays by path, as `networks.alone` names them.
+      role: what its head does, a key of `hugging_face.ROLES` or `TASK_ROLES`.
+      dropouts: rates for states and for attention, which config.json keeps for further training.
       task: fields of a fine-tuned network's config.json.
 
-    Returns their tensors. Raises ConfigError.
+    Returns the tensors by Hugging Face's names. Raises ConfigError.
     """
     words, shape = one.vocabulary, one.networks
     trunk = shape.discriminator
@@ -129,6 +137,7 @@ def write_network(
         tokenizer_files.write(words, folder, one.limit)
     except ValueError as error:
         raise config_lib.ConfigError(str(error)) from error
+
     config = hugging_face.to_config(
         hugging_face.Shape(
             role=role,
@@ -146,13 +155,14 @@ def write_network(
         pad_id=words.pad_id,
         task=task,
     )
+
     write_text(os.path.join(folder, "config.json"), json.dumps(config, indent=2) + "\n")
     tensor_files.write(os.path.join(folder, tensor_files.SAFETENSORS), tensors)
     return tensors
 
 
 def write_tokenizer(found: trained_weights.Weights, folder: str) -> None:
-    """vocab/ always; tokenizer/ where a SentencePiece model can be said so."""
+    """Writes vocab/, and tokenizer/ if the vocabulary can be written in that format."""
     found.vocabulary.save(os.path.join(folder, orbax_export.VOCABULARY))
     target = os.path.join(folder, orbax_export.TOKENIZER)
     try:
@@ -163,19 +173,19 @@ def write_tokenizer(found: trained_weights.Weights, folder: str) -> None:
 
 
 def write_text(path: str, text: str) -> None:
-    """A whole file, in UTF-8."""
+    """Writes a file in UTF-8."""
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
 
 
 def sha256(path: str) -> str:
-    """Of a file."""
+    """Returns the SHA-256 of a file as hex digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def about(found: trained_weights.Weights) -> dict:
-    """What an export says of itself beside its arrays."""
+    """Returns what metadata.json says beside the arrays: step, shapes, vocabulary, config."""
     words = found.vocabulary
     return {
         "step": found.step,
@@ -195,18 +205,21 @@ def about(found: trained_weights.Weights) -> dict:
 
 
 def _write_folder(found, network, folder, licence):
-    """Writes the folder of one network and says what it is."""
+    """Writes the folder of one network with its card; returns class and number of parameters."""
     one, role = found.alone(network), found.role(network)
     flat = trees.flat(jax.device_get({"embeddings": one.params["embeddings"]}))
     flat |= trees.flat(jax.device_get(one.params["discriminator"]))
     model = found.config.model if found.config else None
     dropouts = (model.dropout, model.attention_dropout) if model else (0.1, 0.1)
+
     tensors = write_network(folder, one, flat, role, dropouts)
     path = os.path.join(folder, tensor_files.SAFETENSORS)
     picture = os.path.join(found.source, "report.png")
     if found.config and os.path.exists(picture):
         shutil.copyfile(picture, os.path.join(folder, CURVES))
+
     parameters = sum(x.size for x in tensors.values())
+
     text = card.text(
         name=os.path.basename(folder),
         role=role,
@@ -223,7 +236,11 @@ def _write_folder(found, network, folder, licence):
 
 
 def _chosen(found, only, why_not):
-    """The networks that are asked for. Raises ConfigError where one of them is not there."""
+    """Returns the networks to write. Raises ConfigError if `only` is not there.
+
+    Args:
+      why_not: the end of the message if the network exists without an encoder of the usual kind.
+    """
     if only is None:
         return [name for name in trained_weights.NETWORKS if found.role(name)] or [found.main()]
     if found.role(only) is None:
@@ -241,7 +258,7 @@ def _check_setting(name, value, theirs):
 
 
 def _shapes_of(config: networks.NetworksConfig) -> dict:
-    """Shapes and kinds of both networks as JSON has them; `_of_export` takes them back."""
+    """Returns shapes and kinds of both networks for JSON; `reading._of_export` reads them."""
     return {
         field.name: _trunk(getattr(config, field.name))
         if field.name in trained_weights.NETWORKS
@@ -251,7 +268,7 @@ def _shapes_of(config: networks.NetworksConfig) -> dict:
 
 
 def _trunk(config):
-    """What an encoder is, without how it runs."""
+    """Returns the fields of an encoder's configuration, except those on how it is computed."""
     placed = ("keep_rows", "headwise", "scan", "remat", "attention")
     fields = [field.name for field in dataclasses.fields(config) if field.name not in placed]
     return {name: getattr(config, name) for name in fields}

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A workdir that begins with weights of other programs: `electra_jax.convert --from`."""
+"""Making a workdir that begins with weights of other programs: `electra_jax.convert --from`.
+
+The weights come from a Hugging Face folder or from a checkpoint of Google's code. They are written
+as checkpoint 0 of a new workdir, together with a configuration that has their shapes and with their
+vocabulary, and are read again. `main --workdir=WORKDIR` then trains on.
+"""
 
 import dataclasses
 import os
@@ -26,41 +31,50 @@ from electra_jax.workdir import metadata, saved_config
 
 
 def to_workdir(source: str, recipe: config_lib.Config, workdir: str) -> dict:
-    """Makes a workdir whose run begins with these weights: `main --workdir=WORKDIR` goes on.
+    """Makes a workdir whose run begins with these weights.
 
-    Shapes, sharing and vocabulary are the folder's; everything else is the recipe's. Its
-    init.optimizer='restored' takes Adam's moments along.
+    Shapes, sharing and vocabulary are taken from the source, everything else from the recipe. With
+    init.optimizer='restored' in the recipe Adam's moments are copied too.
 
-    Raises ConfigError, one line: what is there is damaged, or does not go with the recipe.
+    Returns a summary for printing. Raises ConfigError, in one line, if the source is damaged or
+    does not fit the recipe.
     """
     found = reading.open(source)
     if found.config is not None:
         raise config_lib.ConfigError(
             f"{source} was trained here; begin with it directly: --config.init.from={source}"
         )
+
     config = _fitting_config(found, recipe, os.path.abspath(workdir))
     for text in sum(config_lib.differences(recipe, config), []):
         logging.info("as the weights say: %s", text)
+
     optimizer, named = None, f"--from={source}"
     if config.init.weights == "ema":
         raise config_lib.ConfigError(
             f"init.weights='ema', but {source} holds no averages; leave out --config.init.weights"
         )
+
     if config.init.optimizer == "restored":
         optimizer = _optimizer(named, found, config)
     elif found.moments is not None:
         logging.info("Adam's moments stay behind; init.optimizer='restored' takes them along")
+
+    # The run itself copies these layers; here it is only checked that their shapes allow it.
     if config.init.missing_generator == "discriminator" and not found.role("generator"):
         _, fresh = _fresh_state(found, config)
         warm_start.lower_layers(named, trees.flat(found.params), trees.flat(fresh.params))
+
     with whole_folder.new(workdir) as folder:
         found.vocabulary.save(os.path.join(folder, "vocab"))
         _save_first(os.path.join(folder, "checkpoints"), found, config, optimizer)
         saved_config.write(folder, config)
+
         again = reading.open(folder)
         for network in trained_weights.NETWORKS:
             if found.role(network):
                 trained_weights.check_same(found, network, again, network)
+
     return {
         "workdir": os.path.abspath(workdir),
         "networks": [network for network in trained_weights.NETWORKS if found.role(network)],
@@ -69,7 +83,10 @@ def to_workdir(source: str, recipe: config_lib.Config, workdir: str) -> dict:
 
 
 def _fitting_config(found, recipe, workdir):
-    """The recipe with the shapes that are there, checked."""
+    """Returns the recipe with the shapes and the vocabulary of the weights.
+
+    Raises ConfigError if the recipe asks for another kind of encoder or head.
+    """
     shape, words, model = found.networks, found.vocabulary, recipe.model
     for name, value in (hugging_face.TRUNK_SETTINGS | {"discriminator_head": "token"}).items():
         if getattr(model, name) != value:
@@ -89,6 +106,7 @@ def _fitting_config(found, recipe, workdir):
     }
     if found.role("generator"):
         changes["generator"] = network(shape.generator)
+
     data = dataclasses.replace(
         recipe.data,
         vocab=os.path.join(workdir, "vocab", vocabulary.FILES[words.kind]),
@@ -96,6 +114,7 @@ def _fitting_config(found, recipe, workdir):
         strip_accents=words.strip_accents,
         sequence_length=min(recipe.data.sequence_length, shape.max_positions),
     )
+
     config = dataclasses.replace(
         recipe,
         name=os.path.basename(workdir),
@@ -104,11 +123,15 @@ def _fitting_config(found, recipe, workdir):
         objective=dataclasses.replace(recipe.objective, name=_objective_name(found, recipe)),
         init=dataclasses.replace(recipe.init, from_=workdir),
     )
+    # Parsed once more, so that the new combination is checked like any other configuration.
     return config_lib.parse(config_lib.to_tree(config))
 
 
 def _objective_name(found, recipe):
-    """The recipe's, if it has these networks; a masked language model goes on as one."""
+    """Returns the recipe's objective if it trains these networks.
+
+    A main network that predicts tokens gets an objective of that kind instead.
+    """
     name = recipe.objective.name
     if found.role("discriminator") == "predicts":
         fitting = ("replace_mlm", "all_tokens_mlm") if found.role("generator") else ("masked_lm",)
@@ -122,7 +145,7 @@ def _objective_name(found, recipe):
 
 
 def _optimizer(named, found, config):
-    """Its state before the first step: moments, and zeros for what the weights do not have."""
+    """Returns the optimizer state before the first step; zeros where the source has no moments."""
     objective, fresh = _fresh_state(found, config)
     moments = starting_weights.moments_of_others(named, found, config, fresh, objective.phases)
     leaves = [
@@ -133,7 +156,7 @@ def _optimizer(named, found, config):
 
 
 def _fresh_state(found, config):
-    """(the run's objective, the shapes of its state before the first step)."""
+    """Returns (the run's objective, the shapes of its state before the first step)."""
     objective = build.objective(config, found.vocabulary, np.ones(found.vocabulary.size))
     return objective, jax.eval_shape(
         lambda: train_step.init_state(objective, build.optimizer_of(config), build.run_key(config))
@@ -141,10 +164,11 @@ def _fresh_state(found, config):
 
 
 def _save_first(directory, found, config, optimizer=None):
-    """Writes them as the first checkpoint of a run that begins with them (`checkpoints/0`).
+    """Writes the weights as checkpoint 0, marked as weights only: `init.from` begins with it.
 
     Args:
-      optimizer: its state, where the run goes on with moments; read again and compared.
+      optimizer: the optimizer's state if the run continues with moments, else None. It is read
+        again and compared with its digest.
     """
     tree = {"params": found.params} | ({} if optimizer is None else {"optimizer": optimizer})
     with checkpoint_series.Checkpoints(directory, keep_last=1) as saved:

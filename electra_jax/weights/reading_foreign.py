@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trained weights of other programs: a Hugging Face folder, or a checkpoint of Google's code."""
+"""Reading the weights of other programs: Hugging Face folders and checkpoints of Google's code.
+
+`formats` turns the files into arrays by our paths. This module puts networks together: which is the
+discriminator, whether a generator beside it belongs to it and what both share, with checks in
+between, and pads the tables by token to the size that our networks use.
+"""
 
 import dataclasses
 import glob
@@ -25,7 +30,7 @@ from electra_jax.weights.formats import (
 
 
 def hugging_face_folders(path: str | os.PathLike) -> list[str]:
-    """The folder itself or those in it that have Hugging Face's config.json."""
+    """Returns those of the folder and its subfolders that have Hugging Face's config.json."""
     return [
         folder
         for folder in (os.fspath(path), *sorted(glob.glob(os.path.join(glob.escape(path), "*"))))
@@ -34,6 +39,16 @@ def hugging_face_folders(path: str | os.PathLike) -> list[str]:
 
 
 def of_hugging_face(path: str, folders: list[str]) -> trained_weights.Weights:
+    """Reads one network, or a discriminator with its generator.
+
+    If the generator's tables differ from the discriminator's, nothing is shared between them.
+
+    Args:
+      path: the folder that was asked for.
+      folders: those of `hugging_face_folders`.
+
+    Raises ConfigError.
+    """
     shapes = {}
     for folder in folders:
         try:
@@ -42,10 +57,12 @@ def of_hugging_face(path: str, folders: list[str]) -> trained_weights.Weights:
             )
         except ValueError as error:
             raise config_lib.ConfigError(f"{folder}/config.json: {error}") from error
+
     main, other = _main_and_generator(path, shapes)
     words = tokenizer_files.read(main)
     _check_pair(shapes, main, other, words)
     shape = _networks_config(shapes[main], shapes[other] if other else shapes[main], words)
+
     own = _read_network(main, shapes[main], "discriminator", shape, words)
     params = {"embeddings": own.pop("embeddings"), "discriminator": own}
     if other:
@@ -59,23 +76,26 @@ def of_hugging_face(path: str, folders: list[str]) -> trained_weights.Weights:
 
 
 def _main_and_generator(path, shapes):
-    """(folder of the main network, folder of the generator or None)."""
+    """Returns (folder of the main network, folder of the generator or None)."""
     if len(shapes) > 2:
         raise config_lib.ConfigError(
             f"{path} holds {len(shapes)} networks; take one, or a discriminator and its generator"
         )
+
     predicting = [folder for folder in shapes if shapes[folder].role == "predicts"]
     if len(shapes) == 1:
         return next(iter(shapes)), None
-    if len(predicting) == 2:  # one of them is the generator by name
+    if len(predicting) == 2:  # two masked language models: the name says which is the generator
         predicting.sort(key=lambda folder: "generator" not in os.path.basename(folder))
     if not predicting:
         raise config_lib.ConfigError(f"{path} holds two networks and neither is a generator")
+
     generator = predicting[0]
     return next(folder for folder in shapes if folder != generator), generator
 
 
 def _check_pair(shapes, main, other, words):
+    """Raises ConfigError unless vocabulary, main network and generator fit together."""
     shape = shapes[main]
     if words.size > shape.vocab_size:
         raise config_lib.ConfigError(
@@ -107,20 +127,31 @@ def _networks_config(main, other, words):
 
 
 def _read_network(folder, shape, network, config, words) -> dict[str, Any]:
-    """One network as `networks.alone` gives it, out of its files; of a tuned one the encoder."""
+    """Reads the files of one network into a nested dict of arrays as `networks.alone` names them.
+
+    Of a fine-tuned network only the encoder is read.
+
+    Args:
+      shape: what its config.json says.
+      network: 'discriminator' or 'generator', the place that it gets here.
+      config: the shapes of our networks.
+    """
     tuned = shape.role in hugging_face.TASK_ROLES
     role = "encodes" if tuned else shape.role
+
     init = {
         ("discriminator", "judges"): networks.init_discriminator,
         ("discriminator", "encodes"): networks.init_discriminator,
         ("discriminator", "predicts"): networks.init_predictor,
         ("generator", "predicts"): networks.init_generator,
     }[network, role]
+
     key = jax.random.key(0)
     tree = dict(jax.eval_shape(lambda: init(config, key)))
     if role == "encodes":
         tree.pop("head")
     tree["embeddings"] = jax.eval_shape(lambda: networks.init_embeddings(config, key))
+
     shapes = {path: x.shape for path, x in trees.flat(tree).items()}
     by_token = [path for path in hugging_face.BY_TOKEN if path in shapes]
     shapes |= {path: (shape.vocab_size, *shapes[path][1:]) for path in by_token}
@@ -133,7 +164,8 @@ def _read_network(folder, shape, network, config, words) -> dict[str, Any]:
     except ValueError as error:
         text = str(error)
         raise config_lib.ConfigError(text if folder in text else f"{folder}: {text}") from error
-    for path in by_token:  # the padded tail is no token's
+
+    for path in by_token:  # rows above the vocabulary's size belong to no token
         rows = found[path][: words.size]
         found[path] = np.zeros((config.padded_vocab_size, *rows.shape[1:]), np.float32)
         found[path][: words.size] = rows
@@ -141,6 +173,10 @@ def _read_network(folder, shape, network, config, words) -> dict[str, Any]:
 
 
 def of_google(prefix: str) -> trained_weights.Weights:
+    """Reads a TensorFlow checkpoint, with its vocab.txt beside it, and Adam's moments if any.
+
+    Raises ConfigError.
+    """
     words = tokenizer_files.read(os.path.dirname(prefix) or os.curdir)
     try:
         found = google.read(tensorflow_bundle.Bundle(prefix))
@@ -152,6 +188,7 @@ def of_google(prefix: str) -> trained_weights.Weights:
             f"{prefix} has {found.vocab_size} rows for a vocabulary of {words.size}; put the"
             " vocab.txt that it was trained with beside it"
         )
+
     shape = networks.NetworksConfig(
         vocab_size=words.size,
         embedding_size=found.embedding_size,
@@ -160,6 +197,7 @@ def of_google(prefix: str) -> trained_weights.Weights:
         discriminator=_encoder_config(found.discriminator),
         sharing=found.sharing,
     )
+
     _check_parameters(prefix, shape, trees.nested(found.params))
     moments = {name: _with_padded_rows(getattr(found, name), shape) for name in ("mu", "nu")}
     return trained_weights.Weights(
@@ -173,7 +211,7 @@ def of_google(prefix: str) -> trained_weights.Weights:
 
 
 def _check_parameters(prefix, shape, params):
-    """Every parameter of these networks is there, in its shape, and nothing else."""
+    """Raises ConfigError unless exactly the parameters of these networks are there."""
     whole = jax.eval_shape(lambda: networks.init(shape, jax.random.key(0)))
     if "generator" not in params:
         whole.pop("generator")
@@ -193,7 +231,7 @@ def _check_parameters(prefix, shape, params):
 
 
 def _with_padded_rows(leaves, shape):
-    """Rows of tokens up to the padded size of the vocabulary; the tail is no token's."""
+    """Returns the arrays with their tables by token padded with zeros to the padded vocabulary."""
     tail = shape.padded_vocab_size - shape.vocab_size
     return {
         path: np.pad(x, ((0, tail),) + ((0, 0),) * (x.ndim - 1))

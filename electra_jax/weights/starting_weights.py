@@ -1,5 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `init.from` and `init.generator_from` name: arrays by path, vocabulary, Adam's moments."""
+"""Opening the weights that a run begins with: what `init.from` and `init.generator_from` name.
+
+    a workdir                  its newest checkpoint that can be read, else the one before it
+    WORKDIR/checkpoints/STEP   this checkpoint
+    anything else that `reading.open` knows: an export, a Hugging Face folder, Google's checkpoint
+
+From each come the arrays by path, a plan if the vocabulary is another one, and Adam's moments with
+init.optimizer='restored'. Everything that can be refused without looking at single parameters is
+refused here; `warm_start` then puts the arrays into the run's first state.
+"""
 
 import dataclasses
 import os
@@ -31,12 +40,12 @@ _NO_AVERAGES = "init.weights='ema', but {} holds no averages; use 'auto' or 'raw
 
 @dataclasses.dataclass(frozen=True)
 class StartingWeights:
-    """What lies at the path of a setting."""
+    """Weights that a setting names, with arrays by path."""
 
-    named: str  # init.from='...'
+    named: str  # for messages: init.from='...'
     params: dict[str, jax.Array]
-    plan: growing.Tokens | None  # None: the same vocabulary
-    moments: dict[str, Any] | None  # by path, as those of a fresh state
+    plan: growing.Tokens | None  # None if the vocabulary is the same
+    moments: dict[str, Any] | None  # by the paths of a fresh optimizer state; None if not read
 
 
 def open(
@@ -47,16 +56,25 @@ def open(
     words: vocabulary.Vocabulary,
     mesh: Mesh,
 ) -> StartingWeights:
-    """The newest checkpoint of a workdir, one checkpoint folder, or other people's weights.
+    """Opens a workdir, one checkpoint folder, or weights that no run of this package made.
 
-    They are the averages that were evaluated there, unless `init.weights` says otherwise.
+    Averages are taken if the run was evaluated by them, unless `init.weights` says otherwise.
+
+    Args:
+      setting: 'init.from' or 'init.generator_from'.
+      fresh: the run's state before the first step.
+      phases: the phases of the run's objective.
+      words: the run's vocabulary.
+
+    Raises ConfigError or CheckpointError.
     """
     init = config.init
     path = init.from_ if setting == "init.from" else init.generator_from
     named, wants = f"{setting}={path!r}", init.optimizer == "restored" and setting == "init.from"
     steps = processes.of_first(lambda: metadata.steps(os.path.join(path, "checkpoints")))
 
-    def looked_up():  # of this process alone, whose disk may lack what another's has
+    # Each process looks on its own disk, which may lack what another one has.
+    def looked_up():
         if steps:
             return None
         if reading.is_foreign(path):
@@ -70,6 +88,7 @@ def open(
         _check_init_vocabulary(named, init, found.vocabulary.sha256, words)
         if init.weights == "ema":
             raise config_lib.ConfigError(_NO_AVERAGES.format(path))
+
         plan = _growing_plan(named, found.vocabulary, words)
         if wants:
             moments = moments_of_others(named, found, config, fresh, phases)
@@ -90,9 +109,9 @@ def open(
 
 
 def check_paths(config: config_lib.Config) -> None:
-    """Raises ConfigError or CheckpointError where no weights lie at the paths that `init` names.
+    """Raises ConfigError or CheckpointError if there are no weights at the paths of `init`.
 
-    Reads no weights.
+    No weights are read.
     """
     for setting, path in (
         ("init.from", config.init.from_),
@@ -109,7 +128,13 @@ def check_paths(config: config_lib.Config) -> None:
 def check_vocabulary(
     about: Mapping, words: vocabulary.Vocabulary, where: str, remedy: str = ""
 ) -> None:
-    """Refuses weights that were trained with other token ids."""
+    """Raises ConfigError if weights were trained with another vocabulary, that is other token ids.
+
+    Args:
+      about: the metadata of their checkpoint.
+      where: what the message calls them.
+      remedy: the end of the message.
+    """
     if about["vocabulary"] != words.sha256:
         raise config_lib.ConfigError(
             f"{where} was trained with vocabulary {about['vocabulary'][:12]}, the data here has"
@@ -120,12 +145,14 @@ def check_vocabulary(
 def moments_of_others(
     named: str, found: trained_weights.Weights, config: config_lib.Config, fresh: Any, phases: tuple
 ) -> dict[str, Any]:
-    """Adam's moments of weights that no run here has trained, by path as those of a fresh state.
+    """Returns Adam's moments of Google's weights, by the paths of a fresh optimizer state.
 
     Args:
+      named: what messages call the weights.
       fresh: a state before the first step, or its shapes.
+      phases: the phases of the run's objective.
 
-    Raises ConfigError: they have none, or this run's optimizer is another than theirs.
+    Raises ConfigError if they have none, or if this run has another optimizer than theirs.
     """
     if found.moments is None:
         raise no_moments(named)
@@ -140,34 +167,46 @@ def moments_of_others(
 
 
 def parameter_of(path: str, leaves: Mapping[str, Any]) -> str | None:
-    """The parameter whose moment lies at this path: 1/mu/embeddings/token; None for a counter."""
+    """Returns the parameter that a path of the optimizer state belongs to; None for a counter.
+
+    For example `embeddings/token` for `1/mu/embeddings/token`.
+
+    Args:
+      leaves: the parameters by path.
+    """
     parts = path.split("/")
     ends = ("/".join(parts[n:]) for n in range(1, len(parts)))
     return next((end for end in ends if end in leaves), None)
 
 
 def no_moments(named: str) -> config_lib.ConfigError:
+    """Returns the error for weights without moments where moments were asked for."""
     return config_lib.ConfigError(
         f"init.optimizer='restored', but {named} holds no moments; use 'fresh'"
     )
 
 
 def _of_checkpoint(named, folder, wants, config, phases, words, mesh) -> StartingWeights:
+    """Reads a checkpoint of this package; `wants` asks for the optimizer's moments too."""
     about = processes.agree(lambda: metadata.read(folder), metadata.CheckpointError)
     trained = config_lib.parse(about["config"])
     _check_init_vocabulary(named, config.init, about["vocabulary"], words)
+
     old = words
     if about["vocabulary"] != words.sha256:
         old = processes.agree(
             lambda: _old_vocabulary(named, folder, trained, about["vocabulary"]),
             config_lib.ConfigError,
         )
+
     plan, init = _growing_plan(named, old, words), config.init
     averaged = any(name.startswith("ema/") for name in about["digest"])
     if init.weights == "ema" and not averaged:
         raise config_lib.ConfigError(_NO_AVERAGES.format(folder))
+
     part = "ema" if averaged and init.weights != "raw" else "params"
     shapes = {part: reading_workdir.stored_shapes(trained, old, about["digest"], part)}
+
     moments = None
     if wants and any(name.startswith("optimizer/") for name in about["digest"]):
         objective = build.objective(trained, old, np.ones(old.size))
@@ -182,11 +221,13 @@ def _of_checkpoint(named, folder, wants, config, phases, words, mesh) -> Startin
         if part == "ema":
             logging.warning("%s: moments of the last weights beside averages; init.weights='raw'"
                             " takes those that they belong to", named)  # fmt: skip
+
     abstract = jax.tree.map(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
         shapes,
         sharding.shardings(shapes, mesh),
     )
+
     tree = checkpoint.restore(folder, abstract).tree
     if "optimizer" in shapes:
         moments = trees.flat(tree["optimizer"])
@@ -194,6 +235,7 @@ def _of_checkpoint(named, folder, wants, config, phases, words, mesh) -> Startin
 
 
 def _old_vocabulary(named, folder, trained, sha256):
+    """Returns the vocabulary of a checkpoint. Raises ConfigError if it cannot be found."""
     workdir = os.path.dirname(os.path.dirname(os.path.abspath(folder)))
     try:
         return reading_workdir.vocabulary_of(workdir, trained, sha256)[0]
@@ -205,7 +247,7 @@ def _old_vocabulary(named, folder, trained, sha256):
 
 
 def _growing_plan(named, old, words):
-    """None where both vocabularies are one."""
+    """Returns how the tables by token are made from the old ones; None for the same vocabulary."""
     if old.sha256 == words.sha256:
         return None
     plan = growing.tokens(old, words)
@@ -220,12 +262,13 @@ def _check_init_vocabulary(named, init, sha256, words):
 
 
 def _check_optimizer(named, config, phases, name, theirs):
-    """Moments mean something to the same optimizer over the same parameters."""
+    """Raises ConfigError unless moments come from the same optimizer over the same parameters."""
     if name != config.optimizer.name:
         raise config_lib.ConfigError(
             f"init.optimizer='restored': {named} was trained with optimizer.name={name!r}, not"
             f" {config.optimizer.name!r}; set that, or init.optimizer='fresh'"
         )
+
     ours = [(phase.name, phase.trains) for phase in phases]
     if theirs != ours:
         raise config_lib.ConfigError(

@@ -1,20 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first state of a run out of other people's and other runs' weights.
+"""Beginning a run with trained weights: the first state, as the section `init` says.
 
-    open       a workdir, an export, a Hugging Face folder or a checkpoint of Google's: its arrays
-               by path, its vocabulary, and Adam's moments where they are asked for
-    fit        to this run's vocabulary and positions (`growing`), as the section `init` says
-    lay over   the fresh state: what is there under the same name
-
-A parameter goes where its name says, at any size, and its shape is only checked. The names of two
-heads overlap, so a head is taken only as the kind that it is: what predicts tokens never becomes
-what detects replacements. A generator is taken whole, encoder and head, or not at all.
+    1. `starting_weights.open` reads the source: arrays by path, vocabulary, Adam's moments.
+    2. Tables by token and by position are fitted to this run's sizes (`growing`).
+    3. Arrays replace those of the fresh state that have the same path.
 
     init.from             the networks, and with init.optimizer='restored' their moments
-    init.generator_from   a generator with its tables, to go on with or to be frozen; of a run
-                          without one the main network, if it predicts tokens as a generator does
+    init.generator_from   a generator with its tables, to be trained on or to be frozen; if that run
+                          has no generator, its main network, provided that it predicts tokens
 
-What the source does not have stays fresh and is named in the log.
+A parameter is matched by its path alone; its shape is only checked. Since the paths of different
+heads overlap, a head is taken only by a head of the same kind: one that predicts tokens never
+becomes one that detects replacements. A generator is taken whole, encoder and head, or not at all.
+Parameters that the source does not have stay fresh, and the log names them.
 """
 
 import dataclasses
@@ -36,7 +34,7 @@ from electra_jax.weights import growing, starting_weights, trees
 _TRUNKS = ("discriminator/encoder/", "encoder/")
 _ENCODER = "generator/encoder/"
 _BESIDE_A_GENERATOR = ("generator/embeddings/", "generator/baseline/")
-_HEADS = {  # a parameter that only networks with this kind of head have, as the start of its path
+_HEADS = {  # kind of head -> start of the path of a parameter that only this kind has
     "detects replaced tokens": "head/output/",
     "guesses by two towers": "left/",
     "predicts tokens": "head/bias",
@@ -50,14 +48,24 @@ def state(
     words: vocabulary.Vocabulary,
     mesh: Mesh,
 ) -> train_step.TrainState:
-    """The fresh state with what `init` names laid over it. Raises ConfigError."""
+    """Returns the fresh state with the weights that `init` names in it.
+
+    Args:
+      fresh: the run's state before the first step, placed on its devices.
+      phases: the phases of the run's objective.
+      words: the run's vocabulary.
+
+    Raises ConfigError or CheckpointError.
+    """
     leaves, init = trees.flat(fresh.params), config.init
     taken, moments = {}, trees.flat(fresh.optimizer)
+
     source = None
     if init.from_:
         source = starting_weights.open("init.from", config, fresh, phases, words, mesh)
         taken = _main_network(config, source, leaves, mesh)
-    ours = set(taken)  # those whose moments the source has too
+    ours = set(taken)  # parameters whose moments init.from has, not those of another source
+
     if init.generator_from:
         other = starting_weights.open("init.generator_from", config, fresh, phases, words, mesh)
         its_generator = _generator(config, other, leaves, mesh)
@@ -67,6 +75,7 @@ def state(
         taken |= _missing_generator(config, source, taken, leaves, mesh)
     if init.optimizer == "restored":
         moments = _with_moments(config, source, moments, ours, leaves, mesh)
+
     params = _placed(leaves | taken, fresh.params)
     return dataclasses.replace(
         fresh,
@@ -79,10 +88,14 @@ def state(
 def lower_layers(
     named: str, params: Mapping[str, jax.Array], fresh: Mapping[str, Any]
 ) -> dict[str, jax.Array]:
-    """A generator's encoder out of a discriminator, by path. Raises ConfigError: other shapes.
+    """Returns a generator's encoder made of a discriminator's lowest layers, by path.
 
     Args:
+      named: what messages call the weights.
+      params: the discriminator's parameters.
       fresh: parameters before the first step, or their shapes.
+
+    Raises ConfigError if the shapes differ in more than the number of layers.
     """
     try:
         return growing.lower_layers(params, fresh)
@@ -93,7 +106,13 @@ def lower_layers(
 
 
 def _main_network(config, source, fresh, mesh):
+    """Returns what is taken from `init.from`, by path: the main network, and a fitting generator.
+
+    A missing or different part of the encoder raises ConfigError; a head of another kind stays
+    fresh.
+    """
     found = _fitted(source, source.params, fresh, config.init, mesh)
+    # A generator is taken as a whole or not at all, below; a head only by one of its own kind.
     other_head = _head_kind(source.params, "discriminator/") != _head_kind(fresh, "discriminator/")
     apart = ("generator/", "discriminator/head/") if other_head else ("generator/",)
     taken = {path: x for path, x in found.items() if path in fresh and not path.startswith(apart)}
@@ -112,6 +131,9 @@ def _main_network(config, source, fresh, mesh):
     taken |= _own_generator(source, found, fresh)
     left = _fresh_parts(fresh, taken)
     logging.info("starting from the weights of %s%s", source.named, left)
+
+    # Heads and generators that have no place here change nothing in what the others compute. Any
+    # other parameter left behind does, so it is reported.
     no_loss = ("discriminator/head/",) if other_head else ()
     same_head = _head_kind(fresh, "generator/") == _head_kind(found, "generator/")
     if not _has(fresh, "generator/") or not same_head:
@@ -130,13 +152,14 @@ def _main_network(config, source, fresh, mesh):
 
 
 def _own_generator(source, found, fresh):
-    """The source's generator, if all of it has a place here: {} where its kind or shape differs."""
+    """Returns the source's generator if all of it has a place here; {} if kind or shape differs."""
     if not _has(fresh, "generator/"):
         return {}
     if _head_kind(source.params, "generator/") != _head_kind(fresh, "generator/"):
         return {}
+
     ours = [path for path in fresh if path.startswith("generator/")]
-    # Tables of its own may be missing, and the baseline, which is no part of what it predicts with.
+    # Its own tables and the baseline may be missing: it predicts without them.
     needed = [path for path in ours if not path.startswith(_BESIDE_A_GENERATOR)]
     if any(path not in found or found[path].shape != fresh[path].shape for path in needed):
         return {}
@@ -144,12 +167,16 @@ def _own_generator(source, found, fresh):
 
 
 def _head_kind(leaves, network):
-    """The kind of a network's head by the names of its parameters; None where it has none."""
+    """Returns the kind of a network's head, told by its parameters' paths; None without a head."""
     kinds = (kind for kind, name in _HEADS.items() if _has(leaves, network + name))
     return next(kinds, None)
 
 
 def _generator(config, source, fresh, mesh):
+    """Returns the generator that `init.generator_from` names, with its tables, by path.
+
+    Raises ConfigError unless it predicts masked tokens, has an encoder of its own and fits.
+    """
     prefix = "generator/" if _has(source.params, "generator/") else "discriminator/"
     kind = _head_kind(source.params, prefix)
     if kind != "predicts tokens":
@@ -159,6 +186,7 @@ def _generator(config, source, fresh, mesh):
             f" {kind or 'has no head'}; take a run with a generator that predicts masked tokens, or"
             " one of objective.name='masked_lm'"
         )
+
     own = {
         path.removeprefix(prefix): x for path, x in source.params.items() if path.startswith(prefix)
     }
@@ -167,20 +195,23 @@ def _generator(config, source, fresh, mesh):
             f"{source.named} shares one encoder between its networks; take a run whose generator is"
             " its own"
         )
-    # Its own tables, or those that it shared.
+    # The tables that it reads: its own, or those that it shares with the main network.
     read = own if _has(own, "embeddings/") else source.params
     read = {path: x for path, x in read.items() if path.startswith("embeddings/")}
-    # By what is here: an objective without a generator has one set of tables, whatever is shared.
+    # Where they go depends on this run's parameters, not on model.sharing: an objective without a
+    # generator has one set of tables in any case.
     tables = "generator/embeddings" if _has(fresh, "generator/embeddings/") else "embeddings"
     found = {f"generator/{path}": x for path, x in own.items() if path not in read}
     found |= {f"{tables}/{path.removeprefix('embeddings/')}": x for path, x in read.items()}
+
     found = _fitted(source, found, fresh, config.init, mesh)
     needed = [
         path
         for path in fresh
         if path.startswith(("generator/", f"{tables}/"))
-        and not path.startswith("generator/baseline/")  # begins fresh: it predicts no token
+        and not path.startswith("generator/baseline/")  # stays fresh: it predicts no tokens
     ]
+
     for path in needed:
         theirs = found[path].shape if path in found else "not there"
         if theirs != fresh[path].shape:
@@ -193,15 +224,21 @@ def _generator(config, source, fresh, mesh):
 
 
 def _missing_generator(config, source, taken, fresh, mesh):
-    """A generator's encoder where the source has none, and the tables that it reads."""
+    """Returns the encoder and the tables of a generator that the source lacks, by path.
+
+    They come from the discriminator's lowest layers with init.missing_generator='discriminator';
+    {} if nothing is missing or if the generator begins fresh.
+    """
     needed = [path for path in fresh if path.startswith(_ENCODER)]
     if not needed or all(path in taken for path in needed):
         return {}
     if config.init.missing_generator == "fresh":
         logging.info("%s has no such generator: it begins fresh", source.named)
         return {}
+
     taken = lower_layers(source.named, source.params, fresh)
     layers = next(len(x) for path, x in taken.items() if path.startswith(f"{_ENCODER}attention"))
+
     if config.model.sharing == "none":
         tables = {
             f"generator/{path}": x
@@ -217,17 +254,18 @@ def _missing_generator(config, source, taken, fresh, mesh):
         " discriminator",
         source.named, layers,
     )  # fmt: skip
-    # Arrays of their own: a step gives away the memory of each.
+    # Copies, since a training step donates the memory of each array once.
     return {path: jnp.copy(x) for path, x in taken.items()}
 
 
 def _fitted(source, found, fresh, init, mesh):
-    """Tables by token and by position along this run's; everything else as it is."""
+    """Returns the source's arrays with tables by token and by position in this run's sizes."""
     fitted = dict(found)
-    for path in sorted(found.keys() & fresh.keys()):  # one order on all processes
+    # Sorted, since `_on_host` is a collective operation: all processes need the same order.
+    for path in sorted(found.keys() & fresh.keys()):
         x, ours = found[path], fresh[path]
         if x.shape[1:] != ours.shape[1:]:
-            continue
+            continue  # another width, which the caller reports
         if source.plan is not None and path.endswith(growing.BY_TOKEN):
             fitted[path] = growing.rows(_on_host(x, mesh), _on_host(ours, mesh), source.plan)
         elif path.endswith(growing.BY_POSITION) and x.shape != ours.shape:
@@ -239,9 +277,18 @@ def _fitted(source, found, fresh, init, mesh):
 
 
 def _with_moments(config, source, fresh, ours, leaves, mesh):
-    """The optimizer's arrays by path; those of parameters that are not the source's stay fresh."""
+    """Returns the optimizer's arrays by path, with the source's moments.
+
+    Args:
+      fresh: the optimizer's arrays before the first step, by path.
+      ours: paths of the parameters that the source provides; moments of others stay fresh.
+      leaves: all parameters by path.
+
+    Raises ConfigError if the source has no moments.
+    """
     if source.moments is None:
         raise starting_weights.no_moments(source.named)
+
     found, left = dict(fresh), set()
     for path, zeros in fresh.items():
         param = starting_weights.parameter_of(path, leaves)
@@ -254,10 +301,12 @@ def _with_moments(config, source, fresh, ours, leaves, mesh):
         elif param is not None and param.endswith(growing.BY_POSITION) and x.shape != zeros.shape:
             how = config.init.longer_positions
             x = growing.kept_positions(_on_host(x, mesh), _on_host(zeros, mesh), how)
+
         if x.shape != zeros.shape:
             left.add(param or path)
             continue
         found[path] = x
+
     names = {starting_weights.parameter_of(path, leaves) or path for path in fresh}
     logging.info(
         "the optimizer goes on with the moments of %s%s",
@@ -267,14 +316,14 @@ def _with_moments(config, source, fresh, ours, leaves, mesh):
 
 
 def _placed(leaves, like):
-    """The tree of `like` with these leaves, each where that one's lies."""
+    """Returns `leaves` as a tree like `like`, with the same sharding for each array."""
     paths = jax.tree_util.tree_leaves_with_path(like)
     placed = [jax.device_put(leaves[trees.name(path)], x.sharding) for path, x in paths]
     return jax.tree.unflatten(jax.tree.structure(like), placed)
 
 
 def _on_host(x, mesh):
-    """All of it on this host, though it may lie on devices of several."""
+    """Returns an array as numpy on this host, even if it lies on devices of several hosts."""
     if isinstance(x, jax.Array) and not x.is_fully_addressable:
         x = jax.device_put(x, sharding.replicated(mesh))
     return np.asarray(x)
@@ -285,11 +334,15 @@ def _has(leaves, prefix):
 
 
 def _fresh_parts(leaves, taken):
-    """'; fresh: generator/head', or nothing: the parts of which nothing was taken."""
+    """Returns the end of a log line on what stays fresh: '; fresh: generator/head', or ''.
+
+    Whole subtrees of which nothing was taken are named by their common path.
+    """
     parts = {}
     for path in leaves:
         if path in taken:
             continue
+
         names = path.split("/")
         for depth in range(min(2, len(names)), len(names) + 1):
             part = "/".join(names[:depth])
