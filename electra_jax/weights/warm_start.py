@@ -265,7 +265,7 @@ def _fitted(source, found, fresh, init, mesh):
     for path in sorted(found.keys() & fresh.keys()):
         x, ours = found[path], fresh[path]
         if x.shape[1:] != ours.shape[1:]:
-            continue  # another width, which the caller reports
+            continue  # another width, which no fitting of rows can mend
         if source.plan is not None and path.endswith(growing.BY_TOKEN):
             fitted[path] = growing.rows(_on_host(x, mesh), _on_host(ours, mesh), source.plan)
         elif path.endswith(growing.BY_POSITION) and x.shape != ours.shape:
