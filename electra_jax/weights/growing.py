@@ -67,10 +67,8 @@ def tokens(old: vocabulary.Vocabulary, new: vocabulary.Vocabulary) -> Tokens:
 
     made = [parts[n] if n in parts else [kept[n]] for n in range(new.size)]
     lost_V = np.array([len(ids) == 0 for ids in made])
-    made = [
-        ids if len(ids) else [old.unk_id] for ids in made
-    ]  # any row; `rows` overwrites the result
-
+    # `rows` sums groups with reduceat, which knows no empty group, and then replaces lost rows.
+    made = [ids if len(ids) else [old.unk_id] for ids in made]
     counts_V = np.array([len(ids) for ids in made])
     return Tokens(
         ids=np.concatenate(made).astype(np.int64),

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of named tensors: model.safetensors and pytorch_model.bin, without torch; one or several.
+"""Files of named tensors, without torch: model.safetensors and pytorch_model.bin.
 
-A .bin is a pickle, and a pickle is a program. It is never run here: its instructions are read one
-by one by `_Reader`, which knows those that build names, numbers and descriptions of tensors, and
-refuses every other and every function but the three that make tensors. Both forms are read: the zip
-archive of torch 1.6 and newer, and the older one (pickles, then the tensors' bytes), in which
-Google's ELECTRA lies on the Hub.
+    read       all tensors of a folder, from one file or from several with an index
+    read_file  one file
+    write      safetensors, read again and compared
+
+A .bin file is a pickle, and a pickle is a program. It is never run here. `_Reader` reads its
+instructions one by one; it knows those that build names, numbers and descriptions of tensors, and
+refuses all others, as well as every function except the three that make tensors. Both forms are
+read: the zip archive of torch 1.6 and newer, and the older one (pickles, then the tensors' bytes),
+in which the Hub has Google's ELECTRA.
 """
 
 import json
@@ -23,7 +27,7 @@ from safetensors import numpy as safetensors_numpy
 
 SAFETENSORS = "model.safetensors"
 PYTORCH = "pytorch_model.bin"
-INDEX = ".index.json"  # behind either name: which tensor lies in which of several files
+INDEX = ".index.json"  # added to either name: which tensor is in which of several files
 
 _DTYPES = {
     "torch DoubleStorage": np.float64,
@@ -37,15 +41,16 @@ _DTYPES = {
     "torch ByteStorage": np.uint8,
     "torch BoolStorage": np.bool_,
 }
-_LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # the first number of the older form
+_LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # the first number of a file in the older form
 
 
 def read(folder: str) -> dict[str, np.ndarray]:
-    """The tensors of a folder's model.safetensors, or else of its pytorch_model.bin.
+    """Returns the tensors of a folder's model.safetensors, or else of its pytorch_model.bin.
 
-    Either may lie in several files, which NAME.index.json lists.
+    Either may be split into several files, which NAME.index.json lists.
 
-    Raises ValueError, one line with the file's name: none there, damaged, or no tensor archive.
+    Raises ValueError, in one line with the file's name, if there is none, or if one is damaged or
+    is not an archive of tensors.
     """
     for name in (SAFETENSORS, PYTORCH):
         path = os.path.join(folder, name)
@@ -57,7 +62,10 @@ def read(folder: str) -> dict[str, np.ndarray]:
 
 
 def read_file(path: str) -> dict[str, np.ndarray]:
-    """The tensors of one file, by its ending. Raises ValueError, one line with its name."""
+    """Returns the tensors of one file, in the format that its ending says.
+
+    Raises ValueError, in one line with the file's name.
+    """
     try:
         return (_read_safetensors if path.endswith(".safetensors") else _read_pytorch)(path)
     except ValueError as error:
@@ -65,12 +73,13 @@ def read_file(path: str) -> dict[str, np.ndarray]:
 
 
 def write(path: str, tensors: Mapping[str, np.ndarray]) -> None:
-    """Writes safetensors, reads them again and compares. Raises OSError where they differ."""
+    """Writes safetensors, reads them again and compares. Raises OSError if they differ."""
     whole = {name: np.asarray(x, order="C") for name, x in tensors.items()}
     safetensors_numpy.save_file(whole, path, metadata={"format": "pt"})
     mask = os.umask(0)
     os.umask(mask)
-    os.chmod(path, 0o666 & ~mask)  # the library lets nobody else read it
+    os.chmod(path, 0o666 & ~mask)  # the library makes files that only their owner can read
+
     again = safetensors_numpy.load_file(path)
     for name, x in whole.items():
         if name not in again or again[name].tobytes() != x.tobytes():
@@ -78,7 +87,7 @@ def write(path: str, tensors: Mapping[str, np.ndarray]) -> None:
 
 
 def _read_several(folder, index):
-    """The tensors of all the files that an index names; each must be where the index says."""
+    """Returns the tensors of all files in an index; each must be in the file that it says."""
     try:
         with open(index, encoding="utf-8") as file:
             places = json.load(file)["weight_map"]
@@ -127,14 +136,17 @@ def _read_pytorch(path):
 
 
 def _read_zip(path):
+    """Reads the newer form: data.pkl describes the tensors, one entry per storage has the bytes."""
     with zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if name.endswith("/data.pkl")]
         if len(names) != 1:
             raise ValueError("no archive of tensors: it holds no data.pkl")
+
         root = names[0].removesuffix("data.pkl")
         order = root + "byteorder"
         if order in archive.namelist() and archive.read(order) != b"little":
             raise ValueError("written on a big-endian machine; save it again on another one")
+
         with archive.open(names[0]) as file:
             tree = _Reader(file).read()
 
@@ -149,6 +161,7 @@ def _read_zip(path):
 
 
 def _read_legacy(file):
+    """Reads the older form: five pickles, then the length and the bytes of each storage."""
     if _Reader(file).read() != _LEGACY_MAGIC:
         raise ValueError("no archive of tensors")
     for _ in range(2):  # the version, and the machine
@@ -156,7 +169,9 @@ def _read_legacy(file):
     if not about.get("little_endian", True):
         raise ValueError("written on a big-endian machine; save it again on another one")
     tree = _Reader(file).read()
+
     storages = {x.storage.key: x.storage for x in _tensors(tree).values()}
+
     contents = {}
     for key in _Reader(file).read():
         (count,) = struct.unpack("<q", file.read(8))
@@ -168,12 +183,16 @@ def _read_legacy(file):
 
 
 class _Storage(NamedTuple):
+    """A run of numbers in the file, which one or more tensors show."""
+
     kind: str
     key: str
     count: int
 
 
 class _Tensor(NamedTuple):
+    """What a pickle says of one tensor; offset and strides count elements of its storage."""
+
     storage: _Storage
     offset: int
     shape: tuple
@@ -181,12 +200,13 @@ class _Tensor(NamedTuple):
 
 
 class _Name(NamedTuple):
-    """A class or function that a pickle names; only ever a word here."""
+    """A class or function that a pickle names. It is kept as text and never looked up."""
 
     text: str
 
 
 def _tensors(tree) -> dict[str, _Tensor]:
+    """Returns what a pickle describes. Raises ValueError unless it is a dict of tensors."""
     if not isinstance(tree, dict):
         raise ValueError("no archive of tensors by name")
     for name, x in tree.items():
@@ -196,6 +216,11 @@ def _tensors(tree) -> dict[str, _Tensor]:
 
 
 def _arrays(tree, content):
+    """Makes the arrays that a pickle describes; no tensor may reach beyond its storage.
+
+    Args:
+      content: storage -> its bytes.
+    """
     kept, found = {}, {}
     for name, x in _tensors(tree).items():
         if x.storage not in kept:
@@ -206,6 +231,7 @@ def _arrays(tree, content):
         last = x.offset + sum((n - 1) * step for n, step in zip(x.shape, x.strides))
         if 0 not in x.shape and last >= len(flat):
             raise ValueError(f"tensor {name} reaches beyond its data")
+
         strides = [step * flat.itemsize for step in x.strides]
         view = np.lib.stride_tricks.as_strided(flat[x.offset :], x.shape, strides, writeable=False)
         found[name] = view.copy()
@@ -213,13 +239,13 @@ def _arrays(tree, content):
 
 
 class _Reader:
-    """One pickle, read as data."""
+    """Reads one pickle as data: a stack machine that builds plain values and runs nothing."""
 
     def __init__(self, file):
         self._file, self._stack, self._marks, self._memo = file, [], [], {}
 
     def read(self) -> Any:
-        """What the pickle describes: dicts, lists, tuples, numbers, texts and tensors."""
+        """Returns what the pickle describes: dicts, lists, tuples, numbers, texts and tensors."""
         for instruction, argument, _ in _instructions(self._file):
             name = instruction.name
             if name == "STOP":
@@ -239,6 +265,7 @@ class _Reader:
         raise EOFError("it ends too early")
 
     def _build(self, name, argument):
+        """Carries out an instruction that takes values from the stack."""
         stack = self._stack
         if name == "TUPLE":
             stack.append(tuple(self._since_mark()))
@@ -256,7 +283,7 @@ class _Reader:
             stack.append(_Name(" ".join(self._pop(2))))
         elif name == "REDUCE":
             stack.append(_result_of(*self._pop(2)))
-        elif name == "BUILD":  # attributes of a state_dict: versions of its modules
+        elif name == "BUILD":  # attributes of a state_dict (versions of its modules), ignored
             stack.pop()
             self._top(dict)
         elif name == "BINPERSID":
@@ -302,7 +329,7 @@ def _instructions(file):
 
 
 def _result_of(function, arguments):
-    """What a function that tensors need would return; no other is known."""
+    """Returns what one of the three functions for tensors would return; refuses all others."""
     text = function.text if isinstance(function, _Name) else "what is no function"
     if text == "collections OrderedDict" and not arguments:
         return {}
@@ -319,6 +346,7 @@ def _result_of(function, arguments):
 
 
 def _storage(about):
+    """Returns the storage that a persistent id of a pickle describes."""
     word, kind, key, _, count, *view = about
     text = kind.text if isinstance(kind, _Name) else ""
     if word != "storage" or text not in _DTYPES or any(x is not None for x in view):
