@@ -92,6 +92,8 @@ class Checkpoints:
                 logging.error("checkpoint %d cannot be used: %s", step, error)
                 bad.append(step)
                 continue
+
+            # Only now, since an older one could be read: the newer ones must be damaged.
             for step in bad:
                 logging.error("checkpoint %d is damaged and set aside", step)
                 processes.of_first(functools.partial(self._set_aside, step))
@@ -141,6 +143,7 @@ class Checkpoints:
 
         Raises CheckpointError if there is none.
         """
+        # Closed, since orbax keeps the list of steps that it made when it was opened.
         self.close(quiet=True)
         restored = self.restore_latest(abstract, optional)
         if restored is None:
@@ -160,6 +163,7 @@ class Checkpoints:
         if self._orbax is not None:
             self._orbax.close()
             self._orbax = None
+
         if self._failure is not None and not quiet:
             raise metadata.CheckpointError(
                 f"the last checkpoint could not be saved in {self._directory}; free some space and"
@@ -174,9 +178,8 @@ class Checkpoints:
         if self._orbax is None:
             logging.get_absl_logger().addFilter(_end_all_processes)
             context = ocp.Context()
-            context.array.saving.use_compression = (
-                False  # saving is 5 times faster, files 8 % larger
-            )
+            # Saving is 5 times faster without compression, and files are 8 % larger.
+            context.array.saving.use_compression = False
             self._orbax = ocp.training.Checkpointer(
                 checkpoint.LiteralPath(self._directory),
                 preservation_policy=self._policy,
@@ -215,6 +218,7 @@ class Checkpoints:
         """Returns True. Raises CheckpointError if the checkpoint is not what was saved."""
         path = os.path.join(self._directory, str(step))
         try:
+            # The metadata first: orbax may be called only if all processes have the checkpoint.
             processes.agree(lambda: metadata.read(path), metadata.CheckpointError)
             found = checkpoint.restore_in_parts(path, tree)
             processes.agree(
@@ -231,7 +235,6 @@ class Checkpoints:
     def _note_failure(self, error):
         """Remembers and logs a failed save; with several processes it ends this one."""
         self._failure = error
-
         if jax.process_count() > 1:  # the others may wait inside orbax for this process
             raise metadata.CheckpointError(_not_saved(error)) from error
         logging.error(

@@ -96,6 +96,7 @@ class Tokenizer:
                     " fit a row; shorten it, or say truncate=True"
                 )
 
+            # Reversed, so that of two equally long texts the second one is cut.
             while sum(map(len, parts)) > room:
                 max(reversed(parts), key=len).pop()
             rows.append(parts)

@@ -59,6 +59,7 @@ def to_hugging_face(
             name = "generator" if network == "generator" else _FOLDERS[role]
             written[name] = _write_folder(found, network, os.path.join(folder, name), licence)
 
+        # Each network must be readable alone, and two of them also as a pair.
         again = reading.open(folder)
         for network, name in zip(chosen, written):
             one = reading.open(os.path.join(folder, name)) if len(chosen) > 1 else again

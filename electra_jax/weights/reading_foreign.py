@@ -104,6 +104,7 @@ def _check_pair(shapes, main, other, words):
         )
     if words.size < shape.vocab_size:
         logging.info("%s: rows above %d are no token and stay behind", main, words.size)
+
     if other and tokenizer_files.read(other).sha256 != words.sha256:
         raise config_lib.ConfigError(
             f"{main} and {other} have different vocabularies; they are no pair, convert one of them"

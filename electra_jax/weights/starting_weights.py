@@ -84,11 +84,11 @@ def open(
         return path
 
     found, moments = processes.agree(looked_up, config_lib.ConfigError, OSError), None
+
     if isinstance(found, trained_weights.Weights):
         _check_init_vocabulary(named, init, found.vocabulary.sha256, words)
         if init.weights == "ema":
             raise config_lib.ConfigError(_NO_AVERAGES.format(path))
-
         plan = _growing_plan(named, found.vocabulary, words)
         if wants:
             moments = moments_of_others(named, found, config, fresh, phases)
@@ -156,7 +156,9 @@ def moments_of_others(
     """
     if found.moments is None:
         raise no_moments(named)
+    # Google's code trains all parameters together with its own AdamW.
     _check_optimizer(named, config, phases, "reference_adamw", [("joint", None)])
+
     leaves, moments = trees.flat(fresh.params), {}
     for path in trees.flat(fresh.optimizer):
         param = parameter_of(path, leaves)
@@ -212,6 +214,7 @@ def _of_checkpoint(named, folder, wants, config, phases, words, mesh) -> Startin
         objective = build.objective(trained, old, np.ones(old.size))
         theirs = [(phase.name, phase.trains) for phase in objective.phases]
         _check_optimizer(named, config, phases, trained.optimizer.name, theirs)
+
         whole = jax.eval_shape(
             lambda: train_step.init_state(
                 objective, build.optimizer_of(trained), build.run_key(trained)
@@ -227,7 +230,6 @@ def _of_checkpoint(named, folder, wants, config, phases, words, mesh) -> Startin
         shapes,
         sharding.shardings(shapes, mesh),
     )
-
     tree = checkpoint.restore(folder, abstract).tree
     if "optimizer" in shapes:
         moments = trees.flat(tree["optimizer"])

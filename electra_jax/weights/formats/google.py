@@ -205,7 +205,7 @@ def _shape(flat, trunk) -> Shape:
             raise ValueError(f"{path} is missing; copy the files anew")
 
     layers, width, _ = flat[query].shape
-    heads = max(1, width // HEAD_SIZE)
+    heads = max(1, width // HEAD_SIZE)  # no tensor tells the number of heads
     return Shape(layers, width, heads, flat[wide].shape[-1])
 
 

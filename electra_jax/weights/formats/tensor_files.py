@@ -74,6 +74,7 @@ def read_file(path: str) -> dict[str, np.ndarray]:
 
 def write(path: str, tensors: Mapping[str, np.ndarray]) -> None:
     """Writes safetensors, reads them again and compares. Raises OSError if they differ."""
+    # In C order: safetensors writes the bytes of other arrays in a wrong order, without an error.
     whole = {name: np.asarray(x, order="C") for name, x in tensors.items()}
     safetensors_numpy.save_file(whole, path, metadata={"format": "pt"})
     mask = os.umask(0)
