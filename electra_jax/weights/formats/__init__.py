@@ -6,7 +6,8 @@ files. They turn files into dicts of numpy arrays by path and back, and know not
 
     hugging_face          names, layouts and config.json of transformers' ELECTRA, both ways
     google                names and layouts of google-research/electra, reading only
-    tensor_files          model.safetensors and pytorch_model.bin
+    tensor_files          model.safetensors both ways, in one file or several
+    pytorch_files         pytorch_model.bin, reading only
     tensorflow_bundle     checkpoints of TensorFlow's Saver
     tokenizer_files       vocab.txt, tokenizer.json and their settings, both ways
     orbax_export          parameters as an orbax checkpoint, both ways
