@@ -139,7 +139,6 @@ def _read_network(folder, shape, network, config, words) -> dict[str, Any]:
     """
     tuned = shape.role in hugging_face.TASK_ROLES
     role = "encodes" if tuned else shape.role
-
     init = {
         ("discriminator", "judges"): networks.init_discriminator,
         ("discriminator", "encodes"): networks.init_discriminator,
@@ -198,7 +197,6 @@ def of_google(prefix: str) -> trained_weights.Weights:
         discriminator=_encoder_config(found.discriminator),
         sharing=found.sharing,
     )
-
     _check_parameters(prefix, shape, trees.nested(found.params))
     moments = {name: _with_padded_rows(getattr(found, name), shape) for name in ("mu", "nu")}
     return trained_weights.Weights(

@@ -8,7 +8,8 @@ files. They turn files into dicts of numpy arrays by path and back, and know not
     google                names and layouts of google-research/electra, reading only
     tensor_files          model.safetensors both ways, in one file or several
     pytorch_files         pytorch_model.bin, reading only
-    tensorflow_bundle     checkpoints of TensorFlow's Saver
+    tensorflow_bundle     checkpoints of TensorFlow's Saver, reading only
+    checksums             the CRC-32C in them
     tokenizer_files       vocab.txt, tokenizer.json and their settings, both ways
     orbax_export          parameters as an orbax checkpoint, both ways
     stablehlo             the encoder as a program, writing only
