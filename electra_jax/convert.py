@@ -25,7 +25,7 @@ from ml_collections import ConfigDict
 from electra_jax import config as config_lib
 from electra_jax.cli import command
 from electra_jax.finetuning.tuning import tuned
-from electra_jax.weights import exporting, reading
+from electra_jax.weights import exporting, importing, reading, trained_weights
 
 _TO = flags.DEFINE_enum("to", None, ["hugging_face", "orbax", "stablehlo"], "What to write.")
 _FROM = flags.DEFINE_string("from", None, "A folder to read instead of a workdir's checkpoint.")
@@ -33,7 +33,7 @@ _OUT = flags.DEFINE_string(
     "out", None, "The folder to write; it must not be there yet.", allow_override=True
 )
 _ONLY = flags.DEFINE_enum(
-    "only", None, list(reading.NETWORKS), "One network instead of all.", allow_override=True
+    "only", None, list(trained_weights.NETWORKS), "One network instead of all.", allow_override=True
 )
 _STEP = flags.DEFINE_integer(
     "step", None, "Which checkpoint; the newest without it.", allow_override=True
@@ -110,7 +110,7 @@ def inwards(config: config_lib.Config | None, workdir: str | None) -> dict:
             raise config_lib.ConfigError(f"--{flag.name} goes with --to; here --workdir is written")
     if config is None:
         raise config_lib.ConfigError("--workdir names no folder; say which workdir to make")
-    return exporting.to_workdir(_FROM.value, config, workdir)
+    return importing.to_workdir(_FROM.value, config, workdir)
 
 
 def recipe(tree: ConfigDict) -> config_lib.Config:

@@ -24,7 +24,7 @@ from electra_jax.report import style
 from electra_jax.speed import synthetic
 from electra_jax.step import build
 from electra_jax.training import budget, run_data
-from electra_jax.weights import warm_start
+from electra_jax.weights import starting_weights
 from electra_jax.workdir import metadata, prepared_data
 
 _SHARE_OF_PEAK = 0.35  # of the device's FLOP/s, assumed for the time; the text mentions it
@@ -106,7 +106,7 @@ def _check(config, workdir):
         _check_folder(run_data.data_root(config, workdir))
 
     if not metadata.steps(os.path.join(workdir, "checkpoints")):
-        warm_start.check_paths(config)
+        starting_weights.check_paths(config)
 
 
 def _check_folder(path):

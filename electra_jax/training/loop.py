@@ -20,7 +20,7 @@ from electra_jax.report import writers
 from electra_jax.training import before_the_run, output, runs, saved_state, spikes
 from electra_jax.training import budget as budget_lib
 from electra_jax.training import feed as feed_lib
-from electra_jax.weights import checkpoint
+from electra_jax.weights import checkpoint_series
 
 TrainingError = spikes.TrainingError
 
@@ -87,7 +87,7 @@ class _Loop:
         stop: signals.Stop,
         feed: feed_lib.Feed,
         budget: budget_lib.Budget,
-        saved: checkpoint.Checkpoints,
+        saved: checkpoint_series.Checkpoints,
         out: output.Output,
         profile: profiler.Profile,
     ):

@@ -19,7 +19,7 @@ from electra_jax.data import records, vocabulary
 from electra_jax.host import processes
 from electra_jax.step import build, evaluation
 from electra_jax.training import run_data
-from electra_jax.weights import checkpoint, reading
+from electra_jax.weights import checkpoint, reading_workdir
 from electra_jax.workdir import metadata, prepared_data, saved_config
 
 
@@ -151,7 +151,7 @@ def _vocabulary(config, workdir, directory, found):
             about = metadata.read(os.path.join(directory, str(number)))
         except metadata.CheckpointError:
             continue
-        return reading.vocabulary_of(workdir, config, about["vocabulary"])[0]
+        return reading_workdir.vocabulary_of(workdir, config, about["vocabulary"])[0]
     raise metadata.CheckpointError(f"no checkpoint in {directory} can be read")
 
 

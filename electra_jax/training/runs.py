@@ -19,7 +19,7 @@ from electra_jax.data import records, vocabulary
 from electra_jax.host import processes
 from electra_jax.step import build, evaluation, train_step
 from electra_jax.training import budget, run_data, saved_state
-from electra_jax.weights import warm_start
+from electra_jax.weights import starting_weights, warm_start
 from electra_jax.workdir import metadata
 
 
@@ -105,7 +105,7 @@ def start(config: config_lib.Config, workdir: str) -> Run:
         like = saved_state.tree_of(abstract, saved_state.placed_like(interval))
         restored = saved.restore_latest(like, optional="interval")  # may be older than a metric
     if restored is not None:
-        warm_start.check_vocabulary(restored.metadata, words, workdir)
+        starting_weights.check_vocabulary(restored.metadata, words, workdir)
         tree = dict(restored.tree)
         interval = interval | tree.pop("interval")
         state = saved_state.with_spent(train_step.TrainState(**tree), restored.step, workdir)

@@ -14,15 +14,17 @@ from electra_jax.core import metrics
 from electra_jax.host import processes, safe_files
 from electra_jax.step import train_step
 from electra_jax.training import budget
-from electra_jax.weights import checkpoint
+from electra_jax.weights import checkpoint_series
 
 SPENT = "spent.json"  # in the workdir of a run that went back, see `note_spent`
 
 
-def checkpoints_of(config: config_lib.Config, workdir: str) -> checkpoint.Checkpoints:
+def checkpoints_of(config: config_lib.Config, workdir: str) -> checkpoint_series.Checkpoints:
     """The checkpoints of a workdir, kept as the configuration says."""
     c = config.checkpoint
-    return checkpoint.Checkpoints(os.path.join(workdir, "checkpoints"), c.keep_last, c.keep_every)
+    return checkpoint_series.Checkpoints(
+        os.path.join(workdir, "checkpoints"), c.keep_last, c.keep_every
+    )
 
 
 def tree_of(state: train_step.TrainState, interval: metrics.Sums) -> dict:

@@ -24,7 +24,7 @@ from electra_jax import config as config_lib
 from electra_jax.core import counters
 from electra_jax.step import train_step
 from electra_jax.training import runs, saved_state
-from electra_jax.weights import checkpoint
+from electra_jax.weights import checkpoint_series
 
 SKIPS = 3  # non-finite steps in a row that end a run
 ROLLBACKS = 3  # times that a run goes back to one checkpoint; the next spike ends it
@@ -94,7 +94,7 @@ class Watch:
             )
 
 
-def go_back(run: runs.Run, saved: checkpoint.Checkpoints, spike: Sent) -> None:
+def go_back(run: runs.Run, saved: checkpoint_series.Checkpoints, spike: Sent) -> None:
     """Gives the run step and state of the newest good checkpoint, but not its place in the rows.
 
     Raises TrainingError where that has been done `ROLLBACKS` times since it was saved.

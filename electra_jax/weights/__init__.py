@@ -1,7 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trained weights wherever they lie: checkpoints, exports, and other programs' formats.
+"""Trained weights on disk: checkpoints of a run, exports, and the formats of other programs.
 
-`checkpoint` is the only module that knows orbax; `formats` holds one file per foreign format.
-`reading` opens any of them, `exporting` writes them, and `warm_start` makes a run's first state out
-of them.
+Everything may be imported from outside; the commands need `checkpoint_series`, `reading`,
+`exporting`, `importing` and `warm_start`. Data goes from files through `formats` into one class,
+`trained_weights.Weights`, and from there into a run, an encoder to use, or other files.
+
+    write a checkpoint           checkpoint_series     saves, keeps, sets aside
+    verify a checkpoint          checkpoint            a digest of every array
+    read any trained weights     reading               decides what a path holds, then calls
+                                 reading_workdir         a run's checkpoint
+                                 reading_foreign         Hugging Face's or Google's files
+    use an encoder               encoding              texts -> ids -> vectors
+    convert for others           exporting             Hugging Face, orbax, StableHLO
+                                 card_facts              what the model card says
+    convert from others          importing             a workdir that begins with the weights
+    begin a run with weights     starting_weights      opens and checks what `init.from` names
+                                 warm_start            lays it over the fresh state
+    grow                         growing               another vocabulary, more positions
+    names of arrays              trees                 nested dicts <-> dicts by path
 """

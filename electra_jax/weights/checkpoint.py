@@ -1,39 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints: saved behind the run's back, verified on the way in, never silently wrong.
+"""One checkpoint: loading it, verifying every array, and the digest that makes this possible.
 
-`directory/STEP/` is an orbax checkpoint of a plain dict of arrays plus JSON metadata. Orbax loads
-a flipped bit in weights without a word, so each save carries a digest of every leaf, the same on
-any mesh, and one of the metadata itself, and each restore compares them. Where a step cannot be
-read or does not match, the one before it is used, and the bad one is renamed STEP.corrupt; of
-several processes all do the same, though only one of them could not read it. The first save of a
-process is read back before any later one is trusted. The only module that knows orbax (its v1
-interface).
+A checkpoint is a folder that orbax writes: a plain dict of arrays plus JSON metadata. Orbax loads
+weights with a flipped bit without an error. So every save carries a digest of each array, which is
+the same on any mesh, and a digest of the metadata; every restore computes them again and compares.
+
+    restore              loads the arrays that are asked for and compares their digests
+    restore_in_parts     the same for a whole checkpoint with little extra memory
+    digest               16 hex digits per array
+    save_arrays          plain arrays for other programs, without digest and metadata
+    load_arrays          reads them again
+
+`checkpoint_series` saves and keeps the checkpoints of a run. These two modules are the only ones
+that import orbax (its v1 interface).
 """
 
-import contextlib
 import dataclasses
-import errno
 import functools
 import glob
-import logging as std_logging
 import os
 from typing import Any
 
 import jax
-from absl import logging
 from etils import epath
 from jax import lax
 from jax import numpy as jnp
 from orbax.checkpoint import v1 as ocp
 
-from electra_jax.host import peers, processes, safe_files
+from electra_jax.host import processes, safe_files
+from electra_jax.weights import trees
 from electra_jax.workdir import metadata
 
-CORRUPT = ".corrupt"
-WEIGHTS = ".weights"  # of a checkpoint of weights alone, once a whole state took its place
-
-_BACKGROUND_SAVE = "/orbax/checkpoint/_src/checkpointers/async_checkpointer.py"
-_READ_BACK_BYTES = 1 << 28  # of arrays that are read back at once, beside those of the run
+_READ_BACK_BYTES = 1 << 28  # arrays that are read back at once, beside those of the run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,265 +43,76 @@ class Restored:
     metadata: dict[str, Any]
 
 
-class Checkpoints:
-    """The checkpoints of one run; use as a context manager so that the last save completes."""
-
-    def __init__(self, directory: str, keep_last: int, keep_every: int = 0):
-        safe_files.check_path(directory, "the folder of checkpoints", metadata.CheckpointError)
-        self._directory = os.path.abspath(directory)
-        policies = ocp.training.preservation_policies
-        keep = [policies.LatestN(keep_last)]
-        if keep_every:
-            keep.append(policies.EveryNSteps(keep_every))
-        self._policy = policies.AnyPreservationPolicy(keep)
-        self._orbax = None
-        self._failure: BaseException | None = None  # of the last save
-        self._trusted = False  # whether a save of this object was read back
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, *_):
-        self.close(quiet=kind is not None)
-
-    def restore_latest(self, abstract: dict[str, Any], optional: str = "") -> Restored | None:
-        """The newest good checkpoint, placed as `abstract` (shapes with shardings) says.
-
-        Newer bad ones are renamed. None where there is no checkpoint at all; CheckpointError where
-        there are some and none is good, since starting over would look like going on; all of them
-        are left as they are, since what kept them from being read may be another thing (memory, a
-        permission). A checkpoint of weights alone stays too: `init.from` begins with it. Several
-        processes try the steps that the first one sees, and one bad copy is bad for all.
-        """
-        found, aside = processes.of_first(self._found)
-        bad: list[int] = []
-
-        for step in reversed(found):
-            try:
-                good = restore(os.path.join(self._directory, str(step)), abstract, optional)
-            except metadata.CheckpointError as error:
-                logging.error("checkpoint %d cannot be used: %s", step, error)
-                bad.append(step)
-                continue
-            for step in bad:
-                logging.error("checkpoint %d is damaged and set aside", step)
-                processes.of_first(functools.partial(self._set_aside, step))
-            return good
-
-        if count := len(found) + aside:
-            raise metadata.CheckpointError(
-                f"none of the {count} checkpoints in {self._directory} can be read; all are left as"
-                " they are; restore a copy, or choose another --workdir"
-            )
-        return None
-
-    def save(self, step: int, tree: dict[str, Any], about: dict[str, Any]) -> None:
-        """Starts a save of a tree with its metadata and returns.
-
-        A failed save is logged, and the next one is tried as usual.
-
-        A whole state takes the place of the weights that the run began with. The first save is
-        waited for and read back: where that does not give what was saved, no later one would.
-        Raises CheckpointError then.
-        """
-        self.wait()  # else orbax would raise an earlier failure in place of this save
-        processes.of_first(functools.partial(self._make_room, step))
-        self._failure = None
-        about = metadata.sealed(about | {"digest": digest(tree), "step": step})
-        try:
-            self._open().save_async(step, tree, force=True, custom_metadata=about)
-        except (OSError, ValueError) as error:
-            self._note_failure(error)
-
-        if not self._trusted:
-            self.wait()
-            self._trusted = self._is_on_disk() and self._read_back(step, tree, about)
-
-    def wait(self) -> None:
-        """Blocks until the save under way is on disk; a failure is logged."""
-        if self._orbax is None:
-            return
-        try:
-            self._orbax.wait()
-        except (OSError, ValueError) as error:
-            self._note_failure(error)
-
-    def reread(self, abstract: dict[str, Any], optional: str = "") -> Restored:
-        """The newest good checkpoint once more, in the middle of a run that saves here."""
-        self.close(quiet=True)
-        restored = self.restore_latest(abstract, optional)
-        if restored is None:
-            raise metadata.CheckpointError(
-                f"no checkpoint in {self._directory} to go back to; free some space and run the"
-                " same command again"
-            )
-        return restored
-
-    def close(self, quiet: bool = False) -> None:
-        """Waits and lets go. Raises CheckpointError if the last save failed, unless `quiet`."""
-        with contextlib.suppress(*([metadata.CheckpointError] if quiet else [])):
-            self.wait()
-        if self._orbax is not None:
-            self._orbax.close()
-            self._orbax = None
-        if self._failure is not None and not quiet:
-            raise metadata.CheckpointError(
-                f"the last checkpoint could not be saved in {self._directory}; free some space and"
-                " run the same command again: it goes on from the newest good checkpoint"
-            )
-
-    def _open(self):
-        """The orbax object, made after damaged steps were set aside: it keeps a list of steps."""
-        if self._orbax is None:
-            logging.get_absl_logger().addFilter(_tell_the_others)
-            context = ocp.Context()
-            context.array.saving.use_compression = False  # 5 times faster, 8 % larger
-            self._orbax = ocp.training.Checkpointer(
-                _Literal(self._directory),
-                preservation_policy=self._policy,
-                cleanup_tmp_directories=True,
-                context=context,
-            )
-        return self._orbax
-
-    def _is_on_disk(self):
-        """Whether the save that was waited for is, on all processes; False on a full disk.
-
-        Space may come; whatever else kept the first save from being written would keep the others.
-        Of several processes none comes here with a failure, which ends them (`_note_failure`); they
-        only wait here until the first one has named the finished save.
-        """
-
-        def check():
-            if self._failure is None:
-                return
-            if _is_full(self._failure):
-                raise OSError(errno.ENOSPC, "no space left", self._directory)
-            raise metadata.CheckpointError(
-                f"the first checkpoint of this run could not be saved in {self._directory}, so the"
-                f" run stops here: {metadata.reason(self._failure)}; mend that, or choose another"
-                " --workdir"
-            )
-
-        try:
-            processes.agree(check, OSError, metadata.CheckpointError)
-        except OSError:
-            return False
-        return True
-
-    def _read_back(self, step, tree, about):
-        """True, or CheckpointError: the checkpoint is not what was saved."""
-        path = os.path.join(self._directory, str(step))
-        try:
-            processes.agree(lambda: metadata.read(path), metadata.CheckpointError)
-            found = restore_in_parts(path, tree)
-            processes.agree(
-                functools.partial(_compare, path, about, found), metadata.CheckpointError
-            )
-        except metadata.CheckpointError as error:
-            raise metadata.CheckpointError(
-                f"the first checkpoint of this run cannot be read back, so the run stops here:"
-                f" {error}; choose a --workdir on another disk, or with a plainer name"
-            ) from error
-        return True
-
-    def _note_failure(self, error):
-        self._failure = error
-        if jax.process_count() > 1:  # the others may wait inside orbax for what this one cannot do
-            raise metadata.CheckpointError(_not_saved(error)) from error
-        logging.error(
-            "checkpoint not saved (%s); training goes on and the next one is tried at its step",
-            metadata.reason(error),
-        )
-
-    def _found(self):
-        """(steps to resume from, how many were set aside); asked and moved on one process only."""
-        if not metadata.steps(self._directory):
-            self._move(f"0{WEIGHTS}", "0")  # killed before the state was there
-        found = [
-            step for step in metadata.steps(self._directory) if not self._is_weights_only(step)
-        ]
-        return found, len(glob.glob(f"{glob.escape(self._directory)}/*{CORRUPT}*"))
-
-    def _make_room(self, step):
-        if self._is_weights_only(step):
-            self._move(str(step), f"{step}{WEIGHTS}")
-
-    def _is_weights_only(self, step):
-        try:
-            return metadata.WEIGHTS_ONLY in metadata.read(os.path.join(self._directory, str(step)))
-        except metadata.CheckpointError:
-            return False
-
-    def _move(self, name, other):
-        """Renames a folder of the directory, if it is there and the other name is free."""
-        source, target = (os.path.join(self._directory, one) for one in (name, other))
-        if os.path.isdir(source) and not os.path.exists(target):
-            os.rename(source, target)
-
-    def _set_aside(self, step):
-        safe_files.move_aside(os.path.join(self._directory, str(step)), CORRUPT.lstrip("."))
-
-
 def restore(path: str, abstract: dict[str, Any], optional: str = "") -> Restored:
-    """Loads one checkpoint, or the part of it that `abstract` names, and verifies every leaf.
+    """Loads one checkpoint, or the part of it that `abstract` names, and verifies every array.
 
-    Of the dict `abstract[optional]` those are left out that were not saved. Called on all processes
-    at once; what fails on one of them fails on all. Raises CheckpointError, whatever is wrong.
+    All processes must call it at the same time; a failure on one of them is raised on all.
+
+    Args:
+      path: the folder of the checkpoint.
+      abstract: the tree of shapes, dtypes and shardings to load; the arrays are placed so.
+      optional: a key of `abstract`; entries of that dict that were not saved are left out.
+
+    Raises CheckpointError, whatever is wrong.
     """
     own = processes.agree(lambda: metadata.read(path), metadata.CheckpointError)
-    about = processes.of_first(lambda: own)  # of another copy the leaves might be others
+    # All processes follow the metadata of the first one: another copy may list other arrays.
+    about = processes.of_first(lambda: own)
+
     if optional:
         there = about["digest"]
         kept = {n: x for n, x in abstract[optional].items() if f"{optional}/{n}" in there}
         abstract = abstract | {optional: kept}
-    names = jax.tree_util.tree_leaves_with_path(abstract)
-    if missing := [_name(leaf) for leaf, _ in names if _name(leaf) not in about["digest"]]:
+
+    if missing := [name for name in trees.flat(abstract) if name not in about["digest"]]:
         raise metadata.CheckpointError(
             f"{path} holds no {missing[0]} (and {len(missing)} such in all)"
         )
 
-    tree = processes.agree(lambda: _load_like(path, abstract), metadata.CheckpointError)
-    found = digest(tree)  # a computation of all processes, each of which may hold another copy
-    processes.agree(functools.partial(_compare, path, about, found), metadata.CheckpointError)
+    tree = processes.agree(lambda: _load_checked(path, abstract), metadata.CheckpointError)
+    # All processes compute the digest together; each of them may have read another copy.
+    found = digest(tree)
+    processes.agree(functools.partial(check_digest, path, about, found), metadata.CheckpointError)
     return Restored(about["step"], tree, about)
 
 
 def restore_in_parts(path: str, tree: Any) -> dict[str, str]:
-    """Loads the leaves of a whole checkpoint, a few at a time, and returns their digest.
+    """Loads a whole checkpoint, a few arrays at a time, and returns the digest.
 
-    Beside the arrays of `tree`, whose shapes and places they have, only those few are in memory.
-    Called on all processes at once. Raises CheckpointError.
+    Only those few arrays are in memory beside `tree`, whose shapes and shardings they have. All
+    processes must call it at the same time. Raises CheckpointError.
     """
     paths = jax.tree_util.tree_leaves_with_path(tree)
+
     parts: list[set[str]] = [set()]
     size = 0
     for at, x in paths:
         if parts[-1] and size + x.nbytes > _READ_BACK_BYTES:
             parts.append(set())
             size = 0
-        parts[-1].add(_name(at))
+        parts[-1].add(trees.name(at))
         size += x.nbytes
 
     found = {}
     for part in parts:
-        load = functools.partial(_load_like, path, _shapes_of(tree, part))
+        load = functools.partial(_load_checked, path, _shapes_of(tree, part))
         loaded = processes.agree(load, metadata.CheckpointError)
         if len(parts) > 1:
-            named = jax.tree_util.tree_leaves_with_path(loaded)
-            loaded = {_name(at): x for at, x in named if x is not ...}
+            loaded = {name: x for name, x in trees.flat(loaded).items() if x is not ...}
         found |= digest(loaded)
     return found
 
 
 def _shapes_of(tree, part):
-    """The shapes and places of the leaves that `part` names; `...`, which orbax leaves out, for the
-    others."""
-    # Weights that are only handed on are arrays of numpy, which lie on no device.
+    """Returns shapes and shardings of the leaves named in `part`, and `...` for all others.
+
+    Orbax does not load a leaf that is `...`.
+    """
+    # Weights that are only copied into a new workdir are numpy arrays and have no sharding.
     own = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
 
     def shape(at, x):
-        if _name(at) not in part:
+        if trees.name(at) not in part:
             return ...
         return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=getattr(x, "sharding", own))
 
@@ -311,46 +120,54 @@ def _shapes_of(tree, part):
 
 
 def digest(tree: Any) -> dict[str, str]:
-    """16 hex digits a leaf, by path: wrapping sums, equal on any mesh, that see any flip."""
+    """Returns 16 hex digits per array, by path.
+
+    They are sums that wrap around: equal on any mesh, and different after any single flipped bit.
+    """
     sums = jax.device_get(_digest(tree))
-    return {
-        _name(path): f"{int(x[0]):08x}{int(x[1]):08x}"
-        for path, x in jax.tree_util.tree_leaves_with_path(sums)
-    }
+    return {path: f"{int(x[0]):08x}{int(x[1]):08x}" for path, x in trees.flat(sums).items()}
+
+
+def on_one_device(tree: Any) -> Any:
+    """Returns the same tree of shapes, to be loaded onto one device of this process."""
+    where = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where), tree)
 
 
 def save_arrays(path: str, tree: Any) -> None:
-    """Writes numpy arrays for others: no digest, no metadata, no device that a reader needs."""
+    """Writes numpy arrays for other programs: without digest, metadata or sharding."""
     context = ocp.Context()
     context.array.saving.use_compression = False
     safe_files.check_path(path, "the folder of arrays", metadata.CheckpointError)
     with context:
-        ocp.save(_Literal(os.path.abspath(path)), tree)
+        ocp.save(LiteralPath(os.path.abspath(path)), tree)
 
 
 def load_arrays(path: str) -> Any:
-    """Loads what `save_arrays` wrote, as numpy arrays. Raises CheckpointError."""
+    """Loads what `save_arrays` wrote as numpy arrays. Raises CheckpointError."""
     return _load(path, None)
 
 
-class _Literal(type(epath.Path())):
-    """A path whose own name is no pattern.
+class LiteralPath(type(epath.Path())):
+    """A path whose own name is never read as a glob pattern.
 
-    Orbax looks for files by `path.glob(pattern)`, which reads `lr=1e-3,bs=[8]` and `run*` in the
-    path itself as patterns too: what a process wrote is then not found, or that of another run is.
+    Orbax finds files by `path.glob(pattern)`, which also reads `lr=1e-3,bs=[8]` or `run*` in the
+    path itself as patterns. It would then miss the files that a process wrote, or find those of
+    another run.
     """
 
     def glob(self, pattern):
-        """The same with the path taken as it is."""
+        """Returns the paths below this one that match; only `pattern` is a pattern."""
         escaped = os.path.join(glob.escape(os.fspath(self)), pattern)
         return (type(self)(found) for found in glob.glob(escaped))
 
 
 def _load(path, abstract, partial=False):
-    """Orbax's load without its waiting for other processes: it would be for ever where one fails.
+    """Loads with orbax, but without waiting for other processes.
 
-    It counts its calls to name what it waits for later, so the processes must agree before, by
-    `metadata`, that the checkpoint is there: where it is not, no call is counted.
+    If one process failed, the others would wait for ever. Orbax also numbers its calls, and later
+    waits by these numbers. So all processes must have agreed, by reading the metadata, that the
+    checkpoint is there before any of them calls this.
     """
     context = ocp.Context()
     context.pytree.loading.partial_load = partial
@@ -358,30 +175,34 @@ def _load(path, abstract, partial=False):
     context.multiprocessing.primary_host, context.multiprocessing.active_processes = me, {me}
     try:
         with context:
-            return ocp.load(_Literal(os.path.abspath(path)), abstract)
-    except Exception as error:  # whatever a damaged file makes orbax raise
+            return ocp.load(LiteralPath(os.path.abspath(path)), abstract)
+    except Exception as error:  # a damaged file makes orbax raise almost anything
         raise metadata.CheckpointError(
             f"{path} cannot be read: {metadata.reason(error)}"
         ) from error
 
 
-def _load_like(path, abstract):
-    """The same, and what comes has the form that was asked for: damage may make orbax give another.
+def _load_checked(path, abstract):
+    """Loads with orbax and checks tree, shapes, dtypes and shardings against `abstract`.
 
-    A leaf that is `...` is left out.
+    A damaged checkpoint can make orbax return something else. Leaves that are `...` are not loaded.
     """
     leaves, form = jax.tree_util.tree_flatten_with_path(abstract)
     partial = not any(x is ... for _, x in leaves)
     tree = _load(path, abstract, partial)
+
     found, its_form = jax.tree.flatten(tree)
     if its_form != form:
         raise metadata.CheckpointError(f"{path} holds another tree of arrays than was saved")
+
     for (at, wanted), x in zip(leaves, found, strict=True):
         if wanted is ...:
             continue
         same = isinstance(x, jax.Array) and (x.shape, x.dtype) == (wanted.shape, wanted.dtype)
         if not same or not _lies_at(x, wanted.sharding):
-            raise metadata.CheckpointError(f"{path}: {_name(at)} is not an array as it was saved")
+            raise metadata.CheckpointError(
+                f"{path}: {trees.name(at)} is not an array as it was saved"
+            )
     return tree
 
 
@@ -389,15 +210,11 @@ def _lies_at(x, sharding):
     return sharding is None or x.sharding.is_equivalent_to(sharding, x.ndim)
 
 
-def _compare(path, about, found):
-    """Raises CheckpointError where the digest of a leaf is not what the metadata say."""
+def check_digest(path, about, found):
+    """Raises CheckpointError if the digest of an array differs from that in the metadata."""
     for name, value in found.items():
         if about["digest"].get(name) != value:
             raise metadata.CheckpointError(f"{path}: {name} is not what was saved (digest differs)")
-
-
-def _name(path):
-    return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 @jax.jit
@@ -406,36 +223,8 @@ def _digest(tree):
 
 
 def _leaf_digest(x):
+    """Returns two uint32 [2]: the sum of all elements' bits, and a sum weighted by position."""
     bits = lax.bitcast_convert_type(x, f"uint{8 * x.dtype.itemsize}").astype(jnp.uint32)
     bits = bits.reshape(-1)
-    odd = 2 * lax.iota(jnp.uint32, bits.size) + 1  # odd factors: no single flip cancels out
+    odd = 2 * lax.iota(jnp.uint32, bits.size) + 1  # times an odd factor no bit is lost
     return jnp.stack([bits.sum(), (bits * (odd * jnp.uint32(2654435761))).sum()])
-
-
-def _tell_the_others(record: std_logging.LogRecord) -> bool:
-    """Ends all processes where this one alone cannot write its part of a checkpoint.
-
-    A filter of the logger that orbax writes to, which lets every record pass: orbax's background
-    thread logs the failure and then waits, in this process and in the others, at barriers that
-    none of them leaves for twenty minutes. Nothing is raised before.
-    """
-    failed = record.exc_info and record.pathname.replace("\\", "/").endswith(_BACKGROUND_SAVE)
-    if failed and peers.group() is not None:
-        peers.group().failing(_not_saved(record.exc_info[1]))
-    return True
-
-
-def _not_saved(error):
-    return (
-        f"checkpoint not saved ({metadata.reason(error)}); once its cause is mended, the same"
-        " command goes on from the newest good checkpoint"
-    )
-
-
-def _is_full(error: BaseException) -> bool:
-    """Whether a disk or a quota was; tensorstore has no error number, only the words."""
-    full = (errno.ENOSPC, errno.EDQUOT)
-    return any(
-        getattr(cause, "errno", None) in full or any(os.strerror(n) in str(cause) for n in full)
-        for cause in metadata.causes(error)
-    )

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The encoder by itself: texts -> ids -> vectors, without noise, for those who use it.
+"""Using a trained encoder: texts -> ids -> vectors, without dropout.
 
     tokenizer(texts) -> ids, mask, types [B, L]      [CLS] A [SEP] or [CLS] A [SEP] B [SEP], padded
     encode(...)      -> tokens [B, L, D], pooled [B, D]: the state of the first token, [CLS]
 
-Positions count from the beginning of a row, padding included, as they do in transformers: the same
-inputs give the same vectors there. What stands at a padded place means nothing.
+Positions count from the beginning of a row, including padding, as in transformers: the same inputs
+give the same vectors there. Vectors at padded places have no meaning. `reading.load_encoder`
+returns both for a path.
 """
 
 import dataclasses
@@ -20,13 +21,13 @@ from electra_jax.core import batch as batch_lib
 from electra_jax.data import vocabulary
 from electra_jax.model import networks
 
-_STEP = 32  # lengths are rounded up to a multiple, so that few programs are compiled
+_STEP = 32  # lengths are rounded up to a multiple of it, so that few programs are compiled
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Encoded:
-    """What the encoder makes of a batch; an encoder without a pooler has no other summary."""
+    """The vectors of a batch. ELECTRA has no pooler, so the summary is the state of [CLS]."""
 
     tokens_BLD: jax.Array
     pooled_BD: jax.Array
@@ -39,7 +40,7 @@ def encode(
     mask_BL: jax.Array,
     types_BL: jax.Array,
 ) -> Encoded:
-    """The main network without its head. `mask_BL` is not 0 where a token is."""
+    """Computes the main network without its head; `mask_BL` is 0 at padding."""
     ids_BL = ids_BL.astype(jnp.int32)
     batch = batch_lib.Batch(
         ids_BL=ids_BL,
@@ -55,10 +56,10 @@ def encode(
 
 @dataclasses.dataclass(frozen=True)
 class Tokenizer:
-    """Texts to rows of ids."""
+    """Turns texts into rows of ids."""
 
     vocabulary: vocabulary.Vocabulary
-    limit: int  # the most tokens of a row
+    limit: int  # the largest number of tokens in a row
 
     def __call__(
         self,
@@ -67,22 +68,24 @@ class Tokenizer:
         *,
         truncate: bool = False,
     ) -> dict[str, np.ndarray]:
-        """Rows padded on the right, as `encode` takes them: ids_BL, mask_BL, types_BL, int32.
+        """Returns ids_BL, mask_BL and types_BL, int32, padded on the right, as `encode` takes them.
 
         Args:
-          pairs: second texts, one for each of the first, which get type 1.
-          truncate: cut the longer of the two, token by token, where a row is too long.
+          texts: one text per row.
+          pairs: a second text for each row, whose tokens get type 1.
+          truncate: whether to cut rows that are too long, token by token from the longer text.
 
-        Raises:
-          ValueError: a text that does not fit, and no leave to cut it.
+        Raises ValueError if a row is too long and `truncate` is False.
         """
         words = self.vocabulary
         if isinstance(texts, str):
             raise ValueError("texts is one string; give a list of texts")
+
         first = [ids.tolist() for ids in words.encode(texts)]
         second = [ids.tolist() for ids in words.encode(pairs)] if pairs is not None else None
         if second is not None and len(second) != len(first):
             raise ValueError(f"{len(first)} texts but {len(second)} pairs; give one for each")
+
         rows = []
         for number, a in enumerate(first):
             parts = [a] if second is None else [a, second[number]]
@@ -92,6 +95,8 @@ class Tokenizer:
                     f"text {number} has {sum(map(len, parts))} tokens, more than the {room} that"
                     " fit a row; shorten it, or say truncate=True"
                 )
+
+            # Reversed, so that of two equally long texts the second one is cut.
             while sum(map(len, parts)) > room:
                 max(reversed(parts), key=len).pop()
             rows.append(parts)
@@ -103,9 +108,11 @@ class Tokenizer:
         length = min(-(-max(sizes, default=1) // _STEP) * _STEP, self.limit)
         ids_BL = np.full((len(rows), length), words.pad_id, np.int32)
         types_BL = np.zeros((len(rows), length), np.int32)
+
         for row, (parts, size) in enumerate(zip(rows, sizes)):
             ids = [words.cls_id] + [x for part in parts for x in (*part, words.sep_id)]
             ids_BL[row, :size] = ids
             types_BL[row, len(parts[0]) + 2 : size] = 1
+
         mask_BL = (np.arange(length) < np.array(sizes, int)[:, None]).astype(np.int32)
         return {"ids_BL": ids_BL, "mask_BL": mask_BL, "types_BL": types_BL}

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights out, and in: what `electra_jax.convert` does.
+"""Writing trained weights for other programs: `electra_jax.convert --to`.
 
-    to_hugging_face    a folder a network, which transformers loads
-    to_orbax           parameters for whoever has orbax
-    to_stablehlo       a program for whoever has jax
-    to_workdir         a Hugging Face folder, or Google's checkpoint, as the beginning of a run
+    to_hugging_face    one folder per network, which transformers loads
+    to_orbax           parameters, for users who have orbax
+    to_stablehlo       the encoder as a program, for users who have jax
 
-Each writes a folder that is there as a whole or not at all, and reads it again before that.
+Each function writes a whole folder or nothing: files go to a temporary folder, are read again and
+compared, and only then is the folder renamed. The other direction is in `importing`.
 """
 
 import dataclasses
@@ -21,12 +21,9 @@ import numpy as np
 from absl import logging
 
 from electra_jax import config as config_lib
-from electra_jax.data import vocabulary
 from electra_jax.host import whole_folder
 from electra_jax.model import networks
-from electra_jax.report import writers
-from electra_jax.step import build, train_step
-from electra_jax.weights import reading, warm_start
+from electra_jax.weights import card_facts, reading, trained_weights, trees
 from electra_jax.weights.formats import (
     card,
     hugging_face,
@@ -35,26 +32,22 @@ from electra_jax.weights.formats import (
     tensor_files,
     tokenizer_files,
 )
-from electra_jax.workdir import saved_config
 
 CURVES = "curves.png"
-_BERTS = {  # settings of a trunk that Hugging Face's ELECTRA has
-    "positions": "learned",
-    "feed_forward_kind": "gelu",
-    "norm_place": "post",
-    "norm_kind": "layer",
-    "biases": True,
-    "local_window": 0,
-}
 _FOLDERS = {"judges": "discriminator", "predicts": "masked_lm", "encodes": "encoder"}
 
 
 def to_hugging_face(
-    found: reading.Weights, out: str, only: str | None = None, licence: str = ""
+    found: trained_weights.Weights, out: str, only: str | None = None, licence: str = ""
 ) -> dict:
-    """Writes OUT/discriminator and OUT/generator, or OUT/masked_lm; what there is.
+    """Writes OUT/discriminator and OUT/generator, or OUT/masked_lm, depending on the networks.
 
-    Raises ConfigError, one line: a setting that Hugging Face's ELECTRA does not have.
+    Args:
+      only: the name of one network; None for all.
+      licence: an identifier for the model card; '' if none was chosen.
+
+    Returns a summary for printing. Raises ConfigError, in one line, for a setting that Hugging
+    Face's ELECTRA does not have.
     """
     chosen = _chosen(found, only, "Hugging Face's ELECTRA has no such generator")
     check_trunk(found.networks)
@@ -64,16 +57,22 @@ def to_hugging_face(
         for network in chosen:
             role = found.role(network)
             name = "generator" if network == "generator" else _FOLDERS[role]
-            written[name] = _one(found, network, os.path.join(folder, name), licence)
+            written[name] = _write_folder(found, network, os.path.join(folder, name), licence)
+
+        # Each network must be readable alone, and two of them also as a pair.
         again = reading.open(folder)
         for network, name in zip(chosen, written):
             one = reading.open(os.path.join(folder, name)) if len(chosen) > 1 else again
-            _same(found, network, one, one.main())
-    return {"out": os.path.abspath(out), "networks": written, "left_out": left_out(found)}
+            trained_weights.check_same(found, network, one, one.main())
+    return {
+        "out": os.path.abspath(out),
+        "networks": written,
+        "left_out": card_facts.left_out(found),
+    }
 
 
-def to_orbax(found: reading.Weights, out: str, only: str | None = None) -> dict:
-    """Writes all parameters as they are shared, or those of one network by itself."""
+def to_orbax(found: trained_weights.Weights, out: str, only: str | None = None) -> dict:
+    """Writes all parameters, shared as in training, or those of one network alone."""
     if only:
         _chosen(found, only, "it is written with both: leave --only out")
         found = found.alone(only)
@@ -84,8 +83,8 @@ def to_orbax(found: reading.Weights, out: str, only: str | None = None) -> dict:
     return {"out": os.path.abspath(out), "networks": sorted(found.params)}
 
 
-def to_stablehlo(found: reading.Weights, out: str, only: str | None = None) -> dict:
-    """Writes one network's encoder as a program; without `only` that which is fine-tuned."""
+def to_stablehlo(found: trained_weights.Weights, out: str, only: str | None = None) -> dict:
+    """Writes one network's encoder as a program; without `only`, the one that is fine-tuned."""
     (network,) = _chosen(found, only or found.main(), "it has no encoder of the usual kind")
     one = found.alone(network)
     params = {
@@ -96,6 +95,7 @@ def to_stablehlo(found: reading.Weights, out: str, only: str | None = None) -> d
     shape = dataclasses.replace(
         one.networks, discriminator=dataclasses.replace(one.networks.discriminator, scan=True)
     )
+
     with whole_folder.new(out) as folder:
         write_tokenizer(found, folder)
         words = found.vocabulary
@@ -105,72 +105,30 @@ def to_stablehlo(found: reading.Weights, out: str, only: str | None = None) -> d
     return {"out": os.path.abspath(out), "networks": [network]}
 
 
-def to_workdir(source: str, recipe: config_lib.Config, workdir: str) -> dict:
-    """Makes a workdir whose run begins with these weights: `main --workdir=WORKDIR` goes on.
-
-    Shapes, sharing and vocabulary are the folder's; everything else is the recipe's. Its
-    init.optimizer='restored' takes Adam's moments along.
-
-    Raises ConfigError, one line: what is there is damaged, or does not go with the recipe.
-    """
-    found = reading.open(source)
-    if found.config is not None:
-        raise config_lib.ConfigError(
-            f"{source} was trained here; begin with it directly: --config.init.from={source}"
-        )
-    config = _as_found(found, recipe, os.path.abspath(workdir))
-    for text in sum(config_lib.differences(recipe, config), []):
-        logging.info("as the weights say: %s", text)
-    optimizer, named = None, f"--from={source}"
-    if config.init.weights == "ema":
-        raise config_lib.ConfigError(
-            f"init.weights='ema', but {source} holds no averages; leave out --config.init.weights"
-        )
-    if config.init.optimizer == "restored":
-        optimizer = _optimizer(named, found, config)
-    elif found.moments is not None:
-        logging.info("Adam's moments stay behind; init.optimizer='restored' takes them along")
-    if config.init.missing_generator == "discriminator" and not found.role("generator"):
-        _, fresh = _fresh(found, config)
-        warm_start.lower_layers(named, reading.flat(found.params), reading.flat(fresh.params))
-    with whole_folder.new(workdir) as folder:
-        found.vocabulary.save(os.path.join(folder, "vocab"))
-        reading.save(os.path.join(folder, "checkpoints"), found, config, optimizer)
-        saved_config.write(folder, config)
-        again = reading.open(folder)
-        for network in reading.NETWORKS:
-            if found.role(network):
-                _same(found, network, again, network)
-    return {
-        "workdir": os.path.abspath(workdir),
-        "networks": [network for network in reading.NETWORKS if found.role(network)],
-        "objective": config.objective.name,
-    }
-
-
 def check_trunk(shape: networks.NetworksConfig) -> None:
-    """Raises ConfigError for a setting of the encoder that Hugging Face's ELECTRA has not."""
-    for name, theirs in _BERTS.items():
+    """Raises ConfigError for a setting of the encoder that Hugging Face's ELECTRA lacks."""
+    for name, theirs in hugging_face.TRUNK_SETTINGS.items():
         _check_setting(f"model.{name}", getattr(shape.discriminator, name), theirs)
 
 
 def write_network(
     folder: str,
-    one: reading.Weights,
+    one: trained_weights.Weights,
     flat: Mapping[str, np.ndarray],
     role: str,
     dropouts: tuple[float, float] = (0.1, 0.1),
     task: Mapping | None = None,
 ) -> dict[str, np.ndarray]:
-    """Writes one network's files but the card, into a folder that need not be there.
+    """Writes the files of one network except the model card; the folder is made if necessary.
 
     Args:
-      flat: its arrays by path, as `networks.alone` calls them.
-      role: a class of theirs, as `hugging_face` names it.
-      dropouts: of states and of attention, for whoever trains on.
+      one: the network, as the main network of `Weights.alone`.
+      flat: its arrays by path, as `networks.alone` names them.
+      role: what its head does, a key of `hugging_face.ROLES` or `TASK_ROLES`.
+      dropouts: rates for states and for attention, which config.json keeps for further training.
       task: fields of a fine-tuned network's config.json.
 
-    Returns their tensors. Raises ConfigError.
+    Returns the tensors by Hugging Face's names. Raises ConfigError.
     """
     words, shape = one.vocabulary, one.networks
     trunk = shape.discriminator
@@ -180,6 +138,7 @@ def write_network(
         tokenizer_files.write(words, folder, one.limit)
     except ValueError as error:
         raise config_lib.ConfigError(str(error)) from error
+
     config = hugging_face.to_config(
         hugging_face.Shape(
             role=role,
@@ -197,13 +156,14 @@ def write_network(
         pad_id=words.pad_id,
         task=task,
     )
+
     write_text(os.path.join(folder, "config.json"), json.dumps(config, indent=2) + "\n")
     tensor_files.write(os.path.join(folder, tensor_files.SAFETENSORS), tensors)
     return tensors
 
 
-def write_tokenizer(found: reading.Weights, folder: str) -> None:
-    """vocab/ always; tokenizer/ where a SentencePiece model can be said so."""
+def write_tokenizer(found: trained_weights.Weights, folder: str) -> None:
+    """Writes vocab/, and tokenizer/ if the vocabulary can be written in that format."""
     found.vocabulary.save(os.path.join(folder, orbax_export.VOCABULARY))
     target = os.path.join(folder, orbax_export.TOKENIZER)
     try:
@@ -214,23 +174,23 @@ def write_tokenizer(found: reading.Weights, folder: str) -> None:
 
 
 def write_text(path: str, text: str) -> None:
-    """A whole file, in UTF-8."""
+    """Writes a file in UTF-8."""
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
 
 
 def sha256(path: str) -> str:
-    """Of a file."""
+    """Returns the SHA-256 of a file as hex digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def about(found: reading.Weights) -> dict:
-    """What an export says of itself beside its arrays."""
+def about(found: trained_weights.Weights) -> dict:
+    """Returns what metadata.json says beside the arrays: step, shapes, vocabulary, config."""
     words = found.vocabulary
     return {
         "step": found.step,
-        "networks": reading.shapes_of(found.networks),
+        "networks": _shapes_of(found.networks),
         "vocabulary": {
             "kind": words.kind,
             "size": words.size,
@@ -245,64 +205,31 @@ def about(found: reading.Weights) -> dict:
     }
 
 
-def left_out(found: reading.Weights) -> list[str]:
-    """What was trained and has no place in Hugging Face's ELECTRA."""
-    generator, main = (found.params.get(name, {}) for name in ("generator", "discriminator"))
-    parts = {
-        "the two towers of the generator": "left" in generator,
-        "the baseline of the adversarial generator": "baseline" in generator,
-        "the copy gate of the output: what remains is the softmax beneath it": "copy" in main,
-    }
-    return [part for part, there in parts.items() if there]
-
-
-def training_facts(found: reading.Weights) -> dict[str, str]:
-    """What the card's table says; empty where nothing is known."""
-    c, data = found.config, found.data
-    if c is None:
-        return {}
-    facts = {"objective": c.objective.name, "steps": f"{found.step:,}"}
-    facts["batch"] = f"{c.data.batch_size} rows of {c.data.sequence_length} tokens"
-    if tokens := _last(found, "tokens_seen"):
-        facts["tokens seen"] = f"{tokens:,.0f}, padding not counted"
-    words = found.vocabulary
-    objective = build.objective(c, words, np.ones(words.size))
-    flops = objective.flops(c.data.sequence_length).train * c.data.batch_size * found.step
-    facts["FLOPs"] = f"{flops:.3g} (3 x forward matrix products, both networks)"
-    facts["data"] = c.data.source
-    if data is not None:
-        facts["documents"] = f"{data.totals['documents']:,}"
-        facts["tokens in the data"] = f"{data.totals['tokens']:,}"
-        facts["hash of the data"] = data.hash[:16]
-    facts["vocabulary"] = f"{words.kind}, {words.size:,} pieces, {words.sha256[:16]}"
-    facts["optimizer"] = f"{c.optimizer.name}, peak rate {c.optimizer.learning_rate:g}"
-    facts["warmup"] = f"{c.schedule.warmup_steps:,} steps, then {c.schedule.shape}"
-    facts["jax"] = jax.__version__ + " (at conversion)"
-    return facts
-
-
-def _one(found, network, folder, licence):
-    """Writes the folder of one network and says what it is."""
+def _write_folder(found, network, folder, licence):
+    """Writes the folder of one network with its card; returns class and number of parameters."""
     one, role = found.alone(network), found.role(network)
-    flat = reading.flat(jax.device_get({"embeddings": one.params["embeddings"]}))
-    flat |= reading.flat(jax.device_get(one.params["discriminator"]))
+    flat = trees.flat(jax.device_get({"embeddings": one.params["embeddings"]}))
+    flat |= trees.flat(jax.device_get(one.params["discriminator"]))
     model = found.config.model if found.config else None
     dropouts = (model.dropout, model.attention_dropout) if model else (0.1, 0.1)
+
     tensors = write_network(folder, one, flat, role, dropouts)
     path = os.path.join(folder, tensor_files.SAFETENSORS)
     picture = os.path.join(found.source, "report.png")
     if found.config and os.path.exists(picture):
         shutil.copyfile(picture, os.path.join(folder, CURVES))
+
     parameters = sum(x.size for x in tensors.values())
+
     text = card.text(
         name=os.path.basename(folder),
         role=role,
         licence=licence,
-        training={"parameters": f"{parameters:,}"} | training_facts(found),
-        metrics=_evaluation(found),
+        training={"parameters": f"{parameters:,}"} | card_facts.training_facts(found),
+        metrics=card_facts.last_evaluation(found),
         curves=CURVES if os.path.exists(os.path.join(folder, CURVES)) else "",
         differences=tokenizer_files.DIFFERENCES[found.vocabulary.kind],
-        left_out=left_out(found),
+        left_out=card_facts.left_out(found),
         checksums={tensor_files.SAFETENSORS: sha256(path)},
     )
     write_text(os.path.join(folder, "README.md"), text)
@@ -310,9 +237,13 @@ def _one(found, network, folder, licence):
 
 
 def _chosen(found, only, why_not):
-    """The networks that are asked for. Raises ConfigError where one of them is not there."""
+    """Returns the networks to write. Raises ConfigError if `only` is not there.
+
+    Args:
+      why_not: the end of the message if the network exists without an encoder of the usual kind.
+    """
     if only is None:
-        return [name for name in reading.NETWORKS if found.role(name)] or [found.main()]
+        return [name for name in trained_weights.NETWORKS if found.role(name)] or [found.main()]
     if found.role(only) is None:
         there = "" if only not in found.params else f" of the usual kind; {why_not}"
         raise config_lib.ConfigError(f"--only={only}: {found.source} has no {only}{there}")
@@ -327,117 +258,23 @@ def _check_setting(name, value, theirs):
         )
 
 
-def _as_found(found, recipe, workdir):
-    """The recipe with the shapes that are there, checked."""
-    shape, words, model = found.networks, found.vocabulary, recipe.model
-    for name, value in (_BERTS | {"discriminator_head": "token"}).items():
-        if getattr(model, name) != value:
-            raise config_lib.ConfigError(
-                f"model.{name}={getattr(model, name)!r} does not go with these weights, which are"
-                f" made for {value!r}; leave it out"
-            )
-
-    def network(trunk):
-        return config_lib.Network(trunk.layers, trunk.width, trunk.heads, trunk.feed_forward)
-
-    changes = {
-        "embedding_size": shape.embedding_size,
-        "max_positions": shape.max_positions,
-        "discriminator": network(shape.discriminator),
-        "sharing": shape.sharing,
+def _shapes_of(config: networks.NetworksConfig) -> dict:
+    """Returns shapes and kinds of both networks for JSON; `reading._of_export` reads them."""
+    return {
+        field.name: _trunk(getattr(config, field.name))
+        if field.name in trained_weights.NETWORKS
+        else getattr(config, field.name)
+        for field in dataclasses.fields(config)
     }
-    if found.role("generator"):
-        changes["generator"] = network(shape.generator)
-    data = dataclasses.replace(
-        recipe.data,
-        vocab=os.path.join(workdir, "vocab", vocabulary.FILES[words.kind]),
-        lower_case=words.lower_case,
-        strip_accents=words.strip_accents,
-        sequence_length=min(recipe.data.sequence_length, shape.max_positions),
-    )
-    config = dataclasses.replace(
-        recipe,
-        name=os.path.basename(workdir),
-        data=data,
-        model=dataclasses.replace(model, **changes),
-        objective=dataclasses.replace(recipe.objective, name=_objective(found, recipe)),
-        init=dataclasses.replace(recipe.init, from_=workdir),
-    )
-    return config_lib.parse(config_lib.to_tree(config))
 
 
-def _optimizer(named, found, config):
-    """Its state before the first step: moments, and zeros for what the weights do not have."""
-    objective, fresh = _fresh(found, config)
-    moments = warm_start.moments_of_others(named, found, config, fresh, objective.phases)
-    leaves = [
-        moments.get(path, np.zeros(x.shape, x.dtype))
-        for path, x in reading.flat(fresh.optimizer).items()
-    ]
-    return jax.tree.unflatten(jax.tree.structure(fresh.optimizer), leaves)
-
-
-def _fresh(found, config):
-    """(the run's objective, the shapes of its state before the first step)."""
-    objective = build.objective(config, found.vocabulary, np.ones(found.vocabulary.size))
-    return objective, jax.eval_shape(
-        lambda: train_step.init_state(objective, build.optimizer_of(config), build.run_key(config))
-    )
-
-
-def _objective(found, recipe):
-    """The recipe's, if it has these networks; a masked language model goes on as one."""
-    name = recipe.objective.name
-    if found.role("discriminator") == "predicts":
-        fitting = ("replace_mlm", "all_tokens_mlm") if found.role("generator") else ("masked_lm",)
-        return name if name in fitting else fitting[0]
-    if name in ("masked_lm", "replace_mlm", "all_tokens_mlm", "electric"):
-        raise config_lib.ConfigError(
-            f"objective.name={name!r} has another main network than a discriminator; leave it out,"
-            f" or begin such a run with --config.init.from={found.source}"
-        )
-    return name
-
-
-def _same(found, network, again, name):
-    """Raises OSError unless one network here and one there are equal, bit for bit."""
-    size = found.vocabulary.size
-    ours, theirs = (
-        reading.flat(jax.device_get(x.alone(which).params))
-        for x, which in ((found, network), (again, name))
-    )
-    for path in ours:
-        x, y = ours[path], theirs.get(path)
-        if path.endswith(("embeddings/token", "head/bias")):  # the padded tail is no token's
-            x, y = x[:size], y[:size]
-        if y is None or x.tobytes() != y.tobytes():
-            raise OSError(f"{path} came back different; nothing was written")
+def _trunk(config):
+    """Returns the fields of an encoder's configuration, except those on how it is computed."""
+    placed = ("keep_rows", "headwise", "scan", "remat", "attention")
+    fields = [field.name for field in dataclasses.fields(config) if field.name not in placed]
+    return {name: getattr(config, name) for name in fields}
 
 
 def _title(found):
     name = found.config.name if found.config else os.path.basename(found.source)
     return f"{name}, step {found.step:,}" if found.config else name
-
-
-def _rows(found):
-    """What metrics.jsonl says up to this step."""
-    path = os.path.join(found.source, "metrics.jsonl")
-    if found.config is None or not os.path.exists(path):
-        return []
-    return [row for row in writers.read(path) if row["step"] <= found.step]
-
-
-def _last(found, name):
-    return next((row[name] for row in reversed(_rows(found)) if row.get(name)), None)
-
-
-def _evaluation(found):
-    rows = [row for row in _rows(found) if row["kind"] == "eval"]
-    if not rows:
-        return {}
-    numbers = {"step": rows[-1]["step"]} | rows[-1]
-    return {
-        name: value
-        for name, value in numbers.items()
-        if isinstance(value, int | float) and name != "tokens_seen"
-    }

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trained tables for another vocabulary and more positions, and a generator from a discriminator.
+"""Fitting trained tables to another vocabulary or length; a generator from a discriminator.
 
     tokens            two vocabularies -> which old rows each new row is made of
     rows              a table or bias by token -> the same for the new vocabulary
-    positions         a table of positions -> longer or shorter
-    lower_layers      a discriminator's trunk -> the trunk of a generator of the same shape
+    positions         a table of positions -> a longer or shorter one
+    kept_rows, kept_positions    the same for Adam's moments: only unchanged rows have any
+    lower_layers      a discriminator's encoder -> a generator's encoder of the same width
 
-A new token begins as the mean of the rows of its old sub-tokens (Gee et al. 2022, Fast Vocabulary
-Transfer, arXiv:2402.09977), one without any as the mean of all, which hardly moves the softmax
-(Hewitt 2021, Initializing New Word Embeddings for Pretrained Language Models). Positions copied one
-table after the other: Longformer (Beltagy et al. 2020, arXiv:2004.05150). Moments of Adam go along
-with `kept_rows` and `kept_positions`: only a row that is an old one has any.
+All work on numpy arrays and know no files. A new token begins as the mean of the rows of its old
+sub-tokens (Gee et al. 2022, Fast Vocabulary Transfer, arXiv:2402.09977). A token without known
+sub-tokens begins as the mean of all rows, which hardly changes the softmax (Hewitt 2021,
+Initializing New Word Embeddings for Pretrained Language Models). More positions may be filled by
+repeating the table, as in Longformer (Beltagy et al. 2020, arXiv:2004.05150).
 """
 
 import dataclasses
@@ -20,21 +21,29 @@ import numpy as np
 
 from electra_jax.data import vocabulary
 
-BY_TOKEN = ("embeddings/token", "embeddings_delta/token", "head/bias")  # ends of paths
+BY_TOKEN = ("embeddings/token", "embeddings_delta/token", "head/bias")  # how paths end
 BY_POSITION = ("embeddings/position", "embeddings_delta/position")
-_WHOLE = "norm/"  # of a trunk: what is not stacked by layer
+_WHOLE = "norm/"  # the part of an encoder that is not stacked by layer
 
 
 @dataclasses.dataclass(frozen=True)
 class Tokens:
-    """What each new row is made of: the mean of the old rows `ids[starts[v] : starts[v + 1]]`."""
+    """What each new row is made of: the mean of the old rows `ids[starts[v] : starts[v + 1]]`.
+
+    An example: old vocabulary [PAD] [UNK] moon ##light, new vocabulary [PAD] [UNK] moonlight:
+
+        new token    [PAD]  [UNK]  moonlight
+        old rows     0      1      2, 3           ids = 0 1 2 3
+        starts_V     0      1      2
+        kept_V       True   True   False
+    """
 
     ids: np.ndarray
-    starts_V: np.ndarray  # the first of each new token's
-    kept_V: np.ndarray  # it is an old token, its row stays
-    lost_V: np.ndarray  # nothing of it was known: the mean of all rows of `text_ids`
-    text_ids: np.ndarray  # old tokens that text has
-    gone: int  # old tokens that the new vocabulary does not have
+    starts_V: np.ndarray  # where the old rows of each new token begin in `ids`
+    kept_V: np.ndarray  # True if the token is an old one and keeps its row
+    lost_V: np.ndarray  # True if nothing of it is known: it becomes the mean of `text_ids`
+    text_ids: np.ndarray  # the old tokens that occur in text, that is no special ones
+    gone: int  # number of old tokens that the new vocabulary does not have
 
     def __str__(self):
         kept, lost = int(self.kept_V.sum()), int(self.lost_V.sum())
@@ -45,35 +54,41 @@ class Tokens:
 
 
 def tokens(old: vocabulary.Vocabulary, new: vocabulary.Vocabulary) -> Tokens:
-    """The plan from one vocabulary to another, whatever kinds they are.
+    """Returns the plan from one vocabulary to another, of whatever kinds.
 
-    A special token is its role's, however it is spelled; any other is an old one where text and
-    place in the word (inside or at its beginning) are equal.
+    Special tokens correspond by their role, however they are spelled. Any other token is an old one
+    if its text and its place in the word (beginning or inside) are equal.
     """
     roles = dict(zip((*new.special_ids, new.unk_id), (*old.special_ids, old.unk_id)))
-    kept = roles | _same(old, new)
+    kept = roles | _same_tokens(old, new)
     added = [n for n in range(new.size) if n not in kept]
-    parts = dict(zip(added, old.encode([_text(new, n) for n in added])))
+    parts = dict(zip(added, old.encode([_text_of_token(new, n) for n in added])))
     parts = {n: ids[ids != old.unk_id] for n, ids in parts.items()}
+
     made = [parts[n] if n in parts else [kept[n]] for n in range(new.size)]
     lost_V = np.array([len(ids) == 0 for ids in made])
-    made = [ids if len(ids) else [old.unk_id] for ids in made]  # a place to stand in
+    # `rows` sums groups with reduceat, which knows no empty group, and then replaces lost rows.
+    made = [ids if len(ids) else [old.unk_id] for ids in made]
     counts_V = np.array([len(ids) for ids in made])
     return Tokens(
         ids=np.concatenate(made).astype(np.int64),
         starts_V=np.cumsum(counts_V) - counts_V,
         kept_V=np.array([n in kept for n in range(new.size)]),
         lost_V=lost_V,
-        text_ids=np.array(_of_text(old)),
-        gone=len(set(_of_text(old)) - set(kept.values())),
+        text_ids=np.array(_text_tokens(old)),
+        gone=len(set(_text_tokens(old)) - set(kept.values())),
     )
 
 
 def rows(old: np.ndarray, fresh: np.ndarray, plan: Tokens) -> np.ndarray:
-    """Old [V, ...] along the plan; the padded tail is that of `fresh`, whose shape it has."""
+    """Returns the old table [old V, ...] for the new vocabulary, in the shape of `fresh`.
+
+    Rows above the new vocabulary's size are those of `fresh`.
+    """
     size = len(plan.kept_V)
     counts_V = np.diff(plan.starts_V, append=len(plan.ids))
     sums = np.add.reduceat(old[plan.ids], plan.starts_V, axis=0)
+
     grown = np.array(fresh)
     grown[:size] = sums / counts_V.reshape(-1, *[1] * (old.ndim - 1))
     grown[:size][plan.lost_V] = old[plan.text_ids].mean(axis=0)
@@ -81,17 +96,20 @@ def rows(old: np.ndarray, fresh: np.ndarray, plan: Tokens) -> np.ndarray:
 
 
 def kept_rows(old: np.ndarray, fresh: np.ndarray, plan: Tokens) -> np.ndarray:
-    """The rows of old tokens alone; all others are those of `fresh`."""
+    """Returns `fresh` with the old rows of those tokens only that the plan keeps."""
     found = np.array(fresh)
     found[: len(plan.kept_V)][plan.kept_V] = old[plan.ids[plan.starts_V[plan.kept_V]]]
     return found
 
 
 def positions(old: np.ndarray, fresh: np.ndarray, how: str) -> np.ndarray:
-    """Old [positions, E] with as many positions as `fresh`; too many are cut off.
+    """Returns the old table [positions, E] with as many positions as `fresh`.
 
-    'copied': position p is old p mod their number. 'interpolated': linear, the ends stay the ends.
-    'fresh': all begin anew.
+    Superfluous positions are cut off. More are made as `how` says:
+
+        'copied'          position p is old position p mod the old number
+        'interpolated'    linearly, and the first and the last position stay the same
+        'fresh'           all positions are those of `fresh`
     """
     had, count = len(old), len(fresh)
     if count <= had:
@@ -100,6 +118,7 @@ def positions(old: np.ndarray, fresh: np.ndarray, how: str) -> np.ndarray:
         return fresh
     if how == "copied":
         return old[np.arange(count) % had]
+
     places = np.linspace(0, had - 1, count)
     below = np.minimum(places.astype(int), had - 2) if had > 1 else np.zeros(count, int)
     share = (places - below)[:, None].astype(old.dtype)
@@ -107,7 +126,7 @@ def positions(old: np.ndarray, fresh: np.ndarray, how: str) -> np.ndarray:
 
 
 def kept_positions(old: np.ndarray, fresh: np.ndarray, how: str) -> np.ndarray:
-    """The rows of positions that are what they were; all others are those of `fresh`."""
+    """Returns `fresh` with the old rows of the positions that `positions` leaves unchanged."""
     found, both = np.array(fresh), min(len(old), len(fresh))
     if len(fresh) <= len(old) or how == "copied":
         found[:both] = old[:both]
@@ -117,9 +136,13 @@ def kept_positions(old: np.ndarray, fresh: np.ndarray, how: str) -> np.ndarray:
 def lower_layers(
     params: Mapping[str, np.ndarray], fresh: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """The generator's projection and encoder out of the discriminator's lowest layers, by path.
+    """Returns the generator's projection and encoder, made of the discriminator's lowest layers.
 
-    Raises ValueError, one line, where their shapes differ in more than the number of layers.
+    Args:
+      params: the source's arrays by path.
+      fresh: the run's arrays by path, or their shapes.
+
+    Raises ValueError, in one line, if shapes differ in more than the number of layers.
     """
     found = {}
     for path, wanted in fresh.items():
@@ -132,6 +155,7 @@ def lower_layers(
             fits = there == wanted.shape
         else:
             fits = there and there[0] >= wanted.shape[0] and there[1:] == wanted.shape[1:]
+
         if not fits:
             raise ValueError(
                 f"the discriminator's {rest} is {there or 'not there'}, the generator's"
@@ -142,33 +166,39 @@ def lower_layers(
     return found
 
 
-def _of_text(words):
+def _text_tokens(words):
+    """Returns the ids of all tokens that are not special."""
     special = {*words.special_ids, words.unk_id}
     return [n for n in range(words.size) if n not in special]
 
 
-def _same(old, new):
-    """{new token: the old one that it is}."""
-    exactly = {(old.piece(n), bool(old.starts_word_V[n])): n for n in _of_text(old)}
-    spelled = {(_bare(old, piece), begins): n for (piece, begins), n in exactly.items()}
+def _same_tokens(old, new):
+    """Returns {new token: the same old token}.
+
+    Equal spelling wins over spelling that is equal without the sign of the place in the word, since
+    the kinds of vocabularies have different signs.
+    """
+    exactly = {(old.piece(n), bool(old.starts_word_V[n])): n for n in _text_tokens(old)}
+    spelled = {(_without_sign(old, piece), begins): n for (piece, begins), n in exactly.items()}
     found = {}
-    for n in _of_text(new):
+
+    for n in _text_tokens(new):
         piece, begins = new.piece(n), bool(new.starts_word_V[n])
-        same = exactly.get((piece, begins), spelled.get((_bare(new, piece), begins)))
+        same = exactly.get((piece, begins), spelled.get((_without_sign(new, piece), begins)))
         if same is not None:
             found[n] = same
     return found
 
 
-def _bare(words, piece):
-    """Without the sign of its place in the word: '▁' or 'Ġ' at the beginning, '##' inside."""
+def _without_sign(words, piece):
+    """Returns a piece without the sign of its place: '▁' or 'Ġ' at the beginning, '##' inside."""
     for sign in ("▁", "Ġ") if words.kind == "sentencepiece" else ("##", "▁", "Ġ"):
         if piece.startswith(sign) and piece != sign:
             return piece.removeprefix(sign)
     return piece
 
 
-def _text(words, number):
-    """The text that a token stands for; empty for a part of a character."""
-    text = _bare(words, words.decode([number]).strip())
+def _text_of_token(words, number):
+    """Returns the text that a token stands for; '' for a part of a character."""
+    text = _without_sign(words, words.decode([number]).strip())
     return "" if "\ufffd" in text else text

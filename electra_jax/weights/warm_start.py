@@ -1,24 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first state of a run out of other people's and other runs' weights.
+"""Beginning a run with trained weights: the first state, as the section `init` says.
 
-    open       a workdir, an export, a Hugging Face folder or a checkpoint of Google's: its arrays
-               by path, its vocabulary, and Adam's moments where they are asked for
-    fit        to this run's vocabulary and positions (`growing`), as the section `init` says
-    lay over   the fresh state: what is there under the same name
-
-A parameter goes where its name says, at any size, and its shape is only checked. The names of two
-heads overlap, so a head is taken only as the kind that it is: what predicts tokens never becomes
-what detects replacements. A generator is taken whole, encoder and head, or not at all.
+    1. `starting_weights.open` reads the source: arrays by path, vocabulary, Adam's moments.
+    2. Tables by token and by position are fitted to this run's sizes (`growing`).
+    3. Arrays replace those of the fresh state that have the same path.
 
     init.from             the networks, and with init.optimizer='restored' their moments
-    init.generator_from   a generator with its tables, to go on with or to be frozen; of a run
-                          without one the main network, if it predicts tokens as a generator does
+    init.generator_from   a generator with its tables, to be trained on or to be frozen; if that run
+                          has no generator, its main network, provided that it predicts tokens
 
-What the source does not have stays fresh and is named in the log.
+A parameter is matched by its path alone; its shape is only checked. Since the paths of different
+heads overlap, a head is taken only by a head of the same kind: one that predicts tokens never
+becomes one that detects replacements. A generator is taken whole, encoder and head, or not at all.
+Parameters that the source does not have stay fresh, and the log names them.
 """
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,30 +28,17 @@ from jax.sharding import Mesh
 from electra_jax import config as config_lib
 from electra_jax.core import sharding
 from electra_jax.data import vocabulary
-from electra_jax.host import processes
-from electra_jax.step import build, train_step
-from electra_jax.weights import checkpoint, growing, reading
-from electra_jax.workdir import metadata
+from electra_jax.step import train_step
+from electra_jax.weights import growing, starting_weights, trees
 
-_NO_AVERAGES = "init.weights='ema', but {} holds no averages; use 'auto' or 'raw'"
 _TRUNKS = ("discriminator/encoder/", "encoder/")
 _ENCODER = "generator/encoder/"
 _BESIDE_A_GENERATOR = ("generator/embeddings/", "generator/baseline/")
-_HEADS = {  # a parameter that only networks with this kind of head have, as the start of its path
+_HEADS = {  # kind of head -> start of the path of a parameter that only this kind has
     "detects replaced tokens": "head/output/",
     "guesses by two towers": "left/",
     "predicts tokens": "head/bias",
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class _Source:
-    """What lies at the path of a setting."""
-
-    named: str  # init.from='...'
-    params: dict[str, jax.Array]
-    plan: growing.Tokens | None  # None: the same vocabulary
-    moments: dict[str, Any] | None  # by path, as those of a fresh state
 
 
 def state(
@@ -64,23 +48,34 @@ def state(
     words: vocabulary.Vocabulary,
     mesh: Mesh,
 ) -> train_step.TrainState:
-    """The fresh state with what `init` names laid over it. Raises ConfigError."""
-    leaves, init = reading.flat(fresh.params), config.init
-    taken, moments = {}, reading.flat(fresh.optimizer)
+    """Returns the fresh state with the weights that `init` names in it.
+
+    Args:
+      fresh: the run's state before the first step, placed on its devices.
+      phases: the phases of the run's objective.
+      words: the run's vocabulary.
+
+    Raises ConfigError or CheckpointError.
+    """
+    leaves, init = trees.flat(fresh.params), config.init
+    taken, moments = {}, trees.flat(fresh.optimizer)
+
     source = None
     if init.from_:
-        source = _open("init.from", config, fresh, phases, words, mesh)
-        taken = _main(config, source, leaves, mesh)
-    ours = set(taken)  # those whose moments the source has too
+        source = starting_weights.open("init.from", config, fresh, phases, words, mesh)
+        taken = _main_network(config, source, leaves, mesh)
+    ours = set(taken)  # parameters whose moments init.from has, not those of another source
+
     if init.generator_from:
-        other = _open("init.generator_from", config, fresh, phases, words, mesh)
+        other = starting_weights.open("init.generator_from", config, fresh, phases, words, mesh)
         its_generator = _generator(config, other, leaves, mesh)
         taken |= its_generator
         ours -= set(its_generator)
     elif source:
         taken |= _missing_generator(config, source, taken, leaves, mesh)
     if init.optimizer == "restored":
-        moments = _moments(config, source, moments, ours, leaves, mesh)
+        moments = _with_moments(config, source, moments, ours, leaves, mesh)
+
     params = _placed(leaves | taken, fresh.params)
     return dataclasses.replace(
         fresh,
@@ -90,52 +85,17 @@ def state(
     )
 
 
-def check_paths(config: config_lib.Config) -> None:
-    """Raises ConfigError or CheckpointError where no weights lie at the paths that `init` names.
-
-    Reads no weights.
-    """
-    for setting, path in (
-        ("init.from", config.init.from_),
-        ("init.generator_from", config.init.generator_from),
-    ):
-        steps = metadata.steps(os.path.join(path, "checkpoints")) if path else ()
-        if not path or steps or reading.is_foreign(path):
-            continue
-        if not os.path.isdir(path):
-            raise _nothing_there(f"{setting}={path!r}")
-        metadata.read(path)
-
-
-def moments_of_others(
-    named: str, found: reading.Weights, config: config_lib.Config, fresh: Any, phases: tuple
-) -> dict[str, Any]:
-    """Adam's moments of weights that no run here has trained, by path as those of a fresh state.
-
-    Args:
-      fresh: a state before the first step, or its shapes.
-
-    Raises ConfigError: they have none, or this run's optimizer is another than theirs.
-    """
-    if found.moments is None:
-        raise _no_moments(named)
-    _check_optimizer(named, config, phases, "reference_adamw", [("joint", None)])
-    leaves, moments = reading.flat(fresh.params), {}
-    for path in reading.flat(fresh.optimizer):
-        param = _param_of(path, leaves)
-        kind = path.removesuffix(f"/{param}").rpartition("/")[2]
-        if param in found.moments.get(kind, {}):
-            moments[path] = found.moments[kind][param]
-    return moments
-
-
 def lower_layers(
     named: str, params: Mapping[str, jax.Array], fresh: Mapping[str, Any]
 ) -> dict[str, jax.Array]:
-    """A generator's encoder out of a discriminator, by path. Raises ConfigError: other shapes.
+    """Returns a generator's encoder made of a discriminator's lowest layers, by path.
 
     Args:
+      named: what messages call the weights.
+      params: the discriminator's parameters.
       fresh: parameters before the first step, or their shapes.
+
+    Raises ConfigError if the shapes differ in more than the number of layers.
     """
     try:
         return growing.lower_layers(params, fresh)
@@ -145,20 +105,15 @@ def lower_layers(
         ) from error
 
 
-def check_vocabulary(
-    about: Mapping, words: vocabulary.Vocabulary, where: str, remedy: str = ""
-) -> None:
-    """Refuses weights that were trained with other token ids."""
-    if about["vocabulary"] != words.sha256:
-        raise config_lib.ConfigError(
-            f"{where} was trained with vocabulary {about['vocabulary'][:12]}, the data here has"
-            f" {words.sha256[:12]}; give data.vocab the file that it was trained with{remedy}"
-        )
+def _main_network(config, source, fresh, mesh):
+    """Returns what is taken from `init.from`, by path: the main network, and a fitting generator.
 
-
-def _main(config, source, fresh, mesh):
+    A missing or different part of the encoder raises ConfigError; a head of another kind stays
+    fresh.
+    """
     found = _fitted(source, source.params, fresh, config.init, mesh)
-    other_head = _head(source.params, "discriminator/") != _head(fresh, "discriminator/")
+    # A generator is taken as a whole or not at all, below; a head only by one of its own kind.
+    other_head = _head_kind(source.params, "discriminator/") != _head_kind(fresh, "discriminator/")
     apart = ("generator/", "discriminator/head/") if other_head else ("generator/",)
     taken = {path: x for path, x in found.items() if path in fresh and not path.startswith(apart)}
 
@@ -174,10 +129,14 @@ def _main(config, source, fresh, mesh):
             )
 
     taken |= _own_generator(source, found, fresh)
-    left = _fresh(fresh, taken)
+    left = _fresh_parts(fresh, taken)
     logging.info("starting from the weights of %s%s", source.named, left)
+
+    # Heads and generators that have no place here change nothing in what the others compute. Any
+    # other parameter left behind does, so it is reported.
     no_loss = ("discriminator/head/",) if other_head else ()
-    if not _has(fresh, "generator/") or _head(fresh, "generator/") != _head(found, "generator/"):
+    same_head = _head_kind(fresh, "generator/") == _head_kind(found, "generator/")
+    if not _has(fresh, "generator/") or not same_head:
         no_loss += ("generator/",)
     behind = sorted(
         path
@@ -193,28 +152,33 @@ def _main(config, source, fresh, mesh):
 
 
 def _own_generator(source, found, fresh):
-    """The source's generator, if all of it has a place here: {} where its kind or shape differs."""
+    """Returns the source's generator if all of it has a place here; {} if kind or shape differs."""
     if not _has(fresh, "generator/"):
         return {}
-    if _head(source.params, "generator/") != _head(fresh, "generator/"):
+    if _head_kind(source.params, "generator/") != _head_kind(fresh, "generator/"):
         return {}
+
     ours = [path for path in fresh if path.startswith("generator/")]
-    # Tables of its own may be missing, and the baseline, which is no part of what it predicts with.
+    # Its own tables and the baseline may be missing: it predicts without them.
     needed = [path for path in ours if not path.startswith(_BESIDE_A_GENERATOR)]
     if any(path not in found or found[path].shape != fresh[path].shape for path in needed):
         return {}
     return {path: found[path] for path in ours if path in found}
 
 
-def _head(leaves, network):
-    """The kind of a network's head by the names of its parameters; None where it has none."""
+def _head_kind(leaves, network):
+    """Returns the kind of a network's head, told by its parameters' paths; None without a head."""
     kinds = (kind for kind, name in _HEADS.items() if _has(leaves, network + name))
     return next(kinds, None)
 
 
 def _generator(config, source, fresh, mesh):
+    """Returns the generator that `init.generator_from` names, with its tables, by path.
+
+    Raises ConfigError unless it predicts masked tokens, has an encoder of its own and fits.
+    """
     prefix = "generator/" if _has(source.params, "generator/") else "discriminator/"
-    kind = _head(source.params, prefix)
+    kind = _head_kind(source.params, prefix)
     if kind != "predicts tokens":
         network = "generator" if prefix == "generator/" else "only network"
         raise config_lib.ConfigError(
@@ -222,6 +186,7 @@ def _generator(config, source, fresh, mesh):
             f" {kind or 'has no head'}; take a run with a generator that predicts masked tokens, or"
             " one of objective.name='masked_lm'"
         )
+
     own = {
         path.removeprefix(prefix): x for path, x in source.params.items() if path.startswith(prefix)
     }
@@ -230,20 +195,23 @@ def _generator(config, source, fresh, mesh):
             f"{source.named} shares one encoder between its networks; take a run whose generator is"
             " its own"
         )
-    # Its own tables, or those that it shared.
+    # The tables that it reads: its own, or those that it shares with the main network.
     read = own if _has(own, "embeddings/") else source.params
     read = {path: x for path, x in read.items() if path.startswith("embeddings/")}
-    # By what is here: an objective without a generator has one set of tables, whatever is shared.
+    # Where they go depends on this run's parameters, not on model.sharing: an objective without a
+    # generator has one set of tables in any case.
     tables = "generator/embeddings" if _has(fresh, "generator/embeddings/") else "embeddings"
     found = {f"generator/{path}": x for path, x in own.items() if path not in read}
     found |= {f"{tables}/{path.removeprefix('embeddings/')}": x for path, x in read.items()}
+
     found = _fitted(source, found, fresh, config.init, mesh)
     needed = [
         path
         for path in fresh
         if path.startswith(("generator/", f"{tables}/"))
-        and not path.startswith("generator/baseline/")  # begins fresh: it predicts no token
+        and not path.startswith("generator/baseline/")  # stays fresh: it predicts no tokens
     ]
+
     for path in needed:
         theirs = found[path].shape if path in found else "not there"
         if theirs != fresh[path].shape:
@@ -256,15 +224,21 @@ def _generator(config, source, fresh, mesh):
 
 
 def _missing_generator(config, source, taken, fresh, mesh):
-    """A generator's encoder where the source has none, and the tables that it reads."""
+    """Returns the encoder and the tables of a generator that the source lacks, by path.
+
+    They come from the discriminator's lowest layers with init.missing_generator='discriminator';
+    {} if nothing is missing or if the generator begins fresh.
+    """
     needed = [path for path in fresh if path.startswith(_ENCODER)]
     if not needed or all(path in taken for path in needed):
         return {}
     if config.init.missing_generator == "fresh":
         logging.info("%s has no such generator: it begins fresh", source.named)
         return {}
+
     taken = lower_layers(source.named, source.params, fresh)
     layers = next(len(x) for path, x in taken.items() if path.startswith(f"{_ENCODER}attention"))
+
     if config.model.sharing == "none":
         tables = {
             f"generator/{path}": x
@@ -280,210 +254,76 @@ def _missing_generator(config, source, taken, fresh, mesh):
         " discriminator",
         source.named, layers,
     )  # fmt: skip
-    # Arrays of their own: a step gives away the memory of each.
+    # Copies, since a training step donates the memory of each array once.
     return {path: jnp.copy(x) for path, x in taken.items()}
 
 
 def _fitted(source, found, fresh, init, mesh):
-    """Tables by token and by position along this run's; everything else as it is."""
+    """Returns the source's arrays with tables by token and by position in this run's sizes."""
     fitted = dict(found)
-    for path in sorted(found.keys() & fresh.keys()):  # one order on all processes
+    # Sorted, since `_on_host` is a collective operation: all processes need the same order.
+    for path in sorted(found.keys() & fresh.keys()):
         x, ours = found[path], fresh[path]
         if x.shape[1:] != ours.shape[1:]:
-            continue
+            continue  # another width, which no fitting of rows can mend
         if source.plan is not None and path.endswith(growing.BY_TOKEN):
-            fitted[path] = growing.rows(_whole(x, mesh), _whole(ours, mesh), source.plan)
+            fitted[path] = growing.rows(_on_host(x, mesh), _on_host(ours, mesh), source.plan)
         elif path.endswith(growing.BY_POSITION) and x.shape != ours.shape:
             how = init.longer_positions
-            fitted[path] = growing.positions(_whole(x, mesh), _whole(ours, mesh), how)
+            fitted[path] = growing.positions(_on_host(x, mesh), _on_host(ours, mesh), how)
             verb = how if len(x) < len(ours) else "cut"
             logging.info("%s: %d positions become %d, %s", path, len(x), len(ours), verb)
     return fitted
 
 
-def _moments(config, source, fresh, ours, leaves, mesh):
-    """The optimizer's arrays by path; those of parameters that are not the source's stay fresh."""
+def _with_moments(config, source, fresh, ours, leaves, mesh):
+    """Returns the optimizer's arrays by path, with the source's moments.
+
+    Args:
+      fresh: the optimizer's arrays before the first step, by path.
+      ours: paths of the parameters that the source provides; moments of others stay fresh.
+      leaves: all parameters by path.
+
+    Raises ConfigError if the source has no moments.
+    """
     if source.moments is None:
-        raise _no_moments(source.named)
+        raise starting_weights.no_moments(source.named)
+
     found, left = dict(fresh), set()
     for path, zeros in fresh.items():
-        param = _param_of(path, leaves)
+        param = starting_weights.parameter_of(path, leaves)
         x = source.moments.get(path)
         if x is None or param is not None and param not in ours:
             left.add(param or path)
             continue
         if param is not None and param.endswith(growing.BY_TOKEN) and source.plan is not None:
-            x = growing.kept_rows(_whole(x, mesh), _whole(zeros, mesh), source.plan)
+            x = growing.kept_rows(_on_host(x, mesh), _on_host(zeros, mesh), source.plan)
         elif param is not None and param.endswith(growing.BY_POSITION) and x.shape != zeros.shape:
             how = config.init.longer_positions
-            x = growing.kept_positions(_whole(x, mesh), _whole(zeros, mesh), how)
+            x = growing.kept_positions(_on_host(x, mesh), _on_host(zeros, mesh), how)
+
         if x.shape != zeros.shape:
             left.add(param or path)
             continue
         found[path] = x
-    names = {_param_of(path, leaves) or path for path in fresh}
+
+    names = {starting_weights.parameter_of(path, leaves) or path for path in fresh}
     logging.info(
         "the optimizer goes on with the moments of %s%s",
-        source.named, _fresh(sorted(names), names - left),
+        source.named, _fresh_parts(sorted(names), names - left),
     )  # fmt: skip
     return found
 
 
-def _open(setting, config, fresh, phases, words, mesh) -> _Source:
-    """The newest checkpoint of a workdir, one checkpoint folder, or other people's weights.
-
-    They are the averages that were evaluated there, unless `init.weights` says otherwise.
-    """
-    init = config.init
-    path = init.from_ if setting == "init.from" else init.generator_from
-    named, wants = f"{setting}={path!r}", init.optimizer == "restored" and setting == "init.from"
-    steps = processes.of_first(lambda: metadata.steps(os.path.join(path, "checkpoints")))
-
-    def looked_up():  # of this process alone, whose disk may lack what another's has
-        if steps:
-            return None
-        if reading.is_foreign(path):
-            return reading.open(path)
-        if not os.path.isdir(path):
-            raise _nothing_there(named)
-        return path
-
-    found, moments = processes.agree(looked_up, config_lib.ConfigError, OSError), None
-    if isinstance(found, reading.Weights):
-        _check_init_vocabulary(named, init, found.vocabulary.sha256, words)
-        if init.weights == "ema":
-            raise config_lib.ConfigError(_NO_AVERAGES.format(path))
-        plan = _plan(named, found.vocabulary, words)
-        if wants:
-            moments = moments_of_others(named, found, config, fresh, phases)
-        return _Source(named, reading.flat(found.params), plan, moments)
-    if found is not None:
-        return _of_ours(named, found, wants, config, phases, words, mesh)
-
-    for step in reversed(steps):
-        folder = os.path.join(path, "checkpoints", str(step))
-        try:
-            return _of_ours(named, folder, wants, config, phases, words, mesh)
-        except metadata.CheckpointError as error:
-            logging.error("%s: checkpoint %d cannot be used: %s", named, step, error)
-    raise metadata.CheckpointError(
-        f"{named}: no checkpoint in {os.path.join(path, 'checkpoints')} can be read; copy the"
-        " workdir anew, or name another"
-    )
-
-
-def _of_ours(named, folder, wants, config, phases, words, mesh) -> _Source:
-    about = processes.agree(lambda: metadata.read(folder), metadata.CheckpointError)
-    trained = config_lib.parse(about["config"])
-    _check_init_vocabulary(named, config.init, about["vocabulary"], words)
-    old = words
-    if about["vocabulary"] != words.sha256:
-        old = processes.agree(
-            lambda: _old_vocabulary(named, folder, trained, about["vocabulary"]),
-            config_lib.ConfigError,
-        )
-    plan, init = _plan(named, old, words), config.init
-    averaged = any(name.startswith("ema/") for name in about["digest"])
-    if init.weights == "ema" and not averaged:
-        raise config_lib.ConfigError(_NO_AVERAGES.format(folder))
-    part = "ema" if averaged and init.weights != "raw" else "params"
-    shapes = {part: reading.stored_shapes(trained, old, about["digest"], part)}
-    moments = None
-    if wants and any(name.startswith("optimizer/") for name in about["digest"]):
-        objective = build.objective(trained, old, np.ones(old.size))
-        theirs = [(phase.name, phase.trains) for phase in objective.phases]
-        _check_optimizer(named, config, phases, trained.optimizer.name, theirs)
-        whole = jax.eval_shape(
-            lambda: train_step.init_state(
-                objective, build.optimizer_of(trained), build.run_key(trained)
-            )
-        )
-        shapes["optimizer"] = whole.optimizer
-        if part == "ema":
-            logging.warning("%s: moments of the last weights beside averages; init.weights='raw'"
-                            " takes those that they belong to", named)  # fmt: skip
-    abstract = jax.tree.map(
-        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
-        shapes,
-        sharding.shardings(shapes, mesh),
-    )
-    tree = checkpoint.restore(folder, abstract).tree
-    if "optimizer" in shapes:
-        moments = reading.flat(tree["optimizer"])
-    return _Source(named, reading.flat(tree[part]), plan, moments)
-
-
-def _nothing_there(named):
-    return config_lib.ConfigError(
-        f"{named} is neither a workdir with checkpoints nor a checkpoint folder, nor an export,"
-        " nor a Hugging Face folder, nor a TensorFlow checkpoint"
-    )
-
-
-def _check_init_vocabulary(named, init, sha256, words):
-    if init.new_tokens == "refuse":
-        remedy = ", or take its tokens along into another vocabulary: init.new_tokens='mean'"
-        check_vocabulary({"vocabulary": sha256}, words, named, remedy)
-
-
-def _old_vocabulary(named, folder, trained, sha256):
-    workdir = os.path.dirname(os.path.dirname(os.path.abspath(folder)))
-    try:
-        return reading.vocabulary_of(workdir, trained, sha256)[0]
-    except config_lib.ConfigError as error:
-        raise config_lib.ConfigError(
-            f"init.new_tokens='mean' needs the vocabulary {sha256[:12]} of {named}, which is gone;"
-            f" copy the folder vocab of its prepared data to {workdir}/vocab"
-        ) from error
-
-
-def _plan(named, old, words):
-    """None where both vocabularies are one."""
-    if old.sha256 == words.sha256:
-        return None
-    plan = growing.tokens(old, words)
-    logging.info("%s: of %d tokens here %s", named, words.size, plan)
-    return plan
-
-
-def _check_optimizer(named, config, phases, name, theirs):
-    """Moments mean something to the same optimizer over the same parameters."""
-    if name != config.optimizer.name:
-        raise config_lib.ConfigError(
-            f"init.optimizer='restored': {named} was trained with optimizer.name={name!r}, not"
-            f" {config.optimizer.name!r}; set that, or init.optimizer='fresh'"
-        )
-    ours = [(phase.name, phase.trains) for phase in phases]
-    if theirs != ours:
-        raise config_lib.ConfigError(
-            f"init.optimizer='restored': {named} was trained in the phases"
-            f" {', '.join(name for name, _ in theirs)}, this objective has others or trains other"
-            " parameters in them; use init.optimizer='fresh'"
-        )
-
-
-def _no_moments(named):
-    return config_lib.ConfigError(
-        f"init.optimizer='restored', but {named} holds no moments; use 'fresh'"
-    )
-
-
-def _param_of(path, leaves):
-    """The parameter whose moment lies at this path: 1/mu/embeddings/token; None for a counter."""
-    parts = path.split("/")
-    ends = ("/".join(parts[n:]) for n in range(1, len(parts)))
-    return next((end for end in ends if end in leaves), None)
-
-
 def _placed(leaves, like):
-    """The tree of `like` with these leaves, each where that one's lies."""
+    """Returns `leaves` as a tree like `like`, with the same sharding for each array."""
     paths = jax.tree_util.tree_leaves_with_path(like)
-    placed = [jax.device_put(leaves[_name(path)], x.sharding) for path, x in paths]
+    placed = [jax.device_put(leaves[trees.name(path)], x.sharding) for path, x in paths]
     return jax.tree.unflatten(jax.tree.structure(like), placed)
 
 
-def _whole(x, mesh):
-    """All of it on this host, though it may lie on devices of several."""
+def _on_host(x, mesh):
+    """Returns an array as numpy on this host, even if it lies on devices of several hosts."""
     if isinstance(x, jax.Array) and not x.is_fully_addressable:
         x = jax.device_put(x, sharding.replicated(mesh))
     return np.asarray(x)
@@ -493,16 +333,16 @@ def _has(leaves, prefix):
     return any(path.startswith(prefix) for path in leaves)
 
 
-def _name(path):
-    return jax.tree_util.keystr(path, simple=True, separator="/")
+def _fresh_parts(leaves, taken):
+    """Returns the end of a log line on what stays fresh: '; fresh: generator/head', or ''.
 
-
-def _fresh(leaves, taken):
-    """'; fresh: generator/head', or nothing: the parts of which nothing was taken."""
+    Whole subtrees of which nothing was taken are named by their common path.
+    """
     parts = {}
     for path in leaves:
         if path in taken:
             continue
+
         names = path.split("/")
         for depth in range(min(2, len(names)), len(names) + 1):
             part = "/".join(names[:depth])

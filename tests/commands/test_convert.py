@@ -22,7 +22,7 @@ from electra_jax import convert as convert_command
 from electra_jax.data import vocabulary, vocabulary_training
 from electra_jax.model import networks
 from electra_jax.step import build, train_step
-from electra_jax.weights import exporting, reading, warm_start
+from electra_jax.weights import exporting, importing, reading, trained_weights, trees, warm_start
 from electra_jax.weights.formats import tensor_files
 from electra_jax.workdir import metadata
 from support import odd, workdirs
@@ -75,7 +75,7 @@ def in_several_files(folder, out):
 def flat(path, network="discriminator"):
     """One network's arrays by path, without the padded tail of the vocabulary."""
     found = reading.open(path)
-    leaves = reading.flat(jax.device_get(found.alone(network).params))
+    leaves = trees.flat(jax.device_get(found.alone(network).params))
     size = found.vocabulary.size
     tails = ("embeddings/token", "head/bias")
     return {name: x[:size] if name.endswith(tails) else x for name, x in leaves.items()}
@@ -111,7 +111,7 @@ def test_the_command_there_and_back_is_bitwise(workdir, tmp_path):
     )
     assert back.returncode == 0, back.stderr[-2000:]
     assert f"electra_jax.main --workdir={tmp_path / 'run'}" in back.stdout
-    for network in reading.NETWORKS:
+    for network in trained_weights.NETWORKS:
         equal(flat(workdir, network), flat(tmp_path / "run", network))
     assert (
         reading.open(tmp_path / "run").vocabulary.sha256 == reading.open(workdir).vocabulary.sha256
@@ -235,9 +235,9 @@ def test_a_trunk_that_theirs_cannot_hold_is_refused(words, tmp_path, setting, va
     assert sorted(path.name for path in tmp_path.iterdir()) == ["orbax", "run"]
 
 
-@pytest.mark.parametrize("network", reading.NETWORKS)
+@pytest.mark.parametrize("network", trained_weights.NETWORKS)
 def test_one_folder_of_the_two_begins_a_run_too(folder, tmp_path, network):
-    done = exporting.to_workdir(str(folder / network), recipe(), str(tmp_path / "run"))
+    done = importing.to_workdir(str(folder / network), recipe(), str(tmp_path / "run"))
     alone = {"discriminator": "replaced_token_detection", "generator": "masked_lm"}
     assert done["objective"] == alone[network]
     equal(flat(folder, network), flat(tmp_path / "run"))
@@ -254,16 +254,16 @@ def test_a_generator_out_of_the_discriminator_is_asked_for_at_conversion(folder,
 
     source = str(folder / "discriminator")
     with pytest.raises(config_lib.ConfigError, match="--from=.*give model.generator the discrimi"):
-        exporting.to_workdir(source, asked(width=16), str(tmp_path / "run"))
+        importing.to_workdir(source, asked(width=16), str(tmp_path / "run"))
     assert not list(tmp_path.iterdir())
-    exporting.to_workdir(source, asked(width=32, heads=2, feed_forward=64), str(tmp_path / "run"))
+    importing.to_workdir(source, asked(width=32, heads=2, feed_forward=64), str(tmp_path / "run"))
     assert reading.open(tmp_path / "run").config.init.missing_generator == "discriminator"
 
 
 def test_names_of_folders_do_not_matter(folder, tmp_path):
     shutil.copytree(folder / "generator", tmp_path / "both" / "electra-small-generator")
     shutil.copytree(folder / "discriminator", tmp_path / "both" / "electra-small-discriminator")
-    for network in reading.NETWORKS:
+    for network in trained_weights.NETWORKS:
         equal(flat(folder, network), flat(tmp_path / "both", network))
 
 
@@ -274,13 +274,13 @@ def test_a_recipe_that_does_not_go_with_the_weights_is_refused(folder, tmp_path)
         (recipe(init__weights="ema"), "holds no averages; leave out --config.init.weights"),
     ):
         with pytest.raises(config_lib.ConfigError, match=message):
-            exporting.to_workdir(str(folder), bad, str(tmp_path / "run"))
+            importing.to_workdir(str(folder), bad, str(tmp_path / "run"))
     assert not list(tmp_path.iterdir())
 
 
 def test_what_was_trained_here_needs_no_conversion(workdir, tmp_path):
     with pytest.raises(config_lib.ConfigError, match="begin with it directly: --config.init.from="):
-        exporting.to_workdir(str(workdir), recipe(), str(tmp_path / "run"))
+        importing.to_workdir(str(workdir), recipe(), str(tmp_path / "run"))
 
 
 def test_rows_that_no_token_has_stay_behind(folder, tmp_path):
@@ -335,11 +335,11 @@ def test_a_converted_run_goes_on_with_the_same_weights_and_metrics(trained, tmp_
     run, (source, settings), final = trained
     exporting.to_hugging_face(reading.open(run), str(tmp_path / "hf"))
     again = config_lib.parse(small_run(source, "", optimizer__learning_rate=0.0, **settings))
-    exporting.to_workdir(str(tmp_path / "hf"), again, str(tmp_path / "run"))
+    importing.to_workdir(str(tmp_path / "hf"), again, str(tmp_path / "run"))
     config = config_lib.parse(json.loads((tmp_path / "run" / "config.json").read_text()))
     found = electra_jax.train(config, tmp_path / "run")
     assert found == final
-    for network in reading.NETWORKS:
+    for network in trained_weights.NETWORKS:
         equal(flat(run, network), flat(tmp_path / "run", network))
     assert metadata.steps(str(tmp_path / "run" / "checkpoints")) == [0, 2]
 
@@ -358,8 +358,8 @@ def test_init_from_takes_workdirs_folders_and_exports(words, workdir, folder, tm
     params = jax.tree.map(jax.numpy.asarray, params)
     fresh = train_step.state_of(objective, build.optimizer_of(config), params)
     found = warm_start.state(config, fresh, objective.phases, words, mesh).params
-    found = reading.flat(jax.device_get(found))
-    for path, x in reading.flat(reading.open(workdir).params).items():
+    found = trees.flat(jax.device_get(found))
+    for path, x in trees.flat(reading.open(workdir).params).items():
         rows = words.size if path.endswith(("embeddings/token", "head/bias")) else None
         np.testing.assert_array_equal(found[path][:rows], x[:rows])
 
@@ -461,7 +461,7 @@ def test_paths_may_be_relative(workdir, tmp_path, monkeypatch):
     out = os.path.relpath(tmp_path)
     exporting.to_orbax(reading.open(workdir.name), f"{out}/params")
     exporting.to_hugging_face(reading.open(f"{out}/params"), f"{out}/folder")
-    exporting.to_workdir(f"{out}/folder", recipe(), f"{out}/run")
+    importing.to_workdir(f"{out}/folder", recipe(), f"{out}/run")
     for path in (f"{workdir.name}/checkpoints/7", f"{out}/params", f"{out}/folder", f"{out}/run"):
         equal(flat(workdir), flat(path))
 
@@ -596,7 +596,7 @@ def test_damaged_input_is_one_line_and_writes_nothing(folder, tmp_path, damage, 
     monkeypatch.chdir(tmp_path)
     copy = damaged(folder, tmp_path, name, change)
     with pytest.raises(ValueError, match=message) as error:
-        exporting.to_workdir(str(copy), recipe(), str(tmp_path / "run"))
+        importing.to_workdir(str(copy), recipe(), str(tmp_path / "run"))
     assert "\n" not in str(error.value)
     assert [path.name for path in tmp_path.iterdir()] == ["copy"]
 

@@ -23,7 +23,7 @@ from electra_jax import convert as convert_command
 from electra_jax.finetuning.tuning import saved as saved_lib
 from electra_jax.finetuning.tuning import tuned
 from electra_jax.model import task_heads
-from electra_jax.weights import encoding, reading
+from electra_jax.weights import encoding, reading, trees
 from electra_jax.weights.formats import hugging_face, tensor_files
 from support import encoder_workdir, finetunings
 
@@ -118,7 +118,7 @@ def test_names_shapes_and_numbers_are_those_of_their_class(folders, tmp_path, ki
 def test_what_was_tuned_comes_back_bit_for_bit(folders, tmp_path):
     found = tuned.open(folders("classification"))
     tuned.to_hugging_face(found, str(tmp_path / "hf"))
-    ours = reading.flat(jax.device_get(found.params))
+    ours = trees.flat(jax.device_get(found.params))
     ours = {path.removeprefix("discriminator/"): np.asarray(x) for path, x in ours.items()}
     ours["embeddings/token"] = ours["embeddings/token"][: found.encoder.vocabulary.size]
     shapes = {path: x.shape for path, x in ours.items()}
@@ -181,7 +181,7 @@ def test_heads_that_they_do_not_have_go_with_orbax(set_on, tmp_path, kind, remed
     about = json.loads((tmp_path / "params" / "metadata.json").read_text())
     assert about["fine_tuning"]["head"]["kind"] == kind
     assert {path for path in about["parameters"] if path.startswith("head/")} == {
-        f"head/{path}" for path in reading.flat(found.head)
+        f"head/{path}" for path in trees.flat(found.head)
     }
 
 
@@ -211,8 +211,7 @@ def test_the_encoder_of_such_a_folder_is_read_without_its_head(folders, tmp_path
     assert again.role("discriminator") == "encodes"
     size = found.encoder.vocabulary.size
     ours, theirs = (
-        reading.flat(jax.device_get(x.alone("discriminator").params))
-        for x in (found.encoder, again)
+        trees.flat(jax.device_get(x.alone("discriminator").params)) for x in (found.encoder, again)
     )
     assert set(ours) == set(theirs)
     for path in ours:

@@ -11,7 +11,7 @@ import numpy as np
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary_training
 from electra_jax.step import build
-from electra_jax.weights import checkpoint
+from electra_jax.weights import checkpoint_series
 
 from . import corpus
 
@@ -33,7 +33,7 @@ def make(workdir: pathlib.Path, **overrides) -> str:
     (workdir / "config.json").write_text(config_lib.to_json(config))
     objective = build.objective(config, words, np.ones(words.size))
     params = jax.jit(objective.init)(jax.random.key(3))
-    with checkpoint.Checkpoints(str(workdir / "checkpoints"), 1) as saved:
+    with checkpoint_series.Checkpoints(str(workdir / "checkpoints"), 1) as saved:
         about = {"config": config_lib.to_tree(config), "vocabulary": words.sha256}
         saved.save(2, {"params": params}, about)
     return str(workdir)

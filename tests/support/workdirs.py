@@ -6,7 +6,7 @@ import numpy as np
 
 from electra_jax import config as config_lib
 from electra_jax.step import build
-from electra_jax.weights import checkpoint
+from electra_jax.weights import checkpoint_series
 
 from . import odd
 from .corpus import small_run
@@ -22,7 +22,7 @@ def made(workdir, words, **overrides):
     params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)))
     words.save(str(workdir / "data" / "key" / "vocab"))
     (workdir / "config.json").write_text(config_lib.to_json(config))
-    with checkpoint.Checkpoints(str(workdir / "checkpoints"), keep_last=1) as saved:
+    with checkpoint_series.Checkpoints(str(workdir / "checkpoints"), keep_last=1) as saved:
         about = {"config": config_lib.to_tree(config), "vocabulary": words.sha256}
         saved.save(STEP, {"params": params}, about)
     return config, params

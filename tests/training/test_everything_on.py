@@ -13,7 +13,7 @@ from electra_jax.report import alarms, writers
 from electra_jax.step import build
 from electra_jax.training import opened as opened_lib
 from electra_jax.training import runs, saved_state
-from electra_jax.weights import checkpoint, warm_start
+from electra_jax.weights import checkpoint, checkpoint_series, warm_start
 from electra_jax.workdir import metadata
 from support.corpus import StopAt, small_run, write_corpus
 
@@ -137,7 +137,7 @@ def test_averages_that_are_not_there_are_refused(text, finished, tmp_path):
     run = runs.start(_config(workdir), str(workdir))
     raw = saved_state.tree_of(run.state, run.interval)
     del raw["ema"]
-    with checkpoint.Checkpoints(str(tmp_path / "checkpoints"), 1) as saved:
+    with checkpoint_series.Checkpoints(str(tmp_path / "checkpoints"), 1) as saved:
         saved.save(STEPS, raw, runs.metadata_of(run))
     config = settings(text)
     config.init["from"], config.init.weights = str(tmp_path), "ema"

@@ -15,7 +15,7 @@ from electra_jax.data import evaluation_text, planning, records, tokenising, voc
 from electra_jax.step import build
 from electra_jax.training import opened as opened_lib
 from electra_jax.training import other_text, run_data
-from electra_jax.weights import checkpoint
+from electra_jax.weights import checkpoint_series
 from support import odd
 from support.corpus import ROOT, small_run, write_corpus
 
@@ -77,7 +77,7 @@ def made(workdir, source, **overrides):
         "data": records.open(folder).manifest.hash,
         "vocabulary": words.sha256,
     }
-    with checkpoint.Checkpoints(str(workdir / "checkpoints"), keep_last=1) as saved:
+    with checkpoint_series.Checkpoints(str(workdir / "checkpoints"), keep_last=1) as saved:
         saved.save(STEP, {"params": params}, about)
     return workdir
 

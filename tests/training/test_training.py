@@ -22,7 +22,7 @@ from electra_jax.objectives import replaced_token_detection
 from electra_jax.report import writers
 from electra_jax.step import build
 from electra_jax.training import loop, runs, saved_state
-from electra_jax.weights import checkpoint
+from electra_jax.weights import checkpoint_series
 from electra_jax.workdir import metadata, saved_config
 from support.corpus import small_run, write_corpus
 
@@ -375,19 +375,19 @@ def test_no_row_is_seen_twice_within_an_epoch(finished):
 
 
 def test_a_state_takes_the_place_of_the_weights_that_a_run_began_with(tmp_path):
-    with checkpoint.Checkpoints(str(tmp_path), keep_last=3) as saved:
+    with checkpoint_series.Checkpoints(str(tmp_path), keep_last=3) as saved:
         saved.save(0, {"params": {"a": jnp.ones(2)}}, {metadata.WEIGHTS_ONLY: True})
     like = {"params": {"a": saved_state.placed_like(jnp.ones(2))}}
-    with checkpoint.Checkpoints(str(tmp_path), keep_last=3) as saved:
+    with checkpoint_series.Checkpoints(str(tmp_path), keep_last=3) as saved:
         assert saved.restore_latest(like) is None
         saved.save(0, {"params": {"a": jnp.ones(2)}, "step": jnp.int32(0)}, {})
-    with checkpoint.Checkpoints(str(tmp_path), keep_last=3) as saved:
+    with checkpoint_series.Checkpoints(str(tmp_path), keep_last=3) as saved:
         assert saved.restore_latest(like).step == 0
 
 
 def saving(tmp_path, monkeypatch, broken):
     """Three saves, of which those in `broken` find no space; the steps that are on disk."""
-    with checkpoint.Checkpoints(str(tmp_path), keep_last=5) as saved:
+    with checkpoint_series.Checkpoints(str(tmp_path), keep_last=5) as saved:
         orbax = saved._open()
         real = orbax.save_async
 
@@ -413,21 +413,21 @@ def test_a_last_save_that_failed_is_an_error(tmp_path, monkeypatch):
 
 
 def test_where_all_checkpoints_were_bad_no_later_start_begins_anew(tmp_path):
-    with checkpoint.Checkpoints(str(tmp_path), keep_last=5) as saved:
+    with checkpoint_series.Checkpoints(str(tmp_path), keep_last=5) as saved:
         saved.save(1, {"params": {"a": jnp.ones(2)}}, {})
     shutil.rmtree(tmp_path / "1" / "state")
     like = {"params": {"a": saved_state.placed_like(jnp.ones(2))}}
     for _ in range(2):
-        with checkpoint.Checkpoints(str(tmp_path), keep_last=5) as saved:
+        with checkpoint_series.Checkpoints(str(tmp_path), keep_last=5) as saved:
             with pytest.raises(metadata.CheckpointError, match="none of the 1 checkpoints"):
                 saved.restore_latest(like)
 
 
 def test_weights_come_back_where_the_state_that_took_their_place_was_never_whole(tmp_path):
-    with checkpoint.Checkpoints(str(tmp_path), keep_last=3) as saved:
+    with checkpoint_series.Checkpoints(str(tmp_path), keep_last=3) as saved:
         saved.save(0, {"params": {"a": jnp.ones(2)}}, {metadata.WEIGHTS_ONLY: True})
-    os.rename(tmp_path / "0", tmp_path / f"0{checkpoint.WEIGHTS}")  # and then it was killed
+    os.rename(tmp_path / "0", tmp_path / f"0{checkpoint_series.WEIGHTS}")  # and then it was killed
     like = {"params": {"a": saved_state.placed_like(jnp.ones(2))}}
-    with checkpoint.Checkpoints(str(tmp_path), keep_last=3) as saved:
+    with checkpoint_series.Checkpoints(str(tmp_path), keep_last=3) as saved:
         assert saved.restore_latest(like) is None
     assert metadata.steps(str(tmp_path)) == [0]

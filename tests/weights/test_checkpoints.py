@@ -19,7 +19,7 @@ from orbax.checkpoint import v1 as ocp
 from electra_jax import config as config_lib
 from electra_jax.finetuning.tuning import saved as saved_lib
 from electra_jax.host import safe_files
-from electra_jax.weights import checkpoint
+from electra_jax.weights import checkpoint, checkpoint_series
 from electra_jax.workdir import metadata, saved_config
 
 # What orbax began to read when it met damage is reported when the collector finds it.
@@ -55,14 +55,14 @@ def like():
 
 
 def saved(directory, *steps):
-    with checkpoint.Checkpoints(str(directory), keep_last=9) as checkpoints:
+    with checkpoint_series.Checkpoints(str(directory), keep_last=9) as checkpoints:
         for step in steps:
             checkpoints.save(step, tree(step), ABOUT | {"at": step})
     return directory
 
 
 def newest(directory):
-    with checkpoint.Checkpoints(str(directory), keep_last=9) as checkpoints:
+    with checkpoint_series.Checkpoints(str(directory), keep_last=9) as checkpoints:
         return checkpoints.restore_latest(like())
 
 
@@ -99,7 +99,7 @@ def test_a_folder_that_checkpoints_would_be_lost_in_is_refused(name, words, tmp_
         safe_files.check_path(name, "--workdir", config_lib.ConfigError)
     assert "--workdir=" in str(error.value)
     with pytest.raises(metadata.CheckpointError, match=words):
-        checkpoint.Checkpoints(name, keep_last=1)
+        checkpoint_series.Checkpoints(name, keep_last=1)
     with pytest.raises(metadata.CheckpointError, match=words):
         checkpoint.save_arrays(name, TREE)
     assert os.listdir(tmp_path) == []
@@ -107,7 +107,7 @@ def test_a_folder_that_checkpoints_would_be_lost_in_is_refused(name, words, tmp_
 
 def test_a_first_save_that_cannot_be_read_back_stops_the_run(tmp_path, monkeypatch):
     """The path is a pattern again, as it was: orbax then saves no arrays and says nothing."""
-    monkeypatch.setattr(checkpoint._Literal, "glob", type(epath.Path()).glob)
+    monkeypatch.setattr(checkpoint.LiteralPath, "glob", type(epath.Path()).glob)
     with pytest.raises(metadata.CheckpointError) as error:
         saved(tmp_path / "bs=[8]", 1)
     assert "first checkpoint of this run cannot be read back" in str(error.value)
@@ -118,7 +118,7 @@ def test_a_first_save_that_cannot_be_read_back_stops_the_run(tmp_path, monkeypat
 def test_a_first_save_that_cannot_be_written_stops_the_run(tmp_path):
     directory = tmp_path / "checkpoints"
     with pytest.raises(metadata.CheckpointError, match="could not be saved in .*checkpoints"):
-        with checkpoint.Checkpoints(str(directory), keep_last=9) as checkpoints:
+        with checkpoint_series.Checkpoints(str(directory), keep_last=9) as checkpoints:
             checkpoints._open()
             shutil.rmtree(directory)
             directory.write_text("a file")
@@ -129,7 +129,7 @@ def test_what_is_read_back_is_read_in_parts(tmp_path, monkeypatch):
     """So that beside the state of a large run only a few of its arrays are in memory."""
     directory = saved(tmp_path, 1)
     whole = tree(1) | {"moments": ({"a": jnp.ones(3)}, jnp.zeros(2)), "none": {}}
-    with checkpoint.Checkpoints(str(tmp_path / "other"), keep_last=1) as checkpoints:
+    with checkpoint_series.Checkpoints(str(tmp_path / "other"), keep_last=1) as checkpoints:
         checkpoints.save(1, whole, {})
     monkeypatch.setattr(checkpoint, "_READ_BACK_BYTES", 16)
     for folder, there in ((directory, tree(1)), (tmp_path / "other", whole)):

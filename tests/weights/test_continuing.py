@@ -14,7 +14,7 @@ from electra_jax import config as config_lib
 from electra_jax.data import pipeline
 from electra_jax.step import build
 from electra_jax.training import feed, opened, run_data, runs
-from electra_jax.weights import checkpoint, exporting, reading, warm_start
+from electra_jax.weights import checkpoint, exporting, importing, reading, trees, warm_start
 from electra_jax.weights.formats import google as google_reader
 from electra_jax.workdir import metadata
 from support import google_layouts, tensorflow_writer
@@ -118,8 +118,8 @@ def test_a_missing_generator_is_the_discriminators_lowest_layers(text, alone, tm
         tmp_path, text, alone, init__missing_generator="discriminator", model__generator=shape
     )
     ours = run.state.params["generator"]
-    for path, x in reading.flat(ours["encoder"]).items():
-        np.testing.assert_array_equal(x, reading.flat(source["encoder"])[path][:1])
+    for path, x in trees.flat(ours["encoder"]).items():
+        np.testing.assert_array_equal(x, trees.flat(source["encoder"])[path][:1])
     np.testing.assert_array_equal(ours["projection"]["kernel"], source["projection"]["kernel"])
     assert not np.any(ours["head"]["bias"])
 
@@ -167,7 +167,7 @@ def test_held_out_metrics_are_the_same_after_there_and_back(text, trained, tmp_p
     )
     exporting.to_hugging_face(reading.open(workdir), str(tmp_path / "folder"))
     recipe = config_lib.parse(small_run(*text))
-    exporting.to_workdir(str(tmp_path / "folder"), recipe, str(tmp_path / "back"))
+    importing.to_workdir(str(tmp_path / "folder"), recipe, str(tmp_path / "back"))
     config = reading.open(tmp_path / "back").config
     run_data.prepare(config, str(tmp_path / "back"))
     again = opened.evaluate(opened.open_workdir(config, str(tmp_path / "back")))
@@ -243,7 +243,7 @@ def test_googles_tables_grow(grown, tmp_path):
     )
     np.testing.assert_array_equal(bias[:12], old)
     assert bias[13] == old[6]
-    moments = reading.flat(run.state.optimizer)
+    moments = trees.flat(run.state.optimizer)
     old = table("electra/embeddings/word_embeddings", "/adam_v")
     np.testing.assert_array_equal(moments["1/nu/embeddings/token"][:12], old)
     assert not np.any(moments["1/nu/embeddings/token"][12:])
@@ -279,7 +279,7 @@ def test_a_converted_workdir_goes_on_as_the_folder_does(
             lambda tensors: read({n: tensors[n] for n in tensors if not n.startswith("generator")}),
         )
     recipe = config_lib.parse(tiny(google, init__optimizer="restored"))
-    exporting.to_workdir(str(google[0]), recipe, str(tmp_path / "run"))
+    importing.to_workdir(str(google[0]), recipe, str(tmp_path / "run"))
     config = reading.open(tmp_path / "run").config
     init = dataclasses.replace(config.init, from_=str(google[0]))
     ends = []
@@ -287,7 +287,7 @@ def test_a_converted_workdir_goes_on_as_the_folder_does(
         (config, "run"), (dataclasses.replace(config, init=init), "straight")
     ):  # fmt: skip
         state = runs.start(settings, str(tmp_path / name)).state
-        moments = reading.flat(state.optimizer)
+        moments = trees.flat(state.optimizer)
         old = table("discriminator_predictions/dense/kernel", "/adam_m")
         np.testing.assert_array_equal(moments["1/mu/discriminator/head/dense/kernel"], old)
         assert np.any(moments["1/nu/generator/head/bias"]) == has_generator
@@ -308,7 +308,7 @@ def test_moments_that_are_not_there_cannot_be_converted(google, trained, tmp_pat
         (google[0], other_optimizer(recipe), "was trained with optimizer.name='reference_adamw'"),
     ):
         with pytest.raises(config_lib.ConfigError, match=message) as error:
-            exporting.to_workdir(str(source), settings, str(tmp_path / "run"))
+            importing.to_workdir(str(source), settings, str(tmp_path / "run"))
         assert f"--from={source}" in str(error.value) and "\n" not in str(error.value)
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 

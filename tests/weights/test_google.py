@@ -19,8 +19,8 @@ import pytest
 from electra_jax import config as config_lib
 from electra_jax.core import batch as batch_lib
 from electra_jax.model import encoder, networks
-from electra_jax.weights import exporting, reading
-from electra_jax.weights.formats import google, tensorflow_bundle
+from electra_jax.weights import exporting, importing, reading, trained_weights, trees
+from electra_jax.weights.formats import checksums, google, tensorflow_bundle
 from electra_jax.workdir import metadata
 from support import corpus, tensorflow_writer
 from support import google_layouts as layouts
@@ -152,8 +152,8 @@ def convert(*arguments):
 
 def equal(found, wanted):
     """The same networks, bit for bit, but for the padded tail."""
-    for network in reading.NETWORKS:
-        ours, theirs = (reading.flat(x.alone(network).params) for x in (found, wanted))
+    for network in trained_weights.NETWORKS:
+        ours, theirs = (trees.flat(x.alone(network).params) for x in (found, wanted))
         assert set(ours) == set(theirs)
         for path, x in ours.items():
             np.testing.assert_array_equal(x, theirs[path], err_msg=path)
@@ -227,7 +227,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, damage, message):
     damage(tmp_path / "theirs")
     recipe = config_lib.parse(corpus.load_config("tiny"))
     with pytest.raises(ValueError, match=message) as error:
-        exporting.to_workdir(path, recipe, str(tmp_path / "run"))
+        importing.to_workdir(path, recipe, str(tmp_path / "run"))
     assert "\n" not in str(error.value)
     assert [part.name for part in tmp_path.iterdir()] == ["theirs"]
 
@@ -376,16 +376,16 @@ def test_the_newest_checkpoint_of_a_folder(tmp_path):
 
 def test_checksums_of_the_standard():
     """RFC 3720, appendix B.4; long data must agree with the same bytes one by one."""
-    assert tensorflow_bundle.crc32c(bytes(32)) == 0x8A9136AA
-    assert tensorflow_bundle.crc32c(b"\xff" * 32) == 0x62A8AB43
-    assert tensorflow_bundle.crc32c(bytes(range(32))) == 0x46DD794E
+    assert checksums.crc32c(bytes(32)) == 0x8A9136AA
+    assert checksums.crc32c(b"\xff" * 32) == 0x62A8AB43
+    assert checksums.crc32c(bytes(range(32))) == 0x46DD794E
     data = np.random.default_rng(0).bytes(10_007)
     slowly = 0xFFFFFFFF
     for byte in data:
         slowly ^= byte
         for _ in range(8):
             slowly = (slowly >> 1) ^ (0x82F63B78 if slowly & 1 else 0)
-    assert tensorflow_bundle.crc32c(data) == slowly ^ 0xFFFFFFFF
+    assert checksums.crc32c(data) == slowly ^ 0xFFFFFFFF
 
 
 class Compared(tensorflow_bundle.Bundle):

@@ -13,7 +13,7 @@ from jax import numpy as jnp
 import electra_jax
 from electra_jax.core import batch as batch_lib
 from electra_jax.model import networks
-from electra_jax.weights import exporting, reading
+from electra_jax.weights import exporting, reading, trained_weights, trees
 from electra_jax.weights.formats import tensor_files, tokenizer_files
 from support import many_scripts, workdirs
 from support.corpus import ROOT
@@ -139,9 +139,9 @@ def test_what_they_write_is_read_bit_for_bit(case, tmp_path, form):
         transformers.AutoTokenizer.from_pretrained(folder / network).save_pretrained(target)
     ours, theirs = reading.open(run), reading.open(tmp_path)
     size = ours.vocabulary.size
-    for network in reading.NETWORKS:
-        found = reading.flat(jax.device_get(theirs.alone(network).params))
-        for path, x in reading.flat(jax.device_get(ours.alone(network).params)).items():
+    for network in trained_weights.NETWORKS:
+        found = trees.flat(jax.device_get(theirs.alone(network).params))
+        for path, x in trees.flat(jax.device_get(ours.alone(network).params)).items():
             rows = size if path.endswith(("embeddings/token", "head/bias")) else None
             assert found[path][:rows].tobytes() == x[:rows].tobytes(), path
 

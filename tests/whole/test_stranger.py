@@ -17,7 +17,7 @@ import pytest
 
 import electra_jax
 from electra_jax.data import vocabulary_training
-from electra_jax.weights import exporting, reading
+from electra_jax.weights import exporting, reading, trees
 from support import workdirs
 from support.corpus import ROOT, write_corpus
 
@@ -81,7 +81,7 @@ def test_five_lines_of_orbax_read_every_parameter(workdir, tmp_path, stranger_py
     trained = jax.device_get((found.alone(only) if only else found).params)
     assert read == {
         path: [list(x.shape), "float32", hashlib.sha256(x.tobytes()).hexdigest()]
-        for path, x in reading.flat(trained).items()
+        for path, x in trees.flat(trained).items()
     }
 
 

@@ -22,7 +22,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 
 from electra_jax import config as config_lib  # noqa: E402
 from electra_jax.training import runs, saved_state  # noqa: E402 - the platform must be set before
-from electra_jax.weights import checkpoint
+from electra_jax.weights import checkpoint, checkpoint_series
 from electra_jax.workdir import metadata
 
 KINDS = ("flip", "flip", "flip", "flip", "cut", "empty", "delete", "folder", "other")
@@ -68,7 +68,7 @@ for case in range(int(cases)):
     kept = (source / victim).read_bytes()
     damage(source / victim, kind, draw)
     try:
-        with checkpoint.Checkpoints(str(directory), keep_last=9) as saved:
+        with checkpoint_series.Checkpoints(str(directory), keep_last=9) as saved:
             found = saved.restore_latest(like)
         same = (checkpoint.digest(found.tree), found.metadata) == whole[found.step]
         aside = sorted(os.listdir(directory)) == sorted([str(before), f"{newest}.corrupt"])

@@ -16,14 +16,14 @@ sys.path.insert(0, os.getcwd())
 from jax import numpy as jnp  # noqa: E402 - run as a file
 
 from electra_jax.host import logs
-from electra_jax.weights import checkpoint
+from electra_jax.weights import checkpoint_series
 from electra_jax.workdir import metadata  # noqa: E402
 
 tree = {f"leaf{number}": jnp.arange(50_000.0) for number in range(5)}
 logs.show()
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-with checkpoint.Checkpoints(sys.argv[1], keep_last=9) as saved:
+with checkpoint_series.Checkpoints(sys.argv[1], keep_last=9) as saved:
     saved.save(0, tree, {})  # the first is read back, and one that fails would end a run
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     saved.save(1, tree, {})

@@ -26,7 +26,7 @@ from absl import logging  # noqa: E402
 from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
 
 from electra_jax.host import logs, processes  # noqa: E402
-from electra_jax.weights import checkpoint  # noqa: E402
+from electra_jax.weights import checkpoint_series  # noqa: E402
 from electra_jax.workdir import metadata  # noqa: E402
 
 mesh = jax.make_mesh((2, 2), ("data", "fsdp"))
@@ -80,7 +80,7 @@ def tree_of(step):
 
 
 def save(where, *steps):
-    with checkpoint.Checkpoints(str(where), keep_last=9) as saved:
+    with checkpoint_series.Checkpoints(str(where), keep_last=9) as saved:
         for step in steps:
             saved.save(step, tree_of(step), {})
 
@@ -98,7 +98,7 @@ for name, damaged in CASES.items():
     for step, damage in zip(("2", "1"), damaged.get(me, ()), strict=False):
         damage(copy / step)
     logging.info("case: %s", name)
-    with checkpoint.Checkpoints(str(copy), keep_last=9) as saved:
+    with checkpoint_series.Checkpoints(str(copy), keep_last=9) as saved:
         wanted = {"copied": like["copied"]} if name.endswith("each has") else like
         try:
             restored = saved.restore_latest(wanted)
@@ -109,7 +109,7 @@ for name, damaged in CASES.items():
         np.testing.assert_array_equal(leaf.addressable_data(0), restored.step)
     found[name] = restored.step
 save(folder / "saved", 3)  # what orbax waits for is still named alike on both
-with checkpoint.Checkpoints(str(folder / "saved"), keep_last=9) as saved:
+with checkpoint_series.Checkpoints(str(folder / "saved"), keep_last=9) as saved:
     found["saved again"] = saved.restore_latest(like).step
 processes.of_first(lambda: None)
 print(json.dumps(found))

@@ -27,7 +27,7 @@ from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import page, results, scores, submission
 from electra_jax.finetuning.tasks import datasets
 from electra_jax.report import drawing
-from electra_jax.weights import checkpoint
+from electra_jax.weights import checkpoint, checkpoint_series
 from electra_jax.workdir import metadata
 
 _GLUE_SPLITS = {"test": "", "test_matched": "_matched", "test_mismatched": "_mismatched"}
@@ -137,7 +137,7 @@ def save_weights(where: str, params: dict, about: Mapping[str, Any]) -> None:
     `about`: task, seed, main, score, vocabulary, and what `tuned.open` says of them.
     """
     found = metadata.steps(where)
-    with checkpoint.Checkpoints(where, keep_last=1) as saved:
+    with checkpoint_series.Checkpoints(where, keep_last=1) as saved:
         saved.save(found[-1] + 1 if found else 1, params, dict(about))
 
 

@@ -25,7 +25,7 @@ from electra_jax.finetuning.results import results, statistics
 from electra_jax.finetuning.tuning import saved
 from electra_jax.host import whole_folder
 from electra_jax.model import networks, task_heads
-from electra_jax.weights import exporting, reading
+from electra_jax.weights import card_facts, exporting, reading, trained_weights, trees
 from electra_jax.weights.formats import (
     card,
     hugging_face,
@@ -47,7 +47,7 @@ class Tuned:
     """One task's."""
 
     source: str  # the folder that was named
-    encoder: reading.Weights  # the one that was tuned, with its params as they came out
+    encoder: trained_weights.Weights  # the one that was tuned, with its params as they came out
     head: dict
     head_config: task_heads.HeadConfig
     about: Mapping[str, Any]  # as `kept.save_weights` was told
@@ -135,9 +135,9 @@ def to_hugging_face(tuned: Tuned, out: str, licence: str = "") -> dict:
         )
     exporting.check_trunk(tuned.encoder.networks)
     one, recipe = tuned.encoder, tuned.settings.recipe
-    flat = reading.flat(jax.device_get({"embeddings": one.params["embeddings"]}))
-    flat |= reading.flat(jax.device_get(one.params["discriminator"]))
-    flat |= reading.flat(jax.device_get({"head": tuned.head}))
+    flat = trees.flat(jax.device_get({"embeddings": one.params["embeddings"]}))
+    flat |= trees.flat(jax.device_get(one.params["discriminator"]))
+    flat |= trees.flat(jax.device_get({"head": tuned.head}))
     task = hugging_face.task_config(about["kind"], about["labels"], tuned.head_config.dropout)
     dropouts = recipe.dropout, recipe.attention_dropout
     with whole_folder.new(out) as folder:
@@ -165,7 +165,7 @@ def to_orbax(tuned: Tuned, out: str) -> dict:
     return {"out": os.path.abspath(out), "networks": sorted(tuned.params)}
 
 
-def _encoder(where, workdir, config, about) -> reading.Weights:
+def _encoder(where, workdir, config, about) -> trained_weights.Weights:
     """What was tuned: shape, vocabulary and history, as of the step that it was taken from."""
     source = config.encoder.from_ or workdir
     try:
@@ -226,7 +226,7 @@ def _card(tuned, folder, name, role, parameters, licence):
         name=name,
         role=role,
         licence=licence,
-        training=exporting.training_facts(tuned.encoder),
+        training=card_facts.training_facts(tuned.encoder),
         metrics={},
         curves=exporting.CURVES if has_picture else "",
         differences=tokenizer_files.DIFFERENCES[tuned.encoder.vocabulary.kind],

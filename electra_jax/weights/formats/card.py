@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model card: a README.md with the facts of training, under what the Hub reads."""
+"""The model card: a README.md with the facts of training below the header that the Hub reads."""
 
 import dataclasses
 import json
@@ -74,10 +74,10 @@ _PIPELINES = {
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
-    """What the card of a fine-tuned network says beside its pre-training."""
+    """What the card of a fine-tuned network says in addition."""
 
-    recipe: Mapping[str, str]  # the task first
-    scores: Mapping[str, str]  # over seeds, in words
+    recipe: Mapping[str, str]  # rows of a table; the task is the first
+    scores: Mapping[str, str]  # rows of a table: score -> text over all seeds
     notes: Sequence[str] = ()
 
 
@@ -93,17 +93,18 @@ def text(
     checksums: Mapping[str, str],
     tuning: Tuning | None = None,
 ) -> str:
-    """The card of one network.
+    """Returns the card of one network.
 
     Args:
-      role: of the network, as in `hugging_face.ROLES` and `TASK_ROLES`.
-      licence: an identifier of the Hub's list; '' if nobody has chosen one.
-      training: facts, in order; metrics: of the last evaluation.
-      curves: file name of a picture, or ''.
-      differences: where the tokenizer's ids are not those of training.
-      left_out: what was trained and is not in these files.
+      role: what the network's head does, a key of `hugging_face.ROLES` or `TASK_ROLES`.
+      licence: an identifier of the Hub's list; '' if none was chosen.
+      training: facts in the order of the table.
+      metrics: the metrics of the last evaluation.
+      curves: the file name of a picture, or ''.
+      differences: cases in which the tokenizer's ids differ from those of training.
+      left_out: trained parts that are not in these files.
       checksums: file name -> sha256.
-      tuning: of a fine-tuned network.
+      tuning: only for a fine-tuned network.
     """
     front = {
         "license": licence or "other",
@@ -112,16 +113,20 @@ def text(
     }
     if role in _PIPELINES:
         front["pipeline_tag"] = _PIPELINES[role]
+
     lines = ["---", *(f"{key}: {json.dumps(value)}" for key, value in front.items()), "---", ""]
     how = "fine-tuned" if tuning else "pre-trained"
     lines += [f"# {name}", "", f"This is {_WHAT[role]}. It was {how} with electra_jax.", ""]
+
     lines += [_USE[role].format(name=name)]
     if not licence:
         lines += ["No licence was chosen yet; whoever publishes these weights chooses one.", ""]
+
     if tuning:
         lines += ["## Fine-tuning", "", *_table(("what", ""), tuning.recipe), ""]
         lines += [*_table(("score", "over seeds"), tuning.scores), ""]
         lines += [*(f"- {note}" for note in tuning.notes), *[""] * bool(tuning.notes)]
+
     if training:
         heading = "## Pre-training" if tuning else "## Training"
         lines += [heading, "", *_table(("what", ""), training), ""]
@@ -131,15 +136,18 @@ def text(
         lines += [*_table(("metric", "value"), shown), ""]
     if curves:
         lines += [f"![curves of training]({curves})", ""]
+
     lines += ["## Tokenizer", "", "Its ids are those of training, but for:", ""]
     lines += [*(f"- {kind}" for kind in differences), ""]
     if left_out:
         lines += ["## Left out", "", *(f"- {part}" for part in left_out), ""]
+
     lines += ["## Files", "", *_table(("file", "sha256"), checksums), ""]
     return "\n".join(lines)
 
 
 def _table(head, rows):
+    """Yields the lines of a Markdown table."""
     yield f"| {head[0]} | {head[1]} |"
     yield "|---|---|"
     for key, value in rows.items():

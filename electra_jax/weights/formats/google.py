@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names and layouts of the checkpoints of google-research/electra.
+"""Names and layouts of the checkpoints of google-research/electra, read into our terms.
 
     theirs, layer by layer                                      ours, layers stacked
     electra/embeddings/word_embeddings                          embeddings/token
@@ -9,9 +9,10 @@
     generator_predictions/{dense, LayerNorm, output_bias}       generator/head/{dense, norm, bias}
     VARIABLE/{adam_m, adam_v}, global_step                      moments of each, the step
 
-Kernels are [in, out] in both; the heads of attention lie side by side there. What the networks
-share shows in what is there: no `generator/encoder` means one encoder for both,
-`generator/embeddings` tables of its own. Source: model/modeling.py, model/optimization.py,
+Kernels are [in, out] in both; in theirs the attention heads lie side by side in one axis. What the
+networks share is told by the names: without `generator/encoder` both use one encoder, and with
+`generator/embeddings` the generator has its own tables. `tensorflow_bundle` reads the files;
+`reading_foreign` makes networks of the result. Source: model/modeling.py, model/optimization.py,
 pretrain/pretrain_helpers.py and run_pretraining.py of that repository.
 """
 
@@ -21,16 +22,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-HEAD_SIZE = 64  # of every published size: width 256 has 4 heads, 768 has 12, 64 has 1
+HEAD_SIZE = 64  # in every published size: width 256 has 4 heads, 768 has 12, 64 has 1
 
-_TABLES = {  # theirs, behind SCOPE/embeddings/ -> ours
+_TABLES = {  # theirs, after SCOPE/embeddings/ -> ours
     "word_embeddings": "token",
     "position_embeddings": "position",
     "token_type_embeddings": "type",
     "LayerNorm/gamma": "norm/scale",
     "LayerNorm/beta": "norm/bias",
 }
-_OF_A_LAYER = {  # theirs, behind SCOPE/encoder/layer_N/ -> ours
+_OF_A_LAYER = {  # theirs, after SCOPE/encoder/layer_N/ -> ours
     "attention/self/query": "attention/query",
     "attention/self/key": "attention/key",
     "attention/self/value": "attention/value",
@@ -54,7 +55,7 @@ _STEP = "global_step"
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """Of one encoder."""
+    """The sizes of one encoder."""
 
     layers: int
     width: int
@@ -64,40 +65,44 @@ class Shape:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """A checkpoint of theirs in our terms: flat, by path, float32; layers stacked."""
+    """A checkpoint in our terms: float32 arrays by path, with layers stacked."""
 
     params: dict[str, np.ndarray]
-    mu: dict[str, np.ndarray]  # first moments; empty where the checkpoint has none
+    mu: dict[str, np.ndarray]  # first moments; empty if the checkpoint has none
     nu: dict[str, np.ndarray]  # second moments
     step: int | None
-    sharing: str  # as model.sharing: 'embeddings' | 'none' | 'all'
+    sharing: str  # a value of model.sharing: 'embeddings' | 'none' | 'all'
     vocab_size: int
     embedding_size: int
     max_positions: int
     discriminator: Shape
-    generator: Shape | None  # None: the checkpoint has no generator
+    generator: Shape | None  # None if the checkpoint has no generator
 
 
 def read(tensors: Mapping[str, np.ndarray]) -> Found:
-    """Their tensors by name in our terms.
+    """Translates their tensors by name.
 
-    Raises ValueError, one line: another model's checkpoint, a tensor that is missing, unknown or of
-    another shape than the others say.
+    Raises ValueError, in one line, for a checkpoint of another model, or if a tensor is missing,
+    unknown or has a shape that contradicts the others.
     """
     names = [name for name in tensors if name != _STEP and not name.endswith(tuple(_SLOTS))]
     if "electra/embeddings/word_embeddings" not in names:
         raise ValueError(_not_electra(names))
+
     sharing, with_generator = _sharing(names)
-    places = {name: _place(name, sharing) for name in names}
+    places = {name: _our_path(name, sharing) for name in names}
+
     unknown = [name for name, place in places.items() if place is None]
     if unknown:
         raise ValueError(_unknown(unknown[0]))
+
     flat = _stacked({place: tensors[name] for name, place in places.items()})
     shapes = {
         network: _shape(flat, trunk) for network, trunk in _trunks(sharing, with_generator).items()
     }
 
     def of_slot(theirs):
+        # The moments of all variables, or {} if there are none of this kind.
         slots = {place: f"{name}/{theirs}" for name, place in places.items()}
         there = {place: tensors[name] for place, name in slots.items() if name in tensors}
         if there and len(there) < len(slots):
@@ -120,7 +125,7 @@ def read(tensors: Mapping[str, np.ndarray]) -> Found:
 
 
 def _sharing(names) -> tuple[str, bool]:
-    """(model.sharing, is there a generator)."""
+    """Returns (model.sharing, whether there is a generator)."""
     with_generator = any(name.startswith("generator_predictions/") for name in names)
     if not with_generator:
         return "embeddings", False
@@ -131,15 +136,15 @@ def _sharing(names) -> tuple[str, bool]:
 
 
 def _trunks(sharing, with_generator) -> dict[str, str]:
-    """{network: what stands before the path of its encoder}."""
+    """Returns {network: the path of its encoder}."""
     if sharing == "all":
         return {"discriminator": "encoder", "generator": "encoder"}
     trunks = {"discriminator": "discriminator/encoder"}
     return trunks | {"generator": "generator/encoder"} if with_generator else trunks
 
 
-def _place(name, sharing):
-    """Our path for their name, with the layer as `layer_N/` in front; None: not one of theirs."""
+def _our_path(name, sharing):
+    """Returns our path for their name, with the layer as prefix `layer_N/`; None if unknown."""
     if name == _BIAS:
         return "generator/head/bias"
     scope, _, rest = name.partition("/")
@@ -149,16 +154,19 @@ def _place(name, sharing):
             return f"{_HEADS[module]}/{_LEAVES[leaf]}"
         return None
     network = "generator/" if scope == "generator" else "discriminator/"
+
     if rest.startswith("embeddings/"):
         table = _TABLES.get(rest.removeprefix("embeddings/"))
         own = "generator/" if scope == "generator" else ""
         return table and f"{own}embeddings/{table}"
+
     shared = sharing == "all"
     module, _, leaf = rest.rpartition("/")
     if leaf not in _LEAVES:
         return None
     if module == "embeddings_project":
         return f"{'encoder/' if shared else network}projection/{_LEAVES[leaf]}"
+
     layer = re.fullmatch(r"encoder/(layer_\d+)/(.*)", module)
     if not layer or layer[2] not in _OF_A_LAYER:
         return None
@@ -167,7 +175,7 @@ def _place(name, sharing):
 
 
 def _stacked(flat: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Arrays `layer_0/PATH`, `layer_1/PATH`, ... become one at PATH, [layers, ...]."""
+    """Stacks arrays at `layer_0/PATH`, `layer_1/PATH`, ... into one at PATH, [layers, ...]."""
     found, layers = {}, {}
     for place, x in flat.items():
         layer, _, path = place.partition("/")
@@ -175,11 +183,13 @@ def _stacked(flat: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
             layers.setdefault(path, {})[int(layer.removeprefix("layer_"))] = x
         else:
             found[place] = np.asarray(x, np.float32)
+
     count = {path.partition("encoder/")[0]: max(parts) + 1 for path, parts in layers.items()}
     for path, parts in layers.items():
         missing = set(range(count[path.partition("encoder/")[0]])) - set(parts)
         if missing:
             raise ValueError(f"layer {min(missing)} of {path} is missing; copy the files anew")
+
         shapes = {np.shape(x) for x in parts.values()}
         if len(shapes) > 1:
             raise ValueError(f"the layers of {path} have several shapes: {sorted(shapes)}")
@@ -188,17 +198,19 @@ def _stacked(flat: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _shape(flat, trunk) -> Shape:
+    """Returns the sizes of the encoder at a path, told by its arrays."""
     query, wide = f"{trunk}/attention/query/kernel", f"{trunk}/feed_forward/in/kernel"
     for path in (query, wide):
         if path not in flat:
             raise ValueError(f"{path} is missing; copy the files anew")
+
     layers, width, _ = flat[query].shape
-    heads = max(1, width // HEAD_SIZE)
+    heads = max(1, width // HEAD_SIZE)  # no tensor tells the number of heads
     return Shape(layers, width, heads, flat[wide].shape[-1])
 
 
 def _by_head(flat, sharing, shapes) -> dict[str, np.ndarray]:
-    """Attention with an axis for heads: [layers, D, H K] -> [layers, D, H, K]."""
+    """Gives the attention an axis for heads: [layers, D, H K] -> [layers, D, H, K]."""
     found = dict(flat)
     for network, trunk in _trunks(sharing, "generator" in shapes).items():
         heads = shapes[network].heads

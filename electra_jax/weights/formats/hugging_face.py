@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names, layouts and config.json of Hugging Face's ELECTRA, both ways; dicts of numpy arrays.
+"""Names, layouts and config.json of Hugging Face's ELECTRA, both ways.
 
-One network at a time, by paths as if it shared nothing (`networks.alone`):
+Works on dicts of numpy arrays, one network at a time, with paths as if it shared nothing
+(`networks.alone`):
 
     ours, layers stacked                theirs, layer by layer
     embeddings/token                    electra.embeddings.word_embeddings.weight
@@ -10,10 +11,11 @@ One network at a time, by paths as if it shared nothing (`networks.alone`):
         [layers, D, H, K]                   [H K, D]
     encoder/attention/output/kernel     electra.encoder.layer.0.attention.output.dense.weight
         [layers, H, K, D]                   [D, H K]
-    head/...                            by the network's role, below
+    head/...                            depends on the network's role, see `_HEADS`
 
-A kernel is [in, out] here and [out, in] there, where the heads of attention lie side by side. Their
-vocabulary has no padded tail. Source: transformers, models/electra/modeling_electra.py.
+Our kernels are [in, out]. Theirs are [out, in], with the attention heads side by side in one axis,
+and their tables by token have no padded rows. Source: transformers,
+models/electra/modeling_electra.py.
 """
 
 import dataclasses
@@ -22,12 +24,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-ROLES = {  # what a network is for -> their class
+ROLES = {  # what a network's head does -> their class
     "judges": "ElectraForPreTraining",
     "predicts": "ElectraForMaskedLM",
     "encodes": "ElectraModel",
 }
-TASK_ROLES = {  # the same of a network that was fine-tuned
+TASK_ROLES = {  # the same for networks that were fine-tuned
     "classifies": "ElectraForSequenceClassification",
     "tags": "ElectraForTokenClassification",
     "answers": "ElectraForQuestionAnswering",
@@ -35,7 +37,7 @@ TASK_ROLES = {  # the same of a network that was fine-tuned
 _CLASSES = ROLES | TASK_ROLES
 
 _LAYER = "electra.encoder.layer.{}."
-_MODULES = {  # of every network: our subtree -> their module
+_MODULES = {  # in every network: our subtree -> their module
     "embeddings/norm": "electra.embeddings.LayerNorm",
     "projection": "electra.embeddings_project",
     "encoder/attention/query": _LAYER + "attention.self.query",
@@ -61,6 +63,14 @@ _HEADS = {
     "tags": {"head/output": "classifier"},
     "answers": {"head/output": "qa_outputs"},
 }
+TRUNK_SETTINGS = {  # settings in `model` that an encoder must have to fit their ELECTRA
+    "positions": "learned",
+    "feed_forward_kind": "gelu",
+    "norm_place": "post",
+    "norm_kind": "layer",
+    "biases": True,
+    "local_window": 0,
+}
 _OF_TASKS = ("classifier.", "qa_outputs.")
 _TABLES = {
     "embeddings/token": "electra.embeddings.word_embeddings.weight",
@@ -69,9 +79,12 @@ _TABLES = {
     "head/bias": "generator_lm_head.bias",
 }
 _LEAVES = {"kernel": "weight", "scale": "weight", "bias": "bias"}
-BY_TOKEN = ("embeddings/token", "head/bias")  # one row a token
+BY_TOKEN = ("embeddings/token", "head/bias")  # one row per token
 _TIED = "generator_lm_head.weight"  # the token table again, in files of old versions
-_COUNTERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # 0, 1, 2, ...; no weights
+_COUNTERS = (
+    "embeddings.position_ids",
+    "embeddings.token_type_ids",
+)  # buffers with 0, 1, 2, ..., not weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +110,7 @@ _FIELDS = {  # ours -> theirs
     "heads": "num_attention_heads",
     "feed_forward": "intermediate_size",
 }
-_FIXED = {  # what these networks are, and nothing else is read
+_FIXED = {  # fields with only one value that our networks can compute
     "hidden_act": "gelu",
     "layer_norm_eps": 1e-12,
     "type_vocab_size": 2,
@@ -110,9 +123,9 @@ _FIXED = {  # what these networks are, and nothing else is read
 def to_tensors(
     network: Mapping[str, np.ndarray], role: str, vocab_size: int
 ) -> dict[str, np.ndarray]:
-    """Our arrays by path -> theirs by name, contiguous float32, without the padded vocabulary.
+    """Translates our arrays by path into theirs by name: contiguous float32, no padded rows.
 
-    Raises ValueError, one line, for a parameter that their network does not have.
+    Raises ValueError, in one line, for a parameter that their network does not have.
     """
     found = {}
     for path, x in network.items():
@@ -125,46 +138,53 @@ def to_tensors(
         x = np.asarray(x, np.float32)
         if path in BY_TOKEN:
             x = x[:vocab_size]
+
         if "{}" in name:
             for layer, part in enumerate(x):
-                found[name.format(layer)] = _turned(path, part)
+                found[name.format(layer)] = _their_layout(path, part)
         else:
-            found[name] = _turned(path, x)
+            found[name] = _their_layout(path, x)
     return found
 
 
 def from_tensors(
     tensors: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]], role: str
 ) -> dict[str, np.ndarray]:
-    """Theirs by name -> our arrays by path, float32, in `shapes`; the way back of `to_tensors`.
+    """Translates their tensors by name into our arrays by path, float32; undoes `to_tensors`.
 
-    Raises ValueError, one line: tensors that are missing, unknown or of another shape.
+    Args:
+      shapes: our paths with their shapes, before padding of the vocabulary.
+
+    Raises ValueError, in one line, for tensors that are missing, unknown or of another shape.
     """
-    tensors = _cleaned(tensors, role)
+    tensors = _without_extras(tensors, role)
     places = {path: _name(path, role) for path in shapes}
+
     expected = {}
     for path, shape in shapes.items():
         repeated = range(shape[0]) if "{}" in places[path] else (None,)
         for layer in repeated:
             expected[places[path].format(layer)] = path, layer
-    _same_names(set(tensors), set(expected), role)
+
+    _check_names(set(tensors), set(expected), role)
+
     found = {path: np.zeros(shape, np.float32) for path, shape in shapes.items()}
     for name, (path, layer) in expected.items():
         target = found[path] if layer is None else found[path][layer]
         x = tensors[name]
         if not np.issubdtype(x.dtype, np.floating) and x.dtype.name != "bfloat16":
             raise ValueError(f"tensor {name} holds {x.dtype}, no weights")
-        if x.shape != _theirs(path, target.shape):
+        if x.shape != _their_shape(path, target.shape):
             raise ValueError(
                 f"tensor {name} has shape {x.shape}, but config.json makes it"
-                f" {_theirs(path, target.shape)}"
+                f" {_their_shape(path, target.shape)}"
             )
         target[...] = (x.T if path.endswith("kernel") else x).reshape(target.shape)
     return found
 
 
 def without_head(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The encoder in the tensors of a fine-tuned network."""
+    """Returns the tensors of a fine-tuned network without its head."""
     return {name: x for name, x in tensors.items() if not name.startswith(_OF_TASKS)}
 
 
@@ -177,7 +197,7 @@ def to_config(
     pad_id: int,
     task: Mapping | None = None,
 ) -> dict:
-    """Their config.json; `task`: its fields of a fine-tuned network, as `task_config` has them."""
+    """Returns their config.json; `task` are further fields, those of `task_config`."""
     return {
         "architectures": [_CLASSES[shape.role]],
         "model_type": "electra",
@@ -196,21 +216,23 @@ def to_config(
 
 
 def task_config(kind: str, labels: Sequence[str], dropout: float) -> dict:
-    """What their config.json says of a task.
+    """Returns the fields of their config.json for a task.
 
     Args:
       kind: 'classification', 'regression', 'multi_label', 'tagging' or 'span'.
-      labels: in the order of the head's outputs; none of regression and span.
-      dropout: of the head.
+      labels: in the order of the head's outputs; empty for regression and span.
+      dropout: the head's dropout rate.
     """
     if kind == "span":
-        return {}  # a start and an end: their class takes two outputs where nobody says otherwise
+        return {}  # without labels their class has two outputs, which are the start and the end
+
     names = list(labels) if kind != "regression" else ["score"]
     found = {
         "classifier_dropout": dropout,
         "id2label": {str(number): name for number, name in enumerate(names)},
         "label2id": {name: number for number, name in enumerate(names)},
     }
+
     problem = {
         "classification": "single_label_classification",
         "regression": "regression",
@@ -220,7 +242,10 @@ def task_config(kind: str, labels: Sequence[str], dropout: float) -> dict:
 
 
 def from_config(config: Mapping) -> Shape:
-    """Raises ValueError, one line, for what is no ELECTRA or one that we do not have."""
+    """Reads their config.json.
+
+    Raises ValueError, in one line, if it is not an ELECTRA or of a kind that we cannot compute.
+    """
     kind = config.get("model_type")
     if kind != "electra":
         raise ValueError(f"model_type={kind!r} is not 'electra'")
@@ -231,19 +256,23 @@ def from_config(config: Mapping) -> Shape:
             f"architectures={list(named)!r} is none of {', '.join(_CLASSES.values())}; save the"
             " pre-trained network, without a head for a task"
         )
+
     for field, only in _FIXED.items():
         value = config.get(field, only)
         if value != only:
             raise ValueError(f"{field}={value!r} is not {only!r}, the only kind there is here")
     if role == "predicts" and not config.get("tie_word_embeddings", True):
         raise ValueError("tie_word_embeddings=false: here the output matrix is the token table")
+
     missing = [theirs for theirs in _FIELDS.values() if theirs not in config]
     if missing:
         raise ValueError(f"{missing[0]} is missing")
+
     values = {ours: config[theirs] for ours, theirs in _FIELDS.items()}
     for ours, value in values.items():
         if type(value) is not int or value < 1:
             raise ValueError(f"{_FIELDS[ours]}={value!r} is no positive number")
+
     if values["width"] % values["heads"]:
         raise ValueError(
             f"hidden_size={values['width']} is not divisible by"
@@ -253,7 +282,7 @@ def from_config(config: Mapping) -> Shape:
 
 
 def _name(path, role):
-    """Their name, with {} for the layer; None where they have no such parameter."""
+    """Returns their name, with {} for the layer; None if they have no such parameter."""
     if path in _TABLES and (path != "head/bias" or role == "predicts"):
         return _TABLES[path]
     module, _, leaf = path.rpartition("/")
@@ -261,14 +290,17 @@ def _name(path, role):
     return found and f"{found}.{_LEAVES[leaf]}"
 
 
-def _turned(path, x):
-    """One layer of ours as it lies there. Contiguous: safetensors writes others silently wrong."""
-    theirs = x.reshape(_theirs(path, x.shape)[::-1]).T if path.endswith("kernel") else x
-    return np.ascontiguousarray(theirs.reshape(_theirs(path, x.shape)))
+def _their_layout(path, x):
+    """Returns one layer of ours in their layout.
+
+    It is contiguous, because safetensors writes other arrays wrongly without an error.
+    """
+    theirs = x.reshape(_their_shape(path, x.shape)[::-1]).T if path.endswith("kernel") else x
+    return np.ascontiguousarray(theirs.reshape(_their_shape(path, x.shape)))
 
 
-def _theirs(path, shape):
-    """The shape that one layer of ours has there."""
+def _their_shape(path, shape):
+    """Returns their shape for an array of ours, without the axis of layers."""
     if path.endswith("attention/output/kernel"):
         return shape[-1], math.prod(shape[:-1])
     if path.endswith("kernel"):
@@ -276,11 +308,15 @@ def _theirs(path, shape):
     return (math.prod(shape),) if path.endswith("bias") else tuple(shape)
 
 
-def _cleaned(tensors, role):
-    """Without counters and the second copy of a tied table; a bare encoder gets its prefix."""
+def _without_extras(tensors, role):
+    """Returns the tensors without counters and without the second copy of a tied table.
+
+    The tensors of a bare encoder get the prefix `electra.` that all others have.
+    """
     tensors = {name: x for name, x in tensors.items() if not name.endswith(_COUNTERS)}
     if not any(name.startswith("electra.") for name in tensors):
         tensors = {f"electra.{name}": x for name, x in tensors.items()}
+
     copy = tensors.pop(_TIED, None) if role == "predicts" else None
     table = tensors.get(_TABLES["embeddings/token"])
     if copy is not None and table is not None and not np.array_equal(copy, table):
@@ -290,7 +326,8 @@ def _cleaned(tensors, role):
     return tensors
 
 
-def _same_names(found, expected, role):
+def _check_names(found, expected, role):
+    """Raises ValueError unless both sets of names are equal."""
     for names, what in (
         (expected - found, "is missing"),
         (found - expected, f"is not one of {_CLASSES[role]}'s"),

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters for other teams: an orbax checkpoint of plain arrays, and what is needed to use it.
+"""Parameters for other programs: an orbax checkpoint of plain arrays, with all that its use needs.
 
     params/         the tree, unsharded; any orbax reads it, without a template
-    metadata.json   shapes and kind of the networks, configuration, step, versions, checksums
-    tokenizer/      tokenizer.json and the like, where the vocabulary can be said so
-    vocab/          the vocabulary as it was trained with
-    README.md       the five lines that read it
+    metadata.json   shapes and kinds of the networks, configuration, step, versions, checksums
+    tokenizer/      tokenizer.json and its settings, if the vocabulary can be written so
+    vocab/          the vocabulary as it was used in training
+    README.md       the lines of code that read it
 
-`sha256` in metadata.json is that of all arrays' bytes, one after the other as jax lists the leaves;
-`digest` is a number a leaf, verified on the way in.
+In metadata.json `sha256` is that of the bytes of all arrays, one after the other in the order of
+jax.tree.leaves; `digest` holds the digest of each array, which `read` verifies.
+`exporting.to_orbax` writes the whole folder.
 """
 
 import hashlib
@@ -21,7 +22,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from electra_jax.weights import checkpoint
+from electra_jax.weights import checkpoint, trees
 from electra_jax.workdir import metadata
 
 PARAMS, ABOUT, VOCABULARY, TOKENIZER = "params", "metadata.json", "vocab", "tokenizer"
@@ -77,11 +78,15 @@ def write(folder: str, params: Any, about: Mapping[str, Any], name: str, title: 
     """Writes params/, metadata.json and README.md, reads them again and compares.
 
     Args:
-      about: what is said beside shapes and checksums: networks, config, step, vocabulary.
-      name: of the folder, as its README calls it.
+      about: what metadata.json says beside checksums: networks, config, step, vocabulary.
+      name: the name of the folder in its README.
+      title: the heading of the README.
+
+    Raises OSError if the arrays that are read differ.
     """
     params = jax.tree.map(np.asarray, jax.device_get(params))
-    leaves = {_name(path): x for path, x in jax.tree_util.tree_leaves_with_path(params)}
+    leaves = trees.flat(params)
+
     path = os.path.join(folder, PARAMS)
     checkpoint.save_arrays(path, params)
     said = {
@@ -97,13 +102,16 @@ def write(folder: str, params: Any, about: Mapping[str, Any], name: str, title: 
             for library in ("jax", "orbax-checkpoint", "numpy")
         },
     }
+
     with open(os.path.join(folder, ABOUT), "w", encoding="utf-8") as file:
         file.write(json.dumps(said, indent=2) + "\n")
+
     networks = " and ".join(part for part in ("discriminator", "generator") if part in params)
     what = f"an ELECTRA {networks or 'encoder'}"
     if "head" in params:
         what = "an ELECTRA that was fine-tuned and of the head of its task (`fine_tuning` in\n"
         what += "`metadata.json`: which kind, which labels)"
+
     has_tokenizer = os.path.exists(os.path.join(folder, TOKENIZER))
     with open(os.path.join(folder, "README.md"), "w", encoding="utf-8") as file:
         file.write(
@@ -115,21 +123,22 @@ def write(folder: str, params: Any, about: Mapping[str, Any], name: str, title: 
                 name=name,
             )
         )
+
     again = jax.tree_util.tree_leaves_with_path(read(folder))
     for (path, x), (where, y) in zip(leaves.items(), again, strict=True):
-        if path != _name(where) or y.tobytes() != x.tobytes():
+        if path != trees.name(where) or y.tobytes() != x.tobytes():
             raise OSError(f"{folder}: {path} is not what was written; write it again")
 
 
 def is_one(folder: str) -> bool:
-    """Whether a folder is such an export."""
+    """Returns True if a folder is such an export."""
     return os.path.isdir(os.path.join(folder, PARAMS)) and os.path.exists(
         os.path.join(folder, ABOUT)
     )
 
 
 def about(folder: str) -> dict[str, Any]:
-    """metadata.json. Raises CheckpointError where it is damaged or of another kind."""
+    """Returns metadata.json. Raises CheckpointError if it is damaged or of another kind."""
     path = os.path.join(folder, ABOUT)
     try:
         with open(path, encoding="utf-8") as file:
@@ -145,17 +154,14 @@ def about(folder: str) -> dict[str, Any]:
 
 
 def read(folder: str) -> Any:
-    """The parameters as numpy arrays, verified. Raises CheckpointError."""
+    """Returns the parameters as numpy arrays, verified by digest. Raises CheckpointError."""
     path, kept = os.path.join(folder, PARAMS), about(folder)["digest"]
     found = checkpoint.load_arrays(path)
     if not all(isinstance(x, np.ndarray | jax.Array) for x in jax.tree.leaves(found)):
         raise metadata.CheckpointError(f"{path} is damaged; copy the export again")
+
     digest = checkpoint.digest(found)
     for name in sorted({*digest, *kept}):
         if digest.get(name) != kept.get(name):
             raise metadata.CheckpointError(f"{path}: {name} is not what was saved")
     return found
-
-
-def _name(path):
-    return jax.tree_util.keystr(path, simple=True, separator="/")

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The encoder as a program (StableHLO), for whoever has jax and none of our code.
+"""The encoder as a program (StableHLO), for users who have jax but not this package.
 
     encoder.stablehlo     (params, ids, mask, types) -> {tokens [B, L, D], pooled [B, D]}, for any
                           batch and any length up to the table of positions, on CPU, CUDA and TPU
-    params.safetensors    what it is called with, by path
+    params.safetensors    the parameters that it is called with, by path
     tokenizer/, vocab/, metadata.json, README.md
 
-`jax.export` keeps such a program readable for at least six months of newer jax.
+Newer versions of jax read a program of `jax.export` for at least six months.
+`exporting.to_stablehlo` writes the whole folder.
 """
 
 import json
@@ -20,7 +21,7 @@ from jax import export as jax_export
 from jax import numpy as jnp
 
 from electra_jax.model import networks
-from electra_jax.weights import encoding
+from electra_jax.weights import encoding, trees
 from electra_jax.weights.formats import tensor_files
 
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -56,19 +57,19 @@ from tokenizers import Tokenizer
 ids = Tokenizer.from_file("tokenizer/tokenizer.json").encode("A sentence.").ids
 ```
 """
-_TRIED = (2, 7)  # batch and length of the call that is compared
-_ROUNDING = 1e-3  # of the largest number; on a CPU nothing differs
+_TRIED = (2, 7)  # batch and length of the call that checks the program
+_ROUNDING = 1e-3  # allowed difference, relative to the largest number; on a CPU there is none
 
 
 def program(config: networks.NetworksConfig, params: Mapping[str, np.ndarray]) -> bytes:
-    """The program for parameters of these shapes, by path."""
+    """Returns the serialized program for parameters of these shapes, given by path."""
     limits = [f"L <= {config.max_positions}"] if config.max_positions else []
     batch, length = jax_export.symbolic_shape("B, L", constraints=limits)
     lane = jax.ShapeDtypeStruct((batch, length), jnp.int32)
     shapes = {path: jax.ShapeDtypeStruct(x.shape, x.dtype) for path, x in params.items()}
 
     def encode(params, ids_BL, mask_BL, types_BL):
-        found = encoding.encode(config, _nested(params), ids_BL, mask_BL, types_BL)
+        found = encoding.encode(config, trees.nested(params), ids_BL, mask_BL, types_BL)
         return {"tokens": found.tokens_BLD, "pooled": found.pooled_BD}
 
     made = jax_export.export(jax.jit(encode), platforms=PLATFORMS)(shapes, lane, lane, lane)
@@ -83,20 +84,25 @@ def write(
     title: str,
     cls_sep: tuple[int, int],
 ) -> None:
-    """Writes program, parameters, metadata.json and README.md, and calls what it has written.
+    """Writes program, parameters, metadata.json and README.md, then reads and calls the program.
 
-    Raises OSError where the call gives anything else than the encoder does.
+    Args:
+      params: the encoder's parameters as a nested dict.
+      about: the content of metadata.json.
+      title: the heading of the README.
+      cls_sep: the ids of [CLS] and [SEP], for the example in the README.
+
+    Raises OSError if the program's result differs from the encoder's.
     """
-    flat = {
-        jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(x)
-        for path, x in jax.tree_util.tree_leaves_with_path(jax.device_get(params))
-    }
+    flat = {path: np.asarray(x) for path, x in trees.flat(jax.device_get(params)).items()}
     tensor_files.write(os.path.join(folder, PARAMS), flat)
     with open(os.path.join(folder, PROGRAM), "wb") as file:
         file.write(program(config, flat))
     _write(os.path.join(folder, ABOUT), json.dumps(dict(about), indent=2) + "\n")
+
     has_tokenizer = os.path.exists(os.path.join(folder, "tokenizer"))
     limit = config.max_positions
+
     text = README.format(
         title=title,
         platforms=", ".join(PLATFORMS),
@@ -107,34 +113,27 @@ def write(
         tokenizer=_TOKENIZER_README if has_tokenizer else "",
     )
     _write(os.path.join(folder, "README.md"), text)
-    _try(folder, config, params)
+    _check_program(folder, config, params)
 
 
-def _try(folder, config, params):
+def _check_program(folder, config, params):
+    """Raises OSError unless the program on disk gives the same as the encoder."""
     with open(os.path.join(folder, PROGRAM), "rb") as file:
         called = jax_export.deserialize(bytearray(file.read()))
+
     rows, length = _TRIED
     length = min(length, config.max_positions or length)
     ids_BL = np.arange(rows * length, dtype=np.int32).reshape(rows, length) % config.vocab_size
     mask_BL, types_BL = np.ones_like(ids_BL), ids_BL % 2
     mask_BL[0, -2:] = 0
+
     flat = tensor_files.read_file(os.path.join(folder, PARAMS))
     found = called.call(flat, ids_BL, mask_BL, types_BL)
+
     encode = jax.jit(encoding.encode, static_argnums=0)
     expected = np.asarray(encode(config, params, ids_BL, mask_BL, types_BL).tokens_BLD)
     if not np.allclose(found["tokens"], expected, atol=_ROUNDING * abs(expected).max()):
         raise OSError(f"{folder}: the program does not give what the encoder does")
-
-
-def _nested(leaves):
-    tree: dict[str, Any] = {}
-    for path, x in leaves.items():
-        *parents, name = path.split("/")
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[name] = x
-    return tree
 
 
 def _write(path, text):

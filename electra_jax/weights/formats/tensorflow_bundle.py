@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints as TensorFlow's Saver writes them (version 2), read without TensorFlow.
+"""Reading the checkpoints of TensorFlow's Saver (version 2) without TensorFlow.
 
-    PREFIX.index                  a sorted table: a tensor's name -> where it lies, shape, checksum
+    PREFIX.index                  a sorted table: tensor's name -> file, offset, shape, checksum
     PREFIX.data-00000-of-00001    the tensors' bytes, one after the other
 
-The table is LevelDB's: blocks of entries whose keys leave out what they share with the key before,
-a block of blocks, and a footer that says where that is. Its values are protocol buffers. Formats:
-tensorflow/core/util/tensor_bundle, tensorflow/core/lib/io/table_format.txt.
+The table has LevelDB's format: blocks of entries, in which each key leaves out the beginning that
+it shares with the key before; a block that lists the blocks; and a footer with the place of that
+one. The values are protocol buffers. Sources: tensorflow/core/util/tensor_bundle,
+tensorflow/core/lib/io/table_format.txt. `google` gives the tensors our names.
 """
 
 import dataclasses
@@ -17,21 +18,23 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from electra_jax.weights.formats import checksums
+
 _MAGIC = 0xDB4775248B80FB57  # the last eight bytes of a table
-_FOOTER = 48
-_TRAILER = 5  # behind each block: its compression and a checksum
+_FOOTER = 48  # bytes
+_TRAILER = 5  # bytes after each block: its compression and a checksum
 _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 6: "i1", 9: "<i8", 10: "?", 14: "bfloat16",
            19: "<f2"}  # fmt: skip
 _BFLOAT16 = 14
 
 
 class BundleError(ValueError):
-    """What is wrong with a file, in one line."""
+    """Says in one line what is wrong with a file."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """Where one tensor lies."""
+    """Place, shape and checksum of one tensor."""
 
     dtype: str  # NumPy's name
     shape: tuple[int, ...]
@@ -42,7 +45,7 @@ class Entry:
 
 
 class Bundle(Mapping):
-    """{name: array}; an array is read, and its checksum compared, when it is asked for."""
+    """A mapping from name to array. Each access reads the array and compares its checksum."""
 
     def __init__(self, prefix: str):
         """Reads the table of PREFIX.index. Raises BundleError."""
@@ -58,10 +61,13 @@ class Bundle(Mapping):
             raise BundleError(f"{path} is no TensorFlow checkpoint index: {error}") from error
         if b"" not in pairs:
             raise BundleError(f"{path} is no TensorFlow checkpoint index: it has no header")
+
         header = _message(pairs.pop(b""))
         if header.get(2, [0])[0]:
             raise BundleError(f"{path} was written on a big-endian machine, which is not supported")
+
         self._shards = header.get(1, [1])[0]
+
         self.entries = {}
         for key, value in pairs.items():
             entry = _entry(value)
@@ -75,7 +81,7 @@ class Bundle(Mapping):
         return len(self.entries)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.entries  # a Mapping would read the tensor to see
+        return name in self.entries  # the default of Mapping would read the tensor
 
     def __getitem__(self, name: str) -> np.ndarray:
         entry = self.entries[name]
@@ -88,16 +94,19 @@ class Bundle(Mapping):
             raise BundleError(
                 f"{path} is not there; it belongs beside {self.prefix}.index"
             ) from error
+
         wanted = int(np.prod(entry.shape)) * (2 if entry.dtype == "bfloat16" else
                                               np.dtype(entry.dtype).itemsize)  # fmt: skip
         if len(data) != entry.size or entry.size != wanted:
             raise BundleError(
                 f"{path} ends inside {name}: {len(data)} of {wanted} bytes; copy it anew"
             )
-        if _masked(crc32c(data)) != entry.checksum:
+
+        if checksums.masked(checksums.crc32c(data)) != entry.checksum:
             raise BundleError(
                 f"{path} is damaged inside {name}: its checksum differs; copy it anew"
             )
+
         if entry.dtype == "bfloat16":
             bits = np.frombuffer(data, "<u2").astype(np.uint32) << 16
             return bits.view(np.float32).reshape(entry.shape)
@@ -105,9 +114,10 @@ class Bundle(Mapping):
 
 
 def prefix_of(path: str) -> str | None:
-    """The newest checkpoint's prefix for a folder or for any of a checkpoint's files; None: none.
+    """Returns the prefix of a checkpoint, given its prefix, one of its files, or its folder.
 
-    A folder's file `checkpoint` names it; without that file the largest number wins.
+    In a folder the newest checkpoint is chosen: the one that the file `checkpoint` names, or,
+    without that file, the one with the largest number. Returns None if there is no checkpoint.
     """
     for end in (".index", ".meta"):
         if path.endswith(end) and os.path.exists(f"{path.removesuffix(end)}.index"):
@@ -116,6 +126,7 @@ def prefix_of(path: str) -> str | None:
         return path
     if shard := re.fullmatch(r"(.*)\.data-\d{5}-of-\d{5}", path):
         return shard[1] if os.path.exists(f"{shard[1]}.index") else None
+
     if not os.path.isdir(path):
         return None
     found = [name.removesuffix(".index") for name in os.listdir(path) if name.endswith(".index")]
@@ -126,45 +137,26 @@ def prefix_of(path: str) -> str | None:
             named = re.search(r'^model_checkpoint_path: "(.*)"', file.read(), re.MULTILINE)
     except (FileNotFoundError, UnicodeDecodeError):
         named = None
+
     if named and os.path.basename(named[1]) in found:
         return os.path.join(path, os.path.basename(named[1]))
     return os.path.join(path, max(found, key=lambda name: (_number(name), name)))
 
 
-def crc32c(data: bytes) -> int:
-    """Castagnoli's checksum of some bytes.
-
-    Few bytes go through the table of 256 one by one. Many are cut into rows of equal length, the
-    rows' checksums computed side by side, and then joined by what zeros do to a checksum.
-    """
-    rows = min(1 << 14, len(data) // 1024)
-    if rows < 4:
-        return _one_by_one(data, 0xFFFFFFFF) ^ 0xFFFFFFFF
-    length = len(data) // rows
-    whole = np.frombuffer(data, np.uint8, rows * length).reshape(rows, length)
-    sums = np.zeros(rows, np.uint32)
-    for column in np.ascontiguousarray(whole.T):
-        sums = _CRC_TABLE[(sums ^ column) & 0xFF] ^ (sums >> 8)
-    shift = _zeros_operator(length)
-    found = 0xFFFFFFFF
-    for number in sums.tolist():
-        found = _apply(shift, found) ^ number
-    return _one_by_one(data[rows * length :], found) ^ 0xFFFFFFFF
-
-
 class _Damaged(Exception):
-    pass
+    """Part of a table is not as the format says."""
 
 
 def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """(key, value) of a whole table, in the order of keys."""
+    """Yields (key, value) of a whole table, in the order of keys."""
     if len(data) < _FOOTER or struct.unpack("<Q", data[-8:])[0] != _MAGIC:
         raise _Damaged("it does not end as a table does")
     footer = data[-_FOOTER:]
-    _, place = _varint(footer, 0)  # the block of filters, which is empty
+    _, place = _varint(footer, 0)  # skips the place of the filter block, which is empty
     _, place = _varint(footer, place)
     offset, place = _varint(footer, place)
     size, _ = _varint(footer, place)
+
     for _, handle in _block(data, offset, size):
         offset, place = _varint(handle, 0)
         size, _ = _varint(handle, place)
@@ -172,16 +164,21 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    """(key, value) of one block."""
+    """Yields (key, value) of one block."""
     block, trailer = data[offset : offset + size], data[offset + size : offset + size + _TRAILER]
     if len(block) != size or len(trailer) != _TRAILER:
         raise _Damaged("a block ends too early")
     if trailer[0]:
         raise _Damaged(f"a block is compressed by method {trailer[0]}, which checkpoints never are")
-    if _masked(crc32c(block + trailer[:1])) != struct.unpack("<I", trailer[1:])[0]:
+    if (
+        checksums.masked(checksums.crc32c(block + trailer[:1]))
+        != struct.unpack("<I", trailer[1:])[0]
+    ):
         raise _Damaged("a block's checksum differs; copy the file anew")
+
     restarts = struct.unpack("<I", block[-4:])[0]
     end, place, key = size - 4 - 4 * restarts, 0, b""
+
     while place < end:
         shared, place = _varint(block, place)
         own, place = _varint(block, place)
@@ -193,7 +190,7 @@ def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]
 
 
 def _entry(value: bytes) -> Entry | None:
-    """One BundleEntryProto; None for text and other things that are no array of numbers."""
+    """Reads one BundleEntryProto; returns None for strings and others that are not numbers."""
     fields = _message(value)
     number = fields.get(1, [0])[0]
     if number not in _DTYPES:
@@ -210,7 +207,7 @@ def _entry(value: bytes) -> Entry | None:
 
 
 def _message(data: bytes) -> dict[int, list]:
-    """A protocol buffer as {field: values}: numbers, and bytes for what has a length."""
+    """Reads a protocol buffer as {field: values}: numbers, or bytes for strings and messages."""
     fields: dict[int, list] = {}
     place = 0
     while place < len(data):
@@ -232,7 +229,7 @@ def _message(data: bytes) -> dict[int, list]:
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """(number, the place behind it)."""
+    """Returns (number, the place after it)."""
     number = shift = 0
     while True:
         byte = data[place]
@@ -241,52 +238,6 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, place
         shift += 7
-
-
-def _masked(checksum: int) -> int:
-    """How a checksum is stored: turned by 15 bits, and a constant added."""
-    return (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def _one_by_one(data: bytes, found: int) -> int:
-    for byte in data:
-        found = _CRC_LIST[(found ^ byte) & 0xFF] ^ (found >> 8)
-    return found
-
-
-def _make_crc_table():
-    table = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        table = np.where(table & 1, (table >> 1) ^ np.uint32(0x82F63B78), table >> 1)
-    return table
-
-
-_CRC_TABLE = _make_crc_table()
-_CRC_LIST = _CRC_TABLE.tolist()
-
-
-def _zeros_operator(count: int) -> list[int]:
-    """What `count` zero bytes do to a checksum: the images of its 32 bits."""
-    one = []
-    for bit in range(32):
-        value = 1 << bit
-        one.append(_CRC_LIST[value & 0xFF] ^ (value >> 8))
-    result = [1 << bit for bit in range(32)]
-    while count:
-        if count & 1:
-            result = [_apply(one, x) for x in result]
-        one = [_apply(one, x) for x in one]
-        count >>= 1
-    return result
-
-
-def _apply(operator: list[int], value: int) -> int:
-    found = 0
-    while value:
-        low = value & -value
-        found ^= operator[low.bit_length() - 1]
-        value ^= low
-    return found
 
 
 def _number(name):

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A vocabulary as the files that `AutoTokenizer` loads, and back.
+"""A vocabulary as the files that transformers' `AutoTokenizer` loads, both ways.
 
     WordPiece        vocab.txt, tokenizer.json, tokenizer_config.json (BertTokenizer)
     SentencePiece    tokenizer.json, tokenizer_config.json: its unigram model and its normaliser in
-                     the terms of `tokenizers`, whose ids differ on few lines (`DIFFERENCES`)
-    tokenizer.json   itself, with [CLS] and [SEP] around what it makes
+                     the terms of `tokenizers`, whose ids differ on a few lines (`DIFFERENCES`)
+    tokenizer.json   the same file, with [CLS] and [SEP] around each text
 
-Beside them `vocab/` holds the vocabulary as it was trained with: no id differs after coming back.
+Beside them `vocab/` holds the vocabulary as it was used in training, and `read` prefers it: no id
+differs after writing and reading.
 """
 
 import json
@@ -23,7 +24,7 @@ VOCAB_TXT = "vocab.txt"
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 
-DIFFERENCES = {  # kind -> where the ids of these files are not those of training
+DIFFERENCES = {  # kind -> cases in which the ids of these files differ from those of training
     "sentencepiece": (
         "two ways to cut a word that score the same to the last digit",
         "characters of several code points that compatibility normalisation changes as a whole",
@@ -39,19 +40,20 @@ DIFFERENCES = {  # kind -> where the ids of these files are not those of trainin
 
 
 def write(words: vocabulary.Vocabulary, folder: str, limit: int) -> None:
-    """Writes all of them.
+    """Writes all files of a vocabulary into a folder.
 
     Args:
-      limit: the most tokens of a row, [CLS] and [SEP] included.
+      limit: the largest number of tokens in a row, including [CLS] and [SEP].
 
-    Raises:
-      ValueError: a SentencePiece model of a kind that these files cannot say.
+    Raises ValueError for a SentencePiece model of a kind that these files cannot express.
     """
     made = fast(words)
     os.makedirs(folder, exist_ok=True)
     made.save(os.path.join(folder, TOKENIZER))
+
     named = {f"{role}_token": words.piece(getattr(words, f"{role}_id")) for role in _ROLES}
     about = named | {"model_max_length": limit, "clean_up_tokenization_spaces": False}
+
     if words.kind == "wordpiece":
         text = "".join(piece + "\n" for piece in words.pieces)
         _write(os.path.join(folder, VOCAB_TXT), text)
@@ -61,7 +63,7 @@ def write(words: vocabulary.Vocabulary, folder: str, limit: int) -> None:
             "strip_accents": words.strip_accents,
             "tokenize_chinese_chars": True,
         }
-    else:  # a name that transformers 4 knows too
+    else:  # a class name that transformers 4 knows too
         about |= {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
@@ -71,8 +73,12 @@ def write(words: vocabulary.Vocabulary, folder: str, limit: int) -> None:
 
 
 def read(folder: str) -> vocabulary.Vocabulary:
-    """The vocabulary of a folder: as it was trained with, where `write` left it; else as the
-    tokenizer files say. Raises ValueError, one line."""
+    """Returns the vocabulary of a folder.
+
+    The copy in `vocab/` that `write` made comes first, then vocab.txt, then tokenizer.json.
+
+    Raises ValueError, in one line.
+    """
     if os.path.isdir(os.path.join(folder, FOLDER)):
         return vocabulary.load(os.path.join(folder, FOLDER))
     settings = _settings(os.path.join(folder, TOKENIZER_CONFIG))
@@ -81,7 +87,9 @@ def read(folder: str) -> vocabulary.Vocabulary:
         lower_case = bool(settings.get("do_lower_case", True))
         strip_accents = settings.get("strip_accents")
         strip_accents = lower_case if strip_accents is None else bool(strip_accents)
+
         found = vocabulary.load(text, lower_case, strip_accents)
+
         if not (beyond := _added_beyond(folder, found.size)):
             return found
         if not os.path.exists(fast_):
@@ -97,11 +105,12 @@ def read(folder: str) -> vocabulary.Vocabulary:
 
 
 def fast(words: vocabulary.Vocabulary) -> tokenizers.Tokenizer:
-    """The vocabulary in the terms of `tokenizers`, with [CLS] A [SEP] B [SEP] and type ids."""
+    """Returns a tokenizer of the library `tokenizers` that makes [CLS] A [SEP] B [SEP]."""
     made = _MAKERS[words.kind](words)
     for role in _ROLES:
         piece = words.piece(getattr(words, f"{role}_id"))
         made.add_special_tokens([tokenizers.AddedToken(piece, special=True, normalized=False)])
+
     cls, sep = words.piece(words.cls_id), words.piece(words.sep_id)
     made.post_processor = processors.TemplateProcessing(
         single=f"{cls}:0 $A:0 {sep}:0",
@@ -112,7 +121,7 @@ def fast(words: vocabulary.Vocabulary) -> tokenizers.Tokenizer:
 
 
 _ROLES = ("pad", "unk", "cls", "sep", "mask")
-_UNIGRAM = 1  # of sentencepiece_model.proto
+_UNIGRAM = 1  # these three are numbers of sentencepiece_model.proto
 _CONTROL, _USER_DEFINED = 3, 4
 _SPACE = "▁"
 
@@ -139,28 +148,33 @@ def _sentencepiece(words):
             f"a SentencePiece model of the kind {kind!r} cannot be written as {TOKENIZER}, only a"
             " unigram one; try --to=orbax, which carries the model itself"
         )
+
     pieces = [(piece.piece, piece.score) for piece in model.pieces]
     made = tokenizers.Tokenizer(
         models.Unigram(pieces, unk_id=words.unk_id, byte_fallback=trainer.byte_fallback)
     )
+
     steps = []
     if words.strip_accents:
-        # Composed again after stripping: the rules below would not put Hangul together.
+        # NFC after stripping, since the rules below would not compose Hangul syllables again.
         marks = tokenizers.Regex(r"\p{Mn}")
         steps += [normalizers.NFD(), normalizers.Replace(marks, ""), normalizers.NFC()]
+
     if rules.precompiled_charsmap:
         steps.append(normalizers.Precompiled(rules.precompiled_charsmap))
     if rules.remove_extra_whitespaces:
         steps += [normalizers.Replace(tokenizers.Regex(" {2,}"), " "), normalizers.Strip()]
     if steps:
         made.normalizer = normalizers.Sequence(steps)
+
     scheme = "always" if rules.add_dummy_prefix else "never"
     made.pre_tokenizer = pre_tokenizers.Metaspace(_SPACE, prepend_scheme=scheme, split=False)
     made.decoder = decoders.Metaspace(_SPACE, prepend_scheme=scheme, split=False)
+
     for piece in model.pieces:
-        if piece.type == _CONTROL:  # never out of text
+        if piece.type == _CONTROL:  # text never gives such a token
             made.add_special_tokens([tokenizers.AddedToken(piece.piece, normalized=False)])
-        elif piece.type == _USER_DEFINED:  # always whole
+        elif piece.type == _USER_DEFINED:  # never split
             made.add_tokens([tokenizers.AddedToken(piece.piece, normalized=True)])
     return made
 
@@ -180,7 +194,7 @@ _MAKERS = {
 
 
 def _added_beyond(folder, size) -> str:
-    """A token that stands behind those of vocab.txt; '': there is none."""
+    """Returns a token that was added after those of vocab.txt, or '' if there is none."""
     path, fast_ = (os.path.join(folder, name) for name in ("added_tokens.json", TOKENIZER))
     added = _settings(path)
     for token in _settings(fast_).get("added_tokens", ()):
@@ -189,6 +203,7 @@ def _added_beyond(folder, size) -> str:
 
 
 def _settings(path):
+    """Returns the JSON object in a file, or {} if there is no file. Raises ValueError."""
     if not os.path.exists(path):
         return {}
     try:

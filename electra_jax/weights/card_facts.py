@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts for the model card: how the weights were trained, their last metrics, what was left out.
+
+They come from the configuration, the manifest of the data and metrics.jsonl; `formats.card` makes
+the text.
+"""
+
+import os
+
+import jax
+import numpy as np
+
+from electra_jax.report import writers
+from electra_jax.step import build
+from electra_jax.weights import trained_weights
+
+
+def training_facts(found: trained_weights.Weights) -> dict[str, str]:
+    """Returns the rows of the card's table in order; {} for weights that were not trained here."""
+    c, data = found.config, found.data
+    if c is None:
+        return {}
+
+    facts = {"objective": c.objective.name, "steps": f"{found.step:,}"}
+    facts["batch"] = f"{c.data.batch_size} rows of {c.data.sequence_length} tokens"
+    if tokens := _last_value(found, "tokens_seen"):
+        facts["tokens seen"] = f"{tokens:,.0f}, padding not counted"
+
+    words = found.vocabulary
+    objective = build.objective(c, words, np.ones(words.size))
+    flops = objective.flops(c.data.sequence_length).train * c.data.batch_size * found.step
+    facts["FLOPs"] = f"{flops:.3g} (3 x forward matrix products, both networks)"
+
+    facts["data"] = c.data.source
+    if data is not None:
+        facts["documents"] = f"{data.totals['documents']:,}"
+        facts["tokens in the data"] = f"{data.totals['tokens']:,}"
+        facts["hash of the data"] = data.hash[:16]
+
+    facts["vocabulary"] = f"{words.kind}, {words.size:,} pieces, {words.sha256[:16]}"
+    facts["optimizer"] = f"{c.optimizer.name}, peak rate {c.optimizer.learning_rate:g}"
+    facts["warmup"] = f"{c.schedule.warmup_steps:,} steps, then {c.schedule.shape}"
+    facts["jax"] = jax.__version__ + " (at conversion)"
+    return facts
+
+
+def last_evaluation(found: trained_weights.Weights) -> dict[str, float]:
+    """Returns the metrics of the last evaluation up to the weights' step; {} if there is none."""
+    rows = [row for row in _metrics_rows(found) if row["kind"] == "eval"]
+    if not rows:
+        return {}
+
+    numbers = {"step": rows[-1]["step"]} | rows[-1]
+    return {
+        name: value
+        for name, value in numbers.items()
+        if isinstance(value, int | float) and name != "tokens_seen"
+    }
+
+
+def left_out(found: trained_weights.Weights) -> list[str]:
+    """Returns, in words, the trained parts that Hugging Face's ELECTRA has no place for."""
+    generator, main = (found.params.get(name, {}) for name in ("generator", "discriminator"))
+    parts = {
+        "the two towers of the generator": "left" in generator,
+        "the baseline of the adversarial generator": "baseline" in generator,
+        "the copy gate of the output: what remains is the softmax beneath it": "copy" in main,
+    }
+    return [part for part, there in parts.items() if there]
+
+
+def _metrics_rows(found):
+    """Returns the rows of metrics.jsonl up to the weights' step."""
+    path = os.path.join(found.source, "metrics.jsonl")
+    if found.config is None or not os.path.exists(path):
+        return []
+    return [row for row in writers.read(path) if row["step"] <= found.step]
+
+
+def _last_value(found, name):
+    return next((row[name] for row in reversed(_metrics_rows(found)) if row.get(name)), None)

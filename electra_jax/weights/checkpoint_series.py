@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All checkpoints of one run: saving in the background, keeping, setting aside, going back.
+
+    DIRECTORY/STEP/           a checkpoint (`checkpoint` describes what is in it and verifies it)
+    DIRECTORY/STEP.corrupt    a checkpoint that could not be used, renamed
+    DIRECTORY/0.weights       the weights that a run began with, once a whole state is saved at 0
+
+If the newest checkpoint cannot be read or does not match its digest, the one before it is used.
+With several processes all of them decide the same, even if only one could not read its copy. The
+first save of a process is read back, so that a disk that damages data stops the run early.
+"""
+
+import contextlib
+import errno
+import functools
+import glob
+import logging as std_logging
+import os
+from typing import Any
+
+import jax
+from absl import logging
+from orbax.checkpoint import v1 as ocp
+
+from electra_jax.host import peers, processes, safe_files
+from electra_jax.weights import checkpoint
+from electra_jax.workdir import metadata
+
+CORRUPT = ".corrupt"
+WEIGHTS = ".weights"  # ending of a checkpoint that holds weights only and was replaced
+
+_BACKGROUND_SAVE = "/orbax/checkpoint/_src/checkpointers/async_checkpointer.py"
+
+
+class Checkpoints:
+    """The checkpoints of one run; use as a context manager so that the last save completes."""
+
+    def __init__(self, directory: str, keep_last: int, keep_every: int = 0):
+        """Opens nothing yet.
+
+        Args:
+          directory: the folder that holds one subfolder per step.
+          keep_last: how many of the newest checkpoints are kept.
+          keep_every: checkpoints at multiples of this step are kept for ever; 0 for none.
+
+        Raises CheckpointError if the path is unusable as a folder.
+        """
+        safe_files.check_path(directory, "the folder of checkpoints", metadata.CheckpointError)
+        self._directory = os.path.abspath(directory)
+        policies = ocp.training.preservation_policies
+        keep = [policies.LatestN(keep_last)]
+        if keep_every:
+            keep.append(policies.EveryNSteps(keep_every))
+
+        self._policy = policies.AnyPreservationPolicy(keep)
+        self._orbax = None
+        self._failure: BaseException | None = None  # the error of the last save
+        self._trusted = False  # True after one save of this object was read back correctly
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        self.close(quiet=kind is not None)
+
+    def restore_latest(
+        self, abstract: dict[str, Any], optional: str = ""
+    ) -> checkpoint.Restored | None:
+        """Returns the newest good checkpoint, or None if there is no checkpoint at all.
+
+        Bad checkpoints that are newer than the good one are renamed. A checkpoint that holds
+        weights only is not considered and stays: `init.from` begins with it. All processes try the
+        steps that the first one sees, and a copy that is bad on one process is bad for all.
+
+        Args:
+          abstract: the tree of shapes, dtypes and shardings to load; the arrays are placed so.
+          optional: a key of `abstract` whose entries may be missing in the checkpoint.
+
+        Raises CheckpointError if there are checkpoints and none is good: starting over would look
+        like resuming. They keep their names then, since the cause may lie elsewhere (memory, a
+        permission).
+        """
+        found, aside = processes.of_first(self._found)
+        bad: list[int] = []
+
+        for step in reversed(found):
+            try:
+                good = checkpoint.restore(
+                    os.path.join(self._directory, str(step)), abstract, optional
+                )
+            except metadata.CheckpointError as error:
+                logging.error("checkpoint %d cannot be used: %s", step, error)
+                bad.append(step)
+                continue
+
+            # Only now, since an older one could be read: the newer ones must be damaged.
+            for step in bad:
+                logging.error("checkpoint %d is damaged and set aside", step)
+                processes.of_first(functools.partial(self._set_aside, step))
+            return good
+
+        if count := len(found) + aside:
+            raise metadata.CheckpointError(
+                f"none of the {count} checkpoints in {self._directory} can be read; all are left as"
+                " they are; restore a copy, or choose another --workdir"
+            )
+        return None
+
+    def save(self, step: int, tree: dict[str, Any], about: dict[str, Any]) -> None:
+        """Starts to save a tree with its metadata in the background and returns.
+
+        A failed save is logged, and the next one is tried as usual. If the weights that the run
+        began with have the same step, they are renamed first.
+
+        The first save is waited for and read back: if that does not give what was saved, no later
+        save would either. Raises CheckpointError in that case.
+        """
+        self.wait()  # otherwise orbax would raise an earlier failure in place of this save
+        processes.of_first(functools.partial(self._make_room, step))
+        self._failure = None
+
+        about = metadata.sealed(about | {"digest": checkpoint.digest(tree), "step": step})
+        try:
+            self._open().save_async(step, tree, force=True, custom_metadata=about)
+        except (OSError, ValueError) as error:
+            self._note_failure(error)
+
+        if not self._trusted:
+            self.wait()
+            self._trusted = self._is_on_disk() and self._read_back(step, tree, about)
+
+    def wait(self) -> None:
+        """Blocks until the save in progress is on disk. A failure is logged."""
+        if self._orbax is None:
+            return
+        try:
+            self._orbax.wait()
+        except (OSError, ValueError) as error:
+            self._note_failure(error)
+
+    def reread(self, abstract: dict[str, Any], optional: str = "") -> checkpoint.Restored:
+        """Returns the newest good checkpoint again, in the middle of a run that saves here.
+
+        Raises CheckpointError if there is none.
+        """
+        # Closed, since orbax keeps the list of steps that it made when it was opened.
+        self.close(quiet=True)
+        restored = self.restore_latest(abstract, optional)
+        if restored is None:
+            raise metadata.CheckpointError(
+                f"no checkpoint in {self._directory} to go back to; free some space and run the"
+                " same command again"
+            )
+        return restored
+
+    def close(self, quiet: bool = False) -> None:
+        """Waits for the last save and closes orbax.
+
+        Raises CheckpointError if the last save failed, unless `quiet`.
+        """
+        with contextlib.suppress(*([metadata.CheckpointError] if quiet else [])):
+            self.wait()
+        if self._orbax is not None:
+            self._orbax.close()
+            self._orbax = None
+
+        if self._failure is not None and not quiet:
+            raise metadata.CheckpointError(
+                f"the last checkpoint could not be saved in {self._directory}; free some space and"
+                " run the same command again: it goes on from the newest good checkpoint"
+            )
+
+    def _open(self):
+        """Returns the orbax checkpointer, made at the first save.
+
+        It lists the steps when it is made, so damaged ones must have been renamed before.
+        """
+        if self._orbax is None:
+            logging.get_absl_logger().addFilter(_end_all_processes)
+            context = ocp.Context()
+            # Saving is 5 times faster without compression, and files are 8 % larger.
+            context.array.saving.use_compression = False
+            self._orbax = ocp.training.Checkpointer(
+                checkpoint.LiteralPath(self._directory),
+                preservation_policy=self._policy,
+                cleanup_tmp_directories=True,
+                context=context,
+            )
+        return self._orbax
+
+    def _is_on_disk(self):
+        """Returns True if the awaited first save is on disk on all processes, False on a full disk.
+
+        Space may become free later. Any other cause would stop all later saves too, so it raises
+        CheckpointError. With several processes no process arrives here with a failure, because
+        `_note_failure` ends them; they only wait until the first process has named the finished
+        save.
+        """
+
+        def check():
+            if self._failure is None:
+                return
+            if _is_full(self._failure):
+                raise OSError(errno.ENOSPC, "no space left", self._directory)
+            raise metadata.CheckpointError(
+                f"the first checkpoint of this run could not be saved in {self._directory}, so the"
+                f" run stops here: {metadata.reason(self._failure)}; mend that, or choose another"
+                " --workdir"
+            )
+
+        try:
+            processes.agree(check, OSError, metadata.CheckpointError)
+        except OSError:
+            return False
+        return True
+
+    def _read_back(self, step, tree, about):
+        """Returns True. Raises CheckpointError if the checkpoint is not what was saved."""
+        path = os.path.join(self._directory, str(step))
+        try:
+            # The metadata first: orbax may be called only if all processes have the checkpoint.
+            processes.agree(lambda: metadata.read(path), metadata.CheckpointError)
+            found = checkpoint.restore_in_parts(path, tree)
+            processes.agree(
+                functools.partial(checkpoint.check_digest, path, about, found),
+                metadata.CheckpointError,
+            )
+        except metadata.CheckpointError as error:
+            raise metadata.CheckpointError(
+                f"the first checkpoint of this run cannot be read back, so the run stops here:"
+                f" {error}; choose a --workdir on another disk, or with a plainer name"
+            ) from error
+        return True
+
+    def _note_failure(self, error):
+        """Remembers and logs a failed save; with several processes it ends this one."""
+        self._failure = error
+        if jax.process_count() > 1:  # the others may wait inside orbax for this process
+            raise metadata.CheckpointError(_not_saved(error)) from error
+        logging.error(
+            "checkpoint not saved (%s); training goes on and the next one is tried at its step",
+            metadata.reason(error),
+        )
+
+    def _found(self):
+        """Returns (steps to resume from, number of checkpoints that were set aside).
+
+        Called on the first process only, since it may rename a folder.
+        """
+        if not metadata.steps(self._directory):
+            # A run that was killed before its first whole state was on disk.
+            self._move(f"0{WEIGHTS}", "0")
+
+        found = [
+            step for step in metadata.steps(self._directory) if not self._is_weights_only(step)
+        ]
+        return found, len(glob.glob(f"{glob.escape(self._directory)}/*{CORRUPT}*"))
+
+    def _make_room(self, step):
+        """Renames the weights that the run began with if they have the step to be saved."""
+        if self._is_weights_only(step):
+            self._move(str(step), f"{step}{WEIGHTS}")
+
+    def _is_weights_only(self, step):
+        try:
+            return metadata.WEIGHTS_ONLY in metadata.read(os.path.join(self._directory, str(step)))
+        except metadata.CheckpointError:
+            return False
+
+    def _move(self, name, other):
+        """Renames a subfolder of the directory if it exists and the new name is free."""
+        source, target = (os.path.join(self._directory, one) for one in (name, other))
+        if os.path.isdir(source) and not os.path.exists(target):
+            os.rename(source, target)
+
+    def _set_aside(self, step):
+        safe_files.move_aside(os.path.join(self._directory, str(step)), CORRUPT.lstrip("."))
+
+
+def _end_all_processes(record: std_logging.LogRecord) -> bool:
+    """Ends all processes if this one alone cannot write its part of a checkpoint.
+
+    This is a filter of the logger that orbax writes to; it lets every record pass. Orbax's
+    background thread only logs the failure. It then waits, in this process and in the others, at
+    barriers that nobody leaves for twenty minutes, and nothing is raised before that.
+    """
+    failed = record.exc_info and record.pathname.replace("\\", "/").endswith(_BACKGROUND_SAVE)
+    if failed and peers.group() is not None:
+        peers.group().failing(_not_saved(record.exc_info[1]))
+    return True
+
+
+def _not_saved(error):
+    return (
+        f"checkpoint not saved ({metadata.reason(error)}); once its cause is mended, the same"
+        " command goes on from the newest good checkpoint"
+    )
+
+
+def _is_full(error: BaseException) -> bool:
+    """Returns True if a disk or a quota was full.
+
+    Errors of tensorstore carry no error number, so their text is searched too.
+    """
+    full = (errno.ENOSPC, errno.EDQUOT)
+    return any(
+        getattr(cause, "errno", None) in full or any(os.strerror(n) in str(cause) for n in full)
+        for cause in metadata.causes(error)
+    )

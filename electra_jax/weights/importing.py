@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Making a workdir that begins with weights of other programs: `electra_jax.convert --from`.
+
+The weights come from a Hugging Face folder or from a checkpoint of Google's code. They are written
+as checkpoint 0 of a new workdir, together with a configuration that has their shapes and with their
+vocabulary, and are read again. `main --workdir=WORKDIR` then trains on.
+"""
+
+import dataclasses
+import os
+
+import jax
+import numpy as np
+from absl import logging
+
+from electra_jax import config as config_lib
+from electra_jax.data import vocabulary
+from electra_jax.host import whole_folder
+from electra_jax.step import build, train_step
+from electra_jax.weights import (
+    checkpoint,
+    checkpoint_series,
+    reading,
+    starting_weights,
+    trained_weights,
+    trees,
+    warm_start,
+)
+from electra_jax.weights.formats import hugging_face
+from electra_jax.workdir import metadata, saved_config
+
+
+def to_workdir(source: str, recipe: config_lib.Config, workdir: str) -> dict:
+    """Makes a workdir whose run begins with these weights.
+
+    Shapes, sharing and vocabulary are taken from the source, everything else from the recipe. With
+    init.optimizer='restored' in the recipe Adam's moments are copied too.
+
+    Returns a summary for printing. Raises ConfigError, in one line, if the source is damaged or
+    does not fit the recipe.
+    """
+    found = reading.open(source)
+    if found.config is not None:
+        raise config_lib.ConfigError(
+            f"{source} was trained here; begin with it directly: --config.init.from={source}"
+        )
+
+    config = _fitting_config(found, recipe, os.path.abspath(workdir))
+    for text in sum(config_lib.differences(recipe, config), []):
+        logging.info("as the weights say: %s", text)
+
+    optimizer, named = None, f"--from={source}"
+    if config.init.weights == "ema":
+        raise config_lib.ConfigError(
+            f"init.weights='ema', but {source} holds no averages; leave out --config.init.weights"
+        )
+
+    if config.init.optimizer == "restored":
+        optimizer = _optimizer(named, found, config)
+    elif found.moments is not None:
+        logging.info("Adam's moments stay behind; init.optimizer='restored' takes them along")
+
+    # The run itself copies these layers; here it is only checked that their shapes allow it.
+    if config.init.missing_generator == "discriminator" and not found.role("generator"):
+        _, fresh = _fresh_state(found, config)
+        warm_start.lower_layers(named, trees.flat(found.params), trees.flat(fresh.params))
+
+    with whole_folder.new(workdir) as folder:
+        found.vocabulary.save(os.path.join(folder, "vocab"))
+        _save_first(os.path.join(folder, "checkpoints"), found, config, optimizer)
+        saved_config.write(folder, config)
+
+        again = reading.open(folder)
+        for network in trained_weights.NETWORKS:
+            if found.role(network):
+                trained_weights.check_same(found, network, again, network)
+
+    return {
+        "workdir": os.path.abspath(workdir),
+        "networks": [network for network in trained_weights.NETWORKS if found.role(network)],
+        "objective": config.objective.name,
+    }
+
+
+def _fitting_config(found, recipe, workdir):
+    """Returns the recipe with the shapes and the vocabulary of the weights.
+
+    Raises ConfigError if the recipe asks for another kind of encoder or head.
+    """
+    shape, words, model = found.networks, found.vocabulary, recipe.model
+    for name, value in (hugging_face.TRUNK_SETTINGS | {"discriminator_head": "token"}).items():
+        if getattr(model, name) != value:
+            raise config_lib.ConfigError(
+                f"model.{name}={getattr(model, name)!r} does not go with these weights, which are"
+                f" made for {value!r}; leave it out"
+            )
+
+    def network(trunk):
+        return config_lib.Network(trunk.layers, trunk.width, trunk.heads, trunk.feed_forward)
+
+    changes = {
+        "embedding_size": shape.embedding_size,
+        "max_positions": shape.max_positions,
+        "discriminator": network(shape.discriminator),
+        "sharing": shape.sharing,
+    }
+    if found.role("generator"):
+        changes["generator"] = network(shape.generator)
+
+    data = dataclasses.replace(
+        recipe.data,
+        vocab=os.path.join(workdir, "vocab", vocabulary.FILES[words.kind]),
+        lower_case=words.lower_case,
+        strip_accents=words.strip_accents,
+        sequence_length=min(recipe.data.sequence_length, shape.max_positions),
+    )
+
+    config = dataclasses.replace(
+        recipe,
+        name=os.path.basename(workdir),
+        data=data,
+        model=dataclasses.replace(model, **changes),
+        objective=dataclasses.replace(recipe.objective, name=_objective_name(found, recipe)),
+        init=dataclasses.replace(recipe.init, from_=workdir),
+    )
+    # Parsed once more, so that the new combination is checked like any other configuration.
+    return config_lib.parse(config_lib.to_tree(config))
+
+
+def _objective_name(found, recipe):
+    """Returns the recipe's objective if it trains these networks.
+
+    A main network that predicts tokens gets an objective of that kind instead.
+    """
+    name = recipe.objective.name
+    if found.role("discriminator") == "predicts":
+        fitting = ("replace_mlm", "all_tokens_mlm") if found.role("generator") else ("masked_lm",)
+        return name if name in fitting else fitting[0]
+    if name in ("masked_lm", "replace_mlm", "all_tokens_mlm", "electric"):
+        raise config_lib.ConfigError(
+            f"objective.name={name!r} has another main network than a discriminator; leave it out,"
+            f" or begin such a run with --config.init.from={found.source}"
+        )
+    return name
+
+
+def _optimizer(named, found, config):
+    """Returns the optimizer state before the first step; zeros where the source has no moments."""
+    objective, fresh = _fresh_state(found, config)
+    moments = starting_weights.moments_of_others(named, found, config, fresh, objective.phases)
+    leaves = [
+        moments.get(path, np.zeros(x.shape, x.dtype))
+        for path, x in trees.flat(fresh.optimizer).items()
+    ]
+    return jax.tree.unflatten(jax.tree.structure(fresh.optimizer), leaves)
+
+
+def _fresh_state(found, config):
+    """Returns (the run's objective, the shapes of its state before the first step)."""
+    objective = build.objective(config, found.vocabulary, np.ones(found.vocabulary.size))
+    return objective, jax.eval_shape(
+        lambda: train_step.init_state(objective, build.optimizer_of(config), build.run_key(config))
+    )
+
+
+def _save_first(directory, found, config, optimizer=None):
+    """Writes the weights as checkpoint 0, marked as weights only: `init.from` begins with it.
+
+    Args:
+      optimizer: the optimizer's state if the run continues with moments, else None. It is read
+        again and compared with its digest.
+    """
+    tree = {"params": found.params} | ({} if optimizer is None else {"optimizer": optimizer})
+    with checkpoint_series.Checkpoints(directory, keep_last=1) as saved:
+        about = {
+            "config": config_lib.to_tree(config),
+            "data": "",
+            "vocabulary": found.vocabulary.sha256,
+            "jax": jax.__version__,
+            metadata.WEIGHTS_ONLY: True,
+        }
+        saved.save(0, tree, about)
+    if optimizer is not None:
+        checkpoint.restore(
+            os.path.join(directory, "0"), {"optimizer": checkpoint.on_one_device(optimizer)}
+        )

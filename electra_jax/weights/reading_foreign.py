@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading the weights of other programs: Hugging Face folders and checkpoints of Google's code.
+
+`formats` turns the files into arrays by our paths. This module puts networks together: which is the
+discriminator, whether a generator beside it belongs to it and what both share, with checks in
+between, and pads the tables by token to the size that our networks use.
+"""
+
+import dataclasses
+import glob
+import os
+from typing import Any
+
+import jax
+import numpy as np
+from absl import logging
+from jax import numpy as jnp
+
+from electra_jax import config as config_lib
+from electra_jax.model import encoder, networks
+from electra_jax.weights import trained_weights, trees
+from electra_jax.weights.formats import (
+    google,
+    hugging_face,
+    json_files,
+    tensor_files,
+    tensorflow_bundle,
+    tokenizer_files,
+)
+
+
+def hugging_face_folders(path: str | os.PathLike) -> list[str]:
+    """Returns those of the folder and its subfolders that have Hugging Face's config.json."""
+    return [
+        folder
+        for folder in (os.fspath(path), *sorted(glob.glob(os.path.join(glob.escape(path), "*"))))
+        if "model_type" in json_files.read(os.path.join(folder, "config.json"))
+    ]
+
+
+def of_hugging_face(path: str, folders: list[str]) -> trained_weights.Weights:
+    """Reads one network, or a discriminator with its generator.
+
+    If the generator's tables differ from the discriminator's, nothing is shared between them.
+
+    Args:
+      path: the folder that was asked for.
+      folders: those of `hugging_face_folders`.
+
+    Raises ConfigError.
+    """
+    shapes = {}
+    for folder in folders:
+        try:
+            shapes[folder] = hugging_face.from_config(
+                json_files.read(os.path.join(folder, "config.json"))
+            )
+        except ValueError as error:
+            raise config_lib.ConfigError(f"{folder}/config.json: {error}") from error
+
+    main, other = _main_and_generator(path, shapes)
+    words = tokenizer_files.read(main)
+    _check_pair(shapes, main, other, words)
+    shape = _networks_config(shapes[main], shapes[other] if other else shapes[main], words)
+
+    own = _read_network(main, shapes[main], "discriminator", shape, words)
+    params = {"embeddings": own.pop("embeddings"), "discriminator": own}
+    if other:
+        own = _read_network(other, shapes[other], "generator", shape, words)
+        tables = own.pop("embeddings")
+        if not jax.tree.all(jax.tree.map(np.array_equal, tables, params["embeddings"])):
+            shape = dataclasses.replace(shape, sharing="none")
+            own["embeddings"] = tables
+        params["generator"] = own
+    return trained_weights.Weights(path, 0, shape, jax.tree.map(jnp.asarray, params), words)
+
+
+def _main_and_generator(path, shapes):
+    """Returns (folder of the main network, folder of the generator or None)."""
+    if len(shapes) > 2:
+        raise config_lib.ConfigError(
+            f"{path} holds {len(shapes)} networks; take one, or a discriminator and its generator"
+        )
+
+    predicting = [folder for folder in shapes if shapes[folder].role == "predicts"]
+    if len(shapes) == 1:
+        return next(iter(shapes)), None
+    if len(predicting) == 2:  # two masked language models: the name says which is the generator
+        predicting.sort(key=lambda folder: "generator" not in os.path.basename(folder))
+    if not predicting:
+        raise config_lib.ConfigError(f"{path} holds two networks and neither is a generator")
+
+    generator = predicting[0]
+    return next(folder for folder in shapes if folder != generator), generator
+
+
+def _check_pair(shapes, main, other, words):
+    """Raises ConfigError unless vocabulary, main network and generator fit together."""
+    shape = shapes[main]
+    if words.size > shape.vocab_size:
+        raise config_lib.ConfigError(
+            f"{main} has {shape.vocab_size} rows for a vocabulary of {words.size}; the tokenizer's"
+            " files are of another model"
+        )
+    if words.size < shape.vocab_size:
+        logging.info("%s: rows above %d are no token and stay behind", main, words.size)
+
+    if other and tokenizer_files.read(other).sha256 != words.sha256:
+        raise config_lib.ConfigError(
+            f"{main} and {other} have different vocabularies; they are no pair, convert one of them"
+        )
+    for field in ("vocab_size", "embedding_size", "max_positions") if other else ():
+        if getattr(shape, field) != getattr(shapes[other], field):
+            raise config_lib.ConfigError(
+                f"{main} and {other} differ in {field}: {getattr(shape, field)} and"
+                f" {getattr(shapes[other], field)}; they are no pair, convert one of them"
+            )
+
+
+def _networks_config(main, other, words):
+    return networks.NetworksConfig(
+        vocab_size=words.size,
+        embedding_size=main.embedding_size,
+        max_positions=main.max_positions,
+        generator=_encoder_config(other),
+        discriminator=_encoder_config(main),
+    )
+
+
+def _read_network(folder, shape, network, config, words) -> dict[str, Any]:
+    """Reads the files of one network into a nested dict of arrays as `networks.alone` names them.
+
+    Of a fine-tuned network only the encoder is read.
+
+    Args:
+      shape: what its config.json says.
+      network: 'discriminator' or 'generator', the place that it gets here.
+      config: the shapes of our networks.
+    """
+    tuned = shape.role in hugging_face.TASK_ROLES
+    role = "encodes" if tuned else shape.role
+    init = {
+        ("discriminator", "judges"): networks.init_discriminator,
+        ("discriminator", "encodes"): networks.init_discriminator,
+        ("discriminator", "predicts"): networks.init_predictor,
+        ("generator", "predicts"): networks.init_generator,
+    }[network, role]
+
+    key = jax.random.key(0)
+    tree = dict(jax.eval_shape(lambda: init(config, key)))
+    if role == "encodes":
+        tree.pop("head")
+    tree["embeddings"] = jax.eval_shape(lambda: networks.init_embeddings(config, key))
+
+    shapes = {path: x.shape for path, x in trees.flat(tree).items()}
+    by_token = [path for path in hugging_face.BY_TOKEN if path in shapes]
+    shapes |= {path: (shape.vocab_size, *shapes[path][1:]) for path in by_token}
+    try:
+        tensors = tensor_files.read(folder)
+        if tuned:
+            logging.info("%s: the head of its task stays behind", folder)
+            tensors = hugging_face.without_head(tensors)
+        found = hugging_face.from_tensors(tensors, shapes, role)
+    except ValueError as error:
+        text = str(error)
+        raise config_lib.ConfigError(text if folder in text else f"{folder}: {text}") from error
+
+    for path in by_token:  # rows above the vocabulary's size belong to no token
+        rows = found[path][: words.size]
+        found[path] = np.zeros((config.padded_vocab_size, *rows.shape[1:]), np.float32)
+        found[path][: words.size] = rows
+    return trees.nested(found)
+
+
+def of_google(prefix: str) -> trained_weights.Weights:
+    """Reads a TensorFlow checkpoint, with its vocab.txt beside it, and Adam's moments if any.
+
+    Raises ConfigError.
+    """
+    words = tokenizer_files.read(os.path.dirname(prefix) or os.curdir)
+    try:
+        found = google.read(tensorflow_bundle.Bundle(prefix))
+    except ValueError as error:
+        text = str(error)
+        raise config_lib.ConfigError(text if prefix in text else f"{prefix}: {text}") from error
+    if words.size != found.vocab_size:
+        raise config_lib.ConfigError(
+            f"{prefix} has {found.vocab_size} rows for a vocabulary of {words.size}; put the"
+            " vocab.txt that it was trained with beside it"
+        )
+
+    shape = networks.NetworksConfig(
+        vocab_size=words.size,
+        embedding_size=found.embedding_size,
+        max_positions=found.max_positions,
+        generator=_encoder_config(found.generator or found.discriminator),
+        discriminator=_encoder_config(found.discriminator),
+        sharing=found.sharing,
+    )
+    _check_parameters(prefix, shape, trees.nested(found.params))
+    moments = {name: _with_padded_rows(getattr(found, name), shape) for name in ("mu", "nu")}
+    return trained_weights.Weights(
+        prefix,
+        found.step or 0,
+        shape,
+        jax.tree.map(jnp.asarray, trees.nested(_with_padded_rows(found.params, shape))),
+        words,
+        moments=moments if found.mu and found.nu else None,
+    )
+
+
+def _check_parameters(prefix, shape, params):
+    """Raises ConfigError unless exactly the parameters of these networks are there."""
+    whole = jax.eval_shape(lambda: networks.init(shape, jax.random.key(0)))
+    if "generator" not in params:
+        whole.pop("generator")
+    if "head" not in params["discriminator"]:
+        whole["discriminator"].pop("head")
+    wanted, there = trees.flat(whole), trees.flat(params)
+    for path in sorted(wanted | there):
+        if path not in there:
+            raise config_lib.ConfigError(f"{prefix} has no tensor for {path}; copy the files anew")
+        ours = tuple(wanted[path].shape) if path in wanted else None
+        if ours and ours[0] == shape.padded_vocab_size:
+            ours = (shape.vocab_size, *ours[1:])
+        if ours != there[path].shape:
+            raise config_lib.ConfigError(
+                f"{prefix}: {path} is {there[path].shape} there, {ours or 'nothing'} here"
+            )
+
+
+def _with_padded_rows(leaves, shape):
+    """Returns the arrays with their tables by token padded with zeros to the padded vocabulary."""
+    tail = shape.padded_vocab_size - shape.vocab_size
+    return {
+        path: np.pad(x, ((0, tail),) + ((0, 0),) * (x.ndim - 1))
+        if path.endswith(hugging_face.BY_TOKEN)
+        else x
+        for path, x in leaves.items()
+    }
+
+
+def _encoder_config(shape):
+    return encoder.EncoderConfig(
+        shape.layers, shape.width, shape.heads, shape.feed_forward,
+        dropout=0.0, attention_dropout=0.0,
+    )  # fmt: skip

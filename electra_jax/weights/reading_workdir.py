@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading the trained weights of a workdir: a checkpoint, its configuration and its vocabulary."""
+
+import dataclasses
+import glob
+import os
+
+import jax
+import numpy as np
+from absl import logging
+
+from electra_jax import config as config_lib
+from electra_jax.data import records, vocabulary
+from electra_jax.step import build
+from electra_jax.weights import checkpoint, trained_weights, trees
+from electra_jax.weights.formats import json_files
+from electra_jax.workdir import metadata, prepared_data
+
+
+def read(workdir: str, step: int | None = None, data_dir: str = "") -> trained_weights.Weights:
+    """Reads the checkpoint of one step, or the newest that can be read.
+
+    The averaged weights are returned if there are any, since the run was evaluated by them.
+
+    Raises ConfigError or CheckpointError.
+    """
+    directory = os.path.join(workdir, "checkpoints")
+    found = metadata.steps(directory)
+    if step is not None and step not in found:
+        raise config_lib.ConfigError(
+            f"no checkpoint of step {step} in {directory}; there are {', '.join(map(str, found))}"
+        )
+
+    for number in reversed(found) if step is None else [step]:
+        path = os.path.join(directory, str(number))
+        try:
+            about = metadata.read(path)
+            config = config_lib.parse(about["config"])
+            words, data = vocabulary_of(workdir, config, about["vocabulary"], data_dir)
+            part = "ema" if any(name.startswith("ema/") for name in about["digest"]) else "params"
+            shapes = stored_shapes(config, words, about["digest"], part)
+            params = checkpoint.restore(path, {part: checkpoint.on_one_device(shapes)}).tree[part]
+        except metadata.CheckpointError as error:
+            logging.error("checkpoint %d cannot be used: %s", number, error)
+            continue
+
+        shape = _portable_networks(config, words)
+        return trained_weights.Weights(workdir, number, shape, params, words, config, data)
+    raise metadata.CheckpointError(f"no checkpoint in {directory} can be read")
+
+
+def stored_shapes(config: config_lib.Config, words, digest: dict[str, str], part: str) -> dict:
+    """Returns the shapes of the parameters that a checkpoint holds, as a nested dict.
+
+    These are all parameters of its objective, or those of some networks only.
+
+    Args:
+      digest: the digest in its metadata, which lists all saved arrays.
+      part: 'params' or 'ema', the averages.
+    """
+    objective = build.objective(config, words, np.ones(words.size))
+    whole = jax.eval_shape(objective.init, build.run_key(config))
+    return trees.nested(
+        {path: x for path, x in trees.flat(whole).items() if f"{part}/{path}" in digest}
+    )
+
+
+def vocabulary_of(
+    workdir: str, config: config_lib.Config, sha256: str, data_dir: str = ""
+) -> tuple[vocabulary.Vocabulary, records.Manifest | None]:
+    """Returns (the vocabulary with this hash, the manifest of its prepared data or None).
+
+    Looks in the workdir first, then in the folders of prepared data. Raises ConfigError if the
+    vocabulary is nowhere.
+    """
+    if data_dir:
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, dir=data_dir))
+
+    root, inside = prepared_data.root(config, workdir), os.path.join(workdir, "data")
+    places = [os.path.join(workdir, prepared_data.VOCABULARY)]
+    for folder in dict.fromkeys((root, inside)):
+        places += sorted(glob.glob(os.path.join(glob.escape(folder), "*", records.VOCABULARY)))
+
+    for place in places:
+        if json_files.read(os.path.join(place, "vocabulary.json")).get("sha256") != sha256:
+            continue
+        try:
+            words = vocabulary.load(place)
+        except ValueError as error:
+            logging.error("%s cannot be used: %s", place, error)
+            continue
+        return words, prepared_data.manifest(config, workdir) or _manifest_beside(
+            os.path.dirname(place)
+        )
+    raise config_lib.ConfigError(
+        f"the vocabulary {sha256[:12]} of {workdir} is neither in {places[0]} nor under {root};"
+        " copy it there, or give --config.data.dir the folder of its prepared data"
+    )
+
+
+def _manifest_beside(folder):
+    """Returns the manifest in the folder of a vocabulary, or None if there is none."""
+    try:
+        return records.read_manifest(folder)
+    except ValueError:
+        return None
+
+
+def _portable_networks(config, words):
+    """Returns the networks' shapes, computing in float32 with einsum: the same on any device."""
+    model = dataclasses.replace(config.model, attention="einsum", dtype="float32", remat="none")
+    return build.networks_config(dataclasses.replace(config, model=model), words.size)

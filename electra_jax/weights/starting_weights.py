@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening the weights that a run begins with: what `init.from` and `init.generator_from` name.
+
+    a workdir                  its newest checkpoint that can be read, else the one before it
+    WORKDIR/checkpoints/STEP   this checkpoint
+    anything else that `reading.open` knows: an export, a Hugging Face folder, Google's checkpoint
+
+From each come the arrays by path, a plan if the vocabulary is another one, and Adam's moments with
+init.optimizer='restored'. Everything that can be refused without looking at single parameters is
+refused here; `warm_start` then puts the arrays into the run's first state.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from absl import logging
+from jax.sharding import Mesh
+
+from electra_jax import config as config_lib
+from electra_jax.core import sharding
+from electra_jax.data import vocabulary
+from electra_jax.host import processes
+from electra_jax.step import build, train_step
+from electra_jax.weights import (
+    checkpoint,
+    growing,
+    reading,
+    reading_workdir,
+    trained_weights,
+    trees,
+)
+from electra_jax.workdir import metadata
+
+_NO_AVERAGES = "init.weights='ema', but {} holds no averages; use 'auto' or 'raw'"
+
+
+@dataclasses.dataclass(frozen=True)
+class StartingWeights:
+    """Weights that a setting names, with arrays by path."""
+
+    named: str  # for messages: init.from='...'
+    params: dict[str, jax.Array]
+    plan: growing.Tokens | None  # None if the vocabulary is the same
+    moments: dict[str, Any] | None  # by the paths of a fresh optimizer state; None if not read
+
+
+def open(
+    setting: str,
+    config: config_lib.Config,
+    fresh: train_step.TrainState,
+    phases: tuple,
+    words: vocabulary.Vocabulary,
+    mesh: Mesh,
+) -> StartingWeights:
+    """Opens a workdir, one checkpoint folder, or weights that no run of this package made.
+
+    Averages are taken if the run was evaluated by them, unless `init.weights` says otherwise.
+
+    Args:
+      setting: 'init.from' or 'init.generator_from'.
+      fresh: the run's state before the first step.
+      phases: the phases of the run's objective.
+      words: the run's vocabulary.
+
+    Raises ConfigError or CheckpointError.
+    """
+    init = config.init
+    path = init.from_ if setting == "init.from" else init.generator_from
+    named, wants = f"{setting}={path!r}", init.optimizer == "restored" and setting == "init.from"
+    steps = processes.of_first(lambda: metadata.steps(os.path.join(path, "checkpoints")))
+
+    # Each process looks on its own disk, which may lack what another one has.
+    def looked_up():
+        if steps:
+            return None
+        if reading.is_foreign(path):
+            return reading.open(path)
+        if not os.path.isdir(path):
+            raise _nothing_there(named)
+        return path
+
+    found, moments = processes.agree(looked_up, config_lib.ConfigError, OSError), None
+
+    if isinstance(found, trained_weights.Weights):
+        _check_init_vocabulary(named, init, found.vocabulary.sha256, words)
+        if init.weights == "ema":
+            raise config_lib.ConfigError(_NO_AVERAGES.format(path))
+        plan = _growing_plan(named, found.vocabulary, words)
+        if wants:
+            moments = moments_of_others(named, found, config, fresh, phases)
+        return StartingWeights(named, trees.flat(found.params), plan, moments)
+    if found is not None:
+        return _of_checkpoint(named, found, wants, config, phases, words, mesh)
+
+    for step in reversed(steps):
+        folder = os.path.join(path, "checkpoints", str(step))
+        try:
+            return _of_checkpoint(named, folder, wants, config, phases, words, mesh)
+        except metadata.CheckpointError as error:
+            logging.error("%s: checkpoint %d cannot be used: %s", named, step, error)
+    raise metadata.CheckpointError(
+        f"{named}: no checkpoint in {os.path.join(path, 'checkpoints')} can be read; copy the"
+        " workdir anew, or name another"
+    )
+
+
+def check_paths(config: config_lib.Config) -> None:
+    """Raises ConfigError or CheckpointError if there are no weights at the paths of `init`.
+
+    No weights are read.
+    """
+    for setting, path in (
+        ("init.from", config.init.from_),
+        ("init.generator_from", config.init.generator_from),
+    ):
+        steps = metadata.steps(os.path.join(path, "checkpoints")) if path else ()
+        if not path or steps or reading.is_foreign(path):
+            continue
+        if not os.path.isdir(path):
+            raise _nothing_there(f"{setting}={path!r}")
+        metadata.read(path)
+
+
+def check_vocabulary(
+    about: Mapping, words: vocabulary.Vocabulary, where: str, remedy: str = ""
+) -> None:
+    """Raises ConfigError if weights were trained with another vocabulary, that is other token ids.
+
+    Args:
+      about: the metadata of their checkpoint.
+      where: what the message calls them.
+      remedy: the end of the message.
+    """
+    if about["vocabulary"] != words.sha256:
+        raise config_lib.ConfigError(
+            f"{where} was trained with vocabulary {about['vocabulary'][:12]}, the data here has"
+            f" {words.sha256[:12]}; give data.vocab the file that it was trained with{remedy}"
+        )
+
+
+def moments_of_others(
+    named: str, found: trained_weights.Weights, config: config_lib.Config, fresh: Any, phases: tuple
+) -> dict[str, Any]:
+    """Returns Adam's moments of Google's weights, by the paths of a fresh optimizer state.
+
+    Args:
+      named: what messages call the weights.
+      fresh: a state before the first step, or its shapes.
+      phases: the phases of the run's objective.
+
+    Raises ConfigError if they have none, or if this run has another optimizer than theirs.
+    """
+    if found.moments is None:
+        raise no_moments(named)
+    # Google's code trains all parameters together with its own AdamW.
+    _check_optimizer(named, config, phases, "reference_adamw", [("joint", None)])
+
+    leaves, moments = trees.flat(fresh.params), {}
+    for path in trees.flat(fresh.optimizer):
+        param = parameter_of(path, leaves)
+        kind = path.removesuffix(f"/{param}").rpartition("/")[2]
+        if param in found.moments.get(kind, {}):
+            moments[path] = found.moments[kind][param]
+    return moments
+
+
+def parameter_of(path: str, leaves: Mapping[str, Any]) -> str | None:
+    """Returns the parameter that a path of the optimizer state belongs to; None for a counter.
+
+    For example `embeddings/token` for `1/mu/embeddings/token`.
+
+    Args:
+      leaves: the parameters by path.
+    """
+    parts = path.split("/")
+    ends = ("/".join(parts[n:]) for n in range(1, len(parts)))
+    return next((end for end in ends if end in leaves), None)
+
+
+def no_moments(named: str) -> config_lib.ConfigError:
+    """Returns the error for weights without moments where moments were asked for."""
+    return config_lib.ConfigError(
+        f"init.optimizer='restored', but {named} holds no moments; use 'fresh'"
+    )
+
+
+def _of_checkpoint(named, folder, wants, config, phases, words, mesh) -> StartingWeights:
+    """Reads a checkpoint of this package; `wants` asks for the optimizer's moments too."""
+    about = processes.agree(lambda: metadata.read(folder), metadata.CheckpointError)
+    trained = config_lib.parse(about["config"])
+    _check_init_vocabulary(named, config.init, about["vocabulary"], words)
+
+    old = words
+    if about["vocabulary"] != words.sha256:
+        old = processes.agree(
+            lambda: _old_vocabulary(named, folder, trained, about["vocabulary"]),
+            config_lib.ConfigError,
+        )
+
+    plan, init = _growing_plan(named, old, words), config.init
+    averaged = any(name.startswith("ema/") for name in about["digest"])
+    if init.weights == "ema" and not averaged:
+        raise config_lib.ConfigError(_NO_AVERAGES.format(folder))
+
+    part = "ema" if averaged and init.weights != "raw" else "params"
+    shapes = {part: reading_workdir.stored_shapes(trained, old, about["digest"], part)}
+
+    moments = None
+    if wants and any(name.startswith("optimizer/") for name in about["digest"]):
+        objective = build.objective(trained, old, np.ones(old.size))
+        theirs = [(phase.name, phase.trains) for phase in objective.phases]
+        _check_optimizer(named, config, phases, trained.optimizer.name, theirs)
+
+        whole = jax.eval_shape(
+            lambda: train_step.init_state(
+                objective, build.optimizer_of(trained), build.run_key(trained)
+            )
+        )
+        shapes["optimizer"] = whole.optimizer
+        if part == "ema":
+            logging.warning("%s: moments of the last weights beside averages; init.weights='raw'"
+                            " takes those that they belong to", named)  # fmt: skip
+
+    abstract = jax.tree.map(
+        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
+        shapes,
+        sharding.shardings(shapes, mesh),
+    )
+    tree = checkpoint.restore(folder, abstract).tree
+    if "optimizer" in shapes:
+        moments = trees.flat(tree["optimizer"])
+    return StartingWeights(named, trees.flat(tree[part]), plan, moments)
+
+
+def _old_vocabulary(named, folder, trained, sha256):
+    """Returns the vocabulary of a checkpoint. Raises ConfigError if it cannot be found."""
+    workdir = os.path.dirname(os.path.dirname(os.path.abspath(folder)))
+    try:
+        return reading_workdir.vocabulary_of(workdir, trained, sha256)[0]
+    except config_lib.ConfigError as error:
+        raise config_lib.ConfigError(
+            f"init.new_tokens='mean' needs the vocabulary {sha256[:12]} of {named}, which is gone;"
+            f" copy the folder vocab of its prepared data to {workdir}/vocab"
+        ) from error
+
+
+def _growing_plan(named, old, words):
+    """Returns how the tables by token are made from the old ones; None for the same vocabulary."""
+    if old.sha256 == words.sha256:
+        return None
+    plan = growing.tokens(old, words)
+    logging.info("%s: of %d tokens here %s", named, words.size, plan)
+    return plan
+
+
+def _check_init_vocabulary(named, init, sha256, words):
+    if init.new_tokens == "refuse":
+        remedy = ", or take its tokens along into another vocabulary: init.new_tokens='mean'"
+        check_vocabulary({"vocabulary": sha256}, words, named, remedy)
+
+
+def _check_optimizer(named, config, phases, name, theirs):
+    """Raises ConfigError unless moments come from the same optimizer over the same parameters."""
+    if name != config.optimizer.name:
+        raise config_lib.ConfigError(
+            f"init.optimizer='restored': {named} was trained with optimizer.name={name!r}, not"
+            f" {config.optimizer.name!r}; set that, or init.optimizer='fresh'"
+        )
+
+    ours = [(phase.name, phase.trains) for phase in phases]
+    if theirs != ours:
+        raise config_lib.ConfigError(
+            f"init.optimizer='restored': {named} was trained in the phases"
+            f" {', '.join(name for name, _ in theirs)}, this objective has others or trains other"
+            " parameters in them; use init.optimizer='fresh'"
+        )
+
+
+def _nothing_there(named):
+    return config_lib.ConfigError(
+        f"{named} is neither a workdir with checkpoints nor a checkpoint folder, nor an export,"
+        " nor a Hugging Face folder, nor a TensorFlow checkpoint"
+    )

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trained networks in memory, as `reading` returns them, and the comparison of two such."""
+
+import dataclasses
+
+import jax
+
+from electra_jax import config as config_lib
+from electra_jax.data import records, vocabulary
+from electra_jax.model import networks
+from electra_jax.weights import trees
+
+NETWORKS = ("discriminator", "generator")
+_NO_LIMIT = 65_536  # tokens per row with rotary positions if no configuration says less
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """Trained networks, their vocabulary, and what is known of their training."""
+
+    source: str
+    step: int
+    networks: networks.NetworksConfig  # shapes; computes in float32 with plain einsum attention
+    params: dict  # a nested dict of arrays, shared between networks as in training
+    vocabulary: vocabulary.Vocabulary
+    config: config_lib.Config | None = None  # None if they were not trained here
+    data: records.Manifest | None = None  # of the prepared data, if it is still there
+    moments: dict[str, dict] | None = None  # of Google's files: {"mu", "nu"}, each by path
+
+    def role(self, network: str) -> str | None:
+        """Returns what a network's head does; None if there is no such network.
+
+        'judges' detects replaced tokens, 'predicts' predicts masked ones, 'encodes' has no head.
+        A generator without an encoder of the usual kind (two towers) counts as none.
+        """
+        own = self.params.get(network)
+        if own is None or not ("encoder" in own or "encoder" in self.params):
+            return None
+        head = own.get("head", {})
+        return "judges" if "output" in head else "predicts" if "bias" in head else "encodes"
+
+    def alone(self, network: str) -> "Weights":
+        """Returns one network as the discriminator, with its own tables, without the other."""
+        own = dict(networks.alone(self.networks, self.params, network))
+        params = {"embeddings": own.pop("embeddings"), "discriminator": own}
+        shape = getattr(self.networks, network)
+        config = dataclasses.replace(self.networks, discriminator=shape, sharing="embeddings")
+        return dataclasses.replace(self, params=params, networks=config, moments=None)
+
+    @property
+    def limit(self) -> int:
+        """The largest number of tokens in a row."""
+        learned = self.networks.max_positions
+        return learned or (self.config.model.max_positions if self.config else _NO_LIMIT)
+
+    def main(self) -> str:
+        """Returns the default network: the one that is fine-tuned.
+
+        Raises ConfigError if no network has an encoder.
+        """
+        found = next((name for name in NETWORKS if self.role(name)), None)
+        if found is None:
+            raise config_lib.ConfigError(f"{self.source} holds no network with an encoder")
+        return found
+
+
+def check_same(found, network, again, name):
+    """Raises OSError unless `network` of `found` equals `name` of `again`, bit for bit."""
+    size = found.vocabulary.size
+    ours, theirs = (
+        trees.flat(jax.device_get(x.alone(which).params))
+        for x, which in ((found, network), (again, name))
+    )
+
+    for path in ours:
+        x, y = ours[path], theirs.get(path)
+        if path.endswith(("embeddings/token", "head/bias")):  # padded rows belong to no token
+            x, y = x[:size], y[:size]
+        if y is None or x.tobytes() != y.tobytes():
+            raise OSError(f"{path} came back different; nothing was written")
