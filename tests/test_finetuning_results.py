@@ -253,14 +253,15 @@ def test_another_file_is_refused_in_one_line(tmp_path, content):
     assert "\n" not in str(caught.value)
 
 
-def test_two_results_are_held_against_each_other():
+def test_two_results_are_held_against_each_other(tmp_path):
     ours = results.Results("pre-trained", [task("cola", [0.5, 0.6, 0.7]), task("rte", [0.5])])
     fresh = results.Results("fresh", [task("cola", [0.1, 0.2, 0.3]), task("mrpc", [0.7])])
     (row,) = results.beside(ours, fresh)
     assert (row.task, row.difference.amount) == ("cola", pytest.approx(0.4))
-    text = " ".join(results.beside_text(ours, fresh).split())
-    assert "cola dev mcc 60.00 ± 5.77 20.00 ± 5.77 +40.00 ± 8.16 better" in text
-    assert "| +40.00 ± 8.16 | better |" in results.beside_text(ours, fresh, as_markdown=True)
+    path = tmp_path / "results.html"
+    page_lib.write(str(path), ours, fresh)
+    shown = " ".join(re.sub("<[^>]*>", " ", path.read_text()).split())
+    assert "cola dev mcc 60.00 ± 5.77 20.00 ± 5.77 +40.00 ± 8.16 better" in shown
 
 
 # --- the page ---------------------------------------------------------------------------------

@@ -251,25 +251,6 @@ def beside(first: Results, second: Results) -> list[Beside]:
     return rows
 
 
-def beside_text(first: Results, second: Results, *, as_markdown: bool = False) -> str:
-    """The same as a table; means with their standard errors, for those are compared."""
-    table = [["task", "split", "metric", first.name, second.name, "difference", ""]]
-    for row in beside(first, second):
-        table.append(
-            [
-                row.task,
-                row.split,
-                row.metric,
-                with_error(row.metric, row.first.mean, row.first.error),
-                with_error(row.metric, row.second.mean, row.second.error),
-                signed(row.metric, row.difference),
-                row.difference.verdict,
-            ]
-        )
-    lines = _markdown_table(table, left=3) if as_markdown else _aligned(table, left=3)
-    return "\n".join(lines)
-
-
 def shown(metric: str, value: float | None) -> str:
     """0.84312 -> `84.31`; mse 0.84312 -> `0.8431`; `-` where there is none."""
     if value is None or not math.isfinite(value):

@@ -63,16 +63,6 @@ class Features:
     words: list[np.ndarray] | None = None  # tagging: int32 [L], the word that begins here, else -1
     spans: Spans | None = None
 
-    @property
-    def rows(self) -> int:
-        """How many rows there are."""
-        return len(self.ids)
-
-    @property
-    def lengths_R(self) -> np.ndarray:
-        """Tokens in each row."""
-        return np.fromiter(map(len, self.ids), np.int32, len(self.ids))
-
 
 def make(
     task: task_lib.Task,
