@@ -16,7 +16,7 @@ import pytest
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.finetuning.results import results
+from electra_jax.finetuning.results import results_file, results_table
 from electra_jax.finetuning.tasks import datasets
 from electra_jax.finetuning.tasks import task as task_lib
 from electra_jax.finetuning.tuning import forecast, running, training
@@ -97,8 +97,8 @@ def test_the_loss_falls_and_the_task_is_learnt(finished):
 
 def test_what_a_run_leaves_behind(finished, places):
     where = folder(places, "finished")
-    kept = results.to_json(results.load(f"{where}/results.json"))
-    assert kept == json.loads(json.dumps(results.to_json(finished)))
+    kept = results_file.to_json(results_file.load(f"{where}/results.json"))
+    assert kept == json.loads(json.dumps(results_file.to_json(finished)))
     assert {"results.md", "results.html", "log.txt", "settings.json", "custom"} <= set(
         os.listdir(where)
     )
@@ -202,7 +202,7 @@ def test_the_best_of_the_looks_at_dev_is_kept_where_that_is_asked_for(places):
     best = values.index(max(values))
     assert seed.chosen_step == seed.curve[best].step
     assert seed.scores["dev"] == seed.curve[best].scores
-    assert task.choice == "best" and "flatters" in results.text(found)
+    assert task.choice == "best" and "flatters" in results_table.text(found)
 
 
 def test_a_grid_takes_the_best_median_on_dev_and_says_so(places):

@@ -21,7 +21,7 @@ from jax.sharding import Mesh
 
 from electra_jax import config as config_lib
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.finetuning.results import results, scores, statistics
+from electra_jax.finetuning.results import results_table, run_results, scores, statistics
 from electra_jax.finetuning.tasks import datasets
 from electra_jax.finetuning.tuning import choices, encoders, saved, step, training
 from electra_jax.host import compile_cache, lock, logs, safe_files
@@ -46,7 +46,7 @@ class Start:
     words: str  # for people
 
 
-def run(config: finetuning_config.Config, workdir: str) -> results.Results:
+def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
     """Fine-tunes what is not finished yet; returns and writes everything.
 
     Raises ConfigError, CheckpointError, ValueError: one line each, with the remedy.
@@ -82,7 +82,7 @@ def run(config: finetuning_config.Config, workdir: str) -> results.Results:
 # One task
 
 
-def _task(session: Session, name: str) -> tuple[results.TaskResult | None, str]:
+def _task(session: Session, name: str) -> tuple[run_results.TaskResult | None, str]:
     """All seeds at all points; None for a task that another's model answers.
 
     Also the folder of the best seed on dev at the chosen point.
@@ -117,7 +117,7 @@ def _task(session: Session, name: str) -> tuple[results.TaskResult | None, str]:
     seconds = sum(record["seconds"] for record in records)
     tokens = sum(record["tokens"] for record in records)
     spent = sum(r["minutes"] for found in everything.values() for r in found)
-    result = results.TaskResult(
+    result = run_results.TaskResult(
         task=name,
         kind=task.kind,
         main=prepared.task.main,
@@ -202,7 +202,7 @@ def _train(session, prepared, start, point, folder, seeds, made_of) -> list[dict
             logging.info(
                 "%s %s, seed %d: step %d of %d, loss %.4f, %s %s",
                 name, point.name, seed, number, steps, one.loss, main,
-                results.shown(main, one.scores[first_dev][main]),
+                results_table.shown(main, one.scores[first_dev][main]),
             )  # fmt: skip
 
     tuned = training.train(
@@ -378,17 +378,17 @@ def _notes(prepared):
 def _grid_note(prepared, everything, chosen):
     main = prepared.task.main
     tried = ", ".join(
-        f"{point.name} {results.shown(main, _median(prepared, records))}"
+        f"{point.name} {results_table.shown(main, _median(prepared, records))}"
         for point, records in everything.items()
     )
     return f"chosen on dev, which flatters: {chosen.name} of {tried} (medians of {main})"
 
 
-def _seed_result(prepared, record) -> results.Seed:
-    return results.Seed(
+def _seed_result(prepared, record) -> run_results.SeedResult:
+    return run_results.SeedResult(
         seed=record["seed"],
         scores=record["scores"],
-        curve=[results.Point(*point) for point in record["curve"]],
+        curve=[run_results.CurvePoint(*point) for point in record["curve"]],
         chosen_step=record["chosen_step"],
         warnings=record["warnings"],
     )
@@ -409,9 +409,9 @@ def _settings_of(session, prepared, point) -> dict[str, Any]:
     }
 
 
-def _results(session, found, minutes) -> results.Results:
+def _results(session, found, minutes) -> run_results.Results:
     device = session.mesh.devices.flat[0]
-    return results.Results(
+    return run_results.Results(
         name=session.config.name,
         tasks=found,
         encoder=session.encoder.about,

@@ -24,7 +24,7 @@ from jax.sharding import Mesh
 from electra_jax import config as config_lib
 from electra_jax.core import sharding
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.finetuning.results import page, results, scores, submission
+from electra_jax.finetuning.results import page, results_file, run_results, scores, submission
 from electra_jax.finetuning.tasks import datasets
 from electra_jax.report import drawing
 from electra_jax.weights import checkpoint
@@ -204,9 +204,9 @@ def restore(path: str, abstract: dict) -> dict:
     return _undamaged(path, lambda path: checkpoint.restore(path, abstract).tree)
 
 
-def write_results(folder: str, whole: results.Results) -> None:
+def write_results(folder: str, whole: run_results.Results) -> None:
     """Table, page and JSON."""
-    results.write(folder, whole)
+    results_file.write(folder, whole)
     page.write(os.path.join(folder, "results.html"), whole)
 
 

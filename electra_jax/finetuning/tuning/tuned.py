@@ -21,7 +21,7 @@ import numpy as np
 
 from electra_jax import config as config_lib
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.finetuning.results import results, statistics
+from electra_jax.finetuning.results import results_table, statistics
 from electra_jax.finetuning.tuning import saved
 from electra_jax.host import whole_folder
 from electra_jax.model import networks, task_heads
@@ -248,12 +248,12 @@ def _scores(tuned) -> dict[str, str]:
         for metric in metrics:
             values = [record["scores"][split][metric] for record in tuned.records]
             over = statistics.summarise(metric, values)
-            middle, own = (results.shown(metric, x) for x in (over.median, metrics[metric]))
+            middle, own = (results_table.shown(metric, x) for x in (over.median, metrics[metric]))
             found[f"{split} {metric}"] = f"{own} (one seed)"
             if len(values) > 1:
                 found[f"{split} {metric}"] = (
-                    f"median {middle}, mean {results.with_sd(metric, over)}, {len(values)} seeds;"
-                    f" these weights {own}"
+                    f"median {middle}, mean {results_table.with_sd(metric, over)},"
+                    f" {len(values)} seeds; these weights {own}"
                 )
     return found
 
