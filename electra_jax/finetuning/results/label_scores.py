@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics of labels: classes, several labels per example, numbers, and the tags of words.
+
+    predictions, labels  ->  accuracy, f1, mcc, pearson, entity_f1, ...  ->  one number
+
+A number that its formula leaves undefined (0 / 0) is 0. Entities follow the rules of the CoNLL-2000
+evaluation. R examples, C classes.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def accuracy(predictions, labels) -> float:
+    """Share of examples that are right; of several labels an example, all must be."""
+    predictions_R, labels_R = _pair(predictions, labels)
+    hits = predictions_R == labels_R
+    return float(hits.reshape(len(hits), -1).all(axis=1).mean())
+
+
+def f1(predictions, labels) -> float:
+    """Of class 1 against class 0."""
+    predictions_R, labels_R = _pair(predictions, labels)
+    found = set(np.unique(labels_R)) | set(np.unique(predictions_R))
+    if predictions_R.ndim != 1 or not found <= {0, 1}:
+        raise ValueError("f1 is of the classes 0 and 1; use macro_f1 or micro_f1 for others")
+    hits, said, true = _counts(predictions_R == 1, labels_R == 1)
+    return _f1(hits.sum(), said.sum(), true.sum())
+
+
+def macro_f1(predictions, labels) -> float:
+    """The mean over classes that are predicted or true; of several labels, over all labels."""
+    hits_C, said_C, true_C = _class_counts(*_pair(predictions, labels))
+    return float(np.mean([_f1(*counts) for counts in zip(hits_C, said_C, true_C)]))
+
+
+def micro_f1(predictions, labels) -> float:
+    """Counts of all classes together; of one label an example it is the accuracy."""
+    hits_C, said_C, true_C = _class_counts(*_pair(predictions, labels))
+    return _f1(hits_C.sum(), said_C.sum(), true_C.sum())
+
+
+def mcc(predictions, labels) -> float:
+    """Matthews' correlation, for more than two classes as Gorodkin (2004) has it."""
+    predictions_R, labels_R = _pair(predictions, labels)
+    hits_C, said_C, true_C = _class_counts(predictions_R, labels_R)
+    count = float(len(labels_R))
+    covariance = count * hits_C.sum() - said_C @ true_C
+    spread = (count**2 - said_C @ said_C) * (count**2 - true_C @ true_C)
+    return float(covariance / math.sqrt(spread)) if spread > 0 else 0.0
+
+
+def pearson(predictions, labels) -> float:
+    """Linear correlation; 0 where either side is constant."""
+    x_R, y_R = (np.asarray(values, np.float64) for values in _pair(predictions, labels))
+    if np.ptp(x_R) == 0 or np.ptp(y_R) == 0:
+        return 0.0
+    x_R, y_R = x_R - x_R.mean(), y_R - y_R.mean()
+    # Each side is scaled by itself, so that tiny and huge values neither vanish nor overflow.
+    x_R, y_R = x_R / np.linalg.norm(x_R), y_R / np.linalg.norm(y_R)
+    return float(np.clip(x_R @ y_R, -1, 1))
+
+
+def spearman(predictions, labels) -> float:
+    """Correlation of ranks; equal values share the mean of their ranks."""
+    predictions_R, labels_R = _pair(predictions, labels)
+    if not np.isfinite(predictions_R).all():
+        return math.nan  # a rank would hide it
+    return pearson(_ranks(predictions_R), _ranks(labels_R))
+
+
+def mse(predictions, labels) -> float:
+    """Mean squared error."""
+    x_R, y_R = (np.asarray(values, np.float64) for values in _pair(predictions, labels))
+    return float(((x_R - y_R) ** 2).mean())
+
+
+def entity_f1(predictions, labels) -> float:
+    """Of whole entities of all types together: type, first and last word must be right."""
+    return _f1(*_entity_counts(predictions, labels))
+
+
+def entity_precision(predictions, labels) -> float:
+    hits, said, _ = _entity_counts(predictions, labels)
+    return hits / said if said else 0.0
+
+
+def entity_recall(predictions, labels) -> float:
+    hits, _, true = _entity_counts(predictions, labels)
+    return hits / true if true else 0.0
+
+
+def token_accuracy(predictions, labels) -> float:
+    """Share of words with the right tag."""
+    pairs = [pair for ours, theirs in _sentences(predictions, labels) for pair in zip(ours, theirs)]
+    return sum(ours == theirs for ours, theirs in pairs) / len(pairs) if pairs else 0.0
+
+
+def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
+    """(type, first word, word after the last) of each entity in a sentence's BIO or BIOES tags.
+
+    A wrong sequence is read as the CoNLL-2000 evaluation reads it: an entity opens at any tag
+    but O that is B or S, follows O, E or S, or changes the type.
+
+        B-PER I-PER O I-LOC I-PER  ->  PER 0..2, LOC 3..4, PER 4..5
+    """
+    found, opened = [], None  # type and first word
+    before, type_before = "O", ""
+    for place, tag in enumerate([*tags, "O"]):
+        mark, type_ = _mark(tag)
+        fresh = mark in "BS" or before in "OES" or type_ != type_before
+        if opened is not None and (mark == "O" or fresh):
+            found.append((*opened, place))
+            opened = None
+        if mark != "O" and fresh:
+            opened = (type_, place)
+        before, type_before = mark, type_
+    return found
+
+
+def same_length(predictions, labels) -> None:
+    if len(predictions) != len(labels):
+        raise ValueError(f"{len(predictions)} predictions for {len(labels)} labels; give one each")
+    if not len(labels):
+        raise ValueError("no labels to score against; is the split empty?")
+
+
+def _pair(predictions, labels) -> tuple[np.ndarray, np.ndarray]:
+    same_length(predictions, labels)
+    predictions, labels = np.asarray(predictions), np.asarray(labels)
+    if predictions.shape != labels.shape:
+        raise ValueError(
+            f"predictions of shape {predictions.shape} for labels of shape {labels.shape};"
+            " decide() makes the ones of the other"
+        )
+    return predictions, labels
+
+
+def _counts(said_RC, true_RC) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """How often a class is predicted rightly, predicted, true."""
+    return (
+        (said_RC & true_RC).sum(axis=0).astype(np.float64),
+        said_RC.sum(axis=0).astype(np.float64),
+        true_RC.sum(axis=0).astype(np.float64),
+    )
+
+
+def _class_counts(predictions_R, labels_R) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`_counts` [C] of the classes that occur; of several labels an example, of every column."""
+    if predictions_R.ndim == 2:
+        return _counts(predictions_R.astype(bool), labels_R.astype(bool))
+    classes_C = np.union1d(predictions_R, labels_R)
+    return _counts(predictions_R[:, None] == classes_C, labels_R[:, None] == classes_C)
+
+
+def _f1(hits, said, true) -> float:
+    return float(2 * hits / (said + true)) if said + true else 0.0
+
+
+def _ranks(values_R) -> np.ndarray:
+    _, place_R, count = np.unique(values_R, return_inverse=True, return_counts=True)
+    return (np.cumsum(count) - (count - 1) / 2)[place_R]
+
+
+def _sentences(predictions, labels) -> list[tuple[Sequence[str], Sequence[str]]]:
+    same_length(predictions, labels)
+    pairs = list(zip(predictions, labels))
+    for place, (ours, theirs) in enumerate(pairs):
+        if len(ours) != len(theirs):
+            raise ValueError(
+                f"sentence {place} has {len(ours)} predicted tags and {len(theirs)} true ones"
+            )
+    return pairs
+
+
+def _entity_counts(predictions, labels) -> tuple[int, int, int]:
+    hits = said = true = 0
+    for ours, theirs in _sentences(predictions, labels):
+        ours, theirs = set(entities(ours)), set(entities(theirs))
+        hits, said, true = hits + len(ours & theirs), said + len(ours), true + len(theirs)
+    return hits, said, true
+
+
+def _mark(tag: str) -> tuple[str, str]:
+    """`B-PER` -> B, PER; O has no type, and a bare B a nameless one."""
+    mark, _, type_ = tag.partition("-")
+    if mark not in ("O", "B", "I", "E", "S"):
+        raise ValueError(f"tag {tag!r} is none of O, B-, I-, E-, S-; use BIO or BIOES tags")
+    return mark, "" if mark == "O" else type_
