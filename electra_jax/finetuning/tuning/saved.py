@@ -134,7 +134,7 @@ def write_predictions(
 def save_weights(where: str, params: dict, about: Mapping[str, Any]) -> None:
     """Into a folder that keeps the newest ones.
 
-    `about`: task, seed, main, score, vocabulary, and what `tuned.open` says of them.
+    `about`: task, seed, main, score, vocabulary, and what `export.open` says of them.
     """
     found = metadata.steps(where)
     with checkpoint.Checkpoints(where, keep_last=1) as saved:

@@ -43,7 +43,7 @@ _OTHERWISE = {  # heads that no class of theirs has -> the setting that gives on
 
 
 @dataclasses.dataclass(frozen=True)
-class Tuned:
+class TunedNetwork:
     """One task's."""
 
     source: str  # the folder that was named
@@ -71,12 +71,12 @@ class Tuned:
         return f"{self.settings.name}, {self.about['task']}, seed {self.about['seed']}"
 
 
-def is_one(path: str) -> bool:
+def is_tuned(path: str) -> bool:
     """Whether `path` is a fine-tuning's folder or lies in one."""
     return saved.settings(path) is not None
 
 
-def open(path: str) -> Tuned:
+def open(path: str) -> TunedNetwork:
     """Reads the tuned weights of a task, and of its encoder shape, vocabulary and history.
 
     Raises ConfigError, CheckpointError, one line: nothing kept, damaged, or its encoder is gone.
@@ -110,7 +110,7 @@ def open(path: str) -> Tuned:
     point = os.path.dirname(os.path.dirname(where))
     if os.path.basename(point) == f"seed_{about['seed']}":
         point = os.path.dirname(point)
-    return Tuned(
+    return TunedNetwork(
         source=os.path.abspath(path),
         encoder=dataclasses.replace(found, params=params),
         head=own,
@@ -121,7 +121,7 @@ def open(path: str) -> Tuned:
     )
 
 
-def to_hugging_face(tuned: Tuned, out: str, licence: str = "") -> dict:
+def to_hugging_face(tuned: TunedNetwork, out: str, licence: str = "") -> dict:
     """Writes a folder that ElectraForSequenceClassification and the like load.
 
     Raises ConfigError, one line: a head or an encoder that Hugging Face's ELECTRA does not have.
@@ -151,7 +151,7 @@ def to_hugging_face(tuned: Tuned, out: str, licence: str = "") -> dict:
     return {"out": os.path.abspath(out), "networks": {about["task"]: done}}
 
 
-def to_orbax(tuned: Tuned, out: str) -> dict:
+def to_orbax(tuned: TunedNetwork, out: str) -> dict:
     """Writes encoder and head as parameters; `weights.open` reads the encoder of it again."""
     about = exporting.about(tuned.encoder)
     about["fine_tuning"] = {
