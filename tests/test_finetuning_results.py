@@ -21,7 +21,7 @@ from electra_jax.finetuning.results import (
 )
 from electra_jax.finetuning.results import page as page_lib
 from electra_jax.finetuning.results import statistics as statistics_lib
-from electra_jax.finetuning.tuning import saved
+from electra_jax.finetuning.tuning import run_folder
 
 
 def seed(number, value, *, metric="mcc", split="dev", curve=(), warnings=(), **others):
@@ -409,7 +409,7 @@ def test_glue_rows_stand_in_the_order_of_their_numbers(tmp_path):
     with open(tmp_path / "test.jsonl", "w", encoding="utf-8") as file:
         for number, said in ((2, "1"), (0, "0"), (1, "1")):
             file.write(json.dumps({"id": str(number), "prediction": said}) + "\n")
-    saved.write_glue(str(tmp_path), {"cola": str(tmp_path)})
+    run_folder.write_glue(str(tmp_path), {"cola": str(tmp_path)})
     with zipfile.ZipFile(tmp_path / "glue.zip") as archive:
         lines = archive.read("CoLA.tsv").decode().split("\n")
     assert lines[:4] == ["index\tprediction", "0\t0", "1\t1", "2\t1"]

@@ -22,8 +22,7 @@ from absl.testing import flagsaver
 
 from electra_jax import config as config_lib
 from electra_jax import convert as convert_command
-from electra_jax.finetuning.tuning import export
-from electra_jax.finetuning.tuning import saved as saved_lib
+from electra_jax.finetuning.tuning import export, run_folder
 from electra_jax.model import task_heads
 from electra_jax.weights import encoding, reading
 from electra_jax.weights.formats import hugging_face, tensor_files
@@ -88,7 +87,7 @@ def set_on(folders, tmp_path_factory):
             "head": dataclasses.asdict(config),
         }  # fmt: skip
         del about["digest"], about["step"]
-        saved_lib.save_weights(
+        run_folder.save_weights(
             os.path.join(where, "weights"), found.encoder.params | {"head": own}, about
         )
         return where
@@ -143,7 +142,7 @@ def test_config_and_card_say_what_the_task_is(folders, tmp_path):
         "| task | custom |", "| learning rate | 0.003 |", "| head | two_layer |", "| epochs | 1 |",
     ):  # fmt: skip
         assert row in card
-    records = saved_lib.records(folders("classification"))
+    records = run_folder.records(folders("classification"))
     values = [100 * record["scores"]["dev"]["accuracy"] for record in records]
     median, mean = np.median(values), np.mean(values)
     said = f"| dev accuracy | median {median:.2f}, mean {mean:.2f} ± "
@@ -223,7 +222,7 @@ def test_the_encoder_of_such_a_folder_is_read_without_its_head(folders, tmp_path
 
 def test_one_seed_of_many_can_be_named(folders):
     first = folders("classification")
-    saved, about = saved_lib.best_weights(first)
+    saved, about = run_folder.best_weights(first)
     one = os.path.join(first, f"seed_{about['seed']}")
     shutil.copytree(os.path.dirname(saved), os.path.join(one, "weights"))
     try:

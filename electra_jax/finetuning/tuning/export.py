@@ -22,7 +22,7 @@ import numpy as np
 from electra_jax import config as config_lib
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import results_table, statistics
-from electra_jax.finetuning.tuning import saved
+from electra_jax.finetuning.tuning import run_folder
 from electra_jax.host import whole_folder
 from electra_jax.model import networks, task_heads
 from electra_jax.weights import exporting, reading
@@ -73,7 +73,7 @@ class TunedNetwork:
 
 def is_tuned(path: str) -> bool:
     """Whether `path` is a fine-tuning's folder or lies in one."""
-    return saved.settings(path) is not None
+    return run_folder.settings(path) is not None
 
 
 def open(path: str) -> TunedNetwork:
@@ -81,7 +81,7 @@ def open(path: str) -> TunedNetwork:
 
     Raises ConfigError, CheckpointError, one line: nothing kept, damaged, or its encoder is gone.
     """
-    folder, settings = saved.settings(path)
+    folder, settings = run_folder.settings(path)
     config = finetuning_config.parse(settings["config"])
     if os.path.abspath(path) == folder:
         tasks = sorted(name for name in os.listdir(folder) if os.path.isdir(f"{path}/{name}"))
@@ -91,7 +91,7 @@ def open(path: str) -> TunedNetwork:
     path = os.path.normpath(path)
     if os.path.basename(path) == "weights":
         path = os.path.dirname(path)
-    where, about = saved.best_weights(path)
+    where, about = run_folder.best_weights(path)
     if "head" not in about:
         raise config_lib.ConfigError(
             f"{where} does not say which head it has: an older version wrote it; fine-tune that"
@@ -105,7 +105,7 @@ def open(path: str) -> TunedNetwork:
     )
     device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     placed = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), shapes)
-    params = saved.restore(where, placed)
+    params = run_folder.restore(where, placed)
     own = params.pop("head")
     point = os.path.dirname(os.path.dirname(where))
     if os.path.basename(point) == f"seed_{about['seed']}":
@@ -116,7 +116,7 @@ def open(path: str) -> TunedNetwork:
         head=own,
         head_config=head,
         about=about,
-        records=saved.records(point),
+        records=run_folder.records(point),
         settings=config,
     )
 

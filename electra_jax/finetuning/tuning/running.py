@@ -4,7 +4,7 @@
     read the task -> for the seeds that are not finished: train, look at dev, predict, keep
                   -> the best point on dev -> what it came to
 
-`saved.py` says what is written where. The same command again trains what is not finished and
+`run_folder.py` says what is written where. The same command again trains what is not finished and
 nothing else; what is there keeps its numbers.
 """
 
@@ -23,7 +23,7 @@ from electra_jax import config as config_lib
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import results_table, run_results, scores, statistics
 from electra_jax.finetuning.tasks import datasets
-from electra_jax.finetuning.tuning import choices, encoders, saved, step, training
+from electra_jax.finetuning.tuning import choices, encoders, run_folder, step, training
 from electra_jax.host import compile_cache, lock, logs, safe_files
 
 
@@ -58,7 +58,7 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
         )
     names, mesh = choices.in_order(config), choices.mesh(config)
     encoder = encoders.read(config, workdir, mesh)
-    folder = saved.folder_of(config, workdir)
+    folder = run_folder.folder_of(config, workdir)
     safe_files.check_path(folder, "the folder of results", config_lib.ConfigError)
     with contextlib.ExitStack() as stack:
         stack.enter_context(
@@ -67,14 +67,14 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
         stack.enter_context(logs.file(os.path.join(folder, "log.txt")))
         compile_cache.keep()
         session = Session(config, folder, mesh, encoder)
-        saved.continue_or_begin(folder, config, encoder.identity)
+        run_folder.continue_or_begin(folder, config, encoder.identity)
         found, best = [], {}
         for name in names:
             result, best[name] = _task(session, name)
             found += [result] if result is not None else []
             whole = _results(session, found, (time.perf_counter() - begun) / 60)
-            saved.write_results(folder, whole)
-        for line in saved.write_glue(folder, best):
+            run_folder.write_results(folder, whole)
+        for line in run_folder.write_glue(folder, best):
             logging.info("glue.zip: %s", line)
     return whole
 
@@ -134,14 +134,14 @@ def _task(session: Session, name: str) -> tuple[run_results.TaskResult | None, s
         notes=notes,
     )
     best = _best(prepared, records)
-    return result, saved.seed_folder(folders[chosen], records[best]["seed"])
+    return result, run_folder.seed_folder(folders[chosen], records[best]["seed"])
 
 
 def _seeds(session, prepared, start, point, folder, made_of) -> list[dict]:
     """Records of all seeds of one point; those that are missing are trained."""
     config = session.config
     numbers = range(config.seed, config.seed + config.seeds)
-    found = {number: saved.finished(folder, number, made_of) for number in numbers}
+    found = {number: run_folder.finished(folder, number, made_of) for number in numbers}
     pending = [number for number in numbers if found[number] is None]
     together = len(pending) if choices.side_by_side(config, session.encoder, session.mesh) else 1
     for first in range(0, len(pending), max(1, together)):
@@ -219,8 +219,8 @@ def _train(session, prepared, start, point, folder, seeds, made_of) -> list[dict
             for split, part in prepared.scored.items()
         }
         points_ = tuned.points[place]
-        where = saved.seed_folder(folder, seed)
-        saved.write_predictions(where, prepared, parts, mine, thresholds[place])
+        where = run_folder.seed_folder(folder, seed)
+        run_folder.write_predictions(where, prepared, parts, mine, thresholds[place])
         records.append(
             made_of
             | {
@@ -238,7 +238,7 @@ def _train(session, prepared, start, point, folder, seeds, made_of) -> list[dict
         )
     _save_weights(session, prepared, point, folder, tuned, records)
     for record in records:
-        saved.finish(folder, record)
+        run_folder.finish(folder, record)
     return records
 
 
@@ -298,10 +298,10 @@ def _save_weights(session, prepared, point, folder, tuned, records):
         return jax.tree.map(lambda leaf: leaf[place], tuned.params), about
 
     for place in range(len(records)) if save == "all" else ():
-        where = saved.seed_folder(folder, records[place]["seed"])
-        saved.save_weights(os.path.join(where, "weights"), *one(place))
+        where = run_folder.seed_folder(folder, records[place]["seed"])
+        run_folder.save_weights(os.path.join(where, "weights"), *one(place))
     best = one(_best(prepared, records))
-    saved.save_if_better(os.path.join(folder, "weights"), *best)
+    run_folder.save_if_better(os.path.join(folder, "weights"), *best)
 
 
 def _best(prepared, records) -> int:
@@ -323,7 +323,7 @@ def _start(session: Session, name: str) -> Start:
     known = os.path.join(session.folder, other)
     where = known if os.path.isdir(known) else other
     shapes = jax.eval_shape(lambda: step.fresh_trunk(encoder.networks, jax.random.key(0)))
-    trunk, about = saved.load_weights(where, encoder.vocabulary.sha256, session.mesh, shapes)
+    trunk, about = run_folder.load_weights(where, encoder.vocabulary.sha256, session.mesh, shapes)
     words = f"{name} starts from the encoder tuned on {about['task']} (seed {about['seed']})"
     logging.info("%s", words)
     return Start(trunk, encoders.identity_of(trunk), words)
@@ -336,7 +336,7 @@ def _answer_by(session: Session, prepared: datasets.Prepared, other: str) -> str
     shapes = jax.eval_shape(lambda: programs.begin_fresh(step.keys([0]))).params
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes)
     where, sha256 = os.path.join(session.folder, other), session.encoder.vocabulary.sha256
-    tuned, about = saved.load_weights(where, sha256, session.mesh, shapes)
+    tuned, about = run_folder.load_weights(where, sha256, session.mesh, shapes)
     params = jax.tree.map(lambda leaf: leaf[None], tuned)
     said = {
         split: _said(session, programs, prepared, part, params)[0]
@@ -345,8 +345,8 @@ def _answer_by(session: Session, prepared: datasets.Prepared, other: str) -> str
     logging.info(
         "%s is answered by the model of %s (seed %d)", prepared.task.name, other, about["seed"]
     )
-    where = saved.seed_folder(os.path.join(session.folder, prepared.task.name), about["seed"])
-    saved.write_predictions(where, prepared, prepared.test, said, None)
+    where = run_folder.seed_folder(os.path.join(session.folder, prepared.task.name), about["seed"])
+    run_folder.write_predictions(where, prepared, prepared.test, said, None)
     return where
 
 
