@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import numpy as jnp
 
-from electra_jax.finetuning.tuning import batches, step, training
+from electra_jax.finetuning.tuning import batches, training, tuning_step
 
 ROWS = batches.Rows(
     ids=[np.array([7] * n) for n in (3, 4, 5, 6, 3)],
@@ -26,14 +26,14 @@ def counting(seen):
             real = batch["weight"][seed] > 0
             seen[seed] += np.asarray(batch["label"][seed])[np.asarray(real)].tolist()
         params = jax.tree.map(lambda x: x + 1, state.params)
-        after = step.State(params, state.moments, state.step + 1, state.skipped)
+        after = tuning_step.State(params, state.moments, state.step + 1, state.skipped)
         return after, jnp.array([10.0, 20.0]) + float(params["x"][0, 0])
 
     return types.SimpleNamespace(update=update, rows=jax.devices()[0])
 
 
 def train(keep, seen=None):
-    state = step.State({"x": jnp.zeros((2, 3))}, (), jnp.zeros(2, int), jnp.zeros(2, int))
+    state = tuning_step.State({"x": jnp.zeros((2, 3))}, (), jnp.zeros(2, int), jnp.zeros(2, int))
     plan = training.Plan(1e-3, 1, 2, 0.1, (8,), shared_seed=0, evaluations=3, keep=keep)
 
     def score(params):

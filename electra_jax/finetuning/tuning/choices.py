@@ -13,7 +13,7 @@ from electra_jax import config as config_lib
 from electra_jax.core import sharding
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.tasks import datasets
-from electra_jax.finetuning.tuning import encoders, rates, step
+from electra_jax.finetuning.tuning import encoders, rates, tuning_step
 from electra_jax.model import task_heads
 from electra_jax.step import optimizer
 
@@ -87,12 +87,12 @@ def setup(
     encoder: encoders.Encoder,
     prepared: datasets.Prepared,
     seeds: int,
-) -> step.Setup:
+) -> tuning_step.Setup:
     """What the programs of a task depend on."""
     recipe, shape = config.recipe, encoder.networks.discriminator
     kind = prepared.task.kind
     head = {"tagging": "token", "span": f"span_{config.span.head}"}.get(kind, recipe.head)
-    return step.Setup(
+    return tuning_step.Setup(
         networks=encoder.networks,
         head=task_heads.HeadConfig(
             kind=head,

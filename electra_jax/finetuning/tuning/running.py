@@ -23,7 +23,7 @@ from electra_jax import config as config_lib
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import results_table, run_results, scores, statistics
 from electra_jax.finetuning.tasks import datasets
-from electra_jax.finetuning.tuning import choices, encoders, run_folder, step, training
+from electra_jax.finetuning.tuning import choices, encoders, run_folder, training, tuning_step
 from electra_jax.host import compile_cache, lock, logs, safe_files
 
 
@@ -156,8 +156,8 @@ def _train(session, prepared, start, point, folder, seeds, made_of) -> list[dict
     begun = time.perf_counter()
     config, name = session.config, prepared.task.name
     made = choices.setup(config, session.encoder, prepared, len(seeds))
-    programs = step.programs(made, session.mesh)
-    keys_Z = step.keys(seeds)
+    programs = tuning_step.programs(made, session.mesh)
+    keys_Z = tuning_step.keys(seeds)
     if start.trunk is None:
         state = programs.begin_fresh(keys_Z)
     else:
@@ -322,7 +322,7 @@ def _start(session: Session, name: str) -> Start:
         return Start(encoder.trunk, encoder.identity, "")
     known = os.path.join(session.folder, other)
     where = known if os.path.isdir(known) else other
-    shapes = jax.eval_shape(lambda: step.fresh_trunk(encoder.networks, jax.random.key(0)))
+    shapes = jax.eval_shape(lambda: tuning_step.fresh_trunk(encoder.networks, jax.random.key(0)))
     trunk, about = run_folder.load_weights(where, encoder.vocabulary.sha256, session.mesh, shapes)
     words = f"{name} starts from the encoder tuned on {about['task']} (seed {about['seed']})"
     logging.info("%s", words)
@@ -332,8 +332,8 @@ def _start(session: Session, name: str) -> Start:
 def _answer_by(session: Session, prepared: datasets.Prepared, other: str) -> str:
     """Predicts the test sets of a task by the model of another one; returns the folder."""
     made = choices.setup(session.config, session.encoder, prepared, 1)
-    programs = step.programs(made, session.mesh)
-    shapes = jax.eval_shape(lambda: programs.begin_fresh(step.keys([0]))).params
+    programs = tuning_step.programs(made, session.mesh)
+    shapes = jax.eval_shape(lambda: programs.begin_fresh(tuning_step.keys([0]))).params
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes)
     where, sha256 = os.path.join(session.folder, other), session.encoder.vocabulary.sha256
     tuned, about = run_folder.load_weights(where, sha256, session.mesh, shapes)

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
-from electra_jax.finetuning.tuning import batches, step
+from electra_jax.finetuning.tuning import batches, tuning_step
 
 EVALUATION_ROWS = 2  # times the rows of a training batch: no gradients are kept
 
@@ -67,8 +67,8 @@ Score = Callable[[dict], list[dict[str, dict[str, float]]]]  # params -> scores 
 
 
 def train(
-    programs: step.Programs,
-    state: step.State,
+    programs: tuning_step.Programs,
+    state: tuning_step.State,
     keys_Z: jax.Array,
     seeds: Sequence[int],
     rows: batches.Rows,
@@ -89,7 +89,7 @@ def train(
     """
     lengths, steps = rows.lengths, plan.steps(len(rows))
     looks = evaluated_at(steps, plan.evaluations)
-    course = step.course(plan.peak, steps, plan.warmup_share)
+    course = tuning_step.course(plan.peak, steps, plan.warmup_share)
     points: list[list[Point]] = [[] for _ in seeds]
     chosen, kept, losses = [0] * len(seeds), None, []
     clock, number, compiled = _Clock(), 0, set()
@@ -144,7 +144,7 @@ def evaluated_at(steps: int, times: int) -> set[int]:
 
 
 def predict(
-    programs: step.Programs,
+    programs: tuning_step.Programs,
     params: dict,
     rows: batches.Rows,
     buckets: Sequence[int],
