@@ -19,7 +19,7 @@ from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import results_file, results_table
 from electra_jax.finetuning.tasks import datasets
 from electra_jax.finetuning.tasks import task as task_lib
-from electra_jax.finetuning.tuning import forecast, running, training
+from electra_jax.finetuning.tuning import forecast, loop, running
 from electra_jax.workdir import metadata
 
 KINDS = {  # name of the run -> settings of the task `custom`
@@ -118,7 +118,7 @@ class Interrupted(Exception):
 
 
 def test_an_interrupted_run_goes_on_to_the_same_numbers(finished, places, monkeypatch):
-    train, trained = training.train, []
+    train, trained = loop.train, []
 
     def stop_at_the_second(*arguments, **named):
         if trained:
@@ -126,7 +126,7 @@ def test_an_interrupted_run_goes_on_to_the_same_numbers(finished, places, monkey
         trained.append(1)
         return train(*arguments, **named)
 
-    monkeypatch.setattr(training, "train", stop_at_the_second)
+    monkeypatch.setattr(loop, "train", stop_at_the_second)
     with pytest.raises(Interrupted):
         run(places, "interrupted", "classification")
     kept = os.path.join(folder(places, "interrupted"), "custom", "seed_0", "seed.json")

@@ -17,11 +17,11 @@ from electra_jax.finetuning.tuning import encoders, rates, tuning_step
 from electra_jax.model import task_heads
 from electra_jax.step import optimizer
 
-SIDE_BY_SIDE = 50_000_000  # parameters; larger encoders fill an accelerator alone
+TOGETHER_UP_TO = 50_000_000  # parameters; larger encoders fill an accelerator alone
 
 
 @dataclasses.dataclass(frozen=True)
-class Point:
+class GridPoint:
     """A point of the grid."""
 
     learning_rate: float
@@ -47,7 +47,7 @@ def mesh(config: finetuning_config.Config) -> Mesh:
     return sharding.make_mesh(count, devices=devices[:count])
 
 
-def in_order(config: finetuning_config.Config) -> list[str]:
+def tasks_in_order(config: finetuning_config.Config) -> list[str]:
     """The tasks as given, but each behind the one that it starts from or whose model answers it."""
     names, ordered = list(config.task_names), []
     models = {n: datasets.task_named(config, n).model_of for n in names}
@@ -68,12 +68,14 @@ def in_order(config: finetuning_config.Config) -> list[str]:
     return ordered
 
 
-def points(config: finetuning_config.Config, encoder: encoders.Encoder, epochs: int) -> list[Point]:
+def points(
+    config: finetuning_config.Config, encoder: encoders.Encoder, epochs: int
+) -> list[GridPoint]:
     """The grid, or the one point of the recipe. `epochs`: the task's published ones."""
     recipe = config.recipe
     learning_rates = config.grid.learning_rates or (recipe.learning_rate or _rate(config, encoder),)
     epochs_list = config.grid.epochs or (recipe.epochs or epochs,)
-    return [Point(float(rate), epochs) for rate in learning_rates for epochs in epochs_list]
+    return [GridPoint(float(rate), epochs) for rate in learning_rates for epochs in epochs_list]
 
 
 def layer_decay(config: finetuning_config.Config, encoder: encoders.Encoder) -> float:
@@ -118,12 +120,12 @@ def setup(
     )
 
 
-def side_by_side(config: finetuning_config.Config, encoder: encoders.Encoder, mesh: Mesh) -> bool:
+def train_together(config: finetuning_config.Config, encoder: encoders.Encoder, mesh: Mesh) -> bool:
     """Whether seeds train in one program: on accelerators, where a small one leaves them idle."""
     asked = config.run.vmapped_seeds
     if asked != "auto":
         return asked == "on"
-    return mesh.devices.flat[0].platform != "cpu" and encoder.parameters <= SIDE_BY_SIDE
+    return mesh.devices.flat[0].platform != "cpu" and encoder.parameters <= TOGETHER_UP_TO
 
 
 def _rate(config, encoder):

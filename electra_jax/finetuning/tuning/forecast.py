@@ -18,7 +18,7 @@ def text(config: finetuning_config.Config, workdir: str) -> str:
     mesh = choices.mesh(config)
     encoder = encoders.read(config, workdir, mesh)
     lines, total, remarks = [_HEAD], 0.0, []
-    for name in choices.in_order(config):
+    for name in choices.tasks_in_order(config):
         task = datasets.task_named(config, name)
         prepared = datasets.prepare(
             config, task, encoder.vocabulary, encoder.max_tokens, encoder.pretrained_tokens

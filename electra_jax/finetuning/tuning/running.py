@@ -23,7 +23,7 @@ from electra_jax import config as config_lib
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import results_table, run_results, scores, statistics
 from electra_jax.finetuning.tasks import datasets
-from electra_jax.finetuning.tuning import choices, encoders, run_folder, training, tuning_step
+from electra_jax.finetuning.tuning import choices, encoders, loop, run_folder, tuning_step
 from electra_jax.host import compile_cache, lock, logs, safe_files
 
 
@@ -56,7 +56,7 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
         raise config_lib.ConfigError(
             "fine-tuning runs in one process; start it on one host, whose devices it all uses"
         )
-    names, mesh = choices.in_order(config), choices.mesh(config)
+    names, mesh = choices.tasks_in_order(config), choices.mesh(config)
     encoder = encoders.read(config, workdir, mesh)
     folder = run_folder.folder_of(config, workdir)
     safe_files.check_path(folder, "the folder of results", config_lib.ConfigError)
@@ -143,7 +143,7 @@ def _seeds(session, prepared, start, point, folder, made_of) -> list[dict]:
     numbers = range(config.seed, config.seed + config.seeds)
     found = {number: run_folder.finished(folder, number, made_of) for number in numbers}
     pending = [number for number in numbers if found[number] is None]
-    together = len(pending) if choices.side_by_side(config, session.encoder, session.mesh) else 1
+    together = len(pending) if choices.train_together(config, session.encoder, session.mesh) else 1
     for first in range(0, len(pending), max(1, together)):
         group = pending[first : first + together]
         records = _train(session, prepared, start, point, folder, group, made_of)
@@ -162,14 +162,14 @@ def _train(session, prepared, start, point, folder, seeds, made_of) -> list[dict
         state = programs.begin_fresh(keys_Z)
     else:
         state = programs.begin(start.trunk, keys_Z)
-    plan = training.Plan(
+    plan = loop.Plan(
         peak=point.learning_rate,
         epochs=point.epochs,
         batch_size=config.recipe.batch_size,
         warmup_share=config.recipe.warmup_share,
         buckets=prepared.buckets,
         shared_seed=config.seed,
-        evaluations=config.evaluation.times,
+        evaluate_times=config.evaluation.times,
         keep=config.evaluation.keep,
     )
     main, first_dev = prepared.task.main, prepared.first_dev
@@ -205,7 +205,7 @@ def _train(session, prepared, start, point, folder, seeds, made_of) -> list[dict
                 results_table.shown(main, one.scores[first_dev][main]),
             )  # fmt: skip
 
-    tuned = training.train(
+    tuned = loop.train(
         programs, state, keys_Z, seeds, prepared.train.rows, plan, made.pad_id, score, better,
         report,
     )  # fmt: skip
@@ -218,7 +218,7 @@ def _train(session, prepared, start, point, folder, seeds, made_of) -> list[dict
             split: _scores(prepared, part, mine[split], thresholds[place])
             for split, part in prepared.scored.items()
         }
-        points_ = tuned.points[place]
+        evaluations = tuned.evaluations[place]
         where = run_folder.seed_folder(folder, seed)
         run_folder.write_predictions(where, prepared, parts, mine, thresholds[place])
         records.append(
@@ -226,8 +226,8 @@ def _train(session, prepared, start, point, folder, seeds, made_of) -> list[dict
             | {
                 "seed": seed,
                 "scores": scored,
-                "curve": [[one.step, one.loss, one.scores[first_dev]] for one in points_],
-                "chosen_step": points_[tuned.chosen[place]].step,
+                "curve": [[one.step, one.loss, one.scores[first_dev]] for one in evaluations],
+                "chosen_step": evaluations[tuned.chosen[place]].step,
                 "warnings": _warnings(prepared, mine[first_dev], thresholds[place], tuned, place),
                 "threshold": thresholds[place],
                 "seconds": tuned.seconds / len(seeds),
@@ -245,7 +245,7 @@ def _train(session, prepared, start, point, folder, seeds, made_of) -> list[dict
 def _said(session, programs, prepared, part, params) -> list:
     """What each seed says of the examples of a split."""
     config = session.config
-    outputs = training.predict(
+    outputs = loop.predict(
         programs,
         params,
         part.rows,
@@ -353,7 +353,9 @@ def _answer_by(session: Session, prepared: datasets.Prepared, other: str) -> str
 # What it came to
 
 
-def _best_point(prepared, everything: Mapping[choices.Point, Sequence[dict]]) -> choices.Point:
+def _best_point(
+    prepared, everything: Mapping[choices.GridPoint, Sequence[dict]]
+) -> choices.GridPoint:
     """The best median of the main metric on the first dev split; of equals the first."""
     best = None
     for point, records in everything.items():

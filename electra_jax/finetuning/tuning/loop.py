@@ -33,7 +33,7 @@ class Plan:
     warmup_share: float
     buckets: tuple[int, ...]
     shared_seed: int  # of the order of the shapes
-    evaluations: int = 1
+    evaluate_times: int = 1
     keep: str = "last"  # or 'best', by dev
 
     def steps(self, rows: int) -> int:
@@ -42,7 +42,7 @@ class Plan:
 
 
 @dataclasses.dataclass(frozen=True)
-class Point:
+class Evaluation:
     """What one seed was at one step."""
 
     step: int
@@ -51,12 +51,12 @@ class Point:
 
 
 @dataclasses.dataclass(frozen=True)
-class Tuned:
+class TrainedSeeds:
     """Some seeds, trained."""
 
     params: dict  # chosen ones, leaves [Z, ...]
-    points: list[list[Point]]  # of each seed
-    chosen: list[int]  # place among its points
+    evaluations: list[list[Evaluation]]  # of each seed
+    chosen: list[int]  # place among its evaluations
     skipped: list[int]  # steps that were not finite
     seconds: float  # of training, without compiling and without looking at dev
     tokens: int  # real ones that these seconds saw, over all seeds
@@ -76,8 +76,8 @@ def train(
     pad_id: int,
     score: Score,
     better: Callable[[Mapping, Mapping], bool],
-    report: Callable[[int, int, list[Point]], None] = lambda step, steps, points: None,
-) -> Tuned:
+    report: Callable[[int, int, list[Evaluation]], None] = lambda step, steps, evaluations: None,
+) -> TrainedSeeds:
     """Trains to the end of the plan.
 
     Args:
@@ -88,9 +88,9 @@ def train(
       report: hears of each evaluation.
     """
     lengths, steps = rows.lengths, plan.steps(len(rows))
-    looks = evaluated_at(steps, plan.evaluations)
+    looks = evaluated_at(steps, plan.evaluate_times)
     course = tuning_step.course(plan.peak, steps, plan.warmup_share)
-    points: list[list[Point]] = [[] for _ in seeds]
+    evaluations: list[list[Evaluation]] = [[] for _ in seeds]
     chosen, kept, losses = [0] * len(seeds), None, []
     clock, number, compiled = _Clock(), 0, set()
     for epoch in range(plan.epochs):
@@ -122,13 +122,13 @@ def train(
                 mean_Z = np.mean(jax.device_get(losses), axis=0)
                 losses = []
                 found = score(state.params)
-                for one, mean, scores in zip(points, mean_Z, found):
-                    one.append(Point(number, float(mean), scores))
-                kept, chosen = _keep(plan, kept, state.params, points, chosen, better)
-                report(number, steps, [one[-1] for one in points])
-    return Tuned(
+                for one, mean, scores in zip(evaluations, mean_Z, found):
+                    one.append(Evaluation(number, float(mean), scores))
+                kept, chosen = _keep(plan, kept, state.params, evaluations, chosen, better)
+                report(number, steps, [one[-1] for one in evaluations])
+    return TrainedSeeds(
         params=kept,
-        points=points,
+        evaluations=evaluations,
         chosen=chosen,
         skipped=jax.device_get(state.skipped).tolist(),
         seconds=clock.seconds,
@@ -180,14 +180,16 @@ def _choose(kept, params, better_Z):
     return jax.tree.map(leaf, kept, params)
 
 
-def _keep(plan, kept, params, points, chosen, better) -> tuple[Any, list[int]]:
-    """Weights that count so far, and the place of each seed's among its points."""
-    last = len(points[0]) - 1
+def _keep(plan, kept, params, evaluations, chosen, better) -> tuple[Any, list[int]]:
+    """Weights that count so far, and the place of each seed's among its evaluations."""
+    last = len(evaluations[0]) - 1
     if plan.keep == "last":
-        return params, [last] * len(points)
+        return params, [last] * len(evaluations)
     if kept is None:
         return jax.tree.map(jnp.copy, params), chosen
-    better_Z = [better(one[last].scores, one[place].scores) for one, place in zip(points, chosen)]
+    better_Z = [
+        better(one[last].scores, one[place].scores) for one, place in zip(evaluations, chosen)
+    ]
     kept = _choose(kept, params, np.array(better_Z))
     return kept, [last if yes else place for yes, place in zip(better_Z, chosen)]
 
