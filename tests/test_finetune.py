@@ -19,7 +19,7 @@ from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import results_file, results_table
 from electra_jax.finetuning.tasks import datasets
 from electra_jax.finetuning.tasks import task as task_lib
-from electra_jax.finetuning.tuning import forecast, loop, running
+from electra_jax.finetuning.tuning import forecast, loop, task_by_task
 from electra_jax.workdir import metadata
 
 KINDS = {  # name of the run -> settings of the task `custom`
@@ -66,7 +66,7 @@ def run(places, name, kind, **overrides):
     config = settings(places, name, **overrides)
     config.custom.update(**KINDS[kind])
     config.span.head = kind if kind in ("joint", "plain") else "joint"
-    return running.run(finetuning_config.parse(config), places[0])
+    return task_by_task.run(finetuning_config.parse(config), places[0])
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +224,7 @@ def inference(places):
     config.encoder.start_from = "rte:mnli"
     config.recipe.update(epochs=1)
     config.evaluation.times = 1
-    return running.run(finetuning_config.parse(config), places[0])
+    return task_by_task.run(finetuning_config.parse(config), places[0])
 
 
 def test_a_task_starts_from_the_encoder_of_another(inference, places):
@@ -286,7 +286,7 @@ def test_texts_longer_than_the_encoder_reads_are_cut_and_said(places):
 )
 def test_bad_settings_are_refused_in_one_line(places, change, message):
     with pytest.raises(ValueError, match=message) as refused:
-        running.run(finetuning_config.parse(settings(places, "bad", **change)), places[0])
+        task_by_task.run(finetuning_config.parse(settings(places, "bad", **change)), places[0])
     assert "\n" not in str(refused.value)
 
 

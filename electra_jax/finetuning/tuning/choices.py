@@ -21,6 +21,16 @@ TOGETHER_UP_TO = 50_000_000  # parameters; larger encoders fill an accelerator a
 
 
 @dataclasses.dataclass(frozen=True)
+class Session:
+    """What all tasks of one command share."""
+
+    config: finetuning_config.Config
+    folder: str
+    mesh: Mesh
+    encoder: encoders.Encoder
+
+
+@dataclasses.dataclass(frozen=True)
 class GridPoint:
     """A point of the grid."""
 

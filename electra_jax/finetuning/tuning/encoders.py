@@ -37,6 +37,15 @@ class Encoder:
     identity: str  # changes with any weight
 
 
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """The encoder weights that the seeds of one task start from."""
+
+    trunk: dict | None  # None: random ones, by seed
+    identity: str
+    note: str  # where they come from, for readers of the results
+
+
 def read(config: finetuning_config.Config, workdir: str, mesh: Mesh) -> Encoder:
     """Reads, never writes. Raises ConfigError, CheckpointError."""
     source = config.encoder.from_ or workdir
