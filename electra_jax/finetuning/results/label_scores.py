@@ -12,16 +12,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
+# --- classes --------------------------------------------------------------------------------------
+
 
 def accuracy(predictions, labels) -> float:
-    """Share of examples that are right; of several labels an example, all must be."""
+    """Share of examples that are right; with several labels per example all must be right."""
     predictions_R, labels_R = _pair(predictions, labels)
     hits = predictions_R == labels_R
     return float(hits.reshape(len(hits), -1).all(axis=1).mean())
 
 
 def f1(predictions, labels) -> float:
-    """Of class 1 against class 0."""
+    """F1 of class 1 in a task with the classes 0 and 1."""
     predictions_R, labels_R = _pair(predictions, labels)
     found = set(np.unique(labels_R)) | set(np.unique(predictions_R))
     if predictions_R.ndim != 1 or not found <= {0, 1}:
@@ -31,19 +33,19 @@ def f1(predictions, labels) -> float:
 
 
 def macro_f1(predictions, labels) -> float:
-    """The mean over classes that are predicted or true; of several labels, over all labels."""
+    """Mean F1 over all classes that occur, or over all labels if an example has several."""
     hits_C, said_C, true_C = _class_counts(*_pair(predictions, labels))
     return float(np.mean([_f1(*counts) for counts in zip(hits_C, said_C, true_C)]))
 
 
 def micro_f1(predictions, labels) -> float:
-    """Counts of all classes together; of one label an example it is the accuracy."""
+    """F1 of the counts of all classes; with one label per example it equals the accuracy."""
     hits_C, said_C, true_C = _class_counts(*_pair(predictions, labels))
     return _f1(hits_C.sum(), said_C.sum(), true_C.sum())
 
 
 def mcc(predictions, labels) -> float:
-    """Matthews' correlation, for more than two classes as Gorodkin (2004) has it."""
+    """Matthews' correlation; for more than two classes that of Gorodkin (2004)."""
     predictions_R, labels_R = _pair(predictions, labels)
     hits_C, said_C, true_C = _class_counts(predictions_R, labels_R)
     count = float(len(labels_R))
@@ -52,13 +54,17 @@ def mcc(predictions, labels) -> float:
     return float(covariance / math.sqrt(spread)) if spread > 0 else 0.0
 
 
+# --- numbers --------------------------------------------------------------------------------------
+
+
 def pearson(predictions, labels) -> float:
-    """Linear correlation; 0 where either side is constant."""
+    """Linear correlation; 0 if either side is constant."""
     x_R, y_R = (np.asarray(values, np.float64) for values in _pair(predictions, labels))
     if np.ptp(x_R) == 0 or np.ptp(y_R) == 0:
         return 0.0
+
     x_R, y_R = x_R - x_R.mean(), y_R - y_R.mean()
-    # Each side is scaled by itself, so that tiny and huge values neither vanish nor overflow.
+    # Each side is scaled separately, so tiny values do not underflow and huge ones not overflow.
     x_R, y_R = x_R / np.linalg.norm(x_R), y_R / np.linalg.norm(y_R)
     return float(np.clip(x_R @ y_R, -1, 1))
 
@@ -67,7 +73,7 @@ def spearman(predictions, labels) -> float:
     """Correlation of ranks; equal values share the mean of their ranks."""
     predictions_R, labels_R = _pair(predictions, labels)
     if not np.isfinite(predictions_R).all():
-        return math.nan  # a rank would hide it
+        return math.nan  # ranks would hide it
     return pearson(_ranks(predictions_R), _ranks(labels_R))
 
 
@@ -77,17 +83,22 @@ def mse(predictions, labels) -> float:
     return float(((x_R - y_R) ** 2).mean())
 
 
+# --- tags of words --------------------------------------------------------------------------------
+
+
 def entity_f1(predictions, labels) -> float:
-    """Of whole entities of all types together: type, first and last word must be right."""
+    """F1 of whole entities of all types; type, first and last word must be right."""
     return _f1(*_entity_counts(predictions, labels))
 
 
 def entity_precision(predictions, labels) -> float:
+    """Share of the predicted entities that are right; 0 if none is predicted."""
     hits, said, _ = _entity_counts(predictions, labels)
     return hits / said if said else 0.0
 
 
 def entity_recall(predictions, labels) -> float:
+    """Share of the true entities that are predicted; 0 if there is none."""
     hits, _, true = _entity_counts(predictions, labels)
     return hits / true if true else 0.0
 
@@ -101,13 +112,14 @@ def token_accuracy(predictions, labels) -> float:
 def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
     """(type, first word, word after the last) of each entity in a sentence's BIO or BIOES tags.
 
-    A wrong sequence is read as the CoNLL-2000 evaluation reads it: an entity opens at any tag
-    but O that is B or S, follows O, E or S, or changes the type.
+    Inconsistent tags are read as in the CoNLL-2000 evaluation. An entity begins at each tag except
+    O that is B or S, that follows O, E or S, or that has another type than the tag before it.
 
         B-PER I-PER O I-LOC I-PER  ->  PER 0..2, LOC 3..4, PER 4..5
     """
     found, opened = [], None  # type and first word
     before, type_before = "O", ""
+
     for place, tag in enumerate([*tags, "O"]):
         mark, type_ = _mark(tag)
         fresh = mark in "BS" or before in "OES" or type_ != type_before
@@ -117,10 +129,15 @@ def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
         if mark != "O" and fresh:
             opened = (type_, place)
         before, type_before = mark, type_
+
     return found
 
 
+# --- helpers --------------------------------------------------------------------------------------
+
+
 def same_length(predictions, labels) -> None:
+    """Raises ValueError unless there is one prediction per label, and at least one."""
     if len(predictions) != len(labels):
         raise ValueError(f"{len(predictions)} predictions for {len(labels)} labels; give one each")
     if not len(labels):
@@ -128,6 +145,7 @@ def same_length(predictions, labels) -> None:
 
 
 def _pair(predictions, labels) -> tuple[np.ndarray, np.ndarray]:
+    """Both as arrays. Raises ValueError if their shapes differ."""
     same_length(predictions, labels)
     predictions, labels = np.asarray(predictions), np.asarray(labels)
     if predictions.shape != labels.shape:
@@ -139,7 +157,7 @@ def _pair(predictions, labels) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _counts(said_RC, true_RC) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """How often a class is predicted rightly, predicted, true."""
+    """Per class: how often it is predicted correctly, how often predicted, how often true."""
     return (
         (said_RC & true_RC).sum(axis=0).astype(np.float64),
         said_RC.sum(axis=0).astype(np.float64),
@@ -148,7 +166,7 @@ def _counts(said_RC, true_RC) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _class_counts(predictions_R, labels_R) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`_counts` [C] of the classes that occur; of several labels an example, of every column."""
+    """`_counts` [C] of all classes that occur, or of all labels if an example has several."""
     if predictions_R.ndim == 2:
         return _counts(predictions_R.astype(bool), labels_R.astype(bool))
     classes_C = np.union1d(predictions_R, labels_R)
@@ -160,11 +178,13 @@ def _f1(hits, said, true) -> float:
 
 
 def _ranks(values_R) -> np.ndarray:
+    """Ranks from 1; equal values share the mean of their ranks."""
     _, place_R, count = np.unique(values_R, return_inverse=True, return_counts=True)
     return (np.cumsum(count) - (count - 1) / 2)[place_R]
 
 
 def _sentences(predictions, labels) -> list[tuple[Sequence[str], Sequence[str]]]:
+    """(predicted tags, true tags) of each sentence. Raises ValueError if their numbers differ."""
     same_length(predictions, labels)
     pairs = list(zip(predictions, labels))
     for place, (ours, theirs) in enumerate(pairs):
@@ -176,6 +196,7 @@ def _sentences(predictions, labels) -> list[tuple[Sequence[str], Sequence[str]]]
 
 
 def _entity_counts(predictions, labels) -> tuple[int, int, int]:
+    """The number of entities predicted correctly, predicted, and true."""
     hits = said = true = 0
     for ours, theirs in _sentences(predictions, labels):
         ours, theirs = set(entities(ours)), set(entities(theirs))
@@ -184,7 +205,7 @@ def _entity_counts(predictions, labels) -> tuple[int, int, int]:
 
 
 def _mark(tag: str) -> tuple[str, str]:
-    """`B-PER` -> B, PER; O has no type, and a bare B a nameless one."""
+    """`B-PER` -> (B, PER); O has no type, and the type of a bare B is ''."""
     mark, _, type_ = tag.partition("-")
     if mark not in ("O", "B", "I", "E", "S"):
         raise ValueError(f"tag {tag!r} is none of O, B-, I-, E-, S-; use BIO or BIOES tags")

@@ -16,11 +16,11 @@ from collections.abc import Mapping
 from electra_jax.finetuning.results import results_table, run_results
 from electra_jax.report import drawing
 
-VERSION = 1  # of the schema of results.json, docs/finetuning.md
+VERSION = 1  # of the format of results.json, docs/finetuning.md
 
 
 def to_json(results: run_results.Results) -> dict:
-    """The tree of results.json; a number that is not finite becomes null."""
+    """The content of results.json; a number that is not finite becomes null."""
     return _plain(
         {
             "version": VERSION,
@@ -37,11 +37,12 @@ def to_json(results: run_results.Results) -> dict:
 
 
 def from_json(tree: Mapping) -> run_results.Results:
-    """The inverse; what follows from the rest (statistics) is not read but computed."""
+    """The inverse of `to_json`. Statistics are not read, since they are computed from the seeds."""
     if tree.get("version") != VERSION:
         raise ValueError(
             f"results of version {tree.get('version')!r}; this program reads version {VERSION}"
         )
+
     tasks = [
         run_results.TaskResult(
             task=one["task"],
@@ -79,6 +80,7 @@ def from_json(tree: Mapping) -> run_results.Results:
         )
         for one in tree["tasks"]
     ]
+
     return run_results.Results(
         name=tree["name"],
         tasks=tasks,
@@ -91,12 +93,13 @@ def from_json(tree: Mapping) -> run_results.Results:
 
 
 def write(folder: str, results: run_results.Results) -> list[str]:
-    """Writes results.json and results.md, each at once or not at all; returns their paths."""
+    """Writes results.json and results.md, each atomically; returns their paths."""
     for task in results.tasks:
         if task.choice not in run_results.CHOICES:
             raise ValueError(
                 f"{task.task}: choice {task.choice!r} is none of {run_results.CHOICES}"
             )
+
     tree = json.dumps(to_json(results), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
     paths = []
     for name, content in (("results.json", tree), ("results.md", results_table.markdown(results))):
@@ -106,7 +109,7 @@ def write(folder: str, results: run_results.Results) -> list[str]:
 
 
 def load(path: str) -> run_results.Results:
-    """Reads a results.json. Raises ValueError, in one line, for what is none."""
+    """Reads a results.json. Raises ValueError, one line, if the file is not one."""
     try:
         with open(path, encoding="utf-8") as file:
             return from_json(json.load(file))
@@ -115,6 +118,7 @@ def load(path: str) -> run_results.Results:
 
 
 def _task_to_json(task: run_results.TaskResult) -> dict:
+    """A task's entry; `dev` has the statistics, which readers of the file may want."""
     dev = {}
     for split in task.splits:
         dev[split] = {}
@@ -131,6 +135,7 @@ def _task_to_json(task: run_results.TaskResult) -> dict:
                 "guess": task.baseline(split, metric),
                 "values": task.values(split, metric),
             }
+
     return {
         "task": task.task,
         "kind": task.kind,
@@ -157,7 +162,7 @@ def _task_to_json(task: run_results.TaskResult) -> dict:
 
 
 def _plain(value):
-    """A value that JSON has."""
+    """The value in types that JSON has; numpy is unwrapped, not finite numbers are null."""
     value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, Mapping):
         return {str(name): _plain(one) for name, one in value.items()}
@@ -167,5 +172,5 @@ def _plain(value):
 
 
 def _finite(values: Mapping[str, float | None]) -> dict[str, float]:
-    """Null is nan again: the seed has a value there, and it is not a number."""
+    """null becomes nan again: the seed has a value, which is not a finite number."""
     return {name: math.nan if value is None else value for name, value in values.items()}

@@ -20,22 +20,22 @@ HEAD = ("task", "split", "metric", "median", "mean ± sd", "best", "n", "guess")
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Of the table: one metric of one dev split, ready to be shown."""
+    """One row of the table: one metric of one dev split, as text."""
 
     task: str
     split: str
     metric: str
     main: bool
     median: str
-    mean: str  # with the sd
+    mean: str  # with the standard deviation
     best: str
     guess: str
     count: str  # of seeds
-    learnt: bool  # the median beats the guess
+    learnt: bool  # whether the median is better than the guess
 
 
 def table_rows(results: run_results.Results) -> list[Row]:
-    """Task by task, split by split, the main metric first."""
+    """All rows by task and split, the main metric first."""
     rows = []
     for task in results.tasks:
         for split in task.splits:
@@ -61,7 +61,7 @@ def table_rows(results: run_results.Results) -> list[Row]:
 
 
 def text(results: run_results.Results) -> str:
-    """For a console."""
+    """The table, warnings and notes for a console."""
     table, before = [list(HEAD)], None
     for row in table_rows(results):
         place = (row.task, row.split)
@@ -70,6 +70,7 @@ def text(results: run_results.Results) -> str:
         table.append(
             [task, split, row.metric, row.median, row.mean, row.best, row.count, row.guess]
         )
+
     lines = [f"fine-tuning {results.name}", *facts(results), ""]
     lines += _aligned(table, left=3)
     if results.glue_average is not None:
@@ -87,9 +88,10 @@ def text(results: run_results.Results) -> str:
 
 
 def markdown(results: run_results.Results) -> str:
-    """A document of its own: table, warnings, notes."""
+    """The table, warnings and notes as a Markdown document."""
     lines = [f"# Fine-tuning: {results.name}", ""]
     lines += ["; ".join(facts(results)) + ".", ""] if facts(results) else []
+
     rows = [
         [
             row.task,
@@ -114,6 +116,7 @@ def markdown(results: run_results.Results) -> str:
             "",
             f"GLUE average of {len(run_results.GLUE)} medians: {100 * results.glue_average:.2f}.",
         ]
+
     warnings = [(task.task, *one) for task in results.tasks for one in task.warnings]
     if warnings:
         lines += ["", "## Warnings", ""]
@@ -125,29 +128,30 @@ def markdown(results: run_results.Results) -> str:
 
 
 def shown(metric: str, value: float | None) -> str:
-    """0.84312 -> `84.31`; mse 0.84312 -> `0.8431`; `-` where there is none."""
+    """0.84312 -> `84.31`; mse 0.84312 -> `0.8431`; None or nan -> `-`."""
     if value is None or not math.isfinite(value):
         return "-"
     return f"{value:.4f}" if metric in scores_lib.LOWER_IS_BETTER else f"{100 * value:.2f}"
 
 
 def with_sd(metric: str, found: statistics_lib.Summary) -> str:
-    """`84.31 ± 0.42`, of one seed `84.31`."""
+    """Mean and standard deviation, `84.31 ± 0.42`; of one seed `84.31`."""
     return with_error(metric, found.mean, found.sd)
 
 
 def with_error(metric: str, value: float, error: float | None) -> str:
+    """`84.31 ± 0.42`; without an error `84.31`."""
     return shown(metric, value) + ("" if error is None else f" ± {shown(metric, error)}")
 
 
 def signed(metric: str, found: statistics_lib.Difference) -> str:
-    """`+1.20 ± 0.31`."""
+    """A difference with its standard error, `+1.20 ± 0.31`."""
     sign = "-" if found.amount < 0 else "+" if found.amount > 0 else ""
     return sign + with_error(metric, abs(found.amount), found.error)
 
 
 def facts(results: run_results.Results) -> list[str]:
-    """A line each: the encoder, the device, how long it took."""
+    """One line each for the encoder, the device and the time, as far as they are known."""
     found = []
     if results.encoder:
         words = ", ".join(f"{name} {_fact(value)}" for name, value in results.encoder.items())
@@ -160,7 +164,7 @@ def facts(results: run_results.Results) -> list[str]:
 
 
 def all_notes(results: run_results.Results) -> list[str]:
-    """The results' own, then the tasks', then what a choice by dev score means."""
+    """The notes of the results, then of the tasks, then a note on checkpoints chosen by dev."""
     notes = list(results.notes)
     notes += [f"{task.task}: {note}" for task in results.tasks for note in task.notes]
     chosen = [task.task for task in results.tasks if task.choice == "best"]
@@ -177,7 +181,7 @@ def _fact(value) -> str:
 
 
 def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
-    """Columns under each other; the first `left` to the left, numbers to the right."""
+    """Lines with aligned columns: the first `left` columns to the left, numbers to the right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return [
         "  ".join(

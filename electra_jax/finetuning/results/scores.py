@@ -1,22 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What predictions are worth: every metric of every kind of task.
+"""The scores of predictions: every metric, for every kind of task.
 
     outputs of a head  ->  decide   ->  predictions  ->  compute  ->  {metric: value}
-    labels             ->  baseline ->  what one constant guess gets under the same metrics
+    labels             ->  baseline ->  the same metrics for a constant guess
 
-Values are shares in 0..1 and correlations in -1..1; `mse` has the unit of the label, squared.
-A number that its formula leaves undefined (0 / 0) is 0: it shows nothing.
+Values are shares in 0..1 and correlations in -1..1; `mse` has the unit of the label, squared. A
+value that its formula leaves undefined (0 / 0) is 0. `label_scores.py` and `question_scores.py`
+hold the formulas.
 
     kind            outputs                      predictions             labels
     classification  logits [R, C]                class [R]               class [R]
     regression      value [R]                    value [R]               value [R]
     multi_label     probabilities [R, C]         0 or 1 [R, C]           0 or 1 [R, C]
     tagging         tags of each sentence        the same                tags of each sentence
-    span            text of each question        the same                texts that are right
+    span            answer to each question      the same                right answers to each
 
-R examples, C classes, Q questions. Entities follow the rules of the CoNLL-2000 evaluation; answers
-to questions those of SQuAD's (Rajpurkar et al. 2016, 2018), where a question without any right text
-has no answer.
+R examples, C classes.
 """
 
 import collections
@@ -52,7 +51,7 @@ METRICS: Mapping[str, Callable[..., float]] = {
 
 
 def decide(kind: str, outputs):
-    """Outputs of a head as predictions; a probability of one half is a yes."""
+    """The outputs of a head as predictions; a label is predicted from probability 0.5 on."""
     if kind not in KINDS:
         raise ValueError(f"kind {kind!r} is unknown; use one of {', '.join(KINDS)}")
     if kind == "classification":
@@ -63,27 +62,28 @@ def decide(kind: str, outputs):
 
 
 def compute(metrics: Iterable[str], predictions, labels) -> dict[str, float]:
-    """The named metrics in their order. Raises ValueError for a name that METRICS has not."""
+    """The named metrics, in order. Raises ValueError for a name that is not in METRICS."""
     return {name: function(name)(predictions, labels) for name in metrics}
 
 
 def function(name: str) -> Callable[..., float]:
-    """Of METRICS, with the known names in the error."""
+    """The function of a metric. Raises ValueError, with the known names, if there is none."""
     if name not in METRICS:
         raise ValueError(f"metric {name!r} is unknown; use one of {', '.join(METRICS)}")
     return METRICS[name]
 
 
 def guess(kind: str, labels):
-    """The constant prediction that a look at the labels' frequencies suggests.
+    """The constant prediction that the frequencies of the labels suggest, one per example.
 
-    The most frequent class or tag, the mean value, each label's majority, no answer.
+    It is the most frequent class or tag, the mean value, the majority for each label, or no answer.
     """
     if kind == "span":
         return [""] * len(labels)
     if kind == "tagging":
         counts = collections.Counter(tag for tags in labels for tag in tags)
         return [[counts.most_common(1)[0][0]] * len(tags) for tags in labels]
+
     labels = np.asarray(labels)
     if kind == "regression":
         return np.full(len(labels), labels.mean())
@@ -94,12 +94,12 @@ def guess(kind: str, labels):
 
 
 def baseline(kind: str, metrics: Iterable[str], labels) -> dict[str, float]:
-    """What `guess` gets: a run at or below it has learnt nothing that this metric sees."""
+    """The scores of `guess`. A model that is no better has learnt nothing by these metrics."""
     return compute(metrics, guess(kind, labels), labels)
 
 
 def better(name: str, left: float, right: float) -> bool:
-    """Whether `left` is the better value of the two; any number is better than nan."""
+    """Whether `left` is a better value than `right`; any number is better than nan."""
     if math.isnan(right):
         return not math.isnan(left)
     return left < right if name in LOWER_IS_BETTER else left > right
