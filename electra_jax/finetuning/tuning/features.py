@@ -69,7 +69,7 @@ class Features:
 def make(
     task: task_lib.Task,
     split: examples.Split,
-    words: vocabulary.Vocabulary,
+    vocab: vocabulary.Vocabulary,
     length: int,
     report: examples.Report,
     *,
@@ -81,7 +81,7 @@ def make(
     """The rows of a split.
 
     Args:
-      words: the encoder's vocabulary.
+      vocab: the encoder's vocabulary.
       length: the longest row, special tokens included.
       report: counts what was cut or left out.
       training: whether labels are required and questions left out that cannot be trained on,
@@ -96,14 +96,14 @@ def make(
     Raises ValueError, one line: a length or setting is out of bounds, or labels are missing.
     """
     _check(task, split, length, training, query_length, stride, without_answer)
-    layout = segments.Layout.of(words, length)
+    layout = segments.Layout.of(vocab, length)
     where = f"{task.name} {split.name}"
     if task.kind == "tagging":
-        return _of_words(task, split, words, layout, where, report)
+        return _of_words(task, split, vocab, layout, where, report)
     if task.kind == "span":
         cut = _Cut(query_length, stride, without_answer, training)
-        return _of_questions(split, words, layout, cut, where, report)
-    return _of_texts(task, split, words, layout, where, report)
+        return _of_questions(split, vocab, layout, cut, where, report)
+    return _of_texts(task, split, vocab, layout, where, report)
 
 
 def of_words(features: Features, values: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
@@ -141,10 +141,10 @@ def _check(task, split, length, training, query_length, stride, without_answer):
         raise ValueError(f"task {task.name}: not every example of {split.name} has a label")
 
 
-def _of_texts(task, split, words, layout, where, report):
-    first = words.encode([example.a for example in split.examples])
+def _of_texts(task, split, vocab, layout, where, report):
+    first = vocab.encode([example.a for example in split.examples])
     pairs = [n for n, example in enumerate(split.examples) if example.b is not None]
-    second = dict(zip(pairs, words.encode([split.examples[n].b for n in pairs])))
+    second = dict(zip(pairs, vocab.encode([split.examples[n].b for n in pairs])))
 
     ids, marks = [], []
     for number, a in enumerate(first):
@@ -207,9 +207,9 @@ def _labels(task, split):
     return labels_RC
 
 
-def _of_words(task, split, words, layout, where, report):
+def _of_words(task, split, vocab, layout, where, report):
     """Rows of sentences of words; only the first token of each word has a tag."""
-    pieces = _pieces(split, words, layout, where, report)
+    pieces = _pieces(split, vocab, layout, where, report)
     numbers = {tag: number for number, tag in enumerate(task.labels)}
     ids, marks, places, labels, of_example = [], [], [], [], []
 
@@ -250,17 +250,17 @@ def _of_words(task, split, words, layout, where, report):
 _NOTHING = np.zeros(0, np.uint32)
 
 
-def _pieces(split, words, layout, where, report):
+def _pieces(split, vocab, layout, where, report):
     """{word: its tokens}, each word encoded once; a word without a token gets [UNK]."""
     known = list(dict.fromkeys(word for example in split.examples for word in example.words))
     # Byte-level tokenizers know a new word by the blank before it; the others need none.
-    before = " " if words.kind == "tokenizer_json" else ""
+    before = " " if vocab.kind == "tokenizer_json" else ""
 
     found = {}
-    for word, tokens in zip(known, words.encode([before + word for word in known])):
+    for word, tokens in zip(known, vocab.encode([before + word for word in known])):
         if not len(tokens):
             report.count(where, "words without a token, given as [UNK]")
-            tokens = np.array([words.unk_id], np.uint32)
+            tokens = np.array([vocab.unk_id], np.uint32)
         elif len(tokens) > layout.length - 2:
             report.count(where, "words longer than a row, cut")
         found[word] = tokens[: layout.length - 2]
@@ -286,15 +286,15 @@ class _Cut:
     training: bool
 
 
-def _of_questions(split, words, layout, cut, where, report):
+def _of_questions(split, vocab, layout, cut, where, report):
     """Rows of questions, one per window of the context.
 
     It stays one function: three places decide whether a question or window is left out, and each
     must be counted in the report before the row is made.
     """
-    questions = words.encode([example.question for example in split.examples])
+    questions = vocab.encode([example.question for example in split.examples])
     contexts = list(dict.fromkeys(example.context for example in split.examples))
-    read = dict(zip(contexts, words.encode_with_offsets(contexts)))
+    read = dict(zip(contexts, vocab.encode_with_offsets(contexts)))
 
     rows = []  # (example, ids, marks, start, end, impossible, allowed, offsets, best)
     for number, (example, query) in enumerate(zip(split.examples, questions)):
@@ -362,10 +362,10 @@ def _of_questions(split, words, layout, cut, where, report):
 def _answer_tokens(example, spans):
     """The (first, last) token of each answer that has a place in the context."""
     found = []
-    for words, begin in example.answers:
+    for answer, begin in example.answers:
         if begin < 0:
             continue
-        touched = np.flatnonzero((spans[:, 0] < begin + len(words)) & (spans[:, 1] > begin))
+        touched = np.flatnonzero((spans[:, 0] < begin + len(answer)) & (spans[:, 1] > begin))
         if len(touched):
             found.append((int(touched[0]), int(touched[-1])))
     return found
