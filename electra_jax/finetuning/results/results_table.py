@@ -73,6 +73,7 @@ def text(results: run_results.Results) -> str:
 
     lines = [f"fine-tuning {results.name}", *facts(results), ""]
     lines += _aligned(table, left=3)
+
     if results.glue_average is not None:
         lines += [
             "",
@@ -177,6 +178,7 @@ def all_notes(results: run_results.Results) -> list[str]:
 
 
 def _fact(value) -> str:
+    """Whole numbers with separators, 13,483,264; everything else as it is."""
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 

@@ -123,8 +123,10 @@ def of_words(features: Features, values: Sequence[np.ndarray], count: int) -> li
 
 
 def _check(task, split, length, training, query_length, stride, without_answer):
+    """Raises ValueError for settings out of bounds and for missing labels."""
     if length < _SHORTEST:
         raise ValueError(f"sequence_length {length} is too short; {_SHORTEST} is the least")
+
     if task.kind == "span":
         if query_length < 1 or length - query_length - 3 < 1:
             raise ValueError(

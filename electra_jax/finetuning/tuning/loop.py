@@ -116,6 +116,7 @@ def train(
                     state, loss_Z = programs.update(state, batch, course, keys_Z)
                     jax.block_until_ready(loss_Z)
                 compiled.add(pieces[0].length)
+
             losses.append(loss_Z)
             number += 1
             if number not in looks:
@@ -174,6 +175,7 @@ def predict(
             # The names of the outputs and the number of seeds are known from the first batch.
             seeds = len(next(iter(outputs.values())))
             found = [{name: [None] * len(rows) for name in outputs} for _ in range(seeds)]
+
         for name, value_ZB in outputs.items():
             for seed, value_B in enumerate(value_ZB):
                 for place, row in enumerate(piece.rows):
@@ -200,6 +202,7 @@ def _keep(plan, kept, params, evaluations, chosen, better) -> tuple[Any, list[in
     if kept is None:
         # A copy, since the next update donates the buffers of `params`.
         return jax.tree.map(jnp.copy, params), chosen
+
     better_Z = [
         better(one[last].scores, one[place].scores) for one, place in zip(evaluations, chosen)
     ]
@@ -216,10 +219,12 @@ class _Clock:
 
     @property
     def seconds(self):
+        """Seconds since the clock was made, pauses not counted."""
         return time.perf_counter() - self._begun - self._out
 
     @contextlib.contextmanager
     def paused(self, compiling=False):
+        """Stops the clock within the block; with `compiling` its time counts as compilation."""
         begun = time.perf_counter()
         yield
         spent = time.perf_counter() - begun

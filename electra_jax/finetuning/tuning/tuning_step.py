@@ -140,6 +140,7 @@ def _over_seeds(setup, function, axes):
 
 
 def _begin(setup, trunk, key):
+    """The initial state of one seed: the encoder as given, a random head."""
     head = task_heads.init(setup.head, streams.stream(key, "head"))
     params = trunk | {"head": head}
     zero = jnp.zeros((), jnp.int32)
@@ -188,6 +189,7 @@ def _loss(setup, params, batch, key, step):
 
     if setup.kind == "span":
         return _span_loss(setup, params["head"], hidden_BLD, batch)
+
     scores = _scores(setup, params["head"], hidden_BLD, head_keys_B)
     losses, counted = LOSSES[setup.kind](scores, batch)
     weight = counted * batch["weight"].reshape(-1, *[1] * (losses.ndim - 1))
@@ -195,6 +197,7 @@ def _loss(setup, params, batch, key, step):
 
 
 def _scores(setup, head, hidden_BLD, keys_B):
+    """Logits or values [B, C], for tagging [B, L, C]; dropout only with keys."""
     heads = {
         "linear": task_heads.linear,
         "two_layer": task_heads.two_layer,
@@ -247,9 +250,11 @@ def _span_loss(setup, head, hidden_BLD, batch):
         optax.softmax_cross_entropy_with_integer_labels(scores_BL, batch[side])
         for scores_BL, side in ((start_BL, "start"), (end_BL, "end"))
     )
+
     if impossible_B is not None:
         judged_B = optax.sigmoid_binary_cross_entropy(impossible_B, batch["impossible"])
         losses_B += setup.impossible_weight * judged_B
+
     return (losses_B * batch["weight"]).sum(), batch["weight"].sum()
 
 
