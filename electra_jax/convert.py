@@ -24,7 +24,7 @@ from ml_collections import ConfigDict
 
 from electra_jax import config as config_lib
 from electra_jax.cli import command
-from electra_jax.finetuning.tuning import tuned
+from electra_jax.finetuning.tuning import export
 from electra_jax.weights import exporting, importing, reading, trained_weights
 
 _TO = flags.DEFINE_enum("to", None, ["hugging_face", "orbax", "stablehlo"], "What to write.")
@@ -77,7 +77,7 @@ def outwards(config: config_lib.Config | None, workdir: str | None) -> dict:
         raise config_lib.ConfigError("--step chooses a checkpoint of --workdir; leave it out")
     if _LICENCE.value and _TO.value != "hugging_face":
         raise config_lib.ConfigError("--license is for the model card of --to=hugging_face")
-    if _FROM.value and tuned.is_one(_FROM.value):
+    if _FROM.value and export.is_tuned(_FROM.value):
         return of_task()
     data = config.data.dir if config else ""
     found = reading.open(_FROM.value or workdir, _STEP.value, data)
@@ -95,10 +95,10 @@ def of_task() -> dict:
         raise config_lib.ConfigError(
             "--to=stablehlo writes encoders without a head; take hugging_face or orbax"
         )
-    found = tuned.open(_FROM.value)
+    found = export.open(_FROM.value)
     if _TO.value == "hugging_face":
-        return tuned.to_hugging_face(found, _OUT.value, _LICENCE.value)
-    return tuned.to_orbax(found, _OUT.value)
+        return export.to_hugging_face(found, _OUT.value, _LICENCE.value)
+    return export.to_orbax(found, _OUT.value)
 
 
 def inwards(config: config_lib.Config | None, workdir: str | None) -> dict:

@@ -21,8 +21,8 @@ from absl import flags
 
 from electra_jax.cli import command
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.finetuning.results import results
-from electra_jax.finetuning.tuning import forecast, running
+from electra_jax.finetuning.results import results_table
+from electra_jax.finetuning.tuning import forecast, task_by_task
 
 CONFIG = "configs/finetune.py"
 
@@ -39,7 +39,7 @@ def main(config: finetuning_config.Config, workdir: str) -> None:
     if _DRY_RUN.value:
         print(forecast.text(config, workdir))
         return
-    print(results.text(running.run(config, workdir)))
+    print(results_table.text(task_by_task.run(config, workdir)))
 
 
 if __name__ == "__main__":

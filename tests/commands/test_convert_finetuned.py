@@ -20,8 +20,7 @@ from absl.testing import flagsaver
 
 from electra_jax import config as config_lib
 from electra_jax import convert as convert_command
-from electra_jax.finetuning.tuning import saved as saved_lib
-from electra_jax.finetuning.tuning import tuned
+from electra_jax.finetuning.tuning import export, run_folder
 from electra_jax.model import task_heads
 from electra_jax.weights import encoding, reading, trees
 from electra_jax.weights.formats import hugging_face, tensor_files
@@ -74,7 +73,7 @@ def set_on(folders, tmp_path_factory):
 
     def made(name, task="classification", labels=("no", "yes"), **head):
         first = folders("classification")
-        found = tuned.open(first)
+        found = export.open(first)
         config = dataclasses.replace(found.head_config, **{"outputs": len(labels) or 1} | head)
         own = jax.jit(lambda key: task_heads.init(config, key))(jax.random.key(1))
         run = os.path.join(os.path.dirname(os.path.dirname(first)), name)
@@ -87,7 +86,7 @@ def set_on(folders, tmp_path_factory):
             "head": dataclasses.asdict(config),
         }  # fmt: skip
         del about["digest"], about["step"]
-        saved_lib.save_weights(
+        run_folder.save_weights(
             os.path.join(where, "weights"), found.encoder.params | {"head": own}, about
         )
         return where
@@ -101,8 +100,8 @@ def about_of(folder):
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_names_shapes_and_numbers_are_those_of_their_class(folders, tmp_path, kind):
-    found = tuned.open(folders(kind))
-    done = tuned.to_hugging_face(found, str(tmp_path / "hf"))
+    found = export.open(folders(kind))
+    done = export.to_hugging_face(found, str(tmp_path / "hf"))
     assert done["networks"]["custom"]["class"] == CLASSES[kind]
     assert about_of(tmp_path / "hf")["architectures"] == [CLASSES[kind]]
     tensors = tensor_files.read(str(tmp_path / "hf"))
@@ -116,8 +115,8 @@ def test_names_shapes_and_numbers_are_those_of_their_class(folders, tmp_path, ki
 
 
 def test_what_was_tuned_comes_back_bit_for_bit(folders, tmp_path):
-    found = tuned.open(folders("classification"))
-    tuned.to_hugging_face(found, str(tmp_path / "hf"))
+    found = export.open(folders("classification"))
+    export.to_hugging_face(found, str(tmp_path / "hf"))
     ours = trees.flat(jax.device_get(found.params))
     ours = {path.removeprefix("discriminator/"): np.asarray(x) for path, x in ours.items()}
     ours["embeddings/token"] = ours["embeddings/token"][: found.encoder.vocabulary.size]
@@ -130,7 +129,7 @@ def test_what_was_tuned_comes_back_bit_for_bit(folders, tmp_path):
 
 
 def test_config_and_card_say_what_the_task_is(folders, tmp_path):
-    tuned.to_hugging_face(tuned.open(folders("classification")), str(tmp_path / "hf"), "mit")
+    export.to_hugging_face(export.open(folders("classification")), str(tmp_path / "hf"), "mit")
     about = about_of(tmp_path / "hf")
     assert about["id2label"] == {"0": "0", "1": "1"} and about["label2id"] == {"0": 0, "1": 1}
     assert about["problem_type"] == "single_label_classification"
@@ -142,7 +141,7 @@ def test_config_and_card_say_what_the_task_is(folders, tmp_path):
         "| task | custom |", "| learning rate | 0.003 |", "| head | two_layer |", "| epochs | 1 |",
     ):  # fmt: skip
         assert row in card
-    records = saved_lib.records(folders("classification"))
+    records = run_folder.records(folders("classification"))
     values = [100 * record["scores"]["dev"]["accuracy"] for record in records]
     median, mean = np.median(values), np.mean(values)
     said = f"| dev accuracy | median {median:.2f}, mean {mean:.2f} ± "
@@ -159,7 +158,7 @@ def test_config_and_card_say_what_the_task_is(folders, tmp_path):
 )  # fmt: skip
 def test_other_problems_of_that_class(set_on, tmp_path, kind, labels, problem, names, note):
     folder = set_on("other", kind, labels)
-    tuned.to_hugging_face(tuned.open(folder), str(tmp_path / "hf"))
+    export.to_hugging_face(export.open(folder), str(tmp_path / "hf"))
     about = about_of(tmp_path / "hf")
     assert about["problem_type"] == problem
     assert list(about["id2label"].values()) == names
@@ -172,12 +171,12 @@ def test_other_problems_of_that_class(set_on, tmp_path, kind, labels, problem, n
 )
 def test_heads_that_they_do_not_have_go_with_orbax(set_on, tmp_path, kind, remedy):
     task = "span" if kind == "span_joint" else "classification"
-    found = tuned.open(set_on("odd", task, kind=kind, hidden=8, impossible=True))
+    found = export.open(set_on("odd", task, kind=kind, hidden=8, impossible=True))
     message = f"head '{kind}', for which .* no class; .*{remedy}, or take --to=orbax$"
     with pytest.raises(config_lib.ConfigError, match=message):
-        tuned.to_hugging_face(found, str(tmp_path / "hf"))
+        export.to_hugging_face(found, str(tmp_path / "hf"))
     assert not list(tmp_path.iterdir())
-    tuned.to_orbax(found, str(tmp_path / "params"))
+    export.to_orbax(found, str(tmp_path / "params"))
     about = json.loads((tmp_path / "params" / "metadata.json").read_text())
     assert about["fine_tuning"]["head"]["kind"] == kind
     assert {path for path in about["parameters"] if path.startswith("head/")} == {
@@ -186,8 +185,8 @@ def test_heads_that_they_do_not_have_go_with_orbax(set_on, tmp_path, kind, remed
 
 
 def test_a_stranger_reads_encoder_and_head(folders, tmp_path):
-    found = tuned.open(folders("classification"))
-    tuned.to_orbax(found, str(tmp_path / "params"))
+    found = export.open(folders("classification"))
+    export.to_orbax(found, str(tmp_path / "params"))
     readme = (tmp_path / "params" / "README.md").read_text()
     code = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)[0]
     assert len(code.strip().splitlines()) <= 5 and "of the head of its task" in readme
@@ -204,8 +203,8 @@ def test_a_stranger_reads_encoder_and_head(folders, tmp_path):
 
 @pytest.mark.parametrize("form", ["hugging_face", "orbax"])
 def test_the_encoder_of_such_a_folder_is_read_without_its_head(folders, tmp_path, form):
-    found = tuned.open(folders("classification"))
-    write = {"hugging_face": tuned.to_hugging_face, "orbax": tuned.to_orbax}[form]
+    found = export.open(folders("classification"))
+    write = {"hugging_face": export.to_hugging_face, "orbax": export.to_orbax}[form]
     write(found, str(tmp_path / "out"))
     again = reading.open(tmp_path / "out")
     assert again.role("discriminator") == "encodes"
@@ -221,11 +220,11 @@ def test_the_encoder_of_such_a_folder_is_read_without_its_head(folders, tmp_path
 
 def test_one_seed_of_many_can_be_named(folders):
     first = folders("classification")
-    saved, about = saved_lib.best_weights(first)
+    saved, about = run_folder.best_weights(first)
     one = os.path.join(first, f"seed_{about['seed']}")
     shutil.copytree(os.path.dirname(saved), os.path.join(one, "weights"))
     try:
-        found = tuned.open(one)
+        found = export.open(one)
     finally:
         shutil.rmtree(os.path.join(one, "weights"))
     assert found.about["score"] == about["score"]
@@ -239,16 +238,16 @@ def test_what_cannot_be_taken_is_one_line(places, folders, tmp_path):
         (os.path.join(first, "seed_1"), "no tuned weights in .*seed_1; fine-tune that task first"),
     ):
         with pytest.raises(config_lib.ConfigError, match=message) as refused:
-            tuned.open(path)
+            export.open(path)
         assert "\n" not in str(refused.value)
-    assert not tuned.is_one(places[0]) and not tuned.is_one(str(tmp_path))
+    assert not export.is_tuned(places[0]) and not export.is_tuned(str(tmp_path))
 
 
 def test_weights_whose_encoder_is_gone_say_so(folders, tmp_path):
     run = os.path.dirname(folders("classification"))
     shutil.copytree(run, tmp_path / "moved" / "finetune" / "run")
     with pytest.raises(config_lib.ConfigError, match="has shape and vocabulary of its encoder, wh"):
-        tuned.open(str(tmp_path / "moved" / "finetune" / "run" / "custom"))
+        export.open(str(tmp_path / "moved" / "finetune" / "run" / "custom"))
 
 
 def test_what_fails_halfway_leaves_nothing(folders, tmp_path, monkeypatch):
@@ -257,7 +256,7 @@ def test_what_fails_halfway_leaves_nothing(folders, tmp_path, monkeypatch):
 
     monkeypatch.setattr(tensor_files, "write", fail)
     with pytest.raises(OSError, match="no space left"):
-        tuned.to_hugging_face(tuned.open(folders("classification")), str(tmp_path / "hf"))
+        export.to_hugging_face(export.open(folders("classification")), str(tmp_path / "hf"))
     assert not list(tmp_path.iterdir())
 
 
@@ -269,7 +268,7 @@ def test_a_file_that_does_not_hold_what_was_tuned_is_not_left(folders, tmp_path,
 
     monkeypatch.setattr(tensor_files, "write", wrongly)
     with pytest.raises(OSError, match="head/output/.* came back different; nothing was written"):
-        tuned.to_hugging_face(tuned.open(folders("classification")), str(tmp_path / "hf"))
+        export.to_hugging_face(export.open(folders("classification")), str(tmp_path / "hf"))
     assert not list(tmp_path.iterdir())
 
 
@@ -306,8 +305,8 @@ def test_logits_are_those_of_transformers(folders, tmp_path, kind):
     import torch
     import transformers
 
-    found = tuned.open(folders(kind))
-    tuned.to_hugging_face(found, str(tmp_path / "hf"))
+    found = export.open(folders(kind))
+    export.to_hugging_face(found, str(tmp_path / "hf"))
     model, about = getattr(transformers, CLASSES[kind]).from_pretrained(
         tmp_path / "hf", output_loading_info=True
     )

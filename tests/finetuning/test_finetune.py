@@ -14,9 +14,9 @@ import pytest
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.finetuning.results import results
+from electra_jax.finetuning.results import results_file, results_table
 from electra_jax.finetuning.tasks import built_in, datasets
-from electra_jax.finetuning.tuning import forecast, running, training
+from electra_jax.finetuning.tuning import forecast, loop, task_by_task
 from electra_jax.workdir import metadata
 from support import corpus, encoder_workdir
 from support.finetunings import run, settings
@@ -57,8 +57,8 @@ def test_the_loss_falls_and_the_task_is_learnt(finished):
 
 def test_what_a_run_leaves_behind(finished, places):
     where = folder(places, "finished")
-    kept = results.to_json(results.load(f"{where}/results.json"))
-    assert kept == json.loads(json.dumps(results.to_json(finished)))
+    kept = results_file.to_json(results_file.load(f"{where}/results.json"))
+    assert kept == json.loads(json.dumps(results_file.to_json(finished)))
     assert {"results.md", "results.html", "log.txt", "settings.json", "custom"} <= set(
         os.listdir(where)
     )
@@ -78,7 +78,7 @@ class Interrupted(Exception):
 
 
 def test_an_interrupted_run_goes_on_to_the_same_numbers(finished, places, monkeypatch):
-    train, trained = training.train, []
+    train, trained = loop.train, []
 
     def stop_at_the_second(*arguments, **named):
         if trained:
@@ -86,7 +86,7 @@ def test_an_interrupted_run_goes_on_to_the_same_numbers(finished, places, monkey
         trained.append(1)
         return train(*arguments, **named)
 
-    monkeypatch.setattr(training, "train", stop_at_the_second)
+    monkeypatch.setattr(loop, "train", stop_at_the_second)
     with pytest.raises(Interrupted):
         run(places, "interrupted", "classification")
     kept = os.path.join(folder(places, "interrupted"), "custom", "seed_0", "seed.json")
@@ -162,7 +162,7 @@ def test_the_best_of_the_looks_at_dev_is_kept_where_that_is_asked_for(places):
     best = values.index(max(values))
     assert seed.chosen_step == seed.curve[best].step
     assert seed.scores["dev"] == seed.curve[best].scores
-    assert task.choice == "best" and "flatters" in results.text(found)
+    assert task.choice == "best" and "flatters" in results_table.text(found)
 
 
 def test_a_grid_takes_the_best_median_on_dev_and_says_so(places):
@@ -184,7 +184,7 @@ def inference(places):
     config.encoder.start_from = "rte:mnli"
     config.recipe.update(epochs=1)
     config.evaluation.times = 1
-    return running.run(finetuning_config.parse(config), places[0])
+    return task_by_task.run(finetuning_config.parse(config), places[0])
 
 
 def test_a_task_starts_from_the_encoder_of_another(inference, places):
@@ -246,7 +246,7 @@ def test_texts_longer_than_the_encoder_reads_are_cut_and_said(places):
 )
 def test_bad_settings_are_refused_in_one_line(places, change, message):
     with pytest.raises(ValueError, match=message) as refused:
-        running.run(finetuning_config.parse(settings(places, "bad", **change)), places[0])
+        task_by_task.run(finetuning_config.parse(settings(places, "bad", **change)), places[0])
     assert "\n" not in str(refused.value)
 
 

@@ -89,6 +89,6 @@ def test_seeds_lie_side_by_side():
     [(8, 4, {2, 4, 6, 8}), (3, 9, {1, 2, 3}), (7, 2, {4, 7}), (5, 1, {5})],
 )
 def test_dev_is_looked_at_at_equal_distances_and_at_the_end(steps, times, looks):
-    from electra_jax.finetuning.tuning import training
+    from electra_jax.finetuning.tuning import loop
 
-    assert training.evaluated_at(steps, times) == looks
+    assert loop.evaluated_at(steps, times) == looks

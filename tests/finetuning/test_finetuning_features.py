@@ -49,7 +49,7 @@ def test_a_text_and_a_pair_in_the_lanes_of_pre_training(words):
     assert made.marks[0].tolist() == [D | W, W, W, W]
     assert made.marks[1].tolist() == [D | W, W, W, W, B | W, W, W]
     assert made.labels.tolist() == [1, 0] and made.labels.dtype == np.int32
-    assert made.example_R.tolist() == [0, 1] and made.lengths_R.tolist() == [4, 7]
+    assert made.example_R.tolist() == [0, 1] and [len(ids) for ids in made.ids] == [4, 7]
     assert report.lines() == []
 
 

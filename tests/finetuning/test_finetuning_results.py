@@ -10,16 +10,23 @@ import zipfile
 import numpy as np
 import pytest
 
-from electra_jax.finetuning.results import answers, results, scores, submission
+from electra_jax.finetuning.results import (
+    answers,
+    results_file,
+    results_table,
+    run_results,
+    scores,
+    submission,
+)
 from electra_jax.finetuning.results import page as page_lib
 from electra_jax.finetuning.results import statistics as statistics_lib
-from electra_jax.finetuning.tuning import saved
+from electra_jax.finetuning.tuning import run_folder
 from support import pages
 
 
 def seed(number, value, *, metric="mcc", split="dev", curve=(), warnings=(), **others):
     scores = {split: {**others, metric: value}}
-    return results.Seed(number, scores, curve, chosen_step=20, warnings=warnings)
+    return run_results.SeedResult(number, scores, curve, chosen_step=20, warnings=warnings)
 
 
 def task(name, values, *, metric="mcc", split="dev", guess=0.0, kind="classification", **fields):
@@ -31,14 +38,14 @@ def task(name, values, *, metric="mcc", split="dev", guess=0.0, kind="classifica
             metric=metric,
             split=split,
             curve=[
-                results.Point(10, 0.7, {metric: value / 2}),
-                results.Point(20, 0.5 - number / 10, {metric: value}),
+                run_results.CurvePoint(10, 0.7, {metric: value / 2}),
+                run_results.CurvePoint(20, 0.5 - number / 10, {metric: value}),
             ],
         )
         for number, value in enumerate(values)
     ]
     fields = {"examples": {"train": 8551, split: 1043}, "minutes": 1.25} | fields
-    return results.TaskResult(
+    return run_results.TaskResult(
         name, kind, metric, seeds, baselines={split: {metric: guess}}, **fields
     )
 
@@ -132,7 +139,7 @@ def test_the_lower_error_is_the_better():
 def three():
     """Accuracy with a failed seed, a correlation with two metrics, and two dev splits."""
     cola = task("cola", [0.50, 0.52, 0.54, 0.0, 0.53])
-    stsb = results.TaskResult(
+    stsb = run_results.TaskResult(
         "stsb",
         "regression",
         "spearman",
@@ -141,14 +148,18 @@ def three():
         baselines={"dev": {"spearman": 0.0, "mse": 2.25}},
         notes=["3 pairs cut to 128 tokens"],
     )
-    mnli = results.TaskResult(
+    mnli = run_results.TaskResult(
         "mnli",
         "classification",
         "accuracy",
-        [results.Seed(0, {f"dev_{m}": {"accuracy": 0.3} for m in ("matched", "mismatched")})],
+        [
+            run_results.SeedResult(
+                0, {f"dev_{m}": {"accuracy": 0.3} for m in ("matched", "mismatched")}
+            )
+        ],
         baselines={"dev_matched": {"accuracy": 0.35}},
     )
-    return results.Results(
+    return run_results.Results(
         "small-wiki",
         [cola, stsb, mnli],
         encoder={"workdir": "runs/small", "step": 10000, "parameters": 13_549_057},
@@ -160,7 +171,7 @@ def three():
 
 
 def test_the_console_table_puts_the_median_first(three):
-    lines = [" ".join(line.split()) for line in results.text(three).splitlines()]
+    lines = [" ".join(line.split()) for line in results_table.text(three).splitlines()]
     assert lines[:4] == [
         "fine-tuning small-wiki",
         "encoder: workdir runs/small, step 10,000, parameters 13,549,057",
@@ -184,13 +195,13 @@ def test_the_console_table_puts_the_median_first(three):
 def test_a_seed_that_says_why_it_failed_is_warned_of_once():
     values = [0.5, 0.52, 0.54, 0.0, 0.53]
     seeds = [seed(n, v, warnings=["predicts 1"] if not v else []) for n, v in enumerate(values)]
-    assert results.TaskResult("cola", "classification", "mcc", seeds).warnings == [
+    assert run_results.TaskResult("cola", "classification", "mcc", seeds).warnings == [
         (3, "predicts 1")
     ]
 
 
 def test_markdown_is_a_table_with_the_main_medians_bold(three):
-    text = results.markdown(three)
+    text = results_table.markdown(three)
     assert "| cola | dev | mcc | **52.00** | 41.80 ± 23.41 | 54.00 | 5 | 0.00 |" in text
     assert "| stsb | dev | mse | 0.5000 | 0.5000 ± 0.3536 | 0.2500 | 2 | 2.2500 |" in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
@@ -199,25 +210,25 @@ def test_markdown_is_a_table_with_the_main_medians_bold(three):
 
 
 def test_the_average_of_glue_waits_for_its_eight_tasks():
-    tasks = [task(name, [0.1 * n, 0.1 * n + 0.2, 0.9]) for n, name in enumerate(results.GLUE)]
-    assert results.Results("all", tasks[:-1]).glue_average is None
-    found = results.Results("all", tasks).glue_average
+    tasks = [task(name, [0.1 * n, 0.1 * n + 0.2, 0.9]) for n, name in enumerate(run_results.GLUE)]
+    assert run_results.Results("all", tasks[:-1]).glue_average is None
+    found = run_results.Results("all", tasks).glue_average
     assert found == pytest.approx(np.mean([0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]))
-    assert "GLUE average of 8 medians" in results.text(results.Results("all", tasks))
+    assert "GLUE average of 8 medians" in results_table.text(run_results.Results("all", tasks))
 
 
 def test_results_come_back_from_their_file(tmp_path, three):
-    paths = results.write(str(tmp_path), three)
+    paths = results_file.write(str(tmp_path), three)
     assert [path.rsplit("/")[-1] for path in paths] == ["results.json", "results.md"]
-    back = results.load(paths[0])
-    assert results.to_json(back) == results.to_json(three)
-    assert results.text(back) == results.text(three)
-    assert back.tasks[0].seeds[1].curve[1] == results.Point(20, 0.4, {"mcc": 0.52})
+    back = results_file.load(paths[0])
+    assert results_file.to_json(back) == results_file.to_json(three)
+    assert results_table.text(back) == results_table.text(three)
+    assert back.tasks[0].seeds[1].curve[1] == run_results.CurvePoint(20, 0.4, {"mcc": 0.52})
 
 
 def test_the_file_holds_what_its_page_says(tmp_path, three):
-    tree = json.loads((tmp_path / results.write(str(tmp_path), three)[0]).read_text())
-    assert tree["version"] == results.VERSION
+    tree = json.loads((tmp_path / results_file.write(str(tmp_path), three)[0]).read_text())
+    assert tree["version"] == results_file.VERSION
     cola = tree["tasks"][0]
     assert cola["dev"]["dev"]["mcc"] == {
         "median": 0.52,
@@ -235,13 +246,13 @@ def test_the_file_holds_what_its_page_says(tmp_path, three):
 
 
 def test_numbers_that_are_not_finite_are_null_and_come_back(tmp_path):
-    diverged = results.Results("x", [task("stsb", [0.8, math.nan, np.float32(0.5)])])
-    path = results.write(str(tmp_path), diverged)[0]
+    diverged = run_results.Results("x", [task("stsb", [0.8, math.nan, np.float32(0.5)])])
+    path = results_file.write(str(tmp_path), diverged)[0]
     tree = json.loads((tmp_path / "results.json").read_text())
     assert tree["tasks"][0]["dev"]["dev"]["mcc"]["values"] == [0.8, None, 0.5]
-    back = results.load(path).tasks[0]
+    back = results_file.load(path).tasks[0]
     assert math.isnan(back.values("dev", "mcc")[1])
-    assert results.table_rows(results.load(path))[0].count == "2 of 3"
+    assert results_table.table_rows(results_file.load(path))[0].count == "2 of 3"
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "{}", '{"version": 1}', '{"version": 9}'])
@@ -249,25 +260,26 @@ def test_another_file_is_refused_in_one_line(tmp_path, content):
     path = tmp_path / "results.json"
     path.write_text(content)
     with pytest.raises(ValueError, match="is no results.json") as caught:
-        results.load(str(path))
+        results_file.load(str(path))
     assert "\n" not in str(caught.value)
 
 
-def test_two_results_are_held_against_each_other():
-    ours = results.Results("pre-trained", [task("cola", [0.5, 0.6, 0.7]), task("rte", [0.5])])
-    fresh = results.Results("fresh", [task("cola", [0.1, 0.2, 0.3]), task("mrpc", [0.7])])
-    (row,) = results.beside(ours, fresh)
+def test_two_results_are_held_against_each_other(tmp_path):
+    ours = run_results.Results("pre-trained", [task("cola", [0.5, 0.6, 0.7]), task("rte", [0.5])])
+    fresh = run_results.Results("fresh", [task("cola", [0.1, 0.2, 0.3]), task("mrpc", [0.7])])
+    (row,) = run_results.compare(ours, fresh)
     assert (row.task, row.difference.amount) == ("cola", pytest.approx(0.4))
-    text = " ".join(results.beside_text(ours, fresh).split())
-    assert "cola dev mcc 60.00 ± 5.77 20.00 ± 5.77 +40.00 ± 8.16 better" in text
-    assert "| +40.00 ± 8.16 | better |" in results.beside_text(ours, fresh, as_markdown=True)
+    path = tmp_path / "results.html"
+    page_lib.write(str(path), ours, fresh)
+    shown = " ".join(re.sub("<[^>]*>", " ", path.read_text()).split())
+    assert "cola dev mcc 60.00 ± 5.77 20.00 ± 5.77 +40.00 ± 8.16 better" in shown
 
 
 # --- the page ---------------------------------------------------------------------------------
 
 
 def test_the_page_is_one_file_that_follows_light_and_dark(tmp_path, three):
-    control = results.Results("fresh", [task("cola", [0.05, 0.02, 0.1])])
+    control = run_results.Results("fresh", [task("cola", [0.05, 0.02, 0.1])])
     page_lib.write(str(tmp_path / "results.html"), three, control)
     page = (tmp_path / "results.html").read_text()
     assert page.startswith("<!doctype html>") and page.endswith("</html>\n")
@@ -289,15 +301,15 @@ def test_the_page_is_one_file_that_follows_light_and_dark(tmp_path, three):
 
 
 def test_a_page_without_a_task_or_a_curve_is_whole(tmp_path):
-    for name, tasks in (("none", []), ("bare", [results.TaskResult("rte", "span", "f1", [])])):
-        page_lib.write(str(tmp_path / name), results.Results("x", tasks))
+    for name, tasks in (("none", []), ("bare", [run_results.TaskResult("rte", "span", "f1", [])])):
+        page_lib.write(str(tmp_path / name), run_results.Results("x", tasks))
         assert pages.unclosed((tmp_path / name).read_text()) == []
     assert "No task has finished yet." in (tmp_path / "none").read_text()
 
 
 def test_names_are_text_and_never_tags(tmp_path):
     failed = task("$x_<i>", [0.5, 0.52, 0.54, 0.0, 0.53], notes=["<u>"])
-    odd = results.Results("<b>&", [failed], device="<s>")
+    odd = run_results.Results("<b>&", [failed], device="<s>")
     page_lib.write(str(tmp_path / "p.html"), odd, odd)
     page = (tmp_path / "p.html").read_text()
     assert "far below" in page
@@ -397,7 +409,7 @@ def test_glue_rows_stand_in_the_order_of_their_numbers(tmp_path):
     with open(tmp_path / "test.jsonl", "w", encoding="utf-8") as file:
         for number, said in ((2, "1"), (0, "0"), (1, "1")):
             file.write(json.dumps({"id": str(number), "prediction": said}) + "\n")
-    saved.write_glue(str(tmp_path), {"cola": str(tmp_path)})
+    run_folder.write_glue(str(tmp_path), {"cola": str(tmp_path)})
     with zipfile.ZipFile(tmp_path / "glue.zip") as archive:
         lines = archive.read("CoLA.tsv").decode().split("\n")
     assert lines[:4] == ["index\tprediction", "0\t0", "1\t1", "2\t1"]

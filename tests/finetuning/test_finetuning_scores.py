@@ -9,7 +9,7 @@ import scipy.stats
 import sklearn.metrics
 from seqeval import metrics as seqeval
 
-from electra_jax.finetuning.results import scores
+from electra_jax.finetuning.results import label_scores, question_scores, scores
 
 SEEDS = range(5)
 
@@ -35,7 +35,7 @@ def test_metrics_of_classes_are_those_of_scikit_learn(seed, count):
     assert found == pytest.approx(expected, abs=1e-12)
     if count == 2:
         theirs = sklearn.metrics.f1_score(labels_R, predictions_R, zero_division=0)
-        assert scores.f1(predictions_R, labels_R) == pytest.approx(theirs, abs=1e-12)
+        assert label_scores.f1(predictions_R, labels_R) == pytest.approx(theirs, abs=1e-12)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -59,23 +59,23 @@ def test_correlations_are_those_of_scipy(seed, scale):
     labels_R = rng.integers(0, 6, 50).astype(np.float32)  # with ties, as STS-B has them
     predictions_R = ((labels_R + rng.normal(0, 2, 50)).round(1) * scale).astype(np.float32)
     wide_R = predictions_R.astype(np.float64)
-    assert scores.pearson(predictions_R, labels_R) == pytest.approx(
+    assert label_scores.pearson(predictions_R, labels_R) == pytest.approx(
         scipy.stats.pearsonr(wide_R, labels_R).statistic, abs=1e-12
     )
-    assert scores.spearman(predictions_R, labels_R) == pytest.approx(
+    assert label_scores.spearman(predictions_R, labels_R) == pytest.approx(
         scipy.stats.spearmanr(wide_R, labels_R).statistic, abs=1e-12
     )
-    assert scores.mse(predictions_R, labels_R) == pytest.approx(
+    assert label_scores.mse(predictions_R, labels_R) == pytest.approx(
         sklearn.metrics.mean_squared_error(labels_R.astype(np.float64), wide_R), rel=1e-12
     )
 
 
 def test_what_a_formula_leaves_undefined_is_zero():
-    assert scores.mcc([1, 1, 1], [0, 1, 1]) == 0
-    assert scores.f1([0, 0], [0, 0]) == 0
-    assert scores.pearson([2.0, 2.0, 2.0], [1.0, 2.0, 3.0]) == 0
-    assert scores.spearman([2.0, 2.0, 2.0], [1.0, 2.0, 3.0]) == 0
-    assert scores.entity_f1([["O"]], [["O"]]) == 0
+    assert label_scores.mcc([1, 1, 1], [0, 1, 1]) == 0
+    assert label_scores.f1([0, 0], [0, 0]) == 0
+    assert label_scores.pearson([2.0, 2.0, 2.0], [1.0, 2.0, 3.0]) == 0
+    assert label_scores.spearman([2.0, 2.0, 2.0], [1.0, 2.0, 3.0]) == 0
+    assert label_scores.entity_f1([["O"]], [["O"]]) == 0
 
 
 def test_a_diverged_regression_has_no_correlation():
@@ -97,7 +97,7 @@ def test_a_diverged_regression_has_no_correlation():
     ],
 )
 def test_entities_of_right_and_of_wrong_sequences(tags, found):
-    assert scores.entities(tags.split()) == found
+    assert label_scores.entities(tags.split()) == found
 
 
 @pytest.mark.parametrize("marks", ["BI", "BIES"])
@@ -146,7 +146,7 @@ def test_entity_scores_are_those_of_seqeval(seed, marks):
     ],
 )
 def test_texts_are_compared_without_case_articles_punctuation_and_blanks(text, left):
-    assert scores.normalised(text) == left
+    assert question_scores.normalised(text) == left
 
 
 @pytest.mark.parametrize(
@@ -169,12 +169,12 @@ def test_texts_are_compared_without_case_articles_punctuation_and_blanks(text, l
     ],
 )
 def test_one_answer_by_the_rules_of_each_version(text, right, version, exact, f1):
-    found = scores.question_scores([text], [right], version)
+    found = question_scores.exact_and_f1([text], [right], version)
     assert [float(one[0]) for one in found] == pytest.approx([exact, f1])
 
 
 def test_a_set_with_an_unanswerable_question_is_scored_by_the_rules_of_2():
-    assert scores.span_f1(["the"], [["a"]]) == 0
+    assert question_scores.span_f1(["the"], [["a"]]) == 0
     answers = [["a"], [], ["red cat"], []]
     predictions = ["the", "", "cat", "dog"]
     assert scores.compute(
@@ -196,16 +196,16 @@ def test_the_best_threshold_answers_where_answering_pays():
     #          null score   -3     -2   -1    0
     answers = [["cat"], [], ["dog"], []]
     predictions, null_Q = ["cat", "x", "dog", "y"], np.array([-3.0, -2.0, -1.0, 0.0])
-    score_Q, _ = scores.question_scores(predictions, answers, "2.0")
+    score_Q, _ = question_scores.exact_and_f1(predictions, answers, "2.0")
     # Answered so far: none 2, cat 3, x 2, dog 3, y 2 of four; the first of equals stands.
-    assert scores.best_threshold(score_Q, predictions, answers, null_Q) == (
-        scores.Threshold(-3.0, 0.75)
+    assert question_scores.best_threshold(score_Q, predictions, answers, null_Q) == (
+        question_scores.Threshold(-3.0, 0.75)
     )
     # Were the first two inseparable, answering both would gain nothing until the dog.
     null_Q[1] = -3.0
-    found = scores.best_threshold(score_Q, predictions, answers, null_Q)
-    assert found == scores.Threshold(-1.0, 0.75)
-    nothing = scores.best_threshold(0 * score_Q, predictions, answers, null_Q)
+    found = question_scores.best_threshold(score_Q, predictions, answers, null_Q)
+    assert found == question_scores.Threshold(-1.0, 0.75)
+    nothing = question_scores.best_threshold(0 * score_Q, predictions, answers, null_Q)
     assert nothing.value < -3.0 and nothing.score == 0.5
 
 
@@ -215,13 +215,13 @@ def test_the_best_threshold_is_the_best_of_all(seed):
     answers = [["a b c"] if yes else [] for yes in rng.random(40) < 0.6]
     predictions = [str(rng.choice(["a b c", "b c", "d", ""])) for _ in answers]
     null_Q = rng.normal(size=40).round(1)  # with ties
-    _, score_Q = scores.question_scores(predictions, answers, "2.0")
+    _, score_Q = question_scores.exact_and_f1(predictions, answers, "2.0")
 
     def with_threshold(value):
         said = ["" if null > value else text for text, null in zip(predictions, null_Q)]
-        return scores.question_scores(said, answers, "2.0")[1].mean()
+        return question_scores.exact_and_f1(said, answers, "2.0")[1].mean()
 
-    found = scores.best_threshold(score_Q, predictions, answers, null_Q)
+    found = question_scores.best_threshold(score_Q, predictions, answers, null_Q)
     assert with_threshold(found.value) == pytest.approx(found.score)
     assert found.score == pytest.approx(max(map(with_threshold, [-9.0, *null_Q])))
 
@@ -253,14 +253,14 @@ def test_a_constant_guess_is_what_a_run_is_held_against():
     [
         (lambda: scores.compute(["f2"], [1], [1]), "metric 'f2' is unknown; use one of accuracy"),
         (lambda: scores.decide("spam", [1]), "kind 'spam' is unknown"),
-        (lambda: scores.accuracy([1], [1, 0]), "1 predictions for 2 labels"),
-        (lambda: scores.accuracy([], []), "no labels to score against"),
-        (lambda: scores.accuracy([[1, 0]], [1]), "decide() makes the ones"),
-        (lambda: scores.f1([2], [1]), "use macro_f1 or micro_f1"),
-        (lambda: scores.entity_f1([["B-X"]], [["NN"]]), "tag 'NN' is none of O"),
-        (lambda: scores.entity_f1([["O"]], [["O", "O"]]), "sentence 0 has 1 predicted tags"),
-        (lambda: scores.question_scores([""], [[]], "1.1"), "question 0 has no right answer"),
-        (lambda: scores.question_scores([""], [[]], "3"), "version '3' is unknown"),
+        (lambda: label_scores.accuracy([1], [1, 0]), "1 predictions for 2 labels"),
+        (lambda: label_scores.accuracy([], []), "no labels to score against"),
+        (lambda: label_scores.accuracy([[1, 0]], [1]), "decide() makes the ones"),
+        (lambda: label_scores.f1([2], [1]), "use macro_f1 or micro_f1"),
+        (lambda: label_scores.entity_f1([["B-X"]], [["NN"]]), "tag 'NN' is none of O"),
+        (lambda: label_scores.entity_f1([["O"]], [["O", "O"]]), "sentence 0 has 1 predicted tags"),
+        (lambda: question_scores.exact_and_f1([""], [[]], "1.1"), "question 0 has no right answer"),
+        (lambda: question_scores.exact_and_f1([""], [[]], "3"), "version '3' is unknown"),
     ],
 )
 def test_what_cannot_be_scored_is_refused_in_one_line(attempt, message):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from jax import numpy as jnp
 
-from electra_jax.finetuning.tuning import rates, step
+from electra_jax.finetuning.tuning import rates, tuning_step
 from electra_jax.model import networks, task_heads
 from electra_jax.step import optimizer
 from support import odd
@@ -21,7 +21,7 @@ from support.corpus import ROOT
 
 # beta 0 and a large epsilon make Adam's update the clipped gradient over epsilon.
 PLAIN = optimizer.AdamConfig(beta1=0, beta2=0, epsilon=1e9, weight_decay=0, clip_norm=0)
-SETUP = step.Setup(
+SETUP = tuning_step.Setup(
     networks=odd.NETWORKS,
     head=task_heads.HeadConfig("linear", 10, outputs=3, dropout=0.0),
     kind="classification",
@@ -29,7 +29,7 @@ SETUP = step.Setup(
     adam=PLAIN,
     layer_decay=1.0,
 )
-COURSE = step.course(1e9, 100, 0.0)  # the first step then moves parameters by the gradient
+COURSE = tuning_step.course(1e9, 100, 0.0)  # the first step then moves parameters by the gradient
 KEY = jax.random.key(0)
 TRUNK = networks.main_trunk(odd.NETWORKS, odd.weights())
 BATCH = {
@@ -45,14 +45,14 @@ def stepped(setup=SETUP):
     """(state, batch) -> how far one step moved each parameter, by path, and the loss."""
 
     def run(state, batch):
-        after, loss = step._update(setup, state, batch, COURSE, KEY)
+        after, loss = tuning_step._update(setup, state, batch, COURSE, KEY)
         return jax.tree.map(jnp.subtract, state.params, after.params), loss, after.skipped
 
     return odd.jit(run)
 
 
 def moved(setup=SETUP, **changes):
-    state = step._begin(setup, TRUNK, KEY)
+    state = tuning_step._begin(setup, TRUNK, KEY)
     tree, loss, _ = stepped(setup)(state, BATCH | changes)
     return odd.flat(tree), float(loss)
 
@@ -92,26 +92,27 @@ def test_rows_of_weight_0_change_nothing():
 def test_layers_move_by_their_factors(rule):
     even, _ = moved()
     decayed, _ = moved(dataclasses.replace(SETUP, layer_decay=0.5, decay_rule=rule))
-    tree = step._begin(SETUP, TRUNK, KEY).params
+    tree = tuning_step._begin(SETUP, TRUNK, KEY).params
     factors = odd.flat(rates.factors(tree, 0.5, rule))
     for path, x in even.items():
         np.testing.assert_allclose(decayed[path], factors[path] * x, atol=1e-5, err_msg=path)
 
 
 def test_seeds_share_the_encoder_and_not_the_head():
-    one, other = (step._begin(SETUP, TRUNK, key).params for key in step.keys([0, 1]))
+    one, other = (tuning_step._begin(SETUP, TRUNK, key).params for key in tuning_step.keys([0, 1]))
     assert (one["head"]["output"]["kernel"] != other["head"]["output"]["kernel"]).all()
     for path, x in odd.flat(TRUNK).items():
         np.testing.assert_array_equal(odd.flat(one)[path], x)
     fresh = [
-        odd.jit(lambda key: step._begin_fresh(SETUP, key).params)(k) for k in step.keys([0, 1])
+        odd.jit(lambda key: tuning_step._begin_fresh(SETUP, key).params)(k)
+        for k in tuning_step.keys([0, 1])
     ]
     tokens = [params["embeddings"]["token"] for params in fresh]
     assert (tokens[0] != tokens[1]).all()
 
 
 def test_a_step_that_is_not_finite_is_not_applied():
-    state = step._begin(SETUP, TRUNK, KEY)
+    state = tuning_step._begin(SETUP, TRUNK, KEY)
     bad = BATCH | {"weight": np.array([1, np.nan, 1, 1], np.float32)}
     tree, _, skipped = stepped()(state, bad)
     assert int(skipped) == 1
@@ -124,7 +125,7 @@ def test_the_loss_of_tags_counts_tokens_that_have_one():
     )
     tags = np.full(BATCH["ids"].shape, -1, np.int32)
     tags[0, 1], tags[1, 1:3] = 2, 0
-    state = step._begin(setup, TRUNK, KEY)
+    state = tuning_step._begin(setup, TRUNK, KEY)
     batch = BATCH | {"tags": tags}
     _, loss, _ = stepped(setup)(state, batch)
     rows = odd.batch(BATCH["ids"], BATCH["marks"])
@@ -144,7 +145,7 @@ def test_the_loss_of_an_answer_is_the_mean_of_its_ends(impossible):
     """The end is scored from the true start; whether there is an answer counts half."""
     head = task_heads.HeadConfig("span_joint", 10, hidden=7, impossible=impossible)
     setup = dataclasses.replace(SETUP, kind="span", head=head)
-    state = step._begin(setup, TRUNK, KEY)
+    state = tuning_step._begin(setup, TRUNK, KEY)
     allowed = BATCH["ids"] != odd.PAD
     spans = {
         "allowed": allowed,

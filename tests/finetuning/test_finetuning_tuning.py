@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import numpy as jnp
 
-from electra_jax.finetuning.tuning import batches, step, training
+from electra_jax.finetuning.tuning import batches, loop, tuning_step
 
 ROWS = batches.Rows(
     ids=[np.array([7] * n) for n in (3, 4, 5, 6, 3)],
@@ -26,15 +26,15 @@ def counting(seen):
             real = batch["weight"][seed] > 0
             seen[seed] += np.asarray(batch["label"][seed])[np.asarray(real)].tolist()
         params = jax.tree.map(lambda x: x + 1, state.params)
-        after = step.State(params, state.moments, state.step + 1, state.skipped)
+        after = tuning_step.State(params, state.moments, state.step + 1, state.skipped)
         return after, jnp.array([10.0, 20.0]) + float(params["x"][0, 0])
 
     return types.SimpleNamespace(update=update, rows=jax.devices()[0])
 
 
 def train(keep, seen=None):
-    state = step.State({"x": jnp.zeros((2, 3))}, (), jnp.zeros(2, int), jnp.zeros(2, int))
-    plan = training.Plan(1e-3, 1, 2, 0.1, (8,), shared_seed=0, evaluations=3, keep=keep)
+    state = tuning_step.State({"x": jnp.zeros((2, 3))}, (), jnp.zeros(2, int), jnp.zeros(2, int))
+    plan = loop.Plan(1e-3, 1, 2, 0.1, (8,), shared_seed=0, evaluate_times=3, keep=keep)
 
     def score(params):
         number = int(params["x"][0, 0])
@@ -44,7 +44,7 @@ def train(keep, seen=None):
         return left["dev"]["accuracy"] > right["dev"]["accuracy"]
 
     seen = [[], []] if seen is None else seen
-    return training.train(counting(seen), state, None, [0, 1], ROWS, plan, 0, score, better)
+    return loop.train(counting(seen), state, None, [0, 1], ROWS, plan, 0, score, better)
 
 
 def test_an_epoch_shows_every_row_once_to_each_seed():
@@ -55,7 +55,7 @@ def test_an_epoch_shows_every_row_once_to_each_seed():
 
 
 def test_a_point_has_the_loss_since_the_point_before():
-    points = train("last").points
+    points = train("last").evaluations
     assert [[point.step for point in seed] for seed in points] == [[1, 2, 3]] * 2
     assert [point.loss for point in points[1]] == [21, 22, 23]
 

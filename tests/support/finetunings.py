@@ -2,7 +2,7 @@
 """Short fine-tunings of `encoder_workdir`'s tasks; places are (its workdir, tasks' folder)."""
 
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.finetuning.tuning import running
+from electra_jax.finetuning.tuning import task_by_task
 
 from . import corpus
 
@@ -43,4 +43,4 @@ def run(places, name, kind, **overrides):
     config = settings(places, name, **overrides)
     config.custom.update(**KINDS[kind])
     config.span.head = kind if kind in ("joint", "plain") else "joint"
-    return running.run(finetuning_config.parse(config), places[0])
+    return task_by_task.run(finetuning_config.parse(config), places[0])

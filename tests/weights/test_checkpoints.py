@@ -17,7 +17,7 @@ from jax import numpy as jnp
 from orbax.checkpoint import v1 as ocp
 
 from electra_jax import config as config_lib
-from electra_jax.finetuning.tuning import saved as saved_lib
+from electra_jax.finetuning.tuning import run_folder
 from electra_jax.host import safe_files
 from electra_jax.weights import checkpoint, checkpoint_series
 from electra_jax.workdir import metadata, saved_config
@@ -204,8 +204,8 @@ def test_damaged_tuned_weights_are_taken_the_place_of_and_never_read(tmp_path, c
 
     def better(seed, score):
         about = {"main": "mcc", "score": score, "seed": seed, "vocabulary": "x"}
-        saved_lib.save_if_better(where, {"head": jnp.full(2, seed)}, about)
-        return saved_lib.best_weights(str(tmp_path / "cola"))
+        run_folder.save_if_better(where, {"head": jnp.full(2, seed)}, about)
+        return run_folder.best_weights(str(tmp_path / "cola"))
 
     assert better(0, 0.9)[1]["seed"] == better(1, 0.5)[1]["seed"] == 0
     path, _ = better(0, 0.9)
@@ -215,12 +215,12 @@ def test_damaged_tuned_weights_are_taken_the_place_of_and_never_read(tmp_path, c
         file.seek(0)
         file.write(whole.replace(b'"score": 0.9', b'"score": 0.8'))
     with pytest.raises(metadata.CheckpointError, match="move .*cola away and run the same"):
-        saved_lib.best_weights(str(tmp_path / "cola"))
+        run_folder.best_weights(str(tmp_path / "cola"))
     path, found = better(2, 0.4)
     assert found["seed"] == 2 and "not what was saved" in caplog.text
     shutil.rmtree(os.path.join(path, "state"))
     with pytest.raises(metadata.CheckpointError, match="move .*cola away and run the same"):
-        saved_lib.restore(path, {"head": jax.ShapeDtypeStruct((2,), np.int32)})
+        run_folder.restore(path, {"head": jax.ShapeDtypeStruct((2,), np.int32)})
 
 
 DAMAGED = {

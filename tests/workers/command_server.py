@@ -16,7 +16,7 @@ import traceback
 def serve() -> None:
     """Answers until its input ends."""
     from electra_jax.cli import command
-    from electra_jax.finetuning.tuning import running  # noqa: F401, PLC0415
+    from electra_jax.finetuning.tuning import task_by_task  # noqa: F401, PLC0415
     from electra_jax.training import loop  # noqa: F401, PLC0415
 
     assert callable(command._run), "what --parse_only replaces has another name now"

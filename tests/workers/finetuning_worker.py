@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from electra_jax.core import sharding
-from electra_jax.finetuning.tuning import step
+from electra_jax.finetuning.tuning import tuning_step
 from electra_jax.model import networks, task_heads
 from support import odd
 
@@ -30,22 +30,22 @@ batches = [  # of each seed
 def run(devices, together):
     mesh = sharding.make_mesh(devices, devices=jax.devices()[:devices])
     placed = config.placed(sharding.keep_rows(mesh), sharding.as_they_are)
-    setup = step.Setup(
+    setup = tuning_step.Setup(
         networks=placed,
         head=task_heads.HeadConfig("linear", shape.width, outputs=2),
         kind="classification",
         pad_id=odd.PAD,
         seeds=together,
     )
-    programs, losses, said = step.programs(setup, mesh), [[], []], []
+    programs, losses, said = tuning_step.programs(setup, mesh), [[], []], []
     for first in range(0, 2, together):
         seeds = list(range(first, first + together))
-        keys_Z = step.keys(seeds)
+        keys_Z = tuning_step.keys(seeds)
         state = programs.begin(trunk, keys_Z)
         batch = {name: np.stack([batches[s][name] for s in seeds]) for name in batches[0]}
         for _ in range(3):
             put = jax.device_put(batch, programs.rows)
-            state, loss_Z = programs.update(state, put, step.course(1e-2, 4, 0.25), keys_Z)
+            state, loss_Z = programs.update(state, put, tuning_step.course(1e-2, 4, 0.25), keys_Z)
             for seed, loss in zip(seeds, loss_Z.tolist()):
                 losses[seed].append(loss)
         looked_at = {name: batches[0][name] for name in ("ids", "marks")}

@@ -1,2 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What came of it: answers, scores, statistics over seeds, pages and files to submit."""
+"""What a fine-tuning came to: answers, scores, statistics over seeds, tables and files.
+
+`tasks` and `tuning` import `scores`, `answers`, `statistics` and `run_results`; `results_file`,
+`page` and `submission` write. Data goes from the outputs of a head to predictions, to scores per
+seed, to statistics over seeds, to files.
+"""

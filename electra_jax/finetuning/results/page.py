@@ -18,7 +18,7 @@ import numpy as np
 from matplotlib import figure as mpl_figure
 from matplotlib import ticker
 
-from electra_jax.finetuning.results import results as results_lib
+from electra_jax.finetuning.results import results_table, run_results
 from electra_jax.finetuning.results import scores as scores_lib
 from electra_jax.report import drawing, style
 
@@ -26,7 +26,7 @@ _OURS, _CONTROL, _FAILED = "second", "first", "bad"
 
 
 def write(
-    path: str, results: results_lib.Results, control: results_lib.Results | None = None
+    path: str, results: run_results.Results, control: run_results.Results | None = None
 ) -> None:
     """Writes the page at once or not at all.
 
@@ -57,7 +57,7 @@ class _Panel:
     guess: float | None = None
 
 
-def _panels(task: results_lib.TaskResult) -> list[_Panel]:
+def _panels(task: run_results.TaskResult) -> list[_Panel]:
     """Dev score and training loss, as far as the seeds have reported them."""
     panels = []
     scored = [
@@ -80,7 +80,7 @@ def _panels(task: results_lib.TaskResult) -> list[_Panel]:
     return panels
 
 
-def _lines(task: results_lib.TaskResult, runs) -> list[_Line]:
+def _lines(task: run_results.TaskResult, runs) -> list[_Line]:
     """A line a seed, and their median where they report at the same steps."""
     runs = [(seed, [(x, y) for x, y in points if math.isfinite(y)]) for seed, points in runs]
     runs = [(seed, np.array(points, float).T) for seed, points in runs if points]
@@ -164,12 +164,12 @@ def _short(panel: _Panel, value: float) -> str:
 class _Rung:
     name: str
     metric: str
-    task: results_lib.TaskResult
+    task: run_results.TaskResult
     split: str
-    control: results_lib.TaskResult | None
+    control: run_results.TaskResult | None
 
 
-def _rungs(results: results_lib.Results, control: results_lib.Results | None) -> list[_Rung]:
+def _rungs(results: run_results.Results, control: run_results.Results | None) -> list[_Rung]:
     """One a dev split whose main metric lies on the common scale."""
     others = {task.task: task for task in control.tasks} if control is not None else {}
     return [
@@ -206,7 +206,7 @@ def _draw_rungs(axes, rungs: Sequence[_Rung], palette: Mapping[str, str]) -> Non
             median = task.summary(rung.split, rung.metric).median
             axes.plot([median] * 2, [place + off - 0.15, place + off + 0.15], linewidth=2.4,
                       color=palette[colour])  # fmt: skip
-            axes.text(1.02, place + off, results_lib.shown(rung.metric, median), fontsize=9,
+            axes.text(1.02, place + off, results_table.shown(rung.metric, median), fontsize=9,
                       transform=axes.get_yaxis_transform(), va="center", fontweight="bold",
                       color=palette[colour], parse_math=False)  # fmt: skip
         guess = rung.task.baseline(rung.split, rung.metric)
@@ -258,7 +258,7 @@ _SHEET = """
 """
 
 
-def _page(results: results_lib.Results, control: results_lib.Results | None) -> str:
+def _page(results: run_results.Results, control: run_results.Results | None) -> str:
     title = f"Fine-tuning: {results.name}"
     body = [_header(results, title), _warnings(results), _scores(results)]
     rungs = _rungs(results, control)
@@ -282,17 +282,17 @@ def _page(results: results_lib.Results, control: results_lib.Results | None) -> 
     )
 
 
-def _header(results: results_lib.Results, title: str) -> str:
-    facts = results_lib.facts(results)
+def _header(results: run_results.Results, title: str) -> str:
+    facts = results_table.facts(results)
     if results.glue_average is not None:
         facts.append(
-            f"GLUE average of {len(results_lib.GLUE)} medians: {100 * results.glue_average:.2f}"
+            f"GLUE average of {len(run_results.GLUE)} medians: {100 * results.glue_average:.2f}"
         )
     lines = "".join(f"<li>{html.escape(fact)}</li>" for fact in facts)
     return f'<header><h1>{html.escape(title)}</h1><ul class="facts">{lines}</ul></header>'
 
 
-def _warnings(results: results_lib.Results) -> str:
+def _warnings(results: run_results.Results) -> str:
     lines = "".join(
         f"<li><b>{html.escape(task.task)}, seed {seed}</b>: {html.escape(words)}</li>"
         for task in results.tasks
@@ -301,8 +301,8 @@ def _warnings(results: results_lib.Results) -> str:
     return f'<ul class="warnings card">{lines}</ul>' if lines else ""
 
 
-def _scores(results: results_lib.Results) -> str:
-    rows = results_lib.table_rows(results)
+def _scores(results: run_results.Results) -> str:
+    rows = results_table.table_rows(results)
     if not rows:
         return '<h2>Scores</h2><div class="empty card">No task has finished yet.</div>'
     lines, before = [], None
@@ -321,7 +321,7 @@ def _scores(results: results_lib.Results) -> str:
         )
     head = "".join(
         f"<th{' class=word' if place < 3 else ''}>{'' if not place else name}</th>"
-        for place, name in enumerate(results_lib.HEAD)
+        for place, name in enumerate(results_table.HEAD)
     )
     return (
         "<h2>Scores</h2>"
@@ -332,18 +332,18 @@ def _scores(results: results_lib.Results) -> str:
     )
 
 
-def _against(results: results_lib.Results, control: results_lib.Results) -> str:
+def _against(results: run_results.Results, control: run_results.Results) -> str:
     lines = []
-    for row in results_lib.beside(results, control):
+    for row in run_results.compare(results, control):
         verdict = row.difference.verdict
         mark = {"better": "good", "worse": "bad"}.get(verdict, "muted")
         lines.append(
             f"<tr><th>{html.escape(row.task)}</th>"
             f'<td class="word">{html.escape(row.split)}</td>'
             f'<td class="word">{html.escape(row.metric)}</td>'
-            f"<td>{results_lib.with_error(row.metric, row.first.mean, row.first.error)}</td>"
-            f"<td>{results_lib.with_error(row.metric, row.second.mean, row.second.error)}</td>"
-            f"<td>{results_lib.signed(row.metric, row.difference)}</td>"
+            f"<td>{results_table.with_error(row.metric, row.first.mean, row.first.error)}</td>"
+            f"<td>{results_table.with_error(row.metric, row.second.mean, row.second.error)}</td>"
+            f"<td>{results_table.signed(row.metric, row.difference)}</td>"
             f'<td><span class="{mark}">{verdict}</span></td></tr>'
         )
     if not lines:
@@ -361,7 +361,7 @@ def _against(results: results_lib.Results, control: results_lib.Results) -> str:
     )
 
 
-def _curves(results: results_lib.Results) -> str:
+def _curves(results: run_results.Results) -> str:
     """A task a row: what it scored, and the loss it was trained with."""
     rows = []
     for task in results.tasks:
@@ -378,7 +378,7 @@ def _curve_svg(panel: _Panel) -> str:
     return drawing.svg(figure, panel.title)
 
 
-def _training(results: results_lib.Results) -> str:
+def _training(results: run_results.Results) -> str:
     lines = []
     for task in results.tasks:
         examples = ", ".join(f"{split} {count:,}" for split, count in task.examples.items())
@@ -400,6 +400,6 @@ def _training(results: results_lib.Results) -> str:
     )
 
 
-def _notes(results: results_lib.Results) -> str:
-    lines = "".join(f"<li>{html.escape(note)}</li>" for note in results_lib.all_notes(results))
+def _notes(results: run_results.Results) -> str:
+    lines = "".join(f"<li>{html.escape(note)}</li>" for note in results_table.all_notes(results))
     return f'<h2>Notes</h2><ul class="notes">{lines}</ul>' if lines else ""

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several seeds of one fine-tuning say, and what they do not.
+"""Statistics over the seeds of a fine-tuning, and warnings about single seeds.
 
-    a value a seed  ->  summarise   ->  median, mean, sd, standard error, best, count
-    predictions     ->  degenerate  ->  why a run has learnt nothing
-    values          ->  far_below   ->  runs that fell far under the others
-    two such sets   ->  difference  ->  its standard error, and 'not resolved' below two of them
+    one value per seed  ->  summarise   ->  median, mean, sd, standard error, best, count
+    predictions         ->  degenerate  ->  reasons to think that a seed has learnt nothing
+    values              ->  far_below   ->  seeds that are far worse than the others
+    two sets of values  ->  difference  ->  its standard error; 'not resolved' below two of them
 
-Published scores of ELECTRA are medians over fine-tunings of one checkpoint. On small sets some
-seeds fail, and one failed run pulls a mean far down (Devlin et al. 2019; Mosbach et al. 2021), so
-the median stands first and a failed run is named.
+Published scores of ELECTRA are medians over fine-tunings of one checkpoint. On small data sets some
+seeds fail, and one failed seed pulls the mean far down (Devlin et al. 2019; Mosbach et al. 2021).
+The median therefore comes first, and failed seeds are named.
 """
 
 import dataclasses
@@ -22,33 +22,34 @@ from electra_jax.finetuning.results import scores as scores_lib
 from electra_jax.report import comparison
 
 FAR = 3.0  # robust deviations below the median
-FAR_AT_LEAST = 0.05  # and that much in the metric, so that near-equal seeds are not called far
+FAR_AT_LEAST = 0.05  # and this much in the metric, as nearly equal seeds have tiny deviations
 
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """Of one metric over seeds; sd (n - 1) and error are None from a single finite value."""
+    """One metric over seeds; sd (with n - 1) and error are None for a single finite value."""
 
     median: float
     mean: float
     sd: float | None
-    error: float | None  # of the mean
+    error: float | None  # standard error of the mean
     best: float
     count: int  # of finite values
-    failed: int  # values that are not finite; they are in none of the above
+    failed: int  # number of values that are not finite; nothing above includes them
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """Of two means, `first` less `second`, with the errors of both in squares."""
+    """The mean of `first` minus that of `second`; the squares of both errors add up."""
 
     amount: float
     error: float | None
-    resolved: bool | None  # None: no error is known
+    resolved: bool | None  # None: the error is not known
     better: bool
 
     @property
     def verdict(self) -> str:
+        """The difference in a word or two."""
         if self.amount == 0:
             return "equal"
         if self.resolved is None:
@@ -59,11 +60,12 @@ class Difference:
 
 
 def summarise(metric: str, values: Sequence[float]) -> Summary:
-    """Over one value a seed; all are nan where no value is finite."""
+    """Statistics over one value per seed; nan if no value is finite."""
     finite = [float(value) for value in values if math.isfinite(value)]
     failed = len(values) - len(finite)
     if not finite:
         return Summary(math.nan, math.nan, None, None, math.nan, 0, failed)
+
     mean = comparison.mean(finite)
     sd = None if mean.error is None else mean.error * math.sqrt(mean.count)
     best = min(finite) if metric in scores_lib.LOWER_IS_BETTER else max(finite)
@@ -72,12 +74,12 @@ def summarise(metric: str, values: Sequence[float]) -> Summary:
 
 
 def degenerate(kind: str, metric: str, predictions, labels, names: Sequence[str] = ()) -> list[str]:
-    """Why one run has learnt nothing, in words; empty where it has.
+    """Reasons, in words, to think that a seed has learnt nothing; empty if there are none.
 
     Args:
       predictions, labels: as `scores` takes them.
-      metric: the one that counts for the task; the guess to beat is `scores.guess`'s.
-      names: of the classes, for the words.
+      metric: the one that counts for the task; it is compared with that of `scores.guess`.
+      names: the names of the classes, used in the texts.
     """
     warnings = []
     if kind in ("classification", "regression"):
@@ -99,6 +101,7 @@ def degenerate(kind: str, metric: str, predictions, labels, names: Sequence[str]
             warnings.append(f"tags every word {tags.pop()}")
     elif kind == "span" and not any(predictions):
         warnings.append("answers no question")
+
     value = scores_lib.function(metric)(predictions, labels)
     guess = scores_lib.baseline(kind, [metric], labels)[metric]
     if not warnings and not scores_lib.better(metric, value, guess):
@@ -107,13 +110,15 @@ def degenerate(kind: str, metric: str, predictions, labels, names: Sequence[str]
 
 
 def far_below(metric: str, values: Sequence[float]) -> dict[int, str]:
-    """{place: words} of the runs far under the others; needs four, or there are no others to say.
+    """{place: text} of the seeds that are far worse than the others; empty for fewer than four.
 
-    Far is three robust deviations (1.4826 x the median distance from the median) and 5 points.
+    Far means more than three robust deviations (1.4826 x the median distance from the median) and
+    more than 5 points.
     """
     finite = {place: value for place, value in enumerate(values) if math.isfinite(value)}
     if len(finite) < 4:
         return {}
+
     middle = statistics.median(finite.values())
     deviation = 1.4826 * statistics.median(abs(value - middle) for value in finite.values())
     sign = -1 if metric in scores_lib.LOWER_IS_BETTER else 1
@@ -125,7 +130,7 @@ def far_below(metric: str, values: Sequence[float]) -> dict[int, str]:
 
 
 def difference(metric: str, first: Sequence[float], second: Sequence[float]) -> Difference:
-    """How far the mean of `first` is from that of `second`; resolved from two errors on.
+    """The difference of two means; it is resolved if it is at least two standard errors.
 
     Raises:
       ValueError: a set has no finite value.
@@ -136,6 +141,7 @@ def difference(metric: str, first: Sequence[float], second: Sequence[float]) -> 
         if not finite:
             raise ValueError(f"the {name} set of runs has no finite {metric}")
         means.append(comparison.mean(finite))
+
     ours, theirs = means
     amount = ours.value - theirs.value
     better = scores_lib.better(metric, ours.value, theirs.value)

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Predictions in the forms that others read: GLUE's zip, SQuAD's JSON, lines of JSON.
+"""Predictions in the formats that others read: GLUE's zip, SQuAD's JSON, lines of JSON.
 
-    {task: label of each test row}  ->  glue   ->  one zip with a TSV a task (index, prediction)
+    {task: label of each test row}  ->  glue   ->  one zip with a TSV per task (index, prediction)
     answers, their ids              ->  squad  ->  predictions.json, null_odds.json, n_best.json
     any task, example by example    ->  lines  ->  predictions.jsonl
 
-GLUE's site wants eleven files; a task that was not run gets none unless asked, and the caller is
-told which are missing.
+GLUE's site wants eleven files. The remarks that `glue` returns name those that are missing.
 """
 
 import io
@@ -41,20 +40,21 @@ GLUE = {
 
 
 def glue(path: str, predictions: Mapping[str, Sequence], *, fill: bool = False) -> list[str]:
-    """Writes the zip. Returns what is to be said of it: files missing, made up, or of odd length.
+    """Writes the zip. Returns remarks: files that are missing, made up, or of unexpected length.
 
     Args:
-      predictions: task of GLUE -> the label of each row of its test set, in its order: the words
-        of MNLI, AX, QNLI and RTE, 0 or 1 for the others, a number for stsb (cut to 0..5).
-      fill: whether a task that is missing gets a file that says the same of every row, so that
-        the site takes the zip; its score means nothing.
+      predictions: task of GLUE -> the label of each row of its test set, in order: words for MNLI,
+        AX, QNLI and RTE, 0 or 1 for the others, a number for stsb (cut to 0..5).
+      fill: whether a missing task gets a file with the same label in every row, so that the site
+        takes the zip; its score means nothing.
 
     Raises:
-      ValueError: an unknown task, or a label that the task has not.
+      ValueError: a task is unknown, or a label is not one of its task's.
     """
     unknown = sorted(predictions.keys() - GLUE.keys())
     if unknown:
         raise ValueError(f"GLUE has no task {unknown[0]!r}; use {', '.join(GLUE)}")
+
     said, files = [], {}
     for task, (name, labels, rows) in GLUE.items():
         if task in predictions:
@@ -67,11 +67,13 @@ def glue(path: str, predictions: Mapping[str, Sequence], *, fill: bool = False) 
             said.append(f"{name} is made up: the same for every row, as {task} was not run")
         else:
             said.append(f"{name} is missing: {task} was not run")
+
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
         for name, text in files.items():
-            # A fixed date: equal predictions make equal files.
+            # With a fixed date equal predictions make equal files.
             file.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), text, zipfile.ZIP_DEFLATED)
+
     drawing.write_whole(path, archive.getvalue())
     return said
 
@@ -82,22 +84,24 @@ def squad(
     answers: Sequence[answers_lib.Answer],
     threshold: float | None = None,
 ) -> list[str]:
-    """Writes what SQuAD's evaluation reads; returns the paths.
+    """Writes the files that SQuAD's evaluation reads; returns their paths.
 
-    predictions.json {id: text} holds the texts after the threshold. Where questions have null
-    scores, null_odds.json {id: score} holds those and best_spans.json the texts before the
-    threshold, the pair from which the evaluation of 2.0 finds a best threshold of its own.
-    n_best.json lists the spans of each question with score and probability.
+    predictions.json   {id: text}, with the threshold applied
+    null_odds.json     {id: null score}, if questions have null scores
+    best_spans.json    {id: text} without a threshold, if questions have null scores; with
+                       null_odds.json the evaluation of 2.0 finds its own best threshold
+    n_best.json        the spans of each question with score and probability
 
     Args:
-      threshold: none for 1.1, where every question is answered.
+      threshold: None for 1.1, where every question is answered.
     """
     twice = len(ids) - len(set(ids))
     if twice or len(ids) != len(answers):
         raise ValueError(f"{len(answers)} answers for {len(ids)} ids, {twice} of them twice")
+
     files = {"predictions.json": dict(zip(ids, answers_lib.decided(answers, threshold)))}
     if all(one.null is not None for one in answers):
-        # JSON has no infinity; beyond this no threshold goes.
+        # JSON has no infinity, and no threshold is larger than this.
         files["null_odds.json"] = {key: min(one.null, 1e30) for key, one in zip(ids, answers)}
         files["best_spans.json"] = {key: one.text for key, one in zip(ids, answers)}
     files["n_best.json"] = {
@@ -118,11 +122,11 @@ def squad(
 def lines(
     path: str, ids: Sequence, predictions: Sequence, labels: Sequence | None = None, **lanes: Any
 ) -> str:
-    """Writes one JSON object an example: id, prediction, label where known, and named lanes.
+    """Writes one JSON object per example: id, prediction, label if known, and further columns.
 
     Args:
-      lanes: further values, one an example, such as scores=[[0.1, 0.9], ...]; floats keep six
-        digits after the point.
+      lanes: further columns by name, one value per example, such as scores=[[0.1, 0.9], ...];
+        floats keep six digits after the point.
     """
     columns = {"id": ids, "prediction": predictions}
     columns |= {} if labels is None else {"label": labels}
@@ -130,6 +134,7 @@ def lines(
     for name, values in columns.items():
         if len(values) != len(ids):
             raise ValueError(f"{name} has {len(values)} values for {len(ids)} examples")
+
     rows = [dict(zip(columns, map(_plain, row))) for row in zip(*columns.values())]
     text = "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
     drawing.write_whole(path, text.encode())
@@ -153,7 +158,7 @@ def _label(task: str, labels: Sequence[str], found, row: int) -> str:
 
 
 def _plain(value):
-    """A value that JSON has: scalars and arrays of numpy unwrapped, null where not finite."""
+    """The value in types that JSON has; numpy is unwrapped, not finite numbers are null."""
     value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]

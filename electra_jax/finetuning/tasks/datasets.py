@@ -16,7 +16,7 @@ import numpy as np
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.finetuning.results import answers, scores
+from electra_jax.finetuning.results import answers, question_scores, scores
 from electra_jax.finetuning.tasks import built_in, custom, examples, reading
 from electra_jax.finetuning.tasks import task as task_lib
 from electra_jax.finetuning.tuning import batches, features
@@ -211,9 +211,9 @@ def best_threshold(prepared: Prepared, part: Part, predictions: Any) -> float | 
         return None
 
     texts = [one.text for one in predictions]
-    _, f1_Q = scores.question_scores(texts, part.targets, "2.0")
+    _, f1_Q = question_scores.exact_and_f1(texts, part.targets, "2.0")
     null_Q = np.array([one.null for one in predictions])
-    return scores.best_threshold(f1_Q, texts, part.targets, null_Q).value
+    return question_scores.best_threshold(f1_Q, texts, part.targets, null_Q).value
 
 
 def label_names(prepared: Prepared, predictions: Any) -> list:

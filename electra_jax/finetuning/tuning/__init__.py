@@ -1,2 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From examples to tuned weights: features, batches, rates, the step, the run over seeds."""
+"""From the examples of a task to tuned weights, for several seeds and points of a grid.
+
+The command imports `task_by_task` (fine-tunes), `forecast` (what that would cost) and `export`
+(tuned networks in other programs' formats); the rest serves them. Data goes from examples over
+`features` and `batches` into the compiled steps of `tuning_step`, which `loop` runs; what comes out
+is scored by `finetuning/results` and written by `run_folder`.
+"""

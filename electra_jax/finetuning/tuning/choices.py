@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the settings of fine-tuning to its parts: what 0 stands for, which head, which programs.
+"""From the settings of fine-tuning to its parts: devices, order of tasks, grid, head, optimizer.
 
-The one place where a setting is looked at by name; `rates.published` has the published values.
+Values that a setting leaves open (0, 'auto') are decided here; `rates.published` has the published
+ones.
 """
 
 import dataclasses
@@ -13,32 +14,46 @@ from electra_jax import config as config_lib
 from electra_jax.core import sharding
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.tasks import datasets
-from electra_jax.finetuning.tuning import encoders, rates, step
+from electra_jax.finetuning.tuning import encoders, rates, tuning_step
 from electra_jax.model import task_heads
 from electra_jax.step import optimizer
 
-SIDE_BY_SIDE = 50_000_000  # parameters; larger encoders fill an accelerator alone
+TOGETHER_UP_TO = 50_000_000  # parameters; one seed of a larger encoder fills an accelerator
 
 
 @dataclasses.dataclass(frozen=True)
-class Point:
-    """A point of the grid."""
+class Session:
+    """What all tasks of one command share."""
+
+    config: finetuning_config.Config
+    folder: str
+    mesh: Mesh
+    encoder: encoders.Encoder
+
+
+@dataclasses.dataclass(frozen=True)
+class GridPoint:
+    """One combination of values in the grid."""
 
     learning_rate: float
     epochs: int
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """The name of the point's folder."""
         return f"rate_{self.learning_rate:.3g}_epochs_{self.epochs}"
 
 
 def mesh(config: finetuning_config.Config) -> Mesh:
-    """All devices that are asked for, along `data`. Raises ConfigError."""
+    """The devices that are asked for, all along the axis `data`.
+
+    Raises ConfigError if there are fewer, or if they do not divide the batch.
+    """
     devices = jax.devices()
     count = config.run.devices if config.run.devices > 0 else len(devices)
     if count > len(devices):
         raise config_lib.ConfigError(f"run.devices={count}, but there are {len(devices)}")
+
     if config.recipe.batch_size % count:
         raise config_lib.ConfigError(
             f"recipe.batch_size={config.recipe.batch_size} is not divisible by {count} devices;"
@@ -47,8 +62,12 @@ def mesh(config: finetuning_config.Config) -> Mesh:
     return sharding.make_mesh(count, devices=devices[:count])
 
 
-def in_order(config: finetuning_config.Config) -> list[str]:
-    """The tasks as given, but each behind the one that it starts from or whose model answers it."""
+def tasks_in_order(config: finetuning_config.Config) -> list[str]:
+    """The tasks in the given order, except that a task comes after those that it needs.
+
+    These are the task whose encoder it starts from and the task whose model answers it. Raises
+    ConfigError if tasks need each other in a circle.
+    """
     names, ordered = list(config.task_names), []
     models = {n: datasets.task_named(config, n).model_of for n in names}
 
@@ -68,16 +87,21 @@ def in_order(config: finetuning_config.Config) -> list[str]:
     return ordered
 
 
-def points(config: finetuning_config.Config, encoder: encoders.Encoder, epochs: int) -> list[Point]:
-    """The grid, or the one point of the recipe. `epochs`: the task's published ones."""
+def points(
+    config: finetuning_config.Config, encoder: encoders.Encoder, epochs: int
+) -> list[GridPoint]:
+    """All points of the grid; without a grid the one point of the recipe.
+
+    `epochs` is the task's published number, used if no setting gives another.
+    """
     recipe = config.recipe
     learning_rates = config.grid.learning_rates or (recipe.learning_rate or _rate(config, encoder),)
     epochs_list = config.grid.epochs or (recipe.epochs or epochs,)
-    return [Point(float(rate), epochs) for rate in learning_rates for epochs in epochs_list]
+    return [GridPoint(float(rate), epochs) for rate in learning_rates for epochs in epochs_list]
 
 
 def layer_decay(config: finetuning_config.Config, encoder: encoders.Encoder) -> float:
-    """As set, or as published for the size."""
+    """The factor of the learning rate per layer: as set, or as published for the encoder's size."""
     shape = encoder.networks.discriminator
     return config.recipe.layer_decay or rates.published(shape.layers, shape.width).layer_decay
 
@@ -87,12 +111,12 @@ def setup(
     encoder: encoders.Encoder,
     prepared: datasets.Prepared,
     seeds: int,
-) -> step.Setup:
-    """What the programs of a task depend on."""
+) -> tuning_step.Setup:
+    """What the compiled programs of a task depend on."""
     recipe, shape = config.recipe, encoder.networks.discriminator
     kind = prepared.task.kind
     head = {"tagging": "token", "span": f"span_{config.span.head}"}.get(kind, recipe.head)
-    return step.Setup(
+    return tuning_step.Setup(
         networks=encoder.networks,
         head=task_heads.HeadConfig(
             kind=head,
@@ -118,16 +142,19 @@ def setup(
     )
 
 
-def side_by_side(config: finetuning_config.Config, encoder: encoders.Encoder, mesh: Mesh) -> bool:
-    """Whether seeds train in one program: on accelerators, where a small one leaves them idle."""
+def train_together(config: finetuning_config.Config, encoder: encoders.Encoder, mesh: Mesh) -> bool:
+    """Whether all seeds train in one program.
+
+    By default they do on accelerators with small encoders, where one seed leaves the device idle.
+    """
     asked = config.run.vmapped_seeds
     if asked != "auto":
         return asked == "on"
-    return mesh.devices.flat[0].platform != "cpu" and encoder.parameters <= SIDE_BY_SIDE
+    return mesh.devices.flat[0].platform != "cpu" and encoder.parameters <= TOGETHER_UP_TO
 
 
 def _rate(config, encoder):
-    """The published peak of this size."""
+    """The published peak for the encoder's size; above BASE's only if recipe.published='paper'."""
     shape = encoder.networks.discriminator
     found = rates.published(shape.layers, shape.width).learning_rate
     return min(found, rates.BASE.learning_rate) if config.recipe.published != "paper" else found

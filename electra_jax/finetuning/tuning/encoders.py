@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The encoder that is fine-tuned: its shape, vocabulary and weights, wherever they lie.
+"""The encoder that is fine-tuned: its shape, vocabulary and weights, from any place.
 
-    a workdir, a checkpoint, an export, a Hugging Face folder -> `weights.open` -> the main network
-    and the tables that it reads; no head, no generator
+    a workdir, a checkpoint, an export, a Hugging Face folder  ->  `weights.reading.open`
+        ->  the main network and the embedding tables that it reads; no head, no generator
 
-Where a run keeps averages of its weights, those are taken, as in its evaluations.
+If a run keeps averages of its weights, they are taken, as in the run's evaluations.
 """
 
 import dataclasses
@@ -25,28 +25,43 @@ from electra_jax.weights import checkpoint, reading
 
 @dataclasses.dataclass(frozen=True)
 class Encoder:
-    """What every task starts from."""
+    """The pre-trained encoder that every task starts from."""
 
     networks: networks.NetworksConfig  # with the dropout of fine-tuning
     vocabulary: vocabulary.Vocabulary
-    trunk: dict | None  # in the form of `networks.main_trunk`; None: fresh ones, by seed
+    trunk: dict | None  # as `networks.main_trunk` gives it; None: random weights, by seed
     parameters: int
-    max_tokens: int  # the longest row that it can read; 0: any
-    pretrained_tokens: int  # length of the rows that it was pre-trained on; 0: not known
-    about: Mapping[str, Any]  # for people: where from, which step
-    identity: str  # changes with any weight
+    max_tokens: int  # the longest row that it can read; 0: no limit
+    pretrained_tokens: int  # row length of pre-training; 0: not known
+    about: Mapping[str, Any]  # for readers: where it comes from, which step
+    identity: str  # a hash of all weights
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """The encoder weights that the seeds of one task start from."""
+
+    trunk: dict | None  # None: random ones, by seed
+    identity: str
+    note: str  # where they come from, for readers of the results
 
 
 def read(config: finetuning_config.Config, workdir: str, mesh: Mesh) -> Encoder:
-    """Reads, never writes. Raises ConfigError, CheckpointError."""
+    """Reads the encoder that the settings name, by default that of `workdir`; writes nothing.
+
+    Raises ConfigError or CheckpointError.
+    """
     source = config.encoder.from_ or workdir
     found = reading.open(source, config.encoder.step or None, config.encoder.data_dir)
     shape = _networks(config, found, mesh)
+
+    # Only shapes are computed, so counting costs no memory.
     count = sum(
         accounting.parameters(
             jax.eval_shape(lambda: networks.init_trunk(shape, jax.random.key(0)))
         ).values()
     )
+
     if config.encoder.init == "fresh":
         trunk, identity, about = None, "fresh", {"from": f"random weights, shape of {source}"}
     else:
@@ -67,13 +82,13 @@ def read(config: finetuning_config.Config, workdir: str, mesh: Mesh) -> Encoder:
 
 
 def identity_of(trunk: dict) -> str:
-    """One word for all weights, the same on any mesh."""
+    """A hash of all weights, the same on any mesh."""
     digest = json.dumps(checkpoint.digest(trunk), sort_keys=True)
     return hashlib.blake2b(digest.encode(), digest_size=8).hexdigest()
 
 
 def _networks(config, found, mesh):
-    """The shape of the main network, as this run computes it."""
+    """The main network's configuration with the dropout, dtype and scan of this fine-tuning."""
     shape = found.alone(found.main()).networks
     dtype, scan = config.run.dtype, config.run.scan
     if dtype == "auto":

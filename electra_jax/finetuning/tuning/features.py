@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Examples -> arrays, a row a window, ragged: batches pad them to the length of their bucket.
+"""Examples -> arrays, one row per window, unpadded; batches pad rows to their bucket's length.
 
     pair    [CLS] the cat [SEP] sat down [SEP]     marks as in data/segments.py
             D+W    W   W    W  B+W   W    W        D document, B segment B, W word start
 
     words   [CLS] Electra [SEP]     ->  [CLS] elect ##ra [SEP]
-            tags        B-PER               -1    3    -1    -1    the first token speaks
+            tags        B-PER               -1    3    -1    -1    the first token has it
             words         0                 -1    0    -1    -1    which word that is
 
     span    [CLS] who ? [SEP] Ann sleeps . [SEP]    question, then a window of the context
-    allowed   1   0   0   0    1    1    1   0      [CLS] says that the answer is not here
+    allowed   1   0   0   0    1    1    1   0      [CLS] means that the answer is not here
     offsets  -1  -1  -1  -1   0:3  4:10 11:12 -1    characters of the context
 
-A pair too long loses the ends of its longer side, a single text its own; a sentence of words goes
-on in further rows, whole words each; a context is read through windows that overlap. Reference:
-finetune/classification, finetune/tagging and finetune/qa of google-research/electra, whose
-sentences of words are in segment B where ours are in A, as every text alone is in pre-training.
+What is too long for a row: a pair loses the end of its longer text, a single text its own end; a
+sentence of words continues in further rows, each with whole words; a context is split into windows
+that overlap.
+
+Reference: finetune/classification, finetune/tagging and finetune/qa of google-research/electra.
+Departure: its sentences of words are in segment B, ours in A, as a single text is in pre-training.
 """
 
 import dataclasses
@@ -28,56 +30,46 @@ from electra_jax.data import segments, vocabulary
 from electra_jax.finetuning.tasks import examples
 from electra_jax.finetuning.tasks import task as task_lib
 
-NO_LABEL = -1  # of a token that has no tag of its own
+NO_LABEL = -1  # for tokens without a tag of their own
 WITHOUT_ANSWER = ("first_position", "impossible", "skip")
 _SHORTEST = 8  # tokens in a row
-_NEARLY_ALL = 0.01  # what a window's length weighs in the choice of the best context; as SQuAD's
+_NEARLY_ALL = 0.01  # weight of a window's length in the choice of the best context; as SQuAD
 
 
 @dataclasses.dataclass(frozen=True)
 class Spans:
-    """What rows of questions have beside their ids. Lists hold one array a row."""
+    """What rows of questions have beside their ids. Lists hold one array per row."""
 
-    starts_R: np.ndarray  # int32, the place of the answer's first token in the row; 0: not here
-    ends_R: np.ndarray  # int32, of its last token
-    impossible_R: np.ndarray  # bool, of the question, or of the window where that is asked for
+    starts_R: np.ndarray  # int32, place of the answer's first token in the row; 0: not in this row
+    ends_R: np.ndarray  # int32, place of its last token
+    impossible_R: np.ndarray  # bool, of the question; of the window if without_answer says so
     allowed: list[np.ndarray]  # bool [L], context tokens and position 0
     offsets: list[np.ndarray]  # int32 [L, 2], characters of the context; -1 elsewhere
-    best_context: list[np.ndarray]  # bool [L], no other window shows more around this token
+    best_context: list[np.ndarray]  # bool [L], no other window has more context around the token
 
 
 @dataclasses.dataclass(frozen=True)
 class Features:
-    """Rows of one split. `labels` by kind:
+    """The rows of one split. The type of `labels` depends on the kind of the task:
 
     classification: int32 [R]; regression: float32 [R]; multi_label: float32 [R, C] of 0 and 1;
-    tagging: a list of int32 [L], NO_LABEL where a token has none; span: None, see `spans`. None
-    too where the split has no labels.
+    tagging: a list of int32 [L], NO_LABEL for tokens without a tag; span: None, as `spans` has
+    them. They are None, too, if the split has no labels.
     """
 
     kind: str
     ids: list[np.ndarray]  # uint16 or uint32 [L], as records have them
     marks: list[np.ndarray]  # uint8 [L]
-    example_R: np.ndarray  # int32, the number of the example in its split
+    example_R: np.ndarray  # int32, the number of each row's example in the split
     labels: Any = None
-    words: list[np.ndarray] | None = None  # tagging: int32 [L], the word that begins here, else -1
+    words: list[np.ndarray] | None = None  # tagging: int32 [L], word that begins here or -1
     spans: Spans | None = None
-
-    @property
-    def rows(self) -> int:
-        """How many rows there are."""
-        return len(self.ids)
-
-    @property
-    def lengths_R(self) -> np.ndarray:
-        """Tokens in each row."""
-        return np.fromiter(map(len, self.ids), np.int32, len(self.ids))
 
 
 def make(
     task: task_lib.Task,
     split: examples.Split,
-    words: vocabulary.Vocabulary,
+    vocab: vocabulary.Vocabulary,
     length: int,
     report: examples.Report,
     *,
@@ -89,38 +81,40 @@ def make(
     """The rows of a split.
 
     Args:
-      words: the encoder's vocabulary.
+      vocab: the encoder's vocabulary.
       length: the longest row, special tokens included.
-      training: labels must be there; questions that cannot be trained on are left out: their
-        answer has no place in the context, or fits no window.
-      query_length: tokens of a question, the rest is cut off.
-      stride: context tokens from one window to the next, at most half of what a window holds.
-      without_answer: what a training window without its question's answer is: 'first_position',
-        as released: the answer's place is position 0 and the question stays answerable;
-        'impossible': that, and the window is without an answer; 'skip': left out.
+      report: counts what was cut or left out.
+      training: whether labels are required and questions left out that cannot be trained on,
+        because their answer has no place in the context or fits no window.
+      query_length: the most tokens of a question; the rest is cut off.
+      stride: context tokens from one window to the next; cut to half of what a window holds.
+      without_answer: what is trained on a window that does not hold the question's answer.
+        'first_position', as released: the answer is at position 0, and the question still counts
+        as answerable. 'impossible': the same, but the window counts as unanswerable. 'skip': the
+        window is left out.
 
-    Raises ValueError, one line: a length or setting out of bounds, training without labels.
+    Raises ValueError, one line: a length or setting is out of bounds, or labels are missing.
     """
     _check(task, split, length, training, query_length, stride, without_answer)
-    layout = segments.Layout.of(words, length)
+    layout = segments.Layout.of(vocab, length)
     where = f"{task.name} {split.name}"
     if task.kind == "tagging":
-        return _of_words(task, split, words, layout, where, report)
+        return _of_words(task, split, vocab, layout, where, report)
     if task.kind == "span":
         cut = _Cut(query_length, stride, without_answer, training)
-        return _of_questions(split, words, layout, cut, where, report)
-    return _of_texts(task, split, words, layout, where, report)
+        return _of_questions(split, vocab, layout, cut, where, report)
+    return _of_texts(task, split, vocab, layout, where, report)
 
 
 def of_words(features: Features, values: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
-    """What was predicted for tokens, for words: the windows of a sentence joined again.
+    """Predictions for tokens -> predictions for words; the rows of a sentence are joined again.
 
     Args:
-      values: an array [L, ...] a row; more places than the row has tokens do no harm.
-      count: how many examples the split has.
+      values: one array [L, ...] per row; padding after the row's tokens is ignored.
+      count: the number of examples in the split.
 
     Returns:
-      An array [words, ...] a sentence.
+      One array [words, ...] per sentence.
     """
     found: list[list] = [[] for _ in range(count)]
     for example, places, row in zip(features.example_R, features.words, values):
@@ -129,8 +123,10 @@ def of_words(features: Features, values: Sequence[np.ndarray], count: int) -> li
 
 
 def _check(task, split, length, training, query_length, stride, without_answer):
+    """Raises ValueError for settings out of bounds and for missing labels."""
     if length < _SHORTEST:
         raise ValueError(f"sequence_length {length} is too short; {_SHORTEST} is the least")
+
     if task.kind == "span":
         if query_length < 1 or length - query_length - 3 < 1:
             raise ValueError(
@@ -147,10 +143,11 @@ def _check(task, split, length, training, query_length, stride, without_answer):
         raise ValueError(f"task {task.name}: not every example of {split.name} has a label")
 
 
-def _of_texts(task, split, words, layout, where, report):
-    first = words.encode([example.a for example in split.examples])
+def _of_texts(task, split, vocab, layout, where, report):
+    first = vocab.encode([example.a for example in split.examples])
     pairs = [n for n, example in enumerate(split.examples) if example.b is not None]
-    second = dict(zip(pairs, words.encode([split.examples[n].b for n in pairs])))
+    second = dict(zip(pairs, vocab.encode([split.examples[n].b for n in pairs])))
+
     ids, marks = [], []
     for number, a in enumerate(first):
         b = second.get(number)
@@ -161,6 +158,7 @@ def _of_texts(task, split, words, layout, where, report):
         row, row_marks = _row(a[:a_length], None if b is None else b[:b_length], layout)
         ids.append(row)
         marks.append(row_marks)
+
     return Features(
         kind=task.kind,
         ids=ids,
@@ -171,7 +169,7 @@ def _of_texts(task, split, words, layout, where, report):
 
 
 def _trimmed(a, b, room):
-    """Lengths that fit: the longer side gives, and b where they are equal."""
+    """Lengths that fit into `room`: the longer text is cut, at most until both have half of it."""
     if a + b <= room:
         return a, b
     if 2 * min(a, b) >= room:
@@ -187,6 +185,7 @@ def _row(a, b, layout):
     row[1:cut] = a
     if b is not None:
         row[cut + 1 : -1] = b
+
     marks = layout.marks_V[row]
     marks[0] |= segments.DOCUMENT_START
     marks[1] |= segments.WORD_START
@@ -196,6 +195,7 @@ def _row(a, b, layout):
 
 
 def _labels(task, split):
+    """Labels of classification, regression and multi_label; None if the split has none."""
     if not split.labelled:
         return None
     found = [example.label for example in split.examples]
@@ -209,15 +209,18 @@ def _labels(task, split):
     return labels_RC
 
 
-def _of_words(task, split, words, layout, where, report):
-    pieces = _pieces(split, words, layout, where, report)
+def _of_words(task, split, vocab, layout, where, report):
+    """Rows of sentences of words; only the first token of each word has a tag."""
+    pieces = _pieces(split, vocab, layout, where, report)
     numbers = {tag: number for number, tag in enumerate(task.labels)}
     ids, marks, places, labels, of_example = [], [], [], [], []
+
     for number, example in enumerate(split.examples):
         tokens = [pieces[word] for word in example.words]
         starts = _whole_words([len(t) for t in tokens], layout.length - 2)
         more = len(starts) - 1
         report.count(where, f"rows more, of sentences over {layout.length} tokens", more)
+
         for begin, end in zip(starts, [*starts[1:], len(tokens)]):
             text = tokens[begin:end]
             row, row_marks = _row(np.concatenate([*text, _NOTHING]), None, layout)
@@ -228,12 +231,14 @@ def _of_words(task, split, words, layout, where, report):
             marks.append(row_marks)
             places.append(place)
             of_example.append(number)
+
             if example.tags is not None:
                 label = np.full(len(row), NO_LABEL, np.int32)
                 label[begins] = [numbers.get(tag, NO_LABEL) for tag in example.tags[begin:end]]
                 labels.append(label)
                 unknown = int((label[begins] == NO_LABEL).sum())
                 report.count(where, "tags that train does not have, never predicted", unknown)
+
     return Features(
         kind=task.kind,
         ids=ids,
@@ -247,16 +252,17 @@ def _of_words(task, split, words, layout, where, report):
 _NOTHING = np.zeros(0, np.uint32)
 
 
-def _pieces(split, words, layout, where, report):
-    """{word: its tokens}, each word encoded once; a word always has one, [UNK] if nothing else."""
+def _pieces(split, vocab, layout, where, report):
+    """{word: its tokens}, each word encoded once; a word without a token gets [UNK]."""
     known = list(dict.fromkeys(word for example in split.examples for word in example.words))
-    # Byte-level tokenizers tell a word by the blank before it; the others add that themselves.
-    before = " " if words.kind == "tokenizer_json" else ""
+    # Byte-level tokenizers know a new word by the blank before it; the others need none.
+    before = " " if vocab.kind == "tokenizer_json" else ""
+
     found = {}
-    for word, tokens in zip(known, words.encode([before + word for word in known])):
+    for word, tokens in zip(known, vocab.encode([before + word for word in known])):
         if not len(tokens):
             report.count(where, "words without a token, given as [UNK]")
-            tokens = np.array([words.unk_id], np.uint32)
+            tokens = np.array([vocab.unk_id], np.uint32)
         elif len(tokens) > layout.length - 2:
             report.count(where, "words longer than a row, cut")
         found[word] = tokens[: layout.length - 2]
@@ -264,7 +270,7 @@ def _pieces(split, words, layout, where, report):
 
 
 def _whole_words(lengths, room):
-    """Where rows begin: as many whole words in each as fit."""
+    """The first word of each row; a row gets as many whole words as fit."""
     starts, used = [0], 0
     for number, length in enumerate(lengths):
         if used + length > room:
@@ -282,10 +288,16 @@ class _Cut:
     training: bool
 
 
-def _of_questions(split, words, layout, cut, where, report):
-    questions = words.encode([example.question for example in split.examples])
+def _of_questions(split, vocab, layout, cut, where, report):
+    """Rows of questions, one per window of the context.
+
+    It stays one function: three places decide whether a question or window is left out, and each
+    must be counted in the report before the row is made.
+    """
+    questions = vocab.encode([example.question for example in split.examples])
     contexts = list(dict.fromkeys(example.context for example in split.examples))
-    read = dict(zip(contexts, words.encode_with_offsets(contexts)))
+    read = dict(zip(contexts, vocab.encode_with_offsets(contexts)))
+
     rows = []  # (example, ids, marks, start, end, impossible, allowed, offsets, best)
     for number, (example, query) in enumerate(zip(split.examples, questions)):
         tokens, spans = read[example.context]
@@ -298,10 +310,11 @@ def _of_questions(split, words, layout, cut, where, report):
         if len(query) > cut.query_length:
             report.count(where, f"questions cut to {cut.query_length} tokens")
             query = query[: cut.query_length]
+
         windows = _windows(len(tokens), layout.length - len(query) - 3, cut.stride)
         answer = _in_a_window(placed, windows)
         if placed and answer is None:
-            # It would be trained as if the answer were nowhere. Scored, it counts as any other.
+            # Training would teach that there is no answer; for scoring it counts as any other.
             report.count(where, "questions whose answer fits no window")
             if cut.training:
                 continue
@@ -315,6 +328,7 @@ def _of_questions(split, words, layout, cut, where, report):
                 if cut.training and cut.without_answer == "skip":
                     continue
                 impossible = cut.training and cut.without_answer == "impossible"
+
             row, marks = _row(query, tokens[begin:end], layout)
             first = len(query) + 2  # place of the window's first token
             inside = slice(first, first + end - begin)
@@ -324,9 +338,11 @@ def _of_questions(split, words, layout, cut, where, report):
             offsets[inside] = spans[begin:end]
             shown_best = np.zeros(len(row), bool)
             shown_best[inside] = best[begin:end] == window
+
             shift = first - begin
             start, stop = (answer[0] + shift, answer[1] + shift) if here else (0, 0)
             rows.append((number, row, marks, start, stop, impossible, allowed, offsets, shown_best))
+
     columns = [list(column) for column in zip(*rows)] or [[] for _ in range(9)]
     number, ids, marks, starts, ends, impossible, allowed, offsets, best = columns
     return Features(
@@ -346,22 +362,22 @@ def _of_questions(split, words, layout, cut, where, report):
 
 
 def _answer_tokens(example, spans):
-    """[(first, last) token] of each answer that has a place in the context."""
+    """The (first, last) token of each answer that has a place in the context."""
     found = []
-    for words, begin in example.answers:
+    for answer, begin in example.answers:
         if begin < 0:
             continue
-        touched = np.flatnonzero((spans[:, 0] < begin + len(words)) & (spans[:, 1] > begin))
+        touched = np.flatnonzero((spans[:, 0] < begin + len(answer)) & (spans[:, 1] > begin))
         if len(touched):
             found.append((int(touched[0]), int(touched[-1])))
     return found
 
 
 def _windows(tokens, room, stride):
-    """(begin, end) of each window: the last one reaches the end of the context.
+    """(begin, end) of each window; the last one reaches the end of the context.
 
-    Neighbours share half of the room or more, so that an answer up to half of the room is whole in
-    one of them, wherever it stands: a stride beyond half of the room is cut to it.
+    The stride is cut to half of the room, so neighbours share half of it or more. An answer of up
+    to half of the room is then whole in one window, wherever it stands.
     """
     step = max(1, min(stride, room // 2))
     found = [(0, min(room, tokens))]
@@ -372,7 +388,7 @@ def _windows(tokens, room, stride):
 
 
 def _in_a_window(answers, windows):
-    """The first answer (first token, last) that a window holds whole; None where none does."""
+    """(first, last) token of the first answer that is whole in some window, or None."""
     for first, last in answers:
         if any(begin <= first and last < end for begin, end in windows):
             return first, last
@@ -380,7 +396,7 @@ def _in_a_window(answers, windows):
 
 
 def _best_context(windows, tokens):
-    """[tokens] the window that shows most on the poorer side of each token; the first of equals."""
+    """Per token the window with the most context on its shorter side; the first of equals."""
     if len(windows) == 1:
         return np.zeros(tokens, np.int32)
     begins, ends = np.array(windows).T[:, :, None]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What fine-tunings would be, before they are: examples, rows, steps, FLOPs, time."""
+"""What a fine-tuning command would do, without training: examples, rows, steps, FLOPs, time."""
 
 import jax
 
@@ -9,16 +9,17 @@ from electra_jax.finetuning.tuning import batches, choices, encoders, rates
 from electra_jax.model import accounting
 from electra_jax.report import style
 
-_SHARE_OF_PEAK = 0.2  # short rows and small batches; the text says so
+_SHARE_OF_PEAK = 0.2  # rows are short and batches small; the text names the share
 _HEAD = ("task", "train", "dev", "rows", "cut to", "padded to", "rate", "epochs", "steps", "FLOPs")
 
 
 def text(config: finetuning_config.Config, workdir: str) -> str:
-    """A line a task and point of the grid, then their sum. Reads the tasks' files."""
+    """A table with one line per task and point of the grid, then totals. Reads the tasks' files."""
     mesh = choices.mesh(config)
     encoder = encoders.read(config, workdir, mesh)
+
     lines, total, remarks = [_HEAD], 0.0, []
-    for name in choices.in_order(config):
+    for name in choices.tasks_in_order(config):
         task = datasets.task_named(config, name)
         prepared = datasets.prepare(
             config, task, encoder.vocabulary, encoder.max_tokens, encoder.pretrained_tokens
@@ -27,55 +28,66 @@ def text(config: finetuning_config.Config, workdir: str) -> str:
         if prepared.train is None:
             lines.append((name, "-", "-", *["-"] * 7))
             continue
-        rows = prepared.train.rows
+
         an_epoch = _epoch_flops(encoder, prepared, config.recipe.batch_size)
         for point in choices.points(config, encoder, task.epochs):
             flops = an_epoch * point.epochs
             total += flops * config.seeds
-            lines.append(
-                (
-                    name,
-                    f"{prepared.counts['train']:,}",
-                    f"{sum(prepared.counts[split] for split in prepared.dev):,}",
-                    f"{len(rows):,}",
-                    str(prepared.length),
-                    "/".join(map(str, prepared.buckets)),
-                    f"{point.learning_rate:.3g}",
-                    str(point.epochs),
-                    f"{batches.steps(len(rows), config.recipe.batch_size, point.epochs):,}",
-                    f"{flops:.3g}",
-                )
-            )
+            lines.append(_line(name, prepared, point, config.recipe.batch_size, flops))
+
     widths = [max(len(line[place]) for line in lines) for place in range(len(_HEAD))]
     table = ["  ".join(cell.ljust(n) for cell, n in zip(line, widths)).rstrip() for line in lines]
-    decay = choices.layer_decay(config, encoder)
-    factors = rates.table(
-        encoder.networks.discriminator.layers, decay, config.recipe.decay_rule
-    ).items()
-    ends = [f"{part} {factor:.3g}" for part, factor in factors]
-    shown = ends if len(ends) <= 5 else [*ends[:3], "...", *ends[-2:]]
-    kind = jax.devices()[0].device_kind
-    peak = accounting.peak(kind)
-    time = f"not known for {kind}"
-    if peak:
-        seconds = total / (peak * mesh.devices.size * _SHARE_OF_PEAK)
-        time = f"{style.duration(seconds)} at {_SHARE_OF_PEAK:.0%} of the peak"
     return "\n".join(
         [
             *table,
             "",
             f"encoder     {encoder.parameters:,} parameters, {encoder.about['from']}",
-            f"rates       {', '.join(shown)} of the peak",
+            f"rates       {', '.join(_layer_factors(config, encoder))} of the peak",
             f"FLOPs       {total:.3g} in training over {config.seeds} seeds",
-            f"time        {time}, without evaluation",
+            f"time        {_time(total, mesh.devices.size)}, without evaluation",
             *(f"note        {line}" for line in remarks),
         ]
     )
 
 
-def _epoch_flops(encoder, prepared, batch_size):
-    """Training on padded rows; the head counts as the discriminator's own."""
+def _line(name, prepared, point, batch_size, flops) -> tuple[str, ...]:
+    rows = prepared.train.rows
+    return (
+        name,
+        f"{prepared.counts['train']:,}",
+        f"{sum(prepared.counts[split] for split in prepared.dev):,}",
+        f"{len(rows):,}",
+        str(prepared.length),
+        "/".join(map(str, prepared.buckets)),
+        f"{point.learning_rate:.3g}",
+        str(point.epochs),
+        f"{batches.steps(len(rows), batch_size, point.epochs):,}",
+        f"{flops:.3g}",
+    )
+
+
+def _epoch_flops(encoder, prepared, batch_size) -> float:
+    """FLOPs of one epoch on padded rows; a task's head counts as the discriminator's own head."""
     pieces = batches.in_order(prepared.train.rows.lengths, prepared.buckets, batch_size)
     return sum(
         accounting.detection(encoder.networks, piece.length).train * batch_size for piece in pieces
     )
+
+
+def _layer_factors(config, encoder) -> list[str]:
+    """'head 1', 'layer 11 0.8', ...; the middle of a deep encoder is left out."""
+    decay = choices.layer_decay(config, encoder)
+    factors = rates.table(
+        encoder.networks.discriminator.layers, decay, config.recipe.decay_rule
+    ).items()
+    ends = [f"{part} {factor:.3g}" for part, factor in factors]
+    return ends if len(ends) <= 5 else [*ends[:3], "...", *ends[-2:]]
+
+
+def _time(flops, devices) -> str:
+    kind = jax.devices()[0].device_kind
+    peak = accounting.peak(kind)
+    if not peak:
+        return f"not known for {kind}"
+    seconds = flops / (peak * devices * _SHARE_OF_PEAK)
+    return f"{style.duration(seconds)} at {_SHARE_OF_PEAK:.0%} of the peak"

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learning rates of fine-tuning: a peak by size, its course, and a factor for each layer.
+"""Learning rates of fine-tuning: a peak by model size, a schedule, and a factor per layer.
 
     rate of a parameter = peak x (1 - step / steps) x min(1, step / warmup) x decay^depth
 
-Depth counts from the head (0) down to the embeddings, in one of two ways, n layers:
+Depth counts from the head (0) down to the embeddings. With n layers there are two rules:
 
                    head   top layer   layer i of 0 .. n-1   embeddings and projection
     paper           0         1              n - i                   n + 1
     released_code   0         2            n + 1 - i                 n + 2
 
-The released code counts a pooler that it does not have, so the top layer gets decay^2 (issues 51
-and 64 of google-research/electra); the published scores come from it. Layers lie stacked in one
-array, [layers, ...], so a factor is a vector along its first axis.
+The released code counts a pooler that the network does not have, so its top layer gets decay^2
+(issues 51 and 64 of google-research/electra); the published scores were made with it. All layers
+are stacked in one array, [layers, ...], so a factor is a vector along its first axis.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ _LAST_NORM = re.compile(r"(^|/)encoder/norm/")
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """What the paper's table of fine-tuning says of a size."""
+    """The fine-tuning settings that the paper gives for one model size."""
 
     learning_rate: float
     layer_decay: float
@@ -42,9 +42,9 @@ SMALL, BASE, LARGE = Published(3e-4, 0.8), Published(1e-4, 0.8), Published(5e-5,
 
 
 def published(layers: int, width: int) -> Published:
-    """The row of the table for an encoder: width 256 is small, 12 layers of 768 are base.
+    """The paper's settings for an encoder: width 256 is small, 12 layers of width 768 are base.
 
-    Sizes between take the next larger row, whose rate is lower.
+    A size in between takes the settings of the next larger one, whose rate is lower.
     """
     if width <= 256:
         return SMALL
@@ -52,14 +52,17 @@ def published(layers: int, width: int) -> Published:
 
 
 def rate(step: jax.Array, peak: jax.Array, steps: jax.Array, warmup_steps: jax.Array) -> jax.Array:
-    """The rate of the head at a step; all four may be traced, so that one program serves all."""
+    """The rate of the head at a step.
+
+    All four arguments may be traced, so one program serves all tasks and points of a grid.
+    """
     step = jnp.asarray(step, jnp.float32)
     warm = jnp.where(step < warmup_steps, step / jnp.maximum(warmup_steps, 1), 1.0)
     return peak * schedule.linear(step / steps) * warm
 
 
 def factors(params: dict, decay: float, rule: str) -> dict:
-    """decay^depth for each leaf, as an array that broadcasts against it."""
+    """decay^depth for each parameter, as an array that broadcasts against it."""
     layers = _layers(params)
 
     def leaf(path, x):
@@ -71,7 +74,7 @@ def factors(params: dict, decay: float, rule: str) -> dict:
 
 
 def table(layers: int, decay: float, rule: str) -> dict[str, float]:
-    """{'head': 1.0, 'layer 11': ..., ..., 'embeddings': ...}: one line a depth, for people."""
+    """{'head': 1.0, 'layer 11': ..., ..., 'embeddings': ...}: one entry per depth, to be shown."""
     first = RULES[rule]
     lines = {"head": 0} | {f"layer {i}": layers - 1 - i + first for i in reversed(range(layers))}
     return {name: decay**depth for name, depth in (lines | {"embeddings": layers + first}).items()}
@@ -83,7 +86,7 @@ def _depth(path, layers, rule):
         return 0
     if _STACKED.search(path):
         return layers - 1 - np.arange(layers) + first
-    if _LAST_NORM.search(path):  # of a pre-norm trunk: it follows the top layer
+    if _LAST_NORM.search(path):  # of a pre-norm encoder: it follows the top layer
         return first
     return layers + first
 

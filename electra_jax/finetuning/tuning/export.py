@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fine-tuned weights, read for others: encoder and head of one task, and what is known of both.
+"""Exports of a fine-tuned network: the encoder and head of one task, for other programs.
 
     WORKDIR/finetune/NAME/TASK -> open -> to_hugging_face   a folder that transformers loads
-                                       -> to_orbax          parameters, of any head
+                                       -> to_orbax          parameters, with any head
 
-The best seed on dev is taken; of a grid, the point whose best seed is best. A folder of one point
-of a grid, or of one seed whose weights were kept, can be named instead. Shape and vocabulary are
-those of the encoder that was tuned, which must still be there. Classes of theirs:
-transformers, models/electra/modeling_electra.py.
+The weights of the best seed on dev are taken; if there is a grid, those of the best seed over all
+points. The folder of one point, or of one seed whose weights were kept, can be named instead. Shape
+and vocabulary are read from the encoder that was tuned, which must still be there. Hugging Face's
+classes: transformers, models/electra/modeling_electra.py.
 """
 
 import dataclasses
@@ -21,8 +21,8 @@ import numpy as np
 
 from electra_jax import config as config_lib
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.finetuning.results import results, statistics
-from electra_jax.finetuning.tuning import saved
+from electra_jax.finetuning.results import results_table, statistics
+from electra_jax.finetuning.tuning import run_folder
 from electra_jax.host import whole_folder
 from electra_jax.model import networks, task_heads
 from electra_jax.weights import card_facts, exporting, reading, trained_weights, trees
@@ -36,22 +36,22 @@ from electra_jax.weights.formats import (
 from electra_jax.workdir import metadata
 
 _ROLES = {"two_layer": "classifies", "token": "tags", "span_plain": "answers"}
-_OTHERWISE = {  # heads that no class of theirs has -> the setting that gives one that they have
+_OTHERWISE = {  # head that no class of theirs has -> a setting that gives one that they have
     "linear": "--config.recipe.head=two_layer",
     "span_joint": "--config.span.head=plain",
 }
 
 
 @dataclasses.dataclass(frozen=True)
-class Tuned:
-    """One task's."""
+class TunedNetwork:
+    """The tuned encoder and head of one task."""
 
     source: str  # the folder that was named
-    encoder: trained_weights.Weights  # the one that was tuned, with its params as they came out
+    encoder: trained_weights.Weights  # with the tuned parameters
     head: dict
     head_config: task_heads.HeadConfig
-    about: Mapping[str, Any]  # as `kept.save_weights` was told
-    records: Sequence[Mapping[str, Any]]  # of all seeds beside it
+    about: Mapping[str, Any]  # saved with the weights by `seeds.py`
+    records: Sequence[Mapping[str, Any]]  # of all seeds at the same point, this one included
     settings: finetuning_config.Config
 
     @property
@@ -61,42 +61,45 @@ class Tuned:
 
     @property
     def is_best(self) -> bool:
-        """Whether dev chose it among several seeds, and nobody named it."""
+        """Whether dev chose this seed among several; not if the seed's own folder was named."""
         named = os.path.basename(self.source).startswith("seed_")
         return len(self.records) > 1 and not named
 
     @property
     def title(self) -> str:
-        """For people."""
+        """A title for readers."""
         return f"{self.settings.name}, {self.about['task']}, seed {self.about['seed']}"
 
 
-def is_one(path: str) -> bool:
-    """Whether `path` is a fine-tuning's folder or lies in one."""
-    return saved.settings(path) is not None
+def is_tuned(path: str) -> bool:
+    """Whether `path` is the folder of a fine-tuning or lies in one."""
+    return run_folder.settings(path) is not None
 
 
-def open(path: str) -> Tuned:
-    """Reads the tuned weights of a task, and of its encoder shape, vocabulary and history.
+def open(path: str) -> TunedNetwork:
+    """Reads the tuned weights of a task, and from its encoder shape, vocabulary and history.
 
-    Raises ConfigError, CheckpointError, one line: nothing kept, damaged, or its encoder is gone.
+    Raises ConfigError or CheckpointError, one line: no weights were kept, they are damaged, or the
+    encoder is gone.
     """
-    folder, settings = saved.settings(path)
+    folder, settings = run_folder.settings(path)
     config = finetuning_config.parse(settings["config"])
     if os.path.abspath(path) == folder:
         tasks = sorted(name for name in os.listdir(folder) if os.path.isdir(f"{path}/{name}"))
         raise config_lib.ConfigError(
             f"{path} is a whole fine-tuning; name a task's folder in it: {', '.join(tasks)}"
         )
+
     path = os.path.normpath(path)
     if os.path.basename(path) == "weights":
         path = os.path.dirname(path)
-    where, about = saved.best_weights(path)
+    where, about = run_folder.best_weights(path)
     if "head" not in about:
         raise config_lib.ConfigError(
             f"{where} does not say which head it has: an older version wrote it; fine-tune that"
             " task again, under another --config.name"
         )
+
     found = _encoder(where, os.path.dirname(os.path.dirname(folder)), config, about)
     head = task_heads.HeadConfig(**about["head"])
     key = jax.random.key(0)
@@ -105,26 +108,29 @@ def open(path: str) -> Tuned:
     )
     device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     placed = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), shapes)
-    params = saved.restore(where, placed)
+    params = run_folder.restore(where, placed)
     own = params.pop("head")
+
+    # The weights lie in POINT/weights/NUMBER, or in POINT/seed_N/weights/NUMBER of a named seed.
     point = os.path.dirname(os.path.dirname(where))
     if os.path.basename(point) == f"seed_{about['seed']}":
         point = os.path.dirname(point)
-    return Tuned(
+
+    return TunedNetwork(
         source=os.path.abspath(path),
         encoder=dataclasses.replace(found, params=params),
         head=own,
         head_config=head,
         about=about,
-        records=saved.records(point),
+        records=run_folder.records(point),
         settings=config,
     )
 
 
-def to_hugging_face(tuned: Tuned, out: str, licence: str = "") -> dict:
-    """Writes a folder that ElectraForSequenceClassification and the like load.
+def to_hugging_face(tuned: TunedNetwork, out: str, licence: str = "") -> dict:
+    """Writes a folder that ElectraForSequenceClassification and its siblings load.
 
-    Raises ConfigError, one line: a head or an encoder that Hugging Face's ELECTRA does not have.
+    Raises ConfigError, one line, if Hugging Face has no class for the head or the encoder.
     """
     kind, about = tuned.head_config.kind, tuned.about
     role = _ROLES.get(kind)
@@ -133,6 +139,7 @@ def to_hugging_face(tuned: Tuned, out: str, licence: str = "") -> dict:
             f"{tuned.source} was tuned with the head {kind!r}, for which Hugging Face's ELECTRA has"
             f" no class; fine-tune with {_OTHERWISE[kind]}, or take --to=orbax"
         )
+
     exporting.check_trunk(tuned.encoder.networks)
     one, recipe = tuned.encoder, tuned.settings.recipe
     flat = trees.flat(jax.device_get({"embeddings": one.params["embeddings"]}))
@@ -140,6 +147,7 @@ def to_hugging_face(tuned: Tuned, out: str, licence: str = "") -> dict:
     flat |= trees.flat(jax.device_get({"head": tuned.head}))
     task = hugging_face.task_config(about["kind"], about["labels"], tuned.head_config.dropout)
     dropouts = recipe.dropout, recipe.attention_dropout
+
     with whole_folder.new(out) as folder:
         tensors = exporting.write_network(folder, one, flat, role, dropouts, task)
         parameters = sum(x.size for x in tensors.values())
@@ -147,17 +155,19 @@ def to_hugging_face(tuned: Tuned, out: str, licence: str = "") -> dict:
         name = os.path.basename(os.path.abspath(out))
         text = _card(tuned, folder, name, role, parameters, licence)
         exporting.write_text(os.path.join(folder, "README.md"), text)
+
     done = {"class": hugging_face.TASK_ROLES[role], "parameters": parameters}
     return {"out": os.path.abspath(out), "networks": {about["task"]: done}}
 
 
-def to_orbax(tuned: Tuned, out: str) -> dict:
-    """Writes encoder and head as parameters; `weights.open` reads the encoder of it again."""
+def to_orbax(tuned: TunedNetwork, out: str) -> dict:
+    """Writes encoder and head as parameters; `weights.reading.open` can read the encoder again."""
     about = exporting.about(tuned.encoder)
     about["fine_tuning"] = {
         name: tuned.about[name]
         for name in ("task", "kind", "labels", "scale", "seed", "main", "score", "head", "settings")
     }
+
     with whole_folder.new(out) as folder:
         exporting.write_tokenizer(tuned.encoder, folder)
         name = os.path.basename(os.path.abspath(out))
@@ -166,7 +176,7 @@ def to_orbax(tuned: Tuned, out: str) -> dict:
 
 
 def _encoder(where, workdir, config, about) -> trained_weights.Weights:
-    """What was tuned: shape, vocabulary and history, as of the step that it was taken from."""
+    """The encoder before tuning: shape, vocabulary and history, at the step it was taken from."""
     source = config.encoder.from_ or workdir
     try:
         found = reading.open(source, None, config.encoder.data_dir)
@@ -176,6 +186,8 @@ def _encoder(where, workdir, config, about) -> trained_weights.Weights:
         ) from error
     if found.vocabulary.sha256 != about["vocabulary"]:
         raise config_lib.ConfigError(f"{where} was tuned with another vocabulary than {source} has")
+
+    # Random weights have no history: neither a step nor a run nor data.
     fresh = config.encoder.init == "fresh"
     return dataclasses.replace(
         found.alone(found.main()),
@@ -186,24 +198,27 @@ def _encoder(where, workdir, config, about) -> trained_weights.Weights:
 
 
 def _check(folder, flat, role, size):
-    """Raises OSError unless the file holds the same, bit for bit."""
+    """Raises OSError unless the written file holds the same values, bit for bit."""
     ours = {path: x[:size] if path in hugging_face.BY_TOKEN else x for path, x in flat.items()}
     shapes = {path: x.shape for path, x in ours.items()}
     theirs = hugging_face.from_tensors(tensor_files.read(folder), shapes, role)
+
     for path, x in ours.items():
         if np.asarray(x, np.float32).tobytes() != theirs[path].tobytes():
             raise OSError(f"{path} came back different; nothing was written")
 
 
 def _card(tuned, folder, name, role, parameters, licence):
+    """The text of the model card; copies the picture of pre-training beside it if there is one."""
     about, settings = tuned.about, tuned.about["settings"]
     start = tuned.settings.starts.get(about["task"])
     encoder = os.path.basename(tuned.encoder.source)
     if tuned.settings.encoder.init == "fresh":
         encoder = f"random weights, shape of {encoder}"
     dropout = f"{tuned.settings.recipe.dropout:g}"
-    if role != "answers":  # whose head has none
+    if role != "answers":  # its head has no dropout
         dropout += f", of the head {tuned.head_config.dropout:g}"
+
     recipe = {
         "task": about["task"],
         "kind": about["kind"],
@@ -217,11 +232,13 @@ def _card(tuned, folder, name, role, parameters, licence):
         "weights": f"of seed {about['seed']}"
         + (f", the best on dev by {about['main']}" if tuned.is_best else ""),
     }
+
     path = os.path.join(folder, tensor_files.SAFETENSORS)
     picture = os.path.join(tuned.encoder.source, "report.png")
     has_picture = tuned.encoder.config is not None and os.path.exists(picture)
     if has_picture:
         shutil.copyfile(picture, os.path.join(folder, exporting.CURVES))
+
     return card.text(
         name=name,
         role=role,
@@ -241,24 +258,25 @@ def _card(tuned, folder, name, role, parameters, licence):
 
 
 def _scores(tuned) -> dict[str, str]:
-    """'dev accuracy' -> what the seeds came to, and this one."""
+    """{'dev accuracy': the score of all seeds and of this one, in words}."""
     mine = next(x for x in tuned.records if x["seed"] == tuned.about["seed"])["scores"]
     found = {}
     for split, metrics in mine.items():
         for metric in metrics:
             values = [record["scores"][split][metric] for record in tuned.records]
             over = statistics.summarise(metric, values)
-            middle, own = (results.shown(metric, x) for x in (over.median, metrics[metric]))
+            middle, own = (results_table.shown(metric, x) for x in (over.median, metrics[metric]))
             found[f"{split} {metric}"] = f"{own} (one seed)"
             if len(values) > 1:
                 found[f"{split} {metric}"] = (
-                    f"median {middle}, mean {results.with_sd(metric, over)}, {len(values)} seeds;"
-                    f" these weights {own}"
+                    f"median {middle}, mean {results_table.with_sd(metric, over)},"
+                    f" {len(values)} seeds; these weights {own}"
                 )
     return found
 
 
 def _notes(tuned) -> list[str]:
+    """What a user of the weights must know to read their outputs."""
     about = tuned.about
     notes = []
     if tuned.is_best:
@@ -270,10 +288,12 @@ def _notes(tuned) -> list[str]:
         notes.append("A label is said where its logit is above 0; several may be, or none.")
     if about["kind"] == "tagging":
         notes.append("The first token of each word was trained and scored; others mean nothing.")
+
     record = next(x for x in tuned.records if x["seed"] == about["seed"])
     if record.get("threshold") is not None:
         notes.append(
             "There is no answer where the score of [CLS] (its start and its end) is more than"
             f" {record['threshold']:.4g} above that of the best span."
         )
+
     return notes

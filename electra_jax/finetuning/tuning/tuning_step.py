@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One step of fine-tuning, and one look at a batch, as compiled functions over several seeds.
+"""One training step and one prediction of fine-tuning, compiled for several seeds at once.
 
     batch -> encoder -> head -> loss -> gradients -> clipped Adam -> rate x factor of the layer
 
-Peak, steps and warmup are data and not part of the program, so tasks with equally many classes,
-every point of a grid and every seed share what is compiled for a length. Seeds lie side by side
-along a first dimension Z: one alone as it is, several through vmap, each with parameters, rows and
-dropout of its own. Over several devices the rows of a batch are split and all else is copied.
+Peak rate, steps and warmup are arguments of the program. Tasks with the same number of classes, all
+points of a grid and all seeds therefore share what is compiled for a row length.
+
+Seeds are stacked along a first dimension Z, each with parameters, rows and dropout of its own;
+several go through vmap. Over several devices the rows of a batch are split, and everything else is
+replicated.
 """
 
 import dataclasses
@@ -30,7 +32,7 @@ OPTIMIZERS = {"reference_adamw": optimizer_lib.reference_adamw, "adamw": optimiz
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """All that a compiled program depends on, beside the shape of a batch."""
+    """All that a compiled program depends on, apart from the shape of a batch."""
 
     networks: networks.NetworksConfig
     head: task_heads.HeadConfig
@@ -40,43 +42,44 @@ class Setup:
     adam: optimizer_lib.AdamConfig = optimizer_lib.AdamConfig(weight_decay=0.0)
     layer_decay: float = 0.8
     decay_rule: str = "paper"
-    loss: str = "mean"  # over the weights of a batch | 'sum'
-    impossible_weight: float = 0.5  # of the loss that judges whether there is an answer
+    loss: str = "mean"  # over the rows or tokens that count | 'sum'
+    impossible_weight: float = 0.5  # of the loss for whether there is an answer
     seeds: int = 1  # Z
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class State:
-    """What moves; every leaf has Z first, outside of the step."""
+    """What a step changes. Outside of the step every leaf has Z as its first dimension."""
 
     params: dict  # embeddings, discriminator, head
     moments: Any
     step: jax.Array  # int32
-    skipped: jax.Array  # int32, steps whose loss or gradient was not finite: not applied
+    skipped: jax.Array  # int32, steps not applied because loss or gradient was not finite
 
 
 @dataclasses.dataclass(frozen=True)
 class Programs:
-    """Compiled at their first call with a shape."""
+    """The jitted functions; each is compiled at its first call with a shape."""
 
-    begin: Callable  # (trunk, keys_Z) -> State; the same encoder for all, heads by key
-    begin_fresh: Callable  # keys_Z -> State with an encoder of its own for each
+    begin: Callable  # (trunk, keys_Z) -> State; one encoder for all seeds, a head per key
+    begin_fresh: Callable  # keys_Z -> State with a random encoder per key
     update: Callable  # (state, batch [Z, B, ...], course, keys_Z) -> (state, loss_Z)
     predict: Callable  # (params, batch [B, ...]) -> outputs [Z, B, ...]
-    rows: NamedSharding  # where batches of several seeds lie
-    shared_rows: NamedSharding  # where a batch lies that all seeds look at
+    rows: NamedSharding  # of batches [Z, B, ...] with rows of several seeds
+    shared_rows: NamedSharding  # of a batch [B, ...] that all seeds read
 
 
 @functools.cache
 def programs(setup: Setup, mesh: Mesh) -> Programs:
-    """The functions of a setup; equal setups share them, and what was compiled for them."""
+    """The functions of a setup. Equal setups share them and what was compiled for them."""
     everywhere = sharding.replicated(mesh)
     rows = NamedSharding(mesh, PartitionSpec(None, *sharding.ROWS))
     shared_rows = sharding.rows(mesh)
     begin = functools.partial(_begin, setup)
     update = functools.partial(_update, setup)
     predict = functools.partial(_predict, setup)
+
     return Programs(
         begin=jax.jit(_over_seeds(setup, begin, (None, 0)), out_shardings=everywhere),
         begin_fresh=jax.jit(
@@ -100,17 +103,17 @@ def programs(setup: Setup, mesh: Mesh) -> Programs:
 
 
 def fresh_trunk(config: networks.NetworksConfig, key: jax.Array) -> dict:
-    """A random encoder, the one with which pre-training by this key begins."""
+    """A random encoder, the same that pre-training with this key starts from."""
     return networks.init_trunk(config, streams.stream(key, "init"))
 
 
 def keys(seeds: Sequence[int]) -> jax.Array:
-    """What everything random of each seed derives from, but the order of its rows; [Z]."""
+    """A key per seed, [Z], for everything random except the order of the rows."""
     return jnp.stack([jax.random.key(seed) for seed in seeds])
 
 
 def course(peak: float, steps: int, warmup_share: float) -> dict[str, jax.Array]:
-    """How the rate moves, as data of the step."""
+    """The learning rate schedule, as an argument of `update`."""
     warmup = int(steps * warmup_share)
     return {
         name: jnp.float32(x)
@@ -119,7 +122,10 @@ def course(peak: float, steps: int, warmup_share: float) -> dict[str, jax.Array]
 
 
 def _over_seeds(setup, function, axes):
-    """Z of them: one as it is, since a product with a batch of one is slower than a product."""
+    """`function` over Z seeds.
+
+    A single seed goes without vmap: a batched product with a batch of one is slower.
+    """
     if setup.seeds > 1:
         return jax.vmap(function, in_axes=axes)
 
@@ -134,6 +140,7 @@ def _over_seeds(setup, function, axes):
 
 
 def _begin(setup, trunk, key):
+    """The initial state of one seed: the encoder as given, a random head."""
     head = task_heads.init(setup.head, streams.stream(key, "head"))
     params = trunk | {"head": head}
     zero = jnp.zeros((), jnp.int32)
@@ -145,6 +152,8 @@ def _begin_fresh(setup, key):
 
 
 def _update(setup, state, batch, course, key):
+    """One step of one seed. A loss or gradient that is not finite changes only the counts."""
+
     def objective(params):
         total, weight = _loss(setup, params, batch, key, state.step)
         mean = total / jnp.maximum(weight, 1)
@@ -155,26 +164,32 @@ def _update(setup, state, batch, course, key):
     updates, moments = _optimizer(setup).update(
         gradients, state.moments, state.params, applied=good
     )
+
     rate = rates.rate(state.step, **course)
     factors = rates.factors(state.params, setup.layer_decay, setup.decay_rule)
     params = jax.tree.map(
         lambda p, u, f: jnp.where(good, p - rate * f * u, p), state.params, updates, factors
     )
+
     skipped = state.skipped + (~good).astype(jnp.int32)
     return State(params, moments, state.step + 1, skipped), mean
 
 
 def _loss(setup, params, batch, key, step):
-    """(sum over what is counted, how much is counted), with dropout."""
+    """(sum of the losses that count, their number), with dropout."""
     rows_B = batch_lib.from_lanes(
         batch["ids"], batch["marks"], jnp.arange(len(batch["ids"])), setup.pad_id
     )
+
+    # Dropout depends on the key, the step and the row, and not on the devices.
     keys_B = streams.row_keys(streams.stream(key, "tuning_dropout"), step, rows_B.row_B)
     network_keys_B = streams.part(keys_B, "tuning", "network")
     hidden_BLD = networks.hidden(setup.networks, params, rows_B, network_keys_B)
     head_keys_B = streams.part(keys_B, "tuning", "head")
+
     if setup.kind == "span":
         return _span_loss(setup, params["head"], hidden_BLD, batch)
+
     scores = _scores(setup, params["head"], hidden_BLD, head_keys_B)
     losses, counted = LOSSES[setup.kind](scores, batch)
     weight = counted * batch["weight"].reshape(-1, *[1] * (losses.ndim - 1))
@@ -182,6 +197,7 @@ def _loss(setup, params, batch, key, step):
 
 
 def _scores(setup, head, hidden_BLD, keys_B):
+    """Logits or values [B, C], for tagging [B, L, C]; dropout only with keys."""
     heads = {
         "linear": task_heads.linear,
         "two_layer": task_heads.two_layer,
@@ -212,7 +228,7 @@ def _tags_loss(scores_BLC, batch):
     return losses_BL, counted_BL.astype(jnp.float32)
 
 
-LOSSES = {  # kind -> (scores, batch) -> (loss of each, 1 where it counts)
+LOSSES = {  # kind -> (scores, batch) -> (losses, 1 for each that counts)
     "classification": _class_loss,
     "regression": _value_loss,
     "multi_label": _labels_loss,
@@ -221,7 +237,7 @@ LOSSES = {  # kind -> (scores, batch) -> (loss of each, 1 where it counts)
 
 
 def _span_loss(setup, head, hidden_BLD, batch):
-    """The mean of both ends' losses, and where it is judged the loss of whether one exists."""
+    """The mean of the losses of start and end; plus, for the joint head, that of 'no answer'."""
     if setup.head.kind == "span_plain":
         start_BL, end_BL = task_heads.span_plain(head, hidden_BLD, batch["allowed"])
         impossible_B = None
@@ -229,22 +245,26 @@ def _span_loss(setup, head, hidden_BLD, batch):
         start_BL, end_BL, impossible_B = task_heads.span_joint(
             head, hidden_BLD, batch["allowed"], batch["start"]
         )
+
     losses_B = 0.5 * sum(
         optax.softmax_cross_entropy_with_integer_labels(scores_BL, batch[side])
         for scores_BL, side in ((start_BL, "start"), (end_BL, "end"))
     )
+
     if impossible_B is not None:
         judged_B = optax.sigmoid_binary_cross_entropy(impossible_B, batch["impossible"])
         losses_B += setup.impossible_weight * judged_B
+
     return (losses_B * batch["weight"]).sum(), batch["weight"].sum()
 
 
 def _predict(setup, params, batch):
-    """Outputs by name, without dropout; scores of classes, the best tag of each token, beams."""
+    """Outputs by name, without dropout: scores of classes, the best tag per token, or beams."""
     rows_B = batch_lib.from_lanes(
         batch["ids"], batch["marks"], jnp.arange(len(batch["ids"])), setup.pad_id
     )
     hidden_BLD, head = networks.hidden(setup.networks, params, rows_B), params["head"]
+
     if setup.head.kind == "span_joint":
         beam = task_heads.span_beam(setup.head, head, hidden_BLD, batch["allowed"])
         fields = {field.name: getattr(beam, field.name) for field in dataclasses.fields(beam)}
@@ -252,6 +272,7 @@ def _predict(setup, params, batch):
     if setup.head.kind == "span_plain":
         start_BL, end_BL = task_heads.span_plain(head, hidden_BLD, batch["allowed"])
         return {"start_BL": start_BL, "end_BL": end_BL}
+
     scores = _scores(setup, head, hidden_BLD, None)
     if setup.kind == "tagging":
         return {"tags_BL": scores.argmax(-1).astype(jnp.int32)}

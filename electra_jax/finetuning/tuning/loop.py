@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fine-tuning of one task: epochs of batches, now and then a look at dev, for some seeds.
+"""The training loop of one task for several seeds: epochs of batches, and evaluations on dev.
 
-    state of Z seeds -> update, update, ... -> predict -> score -> ... -> what is kept of each seed
+    state of Z seeds -> update, update, ... -> predict -> score -> ... -> kept weights per seed
 
-Each seed has a head, an order of rows and dropout of its own, all from its number; what it becomes
-does not depend on the seeds beside it. Nothing is read or written here.
+The number of a seed decides its head, its order of rows and its dropout. What becomes of a seed
+does not depend on the seeds that are trained with it. This module reads and writes no files.
 """
 
 import contextlib
@@ -18,57 +18,57 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
-from electra_jax.finetuning.tuning import batches, step
+from electra_jax.finetuning.tuning import batches, tuning_step
 
-EVALUATION_ROWS = 2  # times the rows of a training batch: no gradients are kept
+EVALUATION_ROWS = 2  # times the rows of a training batch, as no gradients need memory
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """One way to train: a point of the grid."""
+    """How to train: the settings of one point of the grid."""
 
     peak: float
     epochs: int
     batch_size: int
     warmup_share: float
     buckets: tuple[int, ...]
-    shared_seed: int  # of the order of the shapes
-    evaluations: int = 1
-    keep: str = "last"  # or 'best', by dev
+    shared_seed: int  # decides the order of the shapes
+    evaluate_times: int = 1
+    keep: str = "last"  # weights of the last step, or of the 'best' evaluation on dev
 
     def steps(self, rows: int) -> int:
-        """How many updates."""
+        """The number of updates for this many rows."""
         return batches.steps(rows, self.batch_size, self.epochs)
 
 
 @dataclasses.dataclass(frozen=True)
-class Point:
-    """What one seed was at one step."""
+class Evaluation:
+    """One evaluation of one seed."""
 
     step: int
-    loss: float  # the mean since the point before
+    loss: float  # mean training loss since the previous evaluation
     scores: Mapping[str, Mapping[str, float]]  # split -> metric -> value
 
 
 @dataclasses.dataclass(frozen=True)
-class Tuned:
-    """Some seeds, trained."""
+class TrainedSeeds:
+    """What training some seeds came to."""
 
-    params: dict  # chosen ones, leaves [Z, ...]
-    points: list[list[Point]]  # of each seed
-    chosen: list[int]  # place among its points
-    skipped: list[int]  # steps that were not finite
-    seconds: float  # of training, without compiling and without looking at dev
-    tokens: int  # real ones that these seconds saw, over all seeds
+    params: dict  # the weights that are kept, leaves [Z, ...]
+    evaluations: list[list[Evaluation]]  # per seed
+    chosen: list[int]  # per seed, the place of the kept weights among its evaluations
+    skipped: list[int]  # per seed, steps that were not finite and not applied
+    seconds: float  # of training, without compilation and evaluation
+    tokens: int  # trained on in these seconds, over all seeds, padding not counted
     compile_seconds: float
 
 
-Score = Callable[[dict], list[dict[str, dict[str, float]]]]  # params -> scores of each seed
+Score = Callable[[dict], list[dict[str, dict[str, float]]]]  # params -> scores per seed
 
 
 def train(
-    programs: step.Programs,
-    state: step.State,
+    programs: tuning_step.Programs,
+    state: tuning_step.State,
     keys_Z: jax.Array,
     seeds: Sequence[int],
     rows: batches.Rows,
@@ -76,23 +76,24 @@ def train(
     pad_id: int,
     score: Score,
     better: Callable[[Mapping, Mapping], bool],
-    report: Callable[[int, int, list[Point]], None] = lambda step, steps, points: None,
-) -> Tuned:
+    report: Callable[[int, int, list[Evaluation]], None] = lambda step, steps, evaluations: None,
+) -> TrainedSeeds:
     """Trains to the end of the plan.
 
     Args:
-      state: of a first step, for these seeds.
-      keys_Z: one a seed.
-      score: looks at all dev sets.
-      better: whether the first scores are better than the second, where the best are kept.
-      report: hears of each evaluation.
+      state: the initial state of these seeds.
+      keys_Z: one key per seed.
+      score: scores all dev sets.
+      better: whether the first scores are better than the second; used if plan.keep is 'best'.
+      report: called after each evaluation with (step, all steps, evaluation per seed).
     """
     lengths, steps = rows.lengths, plan.steps(len(rows))
-    looks = evaluated_at(steps, plan.evaluations)
-    course = step.course(plan.peak, steps, plan.warmup_share)
-    points: list[list[Point]] = [[] for _ in seeds]
+    looks = evaluated_at(steps, plan.evaluate_times)
+    course = tuning_step.course(plan.peak, steps, plan.warmup_share)
+    evaluations: list[list[Evaluation]] = [[] for _ in seeds]
     chosen, kept, losses = [0] * len(seeds), None, []
     clock, number, compiled = _Clock(), 0, set()
+
     for epoch in range(plan.epochs):
         orders = [
             batches.epoch(
@@ -101,34 +102,40 @@ def train(
             )
             for seed in seeds
         ]  # fmt: skip
+
         for pieces in batches.side_by_side(orders):
             made = batches.stacked(rows, pieces, plan.batch_size, pad_id)
             batch = jax.device_put(made, programs.rows)
             if pieces[0].length in compiled:
                 state, loss_Z = programs.update(state, batch, course, keys_Z)
                 clock.tokens += batches.tokens(pieces, lengths)
-            else:  # a first call compiles: it is waited for and left out of the speed
+            else:
+                # A first call compiles. Both waits keep it out of the time of training.
                 jax.block_until_ready(state)
                 with clock.paused(compiling=True):
                     state, loss_Z = programs.update(state, batch, course, keys_Z)
                     jax.block_until_ready(loss_Z)
                 compiled.add(pieces[0].length)
+
             losses.append(loss_Z)
             number += 1
             if number not in looks:
                 continue
+
+            # Steps that are still running belong to training, so the clock stops after them.
             jax.block_until_ready(state)
             with clock.paused():
                 mean_Z = np.mean(jax.device_get(losses), axis=0)
                 losses = []
                 found = score(state.params)
-                for one, mean, scores in zip(points, mean_Z, found):
-                    one.append(Point(number, float(mean), scores))
-                kept, chosen = _keep(plan, kept, state.params, points, chosen, better)
-                report(number, steps, [one[-1] for one in points])
-    return Tuned(
+                for one, mean, scores in zip(evaluations, mean_Z, found):
+                    one.append(Evaluation(number, float(mean), scores))
+                kept, chosen = _keep(plan, kept, state.params, evaluations, chosen, better)
+                report(number, steps, [one[-1] for one in evaluations])
+
+    return TrainedSeeds(
         params=kept,
-        points=points,
+        evaluations=evaluations,
         chosen=chosen,
         skipped=jax.device_get(state.skipped).tolist(),
         seconds=clock.seconds,
@@ -138,62 +145,73 @@ def train(
 
 
 def evaluated_at(steps: int, times: int) -> set[int]:
-    """Steps at equal distances, the last one among them."""
+    """The steps with an evaluation: at equal distances, the last step among them."""
     times = min(times, steps)
     return {round(steps * place / times) for place in range(1, times + 1)}
 
 
 def predict(
-    programs: step.Programs,
+    programs: tuning_step.Programs,
     params: dict,
     rows: batches.Rows,
     buckets: Sequence[int],
     batch_size: int,
     pad_id: int,
 ) -> list[dict[str, list[np.ndarray]]]:
-    """Of each seed the outputs by name, a list over rows; padded tokens are not cut off.
+    """The outputs of all rows: per seed {name: one array per row}, padded tokens included.
 
-    Labels of `rows` may be left out, but for what a head reads.
+    `rows` needs no labels except those that the head reads as input ("allowed").
     """
     size, found = batch_size * EVALUATION_ROWS, None
+
     for piece in batches.in_order(rows.lengths, buckets, size):
         made = batches.arrays(rows, piece, size, pad_id)
         read = {name: made[name] for name in ("ids", "marks", "allowed") if name in made}
         outputs = jax.device_get(
             programs.predict(params, jax.device_put(read, programs.shared_rows))
         )
+
         if found is None:
+            # The names of the outputs and the number of seeds are known from the first batch.
             seeds = len(next(iter(outputs.values())))
             found = [{name: [None] * len(rows) for name in outputs} for _ in range(seeds)]
+
         for name, value_ZB in outputs.items():
             for seed, value_B in enumerate(value_ZB):
                 for place, row in enumerate(piece.rows):
                     found[seed][name][row] = value_B[place]
+
     return found
 
 
 @functools.partial(jax.jit, donate_argnums=0)
 def _choose(kept, params, better_Z):
+    """The new weights of the seeds that got better, the kept ones of the others."""
+
     def leaf(old, new):
         return jnp.where(better_Z.reshape(-1, *[1] * (new.ndim - 1)), new, old)
 
     return jax.tree.map(leaf, kept, params)
 
 
-def _keep(plan, kept, params, points, chosen, better) -> tuple[Any, list[int]]:
-    """Weights that count so far, and the place of each seed's among its points."""
-    last = len(points[0]) - 1
+def _keep(plan, kept, params, evaluations, chosen, better) -> tuple[Any, list[int]]:
+    """The weights to keep after an evaluation, and per seed their place among its evaluations."""
+    last = len(evaluations[0]) - 1
     if plan.keep == "last":
-        return params, [last] * len(points)
+        return params, [last] * len(evaluations)
     if kept is None:
+        # A copy, since the next update donates the buffers of `params`.
         return jax.tree.map(jnp.copy, params), chosen
-    better_Z = [better(one[last].scores, one[place].scores) for one, place in zip(points, chosen)]
+
+    better_Z = [
+        better(one[last].scores, one[place].scores) for one, place in zip(evaluations, chosen)
+    ]
     kept = _choose(kept, params, np.array(better_Z))
     return kept, [last if yes else place for yes, place in zip(better_Z, chosen)]
 
 
 class _Clock:
-    """Seconds of training, and of compiling apart from them."""
+    """Counts the seconds of training and, apart from them, those of compilation."""
 
     def __init__(self):
         self._begun, self._out = time.perf_counter(), 0.0
@@ -201,10 +219,12 @@ class _Clock:
 
     @property
     def seconds(self):
+        """Seconds since the clock was made, pauses not counted."""
         return time.perf_counter() - self._begun - self._out
 
     @contextlib.contextmanager
     def paused(self, compiling=False):
+        """Stops the clock within the block; with `compiling` its time counts as compilation."""
         begun = time.perf_counter()
         yield
         spent = time.perf_counter() - begun

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The folder of a fine-tuning: what is written there, and what is read back.
 
-    WORKDIR/finetune/NAME/settings.json                 what made the rest
-                         /TASK/seed_0/seed.json         scores and curve of a finished seed
-                                     /dev.jsonl         its predictions, a line an example
+    WORKDIR/finetune/NAME/settings.json                 settings and encoder of all that follows
+                         /TASK/seed_0/seed.json         the record of a finished seed
+                                     /dev.jsonl         its predictions, one line per example
                          /TASK/weights/                 tuned weights of the best seed on dev
-                         /TASK/rate_0.0003_epochs_3/... the same of each point of a grid
+                         /TASK/rate_0.0003_epochs_3/... the same per point, if there is a grid
                          /results.json, results.md, results.html, glue.zip, log.txt
 
-A seed is finished when its seed.json is there, which is written last and whole.
+A seed is finished when its seed.json exists, which is written last and atomically.
 """
 
 import glob
@@ -24,7 +24,7 @@ from jax.sharding import Mesh
 from electra_jax import config as config_lib
 from electra_jax.core import sharding
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.finetuning.results import page, results, scores, submission
+from electra_jax.finetuning.results import page, results_file, run_results, scores, submission
 from electra_jax.finetuning.tasks import datasets
 from electra_jax.report import drawing
 from electra_jax.weights import checkpoint, checkpoint_series
@@ -34,17 +34,19 @@ _GLUE_SPLITS = {"test": "", "test_matched": "_matched", "test_mismatched": "_mis
 
 
 def folder_of(config: finetuning_config.Config, workdir: str) -> str:
-    """Where everything goes."""
+    """The folder of a fine-tuning."""
     return os.path.join(workdir, "finetune", config.name)
 
 
 def continue_or_begin(folder: str, config: finetuning_config.Config, identity: str) -> None:
-    """Compares with what made the results that are there, or says what makes them.
+    """Writes settings.json, unless the folder holds results that were made with other settings.
 
-    Raises ConfigError where a setting or the encoder (`identity`) is another one.
+    Raises ConfigError if a setting or the encoder (`identity`) differs from that of the results.
     """
     path = os.path.join(folder, "settings.json")
     escaped = glob.escape(folder)
+
+    # Settings that no finished seed was trained with may change.
     if os.path.exists(path) and glob.glob(f"{escaped}/**/seed_*/seed.json", recursive=True):
         old = _read(path)
         changed = finetuning_config.differences(finetuning_config.parse(old["config"]), config)
@@ -55,19 +57,24 @@ def continue_or_begin(folder: str, config: finetuning_config.Config, identity: s
                 f"{folder} holds results of other settings: {'; '.join(changed)}; choose another"
                 " --config.name, or delete that folder"
             )
+
     _write(path, {"config": config_lib.to_tree(config), "encoder": identity})
 
 
 def seed_folder(folder: str, seed: int) -> str:
-    """Of one seed, within the folder of a task or of a point of its grid."""
+    """The folder of a seed, inside that of a task or of a point of its grid."""
     return os.path.join(folder, f"seed_{seed}")
 
 
 def finished(folder: str, seed: int, made_of: Mapping[str, str]) -> dict | None:
-    """The record of a seed that is finished. Raises ConfigError where it is of other data."""
+    """The record of a finished seed; None if the seed is not finished.
+
+    Raises ConfigError if the record was made of other data, another encoder or in another dtype.
+    """
     path = os.path.join(seed_folder(folder, seed), "seed.json")
     if not os.path.exists(path):
         return None
+
     record = _read(path)
     for name, what in (
         ("data", "files of the task"),
@@ -83,15 +90,15 @@ def finished(folder: str, seed: int, made_of: Mapping[str, str]) -> dict | None:
 
 
 def records(folder: str) -> list[dict]:
-    """Of all finished seeds of a task or of a point of its grid, by their numbers."""
+    """The records of all finished seeds in the folder of a task or point, in order of the seeds."""
     found = glob.glob(f"{glob.escape(folder)}/seed_*/seed.json")
     return sorted((_read(path) for path in found), key=lambda record: record["seed"])
 
 
 def settings(path: str) -> tuple[str, dict] | None:
-    """(folder of the fine-tuning that `path` is or lies in, its settings.json); None: in none."""
+    """(the fine-tuning's folder that `path` is or lies in, its settings.json), or None."""
     folder = os.path.abspath(path)
-    for _ in range(4):  # TASK/rate_1e-4_epochs_3/seed_0 is the farthest
+    for _ in range(4):  # at most TASK/rate_1e-4_epochs_3/seed_0 deep
         found = os.path.join(folder, "settings.json")
         if os.path.exists(found) and os.path.basename(os.path.dirname(folder)) == "finetune":
             return folder, _read(found)
@@ -100,7 +107,7 @@ def settings(path: str) -> tuple[str, dict] | None:
 
 
 def finish(folder: str, record: Mapping[str, Any]) -> None:
-    """Writes the record of a seed; nothing of it is written later."""
+    """Writes the record of a seed, which marks it as finished: it is the seed's last file."""
     _write(os.path.join(seed_folder(folder, record["seed"]), "seed.json"), record)
 
 
@@ -111,7 +118,7 @@ def write_predictions(
     said: Mapping[str, Any],
     threshold: float | None,
 ) -> None:
-    """A file a split, and SQuAD's own files for questions."""
+    """Writes one file per split, and for questions SQuAD's own files too."""
     os.makedirs(where, exist_ok=True)
     for split, part in parts.items():
         predictions = datasets.decide(prepared, said[split], threshold)
@@ -119,6 +126,7 @@ def write_predictions(
         if prepared.task.kind == "span":
             os.makedirs(os.path.join(where, split), exist_ok=True)
             submission.squad(os.path.join(where, split), part.ids, said[split], threshold)
+
         lanes = {}
         if prepared.task.kind in ("classification", "multi_label"):
             lanes["scores"] = said[split]
@@ -132,9 +140,9 @@ def write_predictions(
 
 
 def save_weights(where: str, params: dict, about: Mapping[str, Any]) -> None:
-    """Into a folder that keeps the newest ones.
+    """Saves weights into a folder that keeps only the newest ones.
 
-    `about`: task, seed, main, score, vocabulary, and what `tuned.open` says of them.
+    `about` holds task, seed, main, score, vocabulary, and what `export.open` reads beside them.
     """
     found = metadata.steps(where)
     with checkpoint_series.Checkpoints(where, keep_last=1) as saved:
@@ -142,7 +150,7 @@ def save_weights(where: str, params: dict, about: Mapping[str, Any]) -> None:
 
 
 def save_if_better(where: str, params: dict, about: Mapping[str, Any]) -> None:
-    """The same where they score better on dev than those that are there."""
+    """Saves weights if they score better on dev than those that are there."""
     found = metadata.steps(where)
     if found:
         path = os.path.join(where, str(found[-1]))
@@ -153,18 +161,20 @@ def save_if_better(where: str, params: dict, about: Mapping[str, Any]) -> None:
         else:
             if not scores.better(about["main"], about["score"], before):
                 return
+
     save_weights(where, params, about)
 
 
 def load_weights(
     folder: str, vocabulary: str, mesh: Mesh, abstract: dict
 ) -> tuple[dict, Mapping[str, Any]]:
-    """The best tuned weights in the folder of a task, or the part that `abstract` names.
+    """The best tuned weights in the folder of a task: the parameters that `abstract` names.
 
     Args:
-      vocabulary: hash of the one that they must have been tuned with.
+      vocabulary: the hash of the vocabulary that they must have been tuned with.
 
-    Returns (parameters, what `save_weights` was told of them). Raises ConfigError.
+    Returns (parameters, the `about` that they were saved with). Raises ConfigError if there are no
+    weights, or if they were tuned with another vocabulary.
     """
     path, about = best_weights(folder)
     if about["vocabulary"] != vocabulary:
@@ -177,9 +187,9 @@ def load_weights(
 
 
 def best_weights(folder: str) -> tuple[str, Mapping[str, Any]]:
-    """(checkpoint, what `save_weights` was told of it) of the best on dev in a task's folder.
+    """(checkpoint, its `about`) of the weights that are best on dev in a task's folder.
 
-    Raises ConfigError where none was kept.
+    Raises ConfigError if no weights were kept.
     """
     best = None
     escaped = glob.escape(folder)
@@ -189,6 +199,7 @@ def best_weights(folder: str) -> tuple[str, Mapping[str, Any]]:
             about = _undamaged(path, metadata.read)
             if best is None or scores.better(about["main"], about["score"], best[1]["score"]):
                 best = path, about
+
     if best is None:
         raise config_lib.ConfigError(
             f"no tuned weights in {folder}; fine-tune that task first, with run.save='best'"
@@ -197,24 +208,27 @@ def best_weights(folder: str) -> tuple[str, Mapping[str, Any]]:
 
 
 def restore(path: str, abstract: dict) -> dict:
-    """The weights that `best_weights` named. Raises CheckpointError: damaged, and what to do.
+    """The weights of a checkpoint that `best_weights` has found.
 
-    There is no one before: only the best seed's are kept.
+    Raises CheckpointError, with the remedy, if they are damaged. Only the best seed's weights are
+    kept, so there is no older checkpoint to fall back on.
     """
     return _undamaged(path, lambda path: checkpoint.restore(path, abstract).tree)
 
 
-def write_results(folder: str, whole: results.Results) -> None:
-    """Table, page and JSON."""
-    results.write(folder, whole)
+def write_results(folder: str, whole: run_results.Results) -> None:
+    """Writes results.json, results.md and results.html."""
+    results_file.write(folder, whole)
     page.write(os.path.join(folder, "results.html"), whole)
 
 
 def write_glue(folder: str, seeds: Mapping[str, str]) -> list[str]:
-    """The zip for GLUE's site, of the tasks that it knows; returns what is to be said of it.
+    """Writes glue.zip, which GLUE's site takes, if any of its tasks was predicted.
 
     Args:
-      seeds: {task: folder of the seed whose predictions go into it}.
+      seeds: {task: folder of the seed whose predictions go into the file}.
+
+    Returns remarks, one line each: files that are missing or have an unexpected length.
     """
     found = {}
     for task, where in seeds.items():
@@ -227,6 +241,7 @@ def write_glue(folder: str, seeds: Mapping[str, str]) -> list[str]:
 
 
 def _undamaged(path, read):
+    """read(path); a CheckpointError also says what to do."""
     try:
         return read(path)
     except metadata.CheckpointError as error:
@@ -238,7 +253,7 @@ def _undamaged(path, read):
 
 
 def _by_index(path, lines):
-    """Predictions in the order of GLUE's own row numbers: TFDS stores rows in another one."""
+    """Predictions in the order of GLUE's own row numbers; TFDS stores the rows in another order."""
     rows = {str(line["id"]): line["prediction"] for line in lines}
     try:
         return [rows[str(number)] for number in range(len(rows))]

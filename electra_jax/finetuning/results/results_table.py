@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results as a table: lines for a console, a Markdown document, rows for the page.
+
+    Results  ->  table_rows  ->  text (console), markdown (results.md), `page.py` (results.html)
+
+Tables show shares and correlations in hundredths, as papers print them; `mse` keeps its unit.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from electra_jax.finetuning.results import run_results
+from electra_jax.finetuning.results import scores as scores_lib
+from electra_jax.finetuning.results import statistics as statistics_lib
+from electra_jax.report import style
+
+HEAD = ("task", "split", "metric", "median", "mean ± sd", "best", "n", "guess")
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One row of the table: one metric of one dev split, as text."""
+
+    task: str
+    split: str
+    metric: str
+    main: bool
+    median: str
+    mean: str  # with the standard deviation
+    best: str
+    guess: str
+    count: str  # of seeds
+    learnt: bool  # whether the median is better than the guess
+
+
+def table_rows(results: run_results.Results) -> list[Row]:
+    """All rows by task and split, the main metric first."""
+    rows = []
+    for task in results.tasks:
+        for split in task.splits:
+            for metric in task.metrics(split):
+                found, guess = task.summary(split, metric), task.baseline(split, metric)
+                rows.append(
+                    Row(
+                        task=task.task,
+                        split=split,
+                        metric=metric,
+                        main=metric == task.main,
+                        median=shown(metric, found.median),
+                        mean=with_sd(metric, found),
+                        best=shown(metric, found.best),
+                        guess=shown(metric, guess),
+                        count=f"{found.count} of {len(task.seeds)}"
+                        if found.failed
+                        else f"{found.count}",
+                        learnt=guess is None or scores_lib.better(metric, found.median, guess),
+                    )
+                )
+    return rows
+
+
+def text(results: run_results.Results) -> str:
+    """The table, warnings and notes for a console."""
+    table, before = [list(HEAD)], None
+    for row in table_rows(results):
+        place = (row.task, row.split)
+        task, split = place if place != before else ("", "")
+        before = place
+        table.append(
+            [task, split, row.metric, row.median, row.mean, row.best, row.count, row.guess]
+        )
+
+    lines = [f"fine-tuning {results.name}", *facts(results), ""]
+    lines += _aligned(table, left=3)
+
+    if results.glue_average is not None:
+        lines += [
+            "",
+            f"GLUE average of {len(run_results.GLUE)} medians {100 * results.glue_average:.2f}",
+        ]
+    lines += [
+        f"WARNING: {task.task}, seed {seed}: {words}"
+        for task in results.tasks
+        for seed, words in task.warnings
+    ]
+    lines += [f"note: {note}" for note in all_notes(results)]
+    return "\n".join(lines)
+
+
+def markdown(results: run_results.Results) -> str:
+    """The table, warnings and notes as a Markdown document."""
+    lines = [f"# Fine-tuning: {results.name}", ""]
+    lines += ["; ".join(facts(results)) + ".", ""] if facts(results) else []
+
+    rows = [
+        [
+            row.task,
+            row.split,
+            row.metric,
+            f"**{row.median}**" if row.main else row.median,
+            row.mean,
+            row.best,
+            row.count,
+            row.guess,
+        ]
+        for row in table_rows(results)
+    ]
+    lines += _markdown_table([list(HEAD), *rows], left=3)
+    lines += [
+        "",
+        "Hundredths, but for mse. The median over seeds counts; sd has n - 1; guess is what the"
+        " same answer to every example gets.",
+    ]
+    if results.glue_average is not None:
+        lines += [
+            "",
+            f"GLUE average of {len(run_results.GLUE)} medians: {100 * results.glue_average:.2f}.",
+        ]
+
+    warnings = [(task.task, *one) for task in results.tasks for one in task.warnings]
+    if warnings:
+        lines += ["", "## Warnings", ""]
+        lines += [f"- {task}, seed {seed}: {words}" for task, seed, words in warnings]
+    notes = all_notes(results)
+    if notes:
+        lines += ["", "## Notes", "", *(f"- {note}" for note in notes)]
+    return "\n".join(lines) + "\n"
+
+
+def shown(metric: str, value: float | None) -> str:
+    """0.84312 -> `84.31`; mse 0.84312 -> `0.8431`; None or nan -> `-`."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{value:.4f}" if metric in scores_lib.LOWER_IS_BETTER else f"{100 * value:.2f}"
+
+
+def with_sd(metric: str, found: statistics_lib.Summary) -> str:
+    """Mean and standard deviation, `84.31 ± 0.42`; of one seed `84.31`."""
+    return with_error(metric, found.mean, found.sd)
+
+
+def with_error(metric: str, value: float, error: float | None) -> str:
+    """`84.31 ± 0.42`; without an error `84.31`."""
+    return shown(metric, value) + ("" if error is None else f" ± {shown(metric, error)}")
+
+
+def signed(metric: str, found: statistics_lib.Difference) -> str:
+    """A difference with its standard error, `+1.20 ± 0.31`."""
+    sign = "-" if found.amount < 0 else "+" if found.amount > 0 else ""
+    return sign + with_error(metric, abs(found.amount), found.error)
+
+
+def facts(results: run_results.Results) -> list[str]:
+    """One line each for the encoder, the device and the time, as far as they are known."""
+    found = []
+    if results.encoder:
+        words = ", ".join(f"{name} {_fact(value)}" for name, value in results.encoder.items())
+        found.append(f"encoder: {words}")
+    if results.device:
+        found.append(f"device: {results.device}")
+    if results.minutes is not None:
+        found.append(f"time: {style.duration(60 * results.minutes)}")
+    return found
+
+
+def all_notes(results: run_results.Results) -> list[str]:
+    """The notes of the results, then of the tasks, then a note on checkpoints chosen by dev."""
+    notes = list(results.notes)
+    notes += [f"{task.task}: {note}" for task in results.tasks for note in task.notes]
+    chosen = [task.task for task in results.tasks if task.choice == "best"]
+    if chosen:
+        notes.append(
+            f"{', '.join(chosen)}: each seed's best checkpoint on the dev split that scores it,"
+            " which flatters; the published protocol takes the last"
+        )
+    return notes
+
+
+def _fact(value) -> str:
+    """Whole numbers with separators, 13,483,264; everything else as it is."""
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    """Lines with aligned columns: the first `left` columns to the left, numbers to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if place < left else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _markdown_table(rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    head, *body = rows
+    rule = ["---" if place < left else "---:" for place in range(len(head))]
+    return [
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+        for row in (head, rule, *body)
+    ]

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The results of a fine-tuning command as values: by seed, by task, and all together.
+
+    SeedResult (scores by dev split, curve, warnings)  ->  TaskResult  ->  Results
+    two Results  ->  compare  ->  differences with their standard errors
+
+`results_file.py` writes and reads them, `results_table.py` and `page.py` show them.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from electra_jax.finetuning.results import statistics as statistics_lib
+
+CHOICES = ("last", "best")
+# The tasks of GLUE's average, without WNLI, as in ELECTRA's paper.
+GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
+Scores = Mapping[str, Mapping[str, float]]  # dev split -> metric -> value
+
+
+class CurvePoint(NamedTuple):
+    """One evaluation: training loss since the previous one, and the dev scores if there are any."""
+
+    step: int
+    loss: float | None
+    scores: Mapping[str, float]  # of the first dev split
+
+
+@dataclasses.dataclass(frozen=True)
+class SeedResult:
+    """The result of one seed: the scores of its chosen checkpoint."""
+
+    seed: int
+    scores: Scores
+    curve: Sequence[CurvePoint] = ()
+    chosen_step: int | None = None
+    warnings: Sequence[str] = ()  # from statistics.degenerate
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskResult:
+    """The results of all seeds of one task."""
+
+    task: str
+    kind: str  # one of scores.KINDS
+    main: str  # the metric that counts and by which checkpoints, seeds and points are chosen
+    seeds: Sequence[SeedResult]
+    choice: str = "last"  # which checkpoint is scored: the last, or the best on dev
+    examples: Mapping[str, int] = dataclasses.field(default_factory=dict)  # split -> count
+    baselines: Scores = dataclasses.field(default_factory=dict)  # scores of a constant guess
+    minutes: float | None = None  # of all seeds, evaluation included
+    tokens_per_second: float | None = None  # in training, padding not counted
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    notes: Sequence[str] = ()  # what was cut, skipped, or chosen
+
+    @property
+    def splits(self) -> list[str]:
+        """The dev splits, in order."""
+        return list(dict.fromkeys(split for seed in self.seeds for split in seed.scores))
+
+    def metrics(self, split: str) -> list[str]:
+        """The metrics of a split, the main one first."""
+        names = dict.fromkeys(n for seed in self.seeds for n in seed.scores.get(split, ()))
+        return sorted(names, key=lambda name: name != self.main)
+
+    def values(self, split: str, metric: str) -> list[float]:
+        """One value per seed, in order; nan for a seed that has none."""
+        return [seed.scores.get(split, {}).get(metric, math.nan) for seed in self.seeds]
+
+    def summary(self, split: str, metric: str) -> statistics_lib.Summary:
+        """Statistics of one metric over the seeds."""
+        return statistics_lib.summarise(metric, self.values(split, metric))
+
+    def baseline(self, split: str, metric: str) -> float | None:
+        """The score of a constant guess."""
+        return self.baselines.get(split, {}).get(metric)
+
+    @property
+    def warnings(self) -> list[tuple[int, str]]:
+        """(seed, text): the warnings of the seeds, and seeds that are far worse than the others."""
+        found = [(seed.seed, words) for seed in self.seeds for words in seed.warnings]
+        named = {seed for seed, _ in found}
+
+        for split in self.splits:
+            far = statistics_lib.far_below(self.main, self.values(split, self.main))
+            for place, words in far.items():
+                if self.seeds[place].seed not in named:  # its own warning says why
+                    found.append((self.seeds[place].seed, f"{split}: {words}"))
+
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """The results of one command: one encoder on several tasks."""
+
+    name: str
+    tasks: Sequence[TaskResult]
+    encoder: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # origin, step, size
+    device: str = ""
+    minutes: float | None = None
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+    @property
+    def glue_average(self) -> float | None:
+        """Mean of the medians of GLUE's eight tasks, MNLI matched; None if any is missing."""
+        tasks = {result.task: result for result in self.tasks}
+        if not all(name in tasks and tasks[name].splits for name in GLUE):
+            return None
+        medians = [
+            tasks[name].summary(tasks[name].splits[0], tasks[name].main).median for name in GLUE
+        ]
+        return sum(medians) / len(medians)
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """The main metric of one dev split in two Results."""
+
+    task: str
+    split: str
+    metric: str
+    first: statistics_lib.Summary
+    second: statistics_lib.Summary
+    difference: statistics_lib.Difference
+
+
+def compare(first: Results, second: Results) -> list[Comparison]:
+    """`first` minus `second`, for the tasks and dev splits that both have."""
+    others, rows = {task.task: task for task in second.tasks}, []
+    for task in first.tasks:
+        other = others.get(task.task)
+        for split in task.splits if other is not None else ():
+            ours, theirs = (one.summary(split, task.main) for one in (task, other))
+            if not ours.count or not theirs.count:
+                continue
+
+            pair = [one.values(split, task.main) for one in (task, other)]
+            apart = statistics_lib.difference(task.main, *pair)
+            rows.append(Comparison(task.task, split, task.main, ours, theirs, apart))
+    return rows

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The seeds of one task at one point of the grid: trained, scored, predicted, written.
+
+    finished seeds  ->  their records are read
+    missing seeds   ->  `loop.train`, scored on dev  ->  predictions of every dev and test split
+                    ->  record (scores, curve, warnings, time) and the weights that are kept
+
+A record is the content of a seed's seed.json. It is written last, since it marks the seed as
+finished.
+"""
+
+import dataclasses
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+from absl import logging
+
+from electra_jax import config as config_lib
+from electra_jax.finetuning.results import results_table, scores, statistics
+from electra_jax.finetuning.tasks import datasets
+from electra_jax.finetuning.tuning import (
+    choices,
+    encoders,
+    loop,
+    run_folder,
+    summary,
+    tuning_step,
+)
+
+
+def records(
+    session: choices.Session,
+    prepared: datasets.Prepared,
+    start: encoders.Start,
+    point: choices.GridPoint,
+    folder: str,
+    made_of: Mapping[str, str],
+) -> list[dict]:
+    """The records of all seeds, in order; seeds that have none yet are trained.
+
+    Args:
+      folder: of this point of the grid.
+      made_of: what a record depends on beside the settings (data, encoder, dtype). A finished seed
+        whose record says otherwise raises ConfigError.
+    """
+    config = session.config
+    numbers = range(config.seed, config.seed + config.seeds)
+    found = {number: run_folder.finished(folder, number, made_of) for number in numbers}
+    pending = [number for number in numbers if found[number] is None]
+
+    together = len(pending) if choices.train_together(config, session.encoder, session.mesh) else 1
+    for first in range(0, len(pending), max(1, together)):
+        group = pending[first : first + together]
+        trained = _train(session, prepared, start, point, folder, group, made_of)
+        found |= dict(zip(group, trained))
+    return [found[number] for number in numbers]
+
+
+def predictions(
+    session: choices.Session,
+    programs: tuning_step.Programs,
+    prepared: datasets.Prepared,
+    part: datasets.Part,
+    params: dict,
+) -> list:
+    """Per seed the predictions for the examples of a split, as `datasets.predict` gives them."""
+    config = session.config
+    outputs = loop.predict(
+        programs,
+        params,
+        part.rows,
+        prepared.buckets,
+        config.recipe.batch_size,
+        session.encoder.vocabulary.pad_id,
+    )
+    return [datasets.predict(prepared, part, one, config.span) for one in outputs]
+
+
+def _train(session, prepared, start, point, folder, seeds, made_of) -> list[dict]:
+    """Trains some seeds in one program; writes and returns their records."""
+    begun = time.perf_counter()
+    config, name = session.config, prepared.task.name
+    main, first_dev = prepared.task.main, prepared.first_dev
+    made = choices.setup(config, session.encoder, prepared, len(seeds))
+    programs = tuning_step.programs(made, session.mesh)
+    keys_Z = tuning_step.keys(seeds)
+    if start.trunk is None:
+        state = programs.begin_fresh(keys_Z)
+    else:
+        state = programs.begin(start.trunk, keys_Z)
+
+    def score(params):
+        found, thresholds = _predict(session, programs, prepared, params, prepared.dev)
+        return [
+            {
+                split: _scores(prepared, part, found[split][place], thresholds[place])
+                for split, part in prepared.dev.items()
+            }
+            for place in range(len(seeds))
+        ]
+
+    def better(left, right):
+        return scores.better(main, left[first_dev][main], right[first_dev][main])
+
+    def report(number, steps, latest):
+        for seed, one in zip(seeds, latest):
+            logging.info(
+                "%s %s, seed %d: step %d of %d, loss %.4f, %s %s",
+                name, point.name, seed, number, steps, one.loss, main,
+                results_table.shown(main, one.scores[first_dev][main]),
+            )  # fmt: skip
+
+    plan = _plan(config, prepared, point)
+    tuned = loop.train(
+        programs, state, keys_Z, seeds, prepared.train.rows, plan, made.pad_id, score, better,
+        report,
+    )  # fmt: skip
+
+    parts = dict(prepared.dev) | dict(prepared.test)
+    found, thresholds = _predict(session, programs, prepared, tuned.params, parts)
+    written = []
+    for place, seed in enumerate(seeds):
+        mine = {split: said[place] for split, said in found.items()}
+        outcome = _outcome(prepared, tuned, place, mine, thresholds[place])
+        where = run_folder.seed_folder(folder, seed)
+        run_folder.write_predictions(where, prepared, parts, mine, thresholds[place])
+        written.append(
+            made_of
+            | {
+                "seed": seed,
+                **outcome,
+                "seconds": tuned.seconds / len(seeds),
+                "tokens": tuned.tokens / len(seeds),
+                "compile_seconds": tuned.compile_seconds / len(seeds),
+                "minutes": (time.perf_counter() - begun) / 60 / len(seeds),
+            }
+        )
+
+    # Records come last: a seed that is interrupted before has none and is trained again.
+    _save_weights(session, prepared, point, folder, tuned, written)
+    for record in written:
+        run_folder.finish(folder, record)
+    return written
+
+
+def _plan(config, prepared, point) -> loop.Plan:
+    return loop.Plan(
+        peak=point.learning_rate,
+        epochs=point.epochs,
+        batch_size=config.recipe.batch_size,
+        warmup_share=config.recipe.warmup_share,
+        buckets=prepared.buckets,
+        shared_seed=config.seed,
+        evaluate_times=config.evaluation.times,
+        keep=config.evaluation.keep,
+    )
+
+
+def _predict(session, programs, prepared, params, parts) -> tuple[dict[str, list], list]:
+    """({split: predictions per seed}, a null threshold per seed).
+
+    The thresholds are found on the first dev split and are used on all splits.
+    """
+    found = {
+        split: predictions(session, programs, prepared, part, params)
+        for split, part in parts.items()
+    }
+    first = prepared.first_dev
+    thresholds = [
+        datasets.best_threshold(prepared, prepared.dev[first], one) for one in found[first]
+    ]
+    return found, thresholds
+
+
+def _outcome(prepared, tuned, place, mine, threshold) -> dict[str, Any]:
+    """The part of a seed's record that says how well it did; `place`: of the seed in `tuned`."""
+    evaluations = tuned.evaluations[place]
+    first = prepared.first_dev
+    return {
+        "scores": {
+            split: _scores(prepared, part, mine[split], threshold)
+            for split, part in prepared.scored.items()
+        },
+        "curve": [[one.step, one.loss, one.scores[first]] for one in evaluations],
+        "chosen_step": evaluations[tuned.chosen[place]].step,
+        "warnings": _warnings(prepared, mine[first], threshold, tuned, place),
+        "threshold": threshold,
+    }
+
+
+def _scores(prepared, part, said, threshold) -> dict[str, float]:
+    decided = datasets.decide(prepared, said, threshold)
+    return scores.compute(prepared.task.metrics, decided, part.targets)
+
+
+def _warnings(prepared, said, threshold, tuned, place) -> list[str]:
+    part = prepared.dev[prepared.first_dev]
+    decided = datasets.decide(prepared, said, threshold)
+    warnings = statistics.degenerate(
+        prepared.task.kind, prepared.task.main, decided, part.targets, prepared.task.labels
+    )
+    if tuned.skipped[place]:
+        warnings.append(f"{tuned.skipped[place]} steps were not finite and not applied")
+    return warnings
+
+
+def _save_weights(
+    session: choices.Session,
+    prepared: datasets.Prepared,
+    point: choices.GridPoint,
+    folder: str,
+    tuned: loop.TrainedSeeds,
+    records: Sequence[Mapping[str, Any]],
+) -> None:
+    """Saves what run.save asks for: the best seed on dev so far, every seed too, or none."""
+    config, main = session.config, prepared.task.main
+    save = config.run.save
+    if save == "none":
+        return
+
+    def one(place):
+        record = records[place]
+        about = {
+            "task": prepared.task.name,
+            "kind": prepared.task.kind,
+            "labels": list(prepared.task.labels),
+            "scale": list(prepared.scale),
+            "head": dataclasses.asdict(choices.setup(config, session.encoder, prepared, 1).head),
+            "settings": summary.settings(session, prepared, point),
+            "encoder": dict(session.encoder.about),
+            "seed": record["seed"],
+            "main": main,
+            "score": record["scores"][prepared.first_dev][main],
+            "config": config_lib.to_tree(config),
+            "vocabulary": session.encoder.vocabulary.sha256,
+        }
+        return jax.tree.map(lambda leaf: leaf[place], tuned.params), about
+
+    for place in range(len(records)) if save == "all" else ():
+        where = run_folder.seed_folder(folder, records[place]["seed"])
+        run_folder.save_weights(os.path.join(where, "weights"), *one(place))
+
+    best = one(summary.best_seed(prepared, records))
+    run_folder.save_if_better(os.path.join(folder, "weights"), *best)

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All fine-tunings of one command, task after task.
+
+    read a task  ->  for each point of the grid: all seeds (`seeds.py`)
+                 ->  the point that is best on dev  ->  what the task came to (`summary.py`)
+    all tasks    ->  results.json, results.md, results.html, glue.zip (`run_folder.py`)
+
+The same command started again trains only the seeds that are not finished; finished ones keep their
+numbers.
+"""
+
+import contextlib
+import os
+import time
+
+import jax
+from absl import logging
+
+from electra_jax import config as config_lib
+from electra_jax.finetuning import config as finetuning_config
+from electra_jax.finetuning.results import run_results
+from electra_jax.finetuning.tasks import datasets
+from electra_jax.finetuning.tuning import (
+    choices,
+    encoders,
+    run_folder,
+    seeds,
+    summary,
+    tuning_step,
+)
+from electra_jax.host import compile_cache, lock, logs, safe_files
+
+
+def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
+    """Fine-tunes what is not finished yet; writes all results and returns them.
+
+    Raises ConfigError, CheckpointError or ValueError, each one line with the remedy.
+    """
+    begun = time.perf_counter()
+    if jax.process_count() > 1:
+        raise config_lib.ConfigError(
+            "fine-tuning runs in one process; start it on one host, whose devices it all uses"
+        )
+
+    names, mesh = choices.tasks_in_order(config), choices.mesh(config)
+    encoder = encoders.read(config, workdir, mesh)
+    folder = run_folder.folder_of(config, workdir)
+    safe_files.check_path(folder, "the folder of results", config_lib.ConfigError)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(
+            lock.hold(os.path.join(folder, "run.lock"), f"folder {folder}", config_lib.ConfigError)
+        )
+        stack.enter_context(logs.file(os.path.join(folder, "log.txt")))
+        compile_cache.keep()
+        session = choices.Session(config, folder, mesh, encoder)
+        run_folder.continue_or_begin(folder, config, encoder.identity)
+
+        # Results are written after every task, so an interrupted command leaves what it has.
+        found, best = [], {}
+        for name in names:
+            result, best[name] = _task(session, name)
+            found += [result] if result is not None else []
+            whole = summary.results(session, found, (time.perf_counter() - begun) / 60)
+            run_folder.write_results(folder, whole)
+
+        for line in run_folder.write_glue(folder, best):
+            logging.info("glue.zip: %s", line)
+    return whole
+
+
+def _task(session: choices.Session, name: str) -> tuple[run_results.TaskResult | None, str]:
+    """Trains all seeds of a task at all points of the grid.
+
+    Returns (the task's result, the folder of the seed that is best on dev at the chosen point).
+    The result is None for a task that has no training data and is answered by another task's model.
+    """
+    config, encoder = session.config, session.encoder
+    task = datasets.task_named(config, name)
+    prepared = datasets.prepare(
+        config, task, encoder.vocabulary, encoder.max_tokens, encoder.pretrained_tokens
+    )
+    for line in prepared.report.lines():
+        logging.info("%s", line)
+    if task.model_of:
+        return None, _answer_by(session, prepared, task.model_of)
+
+    start = _start(session, name)
+    made_of = {
+        "data": prepared.fingerprint,
+        "encoder": start.identity,
+        "dtype": encoder.networks.dtype,
+    }
+    grid = choices.points(config, encoder, task.epochs)
+    folders = {
+        point: os.path.join(session.folder, name, *([point.name] if len(grid) > 1 else []))
+        for point in grid
+    }
+    records_at = {
+        point: seeds.records(session, prepared, start, point, folder, made_of)
+        for point, folder in folders.items()
+    }
+
+    chosen = summary.best_point(prepared, records_at)
+    result = summary.task_result(session, prepared, records_at, chosen, start.note)
+    best = records_at[chosen][summary.best_seed(prepared, records_at[chosen])]
+    return result, run_folder.seed_folder(folders[chosen], best["seed"])
+
+
+def _start(session: choices.Session, name: str) -> encoders.Start:
+    """The pre-trained encoder, or the one that another task has tuned (encoder.start_from)."""
+    config, encoder = session.config, session.encoder
+    other = config.starts.get(name)
+    if other is None:
+        return encoders.Start(encoder.trunk, encoder.identity, "")
+
+    known = os.path.join(session.folder, other)
+    where = known if os.path.isdir(known) else other
+    shapes = jax.eval_shape(lambda: tuning_step.fresh_trunk(encoder.networks, jax.random.key(0)))
+    trunk, about = run_folder.load_weights(where, encoder.vocabulary.sha256, session.mesh, shapes)
+    note = f"{name} starts from the encoder tuned on {about['task']} (seed {about['seed']})"
+    logging.info("%s", note)
+    return encoders.Start(trunk, encoders.identity_of(trunk), note)
+
+
+def _answer_by(session: choices.Session, prepared: datasets.Prepared, other: str) -> str:
+    """Predicts a task's test splits with the model of another task.
+
+    Returns the folder of the predictions.
+    """
+    made = choices.setup(session.config, session.encoder, prepared, 1)
+    programs = tuning_step.programs(made, session.mesh)
+    shapes = jax.eval_shape(lambda: programs.begin_fresh(tuning_step.keys([0]))).params
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes)
+    where, sha256 = os.path.join(session.folder, other), session.encoder.vocabulary.sha256
+    tuned, about = run_folder.load_weights(where, sha256, session.mesh, shapes)
+
+    params = jax.tree.map(lambda leaf: leaf[None], tuned)
+    said = {
+        split: seeds.predictions(session, programs, prepared, part, params)[0]
+        for split, part in prepared.test.items()
+    }
+    logging.info(
+        "%s is answered by the model of %s (seed %d)", prepared.task.name, other, about["seed"]
+    )
+    where = run_folder.seed_folder(os.path.join(session.folder, prepared.task.name), about["seed"])
+    run_folder.write_predictions(where, prepared, prepared.test, said, None)
+    return where
