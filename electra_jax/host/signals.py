@@ -23,14 +23,13 @@ import jax
 from absl import logging
 from jax.experimental import multihost_utils
 
-from electra_jax.host import peers
+from electra_jax.host import ending, peers
 
 STOP_SECONDS = 120  # from a signal to the end of the step
 _UNWINDING = 3.0  # seconds until what cannot be interrupted is left as it is
 _SAME = 1.0  # seconds: `timeout` and launchers send one request twice
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_GOES_ON = "the same command goes on from the newest checkpoint"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -179,7 +178,7 @@ class _Guard:
         elif self._stop is not None and self._stop.saved:
             _end(str(Interrupted(number)), number)
         else:
-            _end(f"{name} again: ended without saving; {_GOES_ON}", number)
+            _end(f"{name} again: ended without saving; {ending.GOES_ON}", number)
 
     def _give_up(self):
         number, since = self._first
@@ -187,7 +186,7 @@ class _Guard:
             _end(str(Interrupted(number)), number)
         _end(
             f"{signal.Signals(number).name}: no step ended within {time.monotonic() - since:.0f} s,"
-            f" so it ends without saving (--stop_timeout); {_GOES_ON}",
+            f" so it ends without saving (--stop_timeout); {ending.GOES_ON}",
             number,
         )
 
@@ -195,4 +194,4 @@ class _Guard:
 def _end(text, number):
     if peers.group() is not None:
         peers.group().end(text, 128 + number, Interrupted(number).why)
-    peers.exit_now(text, 128 + number)
+    ending.exit_now(text, 128 + number)
