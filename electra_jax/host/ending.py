@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a process from any thread, with one line."""
+"""How a process ends at once, from any thread."""
 
 import contextlib
 import os
@@ -9,14 +9,17 @@ GOES_ON = "the same command goes on from the newest checkpoint"
 
 
 def exit_now(text: str, code: int) -> None:
-    """Ends this process from any thread, with one line if there is one; nothing else is undone.
+    """Ends this process from any thread, after printing one line if `text` is not empty.
 
-    What a run keeps is whole at every moment, so nothing is lost.
+    Nothing else is cleaned up. No work is lost by that, because the files of a run are complete at
+    every moment.
     """
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
+
     if text:
-        # Not through a file object, whose lock the main thread may hold.
+        # Not through sys.stderr: the main thread may hold the lock of that file object.
         with contextlib.suppress(OSError):
             os.write(2, f"error: {' '.join(text.split())}\n".encode())
+
     os._exit(code)

@@ -1,5 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connections between the processes of a run."""
+"""The processes of a run while they train: they exchange texts, stop together and end together.
+
+Each process but the first has one connection, to the first process. A message goes to the first
+process, which counts who has spoken and answers all. It handles its own messages by the same
+functions, without a connection. In each process one thread reads the connections.
+
+    gather    "said" by each process        -> "all": the texts of all
+    waiting   one is late                   -> "waiting": for whom, and for how long
+    stopping  "stop" by any process         -> "count" -> "counted" by each -> "stop_at"
+    errors    "failed" by one that failed   -> "ended" to the others if they did not fail too
+    the end   "ended", or a connection that closed without a word -> "ended" to the others
+"""
 
 import collections
 import contextlib
@@ -14,45 +25,52 @@ from absl import logging
 
 from electra_jax.host import ending, waiting, wire
 
-_FAILS_ALIKE = 5.0  # seconds in which the others may fail in the same way
-_NOTICE = 1.0  # seconds in which the end of another explains an error here
+_FAILS_ALIKE = 5.0  # seconds that the others have to fail in the same way
+_NOTICE = 1.0  # seconds in which the end of another process may explain an error in this one
 _WITH_ERROR = "ended with an error"
-END = 0  # the call in which all say that they end; `Group.gather` counts from 1
+END = 0  # the number of the exchange in which all end; `Group.gather` counts from 1
 
 
 class Group:
-    """The connections between the first process and each of the others, once all are there.
+    """The connections between the first process and each of the others, once all have come.
 
-    The first one is asked by all and answers all; what it asks and answers itself takes the same
-    way without a connection.
+    Args:
+      me: the number of this process.
+      sockets: by number, all other processes on process 0, and process 0 on the others.
+      names: of all processes, in the order of their numbers.
+
+    Each method `_on_KIND` handles the messages of that kind, one message at a time.
     """
 
     def __init__(self, me: int, sockets: dict[int, socket.socket], names: list[str]):
         self._me, self._sockets, self._names = me, dict(sockets), names
         self._sending = threading.Lock()
         self._handling = threading.RLock()
-        # What this process knows.
+
+        # What each process knows.
         self._calls = 0
         self._answers: dict[int, list[str]] = {}
         self._answered = threading.Condition()
-        self._over = False  # all have ended well, or all have ended alike
-        self._failure: tuple[str, int] | None = None  # own: what is still to be said, exit code
+        self._over = False  # all have said that they end, so a closed connection is no death
+        self._failure: tuple[str, int] | None = None  # of this one: line to print, exit code
         self._stepping = threading.Lock()
         self._step, self._stop_at = -1, None
-        # What the first one knows of all.
+
+        # What only the first process knows.
         self._said: dict[int, dict] = {}
         self._failed: dict[int, tuple[float, str]] = {}
         self._counted: dict[int, int] | None = None
         self._asked_by = ""
         self._ends_at = float("inf")
+
         threading.Thread(target=self._listen, name="peers", daemon=True).start()
 
     def gather(self, text: str, doing: str = "") -> list[str]:
-        """The texts of all processes, in their order; waits for all of them.
+        """Waits for the texts of all processes and returns them in the order of their numbers.
 
         Args:
-          text: what this one has to say.
-          doing: what the others wait for, as in "to prepare the data".
+          text: the text of this process.
+          doing: what the others wait for, for the log: "to prepare the data".
         """
         self._calls += 1
         return self._exchange(self._calls, text, doing)
@@ -64,58 +82,68 @@ class Group:
             return self._answers.pop(call)
 
     def ask_stop(self, why: str) -> None:
-        """Asks all to stop at one step; called from any thread."""
+        """Asks all processes to stop after the same step; may be called from any thread."""
         self._to_first(
             {"kind": "stop", "why": f"{self._names[self._me]} was asked to stop ({why})"}
         )
 
     def reached(self, step: int) -> bool:
-        """Whether `step` is the one to stop at: true on every process at the same step.
+        """Returns whether to stop at `step`; it is true on every process at the same step.
 
-        A process that runs ahead of the others cannot have passed it: all tell the step that they
-        are at, none begins another until all have, and the stop is one behind the furthest.
+        No process can have passed that step: after a request to stop each one tells which step it
+        is at and then waits here until all have told, and the stop is one step after the furthest.
         """
+        # `_on_count` holds this lock until the step to stop at is known.
         with self._stepping:
             self._step = step
             return self._stop_at is not None and step >= self._stop_at
 
     def failing(self, text: str, why: str = "") -> None:
-        """Tells that this process ends with an error, before anything else of it is undone.
+        """Tells the others that this process ends with an error, before it cleans up anything.
 
-        An error may be what the end of another one looks like from here; then this one ends first.
+        Args:
+          text: the error, for the line that this process prints.
+          why: what the others print instead, after the name of this process.
         """
         if self._failure is None:
+            # The error may only be a consequence of another process's end. Its message then
+            # arrives in this pause and ends this process with the true reason.
             time.sleep(_NOTICE)
             self._failure = (text, 1)
             self._to_first({"kind": "failed", "why": why or f"{_WITH_ERROR}: {text}"})
 
     def leave(self, code: int) -> None:
-        """Waits until all others end too, then lets go of them and of jax's service.
+        """Waits until all others end too, then closes jax's service.
 
         Args:
-          code: which this process ends with, having said why. Where it failed alone, it ends here.
+          code: the exit code of this process, which has printed its reason. If it is the only one
+            that failed, the process exits in here.
         """
         if code:
             self._failure = ("", code)
-        # Not the next call: the others may wait in that one for what this process will never say.
+
+        # Not the next number of `gather`: in that exchange the others may be waiting for a text
+        # that this process will never send.
         self._exchange(END, "", "to end")
         jax.distributed.shutdown()
 
     def end(self, text: str, code: int, why: str) -> None:
-        """Ends this process at once, having told the others why; called from any thread."""
+        """Tells the others why, then ends this process at once; may be called from any thread."""
         if self._failure is None or self._failure[0]:
             self._failure = (text, code)
+
         message = {"kind": "ended", "number": self._me, "why": why}
         if self._me:
             self._send(0, message)
         else:
             self._to_others(message)
+
         self._exit()
 
-    # What is heard
+    # Receiving
 
     def _listen(self):
-        """Reads from all connections for ever, and looks at the time."""
+        """Reads from all connections as long as one is open, and looks at the clock each second."""
         received = collections.defaultdict(bytes)
         with selectors.DefaultSelector() as selector:
             for number, connection in self._sockets.items():
@@ -129,6 +157,7 @@ class Group:
                     if not data:
                         selector.unregister(key.fileobj)
                         self._lost(key.data)
+
                 if self._me == 0:
                     self._look_at_the_time()
 
@@ -143,12 +172,14 @@ class Group:
         )
         said["texts"][number] = text
         said["doing"] = said["doing"] or doing
+
         if len(said["texts"]) == len(self._names):
             del self._said[call]
             texts = [said["texts"][n] for n in range(len(self._names))]
             self._to_all({"kind": "all", "call": call, "texts": texts, "over": call == END})
 
     def _on_all(self, _, call, texts, over):
+        # Before the waiting thread goes on: it may close its connections at once.
         self._over = self._over or over
         with self._answered:
             self._answers[call] = texts
@@ -164,6 +195,7 @@ class Group:
             self._to_all({"kind": "count"})
 
     def _on_count(self, _):
+        # From here to `_on_stop_at` this process begins no step.
         self._stepping.acquire()
         self._to_first({"kind": "counted", "step": self._step})
 
@@ -182,27 +214,31 @@ class Group:
         self._failed.setdefault(number, (time.monotonic(), why))
 
     def _on_ended(self, _, number, why):
-        """One has ended, or fails alone: so do all that have no error of their own."""
+        """Process `number` has ended or is the only one that failed: this process ends too."""
         if self._over:
             return
+
         if self._me == 0:
             self._to_others({"kind": "ended", "number": number, "why": why})
+
         if number == self._me and self._failure is not None:
-            # The others end now; what is still to be undone here may wait for them in vain.
+            # The others end now, and the cleaning up in this process may wait for them in vain.
             self._ends_at = time.monotonic() + _FAILS_ALIKE
             if self._me:
                 self._exit()
             return
-        alone = why.startswith(_WITH_ERROR)  # its own line says what to do
+
+        alone = why.startswith(_WITH_ERROR)  # that error says what to do
         self._exit(f"{self._names[number]} {why}" + ("" if alone else f"; {ending.GOES_ON}"))
 
     def _lost(self, number):
-        """A connection is closed: its process is gone, or at the end that it told before."""
+        """The connection to process `number` is closed: it died, or ended as it had said before."""
         with self._handling:
             lost = self._sockets.pop(number)
             lost.close()
             if self._over:
                 return
+
             if number in self._failed:
                 self._on_ended(number, number, self._failed[number][1])
             elif self._ends_at == float("inf"):
@@ -211,8 +247,10 @@ class Group:
                 self._exit()
 
     def _look_at_the_time(self):
+        """Process 0 only: says who is late, and ends all if one failed and the others did not."""
         with self._handling:
             now = time.monotonic()
+
             for said in self._said.values():
                 if not self._over and said["patience"].is_over(now):
                     self._to_all(
@@ -225,14 +263,16 @@ class Group:
                             "doing": said["doing"],
                         }
                     )
+
             if self._failed and self._ends_at == float("inf") and not self._over:
                 number, (since, why) = min(self._failed.items(), key=lambda item: item[1])
                 if len(self._failed) < len(self._names) and now - since > _FAILS_ALIKE:
                     self._on_ended(number, number, why)
+
             if now > self._ends_at:
                 self._exit()
 
-    # What is said
+    # Sending
 
     def _to_first(self, message):
         if self._me == 0:
@@ -249,11 +289,12 @@ class Group:
         self._handle(0, dict(message))
 
     def _send(self, number, message):
-        # Who cannot be reached is found gone by the thread that reads.
+        # A broken connection is no error here: the thread that reads notices it.
         with self._sending, contextlib.suppress(OSError, KeyError):
             self._sockets[number].sendall(json.dumps(message).encode() + b"\n")
 
     def _exit(self, text="", code=1):
+        # The error of this process, if it has one, is said before that of another.
         if self._failure is not None:
             text, code = self._failure
         ending.exit_now(text, code)

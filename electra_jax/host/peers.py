@@ -1,20 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes of one run: how they find each other, and how the end of one reaches the others.
+"""The processes of one run: they start together, and the end of one ends the others.
 
-`join` waits until every process has come, and says for whom it waits. The first process listens
-where jax will (`--coordinator_address`); the others connect to it, and these connections stay open
-beside jax's own. The operating system closes them when a process dies, so the others know it at
-once; where a whole machine is gone, its silence of 30 seconds tells them. Whoever learns that
-another one is gone prints one line that names it and exits: waiting inside a computation for a
-process that will never come has no other end.
+`join` waits until every process has come, and says for whom it waits (`joining`). The first process
+listens at the address that jax will use (`--coordinator_address`); the others connect to it, and
+these connections stay open beside jax's own (`wire`, `peer_group`). When a process dies, its
+operating system closes them, so the others know at once; when a whole machine is gone, they know
+after 30 seconds of silence. A process that learns of the end of another prints one line that names
+it and exits, because a computation that waits for a missing process would wait forever.
 
-jax aborts a process, with pages of stack, in the moment in which its connection to the first
-process closes. So the others reach jax's service through a relay of their own, which keeps that
-connection open until the line is printed.
+jax itself would abort with pages of stack traces in that case; `relay` prevents it.
 
-A process that fails by itself says so before it unwinds. Where all fail alike, as when they agree
-that a file cannot be read, each ends in its own words; where the others have not failed 5 seconds
-later, they end and name the one that did.
+A process that fails says so before it cleans up. If all fail in the same way, as when they agree
+that a file cannot be read, each prints its own error. If the others have not failed 5 seconds
+later, they end and name the process that did.
 """
 
 import contextlib
@@ -26,8 +24,9 @@ import jax
 
 from electra_jax.host import joining, peer_group, relay
 
-START_SECONDS = 300  # how long `join` waits for the others
-# With the relay jax hears no process that holds Python's lock for long; the connections do.
+START_SECONDS = 300  # seconds that `join` waits for the others
+# Seconds. Long, because the threads of `relay` need Python's lock: while a process holds it, jax
+# hears no heartbeat from there. Our own connections notice a dead process much sooner.
 _HEARTBEAT = 600
 
 _group: peer_group.Group | None = None
@@ -35,29 +34,32 @@ _group: peer_group.Group | None = None
 
 @dataclasses.dataclass(frozen=True)
 class Address:
-    """What jax.distributed.initialize wants to know."""
+    """The arguments of jax.distributed.initialize."""
 
     coordinator: str  # HOST:PORT of the first process
-    count: int
-    me: int
-    devices: Any = None  # ids of this process's devices, where several share a machine
+    count: int  # of processes
+    me: int  # number of this process, from 0
+    devices: Any = None  # ids of this process's devices, if several processes share a machine
 
 
 def join(address: Address, seconds: float = START_SECONDS) -> None:
     """Waits for all processes of a run and starts jax.distributed.
 
-    Raises joining.PeersError on all that came: one of them did not come in time, two have one
-    number, or they run different code.
+    Raises joining.PeersError on all processes that came, if one of them did not come within
+    `seconds`, two have the same number, or they run different code.
     """
     global _group
+
     host, _, port = address.coordinator.rpartition(":")
     if not port.isdecimal():
         raise joining.PeersError(f"--coordinator_address={address.coordinator} is not HOST:PORT")
+
     if not 0 <= address.me < address.count:
         raise joining.PeersError(
             f"--process_id={address.me} is outside 0 to {address.count - 1}, which"
             f" --num_processes={address.count} allows"
         )
+
     coordinator = address.coordinator
     if address.count > 1:
         about = joining.introduction(address)
@@ -68,9 +70,12 @@ def join(address: Address, seconds: float = START_SECONDS) -> None:
             sockets = {0: first}
             coordinator = f"127.0.0.1:{relay.start(host.strip('[]'), int(port))}"
         _group = peer_group.Group(address.me, sockets, names)
-    # Ours asks at which step all can stop (`Group.reached`), and leaves SIGTERM to `signals`.
+
+    # `Group.reached` does what jax's preemption service does, and that one would take SIGTERM from
+    # `signals`. Older versions of jax do not have the option.
     with contextlib.suppress(AttributeError):
         jax.config.update("jax_enable_preemption_service", False)
+
     jax.distributed.initialize(
         coordinator,
         address.count,
@@ -82,18 +87,22 @@ def join(address: Address, seconds: float = START_SECONDS) -> None:
 
 
 def group() -> peer_group.Group | None:
-    """The processes that `join` brought together; None if there is one, or jax was started
-    otherwise."""
+    """Returns the processes that `join` brought together.
+
+    Returns None if there is only one process, or if jax.distributed was started without `join`.
+    """
     return _group
 
 
 @contextlib.contextmanager
 def telling() -> Iterator[None]:
-    """Tells the other processes of an error in the block, before anything around it is undone."""
+    """Tells the other processes about an error in the block before anything is cleaned up."""
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
         if _group is not None:
+            # Errors of this package and of the operating system are written for users; others need
+            # the name of their type to be understood.
             kind, text = type(error), str(error)
             ours = kind.__module__.startswith("electra_jax") or isinstance(error, OSError)
             text = text if text and ours else f"{kind.__name__}: {text}"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A relay to jax's service on the first process.
+"""A relay on this machine to jax's coordination service in the first process.
 
-jax aborts a process, with pages of stack, in the moment in which its connection to the first
-process closes. So the others reach jax's service through a relay of their own, which keeps that
-connection open until the line is printed.
+When its connection to the first process closes, jax aborts at once and prints pages of stack
+traces. So the other processes reach jax's service through this relay, which keeps the connection to
+jax open after the service is gone, until this process has printed its own line and exited.
 """
 
 import contextlib
@@ -15,14 +15,15 @@ from electra_jax.host import wire
 
 
 def start(host, port):
-    """A port of this machine that leads to jax's service, and stays open when that is gone."""
+    """Starts the relay; returns the port on this machine that leads to `host:port`."""
     server, kept = socket.create_server(("127.0.0.1", 0)), []
 
     def reach():
         while True:
             try:
                 return socket.create_connection((host, port), timeout=5)
-            except OSError:  # jax starts it after `join` of the first process
+            except OSError:
+                # The first process starts jax's service only after its own `peers.join`.
                 time.sleep(wire.RETRY)
 
     def serve():
@@ -31,7 +32,9 @@ def start(host, port):
             far = reach()
             far.settimeout(None)
             far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            kept.append((near, far))  # a socket that nobody holds is closed
+
+            # A socket without a reference is garbage and would be closed.
+            kept.append((near, far))
             for source, target, at_end in ((near, far, True), (far, near, False)):
                 threading.Thread(
                     target=_copy, args=(source, target, at_end), name="relay", daemon=True
@@ -42,7 +45,7 @@ def start(host, port):
 
 
 def _copy(source: socket.socket, target: socket.socket, closes: bool) -> None:
-    """Passes bytes on; at the end of them closes the target or leaves it as it is."""
+    """Copies bytes until `source` ends; then ends `target` too if `closes`, else leaves it open."""
     with contextlib.suppress(OSError):
         while data := source.recv(1 << 16):
             target.sendall(data)

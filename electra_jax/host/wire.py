@@ -1,25 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages between the processes of a run: JSON, one a line, on a socket that notices a silence."""
+"""The connections between the processes of a run: one JSON message per line.
+
+A process that dies has its connections closed by its operating system. A machine that is gone
+closes nothing, so each connection also breaks after `SILENCE` seconds without an answer.
+"""
 
 import contextlib
 import json
 import socket
 
-SILENCE = 30  # seconds without an answer from another machine that pass for its end
-RETRY = 0.2
+SILENCE = 30  # seconds without an answer after which another machine counts as gone
+RETRY = 0.2  # seconds between two attempts to connect, or two looks at the clock
 
 
 def say(connection, message):
+    """Sends a message. A broken connection is no error here: `received` finds it."""
     with contextlib.suppress(OSError):
         connection.sendall(json.dumps(message).encode() + b"\n")
 
 
 def received(connection):
-    """What came, nothing where the connection is closed or broken. May raise TimeoutError."""
+    """Returns the bytes that came, b"" if the connection is closed or broken.
+
+    Raises TimeoutError if the socket has a timeout and nothing came in that time.
+    """
     try:
         return connection.recv(1 << 16)
     except TimeoutError as error:
-        if error.errno is not None:  # the other machine answers no more
+        # The kernel's own timeout has an errno: the other machine does not answer any more.
+        if error.errno is not None:
             return b""
         raise
     except OSError:
@@ -27,9 +36,12 @@ def received(connection):
 
 
 def watched(connection):
-    """The same, found broken when the other machine has been silent for SILENCE seconds."""
+    """Returns the connection, set to break if the other machine is silent for SILENCE seconds."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    # Keepalive probes notice the silence while nothing is sent, the user timeout (in milliseconds)
+    # while sent data waits for its acknowledgement. Not every system has all of these options.
     for name, value in (
         ("TCP_KEEPIDLE", SILENCE // 3),
         ("TCP_KEEPINTVL", SILENCE // 6),
@@ -38,4 +50,5 @@ def watched(connection):
     ):
         if hasattr(socket, name):
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
     return connection
