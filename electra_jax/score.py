@@ -69,18 +69,26 @@ def main(config: config_lib.Config, workdir: str) -> None:
     )
     ends = np.cumsum([len(group) for group in groups])
     by_group = [part.tolist() for part in np.split(np.array(found), ends[:-1])]
-    best = scoring.preferred(by_group)
-    share = sum(place == 0 for place in best) / len(best)
     done = {"truncate": "truncated", "skip": "skipped"}.get(_LONG.value, "")
     if _JSON.value:
-        rows = [
-            {"line": line, "texts": texts, "scores": numbers, "best": place}
-            for line, texts, numbers, place in zip(numbered, groups, by_group, best)
-        ]
-        about = {"first_wins": share} if _FIRST.value else {}
-        about |= {f"{done}_lines": long} if done else {}
-        print(json.dumps({"rows": rows} | about))
-        return
+        _print_json(numbered, by_group, long, done)
+    else:
+        _print_lines(groups, by_group, long, done, limit)
+
+
+def _print_json(numbered, by_group, long, done):
+    best = scoring.preferred(by_group)
+    rows = [
+        {"line": line, "texts": texts, "scores": numbers, "best": place}
+        for (line, texts), numbers, place in zip(numbered.items(), by_group, best)
+    ]
+    about = {"first_wins": _share_of_first(best)} if _FIRST.value else {}
+    about |= {f"{done}_lines": long} if done else {}
+    print(json.dumps({"rows": rows} | about))
+
+
+def _print_lines(groups, by_group, long, done, limit):
+    best = scoring.preferred(by_group)
     for texts, numbers, place in zip(groups, by_group, best):
         for number, (text, value) in enumerate(zip(texts, numbers)):
             mark = "* " if number == place and len(texts) > 1 else "  " if len(texts) > 1 else ""
@@ -88,6 +96,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
     if _FIRST.value:
         undecided = sum(place is None for place in best)
         rest = f"; {undecided} undecided, which count as lost" if undecided else ""
+        share = _share_of_first(best)
         print(f"the first alternative wins in {share:.1%} of {len(groups)} lines{rest}")
     if done and long:
         shown = ", ".join(map(str, long[:10])) + (", ..." if len(long) > 10 else "")
@@ -95,6 +104,10 @@ def main(config: config_lib.Config, workdir: str) -> None:
             f"{len(long)} lines with more than {limit - 2} tokens were {done}: {shown}",
             file=sys.stderr,
         )
+
+
+def _share_of_first(best):
+    return sum(place == 0 for place in best) / len(best)
 
 
 def _too_long(words, numbered, limit) -> list[int]:

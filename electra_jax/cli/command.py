@@ -57,7 +57,6 @@ def run(
     for flag in (_WORKDIR, *distributed.FLAGS, _STOP_TIMEOUT):
         # --help shows a command's own flags and these.
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[flag.name])
-    config = workdir = None
     try:
         if (
             config_file
@@ -67,19 +66,7 @@ def run(
             argv.insert(1, f"--config={config_file}")
         if config_needed or config_flag.speaks_of_a_run(argv):
             config_flag.define_config(argv)
-        given, keywords = config_flag.without_keywords(argv)
-        # ml_collections looks there for itself.
-        sys.argv[:], _ = config_flag.without_keywords(sys.argv)
-        rest = flags.FLAGS(given)
-        if len(rest) > 1:
-            raise config_lib.ConfigError(
-                f"{rest[1]!r} is not a flag; write --{rest[1].lstrip('-')}"
-            )
-        if "config" in flags.FLAGS:
-            config_flag.override(flags.FLAGS["config"].value, keywords)
-            config = (parse or config_lib.parse)(flags.FLAGS["config"].value)
-            workdir = _WORKDIR.value or os.path.join("runs", config.name)
-            safe_files.check_path(workdir, "--workdir", config_lib.ConfigError)
+        config, workdir = _parsed(argv, parse or config_lib.parse)
     except Exception as error:  # whatever a configuration file raises that is not Python yet
         if not (isinstance(error, _REFUSALS) or explanation.in_config_file(error, argv)):
             raise
@@ -90,6 +77,28 @@ def run(
         return main(config, workdir)
 
     _run(work, argv)
+
+
+def _parsed(argv: Sequence[str], parse: Callable[[ConfigDict], Any]) -> tuple[Any, str | None]:
+    """Parses the flags; returns the configuration and the workdir, or two Nones without --config.
+
+    Raises ConfigError, or whatever absl, ml_collections or the configuration file raise.
+    """
+    given, keywords = config_flag.without_keywords(argv)
+    # ml_collections reads sys.argv by itself.
+    sys.argv[:], _ = config_flag.without_keywords(sys.argv)
+    rest = flags.FLAGS(given)
+    if len(rest) > 1:
+        raise config_lib.ConfigError(f"{rest[1]!r} is not a flag; write --{rest[1].lstrip('-')}")
+
+    if "config" not in flags.FLAGS:
+        return None, None
+
+    config_flag.override(flags.FLAGS["config"].value, keywords)
+    config = parse(flags.FLAGS["config"].value)
+    workdir = _WORKDIR.value or os.path.join("runs", config.name)
+    safe_files.check_path(workdir, "--workdir", config_lib.ConfigError)
+    return config, workdir
 
 
 def run_on_paths(
