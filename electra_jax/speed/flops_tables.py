@@ -74,6 +74,19 @@ def of_config(found: dict) -> str:
         f" {f['sequence_length']}, {f['slots']} slots; {steps} {rows}",
         "",
     ]
+    lines += [*_aligned(_parameter_cells(f)), "", *_aligned(_operation_cells(f))]
+    if "mfu" in f:
+        padded = f" and {f['padding_rate']:.1%} padding" if f["padding_rate"] else ""
+        lines += [
+            "",
+            f"{f['tokens_per_second']:,.0f} tokens/s{padded} on {f['devices']} x {f['device']}:"
+            f" {_short(f['flops_per_second'])} FLOP/s, MFU {f['mfu']:.1%} of the datasheet;"
+            f" the schedule takes {f['seconds'] / 3600:,.1f} h",
+        ]
+    return "\n".join(lines)
+
+
+def _parameter_cells(f):
     cells = [("parameters", "", "")]
     total = 0
     for part, trees in f["parameters"].items():
@@ -85,7 +98,10 @@ def of_config(found: dict) -> str:
     kept = sum(sum(trees.values()) - trees.get("embeddings_delta", 0) for trees in main)
     cells.append(("  main network with its tables", "", f"{kept:,}"))
     cells.append(("  all", "", f"{total:,}"))
-    lines += [*_aligned(cells), ""]
+    return cells
+
+
+def _operation_cells(f):
     cells = [("FLOPs", "paper", "honest"), ("forward, a token", "", "")]
     both = {"paper": 0.0, "honest": 0.0}
     for part, counts in f["forward_per_token"].items():
@@ -98,16 +114,7 @@ def of_config(found: dict) -> str:
         ("inference", "inference, a row"),
     ):
         cells.append((title, _short(f[name]["paper"]), _short(f[name]["honest"])))
-    lines += _aligned(cells)
-    if "mfu" in f:
-        padded = f" and {f['padding_rate']:.1%} padding" if f["padding_rate"] else ""
-        lines += [
-            "",
-            f"{f['tokens_per_second']:,.0f} tokens/s{padded} on {f['devices']} x {f['device']}:"
-            f" {_short(f['flops_per_second'])} FLOP/s, MFU {f['mfu']:.1%} of the datasheet;"
-            f" the schedule takes {f['seconds'] / 3600:,.1f} h",
-        ]
-    return "\n".join(lines)
+    return cells
 
 
 def _short(number: float | None, digits: int = 3) -> str:
