@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every command does before its own work: flags, configuration, processes, errors.
+"""Runs a command: parses the command line, calls the command's `main`, handles errors.
 
-`run(main)` defines --config and --workdir, parses, starts jax.distributed where there are several
-processes, calls `main(config, workdir)`, and turns bad input into one line and exit code 2.
-`run_on_paths(main)` is for a command that has no configuration of its own: `main(paths)`.
+`run(main)` defines --config and --workdir, parses, starts jax.distributed if there are several
+processes, and calls `main(config, workdir)`. `run_on_paths(main)` is for a command without a
+configuration: it calls `main(paths)`. Both turn bad input into one line on standard error and exit
+code 2; an error that is a bug keeps its traceback.
 """
 
 import os
@@ -33,7 +34,7 @@ _STOP_TIMEOUT = flags.DEFINE_float(
 _REFUSALS = (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError)
 _BAD_INPUT = 2  # exit codes
 _FAILED = 1
-_INTERRUPTED = 130  # a KeyboardInterrupt that is not of `signals`
+_INTERRUPTED = 130  # a KeyboardInterrupt that `signals` did not raise
 
 
 def run(
@@ -47,16 +48,21 @@ def run(
 
     Args:
       main: takes the parsed configuration and the workdir; returns an exit code or None.
-      argv: sys.argv in tests.
-      config_needed: if not, and nothing on the command line speaks of a run, main gets two Nones.
-      config_file: the one for a command that needs no --config.
-      parse: of a command whose configuration is of another kind than the workdir's config.json.
+      argv: the command line; sys.argv if it is None.
+      config_needed: if False, `main` gets None twice when no argument names a configuration or a
+        workdir.
+      config_file: the default of --config, for a command that can run without that flag. It is not
+        used if the workdir has a saved configuration, unless `parse` is given.
+      parse: turns the tree of settings into the configuration, for a command whose configuration is
+        of another type than the config.json of a workdir.
     """
     argv = list(sys.argv if argv is None else argv)
+
     app.define_help_flags()
     for flag in (_WORKDIR, *distributed.FLAGS, _STOP_TIMEOUT):
-        # --help shows a command's own flags and these.
+        # Without this --help would show only the flags that the command itself defines.
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[flag.name])
+
     try:
         if (
             config_file
@@ -67,7 +73,7 @@ def run(
         if config_needed or config_flag.speaks_of_a_run(argv):
             config_flag.define_config(argv)
         config, workdir = _parsed(argv, parse or config_lib.parse)
-    except Exception as error:  # whatever a configuration file raises that is not Python yet
+    except Exception as error:  # a configuration file may raise anything
         if not (isinstance(error, _REFUSALS) or explanation.in_config_file(error, argv)):
             raise
         _exit(explanation.explain(error, argv), _BAD_INPUT)
@@ -104,20 +110,26 @@ def _parsed(argv: Sequence[str], parse: Callable[[ConfigDict], Any]) -> tuple[An
 def run_on_paths(
     main: Callable[[Sequence[str]], int | None], argv: Sequence[str] | None = None
 ) -> None:
-    """Runs a command whose arguments, but for its flags, are paths; and exits."""
+    """Runs a command whose arguments, other than flags, are paths; then exits."""
     argv = list(sys.argv if argv is None else argv)
     app.define_help_flags()
+
     try:
         paths = flags.FLAGS(argv)[1:]
         if _WORKDIR.present:
             raise config_lib.ConfigError(f"write {_WORKDIR.value} without --workdir=")
     except (flags.Error, config_lib.ConfigError) as error:
         _exit(explanation.explain(error, argv), _BAD_INPUT)
+
     _run(lambda: main(paths), argv)
 
 
 def _run(work: Callable[[], int | None], argv: Sequence[str]) -> None:
-    """Does the work and exits; an error that is written for the user becomes one line."""
+    """Does the work and exits.
+
+    An error that is written for the user becomes one line. Any other error is a bug: its traceback
+    is printed, by Python itself if this is the only process.
+    """
 
     def guarded(_):
         signals.guard(_STOP_TIMEOUT.value)
@@ -136,6 +148,8 @@ def _run(work: Callable[[], int | None], argv: Sequence[str]) -> None:
                 _print(str(error))
             else:
                 traceback.print_exc()
+
+        # The others may still need this process: it ends when they do.
         if peers.group() is not None:
             peers.group().leave(code or 0)
         sys.exit(code)
@@ -145,12 +159,16 @@ def _run(work: Callable[[], int | None], argv: Sequence[str]) -> None:
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Errors raised by our own code are written for the user; any other is a bug to be seen."""
+    """Returns whether an error was written for the user; any other one is a bug to be seen.
+
+    It was if it was raised by a line of this package, or is an OSError or a ConfigError. The last
+    counts because the module of the command that runs is named __main__.
+    """
     trace = error.__traceback__
     while trace and trace.tb_next:
         trace = trace.tb_next
     module = trace.tb_frame.f_globals.get("__name__", "") if trace else ""
-    ours = isinstance(error, OSError | config_lib.ConfigError)  # a command's own module is __main__
+    ours = isinstance(error, OSError | config_lib.ConfigError)
     return module.startswith("electra_jax") or ours
 
 

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starting jax.distributed, where several processes train together."""
+"""Starts jax.distributed if several processes train together.
+
+The address of process 0, the number of processes and the number of this one come from flags, or on
+TPU machines and under Slurm from what jax finds out by itself. `host.peers` then waits until all
+processes have come.
+"""
 
 import glob
 import importlib.util
@@ -26,7 +31,11 @@ FLAGS = (_COORDINATOR, _PROCESSES, _PROCESS, _START_TIMEOUT)  # shown by --help 
 
 
 def start_processes() -> None:
-    """jax.distributed by flags, on TPU machines and under Slurm; nothing to do elsewhere."""
+    """Starts jax.distributed by the flags, on TPU machines and under Slurm; elsewhere does nothing.
+
+    Raises ConfigError if only some of the flags are given, PeersError if the processes do not come
+    together.
+    """
     given = (_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
     if any(value is not None for value in given):
         if any(value is None for value in given):
@@ -37,15 +46,16 @@ def start_processes() -> None:
     elif int(os.environ.get("SLURM_NTASKS", "1")) > 1 or _on_tpu():
         address = _found_by_jax()
         if address is None:
+            # Nobody is told then for whom it waits, but the run can start.
             jax.distributed.initialize()
         else:
             peers.join(address, _START_TIMEOUT.value)
 
 
 def _found_by_jax() -> peers.Address | None:
-    """What jax finds out by itself on TPU machines and under Slurm.
+    """Returns what jax finds out by itself on TPU machines and under Slurm.
 
-    It keeps that to itself; where a newer jax keeps it elsewhere, None.
+    jax has no public function for it. Returns None if a newer jax has it in another place.
     """
     try:
         from jax._src import clusters
@@ -56,13 +66,14 @@ def _found_by_jax() -> peers.Address | None:
         coordinator, count, me, devices = found
     except (ImportError, AttributeError, TypeError, ValueError):
         return None
+
     if None in (coordinator, count, me):
         return None
     return peers.Address(coordinator, count, me, devices)
 
 
 def _on_tpu() -> bool:
-    """Whether this host has TPU chips and the library for them; asks without touching a device."""
+    """Returns whether this machine has TPU chips and their library, without opening a device."""
     chips = glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*")
     if "tpu" not in (os.environ.get("JAX_PLATFORMS") or "tpu"):
         return False
