@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast a configuration trains here, and where its time goes; on made-up rows, nothing is kept.
+"""Measures how fast a configuration trains on this machine, and where its time goes.
 
     python -m electra_jax.benchmark --config=configs/small.py --config.data.batch_size=16
     python -m electra_jax.benchmark --config=configs/base.py --json > base.json
 
-The step is the run's own. Parts are timed alone, with their gradients, on one device; together
-they may take more or less than the step, in which they overlap.
+It uses made-up rows and keeps nothing. The step is the one that a run takes. On one device the
+parts of the step are also timed alone, with their gradients; their sum may be more or less than the
+step, in which they overlap.
 """
 
 if __name__ == "__main__":
     from electra_jax.host import huge_pages
 
-    huge_pages.use_huge_pages()  # first of all: the program begins anew
+    # Before all other imports: it may start the program again.
+    huge_pages.use_huge_pages()
 
 import json
 import sys
@@ -36,13 +38,15 @@ _VOCAB = flags.DEFINE_integer(
 
 
 def main(config: config_lib.Config, workdir: str) -> None:
-    """Measures and prints; the workdir is not touched."""
+    """Measures and prints; nothing is written to the workdir."""
     low, high = vocabulary.SIZES
     if _VOCAB.value and not low <= _VOCAB.value <= high:
         raise config_lib.ConfigError(
             f"--vocab_size={_VOCAB.value} is outside [{low}, {high:,}]; 0: as data.vocab says"
         )
-    jax.config.update("jax_enable_compilation_cache", False)  # compile seconds are to be real
+
+    # The seconds of compiling are measured too.
+    jax.config.update("jax_enable_compilation_cache", False)
     say = (lambda line: print(line, file=sys.stderr)) if _JSON.value else print
     found = measurement.measure(
         config,
@@ -50,6 +54,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
         _STEPS.value,
         _PARTS.value,
     )
+
     if _JSON.value:
         print(json.dumps(found))
     else:

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters and floating-point operations: of the paper's models, or of a configuration.
+"""Counts parameters and floating-point operations of the paper's models or of a configuration.
 
     python -m electra_jax.flops
     python -m electra_jax.flops --config=configs/small.py
     python -m electra_jax.flops --config=configs/small.py --tokens_per_second=2849 --device=a100
     python -m electra_jax.flops --config=configs/small.py --json > small.json
 
-Two conventions stand side by side. The paper's: a training step is two forward passes, and a token
-is looked up by a product with a one-hot vector (`paper_flops.py`). The honest one: three forward
-passes of matrix products, look-ups free (`accounting.py`, which also `mfu` is reckoned with).
+The tables give two conventions side by side. In the paper's a training step counts as two forward
+passes, and looking up a token as a product with a one-hot vector (`speed/paper_flops.py`). In the
+honest one a training step counts as three forward passes, of matrix products alone, and look-ups
+are free (`model/accounting.py`); the MFU is computed with this one.
 """
 
 import json
@@ -37,22 +38,26 @@ _DEVICES = flags.DEFINE_integer("devices", 1, "How many of them ran.", lower_bou
 
 
 def main(config: config_lib.Config | None, workdir: str | None) -> None:
-    """Reckons and prints; nothing is trained or written."""
+    """Computes and prints; nothing is trained or written."""
     _check_flags(config is None)
+
     if config is None:
         found = flops_figures.published()
         print(json.dumps({"published": found}) if _JSON.value else flops_tables.of_paper(found))
         return
+
     found = flops_figures.of_config(
         config, prepared_data.vocabulary_size(config, workdir), _SPEED.value, _PADDING.value
     )
     if _SPEED.value is not None:
         kind = _DEVICE.value or jax.devices()[0].device_kind
         found |= flops_figures.mfu(found, _SPEED.value, kind, _DEVICES.value, _PADDING.value)
+
     print(json.dumps(found) if _JSON.value else flops_tables.of_config(found))
 
 
 def _check_flags(alone: bool) -> None:
+    """Raises ConfigError if the flags do not fit together; `alone` means without --config."""
     if alone and _SPEED.value is not None:
         raise config_lib.ConfigError("--tokens_per_second needs a --config whose speed it is")
     if _SPEED.value is None and (_DEVICE.present or _DEVICES.present):

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text -> vocabulary -> fixed-length token records, resumable, with a manifest.
+"""Prepares data: text -> vocabulary -> records with rows of a fixed length, and their manifest.
 
     python -m electra_jax.prepare --config=configs/tiny.py --workdir=runs/tiny
     python -m electra_jax.prepare --config=configs/tiny.py --workdir=runs/tiny --verify_data
 
-`electra_jax.main` does this by itself where the data is not there yet; this command is for doing
-it beforehand, on a machine with many cores, and for looking at what came out.
+`electra_jax.main` does this by itself if the data is not prepared yet. Use this command to do it
+beforehand, for example on a machine with many cores, and to see a summary of the result. After an
+interruption the same command goes on.
 """
 
 from absl import flags, logging
@@ -20,7 +21,8 @@ _VERIFY = flags.DEFINE_bool("verify_data", False, "Read every record file and co
 
 
 def main(config: config_lib.Config, workdir: str) -> None:
-    """Prepares the rows of every stage, checks if asked to, and prints what there is."""
+    """Prepares the rows of every stage, verifies them if asked to, and prints a summary."""
+    # Stages with the same row length share a folder.
     for folder in dict.fromkeys(runs.prepare(config, workdir)):
         if _VERIFY.value:
             records.verify(folder, logging.info)
