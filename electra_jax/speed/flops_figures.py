@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters and floating-point operations as plain numbers."""
+"""Parameters and floating-point operations as plain numbers, for tables and for other programs.
+
+`published` gives those of the models that the ELECTRA paper reports, `of_config` those of a
+configuration, `mfu` the share of a device's peak that a measured speed is. Each number is given in
+two conventions: "paper" (or "script", its authors' program) as in `paper_flops`, and "honest" as in
+`model.accounting`: three forward passes of matrix products, look-ups free.
+"""
 
 import dataclasses
 
@@ -13,12 +19,17 @@ from electra_jax.speed import paper_flops, synthetic
 from electra_jax.step import build
 from electra_jax.training import budget
 
-ONE = paper_flops.INFERENCE_LENGTH
-_PREDICTING = ("masked_lm", "replace_mlm", "all_tokens_mlm")  # the main network, not judging
+ONE = paper_flops.INFERENCE_LENGTH  # tokens of the one input that inference is counted for
+
+# Objectives whose main network predicts tokens instead of telling replaced ones from originals.
+_PREDICTING = ("masked_lm", "replace_mlm", "all_tokens_mlm")
 
 
 def published() -> list[dict]:
-    """The rows of the paper's tables: its figure, its script's, and honest ones."""
+    """Returns the rows of the paper's tables: the paper's number, its script's, the honest one.
+
+    A number is None if the paper does not give it, or if its script has only a constant.
+    """
     rows = []
     for row in paper_flops.PUBLISHED:
         found = {
@@ -42,6 +53,7 @@ def published() -> list[dict]:
                 "inference_honest": ONE * one.products,
             }
         rows.append(found)
+
     return rows
 
 
@@ -51,18 +63,25 @@ def of_config(
     tokens_per_second: float | None = None,
     padding_rate: float = 0.0,
 ) -> dict:
-    """Everything that the table of a configuration shows, as plain numbers.
+    """Returns all that the table of a configuration shows, as plain numbers.
 
-    A budget of minutes buys a number of steps only where a speed is given; else that is None. What
-    stands there of a token or a row is of the first stage; `train` is all of them. The speed does
-    not count padding, `padding_rate` says what share of the places in a row that is.
+    Numbers per token or per row are those of the first stage; `train` sums up all stages.
+
+    Args:
+      config: a configuration.
+      vocab_size: the size of its vocabulary.
+      tokens_per_second: a measured speed of all devices together, padding not counted. Needed to
+        know the steps if the budget is in minutes; `steps` and `train` are None otherwise.
+      padding_rate: the share of padding in the rows.
     """
     kinds = stages.of(config)
     each = [_of_rows(stages.config_of(config, n), vocab_size) for n in range(len(kinds))]
+
     seconds = []
     if tokens_per_second is not None:
         places_per_second = tokens_per_second / (1 - padding_rate)
         seconds = [kind.batch_size * kind.sequence_length / places_per_second for kind in kinds]
+
     steps = stages.steps(config, [1 - padding_rate] * len(kinds), seconds)
     rows = [kind.batch_size * count for kind, count in zip(kinds, steps)] if steps else None
     train = {
@@ -71,6 +90,7 @@ def of_config(
         else None
         for convention in ("paper", "honest")
     }
+
     found = each[0] | {
         "budget": budget.in_words(config.schedule),
         "steps": steps and sum(steps),
@@ -82,29 +102,36 @@ def of_config(
             | {"steps": steps and steps[n], "train_per_row": each[n]["train_per_row"]}
             for n, kind in enumerate(kinds)
         ]
+
     return found
 
 
 def _of_rows(config: config_lib.Config, vocab_size: int) -> dict:
-    """What does not depend on how many rows there are."""
+    """Returns the numbers of one stage that do not depend on how many rows there are."""
     objective = build.objective(config, synthetic.Words(vocab_size), np.ones(vocab_size))
     params = jax.eval_shape(objective.init, build.run_key(config))
     length = config.data.sequence_length
     counted = objective.flops(length)
+
     billed = _parts(config, vocab_size, paper_flops.OUTPUT_SHARE)
     parts = _parts(config, objective.networks.padded_vocab_size, objective.slots / length)
     done = {part: operations.products for part, operations in parts.items()}
+    # `model.accounting` knows whether a layer sees less than the whole row, `paper_flops` does not.
+    # So the layers get what its count leaves after the embeddings and the head.
     for network, count in (
         ("discriminator", counted.discriminator),
         ("generator", counted.generator + counted.generator_head),
-    ):  # the layers may see less than the whole row, which the accountant knows
+    ):
         if count:
             around = done[f"{network} embeddings"] + done[f"{network} head"]
             done[f"{network} layers"] = count / length - around
+
+    # In the paper a training step is two forward passes; a frozen generator needs one.
     billed_row = 0.0
     for part, operations in billed.items():
         frozen = part.startswith("generator") and counted.generator_passes == 1
         billed_row += (1 if frozen else 2) * length * operations.billed()
+
     one = paper_flops.inference(_shape(config, config.model.discriminator, vocab_size))
     judged = accounting.detection(objective.networks, length)
     return {
@@ -126,19 +153,25 @@ def _of_rows(config: config_lib.Config, vocab_size: int) -> dict:
 def _parts(
     config: config_lib.Config, vocab_size: int, predicted: float
 ) -> dict[str, paper_flops.Operations]:
-    """Operations of a token in each part; heads over the words are asked for a share of them."""
+    """Returns the operations of one token in a forward pass of each part.
+
+    Heads over the vocabulary are used at a share of the positions only, which is `predicted`.
+    """
     name, model = config.objective.name, config.model
     main = _shape(config, model.discriminator, vocab_size)
     head = paper_flops.detection_head(main)
     if name in _PREDICTING:
         share = 1.0 if name == "all_tokens_mlm" else predicted
         head = share * paper_flops.masked_head(main)
+
     parts = {
         "discriminator embeddings": paper_flops.embeddings(main),
         "discriminator layers": paper_flops.layers(main),
         "discriminator head": head,
     }
-    if name == "electric":  # two towers, whose states together are asked at every token
+
+    if name == "electric":
+        # Two towers; the head reads the states of both, at every token.
         tower = _shape(config, model.generator, vocab_size)
         both = dataclasses.replace(tower, width=2 * tower.width)
         parts |= {
@@ -153,13 +186,14 @@ def _parts(
             "generator layers": paper_flops.layers(generator),
             "generator head": predicted * paper_flops.masked_head(generator),
         }
+
     return parts
 
 
 def _shape(
     config: config_lib.Config, network: config_lib.Network, vocab_size: int
 ) -> paper_flops.Shape:
-    """A network as the paper's script would be told of it."""
+    """Returns the shape of a network in the form that the paper's script takes."""
     return paper_flops.Shape(
         network.width,
         network.layers,
@@ -175,9 +209,19 @@ def _shape(
 def mfu(
     found: dict, tokens_per_second: float, kind: str, devices: int, padding_rate: float = 0.0
 ) -> dict:
-    """The share of the datasheet's peak that a speed is, in honest operations.
+    """Returns the MFU: the share of the datasheet's peak that a speed is, in honest operations.
 
-    A row costs as much with padding in it as without, so rows a second follow from both figures.
+    A row with padding costs as much as one without, so the rows per second follow from the speed
+    and the share of padding. Also returns the seconds that the schedule takes at that speed.
+
+    Args:
+      found: what `of_config` returned.
+      tokens_per_second: of all devices together, padding not counted.
+      kind: the name of the device.
+      devices: how many of them.
+      padding_rate: the share of padding in the rows.
+
+    Raises ConfigError if the peak of the device is not known.
     """
     peak = accounting.peak(kind)
     if peak is None:
@@ -185,10 +229,12 @@ def mfu(
         raise config_lib.ConfigError(
             f"no datasheet figure is known for device {kind!r}; --device= one of {known}"
         )
+
     places_per_second = tokens_per_second / (1 - padding_rate)
     rate = places_per_second * found["train_per_row"]["honest"] / found["sequence_length"]
     kinds = found.get("stages", [found])
     places = sum(kind["batch_size"] * kind["steps"] * kind["sequence_length"] for kind in kinds)
+
     return {
         "tokens_per_second": tokens_per_second,
         "padding_rate": padding_rate,

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast a configuration trains here, and where its time goes; on made-up rows."""
+"""Measures how fast a configuration trains on this machine, on made-up rows.
+
+`measure` compiles the step of a run, times it, its parts and the data pipeline, and returns plain
+numbers; `table` shows them.
+"""
 
 import resource
 import sys
@@ -17,19 +21,32 @@ from electra_jax.model import accounting
 from electra_jax.speed import step_parts, synthetic
 from electra_jax.training import feed
 
-_PIPELINE_ROWS = 65_536  # made-up rows on disk; read in the order of a run
+_PIPELINE_ROWS = 65_536  # made-up rows on disk, read in the order of a run
 
 
 def measure(config: config_lib.Config, vocab_size: int, steps: int, with_parts: bool) -> dict:
-    """Everything that the table shows, as plain numbers; seconds, bytes, FLOPs."""
+    """Returns all that the table shows, as plain numbers: seconds, bytes, FLOPs.
+
+    Most of the length of this function is the dictionary, whose keys other programs read.
+
+    Args:
+      config: the configuration to measure.
+      vocab_size: the size of the made-up vocabulary.
+      steps: how many steps are timed.
+      with_parts: also time the parts of the step, if there is one device and the objective is the
+        paper's.
+    """
     rehearsed = synthetic.prepare(config, vocab_size)
     state, lanes = rehearsed.state(), [rehearsed.lanes(number) for number in range(4)]
+
+    # Tracing and compiling are done here by hand, so that each can be timed.
     begun = time.perf_counter()
     lowered = rehearsed.update.lower(state, lanes[0])
     traced = time.perf_counter()
     compiled = lowered.compile()
     done = time.perf_counter()
 
+    # The state is donated: each call needs the state that the call before it returned.
     held = [state, 0]
 
     def step():
@@ -38,16 +55,19 @@ def measure(config: config_lib.Config, vocab_size: int, steps: int, with_parts: 
         return held[0], measured
 
     seconds = timing.calls(step, steps, warm_up=2)
+
     device, data = jax.devices()[0], config.data
     objective = rehearsed.step.objective
     flops = objective.flops(data.sequence_length)
     places = data.batch_size * data.sequence_length
+    # Padding is not counted as tokens.
     padding = float(np.mean([np.mean(lane["ids"] == rehearsed.words.pad_id) for lane in lanes]))
     rate = flops.train * data.batch_size / seconds.median
     peak = accounting.peak(device.device_kind)
     product_rate = _product_rate(objective.networks.dtype)
     memory = compiled.memory_analysis()
     program = jax.make_jaxpr(rehearsed.step.update)(rehearsed.step.shapes, lanes[0])
+
     found = {
         "config": config.name,
         "device": device.device_kind,
@@ -75,19 +95,21 @@ def measure(config: config_lib.Config, vocab_size: int, steps: int, with_parts: 
         "random_bits_per_step": accounting.random_bits(program),
     }
     found |= _pipeline(config, rehearsed, seconds.median)
-    del held[:], state  # the parts need the room
-    # The parts are those of the paper's objective.
+
+    # The parts need the memory. `step_parts` knows only those of the paper's objective.
+    del held[:], state
     published = config.objective.name == "replaced_token_detection"
     if with_parts and published and jax.device_count() == 1:
         found["parts"] = {
             name: timing.calls(_compiled(function, arguments), steps).median
             for name, (function, arguments) in step_parts.programs(rehearsed).items()
         }
+
     return found
 
 
 def table(found: dict) -> str:
-    """What was measured, for a reader."""
+    """Returns the table of what `measure` found."""
     f = found
     fastest, slowest = f["step_seconds_fastest"], f["step_seconds_slowest"]
     lines = [
@@ -123,16 +145,19 @@ def table(found: dict) -> str:
             f" {f['pipeline_headroom']:,.0f} x what the step takes",
         ),
     ]
+
     for name, seconds in f.get("parts", {}).items():
         share = seconds / f["step_seconds"]
         lines.append((name, f"{share:6.1%} of the step, {seconds * 1e3:,.1f} ms"))
     if "parts" in f:
+        # The bits of dropout are also drawn within the networks.
         rest = (
             1
             - sum(s for name, s in f["parts"].items() if name != "dropout bits")
             / (f["step_seconds"])
         )
         lines.append(("rest", f"{rest:6.1%} (below 0: parts that overlap within the step)"))
+
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
 
@@ -143,7 +168,7 @@ def _compiled(function, arguments):
 
 
 def _product_rate(dtype: str) -> float:
-    """FLOP/s of one device in a product of two square matrices of this dtype."""
+    """Returns the FLOP/s of one device in a product of two large square matrices of this dtype."""
     size = 2048 if jax.default_backend() == "cpu" else 8192
     x = jnp.ones((size, size), dtype)
     product = jax.jit(lambda x: x @ x)
@@ -151,15 +176,16 @@ def _product_rate(dtype: str) -> float:
 
 
 def _peak_bytes(device: jax.Device) -> int:
-    """The most that was ever in use: the device's own count, or the process's on a CPU."""
+    """Returns the most bytes ever in use: as the device counts them, or of the process on a CPU."""
     stats = device.memory_stats() or {}
+    # macOS counts in bytes, Linux in KiB.
     in_kilobytes = 1 if sys.platform == "darwin" else 1024
     process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * in_kilobytes
     return stats.get("peak_bytes_in_use", process)
 
 
 def _pipeline(config, rehearsed, step_seconds):
-    """Rows a second from disk to the devices, with nothing else to do."""
+    """Returns how many rows per second go from the disk to the devices without any training."""
     data = config.data
     with tempfile.TemporaryDirectory() as folder:
         opened = synthetic.write_records(
@@ -170,6 +196,7 @@ def _pipeline(config, rehearsed, step_seconds):
         with fed:
             batches = max(4, _PIPELINE_ROWS // 2 // data.batch_size)
             seconds = timing.calls(lambda: next(fed), batches, warm_up=4)
+
     rows = data.batch_size / float(np.mean(seconds.each))
     return {
         "pipeline_rows_per_second": rows,
