@@ -19,8 +19,6 @@ from electra_jax.speed import paper_flops, synthetic
 from electra_jax.step import build
 from electra_jax.training import budget
 
-ONE = paper_flops.INFERENCE_LENGTH  # tokens of the one input that inference is counted for
-
 # Objectives whose main network predicts tokens instead of telling replaced ones from originals.
 _PREDICTING = ("masked_lm", "replace_mlm", "all_tokens_mlm")
 
@@ -45,12 +43,14 @@ def published() -> list[dict]:
             "note": row.why,
         }
         if row.run is not None:
-            one = paper_flops.inference(paper_flops.at_length(row.run, ONE).encoder)
+            one = paper_flops.inference(
+                paper_flops.at_length(row.run, paper_flops.INFERENCE_LENGTH).encoder
+            )
             found |= {
                 "script_3x_sparse": paper_flops.train(row.run, passes=3, sparse=True),
                 "honest": paper_flops.honest(row.run),
-                "inference_script": ONE * one.billed(),
-                "inference_honest": ONE * one.products,
+                "inference_script": paper_flops.INFERENCE_LENGTH * one.billed(),
+                "inference_honest": paper_flops.INFERENCE_LENGTH * one.products,
             }
         rows.append(found)
 

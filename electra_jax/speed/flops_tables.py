@@ -5,7 +5,7 @@ import operator
 from collections.abc import Sequence
 
 from electra_jax.config import stages
-from electra_jax.speed import flops_figures
+from electra_jax.speed import paper_flops
 
 _KEY = (
     "script      2 x forward, tokens looked up by one-hot products: the paper's convention",
@@ -32,7 +32,7 @@ def of_paper(rows: Sequence[dict]) -> str:
 
     # Several training runs of the paper share a network, whose inference is shown once.
     below, seen = (
-        [(f"inference, {flops_figures.ONE} tokens", "script", "paper", "", "honest")],
+        [(f"inference, {paper_flops.INFERENCE_LENGTH} tokens", "script", "paper", "", "honest")],
         set(),
     )
     for row in rows:
