@@ -72,7 +72,7 @@ def join(address: Address, seconds: float = START_SECONDS) -> None:
         _group = peer_group.Group(address.me, sockets, names)
 
     # `Group.reached` does what jax's preemption service does, and that one would take SIGTERM from
-    # `signals`. Older versions of jax do not have the option.
+    # `signals`. Not every version of jax has the option.
     with contextlib.suppress(AttributeError):
         jax.config.update("jax_enable_preemption_service", False)
 

@@ -175,6 +175,7 @@ class _Guard:
                 self._give_up()
 
     def _hear(self, number):
+        """Handles a signal as the table at the top says, in the thread that listens."""
         name, now = signal.Signals(number).name, time.monotonic()
 
         if self._first is None:
@@ -199,6 +200,7 @@ class _Guard:
             _end(f"{name} again: ended without saving; {ending.GOES_ON}", number)
 
     def _give_up(self):
+        """Ends the process because its time is over: it hangs, or cleaning up takes too long."""
         number, since = self._first
         if self._stop is None:
             _end(str(Interrupted(number)), number)
