@@ -1,36 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast a configuration trains here, and where its time goes; on made-up rows, nothing is kept.
+"""Measures how fast a configuration trains on this machine, and where its time goes.
 
     python -m electra_jax.benchmark --config=configs/small.py --config.data.batch_size=16
     python -m electra_jax.benchmark --config=configs/base.py --json > base.json
 
-The step is the run's own. Parts are timed alone, with their gradients, on one device; together
-they may take more or less than the step, in which they overlap.
+It uses made-up rows and keeps nothing. The step is the one that a run takes. On one device the
+parts of the step are also timed alone, with their gradients; their sum may be more or less than the
+step, in which they overlap.
 """
 
 if __name__ == "__main__":
     from electra_jax.host import huge_pages
 
-    huge_pages.use_huge_pages()  # first of all: the program begins anew
+    # Before all other imports: it may start the program again.
+    huge_pages.use_huge_pages()
 
 import json
-import resource
 import sys
-import tempfile
-import time
 
 import jax
-import numpy as np
 from absl import flags
-from jax import numpy as jnp
 
 from electra_jax import config as config_lib
 from electra_jax.cli import command
-from electra_jax.data import pipeline, vocabulary_training
-from electra_jax.host import timing
-from electra_jax.model import accounting
-from electra_jax.speed import step_parts, synthetic
-from electra_jax.training import feed
+from electra_jax.data import vocabulary_training
+from electra_jax.speed import measurement
 from electra_jax.workdir import prepared_data
 
 _JSON = flags.DEFINE_bool(
@@ -41,185 +35,30 @@ _PARTS = flags.DEFINE_bool("parts", True, "Time the parts of the step too; one d
 _VOCAB = flags.DEFINE_integer(
     "vocab_size", 0, "Size of the made-up vocabulary; 0: what data.vocab says.", lower_bound=0
 )
-_PIPELINE_ROWS = 65_536  # made-up rows on disk; read in the order of a run
 
 
 def main(config: config_lib.Config, workdir: str) -> None:
-    """Measures and prints; the workdir is not touched."""
+    """Measures and prints; nothing is written to the workdir."""
     low, high = vocabulary_training.SIZES
     if _VOCAB.value and not low <= _VOCAB.value <= high:
         raise config_lib.ConfigError(
             f"--vocab_size={_VOCAB.value} is outside [{low}, {high:,}]; 0: as data.vocab says"
         )
-    jax.config.update("jax_enable_compilation_cache", False)  # compile seconds are to be real
+
+    # The seconds of compiling are measured too.
+    jax.config.update("jax_enable_compilation_cache", False)
     say = (lambda line: print(line, file=sys.stderr)) if _JSON.value else print
-    found = measure(
+    found = measurement.measure(
         config,
         _VOCAB.value or prepared_data.vocabulary_size(config, workdir),
         _STEPS.value,
         _PARTS.value,
     )
+
     if _JSON.value:
         print(json.dumps(found))
     else:
-        say(table(found))
-
-
-def measure(config: config_lib.Config, vocab_size: int, steps: int, with_parts: bool) -> dict:
-    """Everything that the table shows, as plain numbers; seconds, bytes, FLOPs."""
-    rehearsed = synthetic.prepare(config, vocab_size)
-    state, lanes = rehearsed.state(), [rehearsed.lanes(number) for number in range(4)]
-    begun = time.perf_counter()
-    lowered = rehearsed.update.lower(state, lanes[0])
-    traced = time.perf_counter()
-    compiled = lowered.compile()
-    done = time.perf_counter()
-
-    held = [state, 0]
-
-    def step():
-        held[0], measured = compiled(held[0], lanes[held[1] % len(lanes)])
-        held[1] += 1
-        return held[0], measured
-
-    seconds = timing.calls(step, steps, warm_up=2)
-    device, data = jax.devices()[0], config.data
-    objective = rehearsed.step.objective
-    flops = objective.flops(data.sequence_length)
-    places = data.batch_size * data.sequence_length
-    padding = float(np.mean([np.mean(lane["ids"] == rehearsed.words.pad_id) for lane in lanes]))
-    rate = flops.train * data.batch_size / seconds.median
-    peak = accounting.peak(device.device_kind)
-    product_rate = _product_rate(objective.networks.dtype)
-    memory = compiled.memory_analysis()
-    program = jax.make_jaxpr(rehearsed.step.update)(rehearsed.step.shapes, lanes[0])
-    found = {
-        "config": config.name,
-        "device": device.device_kind,
-        "devices": jax.device_count(),
-        "jax": jax.__version__,
-        "dtype": objective.networks.dtype,
-        "layers": "scanned" if objective.networks.discriminator.scan else "unrolled",
-        "batch_size": data.batch_size,
-        "sequence_length": data.sequence_length,
-        "vocab_size": vocab_size,
-        "tokens_per_second": places * (1 - padding) / seconds.median,
-        "padding_rate": padding,
-        "step_seconds": seconds.median,
-        "step_seconds_fastest": seconds.spread[0],
-        "step_seconds_slowest": seconds.spread[1],
-        "flops_per_step": flops.train * data.batch_size,
-        "flops_per_second": rate,
-        "mfu": rate / (peak * jax.device_count()) if peak else None,
-        "product_flops_per_second": product_rate,
-        "share_of_product_rate": rate / (product_rate * jax.device_count()),
-        "step_bytes": memory.temp_size_in_bytes + memory.argument_size_in_bytes,
-        "peak_bytes": _peak_bytes(device),
-        "trace_seconds": traced - begun,
-        "compile_seconds": done - traced,
-        "random_bits_per_step": accounting.random_bits(program),
-    }
-    found |= _pipeline(config, rehearsed, seconds.median)
-    del held[:], state  # the parts need the room
-    # The parts are those of the paper's objective.
-    published = config.objective.name == "replaced_token_detection"
-    if with_parts and published and jax.device_count() == 1:
-        found["parts"] = {
-            name: timing.calls(_compiled(function, arguments), steps).median
-            for name, (function, arguments) in step_parts.programs(rehearsed).items()
-        }
-    return found
-
-
-def table(found: dict) -> str:
-    """What was measured, for a reader."""
-    f = found
-    fastest, slowest = f["step_seconds_fastest"], f["step_seconds_slowest"]
-    lines = [
-        ("device", f"{f['devices']} x {f['device']}, {f['dtype']}, jax {f['jax']}"),
-        (
-            "step",
-            f"{f['config']}, {f['batch_size']} rows of {f['sequence_length']}, vocabulary"
-            f" {f['vocab_size']:,}, layers {f['layers']}",
-        ),
-        (
-            "tokens/s",
-            f"{f['tokens_per_second']:,.0f}, padding not counted ({f['padding_rate']:.1%} of the"
-            " places of these made-up rows; a row with padding takes as long as one without)",
-        ),
-        ("step seconds", f"{f['step_seconds']:.4f} ({fastest:.4f} to {slowest:.4f})"),
-        ("FLOP/s", f"{f['flops_per_second']:.3g} (3 x forward matrix products)"),
-        ("MFU", f"{f['mfu']:.1%} of the datasheet" if f["mfu"] else "no datasheet figure known"),
-        (
-            "of product rate",
-            f"{f['share_of_product_rate']:.1%} of {f['product_flops_per_second']:.3g} FLOP/s, a"
-            " large matrix product measured here",
-        ),
-        ("memory", f"{f['step_bytes'] / 2**20:,.0f} MiB a step and device, weights included"),
-        ("peak memory", f"{f['peak_bytes'] / 2**20:,.0f} MiB"),
-        (
-            "compiling",
-            f"{f['trace_seconds']:.1f} s tracing, {f['compile_seconds']:.1f} s compiling",
-        ),
-        ("random bits", f"{f['random_bits_per_step']:,} a step"),
-        (
-            "data pipeline",
-            f"{f['pipeline_rows_per_second']:,.0f} rows/s alone,"
-            f" {f['pipeline_headroom']:,.0f} x what the step takes",
-        ),
-    ]
-    for name, seconds in f.get("parts", {}).items():
-        share = seconds / f["step_seconds"]
-        lines.append((name, f"{share:6.1%} of the step, {seconds * 1e3:,.1f} ms"))
-    if "parts" in f:
-        rest = (
-            1
-            - sum(s for name, s in f["parts"].items() if name != "dropout bits")
-            / (f["step_seconds"])
-        )
-        lines.append(("rest", f"{rest:6.1%} (below 0: parts that overlap within the step)"))
-    width = max(len(name) for name, _ in lines)
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
-
-
-def _compiled(function, arguments):
-    program = jax.jit(function).lower(*arguments).compile()
-    return lambda: program(*arguments)
-
-
-def _product_rate(dtype: str) -> float:
-    """FLOP/s of one device in a product of two square matrices of this dtype."""
-    size = 2048 if jax.default_backend() == "cpu" else 8192
-    x = jnp.ones((size, size), dtype)
-    product = jax.jit(lambda x: x @ x)
-    return 2 * size**3 / timing.calls(lambda: product(x), 5, warm_up=2).spread[0]
-
-
-def _peak_bytes(device: jax.Device) -> int:
-    """The most that was ever in use: the device's own count, or the process's on a CPU."""
-    stats = device.memory_stats() or {}
-    in_kilobytes = 1 if sys.platform == "darwin" else 1024
-    process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * in_kilobytes
-    return stats.get("peak_bytes_in_use", process)
-
-
-def _pipeline(config, rehearsed, step_seconds):
-    """Rows a second from disk to the devices, with nothing else to do."""
-    data = config.data
-    with tempfile.TemporaryDirectory() as folder:
-        opened = synthetic.write_records(
-            rehearsed.words, _PIPELINE_ROWS, data.sequence_length, folder
-        )
-        order = pipeline.Order(opened, config.seed)
-        fed = feed.Feed(order, rehearsed.mesh, 0, data.batch_size, data.sequence_length)
-        with fed:
-            batches = max(4, _PIPELINE_ROWS // 2 // data.batch_size)
-            seconds = timing.calls(lambda: next(fed), batches, warm_up=4)
-    rows = data.batch_size / float(np.mean(seconds.each))
-    return {
-        "pipeline_rows_per_second": rows,
-        "pipeline_headroom": rows * step_seconds / data.batch_size,
-    }
+        say(measurement.table(found))
 
 
 if __name__ == "__main__":

@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does it really learn? 24 checks that can fail, as a table: expected, measured, verdict.
+"""Checks that training really learns: 24 checks in a table of expected, measured and verdict.
 
     python -m electra_jax.check --workdir=runs/checks --only=1,3,6,7,11,12,13,17,21,22,23
     python -m electra_jax.check --workdir=runs/checks --only=2,4,5,8,15,20,24
     python -m electra_jax.check --workdir=runs/checks --seeds=3
 
-The first line trains nothing and takes minutes; the second trains once (`configs/tiny.py`, unless
---config says otherwise); all 24 train nine times a seed. What is measured is kept in
-WORKDIR/checks.json, so the same command again computes what is missing. Exit code 1 if a check
-fails. docs/learning_checks.md says what each check is.
+The first command trains nothing and takes minutes. The second trains once, with `configs/tiny.py`
+unless --config names another file. All 24 checks train nine times per seed. Measurements are kept
+in WORKDIR/checks.json, so the same command computes only what is missing. The exit code is 1 if a
+check fails. docs/learning_checks.md describes each check.
 """
 
 if __name__ == "__main__":
     from electra_jax.host import huge_pages
 
-    huge_pages.use_huge_pages()  # first of all: the program begins anew
+    # Before all other imports: it may start the program again.
+    huge_pages.use_huge_pages()
 
 import json
 
@@ -36,20 +37,22 @@ FAILED = 1
 
 
 def main(config: config_lib.Config, workdir: str) -> int:
-    """Measures what is missing and prints everything that was asked for."""
+    """Measures what is missing and prints the results asked for; returns the exit code."""
     asked = all_checks.numbers(_ONLY.value)
     found = all_checks.measure(config, workdir, asked, _SEEDS.value, logging.info)
+
     print(result_lib.table(found))
     suggestions = result_lib.calibration(found)
     if suggestions:
         print(f"\nnot calibrated, over {_SEEDS.value} seeds\n{suggestions}")
     if _JSON.value:
         print(json.dumps([to_json(seed, result) for seed, result in found]))
+
     return FAILED if any(result.verdict == result_lib.FAILS for _, result in found) else 0
 
 
 def to_json(seed: int, result: result_lib.Result) -> dict:
-    """A result with its verdicts, for other programs."""
+    """Returns a result and its verdicts as JSON data, for other programs."""
     tree = result_lib.to_tree(result) | {"seed": seed, "verdict": result.verdict}
     for measure_, entry in zip(result.measures, tree["measures"]):
         entry["verdict"] = measure_.verdict

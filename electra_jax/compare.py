@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lays several runs side by side: what differs, their curves, their final held-out metrics.
+"""Compares several runs: their settings, their curves, their final held-out metrics.
 
     python -m electra_jax.compare runs/a runs/b --out=compare.html
     python -m electra_jax.compare runs/mask15-seed{0,1,2} runs/mask25-seed{0,1,2}
 
-Runs that differ in their seed alone become one group, mean and standard error; groups are held
-against that of the first workdir. Prints a table, and draws a page and a picture beside it.
+Runs that differ only in their seed form a group, for which mean and standard error are given. Every
+group is compared with that of the first workdir. Prints a table and writes a page and a picture.
 """
 
 import os
@@ -21,17 +21,20 @@ _OUT = flags.DEFINE_string("out", "compare.html", "The page; its picture goes be
 
 
 def main(workdirs: Sequence[str]) -> None:
-    """Reads, prints, draws."""
+    """Reads the runs, prints a table, and writes the page with its picture."""
     if len(workdirs) < 2:
         raise config_lib.ConfigError(
             f"{len(workdirs)} workdirs given; name at least two: runs/a runs/b --out=compare.html"
         )
+
     stem, ending = os.path.splitext(_OUT.value)
     if ending != ".html":
         raise config_lib.ConfigError(f"--out={_OUT.value} does not end in .html")
+
     folder = os.path.dirname(stem) or "."
     if not os.path.isdir(folder):
         raise config_lib.ConfigError(f"--out={_OUT.value}: there is no folder {folder}")
+
     found = comparison.compare([comparison.load(workdir) for workdir in workdirs])
     print(comparison.text(found))
     comparison_page.write(found, _OUT.value, f"{stem}.png")

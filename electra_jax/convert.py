@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights in and out: Hugging Face, orbax parameters for other teams, StableHLO.
+"""Reads and writes weights in other formats: Hugging Face, plain orbax parameters, StableHLO.
 
     python -m electra_jax.convert --workdir=runs/small --to=hugging_face --out=exports/small
     python -m electra_jax.convert --workdir=runs/small --to=orbax --out=exports/params
@@ -8,11 +8,11 @@
     python -m electra_jax.convert --from=FOLDER --to=orbax --out=exports/params
     python -m electra_jax.convert --from=runs/small/finetune/NAME/TASK --to=hugging_face --out=...
 
-With --to weights go out, from a workdir's newest checkpoint (--step for another) or from the folder
-that --from names; those of a fine-tuned task with its head. With --from alone a Hugging Face
-folder, or one with a discriminator and a generator in it, or a checkpoint of Google's with its
-vocab.txt, becomes a workdir: `python -m electra_jax.main --workdir=runs/continued` goes on with its
-weights. docs/weights.md has the whole of it.
+With --to weights are exported: from the newest checkpoint of a workdir (or from that of --step), or
+from the folder that --from names; a fine-tuned task is exported with its head. With --from alone
+weights are imported into a new workdir, and `python -m electra_jax.main --workdir=runs/continued`
+goes on with them. The folder is a Hugging Face folder, one that contains a discriminator and a
+generator, or a checkpoint of Google's with its vocab.txt. docs/weights.md has the details.
 """
 
 import json
@@ -43,19 +43,21 @@ _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object as the last line.", allow_override=True
 )
 
-RECIPE = "configs/base.py"  # of a run that begins with other weights and says nothing more
+RECIPE = "configs/base.py"  # settings of a run with imported weights, without --config
 
 
 def main(config: config_lib.Config | None, workdir: str | None) -> None:
-    """Reads, writes, and says what was written."""
+    """Exports or imports, and prints what was written."""
     if jax.process_count() > 1:
         raise config_lib.ConfigError(
             f"convert runs in one process, here are {jax.process_count()}; start it on one host"
         )
+
     done = outwards(config, workdir) if _TO.value else inwards(config, workdir)
     if _JSON.value:
         print(json.dumps(done))
         return
+
     print(f"written: {done.get('out') or done['workdir']}")
     names = done["networks"]
     for name in names:
@@ -68,7 +70,7 @@ def main(config: config_lib.Config | None, workdir: str | None) -> None:
 
 
 def outwards(config: config_lib.Config | None, workdir: str | None) -> dict:
-    """From a workdir or a folder to a folder."""
+    """Exports weights from a workdir or a folder to a new folder; returns what was written."""
     if not _OUT.value:
         raise config_lib.ConfigError("--out names no folder; say where to write")
     if bool(_FROM.value) == bool(config):
@@ -77,8 +79,10 @@ def outwards(config: config_lib.Config | None, workdir: str | None) -> dict:
         raise config_lib.ConfigError("--step chooses a checkpoint of --workdir; leave it out")
     if _LICENCE.value and _TO.value != "hugging_face":
         raise config_lib.ConfigError("--license is for the model card of --to=hugging_face")
+
     if _FROM.value and export.is_tuned(_FROM.value):
         return of_task()
+
     data = config.data.dir if config else ""
     found = reading.open(_FROM.value or workdir, _STEP.value, data)
     if _TO.value == "hugging_face":
@@ -88,13 +92,14 @@ def outwards(config: config_lib.Config | None, workdir: str | None) -> dict:
 
 
 def of_task() -> dict:
-    """From the folder of a fine-tuned task to a folder."""
+    """Exports a fine-tuned task to a new folder; returns what was written."""
     if _ONLY.value:
         raise config_lib.ConfigError(f"--only={_ONLY.value}: a tuned task has one network")
     if _TO.value == "stablehlo":
         raise config_lib.ConfigError(
             "--to=stablehlo writes encoders without a head; take hugging_face or orbax"
         )
+
     found = export.open(_FROM.value)
     if _TO.value == "hugging_face":
         return export.to_hugging_face(found, _OUT.value, _LICENCE.value)
@@ -102,19 +107,22 @@ def of_task() -> dict:
 
 
 def inwards(config: config_lib.Config | None, workdir: str | None) -> dict:
-    """From a folder to a new workdir."""
+    """Imports weights from a folder into a new workdir; returns what was written."""
     if not _FROM.value:
         raise config_lib.ConfigError("give --to=hugging_face, orbax or stablehlo, or --from=FOLDER")
     for flag in (_OUT, _ONLY, _STEP, _LICENCE):
         if flag.value is not None and flag.value != "":
             raise config_lib.ConfigError(f"--{flag.name} goes with --to; here --workdir is written")
+
     if config is None:
         raise config_lib.ConfigError("--workdir names no folder; say which workdir to make")
+
     return importing.to_workdir(_FROM.value, config, workdir)
 
 
 def recipe(tree: ConfigDict) -> config_lib.Config:
-    """Of a run that begins with --from: what `init` says of weights is about these."""
+    """Parses the settings of a run that begins with the weights of --from."""
+    # Fields of `init` are checked against `init.from`, which is set here as --from will set it.
     tree.init["from"] = _FROM.value or ""
     return config_lib.parse(tree)
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All pre-training metrics of a checkpoint: on held-out records, or on any text.
+"""Computes all pre-training metrics of a checkpoint on its held-out records or on any text.
 
     python -m electra_jax.evaluate --workdir=runs/tiny
     python -m electra_jax.evaluate --workdir=runs/tiny --step=500 --json
     python -m electra_jax.evaluate --workdir=runs/tiny --data='text:other/*.txt; new=text:n.txt'
 
-Text of --data is read with the run's own vocabulary and cut into rows as its own were. Each metric
-stands beside what a guesser gets who has learnt nothing; docs/evaluation.md says what the figures
-per word and per character are. The workdir is read, never written.
+The text of --data is encoded with the run's own vocabulary and cut into rows as its own text was.
+Beside each metric stands the value of a baseline that has learnt nothing; docs/evaluation.md
+explains the values per word and per character. The workdir is read, never written.
 """
 
 import json
@@ -42,8 +42,8 @@ _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object as the last line.", allow_override=True
 )
 
-_WIDTH = 160  # characters of a table that goes into a file
-_FLAGS = {  # of this command, for fields that messages about text name
+_WIDTH = 160  # characters of a table that is written to a file
+_FLAGS = {  # messages about text name fields of a configuration; this command has flags instead
     "data.source=": "--data=",
     "data.source": "--data",
     "data.text_field": "--text_field",
@@ -51,19 +51,20 @@ _FLAGS = {  # of this command, for fields that messages about text name
 
 
 def main(config: config_lib.Config, workdir: str) -> None:
-    """Evaluates and prints."""
+    """Evaluates and prints a table, and with --json an object."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
     specs = "; ".join(_DATA.value)
     if _DATA.present or specs:
         found = _on_other_text(config, workdir, specs, width)
     else:
         found = _on_records(config, workdir, width)
+
     if _JSON.value:
         print(json.dumps(found, allow_nan=False))
 
 
 def _on_records(config, workdir, width):
-    """Prints the table of the run's held-out records; what --json prints."""
+    """Prints the table for the run's held-out records; returns what --json prints."""
     opened = opened_lib.open_workdir(config, workdir, _STEP.value)
     values = opened_lib.evaluate(opened)
     print(_title(opened, "held-out records"))
@@ -72,10 +73,11 @@ def _on_records(config, workdir, width):
 
 
 def _on_other_text(config, workdir, specs, width):
-    """The same on the text of --data."""
+    """Prints the table for the text of --data; returns what --json prints."""
     try:
         sources = evaluation_text.parse(specs)
-        evaluation_text.check(sources)  # a name that is not there is told before weights are read
+        # Before the weights are read, so that a misspelt name is reported at once.
+        evaluation_text.check(sources)
     except ValueError as error:
         raise _in_flags(error) from error
 
@@ -105,7 +107,7 @@ def _title(opened, what):
 
 
 def _in_flags(error):
-    """The error, its remedies as flags of this command."""
+    """Returns a ConfigError whose remedies are flags of this command, not fields."""
     line = str(error)
     for field, flag in _FLAGS.items():
         line = line.replace(field, flag)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fine-tunes a pre-trained encoder on tasks, over seeds, and says what it is worth.
+"""Fine-tunes a pre-trained encoder on tasks, with several seeds, and reports the scores.
 
     python -m electra_jax.finetune --workdir=runs/small --config.data.dir=glue \
         --config.tasks=cola,mrpc --config.seeds=5
@@ -7,15 +7,16 @@
     python -m electra_jax.finetune --workdir=runs/small --config.encoder.init=fresh \
         --config.name=random
 
-Writes WORKDIR/finetune/NAME: results.json, a table, predictions, tuned weights. The same command
-goes on where it was interrupted. configs/finetune.py has every setting, docs/finetuning.md the
+Writes to WORKDIR/finetune/NAME: results.json, a table, predictions, tuned weights. After an
+interruption the same command goes on. configs/finetune.py has every setting, docs/finetuning.md the
 recipe with its sources.
 """
 
 if __name__ == "__main__":
     from electra_jax.host import huge_pages
 
-    huge_pages.use_huge_pages()  # first of all: the program begins anew
+    # Before all other imports: it may start the program again.
+    huge_pages.use_huge_pages()
 
 from absl import flags
 
@@ -35,10 +36,11 @@ _DRY_RUN = flags.DEFINE_bool(
 
 
 def main(config: finetuning_config.Config, workdir: str) -> None:
-    """Fine-tunes, or with --dry_run says what that would be."""
+    """Fine-tunes, or with --dry_run prints what that would take."""
     if _DRY_RUN.value:
         print(forecast.text(config, workdir))
         return
+
     print(results_table.text(task_by_task.run(config, workdir)))
 
 

@@ -4,14 +4,15 @@
     python -m electra_jax.main --config=configs/tiny.py
     python -m electra_jax.main --config=configs/base.py --workdir=runs/base
 
-Prepares the data if it is not there yet, starts or goes on, trains, evaluates, saves, reports.
-The same command after an interruption goes on exactly where the run stopped.
+Prepares the data if that is not done yet, then trains, evaluates, saves and reports. After an
+interruption the same command goes on exactly where the run stopped.
 """
 
 if __name__ == "__main__":
     from electra_jax.host import huge_pages
 
-    huge_pages.use_huge_pages()  # first of all: the program begins anew
+    # Before all other imports: it may start the program again.
+    huge_pages.use_huge_pages()
 
 from absl import flags, logging
 
@@ -30,14 +31,17 @@ _VERIFY = flags.DEFINE_bool(
 
 
 def main(config: config_lib.Config, workdir: str) -> None:
-    """Trains, or with --dry_run says what training would be."""
+    """Trains, or with --dry_run prints what training would take."""
     if _DRY_RUN.value:
         opened.check_settings(config, workdir)
         print(dry_run.text(config, workdir))
         return
+
     if _VERIFY.value:
+        # Stages with the same row length share a folder.
         for folder in dict.fromkeys(run_data.prepare(config, workdir)):
             records.verify(folder, logging.info)
+
     loop.train(config, workdir)
 
 

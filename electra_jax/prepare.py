@@ -1,95 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text -> vocabulary -> fixed-length token records, resumable, with a manifest.
+"""Prepares data: text -> vocabulary -> records with rows of a fixed length, and their manifest.
 
     python -m electra_jax.prepare --config=configs/tiny.py --workdir=runs/tiny
     python -m electra_jax.prepare --config=configs/tiny.py --workdir=runs/tiny --verify_data
 
-`electra_jax.main` does this by itself where the data is not there yet; this command is for doing
-it beforehand, on a machine with many cores, and for looking at what came out.
+`electra_jax.main` does this by itself if the data is not prepared yet. Use this command to do it
+beforehand, for example on a machine with many cores, and to see a summary of the result. After an
+interruption the same command goes on.
 """
 
-import os
-
-import numpy as np
 from absl import flags, logging
 
 from electra_jax import config as config_lib
 from electra_jax.cli import command
-from electra_jax.data import pipeline, records, vocabulary
+from electra_jax.data import records
+from electra_jax.report import data_summary
 from electra_jax.training import run_data
 
 _VERIFY = flags.DEFINE_bool("verify_data", False, "Read every record file and compare checksums.")
 
-_EXAMPLES = 2
-
 
 def main(config: config_lib.Config, workdir: str) -> None:
-    """Prepares the rows of every stage, checks if asked to, and prints what there is."""
+    """Prepares the rows of every stage, verifies them if asked to, and prints a summary."""
+    # Stages with the same row length share a folder.
     for folder in dict.fromkeys(run_data.prepare(config, workdir)):
         if _VERIFY.value:
             records.verify(folder, logging.info)
-        print(summary(folder))
-
-
-def summary(folder: str) -> str:
-    """A table of a prepared folder, and its first held-out rows as text."""
-    opened = records.open(folder)
-    words = vocabulary.load(os.path.join(folder, records.VOCABULARY))
-    m = opened.manifest
-    lines = [("folder", folder)]
-    for source in m.sources:
-        about = f"{source.spec}, {source.weight:.1%} of the training rows"
-        lines += [(f"source {source.name}", about)] if len(m.sources) > 1 else []
-        lines += [
-            ("documents", _both(source.counts, "documents", "heldout_documents")),
-            ("text tokens", _train_and_heldout(source.counts, "tokens")),
-            ("rows", _train_and_heldout(source.counts, "rows")),
-        ]
-    lines += [
-        ("row", f"{m.sequence_length} tokens, {m.settings['rows']}"),
-        ("two segments", f"{m.two_segment_fraction:.1%} of the rows"),
-        ("padding", f"{m.wasted_fraction:.2%} of all places"),
-        ("vocabulary", f"{words.kind}, {words.size:,} pieces, {words.sha256[:12]}"),
-        ("unknown tokens", f"{m.unk_rate:.4%}"),
-        ("unigram entropy", f"{m.unigram_entropy:.3f} nats, of the held-out text"),
-        ("left out", _left_out(m.totals)),
-        ("hash", m.hash[:16]),
-    ]
-    width = max(len(name) for name, _ in lines)
-    table = [f"{name:<{width}}  {value}" for name, value in lines]
-    return "\n".join([*table, "", *_examples(opened, words)])
-
-
-def _both(counts, whole, part):
-    return f"{counts[whole]:,}, of which {counts[part]:,} held out"
-
-
-def _train_and_heldout(counts, name):
-    return f"{counts[name]:,} for training, {counts['heldout_' + name]:,} held out"
-
-
-def _left_out(totals):
-    names = {
-        "empty": "empty documents",
-        "skipped_short": "short documents",
-        "duplicates": "duplicates",
-        "invalid_utf8": "invalid bytes (replaced)",
-    }
-    found = [f"{totals[name]:,} {words}" for name, words in names.items() if totals.get(name)]
-    return ", ".join(found) or "nothing"
-
-
-def _examples(opened, words):
-    """Rows with their special tokens, as they will be seen."""
-    rows = pipeline.heldout(opened, 0, _EXAMPLES)
-    special = {words.cls_id: "[CLS]", words.sep_id: "[SEP]"}
-    for ids_L in rows.ids:
-        ids_L = ids_L[ids_L != words.pad_id]
-        places = np.flatnonzero(np.isin(ids_L, list(special)))
-        parts = []
-        for place, end in zip(places, [*places[1:], len(ids_L)]):
-            parts += [special[int(ids_L[place])], words.decode(ids_L[place + 1 : end].tolist())]
-        yield " ".join(part for part in parts if part)
+        print(data_summary.text(folder))
 
 
 if __name__ == "__main__":

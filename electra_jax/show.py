@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows real held-out rows as text: original, masked, what was written, what was believed.
+"""Shows held-out rows as text: original, masked, what the generator wrote, what was predicted.
 
-python -m electra_jax.show --workdir=runs/tiny
-python -m electra_jax.show --workdir=runs/tiny --rows=40 --html=rows.html
+    python -m electra_jax.show --workdir=runs/tiny
+    python -m electra_jax.show --workdir=runs/tiny --rows=40 --html=rows.html
+
+Prints in the terminal, or with --html writes a page.
 """
 
 import os
@@ -33,10 +35,11 @@ _COLOUR = flags.DEFINE_enum(
 
 
 def main(config: config_lib.Config, workdir: str) -> None:
-    """Prints rows, or writes a page."""
+    """Prints rows in the terminal, or writes them to a page."""
     folder = os.path.dirname(_HTML.value or "") or "."
     if not os.path.isdir(folder):
         raise config_lib.ConfigError(f"--html={_HTML.value}: there is no folder {folder}")
+
     opened = opened_lib.open_workdir(config, workdir, _STEP.value)
     examples = []
     key = streams.stream(jax.random.key(_DRAW.value), "show")
@@ -50,7 +53,8 @@ def main(config: config_lib.Config, workdir: str) -> None:
             key,
             first_row=len(examples),
         )
-    examples = examples[: _ROWS.value]
+    examples = examples[: _ROWS.value]  # the last batch may have more rows than are asked for
+
     if _HTML.value:
         title = f"{opened.config.name}, step {opened.step:,}"
         page = view.page([view.to_html(example) for example in examples], title)
@@ -58,6 +62,8 @@ def main(config: config_lib.Config, workdir: str) -> None:
             file.write(page)
         print(f"wrote {_HTML.value}")
         return
+
+    # See https://no-color.org for NO_COLOR.
     tty = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     colour = _COLOUR.value == "always" or (_COLOUR.value == "auto" and tty)
     width = shutil.get_terminal_size((100, 24)).columns

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the program asks of the machine around it: files, logs, locks, signals, other processes.
+"""What the program needs from the machine: files, logs, locks, signals, other processes, clocks.
 
-Side effects live here, and no method does: nothing below a training run knows about ELECTRA. A file
-is written whole or not at all (`safe_files`), and processes meet before jax starts (`peers`).
-Nothing here imports another wing.
+Everything here has side effects and knows nothing about ELECTRA; no other wing is imported. From
+outside, `peers` brings the processes of a run together before jax starts (with the help of
+`joining`, `peer_group`, `relay`, `waiting` and `wire`, which nothing else needs), `processes` lets
+them agree while they run, `signals` and `ending` stop them, and `safe_files`, `whole_folder` and
+`lock` keep what they write whole. Data goes one way: callers pass plain values in, and the answers
+and errors that come back are plain values too.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiled programs, kept from one start of the program to the next."""
+"""Keeps compiled programs from one start of the program to the next."""
 
 import os
 
@@ -7,9 +7,9 @@ import jax
 
 
 def keep() -> None:
-    """Keeps them in the user's cache folder, unless jax was told of another one.
+    """Stores compiled programs in the user's cache folder, unless jax was given another folder.
 
-    A step takes half a minute to compile on two cores and a second to load.
+    On two cores a training step takes half a minute to compile and a second to load.
     """
     if not jax.config.jax_compilation_cache_dir:
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")

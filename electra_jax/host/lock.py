@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One writer at a time: a lock that the operating system lets go of when its owner dies.
+"""One writer at a time: a lock that the operating system releases when its owner dies.
 
-The file says who holds it, for the message that a second run gets.
+The locked file says which process holds it, so that a second run can be told.
 """
 
 import contextlib
@@ -15,8 +15,16 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def hold(path: str, what: str, error: type[ValueError] = ValueError) -> Iterator[None]:
-    """Holds `path` while the block runs. Raises `error`, one line, where another process does."""
+    """Holds the lock file `path` while the block runs.
+
+    Args:
+      path: the lock file; its folder is made if it is missing.
+      what: names the locked thing in the message.
+      error: raised, with a message of one line, if another process holds the lock.
+    """
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+
+    # Mode "a+" neither empties the file nor requires it: its content belongs to the present owner.
     with open(path, "a+", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -26,6 +34,7 @@ def hold(path: str, what: str, error: type[ValueError] = ValueError) -> Iterator
                 f"{what} is in use by another run ({_owner(file.read())}); stop that one or"
                 " choose another folder"
             ) from busy
+
         file.truncate(0)
         file.write(
             json.dumps(
@@ -37,6 +46,7 @@ def hold(path: str, what: str, error: type[ValueError] = ValueError) -> Iterator
             )
         )
         file.flush()
+
         yield
 
 

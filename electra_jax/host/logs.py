@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run says: our own lines, short, on the console and in a file.
+"""The log lines of a run: short, on the console and in a file.
 
-Libraries that log through the same logger are heard from warnings on; a checkpoint alone would
-otherwise be forty lines.
+Lines of this package are shown from INFO on. Libraries that use the same logger are shown from
+WARNING on; saving one checkpoint would otherwise print forty lines.
 """
 
 import contextlib
@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 from absl import logging
 
-# Each of a save's threads logs the traceback of what it raises again, and `checkpoint` then tells.
+# Each thread of a save logs the traceback of an error that it raises again. `weights.checkpoint`
+# reports that error once, so these files are not shown.
 _TOLD_ELSEWHERE = tuple(
     f"/orbax/checkpoint/{name}.py"
     for name in (
@@ -24,28 +25,33 @@ _TOLD_ELSEWHERE = tuple(
 
 
 def show() -> None:
-    """Sets the console up: time and message, on standard error."""
+    """Sets up the console: time and message, on standard error. May be called twice."""
     logging.use_absl_handler()
     logging.set_verbosity(logging.INFO)
     logging.set_stderrthreshold("info")
+
     handler = logging.get_absl_handler()
     handler.setFormatter(std_logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     if _ours not in handler.filters:
         handler.addFilter(_ours)
+
     if not isinstance(sys.unraisablehook, _WithoutLateWrites):
         sys.unraisablehook = _WithoutLateWrites(sys.unraisablehook)
 
 
 @contextlib.contextmanager
 def file(path: str) -> Iterator[None]:
-    """Copies the same lines into a file while the block runs."""
+    """Copies the same lines into the file `path` while the block runs."""
     handler = std_logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(std_logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     handler.addFilter(_ours)
+
     logger = logging.get_absl_logger()
-    # A full disk is told once, by whoever meets it next; not with a traceback a line.
+    # If the disk is full, the next writer of the run reports it once. The default would print a
+    # traceback for each log line.
     handler.handleError = lambda record: logger.removeHandler(handler)
     logger.addHandler(handler)
+
     try:
         yield
     finally:
@@ -55,11 +61,11 @@ def file(path: str) -> Iterator[None]:
 
 
 class _WithoutLateWrites:
-    """A `sys.unraisablehook` that leaves out what the other writes of a failed save raise.
+    """A `sys.unraisablehook` that hides the later errors of a save that has already failed.
 
-    The first array that cannot be written ends the save and its event loop. Each array that is
-    still being written then finds the loop closed, and tensorstore prints that from its threads:
-    a screen of tracebacks for one full disk, which `checkpoint` tells in one line.
+    The first array that cannot be written ends the save and closes its event loop. Each array that
+    is still being written then finds the loop closed, and tensorstore prints that from its threads:
+    a screen of tracebacks for one full disk, which `weights.checkpoint` reports in one line.
     """
 
     def __init__(self, others):
@@ -72,6 +78,7 @@ class _WithoutLateWrites:
 
 
 def _ours(record: std_logging.LogRecord) -> bool:
+    """Returns whether a record is shown; a filter of the logging handlers."""
     if record.exc_info and record.pathname.replace("\\", "/").endswith(_TOLD_ELSEWHERE):
         return False
     return record.levelno >= std_logging.WARNING or "electra_jax" in record.pathname

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the processes of a run tell each other, so that none goes on where another cannot.
+"""What the processes of a run tell each other, so that all of them go on or none does.
 
-An error on one process alone would leave the others waiting for it in the next computation of all.
-Where one process may fail - a file that only it cannot read - all of them ask here how it went.
-With a single process nothing is sent.
+If only one process fails, the others wait for it forever in the next computation that all take part
+in. So wherever a single process may fail, for example on a file that only it cannot read, all of
+them exchange the result here. With one process nothing is sent.
 """
 
 import json
@@ -20,20 +20,29 @@ T = TypeVar("T")
 
 
 def agree(work: Callable[[], T], *kinds: type[Exception], doing: str = "") -> T:
-    """Each process's own `work()`; where one raises an error of these kinds, all of them do.
+    """Runs `work()` on each process and returns each one's own result.
 
-    It raises its own, the others one like that of the first that failed. `work` must need no other
-    process. `doing` is told to who waits: "to prepare the data".
+    If `work` raises an error of `kinds` on any process, all processes raise: those that failed
+    raise their own error, the others an error like that of the first process that failed.
+
+    Args:
+      work: must not wait for another process.
+      kinds: the types of errors that are shared.
+      doing: what the processes that are waited for do, for the log: "to prepare the data".
     """
     if jax.process_count() == 1:
         return work()
+
     result, failure = None, None
     try:
         result = work()
     except kinds as error:
         failure = error
+
     texts = gather(json.dumps(_told(failure, kinds)), doing)
     everyones = [json.loads(text) for text in texts]
+
+    # Our own error first: it has the traceback.
     if failure is not None:
         raise failure
     for number, told in enumerate(everyones):
@@ -43,9 +52,9 @@ def agree(work: Callable[[], T], *kinds: type[Exception], doing: str = "") -> T:
 
 
 def of_first(work: Callable[[], Any]) -> Any:
-    """What `work()` returns on process 0, on all of them; something that JSON can hold.
+    """Runs `work()` on process 0 alone and returns its result on every process.
 
-    An OSError or ValueError of process 0 is one of all.
+    The result must be JSON data. An OSError or ValueError of process 0 is raised on all processes.
     """
     first, kinds = jax.process_index() == 0, (OSError, ValueError)
     found = agree(lambda: work() if first else None, *kinds)
@@ -55,11 +64,15 @@ def of_first(work: Callable[[], Any]) -> Any:
 
 
 def gather(text: str, doing: str = "") -> list[str]:
-    """The texts of all processes, in their order."""
+    """Returns the texts of all processes in the order of their numbers."""
     if jax.process_count() == 1:
         return [text]
-    if peers.group() is not None:  # it says for whom it waits, and hears of a death meanwhile
+
+    # The group says for whom it waits, and hears of the death of a process meanwhile.
+    if peers.group() is not None:
         return peers.group().gather(text, doing)
+
+    # jax gathers arrays of one shape only, so the texts are padded to the longest one.
     data = np.frombuffer(text.encode(), np.uint8)
     sizes = multihost_utils.process_allgather(np.int32(data.size)).reshape(-1)
     padded = np.zeros(max(1, sizes.max()), np.uint8)
@@ -69,7 +82,7 @@ def gather(text: str, doing: str = "") -> list[str]:
 
 
 def _told(failure, kinds):
-    """Enough of an error to raise one like it elsewhere."""
+    """Returns what is needed to raise a similar error elsewhere, as JSON data; None for None."""
     if failure is None:
         return None
     number = next(n for n, kind in enumerate(kinds) if isinstance(failure, kind))
@@ -79,6 +92,7 @@ def _told(failure, kinds):
 
 
 def _like(told, kinds, where):
+    """Returns the error that `_told` described, with `where` at the end of its reason."""
     number, *about = told
     if len(about) == 1:
         return kinds[number](about[0] + where)

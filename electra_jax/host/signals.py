@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a run is asked to end: SIGTERM, Ctrl-C, and the preemption notice of a pod.
+"""How a run is asked to end: SIGTERM, Ctrl-C, and the preemption notice of a TPU pod.
 
-| asked | what happens | exit code |
+| a signal comes | what happens | exit code |
 |---|---|---|
-| while it trains | saves at the end of this step and ends | 0 |
-| and that step does not end in time | says so and ends without saving | 143, 130 for Ctrl-C |
-| a second time, more than a second later | ends at once without saving | the same |
-| before the first step or after the last | ends at once; there is nothing to save | the same |
+| while the run trains | it saves at the end of the present step and ends | 0 |
+| and that step does not end in time | it says so and ends without saving | 143, 130 for Ctrl-C |
+| a second time, more than a second later | it ends at once without saving | the same |
+| before the first step or after the last | it ends at once; there is nothing to save | the same |
 
-With several processes a signal to any of them stops all at one step.
+With several processes a signal to any of them stops all of them after the same step.
 """
 
 import contextlib
@@ -23,18 +23,17 @@ import jax
 from absl import logging
 from jax.experimental import multihost_utils
 
-from electra_jax.host import peers
+from electra_jax.host import ending, peers
 
-STOP_SECONDS = 120  # from a signal to the end of the step
-_UNWINDING = 3.0  # seconds until what cannot be interrupted is left as it is
-_SAME = 1.0  # seconds: `timeout` and launchers send one request twice
+STOP_SECONDS = 120  # from a signal to the end of the present step
+_UNWINDING = 3.0  # seconds after which code that cannot be interrupted is left as it is
+_SAME = 1.0  # seconds in which two signals are one request: `timeout` and launchers send two
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_GOES_ON = "the same command goes on from the newest checkpoint"
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal where there is nothing to save."""
+    """A signal came while there was nothing to save."""
 
     def __init__(self, number: int):
         name = signal.Signals(number).name
@@ -44,15 +43,15 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Stop:
-    """Whether a signal asked the run to save and end."""
+    """Whether a signal has asked the run to save and end."""
 
     def __init__(self):
         self.asked = False
-        self.saving = False  # the last step is done
-        self.saved = False  # and on disk
+        self.saving = False  # the last step is done, and its state is being saved
+        self.saved = False  # the save is on disk
 
     def requested(self, step: int) -> bool:
-        """True on every process at the same step."""
+        """Returns whether to stop at `step`; it is true on every process at the same step."""
         group = peers.group()
         if group is not None:
             stops = group.reached(step)
@@ -60,27 +59,30 @@ class Stop:
             stops = multihost_utils.reached_preemption_sync_point(step)
         else:
             stops = self.asked
+
         if stops:
             self.no_more_steps()
         return stops
 
     def no_more_steps(self) -> None:
-        """What is left, a save for one, takes the time that it takes."""
+        """Switches the time limit off: what is left to do, such as a save, may take long."""
         self.saving = True
 
 
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[Stop]:
-    """SIGTERM and the first Ctrl-C ask for an orderly end while the block runs.
+    """Makes SIGTERM and the first Ctrl-C ask for an orderly end while the block runs.
 
-    In a program of the user's own the second Ctrl-C is an interrupt, and with several processes,
-    which it started by itself, SIGTERM is left to jax.
+    If `guard` was called, it handles them. In a user's own program, where it was not, the second
+    Ctrl-C is a KeyboardInterrupt; if that program started several processes by itself, SIGTERM is
+    left to jax.
     """
     stop = Stop()
     if _guard is not None:
         with _guard.training(stop):
             yield stop
         return
+
     if jax.process_count() > 1:
         yield stop
         return
@@ -93,9 +95,11 @@ def stop_on_signals() -> Iterator[Stop]:
 
     try:
         before = {number: signal.signal(number, ask) for number in _SIGNALS}
-    except ValueError:  # not the main thread, as in some notebooks: signals are not ours there
+    except ValueError:
+        # Only the main thread may set handlers; some notebooks run their cells in another one.
         yield stop
         return
+
     try:
         yield stop
     finally:
@@ -104,13 +108,17 @@ def stop_on_signals() -> Iterator[Stop]:
 
 
 def guard(stop_seconds: float = STOP_SECONDS) -> None:
-    """From here on signals end this command as the table above says, whatever it is doing.
+    """Makes signals end this command as the table above says, whatever it is doing.
 
-    Python hears of a signal only between two of its own instructions, which a computation that
-    waits for another process never reaches; so a thread hears of them too.
+    Python runs a signal handler only between two instructions of the main thread, and a computation
+    that waits for another process never gets there. So a second thread is told of signals too.
+
+    Args:
+      stop_seconds: from a signal to the end of the present step; after that it ends unsaved.
     """
     global _guard
-    with contextlib.suppress(ValueError):  # not the main thread: signals are not ours there
+    # ValueError: this is not the main thread, and only that one may set handlers.
+    with contextlib.suppress(ValueError):
         _guard = _Guard(stop_seconds)
 
 
@@ -118,23 +126,29 @@ _guard: "_Guard | None" = None
 
 
 class _Guard:
-    """The signals of a whole command."""
+    """Handles the signals of a whole command.
+
+    The handler `_on_signal` runs in the main thread when that one comes to it; `_listen` runs in a
+    thread of its own and reads the numbers of the signals from a pipe that Python writes at once.
+    """
 
     def __init__(self, stop_seconds):
         self._stop_seconds = stop_seconds
         self._stop: Stop | None = None  # while it trains
         self._first: tuple[int, float] | None = None  # the first signal, and when it came
-        self._ends_at: float | None = None  # when it ends whether it has saved or not
+        self._ends_at: float | None = None  # when the process ends even if it has not saved
+
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+
         for number in _SIGNALS:
             signal.signal(number, self._on_signal)
         threading.Thread(target=self._listen, name="signals", daemon=True).start()
 
     @contextlib.contextmanager
     def training(self, stop):
-        """Signals ask `stop` while the block runs."""
+        """Passes signals to `stop` while the block runs."""
         self._stop = stop
         try:
             yield
@@ -142,30 +156,34 @@ class _Guard:
             self._stop = self._ends_at = None
 
     def _on_signal(self, number, _):
-        """In the main thread, as soon as it comes to it."""
+        """Runs in the main thread, as soon as that one executes Python instructions again."""
         if self._stop is None:
             raise Interrupted(number)
         self._stop.asked = True
 
     def _listen(self):
         while True:
-            # Without a signal this thread sleeps; after one it looks at the time.
+            # This thread sleeps until the first signal; after that it looks at the clock.
             look = 0.1 if self._ends_at is not None else None
             ready, _, _ = select.select([self._reader], [], [], look)
             for number in os.read(self._reader, 64) if ready else b"":
                 if number in _SIGNALS:
                     self._hear(number)
+
             saving = self._stop is not None and self._stop.saving
             if self._ends_at is not None and time.monotonic() > self._ends_at and not saving:
                 self._give_up()
 
     def _hear(self, number):
+        """Handles a signal as the table at the top says, in the thread that listens."""
         name, now = signal.Signals(number).name, time.monotonic()
+
         if self._first is None:
             self._first = (number, now)
             if self._stop is None:
                 self._ends_at = now + _UNWINDING
                 return
+
             self._ends_at = now + self._stop_seconds
             if peers.group() is not None:
                 peers.group().ask_stop(name)
@@ -179,20 +197,23 @@ class _Guard:
         elif self._stop is not None and self._stop.saved:
             _end(str(Interrupted(number)), number)
         else:
-            _end(f"{name} again: ended without saving; {_GOES_ON}", number)
+            _end(f"{name} again: ended without saving; {ending.GOES_ON}", number)
 
     def _give_up(self):
+        """Ends the process because its time is over: it hangs, or cleaning up takes too long."""
         number, since = self._first
         if self._stop is None:
             _end(str(Interrupted(number)), number)
+
         _end(
             f"{signal.Signals(number).name}: no step ended within {time.monotonic() - since:.0f} s,"
-            f" so it ends without saving (--stop_timeout); {_GOES_ON}",
+            f" so it ends without saving (--stop_timeout); {ending.GOES_ON}",
             number,
         )
 
 
 def _end(text, number):
+    """Ends this process at once, and tells the others why if there are any."""
     if peers.group() is not None:
         peers.group().end(text, 128 + number, Interrupted(number).why)
-    peers.exit_now(text, 128 + number)
+    ending.exit_now(text, 128 + number)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seconds of compiled calls, the device waited for."""
+"""Measures the seconds of compiled calls, including the work of the device."""
 
 import dataclasses
 import statistics
@@ -11,28 +11,30 @@ import jax
 
 @dataclasses.dataclass(frozen=True)
 class Seconds:
-    """Seconds of single calls."""
+    """The seconds of single calls."""
 
     each: tuple[float, ...]
 
     @property
     def median(self) -> float:
-        """Of all calls."""
+        """The median over all calls."""
         return statistics.median(self.each)
 
     @property
     def spread(self) -> tuple[float, float]:
-        """The fastest and the slowest call."""
+        """The seconds of the fastest and of the slowest call."""
         return min(self.each), max(self.each)
 
 
 def calls(call: Callable[[], object], count: int, warm_up: int = 1) -> Seconds:
-    """Times `count` calls one by one, after some that are not counted."""
+    """Times `count` calls one by one, after `warm_up` calls that are not counted."""
     for _ in range(warm_up):
         jax.block_until_ready(call())
+
     each = []
     for _ in range(count):
         begun = time.perf_counter()
         jax.block_until_ready(call())
         each.append(time.perf_counter() - begun)
+
     return Seconds(tuple(each))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run's folder says about it: settings, prepared data, metadata of its checkpoints.
+"""What the folder of a run (the workdir) says about it: settings, prepared data, checkpoints.
 
-All of it is JSON, read without orbax and without starting a device, so that every command can look
-before it begins. Settings go in once when a run starts (`saved_config`), every checkpoint repeats
-them (`metadata`), and prepared data is found by what the run recorded (`prepared_data`).
+All of it is JSON that is read without orbax and without starting a device, so every command can
+look before it begins; `config`, `data` and `host` are the wings that are imported. Data goes both
+ways: a run writes its settings once at its start (`saved_config`) and which prepared data it uses
+(`prepared_data`), every checkpoint repeats the settings (`metadata`), and commands read them back.
 """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The JSON metadata of a checkpoint, and which checkpoints a folder holds.
 
-Orbax keeps them in a file of its own. Reading that file needs neither orbax, which would open every
-array on the way, nor a device, which processes that train together may not start before they know
-of each other. The metadata carry a digest over themselves, so that a flipped bit is found.
+Orbax keeps the metadata in a file of its own, which is read here without orbax and without a
+device: orbax would open every array, and processes that train together must find each other before
+one of them starts a device. The metadata contain a digest of themselves, so a flipped bit is found.
 """
 
 import hashlib
@@ -12,51 +12,56 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-WEIGHTS_ONLY = "weights_only"  # metadata of a checkpoint to begin from, not to resume from
+WEIGHTS_ONLY = "weights_only"  # marks a checkpoint to begin from, not to resume from
 
-_SEALED = "sealed"  # metadata that has a digest of its own; older checkpoints lack both
+_SEALED = "sealed"  # marks metadata with a digest; older checkpoints have neither
 _DIGEST = "metadata_digest"
-_FILE = "_CHECKPOINT_METADATA"  # orbax's own
+_FILE = "_CHECKPOINT_METADATA"  # orbax's name
 
 
 class CheckpointError(ValueError):
-    """No usable checkpoint where there should be one; the message is one line."""
+    """There is no usable checkpoint where one should be; the message has one line."""
 
 
 def steps(directory: str) -> list[int]:
-    """The finished steps in a directory, oldest first."""
+    """Returns the steps of the finished checkpoints in a folder, oldest first."""
     if not os.path.isdir(directory):
         return []
+
+    # Only names that a step is written as: orbax's folders of unfinished saves have others.
     names = [name for name in os.listdir(directory) if name.isdecimal()]
     return sorted(int(name) for name in names if name == str(int(name)))
 
 
 def read(path: str) -> dict[str, Any]:
-    """The metadata of one checkpoint. Raises CheckpointError where they cannot be read."""
+    """Returns the metadata of one checkpoint. Raises CheckpointError if they cannot be read."""
     if not os.path.isdir(path):
         raise CheckpointError(f"{path} does not exist")
+
     try:
         with open(os.path.join(path, _FILE), encoding="utf-8") as file:
             found = json.load(file)["custom_metadata"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read: {reason(error)}") from error
+
     return _verified(path, found)
 
 
 def sealed(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata as JSON gives them back, with a digest over all of them."""
+    """Returns metadata as JSON will give them back, with a digest of all of them added."""
+    # Through JSON, since the digest must be that of what is read: with lists in place of tuples.
     plain = json.loads(json.dumps(about | {_SEALED: True}))
     return plain | {_DIGEST: _digest(plain)}
 
 
 def reason(error: BaseException) -> str:
-    """The innermost cause in one line: orbax wraps what really happened several times."""
+    """Returns the innermost cause as one line: orbax wraps the real error several times."""
     innermost = causes(error)[-1]
     return " ".join(f"{type(innermost).__name__}: {innermost}".split())[:300]
 
 
 def causes(error: BaseException) -> list[BaseException]:
-    """An error, what it was raised from, and so on."""
+    """Returns an error, the error it was raised from, and so on; the innermost is last."""
     chain = [error]
     while (before := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(before)
@@ -64,16 +69,19 @@ def causes(error: BaseException) -> list[BaseException]:
 
 
 def _verified(path, found):
-    """Metadata that were read, if they are what was saved. Raises CheckpointError."""
+    """Returns the metadata without their digest. Raises CheckpointError if they were changed."""
     if not isinstance(found, Mapping) or not found:
         raise CheckpointError(f"{path} has no digest, so its weights cannot be verified")
+
     about = dict(found)
     sealed = _SEALED in about
     stated = about.pop(_DIGEST, None)
     if (sealed or stated is not None) and stated != _digest(about):
         raise CheckpointError(f"{path}: its metadata are not what was saved (digest differs)")
+
     if not isinstance(about.get("digest"), Mapping) or not isinstance(about.get("step"), int):
         raise CheckpointError(f"{path} has no digest, so its weights cannot be verified")
+
     return about
 
 

@@ -2,13 +2,14 @@
 """Which prepared data belongs to a run: found by what the run recorded, never by its source.
 
     WORKDIR/data.json    written when data is prepared for the run: its settings, and for each stage
-                         the folder's name below `data.dir` and the hash of its manifest
-    WORKDIR/vocab/       a copy of the vocabulary, so that whoever scores or exports needs no rows
+                         the name of the folder below `data.dir` and the hash of its manifest
+    WORKDIR/vocab/       a copy of the vocabulary, so that scoring and exporting need no rows
 
-The text is read to prepare, and never again: a run goes on, is looked at and is exported when its
-source has changed since or is gone. Without that record, an upgraded package would make another
-corpus out of `builtin`, and a finished run could not be opened any more. Names of folders are
-relative, so a workdir may be copied, moved or renamed together with its data.
+The text is read once, when the data is prepared. After that the run can go on, be inspected and be
+exported even if the source has changed or is gone. Without this record a newer version of the
+package would make another corpus out of the source `builtin`, and a finished run could not be
+opened any more. The names of folders are relative, so a workdir may be copied, moved or renamed
+together with its data.
 """
 
 import dataclasses
@@ -29,42 +30,47 @@ VOCABULARY = "vocab"
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """The rows of one stage."""
+    """The prepared rows of one stage."""
 
-    folder: str  # below data.dir
+    folder: str  # its name below data.dir
     hash: str  # of its manifest
 
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """What data.json holds."""
+    """The content of data.json."""
 
-    settings: dict[str, Any]  # of the configuration, as far as preparing reads it
-    sources: dict[str, str]  # each source, a given vocabulary too, and a hash of what tells it
-    vocabulary: str  # its sha256
+    settings: dict[str, Any]  # those of the configuration that preparation depends on
+    sources: dict[str, str]  # of each source and of a given vocabulary, a hash that shows changes
+    vocabulary: str  # sha256
     stages: tuple[Prepared, ...]
 
 
 def root(config: config_lib.Config, workdir: str) -> str:
-    """Where prepared data lies, a folder for each hash of settings."""
+    """Returns the folder of prepared data, with one folder in it per hash of settings."""
     return config.data.dir or os.path.join(workdir, "data")
 
 
 def settings_of(config: config_lib.Config) -> dict[str, Any]:
-    """What prepared data depends on, as JSON has it; the number of workers is no part of it."""
+    """Returns the settings that prepared data depends on, as JSON data."""
     settings = dataclasses.asdict(planning.Settings.from_config(config))
+    # The rows are the same for any number of workers.
     del settings["workers"]
     return settings | {"lengths": [stage.sequence_length for stage in stages.of(config)]}
 
 
 def is_of(config: config_lib.Config, record: Record) -> bool:
-    """Whether these settings are those of the record, as far as its program knew of them."""
+    """Returns whether these settings are those of the record."""
+    # Only settings that both versions of the program know can be compared.
     now = settings_of(config)
     return all(now[name] == value for name, value in record.settings.items() if name in now)
 
 
 def read(workdir: str) -> Record | None:
-    """The record of a run; None where no data was prepared for it. Raises ConfigError."""
+    """Returns the record of a run; None if no data was prepared for it.
+
+    Raises ConfigError if data.json cannot be read or was changed.
+    """
     path = os.path.join(workdir, RECORD)
     try:
         with open(path, encoding="utf-8") as file:
@@ -81,11 +87,12 @@ def read(workdir: str) -> Record | None:
             f"{path}, which names the prepared data of this run, cannot be read; delete it and run"
             f" python -m electra_jax.prepare --workdir={workdir}, which writes it again"
         ) from error
+
     return found
 
 
 def write(config: config_lib.Config, workdir: str, folders: Sequence[str]) -> None:
-    """Records whole folders, one a stage, and copies their vocabulary; the record comes last."""
+    """Writes the record of complete folders, one per stage, and copies their vocabulary."""
     words = vocabulary.load(os.path.join(folders[0], records.VOCABULARY))
     found = Record(
         settings=settings_of(config),
@@ -96,27 +103,29 @@ def write(config: config_lib.Config, workdir: str, folders: Sequence[str]) -> No
             for folder in folders
         ),
     )
+
+    # The record is last: if it is there, the vocabulary is there too.
     keep_vocabulary(workdir, folders[0])
     if read_quietly(workdir) != found:
         save(found, workdir)
 
 
 def save(record: Record, workdir: str) -> None:
-    """Writes data.json, whole or not at all, with a digest of what it says."""
+    """Writes data.json, complete or not at all, with a digest of its content."""
     tree = dataclasses.asdict(record) | {"digest": _digest(record)}
     content = json.dumps(tree, indent=2).encode() + b"\n"
     safe_files.write(os.path.join(workdir, RECORD), content)
 
 
 def keep_vocabulary(workdir: str, folder: str) -> None:
-    """Copies the vocabulary of prepared data into the workdir, where it is not there or damaged."""
+    """Copies the vocabulary of prepared data into the workdir if it is missing there or damaged."""
     words = vocabulary.load(os.path.join(folder, records.VOCABULARY))
     if not _is_here(workdir, words.sha256):
         words.save(os.path.join(workdir, VOCABULARY))
 
 
 def read_quietly(workdir: str) -> Record | None:
-    """The record, and None where it cannot be read."""
+    """Returns the record, or None if there is none or it cannot be read."""
     try:
         return read(workdir)
     except config_lib.ConfigError:
@@ -124,12 +133,15 @@ def read_quietly(workdir: str) -> Record | None:
 
 
 def folder(config: config_lib.Config, workdir: str, part: Prepared) -> str | None:
-    """Where the recorded rows are whole: under data.dir, or in the workdir; None if nowhere."""
+    """Returns the folder with the complete recorded rows, or None.
+
+    It is below data.dir or in the workdir.
+    """
     return next((place for place in _places(config, workdir, part) if _is(place, part)), None)
 
 
 def missing(config: config_lib.Config, workdir: str, part: Prepared, why: str = "") -> str:
-    """One line for rows that are nowhere."""
+    """Returns a line that says where the rows of a run were looked for, and what to do."""
     places = " or ".join(dict.fromkeys(_places(config, workdir, part)))
     return (
         f"the prepared data of {workdir} is not (whole) at {places}{why}; copy it there, give"
@@ -139,9 +151,9 @@ def missing(config: config_lib.Config, workdir: str, part: Prepared, why: str = 
 
 
 def folders(config: config_lib.Config, workdir: str) -> list[str]:
-    """The folders of a run's rows, one a stage, read only.
+    """Returns the folders of a run's rows, one per stage; they are only read.
 
-    Raises ConfigError: no record, or rows that are gone.
+    Raises ConfigError if there is no record or the rows are gone.
     """
     record = read(workdir)
     if record is None:
@@ -149,17 +161,19 @@ def folders(config: config_lib.Config, workdir: str) -> list[str]:
             f"{os.path.join(workdir, RECORD)} is missing, which names the prepared data of this"
             f" run; python -m electra_jax.prepare --workdir={workdir} writes it again"
         )
+
     found = []
     for part in record.stages:
         place = folder(config, workdir, part)
         if place is None:
             raise config_lib.ConfigError(missing(config, workdir, part))
         found.append(place)
+
     return found
 
 
 def manifest(config: config_lib.Config, workdir: str) -> records.Manifest | None:
-    """What is known of the first stage's rows, whether or not the rows are there; or None."""
+    """Returns the manifest of the first stage, even if its rows are not complete; or None."""
     record = read_quietly(workdir)
     for place in _places(config, workdir, record.stages[0]) if record else ():
         try:
@@ -168,11 +182,12 @@ def manifest(config: config_lib.Config, workdir: str) -> records.Manifest | None
             continue
         if found.hash == record.stages[0].hash:
             return found
+
     return None
 
 
 def own_vocabulary(config: config_lib.Config, workdir: str) -> str:
-    """data.vocab; or the workdir's copy of it, where it names a file that is gone."""
+    """Returns data.vocab, or the copy in the workdir if data.vocab names a file that is gone."""
     named = config.data.vocab
     here = os.path.join(workdir, VOCABULARY)
     gone = bool(workdir) and not named.startswith("train:") and not os.path.exists(named)
@@ -180,20 +195,25 @@ def own_vocabulary(config: config_lib.Config, workdir: str) -> str:
 
 
 def vocabulary_size(config: config_lib.Config, workdir: str = "") -> int:
-    """Of the run's vocabulary if there is one, or what data.vocab asks for. Raises ValueError."""
+    """Returns the size of the run's vocabulary or, without one, the size that data.vocab asks for.
+
+    Raises ValueError if data.vocab names a vocabulary that cannot be read.
+    """
     record = read_quietly(workdir) if workdir else None
     if record is not None and is_of(config, record):
         if _is_here(workdir, record.vocabulary):
             return vocabulary.load(os.path.join(workdir, VOCABULARY)).size
+
     if config.data.vocab.startswith("train:"):
         return planning.trained_kind(config.data.vocab)[1]
+
     named, c = own_vocabulary(config, workdir), config.data
     planning.check_vocabulary_path(named)
     return vocabulary.load(named, c.lower_case, c.strip_accents).size
 
 
 def changed(config: config_lib.Config, record: Record) -> str:
-    """What can be told at little cost of sources that are not as they were; '' if nothing."""
+    """Returns what is known to have changed in the sources, by cheap checks; '' if nothing."""
     try:
         now = _sources(config)
     except (ValueError, OSError):
@@ -203,26 +223,32 @@ def changed(config: config_lib.Config, record: Record) -> str:
 
 
 def _digest(record):
+    # Through JSON, so that a record just made and one that was read give the same digest.
     tree = json.loads(json.dumps(dataclasses.asdict(record)))
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _sources(config):
-    """{source: hash of the names and sizes of its files}, and of a vocabulary what is in it."""
+    """Returns {source: a hash of the names and sizes of its files}, and that of a given vocabulary.
+
+    The hash of a vocabulary is of its content. Raises ValueError or OSError if one cannot be read.
+    """
     found = {}
     for source in text.parse(config.data.source):
-        # Of TFDS the name alone: the version costs seconds.
+        # Of a TFDS source only the name counts: finding out its version takes seconds.
         known = [] if source.spec.startswith("tfds:") else text.fingerprint(source)
         found[source.spec] = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
+
     c = config.data
     if not c.vocab.startswith("train:"):
         planning.check_vocabulary_path(c.vocab)
         found[c.vocab] = vocabulary.load(c.vocab, c.lower_case, c.strip_accents).sha256[:16]
+
     return found
 
 
 def _sources_if_there(config):
-    """The same; nothing where the data was made before and its source is gone since."""
+    """Returns the same, or {} if the data was made earlier and its source is gone."""
     try:
         return _sources(config)
     except (ValueError, OSError):
@@ -230,24 +256,27 @@ def _sources_if_there(config):
 
 
 def _places(config, workdir, part):
-    """A workdir that was moved may name a data.dir that is not there any more."""
+    """Returns the folders that may hold the rows of one stage, the likeliest first."""
+    # A workdir that was moved may name a data.dir that does not exist any more.
     roots = (root(config, workdir), os.path.join(workdir, "data"))
     return [os.path.join(place, part.folder) for place in roots]
 
 
 def _is(place, part):
-    """Whether these are the rows, whole, with the vocabulary that they were made with."""
+    """Returns whether a folder holds these rows, complete, with their vocabulary."""
     try:
         opened = records.open(place)
         opened.unigram()
         words = vocabulary.load(os.path.join(place, records.VOCABULARY))
     except ValueError:
         return False
+
     about = opened.manifest
     return about.hash == part.hash and about.vocabulary["sha256"] == words.sha256
 
 
 def _is_here(workdir, sha256):
+    """Returns whether the workdir has an undamaged copy of the vocabulary with this hash."""
     try:
         return vocabulary.load(os.path.join(workdir, VOCABULARY)).sha256 == sha256
     except ValueError:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The config.json of a workdir: the one place where it is written and read.
+"""Writes, reads and compares the config.json of a workdir; nothing else touches that file.
 
-Its settings stand in the metadata of every checkpoint too, so that a damaged or lost file costs
-nothing: `of_run` takes them from there, and `begun_with` gives both to compare with.
+The metadata of every checkpoint contain the same settings, so nothing is lost if the file is
+damaged or gone: `of_run` then takes them from the newest checkpoint. `check_continuation` compares
+both with the settings that a run is about to go on with.
 """
 
 import json
@@ -18,24 +19,25 @@ NAME = "config.json"
 
 
 class DamagedError(config_lib.ConfigError):
-    """There is such a file, and it holds no configuration."""
+    """The file is there but does not hold a configuration."""
 
 
 def write(workdir: str, config: config_lib.Config) -> None:
-    """Whole or not at all, and on the disk when this returns."""
+    """Writes config.json, complete or not at all; it is on the disk when this returns."""
     safe_files.write(os.path.join(workdir, NAME), config_lib.to_json(config).encode())
 
 
 def read(workdir: str) -> config_lib.Config | None:
-    """What the file holds; None where there is none.
+    """Returns the configuration in config.json; None if there is no such file.
 
     Raises:
-      DamagedError: one line, with what to do.
-      ConfigError: it may not be read.
+      DamagedError: the file holds no configuration; one line that says what to do.
+      ConfigError: this user may not read the file.
     """
     path = os.path.join(workdir, NAME)
     if not os.path.lexists(path):
         return None
+
     try:
         with open(path, encoding="utf-8") as file:
             tree = json.load(file)
@@ -53,24 +55,30 @@ def read(workdir: str) -> config_lib.Config | None:
 
 
 def of_run(workdir: str) -> config_lib.Config | None:
-    """The same, or where there is no such file what the newest checkpoint was made with."""
+    """Returns the configuration in config.json or, without that file, in the newest checkpoint.
+
+    Returns None if there is neither. Raises as `read` does.
+    """
     found = read(workdir)
     if found is not None:
         return found
+
     step, config = of_newest_checkpoint(workdir)
     if config is not None:
         logging.warning(
             "%s has no %s; its settings are those of checkpoint %d", workdir, NAME, step
         )
+
     return config
 
 
 def of_newest_checkpoint(workdir: str) -> tuple[int, config_lib.Config | None]:
-    """(step, settings) of the newest checkpoint of a run that can be read; (0, None) without one.
+    """Returns (step, settings) of the newest checkpoint that can be read; (0, None) without one.
 
-    Weights that a run only begins with are none. Starts no device.
+    Weights that a run only begins with do not count as a checkpoint of the run. Starts no device.
     """
     directory = os.path.join(workdir, "checkpoints")
+
     for step in reversed(metadata.steps(directory)):
         try:
             about = metadata.read(os.path.join(directory, str(step)))
@@ -78,14 +86,16 @@ def of_newest_checkpoint(workdir: str) -> tuple[int, config_lib.Config | None]:
                 return step, config_lib.parse(about["config"])
         except (metadata.CheckpointError, config_lib.ConfigError):
             continue
+
     return 0, None
 
 
 def check_continuation(config: config_lib.Config, workdir: str) -> list[str]:
-    """Compares settings with those that the workdir's run has; returns what changed, as texts.
+    """Checks that a run with these settings may go on in the workdir; returns what changed.
 
-    A damaged file is moved aside: this configuration is written in its place.
-    Raises ConfigError where the workdir holds a run with other settings.
+    The changes are texts for the log; there are settings that may change between two starts of a
+    run (`config.differences`). A damaged config.json is renamed, and the caller writes a new one.
+    Raises ConfigError if the workdir holds a run with other settings.
     """
     try:
         old = read(workdir)
@@ -94,6 +104,7 @@ def check_continuation(config: config_lib.Config, workdir: str) -> list[str]:
         logging.warning("%s/%s is damaged: kept as %s, and written anew", workdir, NAME, kept)
         old = None
 
+    # A file that contradicts a checkpoint is wrong if the checkpoint agrees with these settings.
     changed, refused = [], []
     step, saved = of_newest_checkpoint(workdir)
     if old is not None:
@@ -104,13 +115,14 @@ def check_continuation(config: config_lib.Config, workdir: str) -> list[str]:
             workdir, NAME, step, "; ".join(refused),
         )  # fmt: skip
         changed, refused = [], []
+
     if refused:
         raise config_lib.ConfigError(
             f"workdir {workdir} holds a run with other settings: {'; '.join(refused)}; choose"
             f" another --workdir, and --config.init.from={workdir} to start from its weights"
         )
 
-    # A flipped digit in config.json, or a lost file, would else change the run in silence.
+    # Without this a lost config.json, or one with a flipped digit, would silently change the run.
     refused = config_lib.differences(saved, config)[1] if saved is not None else []
     if refused:
         raise config_lib.ConfigError(
@@ -118,10 +130,12 @@ def check_continuation(config: config_lib.Config, workdir: str) -> list[str]:
             f" {'; '.join(refused)}; delete {os.path.join(workdir, NAME)} and leave --config out to"
             " go on with its own, or choose another --workdir"
         )
+
     return changed
 
 
 def _why(path, error):
+    """Returns why config.json cannot be used, as a part of a line."""
     if os.path.isdir(path):
         return "it is a folder"
     if os.path.isfile(path) and not os.path.getsize(path):
@@ -134,6 +148,7 @@ def _why(path, error):
 
 
 def _remedy(workdir):
+    """Returns what to do about a damaged config.json, as a part of a line."""
     step, config = of_newest_checkpoint(workdir)
     if config is None:
         return "delete it and give --config=FILE with the settings of the run"

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from electra_jax.host import peers
+from electra_jax.host import joining, peer_group
 from support.corpus import ROOT
 
 NAMES = ["process 0 (pid 10 on a)", "process 1 (pid 11 on b)", "process 2 (pid 12 on c)"]
@@ -36,11 +36,11 @@ def meeting(*others, seconds=20.0):
             connections, found[place] = call()
             for connection in connections.values() if place == 0 else [connections]:
                 connection.close()
-        except peers.PeersError as error:
+        except joining.PeersError as error:
             found[place] = str(error)
 
-    calls = [lambda: peers._meet(port, about(0), seconds)]
-    calls += [lambda one=one: peers._find_first("127.0.0.1", port, one, seconds) for one in others]
+    calls = [lambda: joining.meet(port, about(0), seconds)]
+    calls += [lambda one=one: joining.find_first("127.0.0.1", port, one, seconds) for one in others]
     threads = [threading.Thread(target=come, args=item) for item in enumerate(calls)]
     for thread in threads:
         thread.start()
@@ -81,7 +81,7 @@ def test_processes_that_do_not_belong_together_are_refused_on_all(others, why):
 def test_another_program_at_the_port_is_left_alone():
     """A scanner that connects, says something and goes is no process of the run."""
     port, found = free_port(), []
-    first = threading.Thread(target=lambda: found.append(peers._meet(port, about(0, 2), 20)))
+    first = threading.Thread(target=lambda: found.append(joining.meet(port, about(0, 2), 20)))
     first.start()
     for said in (b"GET / HTTP/1.1\r\n\r\n", b"[]\n", b""):
         while True:
@@ -91,7 +91,7 @@ def test_another_program_at_the_port_is_left_alone():
                 break
             except ConnectionRefusedError:  # it does not listen yet
                 continue
-    connection, names = peers._find_first("127.0.0.1", port, about(1, 2), 20)
+    connection, names = joining.find_first("127.0.0.1", port, about(1, 2), 20)
     first.join()
     connections, others = found[0]
     for one in (connection, *connections.values()):
@@ -101,20 +101,20 @@ def test_another_program_at_the_port_is_left_alone():
 
 def test_a_port_in_use_is_one_line():
     with socket.create_server(("", 0)) as taken:
-        with pytest.raises(peers.PeersError, match=r"cannot listen on port \d+ .*another port"):
-            peers._meet(taken.getsockname()[1], about(0), 5)
+        with pytest.raises(joining.PeersError, match=r"cannot listen on port \d+ .*another port"):
+            joining.meet(taken.getsockname()[1], about(0), 5)
 
 
 def groups():
     """Three groups of one process; nobody of them may end."""
     pairs = {number: socket.socketpair() for number in (1, 2)}
-    first = peers.Group(0, {number: pair[0] for number, pair in pairs.items()}, NAMES)
-    return [first] + [peers.Group(n, {0: pair[1]}, NAMES) for n, pair in pairs.items()]
+    first = peer_group.Group(0, {number: pair[0] for number, pair in pairs.items()}, NAMES)
+    return [first] + [peer_group.Group(n, {0: pair[1]}, NAMES) for n, pair in pairs.items()]
 
 
 def part(run):
     """All agree to end, so that nobody takes what follows for a death."""
-    on_each(run, lambda number, group: group._exchange(peers._END, "", "to end"))
+    on_each(run, lambda number, group: group._exchange(peer_group.END, "", "to end"))
     for group in run:
         for connection in list(group._sockets.values()):
             connection.shutdown(socket.SHUT_RDWR)

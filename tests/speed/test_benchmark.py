@@ -8,10 +8,9 @@ import pytest
 from jax import lax
 from jax import numpy as jnp
 
-from electra_jax import benchmark
 from electra_jax import config as config_lib
 from electra_jax.model import accounting
-from electra_jax.speed import step_parts, synthetic
+from electra_jax.speed import measurement, step_parts, synthetic
 from support.corpus import load_config
 
 ROWS, LENGTH, WIDTH, LAYERS, SLOTS = 4, 16, 8, 2, 2
@@ -29,7 +28,7 @@ def config():
 
 @pytest.fixture(scope="module")
 def found(config):
-    return benchmark.measure(config, vocab_size=300, steps=2, with_parts=True)
+    return measurement.measure(config, vocab_size=300, steps=2, with_parts=True)
 
 
 def test_everything_is_a_number_and_adds_up(found):
@@ -46,7 +45,7 @@ def test_everything_is_a_number_and_adds_up(found):
 
 
 def test_the_table_names_every_part(found):
-    text = benchmark.table(found)
+    text = measurement.table(found)
     for name in ("tokens/s", "compiling", "random bits", "data pipeline", *found["parts"]):
         assert name in text
 

@@ -6,13 +6,12 @@ import json
 import pytest
 
 from electra_jax import config as config_lib
-from electra_jax import flops
 from electra_jax.model import accounting, encoder, networks
-from electra_jax.speed import paper_flops
+from electra_jax.speed import flops_figures, flops_tables, paper_flops
 from support.commands import command, complaint
 from support.corpus import load_config
 
-ROWS = {row["name"]: row for row in flops.published()}
+ROWS = {row["name"]: row for row in flops_figures.published()}
 
 
 def short(number):
@@ -63,8 +62,8 @@ def test_the_rows_in_which_script_and_paper_differ_are_named():
         "ELECTRA-Small, 6.25 %",
     ]
     assert all(ROWS[name]["note"] for name in differing)
-    assert f"differ in 6 of {len(ROWS)} rows: {'; '.join(differing)}" in flops.published_table(
-        flops.published()
+    assert f"differ in 6 of {len(ROWS)} rows: {'; '.join(differing)}" in flops_tables.of_paper(
+        flops_figures.published()
     )
     # The paper's ELECTRA-Small rows are shares of what BERT-Small costs.
     for parts, name in ((2, "50"), (4, "25"), (8, "12.5"), (16, "6.25")):
@@ -214,7 +213,7 @@ def test_the_honest_convention_is_that_of_the_mfu():
 
 @pytest.fixture(scope="module")
 def small():
-    return flops.of_config(config_lib.parse(load_config("small")), 30_522)
+    return flops_figures.of_config(config_lib.parse(load_config("small")), 30_522)
 
 
 def test_a_configuration_is_counted_as_the_published_row_is(small):
@@ -230,7 +229,7 @@ def test_a_configuration_is_counted_as_the_published_row_is(small):
 
 
 def of(name):
-    return flops.of_config(config_lib.parse(load_config(name)), 30_522)
+    return flops_figures.of_config(config_lib.parse(load_config(name)), 30_522)
 
 
 def test_a_masked_language_model_is_counted_as_the_published_one_is():
@@ -247,7 +246,7 @@ def test_a_masked_language_model_is_counted_as_the_published_one_is():
 def test_a_gate_and_a_window_change_what_layers_cost(small):
     tree = load_config("small")
     tree.model.update(feed_forward_kind="geglu", local_window=16, global_every=3)
-    found = flops.of_config(config_lib.parse(tree), 30_522)
+    found = flops_figures.of_config(config_lib.parse(tree), 30_522)
     before, after = (kind["forward_per_token"]["discriminator layers"] for kind in (small, found))
     gate = 12 * 2 * 256 * 1024  # 12 layers of width 256
     assert after["paper"] - before["paper"] == pytest.approx(gate + 12 * 2 * 1024)
@@ -277,11 +276,11 @@ def test_a_frozen_generator_is_billed_its_forward_pass(small):
 def test_other_budgets_buy_steps(budget, speed, steps):
     tree = load_config("small")
     tree.schedule.update(budget)
-    found = flops.of_config(config_lib.parse(tree), 30_522, speed)
+    found = flops_figures.of_config(config_lib.parse(tree), 30_522, speed)
     assert found["steps"] == steps
     honest = steps and found["train_per_row"]["honest"] * 128 * steps
     assert found["train"]["honest"] == honest
-    text = " ".join(flops.table(found).split())
+    text = " ".join(flops_tables.of_config(found).split())
     assert ("steps by the speed (2m00s of training) of 128 rows" in text) == (steps is None)
 
 
@@ -314,7 +313,7 @@ def test_parameters_of_small_by_part(small):
 
 def test_mfu_by_hand(small):
     row = small["train_per_row"]["honest"]
-    found = flops.mfu(small, tokens_per_second=128_000, kind="NVIDIA H200", devices=2)
+    found = flops_figures.mfu(small, tokens_per_second=128_000, kind="NVIDIA H200", devices=2)
     assert found["flops_per_second"] == 1000 * row  # a thousand rows a second
     assert found["mfu"] == pytest.approx(1000 * row / (2 * 989e12))
     assert found["seconds"] == 1_000_000 * 128 / 1000
@@ -323,7 +322,7 @@ def test_mfu_by_hand(small):
 def test_a_speed_without_padding_is_more_rows_than_its_tokens_fill(small):
     """A thousand rows a second of which a fifth is padding."""
     row = small["train_per_row"]["honest"]
-    found = flops.mfu(small, 0.8 * 128_000, "NVIDIA H200", devices=1, padding_rate=0.2)
+    found = flops_figures.mfu(small, 0.8 * 128_000, "NVIDIA H200", devices=1, padding_rate=0.2)
     assert found["flops_per_second"] == pytest.approx(1000 * row)
     assert found["seconds"] == 1_000_000 * 128 / 1000
 
@@ -395,8 +394,8 @@ def test_the_command_tells_of_a_configuration_and_of_a_speed():
 def test_the_command_alone_prints_the_papers_rows():
     result = command("--json", module="electra_jax.flops")
     assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)["published"] == flops.published()
-    text = flops.published_table(flops.published())
+    assert json.loads(result.stdout)["published"] == flops_figures.published()
+    text = flops_tables.of_paper(flops_figures.published())
     assert "ELECTRA-Small          1.29e18  1.4e18  differs     1.17e18  1.15e18  printed" in text
 
 

@@ -16,13 +16,12 @@ import pytest
 
 import electra_jax
 from electra_jax import config as config_lib
-from electra_jax import flops
 from electra_jax.config import stages
 from electra_jax.core import sharding
 from electra_jax.data import pipeline
 from electra_jax.objectives import masking
 from electra_jax.report import writers
-from electra_jax.speed import dry_run
+from electra_jax.speed import dry_run, flops_figures, flops_tables
 from electra_jax.step import build
 from electra_jax.training import budget, feed, runs
 from electra_jax.training import opened as opened_lib
@@ -265,10 +264,10 @@ def test_the_dry_run_and_the_accountant_add_up_the_stages(text, finished, run):
     each = [pipeline.Order(stage.records, 0).rows_per_epoch for stage in run.stages]
     epochs = (30 * 8 + 30 * 16) / each[0] + 40 * 8 / each[2]
     assert lines["epochs over the data"].strip().startswith(f"{epochs:.2f} ({each[0]:,}, then")
-    counted = flops.of_config(config, run.vocabulary.size)
+    counted = flops_figures.of_config(config, run.vocabulary.size)
     assert counted["train"]["honest"] == pytest.approx(whole)
     assert [stage["steps"] for stage in counted["stages"]] == [30, 30, 40]
-    assert "in stages: 30 steps of 8 rows of 16 tokens, then" in flops.table(counted)
+    assert "in stages: 30 steps of 8 rows of 16 tokens, then" in flops_tables.of_config(counted)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which configuration a command line names, and the overrides of its fields.
+
+`define_config` defines the flag --config: from the file that the command line names, or from the
+settings that the workdir has saved. absl and ml_collections then parse the flag and the overrides
+--config.SECTION.FIELD=VALUE, except for those that `without_keywords` takes out first.
+"""
+
+import glob
+import importlib.util
+import keyword
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from absl import flags
+from ml_collections import ConfigDict, config_flags
+
+from electra_jax import config as config_lib
+from electra_jax.workdir import metadata, saved_config
+
+
+def define_config(argv: Sequence[str]) -> None:
+    """Defines --config, from the file that is named or else from the settings of the workdir.
+
+    Raises ConfigError if neither names a configuration, or the file does not exist.
+    """
+    if "config" in flags.FLAGS:
+        delattr(flags.FLAGS, "config")
+
+    given = given_config(argv)
+    saved = None if given else config_of_workdir(argv)
+    if saved is not None:
+        config_flags.DEFINE_config_dict("config", saved)
+        return
+
+    if not given and not {"--help", "--helpfull", "-h"} & set(argv):
+        raise config_lib.ConfigError(_no_config(argv))
+
+    for arg in given:
+        path = (arg.partition("=")[2] or value_of(argv, "config")).partition(":")[0]
+        if not os.path.isfile(path):
+            known = ", ".join(sorted(glob.glob("configs/*.py"))) or "none under configs/ here"
+            raise config_lib.ConfigError(f"--config={path} does not exist; known: {known}")
+
+        # Configuration files import each other as `configs.NAME`, so the folder above `configs`
+        # must be on the path, whatever the current folder is.
+        sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(path))))
+
+    config_flags.DEFINE_config_file("config", None, "A file such as configs/tiny.py.")
+
+
+def _no_config(argv: Sequence[str]) -> str:
+    """Returns why there is no configuration: none is named, or the workdir has none."""
+    workdir = value_of(argv, "workdir")
+    if not workdir:
+        return "--config is missing: --config=configs/tiny.py, or --workdir of a run that was begun"
+
+    begin = f"python -m electra_jax.main --config=configs/tiny.py --workdir={workdir} begins one"
+    if not os.path.exists(workdir):
+        return f"there is no workdir {workdir}; {begin}"
+    if not os.path.isdir(workdir):
+        return f"--workdir={workdir} is a file; give the folder of a run"
+
+    if metadata.steps(os.path.join(workdir, "checkpoints")):
+        return (
+            f"{workdir} holds no config.json, and none of its checkpoints says how it was trained;"
+            " give the configuration that it was begun with, as --config=FILE.py"
+        )
+
+    return f"{workdir} holds no config.json, so no run was begun there; {begin}"
+
+
+def speaks_of_a_run(argv: Sequence[str]) -> bool:
+    """Returns whether an argument names a configuration or a workdir, or asks for help."""
+    names = [arg.lstrip("-").partition("=")[0].partition(".")[0] for arg in argv[1:]]
+    return bool({"config", "workdir", "help", "helpfull", "h"} & set(names))
+
+
+def without_keywords(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Takes out the overrides of fields whose name is a Python keyword, such as `init.from`.
+
+    Returns (the other arguments, {path of such a field: its value}). ml_collections evaluates the
+    path of an override as Python, where `init.from` is a syntax error.
+    """
+    rest, found = [], {}
+    for arg in argv:
+        path, equals, value = arg.lstrip("-").partition("=")
+        if equals and path.startswith("config.") and keyword.iskeyword(path.rpartition(".")[2]):
+            found[path.removeprefix("config.")] = value
+        else:
+            rest.append(arg)
+    return rest, found
+
+
+def override(tree: ConfigDict, values: Mapping[str, str]) -> None:
+    """Sets text fields by their paths. Raises ConfigError if a path is unknown."""
+    for path, value in values.items():
+        if unknown := unknown_field(path, tree):
+            raise config_lib.ConfigError(unknown)
+
+        *sections, name = path.split(".")
+        node = tree
+        for section in sections:
+            node = node[section]
+        node[name] = value
+
+
+def unknown_field(path: str, tree: ConfigDict) -> str | None:
+    """Returns a line that says which part of `section.field` is unknown; None if all are known."""
+    node, seen = tree, ""
+    for name in path.split("."):
+        if not isinstance(node, ConfigDict):
+            return f"config.{seen.rstrip('.')} is a value and has no field {name!r}"
+        if name not in node:
+            return f"unknown field config.{seen}{name}; {config_lib.nearest(name, list(node))}"
+        node, seen = node[name], f"{seen}{name}."
+
+    return None
+
+
+def value_of(argv: Sequence[str], name: str) -> str:
+    """Returns the last value of a flag written --NAME=VALUE or --NAME VALUE; '' without one.
+
+    Needed before the flags are parsed, because --config and --workdir decide how to parse them.
+    """
+    found = ""
+    for arg, following in zip(argv, [*argv[1:], ""]):
+        flag, equals, value = arg.partition("=")
+        if flag in (f"--{name}", f"-{name}"):
+            found = value if equals else following
+    return found
+
+
+def given_config(argv: Sequence[str]) -> list[str]:
+    """Returns the arguments that are the flag --config itself, not one of its overrides."""
+    return [arg for arg in argv if arg.split("=")[0] in ("--config", "-config")]
+
+
+def named_config(argv: Sequence[str]) -> ConfigDict | None:
+    """Returns the configuration without overrides, since parsing stopped at the first bad one."""
+    given = value_of(argv, "config")
+    if not given:
+        return config_of_workdir(argv)
+
+    path, _, argument = given.partition(":")
+    spec = importlib.util.spec_from_file_location("named_config", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.get_config(argument) if argument else module.get_config()
+
+
+def config_of_workdir(argv: Sequence[str]) -> ConfigDict | None:
+    """Returns the settings of the run in --workdir; None without one.
+
+    Raises ConfigError if they are damaged.
+    """
+    workdir = value_of(argv, "workdir")
+    found = saved_config.of_run(workdir) if workdir else None
+    return None if found is None else ConfigDict(_with_tuples(config_lib.to_tree(found)))
+
+
+def _with_tuples(value):
+    """Turns the lists of JSON into tuples: ml_collections can override only tuples by flags."""
+    if isinstance(value, dict):
+        return {name: _with_tuples(part) for name, part in value.items()}
+    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Explains in one line what is wrong with a command line or a configuration file."""
+
+import ast
+import os
+import re
+import traceback
+from collections.abc import Sequence
+
+from ml_collections import ConfigDict
+
+from electra_jax import config as config_lib
+from electra_jax.cli import config_flag
+
+
+def explain(error: BaseException, argv: Sequence[str]) -> str:
+    """Returns one line that says what is wrong and, for a misspelt field, names the nearest one.
+
+    Args:
+      error: raised by absl, ml_collections, a configuration file or our own checks.
+      argv: the command line.
+    """
+    if place := in_config_file(error, argv):
+        return f"{place}: {type(error).__name__}: {error}"
+
+    named = config_flag.value_of(argv, "config")
+    if "has no attribute 'get_config'" in str(error) and named:
+        return f"--config={named} defines no get_config(); see configs/base.py"
+
+    # The overrides are checked again one by one, for a message that names the nearest field or says
+    # what the value has to be.
+    overrides = [arg[len("--config.") :] for arg in argv if arg.startswith("--config.")]
+    if overrides and not isinstance(error, config_lib.ConfigError):
+        tree = config_flag.named_config(argv)
+        for override in overrides:
+            unknown = tree and config_flag.unknown_field(override.partition("=")[0], tree)
+            if unknown or (unknown := tree and _mistyped(override, tree)):
+                return unknown
+
+    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    for theirs, ours in _PLAINLY.items():
+        text = re.sub(theirs, ours, text)
+    return " ".join(text.split()) or type(error).__name__
+
+
+def in_config_file(error: BaseException, argv: Sequence[str]) -> str:
+    """Returns 'FILE.py, line 3' if the named configuration file raised the error; else ''."""
+    named = config_flag.value_of(argv, "config").partition(":")[0]
+    if not named or isinstance(error, config_lib.ConfigError):
+        return ""
+
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}"
+
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames and os.path.abspath(frames[-1].filename) == os.path.abspath(named):
+        return f"{named}, line {frames[-1].lineno}"
+    return ""
+
+
+def _mistyped(override: str, tree: ConfigDict) -> str | None:
+    """Returns why a field cannot hold the value of `section.field=value`; None if it can."""
+    path, equals, given = override.partition("=")
+    value = tree
+    for name in path.split("."):
+        value = value[name]
+
+    if isinstance(value, ConfigDict):
+        return f"config.{path} is a section; give one of its fields: {', '.join(value)}"
+
+    wanted = _KINDS.get(type(value))
+    if wanted is None or not equals:
+        return None
+
+    words, read = wanted
+    try:
+        read(given)
+    except (ValueError, SyntaxError):
+        return f"config.{path}={given!r} is not {words}; it is {value!r} by itself"
+
+    return None
+
+
+def _truth(text):
+    if text.lower() not in ("true", "false", "t", "f", "1", "0"):
+        raise ValueError(text)
+
+
+def _sequence(text):
+    if not isinstance(ast.literal_eval(text), list | tuple):
+        raise ValueError(text)
+
+
+_KINDS = {
+    bool: ("true or false", _truth),
+    int: ("a whole number", int),
+    float: ("a number", float),
+    tuple: ("a tuple, such as '(10, 12)'", _sequence),
+}
+
+
+_PLAINLY = {
+    r"invalid literal for int\(\) with base 10: .*": "it is not a whole number",
+    r"could not convert string to float: .*": "it is not a number",
+}

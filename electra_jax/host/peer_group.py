@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The processes of a run while they train: they exchange texts, stop together and end together.
+
+Each process but the first has one connection, to the first process. A message goes to the first
+process, which counts who has spoken and answers all. It handles its own messages by the same
+functions, without a connection. In each process one thread reads the connections.
+
+    gather    "said" by each process        -> "all": the texts of all
+    waiting   one is late                   -> "waiting": for whom, and for how long
+    stopping  "stop" by any process         -> "count" -> "counted" by each -> "stop_at"
+    errors    "failed" by one that failed   -> "ended" to the others if they did not fail too
+    the end   "ended", or a connection that closed without a word -> "ended" to the others
+"""
+
+import collections
+import contextlib
+import json
+import selectors
+import socket
+import threading
+import time
+
+import jax
+from absl import logging
+
+from electra_jax.host import ending, waiting, wire
+
+_FAILS_ALIKE = 5.0  # seconds that the others have to fail in the same way
+_NOTICE = 1.0  # seconds in which the end of another process may explain an error in this one
+_WITH_ERROR = "ended with an error"
+END = 0  # the number of the exchange in which all end; `Group.gather` counts from 1
+
+
+class Group:
+    """The connections between the first process and each of the others, once all have come.
+
+    Args:
+      me: the number of this process.
+      sockets: by number, all other processes on process 0, and process 0 on the others.
+      names: of all processes, in the order of their numbers.
+
+    Each method `_on_KIND` handles the messages of that kind, one message at a time.
+    """
+
+    def __init__(self, me: int, sockets: dict[int, socket.socket], names: list[str]):
+        self._me, self._sockets, self._names = me, dict(sockets), names
+        self._sending = threading.Lock()
+        self._handling = threading.RLock()
+
+        # What each process knows.
+        self._calls = 0
+        self._answers: dict[int, list[str]] = {}
+        self._answered = threading.Condition()
+        self._over = False  # all have said that they end, so a closed connection is no death
+        self._failure: tuple[str, int] | None = None  # of this one: line to print, exit code
+        self._stepping = threading.Lock()
+        self._step, self._stop_at = -1, None
+
+        # What only the first process knows.
+        self._said: dict[int, dict] = {}
+        self._failed: dict[int, tuple[float, str]] = {}
+        self._counted: dict[int, int] | None = None
+        self._asked_by = ""
+        self._ends_at = float("inf")
+
+        threading.Thread(target=self._listen, name="peers", daemon=True).start()
+
+    def gather(self, text: str, doing: str = "") -> list[str]:
+        """Waits for the texts of all processes and returns them in the order of their numbers.
+
+        Args:
+          text: the text of this process.
+          doing: what the others wait for, for the log: "to prepare the data".
+        """
+        self._calls += 1
+        return self._exchange(self._calls, text, doing)
+
+    def _exchange(self, call, text, doing):
+        self._to_first({"kind": "said", "call": call, "text": text, "doing": doing})
+        with self._answered:
+            self._answered.wait_for(lambda: call in self._answers)
+            return self._answers.pop(call)
+
+    def ask_stop(self, why: str) -> None:
+        """Asks all processes to stop after the same step; may be called from any thread."""
+        self._to_first(
+            {"kind": "stop", "why": f"{self._names[self._me]} was asked to stop ({why})"}
+        )
+
+    def reached(self, step: int) -> bool:
+        """Returns whether to stop at `step`; it is true on every process at the same step.
+
+        No process can have passed that step: after a request to stop each one tells which step it
+        is at and then waits here until all have told, and the stop is one step after the furthest.
+        """
+        # `_on_count` holds this lock until the step to stop at is known.
+        with self._stepping:
+            self._step = step
+            return self._stop_at is not None and step >= self._stop_at
+
+    def failing(self, text: str, why: str = "") -> None:
+        """Tells the others that this process ends with an error, before it cleans up anything.
+
+        Args:
+          text: the error, for the line that this process prints.
+          why: what the others print instead, after the name of this process.
+        """
+        if self._failure is None:
+            # The error may only be a consequence of another process's end. Its message then
+            # arrives in this pause and ends this process with the true reason.
+            time.sleep(_NOTICE)
+            self._failure = (text, 1)
+            self._to_first({"kind": "failed", "why": why or f"{_WITH_ERROR}: {text}"})
+
+    def leave(self, code: int) -> None:
+        """Waits until all others end too, then closes jax's service.
+
+        Args:
+          code: the exit code of this process, which has printed its reason. If it is the only one
+            that failed, the process exits in here.
+        """
+        if code:
+            self._failure = ("", code)
+
+        # Not the next number of `gather`: in that exchange the others may be waiting for a text
+        # that this process will never send.
+        self._exchange(END, "", "to end")
+        jax.distributed.shutdown()
+
+    def end(self, text: str, code: int, why: str) -> None:
+        """Tells the others why, then ends this process at once; may be called from any thread."""
+        if self._failure is None or self._failure[0]:
+            self._failure = (text, code)
+
+        message = {"kind": "ended", "number": self._me, "why": why}
+        if self._me:
+            self._send(0, message)
+        else:
+            self._to_others(message)
+
+        self._exit()
+
+    # Receiving
+
+    def _listen(self):
+        """Reads from all connections as long as one is open, and looks at the clock each second."""
+        received = collections.defaultdict(bytes)
+        with selectors.DefaultSelector() as selector:
+            for number, connection in self._sockets.items():
+                selector.register(connection, selectors.EVENT_READ, number)
+            while selector.get_map():
+                for key, _ in selector.select(1.0):
+                    data = wire.received(key.fileobj)
+                    *lines, received[key.data] = (received[key.data] + data).split(b"\n")
+                    for line in lines:
+                        self._handle(key.data, json.loads(line))
+                    if not data:
+                        selector.unregister(key.fileobj)
+                        self._lost(key.data)
+
+                if self._me == 0:
+                    self._look_at_the_time()
+
+    def _handle(self, number, message):
+        with self._handling:
+            getattr(self, f"_on_{message.pop('kind')}")(number, **message)
+
+    def _on_said(self, number, call, text, doing):
+        now = time.monotonic()
+        said = self._said.setdefault(
+            call, {"texts": {}, "doing": "", "patience": waiting.Patience(now), "since": now}
+        )
+        said["texts"][number] = text
+        said["doing"] = said["doing"] or doing
+
+        if len(said["texts"]) == len(self._names):
+            del self._said[call]
+            texts = [said["texts"][n] for n in range(len(self._names))]
+            self._to_all({"kind": "all", "call": call, "texts": texts, "over": call == END})
+
+    def _on_all(self, _, call, texts, over):
+        # Before the waiting thread goes on: it may close its connections at once.
+        self._over = self._over or over
+        with self._answered:
+            self._answers[call] = texts
+            self._answered.notify_all()
+
+    def _on_waiting(self, _, missing, seconds, doing):
+        if self._me not in missing:
+            waiting.say_waiting([self._names[n] for n in missing], seconds, doing)
+
+    def _on_stop(self, _, why):
+        if self._counted is None:
+            self._counted, self._asked_by = {}, why
+            self._to_all({"kind": "count"})
+
+    def _on_count(self, _):
+        # From here to `_on_stop_at` this process begins no step.
+        self._stepping.acquire()
+        self._to_first({"kind": "counted", "step": self._step})
+
+    def _on_counted(self, number, step):
+        self._counted[number] = step
+        if len(self._counted) == len(self._names):
+            stop_at = max(self._counted.values()) + 1
+            self._to_all({"kind": "stop_at", "step": stop_at, "why": self._asked_by})
+
+    def _on_stop_at(self, _, step, why):
+        self._stop_at = step
+        self._stepping.release()
+        logging.info("%s: saving and stopping at step %d", why, max(step, 1))
+
+    def _on_failed(self, number, why):
+        self._failed.setdefault(number, (time.monotonic(), why))
+
+    def _on_ended(self, _, number, why):
+        """Process `number` has ended or is the only one that failed: this process ends too."""
+        if self._over:
+            return
+
+        if self._me == 0:
+            self._to_others({"kind": "ended", "number": number, "why": why})
+
+        if number == self._me and self._failure is not None:
+            # The others end now, and the cleaning up in this process may wait for them in vain.
+            self._ends_at = time.monotonic() + _FAILS_ALIKE
+            if self._me:
+                self._exit()
+            return
+
+        alone = why.startswith(_WITH_ERROR)  # that error says what to do
+        self._exit(f"{self._names[number]} {why}" + ("" if alone else f"; {ending.GOES_ON}"))
+
+    def _lost(self, number):
+        """The connection to process `number` is closed: it died, or ended as it had said before."""
+        with self._handling:
+            lost = self._sockets.pop(number)
+            lost.close()
+            if self._over:
+                return
+
+            if number in self._failed:
+                self._on_ended(number, number, self._failed[number][1])
+            elif self._ends_at == float("inf"):
+                self._on_ended(number, number, "died")
+            elif not self._sockets:
+                self._exit()
+
+    def _look_at_the_time(self):
+        """Process 0 only: says who is late, and ends all if one failed and the others did not."""
+        with self._handling:
+            now = time.monotonic()
+
+            for said in self._said.values():
+                if not self._over and said["patience"].is_over(now):
+                    self._to_all(
+                        {
+                            "kind": "waiting",
+                            "missing": [
+                                n for n in range(len(self._names)) if n not in said["texts"]
+                            ],
+                            "seconds": now - said["since"],
+                            "doing": said["doing"],
+                        }
+                    )
+
+            if self._failed and self._ends_at == float("inf") and not self._over:
+                number, (since, why) = min(self._failed.items(), key=lambda item: item[1])
+                if len(self._failed) < len(self._names) and now - since > _FAILS_ALIKE:
+                    self._on_ended(number, number, why)
+
+            if now > self._ends_at:
+                self._exit()
+
+    # Sending
+
+    def _to_first(self, message):
+        if self._me == 0:
+            self._handle(0, dict(message))
+        else:
+            self._send(0, message)
+
+    def _to_others(self, message):
+        for number in list(self._sockets):
+            self._send(number, message)
+
+    def _to_all(self, message):
+        self._to_others(message)
+        self._handle(0, dict(message))
+
+    def _send(self, number, message):
+        # A broken connection is no error here: the thread that reads notices it.
+        with self._sending, contextlib.suppress(OSError, KeyError):
+            self._sockets[number].sendall(json.dumps(message).encode() + b"\n")
+
+    def _exit(self, text="", code=1):
+        # The error of this process, if it has one, is said before that of another.
+        if self._failure is not None:
+            text, code = self._failure
+        ending.exit_now(text, code)

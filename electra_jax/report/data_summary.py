@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A summary of prepared data: a table and a few held-out rows as text."""
+
+import os
+
+import numpy as np
+
+from electra_jax.data import pipeline, records, vocabulary
+
+_EXAMPLES = 2  # rows that are shown
+
+
+def text(folder: str) -> str:
+    """Returns a table about a folder of prepared data, and its first held-out rows as text."""
+    opened = records.open(folder)
+    words = vocabulary.load(os.path.join(folder, records.VOCABULARY))
+    m = opened.manifest
+
+    lines = [("folder", folder)]
+    for source in m.sources:
+        about = f"{source.spec}, {source.weight:.1%} of the training rows"
+        lines += [(f"source {source.name}", about)] if len(m.sources) > 1 else []
+        lines += [
+            ("documents", _both(source.counts, "documents", "heldout_documents")),
+            ("text tokens", _train_and_heldout(source.counts, "tokens")),
+            ("rows", _train_and_heldout(source.counts, "rows")),
+        ]
+
+    lines += [
+        ("row", f"{m.sequence_length} tokens, {m.settings['rows']}"),
+        ("two segments", f"{m.two_segment_fraction:.1%} of the rows"),
+        ("padding", f"{m.wasted_fraction:.2%} of all places"),
+        ("vocabulary", f"{words.kind}, {words.size:,} pieces, {words.sha256[:12]}"),
+        ("unknown tokens", f"{m.unk_rate:.4%}"),
+        ("unigram entropy", f"{m.unigram_entropy:.3f} nats, of the held-out text"),
+        ("left out", _left_out(m.totals)),
+        ("hash", m.hash[:16]),
+    ]
+
+    width = max(len(name) for name, _ in lines)
+    table = [f"{name:<{width}}  {value}" for name, value in lines]
+    return "\n".join([*table, "", *_examples(opened, words)])
+
+
+def _both(counts, whole, part):
+    return f"{counts[whole]:,}, of which {counts[part]:,} held out"
+
+
+def _train_and_heldout(counts, name):
+    return f"{counts[name]:,} for training, {counts['heldout_' + name]:,} held out"
+
+
+def _left_out(totals):
+    names = {
+        "empty": "empty documents",
+        "skipped_short": "short documents",
+        "duplicates": "duplicates",
+        "invalid_utf8": "invalid bytes (replaced)",
+    }
+
+    found = [f"{totals[name]:,} {words}" for name, words in names.items() if totals.get(name)]
+    return ", ".join(found) or "nothing"
+
+
+def _examples(opened, words):
+    """Yields the first held-out rows as text, with the special tokens that the networks see."""
+    rows = pipeline.heldout(opened, 0, _EXAMPLES)
+    special = {words.cls_id: "[CLS]", words.sep_id: "[SEP]"}
+
+    for ids_L in rows.ids:
+        ids_L = ids_L[ids_L != words.pad_id]
+
+        # The vocabulary decodes the text between two special tokens.
+        places = np.flatnonzero(np.isin(ids_L, list(special)))
+        parts = []
+        for place, end in zip(places, [*places[1:], len(ids_L)]):
+            parts += [special[int(ids_L[place])], words.decode(ids_L[place + 1 : end].tolist())]
+
+        yield " ".join(part for part in parts if part)

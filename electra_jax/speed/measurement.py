@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures how fast a configuration trains on this machine, on made-up rows.
+
+`measure` compiles the step of a run, times it, its parts and the data pipeline, and returns plain
+numbers; `table` shows them.
+"""
+
+import resource
+import sys
+import tempfile
+import time
+
+import jax
+import numpy as np
+from jax import numpy as jnp
+
+from electra_jax import config as config_lib
+from electra_jax.data import pipeline
+from electra_jax.host import timing
+from electra_jax.model import accounting
+from electra_jax.speed import step_parts, synthetic
+from electra_jax.training import feed
+
+_PIPELINE_ROWS = 65_536  # made-up rows on disk, read in the order of a run
+
+
+def measure(config: config_lib.Config, vocab_size: int, steps: int, with_parts: bool) -> dict:
+    """Returns all that the table shows, as plain numbers: seconds, bytes, FLOPs.
+
+    Most of the length of this function is the dictionary, whose keys other programs read.
+
+    Args:
+      config: the configuration to measure.
+      vocab_size: the size of the made-up vocabulary.
+      steps: how many steps are timed.
+      with_parts: also time the parts of the step, if there is one device and the objective is the
+        paper's.
+    """
+    rehearsed = synthetic.prepare(config, vocab_size)
+    state, lanes = rehearsed.state(), [rehearsed.lanes(number) for number in range(4)]
+
+    # Tracing and compiling are done here by hand, so that each can be timed.
+    begun = time.perf_counter()
+    lowered = rehearsed.update.lower(state, lanes[0])
+    traced = time.perf_counter()
+    compiled = lowered.compile()
+    done = time.perf_counter()
+
+    # The state is donated: each call needs the state that the call before it returned.
+    held = [state, 0]
+
+    def step():
+        held[0], measured = compiled(held[0], lanes[held[1] % len(lanes)])
+        held[1] += 1
+        return held[0], measured
+
+    seconds = timing.calls(step, steps, warm_up=2)
+
+    device, data = jax.devices()[0], config.data
+    objective = rehearsed.step.objective
+    flops = objective.flops(data.sequence_length)
+    places = data.batch_size * data.sequence_length
+    # Padding is not counted as tokens.
+    padding = float(np.mean([np.mean(lane["ids"] == rehearsed.words.pad_id) for lane in lanes]))
+    rate = flops.train * data.batch_size / seconds.median
+    peak = accounting.peak(device.device_kind)
+    product_rate = _product_rate(objective.networks.dtype)
+    memory = compiled.memory_analysis()
+    program = jax.make_jaxpr(rehearsed.step.update)(rehearsed.step.shapes, lanes[0])
+
+    found = {
+        "config": config.name,
+        "device": device.device_kind,
+        "devices": jax.device_count(),
+        "jax": jax.__version__,
+        "dtype": objective.networks.dtype,
+        "layers": "scanned" if objective.networks.discriminator.scan else "unrolled",
+        "batch_size": data.batch_size,
+        "sequence_length": data.sequence_length,
+        "vocab_size": vocab_size,
+        "tokens_per_second": places * (1 - padding) / seconds.median,
+        "padding_rate": padding,
+        "step_seconds": seconds.median,
+        "step_seconds_fastest": seconds.spread[0],
+        "step_seconds_slowest": seconds.spread[1],
+        "flops_per_step": flops.train * data.batch_size,
+        "flops_per_second": rate,
+        "mfu": rate / (peak * jax.device_count()) if peak else None,
+        "product_flops_per_second": product_rate,
+        "share_of_product_rate": rate / (product_rate * jax.device_count()),
+        "step_bytes": memory.temp_size_in_bytes + memory.argument_size_in_bytes,
+        "peak_bytes": _peak_bytes(device),
+        "trace_seconds": traced - begun,
+        "compile_seconds": done - traced,
+        "random_bits_per_step": accounting.random_bits(program),
+    }
+    found |= _pipeline(config, rehearsed, seconds.median)
+
+    # The parts need the memory. `step_parts` knows only those of the paper's objective.
+    del held[:], state
+    published = config.objective.name == "replaced_token_detection"
+    if with_parts and published and jax.device_count() == 1:
+        found["parts"] = {
+            name: timing.calls(_compiled(function, arguments), steps).median
+            for name, (function, arguments) in step_parts.programs(rehearsed).items()
+        }
+
+    return found
+
+
+def table(found: dict) -> str:
+    """Returns the table of what `measure` found."""
+    f = found
+    fastest, slowest = f["step_seconds_fastest"], f["step_seconds_slowest"]
+    lines = [
+        ("device", f"{f['devices']} x {f['device']}, {f['dtype']}, jax {f['jax']}"),
+        (
+            "step",
+            f"{f['config']}, {f['batch_size']} rows of {f['sequence_length']}, vocabulary"
+            f" {f['vocab_size']:,}, layers {f['layers']}",
+        ),
+        (
+            "tokens/s",
+            f"{f['tokens_per_second']:,.0f}, padding not counted ({f['padding_rate']:.1%} of the"
+            " places of these made-up rows; a row with padding takes as long as one without)",
+        ),
+        ("step seconds", f"{f['step_seconds']:.4f} ({fastest:.4f} to {slowest:.4f})"),
+        ("FLOP/s", f"{f['flops_per_second']:.3g} (3 x forward matrix products)"),
+        ("MFU", f"{f['mfu']:.1%} of the datasheet" if f["mfu"] else "no datasheet figure known"),
+        (
+            "of product rate",
+            f"{f['share_of_product_rate']:.1%} of {f['product_flops_per_second']:.3g} FLOP/s, a"
+            " large matrix product measured here",
+        ),
+        ("memory", f"{f['step_bytes'] / 2**20:,.0f} MiB a step and device, weights included"),
+        ("peak memory", f"{f['peak_bytes'] / 2**20:,.0f} MiB"),
+        (
+            "compiling",
+            f"{f['trace_seconds']:.1f} s tracing, {f['compile_seconds']:.1f} s compiling",
+        ),
+        ("random bits", f"{f['random_bits_per_step']:,} a step"),
+        (
+            "data pipeline",
+            f"{f['pipeline_rows_per_second']:,.0f} rows/s alone,"
+            f" {f['pipeline_headroom']:,.0f} x what the step takes",
+        ),
+    ]
+
+    for name, seconds in f.get("parts", {}).items():
+        share = seconds / f["step_seconds"]
+        lines.append((name, f"{share:6.1%} of the step, {seconds * 1e3:,.1f} ms"))
+    if "parts" in f:
+        # The bits of dropout are also drawn within the networks.
+        rest = (
+            1
+            - sum(s for name, s in f["parts"].items() if name != "dropout bits")
+            / (f["step_seconds"])
+        )
+        lines.append(("rest", f"{rest:6.1%} (below 0: parts that overlap within the step)"))
+
+    width = max(len(name) for name, _ in lines)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
+
+
+def _compiled(function, arguments):
+    program = jax.jit(function).lower(*arguments).compile()
+    return lambda: program(*arguments)
+
+
+def _product_rate(dtype: str) -> float:
+    """Returns the FLOP/s of one device in a product of two large square matrices of this dtype."""
+    size = 2048 if jax.default_backend() == "cpu" else 8192
+    x = jnp.ones((size, size), dtype)
+    product = jax.jit(lambda x: x @ x)
+    return 2 * size**3 / timing.calls(lambda: product(x), 5, warm_up=2).spread[0]
+
+
+def _peak_bytes(device: jax.Device) -> int:
+    """Returns the most bytes ever in use: as the device counts them, or of the process on a CPU."""
+    stats = device.memory_stats() or {}
+    # macOS counts in bytes, Linux in KiB.
+    in_kilobytes = 1 if sys.platform == "darwin" else 1024
+    process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * in_kilobytes
+    return stats.get("peak_bytes_in_use", process)
+
+
+def _pipeline(config, rehearsed, step_seconds):
+    """Returns how many rows per second go from the disk to the devices without any training."""
+    data = config.data
+    with tempfile.TemporaryDirectory() as folder:
+        opened = synthetic.write_records(
+            rehearsed.words, _PIPELINE_ROWS, data.sequence_length, folder
+        )
+        order = pipeline.Order(opened, config.seed)
+        fed = feed.Feed(order, rehearsed.mesh, 0, data.batch_size, data.sequence_length)
+        with fed:
+            batches = max(4, _PIPELINE_ROWS // 2 // data.batch_size)
+            seconds = timing.calls(lambda: next(fed), batches, warm_up=4)
+
+    rows = data.batch_size / float(np.mean(seconds.each))
+    return {
+        "pipeline_rows_per_second": rows,
+        "pipeline_headroom": rows * step_seconds / data.batch_size,
+    }
