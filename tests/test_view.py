@@ -149,7 +149,7 @@ def test_html_shades_by_belief_underlines_by_truth_and_tells_the_numbers():
 
 def test_html_escapes_what_stands_in_the_text():
     fragment = view.to_html(_plain_words(['▁<script>"&'], p_replaced=[0.9]))
-    assert "<script" not in fragment and "&lt;script&gt;&quot;&amp;" in fragment
+    assert "<script" not in fragment and "&lt;script&gt;&#34;&amp;" in fragment
 
 
 def test_a_page_is_whole_and_needs_nothing_else():

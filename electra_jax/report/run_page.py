@@ -10,7 +10,6 @@ colours are CSS variables, so that it follows the reader's light or dark setting
 """
 
 import dataclasses
-import html
 import io
 import math
 import os
@@ -22,7 +21,7 @@ from matplotlib import figure as mpl_figure
 from matplotlib import ticker
 
 from electra_jax.report import alarms as alarms_lib
-from electra_jax.report import baselines, drawing, style, view
+from electra_jax.report import baselines, drawing, rendering, style
 
 
 class Summary(TypedDict, total=False):
@@ -427,7 +426,7 @@ def _picture(curves: _Curves, panels: Sequence[_Panel], summary: Summary) -> byt
     height = 1.0 + 3.0 * rows
     figure = mpl_figure.Figure(figsize=(15, height), facecolor=palette["card"])
     title = f"{summary.get('name', 'run')}  ·  step {curves.last_step:,}"
-    verdict = _verdict(curves, summary)
+    verdict = baselines.verdict(_evaluation(curves, summary))
     for text, below, size, colour, weight in (
         (title, 0.38, 16, "ink", "bold"),
         (verdict, 0.66, 11, "muted", "normal"),
@@ -461,31 +460,6 @@ def _svg(panel: _Panel, curves: _Curves) -> str:
 
 _NOTHING_YET = "Nothing to draw yet: the first metrics are on their way."
 
-_SHEET = """
-header .verdict { font-size: 18px; line-height: 1.4; margin-top: 8px; max-width: 72ch; }
-header .facts { color: var(--muted); font-size: 14px; margin-top: 6px; }
-.status { display: inline-block; font-size: 12.5px; font-weight: 600; vertical-align: 5px;
-  padding: 2px 10px; margin-left: 10px; border-radius: 99px; border: 1px solid currentColor; }
-.status.running { color: var(--generator); } .status.finished { color: var(--good); }
-.status.stopped { color: var(--bad); }
-.done { height: 5px; border-radius: 3px; background: var(--line); margin-top: 18px;
-  overflow: hidden; }
-.done i { display: block; height: 100%; background: var(--generator); border-radius: 3px; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(170px, 1fr)); gap: 12px;
-  margin-top: 20px; }
-.tile { padding: 12px 14px 11px; }
-.tile .name { font-size: 13px; color: var(--muted); }
-.tile .value { font-size: 25px; line-height: 1.3; font-weight: 620; letter-spacing: -.02em; }
-.tile .beside { font-size: 12.5px; color: var(--muted); }
-.good { color: var(--good); } .bad { color: var(--bad); }
-.tile .good, .tile .bad { font-weight: 600; }
-.tables { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(350px, 100%), 1fr));
-  gap: 12px; align-items: start; }
-.tables h2 { margin-bottom: 10px; }
-td .bar { display: inline-block; height: 8px; border-radius: 2px; background: var(--generator);
-  margin-right: 8px; }
-"""
-
 _TILES = (
     ("gen_masked_loss", "Generator loss"),
     ("mlm_masked_loss", "Main network's loss"),
@@ -496,25 +470,30 @@ _TILES = (
 
 
 def _page(curves: _Curves, panels: Sequence[_Panel], summary: Summary) -> str:
-    name = summary.get("name", "run")
-    body = [_header(curves, summary), _tiles(curves, summary), _alarms(curves)]
-    body += [_rollbacks(summary), "<h2>Curves</h2>"]
-    if panels:
-        charts = "".join(f'<div class="chart card">{_svg(panel, curves)}</div>' for panel in panels)
-        body.append(f'<div class="charts">{charts}</div>')
-    else:
-        body.append(f'<div class="empty card">{_NOTHING_YET}</div>')
-    body.append(_sources(_evaluation(curves, summary)))
-    if summary.get("samples"):
-        body.append(f"<h2>What both networks did with a sentence</h2>{view.key()}")
-        body.extend(summary["samples"])
-    body.append(_tables(summary))
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(name)}</title>"
-        f"<style>{style.stylesheet()}{drawing.SHEET}{_SHEET}</style></head>\n"
-        "<body><main>\n" + "\n".join(body) + "\n</main></body></html>\n"
+    evaluation = _evaluation(curves, summary)
+    latest = list(curves.alarms)[::-1][:ALARMS]
+    source_metrics, sources = _sources(evaluation)
+    tables = {
+        title: {name: _fact(value) for name, value in _flat(summary.get(entry) or {}).items()}
+        for title, entry in (("Data", "corpus"), ("Config", "config"))
+    }
+    return rendering.render(
+        "run.html.j2",
+        title=summary.get("name", "run"),
+        status=summary.get("status"),
+        verdict=baselines.verdict(evaluation),
+        **_progress(curves, summary),
+        tiles=_tiles(evaluation, curves.last.get("train", {})),
+        alarms=[{"step": f"{alarm.step:,}", "sentence": alarm.sentence} for alarm in latest],
+        earlier_alarms=len(curves.alarms) - len(latest),
+        rollbacks=list(summary.get("rollbacks", ()))[::-1],
+        charts=[_svg(panel, curves) for panel in panels],
+        nothing_yet=_NOTHING_YET,
+        source_metrics=source_metrics,
+        sources=sources,
+        samples=summary.get("samples"),
+        parameters=_parameters(summary.get("parameters") or {}),
+        tables=[(title, facts) for title, facts in tables.items() if facts],
     )
 
 
@@ -522,11 +501,8 @@ def _evaluation(curves: _Curves, summary: Summary) -> Mapping:
     return summary.get("evaluation") or curves.last.get("eval", {})
 
 
-def _verdict(curves: _Curves, summary: Summary) -> str:
-    return baselines.verdict(_evaluation(curves, summary))
-
-
-def _header(curves: _Curves, summary: Summary) -> str:
+def _progress(curves: _Curves, summary: Summary) -> dict[str, Any]:
+    """The line of facts below the verdict, and how many percent of the run are done."""
     step, steps = curves.last_step, summary.get("steps")
     status = summary.get("status")
     facts = [f"step {step:,}" + (f" of {steps:,}" if steps else "")]
@@ -536,6 +512,7 @@ def _header(curves: _Curves, summary: Summary) -> str:
             if status == "running"
             else style.duration(summary["elapsed_seconds"])
         )
+
     train = curves.last.get("train", {})
     share = baselines.value(train, "progress")
     if share is not None and summary.get("budget"):
@@ -545,143 +522,94 @@ def _header(curves: _Curves, summary: Summary) -> str:
     left = baselines.seconds_left(step, steps or 0, train)
     if status == "running" and share is not None and left is not None:
         facts.append(f"{style.duration(left)} left")
+
     if "parameters" in summary:
         facts.append(f"{style.count(sum(summary['parameters'].values()))} parameters")
     facts += [summary[entry] for entry in ("device", "note") if summary.get(entry)]
-    badge = f'<span class="status {status}">{status}</span>' if status else ""
-    bar = ""
-    if share is not None:
-        bar = f'<div class="done"><i style="width:{100 * share:.1f}%"></i></div>'
-    return (
-        f"<header><h1>{html.escape(summary.get('name', 'run'))}{badge}</h1>"
-        f'<p class="verdict">{html.escape(_verdict(curves, summary))}</p>'
-        f'<p class="facts">{html.escape(" · ".join(facts))}</p>{bar}</header>'
-    )
+    return {"facts": facts, "done": None if share is None else f"{100 * share:.1f}"}
 
 
-def _tiles(curves: _Curves, summary: Summary) -> str:
-    evaluation, train = _evaluation(curves, summary), curves.last.get("train", {})
+@dataclasses.dataclass(frozen=True)
+class _Tile:
+    """A number of the latest row, large, with a few words below it."""
+
+    title: str
+    value: str
+    beside: str
+    marked: str = ""  # words before `beside` in the colour of `mark`
+    mark: str = "bad"  # or 'good'
+
+
+def _tiles(evaluation: Mapping, train: Mapping) -> list[_Tile]:
     tiles = []
     for name, title in _TILES:
         value = baselines.value(evaluation, name)
         if value is None:
             continue
-        baseline, beside = baselines.of(name, evaluation), "of the masked tokens"
-        if baseline is not None:
-            good = baseline.margin(value) > 0
-            margin = style.difference(name, abs(baseline.margin(value)))
-            arrow = "▼" if baseline.side(value) == "below" else "▲"
-            beside = (
-                f'<span class="{"good" if good else "bad"}">{arrow} {margin}</span> '
-                f"{baseline.side(value)} {baseline.name.replace('_', ' ')} "
-                f"{style.metric(name, baseline.value)}"
+        shown, baseline = style.metric(name, value), baselines.of(name, evaluation)
+        if baseline is None:
+            tiles.append(_Tile(title, shown, "of the masked tokens"))
+            continue
+        side = baseline.side(value)
+        arrow = "▼" if side == "below" else "▲"
+        trivial = style.metric(name, baseline.value)
+        tiles.append(
+            _Tile(
+                title,
+                shown,
+                f"{side} {baseline.name.replace('_', ' ')} {trivial}",
+                f"{arrow} {style.difference(name, abs(baseline.margin(value)))}",
+                "good" if baseline.margin(value) > 0 else "bad",
             )
-        tiles.append(_tile(title, style.metric(name, value), beside))
+        )
+
     tokens, epoch = baselines.value(train, "tokens_seen"), baselines.value(train, "epoch")
     if tokens is not None:
         beside = "" if epoch is None else f"{epoch:.3g} epochs over the data"
-        tiles.append(_tile("Tokens seen", style.count(tokens), beside))
+        tiles.append(_Tile("Tokens seen", style.count(tokens), beside))
     speed, mfu = baselines.value(train, "tokens_per_second"), baselines.value(train, "mfu")
     if speed is not None:
         beside = "" if mfu is None else f"{100 * mfu:.1f}% of the peak (MFU)"
-        tiles.append(_tile("Tokens per second", style.count(speed), beside))
+        tiles.append(_Tile("Tokens per second", style.count(speed), beside))
     skipped = baselines.value(train, "skipped_steps")
     if skipped:
-        beside = '<span class="bad">not finite</span> or a spike, never applied'
-        tiles.append(_tile("Skipped steps", style.count(skipped), beside))
-    return f'<div class="tiles">{"".join(tiles)}</div>' if tiles else ""
+        beside = "or a spike, never applied"
+        tiles.append(_Tile("Skipped steps", style.count(skipped), beside, "not finite"))
+    return tiles
 
 
-def _alarms(curves: _Curves) -> str:
-    """What looked wrong, the latest first."""
-    latest = list(curves.alarms)[::-1][:ALARMS]
-    if not latest:
-        return ""
-    lines = "".join(
-        f'<tr><th><span class="bad">! step {alarm.step:,}</span></th>'
-        f"<td>{html.escape(alarm.sentence)}</td></tr>"
-        for alarm in latest
-    )
-    more = len(curves.alarms) - len(latest)
-    earlier = f'<p class="note">and {more} earlier</p>' if more else ""
-    return f'<h2>Alarms</h2><div class="table card"><table>{lines}</table></div>{earlier}'
-
-
-def _rollbacks(summary: Summary) -> str:
-    """Where the run went back, the latest first."""
-    sentences = list(summary.get("rollbacks", ()))[::-1]
-    if not sentences:
-        return ""
-    lines = "".join(f"<tr><td>{html.escape(text)}</td></tr>" for text in sentences)
-    return f'<h2>Rolled back</h2><div class="table card"><table>{lines}</table></div>'
-
-
-def _tile(title: str, value: str, beside: str) -> str:
-    return (
-        f'<div class="tile card"><div class="name">{title}</div><div class="value">{value}</div>'
-        f'<div class="beside">{beside}</div></div>'
-    )
-
-
-def _sources(evaluation: Mapping) -> str:
-    """A table of the metrics that are told by source, as `disc_auc/wiki`."""
+def _sources(evaluation: Mapping) -> tuple[list[str], list[dict]]:
+    """The metrics reported by source, as `disc_auc/wiki`: their names, and a row per source."""
     split = [key.partition("/") for key in evaluation if "/" in key]
     sources = list(dict.fromkeys(source for _, _, source in split))
     stems = [stem for stem in dict.fromkeys(s for s, _, _ in split) if stem not in _LINES]
-    if not sources:
-        return ""
-    head = "".join(f"<th>{html.escape(stem)}</th>" for stem in stems)
-    lines = []
-    for source in sources:
-        cells = []
-        for stem in stems:
-            name = f"{stem}/{source}"
-            value, baseline = baselines.value(evaluation, name), baselines.of(name, evaluation)
-            cell = style.metric(name, value)
-            if value is not None and baseline is not None:
-                mark = "good" if baseline.margin(value) > 0 else "bad"
-                trivial = style.metric(name, baseline.value)
-                cell = f'<span class="{mark}">{cell}</span> <span class="muted">vs {trivial}</span>'
-            cells.append(f"<td>{cell}</td>")
-        lines.append(f"<tr><th>{html.escape(source)}</th>{''.join(cells)}</tr>")
-    return (
-        "<h2>Held-out text, by source</h2>"
-        f'<div class="table card numbers"><table><thead><tr><th>source</th>{head}</tr></thead>'
-        f"<tbody>{''.join(lines)}</tbody></table></div>"
-    )
+    rows = [
+        {"name": source, "cells": [_cell(f"{stem}/{source}", evaluation) for stem in stems]}
+        for source in sources
+    ]
+    return stems, rows
+
+
+def _cell(name: str, evaluation: Mapping) -> dict[str, str]:
+    """A value and, where it has one, its baseline."""
+    value, baseline = baselines.value(evaluation, name), baselines.of(name, evaluation)
+    cell = {"value": style.metric(name, value), "trivial": "", "mark": ""}
+    if value is not None and baseline is not None:
+        cell["trivial"] = style.metric(name, baseline.value)
+        cell["mark"] = "good" if baseline.margin(value) > 0 else "bad"
+    return cell
 
 
 _LINES = ("unigram_entropy", "disc_majority")  # stand beside what they are the baseline of
 
 
-def _tables(summary: Summary) -> str:
-    tables = []
-    parameters = summary.get("parameters") or {}
-    if parameters:
-        most = max(parameters.values())
-        lines = "".join(
-            f"<tr><th>{html.escape(part)}</th><td>{number:,}</td>"
-            f'<td style="width:42%;text-align:left"><span class="bar" style="width:'
-            f'{max(1, 100 * number / most):.0f}%"></span></td></tr>'
-            for part, number in parameters.items()
-        )
-        tables.append(("Parameters", "numbers", lines))
-    for title, entry in (("Data", "corpus"), ("Config", "config")):
-        facts = _flat(summary.get(entry) or {})
-        if facts:
-            lines = "".join(
-                f"<tr><th>{html.escape(label)}</th><td>{html.escape(_fact(value))}</td></tr>"
-                for label, value in facts.items()
-            )
-            tables.append((title, "", lines))
-    if not tables:
-        return ""
-    cards = "".join(
-        f'<section><h2>{title}</h2><div class="table card {look}"><table>{lines}</table></div>'
-        "</section>"
-        for title, look, lines in tables
-    )
-    return f'<div class="tables">{cards}</div>'
+def _parameters(parameters: Mapping[str, int]) -> list[dict[str, str]]:
+    """Each part's count and the width of its bar, in percent of the largest part's."""
+    most = max(parameters.values(), default=0)
+    return [
+        {"name": part, "count": f"{number:,}", "width": f"{max(1, 100 * number / most):.0f}"}
+        for part, number in parameters.items()
+    ]
 
 
 def _flat(facts: Mapping, prefix: str = "") -> dict[str, Any]:

@@ -16,11 +16,10 @@ and bare a miss, shaded and bare a false alarm. In a terminal each judged token 
 """
 
 import dataclasses
-import html
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from electra_jax.report import style
+from electra_jax.report import rendering
 
 # The outcome of a token. A sample that equals the original counts as original (section 2.2).
 CAUGHT = "caught"  # replaced, and believed to be
@@ -139,45 +138,13 @@ def terminal_key(colour: bool = True) -> str:
 
 
 def to_html(example: Example) -> str:
-    """A fragment: the corrupted text in natural spacing; look and key come with `page`."""
-    parts, previous_special = [], True
-    for i in range(len(example.pieces)):
-        text, starts = _shown(example, i)
-        special = bool(example.special and example.special[i])
-        if i and (starts or special or previous_special):
-            parts.append(" ")
-        parts.append(_span(example, i, text, special))
-        previous_special = special
-    return (
-        f'<article class="sample card"><p class="text">{"".join(parts)}</p>'
-        f'<p class="counts">{html.escape(_sentence(example))}</p></article>'
-    )
-
-
-def key() -> str:
-    """The fragment that explains the look of `to_html`."""
-    return (
-        '<p class="key"><span><span class="w caught" style="--p:.9">word</span> '
-        "replaced and caught</span>"
-        '<span><span class="w missed" style="--p:.04">word</span> replaced and missed</span>'
-        '<span><span class="w" style="--p:.8">word</span> original but accused</span>'
-        '<span><span class="w lucky">word</span> masked, guessed right</span>'
-        '<span>belief that it was replaced: 0% <span class="scale"></span> 100%</span>'
-        "<span>above a replaced word: the original</span></p>"
-    )
+    """The corrupted text as an HTML fragment, for `page` or for the report of a run."""
+    return rendering.render("sample.html.j2", tokens=_tokens(example), counts=_sentence(example))
 
 
 def page(fragments: Iterable[str], title: str, legend: str = "") -> str:
-    """A whole self-contained page. `title` and `legend` are plain words, fragments are HTML."""
-    note = f'<p class="note">{html.escape(legend)}</p>' if legend else ""
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(title)}</title><style>{style.stylesheet()}</style></head>\n"
-        f"<body><main><header><h1>{html.escape(title)}</h1>{note}</header>\n"
-        f'<section style="margin-top:24px">{key()}\n' + "\n".join(fragments) + "\n"
-        "</section></main></body></html>\n"
-    )
+    """A whole self-contained page. `title` and `legend` are plain text, the fragments are HTML."""
+    return rendering.render("samples.html.j2", samples=fragments, title=title, legend=legend)
 
 
 _MARKS = {CAUGHT: "✓", MISSED: "✗", UNJUDGED: "~", FALSE_ALARM: "!", LUCKY: "=", PLAIN: "·"}
@@ -284,27 +251,56 @@ def _shown(example: Example, i: int) -> tuple[str, bool]:
     return _clean(example.sampled[i], starts, visible=True), bool(starts)
 
 
-def _span(example: Example, i: int, text: str, special: bool) -> str:
+@dataclasses.dataclass(frozen=True)
+class _Token:
+    """A token as the template shows it; one without classes is bare text."""
+
+    text: str
+    space_before: bool
+    special: bool = False
+    classes: str = ""
+    belief: str = ""  # that it was replaced, from 0 to 1
+    title: str = ""  # what the reader sees when pointing at it
+    original: str | None = None  # None where nothing was replaced
+
+
+def _tokens(example: Example) -> list[_Token]:
+    """All tokens of the corrupted text in natural spacing."""
+    tokens, previous_special = [], True
+    for i in range(len(example.pieces)):
+        text, starts = _shown(example, i)
+        special = bool(example.special and example.special[i])
+        space = bool(i and (starts or special or previous_special))
+        tokens.append(_token(example, i, text, space, special))
+        previous_special = special
+    return tokens
+
+
+def _token(example: Example, i: int, text: str, space: bool, special: bool) -> _Token:
     p, outcome = example.p_replaced[i], example.outcome(i)
-    shown = html.escape(text)
     if special and outcome == PLAIN:
-        return f'<span class="special">{shown}</span>'
+        return _Token(text, space, special=True)
     if outcome == PLAIN and not example.chosen(i) and (p is None or p < 0.005):
-        return shown
+        return _Token(text, space)
+
     original = _original(example, i)
     facts = [f"original: {original}"]
     if example.sampled[i] is not None:
         facts.append(f"generator: {text}" + (" (the input kept the token)" * bool(example.kept[i])))
     if p is not None:
         facts.append(f"discriminator: {100 * p:.1f}% replaced")
+
     classes = ["w", *(["chosen"] if example.chosen(i) else [])]
     if outcome in (CAUGHT, MISSED, UNJUDGED, LUCKY):
         classes.append(outcome.split()[0])
-    if example.replaced[i]:
-        shown = f"<ruby>{shown}<rt>{html.escape(original)}</rt></ruby>"
-    belief = "" if p is None else f' style="--p:{p:.3g}"'
-    title = html.escape("\n".join(facts), quote=True)
-    return f'<span class="{" ".join(classes)}"{belief} title="{title}">{shown}</span>'
+    return _Token(
+        text,
+        space,
+        classes=" ".join(classes),
+        belief="" if p is None else f"{p:.3g}",
+        title="\n".join(facts),
+        original=original if example.replaced[i] else None,
+    )
 
 
 def _sentence(example: Example) -> str:
