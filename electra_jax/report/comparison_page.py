@@ -11,17 +11,17 @@ curves are running means over a tenth of their length.
 """
 
 import dataclasses
-import html
 import io
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import figure as mpl_figure
 from matplotlib import ticker
 
 from electra_jax.report import comparison as comparison_lib
-from electra_jax.report import drawing, style
+from electra_jax.report import drawing, rendering, style
 
 _LADDERS = (
     ("gen_masked_loss", "Generator loss"),
@@ -362,160 +362,90 @@ def _caption(group: comparison_lib.Group) -> str:
 
 # --- the page ---------------------------------------------------------------------------------
 
-_SHEET = """
-.who { list-style: none; margin: 14px 0 0; padding: 0; font-size: 15px; }
-.who li { margin: 3px 0; }
-.who b, th b { display: inline-block; min-width: 26px; }
-.who .muted { font-size: 13.5px; }
-td + td b, th + th b { min-width: 0; }
-.notes { margin: 14px 0 0; padding: 0; list-style: none; font-size: 13.5px; color: var(--muted);
-  max-width: 100ch; }
-.notes li::before { content: "Note: "; font-weight: 600; }
-.good { color: var(--good); font-weight: 600; } .bad { color: var(--bad); font-weight: 600; }
-.numbers thead th { color: var(--ink); }
-.numbers td .beside { display: block; font-size: 12.5px; color: var(--muted); }
-.axis { font-size: 13.5px; color: var(--muted); }
-.axis-input { position: absolute; opacity: 0; }
-.axis-input + label { cursor: pointer; font-size: 13.5px; color: var(--muted); padding: 3px 12px;
-  border: 1px solid var(--line); border-radius: 99px; margin-right: 6px; }
-.axis-input:checked + label { color: var(--ink); border-color: var(--ink); }
-.axis-input:focus-visible + label { outline: 2px solid var(--second); }
-.axes { margin-top: 14px; }
-#along-step:checked ~ .axes.tokens_seen, #along-tokens_seen:checked ~ .axes.step { display: none; }
-"""
-
 
 def _page(comparison: comparison_lib.Comparison) -> str:
-    title = _headline(comparison)
-    body = [_header(comparison), _settings(comparison)]
-    ladders = "".join(
-        f'<div class="chart card">{_ladder_svg(comparison, *which)}</div>'
-        for which in _ladders(comparison)
-    )
-    if ladders:
-        body.append(f'<h2>Where they ended</h2><div class="charts">{ladders}</div>')
-    body += [_finals(comparison), _curves(comparison), _workdirs(comparison)]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(title)}</title>"
-        f"<style>{style.stylesheet()}{drawing.SHEET}{_SHEET}</style></head>\n"
-        "<body><main>\n" + "\n".join(body) + "\n</main></body></html>\n"
-    )
-
-
-def _header(comparison: comparison_lib.Comparison) -> str:
-    who = []
-    for place, group in enumerate(comparison.groups):
-        title, *facts = _caption(group).split("  ·  ")
-        words = title.removeprefix(group.letter).strip()
-        beside = f' <span class="muted">{html.escape(" · ".join(facts))}</span>'
-        who.append(f"<li>{_chip(place, group)}{html.escape(words)}{beside}</li>")
-    notes = "".join(f"<li>{html.escape(note)}.</li>" for note in comparison.notes)
-    return (
-        f"<header><h1>{html.escape(_headline(comparison))}</h1>"
-        f'<ul class="who">{"".join(who)}</ul>'
-        + (f'<ul class="notes">{notes}</ul>' if notes else "")
-        + "</header>"
+    groups = [_shown_group(place, group) for place, group in enumerate(comparison.groups)]
+    return rendering.render(
+        "comparison.html.j2",
+        title=_headline(comparison),
+        groups=groups,
+        notes=comparison.notes,
+        settings=[
+            (path, [comparison_lib.setting(value) for value in values])
+            for path, values in comparison.differing.items()
+        ],
+        ladders=[_ladder_svg(comparison, *which) for which in _ladders(comparison)],
+        finals=[(name, _finals(comparison, name)) for name in comparison.metrics],
+        axes=_axes(comparison),
+        runs=[
+            _shown_run(run, shown)
+            for group, shown in zip(comparison.groups, groups)
+            for run in group.runs
+        ],
     )
 
 
-def _chip(place: int, group: comparison_lib.Group) -> str:
-    colour = style.GROUPS[place % len(style.GROUPS)]
-    return f'<b style="color:var(--{colour})">{group.letter}</b>'
+def _shown_group(place: int, group: comparison_lib.Group) -> dict[str, str]:
+    """Its letter in its colour, what sets it apart, and how far its runs came."""
+    title, *facts = _caption(group).split("  ·  ")
+    return {
+        "letter": group.letter,
+        "colour": style.GROUPS[place % len(style.GROUPS)],
+        "label": title.removeprefix(group.letter).strip(),
+        "progress": " · ".join(facts),
+    }
 
 
-def _finals(comparison: comparison_lib.Comparison) -> str:
-    """A row a metric, a column a group; under a mean how far it is from the first group's."""
-    if not comparison.metrics:
-        return '<div class="empty card">No run has been evaluated yet.</div>'
+def _shown_run(run: comparison_lib.Run, group: Mapping[str, str]) -> dict[str, Any]:
+    row = run.last("eval") or run.last("train")
+    return {
+        "group": group,
+        "workdir": run.workdir,
+        "seed": run.seed,
+        "step": f"{row['step']:,}",
+    }
+
+
+def _finals(comparison: comparison_lib.Comparison, name: str) -> list[dict[str, str]]:
+    """A metric in each group: its mean, its distance from the first group's, and its baseline."""
     groups = comparison.groups
-    head = "".join(f"<th>{_chip(place, group)}</th>" for place, group in enumerate(groups))
-    lines = []
-    for name in comparison.metrics:
-        first, cells = comparison_lib.final(groups[0], name), []
-        for place, group in enumerate(groups):
-            found = comparison_lib.final(group, name)
-            if found is None:
-                cells.append("<td>-</td>")
-                continue
-            beside = ""
-            if place and first is not None:
-                beside = _apart(name, comparison_lib.effect(name, found, first))
-            trivial = comparison_lib.baseline(group, name)
-            if trivial is not None:
-                words = f"{trivial.name.replace('_', ' ')} {style.metric(name, trivial.value)}"
-                beside += f'<span class="beside">{html.escape(words)}</span>'
-            cells.append(f"<td>{comparison_lib.with_error(name, found)}{beside}</td>")
-        lines.append(f"<tr><th>{html.escape(name)}</th>{''.join(cells)}</tr>")
-    return (
-        "<h2>Final held-out metrics</h2>"
-        f'<div class="table card numbers"><table><thead><tr><th></th>{head}</tr></thead>'
-        f"<tbody>{''.join(lines)}</tbody></table></div>"
-        '<p class="note" style="margin-top:8px">Mean ± standard error over seeds. A distance from'
-        f" {groups[0].letter} below two standard errors of both is not resolved: these seeds do"
-        " not tell it from luck. From one seed no error is known.</p>"
-    )
+    first, cells = comparison_lib.final(groups[0], name), []
+    for place, group in enumerate(groups):
+        cell = {"value": "-", "apart": "", "verdict": "", "mark": "", "baseline": ""}
+        cells.append(cell)
+        found = comparison_lib.final(group, name)
+        if found is None:
+            continue
+        cell["value"] = comparison_lib.with_error(name, found)
+        if place and first is not None:
+            effect = comparison_lib.effect(name, found, first)
+            cell["apart"] = comparison_lib.signed(name, effect)
+            cell["verdict"] = effect.verdict
+            cell["mark"] = _MARKS.get(effect.verdict, "")
+        trivial = comparison_lib.baseline(group, name)
+        if trivial is not None:
+            guesser = trivial.name.replace("_", " ")
+            cell["baseline"] = f"{guesser} {style.metric(name, trivial.value)}"
+    return cells
 
 
-def _apart(name: str, effect: comparison_lib.Effect) -> str:
-    mark = _MARKS.get(effect.verdict, "")
-    verdict = f'<span class="{mark}">{effect.verdict}</span>' if mark else effect.verdict
-    return f'<span class="beside">{comparison_lib.signed(name, effect)}, {verdict}</span>'
-
-
-def _settings(comparison: comparison_lib.Comparison) -> str:
-    if not comparison.differing:
-        return ""
-    head = "".join(
-        f"<th>{_chip(place, group)}</th>" for place, group in enumerate(comparison.groups)
-    )
-    lines = "".join(
-        f"<tr><th>{html.escape(path)}</th>"
-        + "".join(f"<td>{html.escape(comparison_lib.setting(value))}</td>" for value in values)
-        + "</tr>"
-        for path, values in comparison.differing.items()
-    )
-    return (
-        "<h2>What differs</h2>"
-        f'<div class="table card numbers"><table><thead><tr><th></th>{head}</tr></thead>'
-        f"<tbody>{lines}</tbody></table></div>"
-    )
-
-
-def _curves(comparison: comparison_lib.Comparison) -> str:
-    """By step and by tokens seen; a button for each, without a script."""
+def _axes(comparison: comparison_lib.Comparison) -> list[dict[str, Any]]:
+    """The curves by step and by tokens seen; one of the axes is shown first."""
     drawn = {along: _panels(comparison, along) for along in _ALONG}
     drawn = {along: panels for along, panels in drawn.items() if panels}
     if not drawn:
-        return ""
-    buttons, blocks = [], []
+        return []
     chosen = "tokens_seen" if comparison_lib.tokens_say_more(comparison) else "step"
     chosen = chosen if chosen in drawn else next(iter(drawn))
-    for along, panels in drawn.items():
-        checked = ' checked="checked"' if along == chosen else ""
-        buttons.append(
-            f'<input class="axis-input" type="radio" name="along" id="along-{along}"{checked}/>'
-            f'<label for="along-{along}">by {_ALONG[along]}</label>'
-        )
-        charts = "".join(f'<div class="chart card">{_curve_svg(p)}</div>' for p in panels)
-        blocks.append(f'<div class="axes charts {along}">{charts}</div>')
-    return f"<h2>Curves</h2><div>{''.join(buttons)}{''.join(blocks)}</div>"
-
-
-def _workdirs(comparison: comparison_lib.Comparison) -> str:
-    lines = []
-    for place, group in enumerate(comparison.groups):
-        for run in group.runs:
-            row = run.last("eval") or run.last("train")
-            lines.append(
-                f"<tr><th>{_chip(place, group)}{html.escape(run.workdir)}</th>"
-                f"<td>seed {run.seed}</td><td>step {row['step']:,}</td></tr>"
-            )
-    return (
-        '<h2>Runs</h2><div class="table card numbers"><table><tbody>'
-        f"{''.join(lines)}</tbody></table></div>"
-    )
+    return [
+        {
+            "name": along,
+            "words": _ALONG[along],
+            "chosen": along == chosen,
+            "charts": [_curve_svg(panel) for panel in panels],
+        }
+        for along, panels in drawn.items()
+    ]
 
 
 def _ladder_svg(comparison: comparison_lib.Comparison, name: str, title: str) -> str:

@@ -23,23 +23,6 @@ from electra_jax.report import style
 # One colour for each name of the palette, which `svg` finds again.
 STAND_INS = {name: f"#fe01{place:02x}" for place, name in enumerate(style.LIGHT)}
 
-SHEET = """
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(350px, 100%), 1fr));
-  gap: 12px; }
-.chart { padding: 8px 6px 4px 10px; }
-.chart svg { display: block; width: 100%; height: auto; overflow: visible; font-family: inherit; }
-table { border-collapse: collapse; width: 100%; font-size: 13.5px; }
-.table { padding: 6px 18px; overflow-x: auto; }
-th, td { text-align: left; padding: 7px 0; border-top: 1px solid var(--line); font-weight: 400;
-  vertical-align: baseline; }
-table > :first-child > tr:first-child > * { border-top: 0; }
-th { color: var(--muted); padding-right: 18px; }
-td { overflow-wrap: anywhere; }
-.numbers td, .numbers thead th + th { text-align: right; padding: 7px 0 7px 18px;
-  white-space: nowrap; }
-.empty { padding: 44px 20px; text-align: center; color: var(--muted); }
-"""
-
 
 def svg(figure, title: str) -> str:
     """A figure drawn in STAND_INS as inline SVG in the colours and the font of the page around."""

@@ -58,51 +58,6 @@ GROUPS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")  # 
 # Names in single quotes, so that it may stand inside an attribute of the page.
 FONT = "Inter, 'Segoe UI', system-ui, -apple-system, Roboto, 'Helvetica Neue', Arial, sans-serif"
 
-_SHEET = """
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--ink); font: 15px/1.5 FONT;
-  -webkit-text-size-adjust: 100%; }
-main { max-width: 1240px; margin: 0 auto; padding: 36px 24px 64px; }
-h1 { font-size: 26px; line-height: 1.2; letter-spacing: -.015em; margin: 0; font-weight: 650; }
-h2 { font-size: 17px; letter-spacing: -.01em; margin: 44px 0 14px; font-weight: 650; }
-p { margin: 0; }
-.muted, .note { color: var(--muted); }
-.note { font-size: 13.5px; max-width: 76ch; }
-.card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
-
-.key { display: flex; flex-wrap: wrap; gap: 6px 22px; font-size: 13.5px; color: var(--muted);
-  margin: 0 0 14px; align-items: baseline; }
-.key .w { color: var(--ink); }
-.key .scale { display: inline-block; width: 84px; height: 11px; border-radius: 3px;
-  background: linear-gradient(90deg, transparent, var(--belief)); border: 1px solid var(--line); }
-.sample { padding: 16px 20px 12px; margin: 0 0 14px; }
-.sample .text { font-size: 16px; line-height: 2.3; overflow-wrap: anywhere; max-width: 92ch; }
-.sample .counts { font-size: 13px; color: var(--muted); margin-top: 8px; }
-.w { position: relative; padding: 1px 0; border-radius: 3px; text-decoration-thickness: 2px;
-  text-underline-offset: 4px; text-decoration-skip-ink: none;
-  background: color-mix(in srgb, var(--belief) calc(var(--p, 0) * 100%), transparent); }
-.w.chosen { cursor: help; }
-.w.caught { text-decoration: underline solid 2.5px var(--good); }
-.w.missed { text-decoration: underline wavy 1.5px var(--bad); }
-.w.replaced { text-decoration: underline solid 2px var(--muted); }
-.w.lucky { text-decoration: underline dotted 2px var(--generator); }
-.w rt { font-size: 10.5px; line-height: 1; color: var(--muted); font-weight: 400;
-  letter-spacing: 0; padding: 0 3px; user-select: none; transform: translateY(-2px); }
-.special { color: var(--muted); font-size: 11.5px; }
-"""
-
-
-def stylesheet() -> str:
-    """The CSS of a page: both palettes as variables, then the rules that pages share."""
-    light, dark = (
-        "".join(f"--{name}:{colour};" for name, colour in palette.items())
-        for palette in (LIGHT, DARK)
-    )
-    return (
-        f":root{{color-scheme:light dark;{light}}}\n"
-        f"@media (prefers-color-scheme:dark){{:root{{{dark}}}}}" + _SHEET.replace("FONT", FONT)
-    )
-
 
 def count(number: float) -> str:
     """1234 -> `1,234`; 1234567 -> `1.23M`: three digits are enough to read a large count."""

@@ -10,9 +10,10 @@ what the same answer to every example gets.
 """
 
 import dataclasses
-import html
 import math
+import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import figure as mpl_figure
@@ -20,7 +21,7 @@ from matplotlib import ticker
 
 from electra_jax.finetuning.results import results as results_lib
 from electra_jax.finetuning.results import scores as scores_lib
-from electra_jax.report import drawing, style
+from electra_jax.report import drawing, rendering, style
 
 _OURS, _CONTROL, _FAILED = "second", "first", "bad"
 
@@ -235,140 +236,88 @@ def _rungs_svg(rungs: Sequence[_Rung]) -> str:
 
 # --- the page ---------------------------------------------------------------------------------
 
-_SHEET = """
-.facts, .notes { margin: 12px 0 0; padding: 0; list-style: none; font-size: 13.5px;
-  color: var(--muted); max-width: 100ch; }
-.notes li, .facts li { margin: 3px 0; }
-.warnings { margin: 22px 0 0; padding: 12px 18px; list-style: none; font-size: 14px;
-  border-left: 4px solid var(--bad); }
-.warnings li { margin: 3px 0; }
-.warnings b { color: var(--bad); font-weight: 600; }
-.numbers thead th { color: var(--ink); font-weight: 600; }
-.numbers thead th.word, .numbers td.word { text-align: left; }
-.numbers tbody th { color: var(--ink); font-weight: 600; white-space: nowrap; }
-.numbers tr.minor td { color: var(--muted); border-top-color: transparent; padding-top: 0; }
-.numbers tr.minor th { border-top-color: transparent; padding-top: 0; }
-.numbers .median { font-weight: 650; font-size: 15px; }
-.numbers tr.minor .median { font-weight: 400; font-size: inherit; }
-.good { color: var(--good); font-weight: 600; } .bad { color: var(--bad); font-weight: 600; }
-.wide { margin-top: 14px; padding: 14px 10px 6px; }
-.task { grid-template-columns: repeat(auto-fit, minmax(min(420px, 100%), 1fr)); margin-top: 12px; }
-.settings { white-space: normal !important; text-align: left !important; color: var(--muted);
-  min-width: 260px; }
-"""
+_ENVIRONMENT = rendering.environment(pathlib.Path(__file__).parent / "templates")
 
 
 def _page(results: results_lib.Results, control: results_lib.Results | None) -> str:
-    title = f"Fine-tuning: {results.name}"
-    body = [_header(results, title), _warnings(results), _scores(results)]
-    rungs = _rungs(results, control)
-    if rungs:
-        who = "A dot is a seed, a bar their median, a dashed stroke a constant guess."
-        if control is not None:
-            who += f" Blue: {results.name}; grey: {control.name}."
-        body.append(
-            f'<h2>Where the seeds ended</h2><p class="note">{html.escape(who)}</p>'
-            f'<div class="chart card wide">{_rungs_svg(rungs)}</div>'
-        )
-    if control is not None:
-        body.append(_against(results, control))
-    body += [_curves(results), _training(results), _notes(results)]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(title)}</title>"
-        f"<style>{style.stylesheet()}{drawing.SHEET}{_SHEET}</style></head>\n"
-        "<body><main>\n" + "\n".join(part for part in body if part) + "\n</main></body></html>\n"
-    )
-
-
-def _header(results: results_lib.Results, title: str) -> str:
     facts = results_lib.facts(results)
     if results.glue_average is not None:
         facts.append(
             f"GLUE average of {len(results_lib.GLUE)} medians: {100 * results.glue_average:.2f}"
         )
-    lines = "".join(f"<li>{html.escape(fact)}</li>" for fact in facts)
-    return f'<header><h1>{html.escape(title)}</h1><ul class="facts">{lines}</ul></header>'
-
-
-def _warnings(results: results_lib.Results) -> str:
-    lines = "".join(
-        f"<li><b>{html.escape(task.task)}, seed {seed}</b>: {html.escape(words)}</li>"
-        for task in results.tasks
-        for seed, words in task.warnings
+    rungs = _rungs(results, control)
+    curves = [[_curve_svg(panel) for panel in _panels(task)] for task in results.tasks]
+    return _ENVIRONMENT.get_template("finetuning.html.j2").render(
+        title=f"Fine-tuning: {results.name}",
+        name=results.name,
+        control=None if control is None else control.name,
+        facts=facts,
+        warnings=[
+            {"task": task.task, "seed": seed, "words": words}
+            for task in results.tasks
+            for seed, words in task.warnings
+        ],
+        head=results_lib.HEAD,
+        scores=_scores(results),
+        rungs=_rungs_svg(rungs) if rungs else None,
+        against=[] if control is None else _against(results, control),
+        curves=[charts for charts in curves if charts],
+        training=[_training(task) for task in results.tasks],
+        notes=results_lib.all_notes(results),
     )
-    return f'<ul class="warnings card">{lines}</ul>' if lines else ""
 
 
-def _scores(results: results_lib.Results) -> str:
-    rows = results_lib.table_rows(results)
-    if not rows:
-        return '<h2>Scores</h2><div class="empty card">No task has finished yet.</div>'
-    lines, before = [], None
-    for row in rows:
+def _scores(results: results_lib.Results) -> list[dict[str, Any]]:
+    """The rows of the table; task and split are named in the first row of each split alone."""
+    rows, before = [], None
+    for row in results_lib.table_rows(results):
         place = (row.task, row.split)
-        task, split = place if place != before else ("", "")
-        again = place == before
-        before = place
-        mark = "" if row.learnt or not row.main else ' <span class="bad">not above the guess</span>'
-        lines.append(
-            f"<tr{' class=minor' if again else ''}><th>{html.escape(task)}</th>"
-            f'<td class="word">{html.escape(split)}</td>'
-            f'<td class="word">{html.escape(row.metric)}{mark}</td>'
-            f'<td class="median">{row.median}</td><td>{row.mean}</td><td>{row.best}</td>'
-            f"<td>{row.count}</td><td>{row.guess}</td></tr>"
+        again, before = place == before, place
+        rows.append(
+            {
+                "again": again,
+                "task": "" if again else row.task,
+                "split": "" if again else row.split,
+                "metric": row.metric,
+                "failed": row.main and not row.learnt,
+                "median": row.median,
+                "mean": row.mean,
+                "best": row.best,
+                "count": row.count,
+                "guess": row.guess,
+            }
         )
-    head = "".join(
-        f"<th{' class=word' if place < 3 else ''}>{'' if not place else name}</th>"
-        for place, name in enumerate(results_lib.HEAD)
-    )
-    return (
-        "<h2>Scores</h2>"
-        f'<div class="table card numbers"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(lines)}</tbody></table></div>"
-        '<p class="note" style="margin-top:8px">Hundredths, but for mse. The median over seeds'
-        " counts; sd has n - 1; guess is what the same answer to every example gets.</p>"
-    )
+    return rows
 
 
-def _against(results: results_lib.Results, control: results_lib.Results) -> str:
-    lines = []
-    for row in results_lib.beside(results, control):
-        verdict = row.difference.verdict
-        mark = {"better": "good", "worse": "bad"}.get(verdict, "muted")
-        lines.append(
-            f"<tr><th>{html.escape(row.task)}</th>"
-            f'<td class="word">{html.escape(row.split)}</td>'
-            f'<td class="word">{html.escape(row.metric)}</td>'
-            f"<td>{results_lib.with_error(row.metric, row.first.mean, row.first.error)}</td>"
-            f"<td>{results_lib.with_error(row.metric, row.second.mean, row.second.error)}</td>"
-            f"<td>{results_lib.signed(row.metric, row.difference)}</td>"
-            f'<td><span class="{mark}">{verdict}</span></td></tr>'
-        )
-    if not lines:
-        return ""
-    names = (results.name, control.name, "difference")
-    head = '<th></th><th class="word">split</th><th class="word">metric</th>'
-    head += "".join(f"<th>{html.escape(name)}</th>" for name in names) + "<th></th>"
-    return (
-        f"<h2>Against {html.escape(control.name)}</h2>"
-        f'<div class="table card numbers"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(lines)}</tbody></table></div>"
-        '<p class="note" style="margin-top:8px">Mean ± standard error over seeds. A difference'
-        " below two standard errors of both is not resolved: these seeds do not tell it from"
-        " luck.</p>"
-    )
+def _against(results: results_lib.Results, control: results_lib.Results) -> list[dict[str, str]]:
+    """The means of both, and how far they are apart, for each task and split that both have."""
+    return [
+        {
+            "task": row.task,
+            "split": row.split,
+            "metric": row.metric,
+            "first": results_lib.with_error(row.metric, row.first.mean, row.first.error),
+            "second": results_lib.with_error(row.metric, row.second.mean, row.second.error),
+            "difference": results_lib.signed(row.metric, row.difference),
+            "verdict": row.difference.verdict,
+            "mark": {"better": "good", "worse": "bad"}.get(row.difference.verdict, "muted"),
+        }
+        for row in results_lib.beside(results, control)
+    ]
 
 
-def _curves(results: results_lib.Results) -> str:
-    """A task a row: what it scored, and the loss it was trained with."""
-    rows = []
-    for task in results.tasks:
-        charts = [f'<div class="chart card">{_curve_svg(panel)}</div>' for panel in _panels(task)]
-        if charts:
-            rows.append(f'<div class="charts task">{"".join(charts)}</div>')
-    return f"<h2>Curves</h2>{''.join(rows)}" if rows else ""
+def _training(task: results_lib.TaskResult) -> dict[str, str]:
+    """How a task was trained, in words."""
+    speed = task.tokens_per_second
+    return {
+        "task": task.task,
+        "examples": ", ".join(f"{split} {count:,}" for split, count in task.examples.items()),
+        "checkpoint": task.choice,
+        "took": "-" if task.minutes is None else style.duration(60 * task.minutes),
+        "speed": "-" if speed is None else style.count(speed),
+        "settings": ", ".join(f"{name} {value}" for name, value in task.settings.items()),
+    }
 
 
 def _curve_svg(panel: _Panel) -> str:
@@ -376,30 +325,3 @@ def _curve_svg(panel: _Panel) -> str:
     axes = figure.add_axes((0.085, 0.17, 0.74, 0.59))
     _draw_curves(axes, panel, drawing.STAND_INS)
     return drawing.svg(figure, panel.title)
-
-
-def _training(results: results_lib.Results) -> str:
-    lines = []
-    for task in results.tasks:
-        examples = ", ".join(f"{split} {count:,}" for split, count in task.examples.items())
-        took = "-" if task.minutes is None else style.duration(60 * task.minutes)
-        speed = "-" if task.tokens_per_second is None else style.count(task.tokens_per_second)
-        settings = ", ".join(f"{name} {value}" for name, value in task.settings.items())
-        lines.append(
-            f"<tr><th>{html.escape(task.task)}</th>"
-            f'<td class="word">{html.escape(examples)}</td><td>{task.choice}</td><td>{took}</td>'
-            f'<td>{speed}</td><td class="settings">{html.escape(settings)}</td></tr>'
-        )
-    if not lines:
-        return ""
-    return (
-        "<h2>How they were trained</h2>"
-        '<div class="table card numbers"><table><thead><tr><th></th><th class="word">examples</th>'
-        "<th>checkpoint</th><th>time, all seeds</th><th>tokens/s</th>"
-        f'<th class="word">settings</th></tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
-    )
-
-
-def _notes(results: results_lib.Results) -> str:
-    lines = "".join(f"<li>{html.escape(note)}</li>" for note in results_lib.all_notes(results))
-    return f'<h2>Notes</h2><ul class="notes">{lines}</ul>' if lines else ""
