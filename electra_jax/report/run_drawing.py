@@ -27,7 +27,8 @@ def picture(
     """All panels in one PNG, three in a row, under the run's name and its verdict."""
     palette = style.LIGHT
     rows = max(1, math.ceil(len(panels) / 3))
-    height = 1.0 + 3.0 * rows
+    height = 1.0 + 3.0 * rows  # inches
+
     figure = mpl_figure.Figure(figsize=(15, height), facecolor=palette["card"])
     title = f"{name}  ·  step {curves.last_step:,}"
     for text, below, size, colour, weight in (
@@ -40,12 +41,15 @@ def picture(
         )  # fmt: skip
     if not panels:
         figure.text(0.045, 0.5, NOTHING_YET, fontsize=11, color=palette["muted"])
+
+    # The room between the panels is for labels: of line ends at the right, of tokens above.
     grid = figure.add_gridspec(
         rows, 3, left=0.045, right=0.905, bottom=0.5 / height, top=1 - 1.65 / height,
         wspace=0.55, hspace=0.72,
     )  # fmt: skip
     for place, panel in enumerate(panels):
         draw(figure.add_subplot(grid[place // 3, place % 3]), panel, curves, palette)
+
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=110)
     return file.getvalue()
@@ -72,6 +76,7 @@ def draw(
     axes.tick_params(which="both", length=0, labelsize=8.5, labelcolor=palette["muted"], pad=4)
     if panel.log:
         axes.set_yscale("log")
+
     ends, extent = [], []
     for line in panel.lines:
         colour = palette[line.colour]
@@ -79,7 +84,7 @@ def draw(
         steps, shown = means.steps, means.values
         if line.look == "train":
             shown = drawing.smoothed(means.values)
-            if len(panel.lines) < 4:  # more clouds than that would hide the lines
+            if len(panel.lines) < 4:  # more bands than that would hide the lines
                 axes.fill_between(steps, low, high, color=colour, alpha=0.14, linewidth=0)
                 axes.plot(steps, means.values, color=colour, alpha=0.2, linewidth=0.7)
             faint = 0.5 if any(other.look == "eval" for other in panel.lines) else 1.0
@@ -88,17 +93,23 @@ def draw(
             axes.plot(steps, shown, color=colour, linewidth=1.8 if line.look == "eval" else 1.5)
         else:
             axes.plot(steps, shown, color=colour, linewidth=1.1, linestyle=(0, (5, 3)))
+
+        # A single point is no line, and few evaluations deserve to be seen one by one.
         if len(steps) == 1 or (line.look == "eval" and len(steps) <= 40):
             size = 6 if len(steps) == 1 else 3.6
             axes.plot(steps, shown, "o", color=colour, markersize=size, clip_on=False)
         extent.append(shown)
         ends.append((line, shown[-1]))
+
     for alarm in curves.alarms:
         if panel.title in run_panels.MARKED[alarm.name]:
             axes.axvline(alarm.step, color=palette["bad"], linewidth=1, linestyle=(0, (1, 2)))
+
+    # The limits come before the labels, whose heights depend on them.
     _limit(axes, panel, np.concatenate(extent))
     _label_ends(axes, panel, ends, palette)
     _label_steps(axes, curves, palette)
+
     axes.set_title(
         panel.title, loc="left", fontsize=11, fontweight="bold", color=palette["ink"], pad=34
     )
@@ -106,6 +117,7 @@ def draw(
         0, 1, panel.unit, transform=drawing.above(axes, 23), fontsize=8.5, color=palette["muted"],
         parse_math=False,
     )  # fmt: skip
+
     if panel.percent:
         axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda y, _: f"{100 * y:.4g}%"))
     elif panel.log:
@@ -117,12 +129,14 @@ def draw(
 
 
 def _limit(axes, panel: run_panels.Panel, values: np.ndarray) -> None:
-    """Room for what is drawn solidly; a spike of a single step may leave the picture."""
+    """Fits the axis to the solid lines; a spike of a single step may leave the picture."""
     low, high = float(values.min()), float(values.max())
     if panel.log:
         low, high = max(low, 1e-6), max(high, 1e-6)
         axes.set_ylim(low / 1.6, high * 1.6)
         return
+
+    # The axis starts at zero if the values come close to it.
     room = 0.08 * (high - low) or 0.05 * abs(high) or 1.0
     zero = panel.from_zero or (low >= 0 and (low < room or low < 0.3 * high))
     bottom, room = (0.0, max(room, 0.08 * high)) if zero else (low - room, room)
@@ -131,10 +145,11 @@ def _limit(axes, panel: run_panels.Panel, values: np.ndarray) -> None:
 
 
 def _label_ends(axes, panel: run_panels.Panel, ends: list, palette: Mapping[str, str]) -> None:
-    """Writes each line's name and last value beside its end, moved apart where they would meet."""
+    """Writes each line's name and last value beside its end; labels that overlap move apart."""
     heights = axes.transData.transform([(0, value) for _, value in ends])
     places = np.clip(axes.transAxes.inverted().transform(heights)[:, 1], 0, 1)
     places = drawing.spread(places, 0.105)  # a label's height, as a share of the panel's
+
     for (line, value), place in zip(ends, places):
         number = f"{100 * value:.1f}%" if panel.percent else drawing.tick(value)
         axes.text(
@@ -145,6 +160,7 @@ def _label_ends(axes, panel: run_panels.Panel, ends: list, palette: Mapping[str,
 
 
 def _label_steps(axes, curves: run_panels.Curves, palette: Mapping[str, str]) -> None:
+    """Steps below the panel, and above it the tokens seen by then, if they are known."""
     end = max(curves.last_step, 1)
     ticks = [
         t for t in ticker.MaxNLocator(nbins=4, integer=True).tick_values(0, end) if 0 <= t <= end
@@ -152,6 +168,7 @@ def _label_steps(axes, curves: run_panels.Curves, palette: Mapping[str, str]) ->
     axes.set_xlim(0, end)
     axes.set_xticks(ticks, [drawing.rounded(t, end) for t in ticks])
     axes.set_xlabel("steps", fontsize=8.5, color=palette["muted"], loc="right", labelpad=1)
+
     tokens = curves.get("train", "tokens_seen") or curves.get("eval", "tokens_seen")
     if not tokens:
         return

@@ -31,20 +31,20 @@ class Summary(TypedDict, total=False):
     corpus: Mapping[str, Any]  # facts from the data's manifest
     evaluation: Mapping[str, float | None]  # latest; default: the last eval row
     samples: Sequence[str]  # HTML fragments from `view.to_html`
-    rollbacks: Sequence[str]  # sentences, one for each time that the run went back, in their order
+    rollbacks: Sequence[str]  # a sentence each time the run went back to a checkpoint, in order
 
 
 STATUSES = ("running", "finished", "stopped")
 
 
 def write(workdir: str | os.PathLike, rows: Sequence[Mapping], summary: Summary) -> None:
-    """Writes `report.png` and `report.html` into `workdir`, each at once or not at all.
+    """Writes `report.png` and `report.html` into `workdir`. A failure never leaves half a file.
 
     Args:
-      rows: the rows of `metrics.jsonl` in their order; may be empty and may hold nulls.
+      rows: the rows of `metrics.jsonl` in their order. There may be none, and values may be null.
 
     Raises:
-      ValueError: an entry or a status of the summary that does not exist.
+      ValueError: the summary has an entry or a status that does not exist.
     """
     unknown = sorted(summary.keys() - Summary.__annotations__.keys())
     if unknown:
@@ -52,6 +52,7 @@ def write(workdir: str | os.PathLike, rows: Sequence[Mapping], summary: Summary)
         raise ValueError(f"summary has no entry {unknown[0]!r}; known are {known}")
     if summary.get("status", "running") not in STATUSES:
         raise ValueError(f"status {summary['status']!r} is unknown; use one of {STATUSES}")
+
     curves = run_panels.Curves.of(rows)
     panels = run_panels.panels(curves)
     verdict = baselines.verdict(_evaluation(curves, summary))
@@ -63,7 +64,7 @@ def write(workdir: str | os.PathLike, rows: Sequence[Mapping], summary: Summary)
     drawing.write_whole(os.path.join(workdir, "report.html"), page.encode())
 
 
-ALARMS = 12  # sentences shown; the marks in the curves are all of them
+ALARMS = 12  # sentences shown at most; the curves mark every alarm
 
 _TILES = (
     ("gen_masked_loss", "Generator loss"),
@@ -80,6 +81,7 @@ def _page(
     summary: Summary,
     verdict: str,
 ) -> str:
+    """Fills `templates/run.html.j2`."""
     evaluation = _evaluation(curves, summary)
     latest = list(curves.alarms)[::-1][:ALARMS]
     source_metrics, sources = _sources(evaluation)
@@ -87,6 +89,7 @@ def _page(
         title: {name: _fact(value) for name, value in _flat(summary.get(entry) or {}).items()}
         for title, entry in (("Data", "corpus"), ("Config", "config"))
     }
+
     return rendering.render(
         "run.html.j2",
         title=summary.get("name", "run"),
@@ -108,13 +111,15 @@ def _page(
 
 
 def _evaluation(curves: run_panels.Curves, summary: Summary) -> Mapping:
+    """The metrics of the latest evaluation; empty if there is none yet."""
     return summary.get("evaluation") or curves.last.get("eval", {})
 
 
 def _progress(curves: run_panels.Curves, summary: Summary) -> dict[str, Any]:
-    """The line of facts below the verdict, and how many percent of the run are done."""
+    """The facts below the verdict, and the share of the run that is done, in percent."""
     step, steps = curves.last_step, summary.get("steps")
     status = summary.get("status")
+
     facts = [f"step {step:,}" + (f" of {steps:,}" if steps else "")]
     if "elapsed_seconds" in summary:
         facts.append(
@@ -129,6 +134,7 @@ def _progress(curves: run_panels.Curves, summary: Summary) -> dict[str, Any]:
         facts[0] += f", {share:.1%} of {summary['budget']}"
     elif steps:
         share = min(1.0, step / steps)
+
     left = baselines.seconds_left(step, steps or 0, train)
     if status == "running" and share is not None and left is not None:
         facts.append(f"{style.duration(left)} left")
@@ -151,6 +157,7 @@ class _Tile:
 
 
 def _tiles(evaluation: Mapping, train: Mapping) -> list[_Tile]:
+    """The main metrics with their baselines, then tokens seen, speed and skipped steps."""
     tiles = []
     for name, title in _TILES:
         value = baselines.value(evaluation, name)
@@ -160,6 +167,7 @@ def _tiles(evaluation: Mapping, train: Mapping) -> list[_Tile]:
         if baseline is None:
             tiles.append(_Tile(title, shown, "of the masked tokens"))
             continue
+
         side = baseline.side(value)
         arrow = "▼" if side == "below" else "▲"
         trivial = style.metric(name, baseline.value)
@@ -189,10 +197,14 @@ def _tiles(evaluation: Mapping, train: Mapping) -> list[_Tile]:
 
 
 def _sources(evaluation: Mapping) -> tuple[list[str], list[dict]]:
-    """The metrics reported by source, as `disc_auc/wiki`: their names, and a row per source."""
+    """Metrics that are reported per source, such as `disc_auc/wiki`.
+
+    Returns the names of the metrics, and one row per source with a cell for each of them.
+    """
     split = [key.partition("/") for key in evaluation if "/" in key]
     sources = list(dict.fromkeys(source for _, _, source in split))
     stems = [stem for stem in dict.fromkeys(s for s, _, _ in split) if stem not in _LINES]
+
     rows = [
         {"name": source, "cells": [_cell(f"{stem}/{source}", evaluation) for stem in stems]}
         for source in sources
@@ -201,7 +213,7 @@ def _sources(evaluation: Mapping) -> tuple[list[str], list[dict]]:
 
 
 def _cell(name: str, evaluation: Mapping) -> dict[str, str]:
-    """A value and, where it has one, its baseline."""
+    """The value of a metric and, if it has one, its baseline."""
     value, baseline = baselines.value(evaluation, name), baselines.of(name, evaluation)
     cell = {"value": style.metric(name, value), "trivial": "", "mark": ""}
     if value is not None and baseline is not None:
@@ -210,7 +222,7 @@ def _cell(name: str, evaluation: Mapping) -> dict[str, str]:
     return cell
 
 
-_LINES = ("unigram_entropy", "disc_majority")  # stand beside what they are the baseline of
+_LINES = ("unigram_entropy", "disc_majority")  # baselines, shown in the cells of their metrics
 
 
 def _parameters(parameters: Mapping[str, int]) -> list[dict[str, str]]:
@@ -223,7 +235,7 @@ def _parameters(parameters: Mapping[str, int]) -> list[dict[str, str]]:
 
 
 def _flat(facts: Mapping, prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as dotted names: {'data': {'rows': 'pairs'}} -> {'data.rows': 'pairs'}."""
+    """Nested mappings with dotted names: {'data': {'rows': 'pairs'}} -> {'data.rows': 'pairs'}."""
     flat = {}
     for name, value in facts.items():
         if isinstance(value, Mapping):
@@ -234,6 +246,7 @@ def _flat(facts: Mapping, prefix: str = "") -> dict[str, Any]:
 
 
 def _fact(value: Any) -> str:
+    """A setting or a count as it is written in a table."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "-"}[value]
     if isinstance(value, int):

@@ -20,6 +20,8 @@ POINTS = 600  # more than a panel has pixels to tell apart
 
 @dataclasses.dataclass(frozen=True)
 class Series:
+    """The finite values of one metric; true where there are any."""
+
     steps: np.ndarray
     values: np.ndarray
 
@@ -29,7 +31,7 @@ class Series:
 
 @dataclasses.dataclass(frozen=True)
 class Curves:
-    """The rows turned round: (kind, metric) -> its finite points."""
+    """All rows of a run, turned into one series per (kind, metric)."""
 
     series: Mapping[tuple[str, str], Series]
     last: Mapping[str, Mapping]  # kind -> its last row
@@ -38,8 +40,10 @@ class Curves:
 
     @classmethod
     def of(cls, rows: Sequence[Mapping]) -> "Curves":
+        """Collects the series from the rows of `metrics.jsonl`, with their baselines and alarms."""
         points: dict[tuple[str, str], tuple[list, list]] = {}
         last: dict[str, Mapping] = {}
+
         for row in rows:
             kind, step = row["kind"], row["step"]
             last[kind] = row
@@ -49,6 +53,7 @@ class Curves:
                 steps, values = points.setdefault((kind, name), ([], []))
                 steps.append(step)
                 values.append(value)
+
         series = {
             key: Series(np.array(s, float), np.array(v, float)) for key, (s, v) in points.items()
         }
@@ -56,6 +61,7 @@ class Curves:
         return cls(series, last, end, alarms_lib.alarms(rows))
 
     def get(self, kind: str, name: str) -> Series:
+        """The series of a metric; empty if no row has it."""
         return self.series.get((kind, name), _NO_POINTS)
 
 
@@ -63,7 +69,7 @@ _NO_POINTS = Series(np.zeros(0), np.zeros(0))
 
 
 def _baselines(row: Mapping) -> dict[str, float]:
-    """What the metrics of a row are held against, as `baseline of disc_loss`."""
+    """The baselines of the metrics in a row, named as `baseline of disc_loss`."""
     found = {name: baselines.of(name, row) for name in _HELD_AGAINST if name in row}
     return {f"baseline of {name}": line.value for name, line in found.items() if line is not None}
 
@@ -72,10 +78,15 @@ _HELD_AGAINST = ("gen_masked_loss", "mlm_masked_loss", "disc_loss", "disc_accura
 
 
 def thinned(series: Series) -> tuple[Series, np.ndarray, np.ndarray]:
-    """At most POINTS means over equal runs of points, and where 90 % of each run lies."""
+    """At most POINTS means over equally many neighbours, and the range of 90 % of each group.
+
+    Returns the means, and the 5 % and 95 % quantiles of each group as arrays.
+    """
     size = math.ceil(len(series.steps) / POINTS)
     if size <= 1:
         return series, series.values, series.values
+
+    # The last group is filled up with copies of the last point.
     fill = -len(series.steps) % size
     runs = [
         np.pad(lane, (0, fill), "edge").reshape(-1, size) for lane in (series.steps, series.values)
@@ -86,6 +97,8 @@ def thinned(series: Series) -> tuple[Series, np.ndarray, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class Line:
+    """A series in a panel, and how it looks."""
+
     label: str
     series: Series
     look: str  # 'train' (running mean in a band), 'exact', 'eval' (dots), 'baseline' (dashed)
@@ -94,8 +107,10 @@ class Line:
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
+    """One chart."""
+
     title: str
-    unit: str
+    unit: str  # the names of its metrics, in small letters below the title
     lines: tuple[Line, ...]
     log: bool = False
     percent: bool = False
@@ -103,7 +118,10 @@ class Panel:
 
 
 def panels(curves: Curves) -> list[Panel]:
-    """The panels that have something to show, in the order of the method."""
+    """The panels that have something to show, in the order in which they are drawn.
+
+    The body is long because it is a table of all panels.
+    """
     end = curves.last_step
     whole = np.array([0, max(end, 1)], float)
 
@@ -124,9 +142,12 @@ def panels(curves: Curves) -> list[Panel]:
 
     unigram = baseline("gen_masked_loss", "unigram")
     chance = Line("chance", Series(whole, np.full(2, baselines.CHANCE)), "baseline", "muted")
-    # Like is held against like: the masked slots alone, where training reports them.
+
+    # The held-out loss is over masked slots alone. The training loss beside it is the one over
+    # masked slots too, if the rows have it.
     masked = curves.get("train", "gen_masked_loss")
     trained = "gen_masked_loss" if masked else "gen_loss"
+
     rates = [
         Line(label, curves.get("train", name), "exact", colour)
         for name, colour, label in (
@@ -145,6 +166,7 @@ def panels(curves: Curves) -> list[Panel]:
             ("discriminator", "discriminator"),
         )
     ]
+
     g, d = "generator", "discriminator"
     drafts = [
         Panel(
@@ -195,7 +217,7 @@ def panels(curves: Curves) -> list[Panel]:
             ),
             percent=True,
         ),
-        Panel(  # of a network that knows how little it knows, it is as large as its loss
+        Panel(  # a network that is well calibrated has an entropy as large as its loss
             "Generator entropy",
             "gen_entropy, nats",
             (
@@ -227,15 +249,17 @@ def panels(curves: Curves) -> list[Panel]:
             "Speed", "tokens_per_second", (train("tokens_per_second", "ink", ""),), from_zero=True
         ),
     ]
+
     panels = []
     for panel in drafts:
         lines = tuple(line for line in panel.lines if line.series)
         if any(line.look != "baseline" for line in lines):
             panels.append(dataclasses.replace(panel, lines=lines))
+
     return panels
 
 
-MARKED = {  # alarm -> the panels that it is seen in
+MARKED = {  # alarm -> the panels that mark its step
     "loss_spike": (
         "Generator loss",
         "Main network's loss",
