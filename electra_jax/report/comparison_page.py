@@ -16,12 +16,13 @@ from electra_jax.report import comparison_drawing, drawing, rendering, style
 
 
 def write(comparison: comparison_lib.Comparison, page: str, picture: str) -> None:
-    """Writes both files, each at once or not at all."""
+    """Writes the page and the picture to these paths. A failure never leaves half a file."""
     drawing.write_whole(picture, comparison_drawing.picture(comparison))
     drawing.write_whole(page, _page(comparison).encode())
 
 
 def _page(comparison: comparison_lib.Comparison) -> str:
+    """Fills `templates/comparison.html.j2`."""
     groups = [_shown_group(place, group) for place, group in enumerate(comparison.groups)]
     return rendering.render(
         "comparison.html.j2",
@@ -47,7 +48,7 @@ def _page(comparison: comparison_lib.Comparison) -> str:
 
 
 def _shown_group(place: int, group: comparison_lib.Group) -> dict[str, str]:
-    """Its letter in its colour, what sets it apart, and how far its runs came."""
+    """A group's letter and colour, its settings, and how far its runs have got."""
     title, *facts = comparison_drawing.caption(group).split("  ·  ")
     return {
         "letter": group.letter,
@@ -58,6 +59,7 @@ def _shown_group(place: int, group: comparison_lib.Group) -> dict[str, str]:
 
 
 def _shown_run(run: comparison_lib.Run, group: Mapping[str, str]) -> dict[str, Any]:
+    """A row of the table of runs."""
     row = run.last("eval") or run.last("train")
     return {
         "group": group,
@@ -68,7 +70,7 @@ def _shown_run(run: comparison_lib.Run, group: Mapping[str, str]) -> dict[str, A
 
 
 def _finals(comparison: comparison_lib.Comparison, name: str) -> list[dict[str, str]]:
-    """A metric in each group: its mean, its distance from the first group's, and its baseline."""
+    """A metric in each group: its mean, the distance from the first group, and the baseline."""
     groups = comparison.groups
     first, cells = comparison_lib.final(groups[0], name), []
     for place, group in enumerate(groups):
@@ -77,6 +79,7 @@ def _finals(comparison: comparison_lib.Comparison, name: str) -> list[dict[str, 
         found = comparison_lib.final(group, name)
         if found is None:
             continue
+
         cell["value"] = comparison_lib.with_error(name, found)
         if place and first is not None:
             effect = comparison_lib.effect(name, found, first)
@@ -91,7 +94,7 @@ def _finals(comparison: comparison_lib.Comparison, name: str) -> list[dict[str, 
 
 
 def _axes(comparison: comparison_lib.Comparison) -> list[dict[str, Any]]:
-    """The curves by step and by tokens seen; one of the axes is shown first."""
+    """The curves by step and by tokens seen; one axis is shown first, a button shows the other."""
     drawn = {
         along: comparison_drawing.curve_panels(comparison, along)
         for along in comparison_drawing.ALONG
@@ -99,6 +102,7 @@ def _axes(comparison: comparison_lib.Comparison) -> list[dict[str, Any]]:
     drawn = {along: panels for along, panels in drawn.items() if panels}
     if not drawn:
         return []
+
     chosen = "tokens_seen" if comparison_lib.tokens_say_more(comparison) else "step"
     chosen = chosen if chosen in drawn else next(iter(drawn))
     return [
