@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The look that the console, the report and the view share: colours, one stylesheet, numbers.
+"""What the console, the reports and the samples share: colours, and how numbers are written.
 
-Hue says whose it is (blue: generator, orange: discriminator), in every chart, tile and sentence;
-where runs are compared it says which group's (`GROUPS`), and the first, grey, is what others are
-held against.
-The hues are apart for colour-blind eyes, and no meaning hangs on a hue alone: lines are labelled,
-outcomes have a mark of their own. `LIGHT` and `DARK` hold the same names; the stylesheet turns
-them into CSS variables, so a page follows the reader's setting, charts included.
+In every chart, tile and sentence blue is the generator and orange the discriminator. Where runs are
+compared, each group has a colour (`GROUPS`); the first, grey, is what the others are compared with.
+
+The hues differ for colour-blind readers too, and no meaning depends on a hue alone: lines are
+labelled, and outcomes have their own marks. `LIGHT` and `DARK` have the same names. The style sheet
+(`templates/base.css.j2`) turns them into CSS variables, so a page and its charts follow the
+reader's setting.
 """
 
 import math
@@ -53,14 +54,15 @@ DARK = {
     "sixth": "#d9b84a",
     "seventh": "#f08fb6",
 }
-GROUPS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")  # of runs compared
+# Colours of the groups in a comparison of runs, in their order.
+GROUPS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
 
-# Names in single quotes, so that it may stand inside an attribute of the page.
+# The names are in single quotes, so that the list can be part of an HTML attribute.
 FONT = "Inter, 'Segoe UI', system-ui, -apple-system, Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
 def count(number: float) -> str:
-    """1234 -> `1,234`; 1234567 -> `1.23M`: three digits are enough to read a large count."""
+    """1234 -> `1,234`; 1234567 -> `1.23M`: three digits are enough for a large count."""
     for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
         if abs(number) >= 0.9995 * size:
             return f"{number / size:#.3g}".rstrip(".") + letter
@@ -74,6 +76,7 @@ def duration(seconds: float) -> str:
         return f"{seconds}s"
     if seconds < 3600:
         return f"{seconds // 60}m{seconds % 60:02d}s"
+
     minutes = round(seconds / 60)
     if minutes < 24 * 60:
         return f"{minutes // 60}h{minutes % 60:02d}m"
@@ -82,10 +85,14 @@ def duration(seconds: float) -> str:
 
 
 def metric(name: str, value: float | None) -> str:
-    """The value of a metric in its usual unit: a share in percent, a loss in nats, `-` if null."""
+    """The value of a metric in its usual unit: shares in percent, losses in nats.
+
+    Returns `-` for null and for values that are not finite.
+    """
     stem = name.partition("/")[0]
     if value is None or not math.isfinite(value):
         return "-"
+
     if is_share(stem):
         return f"{100 * value:.2f}%"
     if "learning_rate" in stem:
@@ -94,18 +101,19 @@ def metric(name: str, value: float | None) -> str:
         return count(value)
     if stem == "step_seconds":
         return f"{value:.3g}s"
+
     if 0 < abs(value) < 0.001:
         return f"{value:.1e}"
     return f"{value:.2f}" if abs(value) >= 100 else f"{value:.3f}"
 
 
 def difference(name: str, amount: float) -> str:
-    """How far two values of a metric are apart; shares differ in percentage points."""
+    """The distance between two values of a metric; in percentage points for a share."""
     return f"{100 * amount:.2f} points" if is_share(name) else metric(name, amount)
 
 
 def is_share(name: str) -> bool:
-    """True for the metrics that are shares of tokens and are written in percent."""
+    """Whether a metric is a share and is written in percent."""
     stem = name.partition("/")[0]
     endings = ("_accuracy", "_rate", "_majority", "_precision", "_recall", "mfu", "progress")
     return stem.endswith(endings) and "learning" not in stem
