@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What fine-tuning came to as one HTML file that needs nothing beside it.
+"""The results of fine-tuning as one HTML file that needs no other file.
 
     Results  ->  header, warnings  ->  scores by task  ->  where the seeds ended
              ->  curves of every seed                  ->  how each task was trained, notes
 
-Blue is what was fine-tuned, grey a control (the same architecture from random weights, say), red a
-seed that a warning names. Thin lines are seeds, the thick one is their median; a dashed stroke is
-what the same answer to every example gets.
+Blue is what was fine-tuned, grey is a control (for example the same architecture from random
+weights), and red is a seed that a warning names. Thin lines are seeds, the thick line is their
+median, and a dashed stroke is what the same answer to every example gets.
+
+Python chooses what is shown, draws the charts and writes the numbers; structure and words of the
+page are `templates/finetuning.html.j2`.
 """
 
 import dataclasses
@@ -29,10 +32,10 @@ _OURS, _CONTROL, _FAILED = "second", "first", "bad"
 def write(
     path: str, results: results_lib.Results, control: results_lib.Results | None = None
 ) -> None:
-    """Writes the page at once or not at all.
+    """Writes the page to `path`. A failure never leaves half a file.
 
     Args:
-      control: what the results are held against, task by task.
+      control: results to compare with, task by task.
     """
     drawing.write_whole(path, _page(results, control).encode())
 
@@ -42,6 +45,8 @@ def write(
 
 @dataclasses.dataclass(frozen=True)
 class _Line:
+    """A curve of one seed, or the median of all."""
+
     x: np.ndarray
     y: np.ndarray
     colour: str
@@ -51,6 +56,8 @@ class _Line:
 
 @dataclasses.dataclass(frozen=True)
 class _Panel:
+    """One chart of curves."""
+
     title: str
     unit: str
     metric: str  # '' for the loss
@@ -59,8 +66,9 @@ class _Panel:
 
 
 def _panels(task: results_lib.TaskResult) -> list[_Panel]:
-    """Dev score and training loss, as far as the seeds have reported them."""
+    """The charts of dev score and training loss, if the seeds have reported them."""
     panels = []
+
     scored = [
         (seed.seed, [(p.step, p.scores[task.main]) for p in seed.curve if task.main in p.scores])
         for seed in task.seeds
@@ -71,6 +79,7 @@ def _panels(task: results_lib.TaskResult) -> list[_Panel]:
         guess = task.baseline(split, task.main)
         unit = f"{task.main} on {split}"
         panels.append(_Panel(f"{task.task}: score", unit, task.main, lines, guess))
+
     losses = [
         (seed.seed, [(p.step, p.loss) for p in seed.curve if p.loss is not None])
         for seed in task.seeds
@@ -82,9 +91,14 @@ def _panels(task: results_lib.TaskResult) -> list[_Panel]:
 
 
 def _lines(task: results_lib.TaskResult, runs) -> list[_Line]:
-    """A line a seed, and their median where they report at the same steps."""
+    """One line per seed, and their median if all of them reported at the same steps.
+
+    Args:
+      runs: (seed, points) of each seed; a point is (step, value).
+    """
     runs = [(seed, [(x, y) for x, y in points if math.isfinite(y)]) for seed, points in runs]
     runs = [(seed, np.array(points, float).T) for seed, points in runs if points]
+
     named = {seed for seed, _ in task.warnings}
     lines = []
     for seed, (x, y) in runs:
@@ -92,6 +106,7 @@ def _lines(task: results_lib.TaskResult, runs) -> list[_Line]:
         colour = _FAILED if seed in named else _OURS
         label = f"seed {seed}" if seed in named and not alone else ""
         lines.append(_Line(x, y, colour, "median" if alone else "seed", label))
+
     together = len(runs) > 1 and all(np.array_equal(x, runs[0][1][0]) for _, (x, _) in runs)
     if together:
         median = np.median([y for _, (_, y) in runs], axis=0)
@@ -100,6 +115,7 @@ def _lines(task: results_lib.TaskResult, runs) -> list[_Line]:
 
 
 def _draw_curves(axes, panel: _Panel, palette: Mapping[str, str]) -> None:
+    """One chart of curves, with the baseline if it is near them."""
     drawing.frame(axes, palette)
     axes.grid(axis="y", color=palette["grid"], linewidth=0.8)
     for line in panel.lines:
@@ -109,6 +125,8 @@ def _draw_curves(axes, panel: _Panel, palette: Mapping[str, str]) -> None:
             alpha=1 if thick or line.colour == _FAILED else 0.5,
             marker="o" if len(line.x) == 1 else None, markersize=5, clip_on=False,
         )  # fmt: skip
+
+    # A baseline far from all curves would squeeze them, so it is left out.
     values = np.concatenate([line.y for line in panel.lines])
     low, high = values.min(), values.max()
     room = 0.08 * (high - low) or 0.05 * abs(high) or 0.05
@@ -118,11 +136,13 @@ def _draw_curves(axes, panel: _Panel, palette: Mapping[str, str]) -> None:
     axes.set_ylim(low - room, high + room)
     if guess is not None and low <= guess <= high:
         axes.axhline(guess, color=palette["muted"], linewidth=1.1, linestyle=(0, (5, 3)))
+
     axes.yaxis.set_major_locator(ticker.MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
     hundred = panel.metric and panel.metric not in scores_lib.LOWER_IS_BETTER
     axes.yaxis.set_major_formatter(
         ticker.FuncFormatter(lambda y, _: f"{100 * y:.4g}" if hundred else drawing.tick(y))
     )
+
     end = max(line.x[-1] for line in panel.lines)
     axes.set_xlim(0, max(end, 1))
     places = ticker.MaxNLocator(nbins=4, integer=True).tick_values(0, end)
@@ -130,6 +150,7 @@ def _draw_curves(axes, panel: _Panel, palette: Mapping[str, str]) -> None:
     axes.set_xticks(places, [drawing.rounded(place, end) for place in places])
     axes.set_xlabel("steps", fontsize=8.5, color=palette["muted"], loc="right")
     _label_ends(axes, panel, palette)
+
     unit = panel.unit
     if guess is not None:
         unit += f"; a constant guess gets {_short(panel, guess)}"
@@ -137,10 +158,11 @@ def _draw_curves(axes, panel: _Panel, palette: Mapping[str, str]) -> None:
 
 
 def _label_ends(axes, panel: _Panel, palette: Mapping[str, str]) -> None:
-    """Name and last value of the lines that have a name or stand alone."""
+    """Name and last value of the thick line and of the seeds that have a name."""
     named = [line for line in panel.lines if line.label or line.look == "median"]
     if not named:
         return
+
     ends = [(line.x[-1], line.y[-1]) for line in named]
     heights = axes.transAxes.inverted().transform(axes.transData.transform(ends))[:, 1]
     for line, height in zip(named, drawing.spread(np.clip(heights, 0, 1), 0.1)):
@@ -153,6 +175,7 @@ def _label_ends(axes, panel: _Panel, palette: Mapping[str, str]) -> None:
 
 
 def _short(panel: _Panel, value: float) -> str:
+    """A value in hundredths, or as it is for a loss and for an error."""
     if panel.metric and panel.metric not in scores_lib.LOWER_IS_BETTER:
         return f"{100 * value:.1f}"
     return drawing.tick(value)
@@ -163,6 +186,8 @@ def _short(panel: _Panel, value: float) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Rung:
+    """A dev split of a task: one line of the chart."""
+
     name: str
     metric: str
     task: results_lib.TaskResult
@@ -171,7 +196,7 @@ class _Rung:
 
 
 def _rungs(results: results_lib.Results, control: results_lib.Results | None) -> list[_Rung]:
-    """One a dev split whose main metric lies on the common scale."""
+    """One rung per dev split whose main metric is better if higher, so that all share a scale."""
     others = {task.task: task for task in control.tasks} if control is not None else {}
     return [
         _Rung(
@@ -188,12 +213,12 @@ def _rungs(results: results_lib.Results, control: results_lib.Results | None) ->
 
 
 def _draw_rungs(axes, rungs: Sequence[_Rung], palette: Mapping[str, str]) -> None:
-    """A dot a seed, a bar at their median, a dashed stroke at the guess; the first on top."""
+    """A dot per seed, a bar at their median, a dashed stroke at the baseline; the first on top."""
     drawing.frame(axes, palette)
     axes.grid(axis="x", color=palette["grid"], linewidth=0.8)
     least = 0.0
     for place, rung in enumerate(rungs):
-        # A control has the lower half of the rung.
+        # If there is a control, it takes the lower half of the rung.
         beside = rung.control is not None
         sets = [(rung.task, _OURS, -0.17 if beside else 0)]
         sets += [(rung.control, _CONTROL, 0.17)] if beside else []
@@ -201,6 +226,7 @@ def _draw_rungs(axes, rungs: Sequence[_Rung], palette: Mapping[str, str]) -> Non
             values = [v for v in task.values(rung.split, rung.metric) if math.isfinite(v)]
             if not values:
                 continue
+
             least, height = min([least, *values]), np.full(len(values), place + off)
             axes.plot(values, height, "o", color=palette[colour], alpha=0.45, markersize=6,
                       markeredgewidth=0, clip_on=False)  # fmt: skip
@@ -210,11 +236,13 @@ def _draw_rungs(axes, rungs: Sequence[_Rung], palette: Mapping[str, str]) -> Non
             axes.text(1.02, place + off, results_lib.shown(rung.metric, median), fontsize=9,
                       transform=axes.get_yaxis_transform(), va="center", fontweight="bold",
                       color=palette[colour], parse_math=False)  # fmt: skip
+
         guess = rung.task.baseline(rung.split, rung.metric)
         if guess is not None:
             least = min(least, guess)
             axes.plot([guess] * 2, [place - 0.36, place + 0.36], color=palette["muted"],
                       linewidth=1.3, linestyle=(0, (3, 2)), clip_on=False)  # fmt: skip
+
     axes.set_xlim(least - 0.02 if least < 0 else 0, 1)
     axes.set_ylim(len(rungs) - 0.45, -0.55)
     axes.set_yticks(range(len(rungs)), [f"{rung.name}  {rung.metric}" for rung in rungs])
@@ -225,6 +253,7 @@ def _draw_rungs(axes, rungs: Sequence[_Rung], palette: Mapping[str, str]) -> Non
 
 
 def _rungs_svg(rungs: Sequence[_Rung]) -> str:
+    """All rungs as one chart; its height grows with their number."""
     rung = 0.56 if any(one.control is not None for one in rungs) else 0.4
     high = rung * len(rungs) + 0.1
     height = high + 0.4
@@ -240,6 +269,7 @@ _ENVIRONMENT = rendering.environment(pathlib.Path(__file__).parent / "templates"
 
 
 def _page(results: results_lib.Results, control: results_lib.Results | None) -> str:
+    """Fills `templates/finetuning.html.j2`."""
     facts = results_lib.facts(results)
     if results.glue_average is not None:
         facts.append(
@@ -247,6 +277,7 @@ def _page(results: results_lib.Results, control: results_lib.Results | None) -> 
         )
     rungs = _rungs(results, control)
     curves = [[_curve_svg(panel) for panel in _panels(task)] for task in results.tasks]
+
     return _ENVIRONMENT.get_template("finetuning.html.j2").render(
         title=f"Fine-tuning: {results.name}",
         name=results.name,
@@ -268,7 +299,7 @@ def _page(results: results_lib.Results, control: results_lib.Results | None) -> 
 
 
 def _scores(results: results_lib.Results) -> list[dict[str, Any]]:
-    """The rows of the table; task and split are named in the first row of each split alone."""
+    """The rows of the table. Only the first row of a split names the task and the split."""
     rows, before = [], None
     for row in results_lib.table_rows(results):
         place = (row.task, row.split)
@@ -291,7 +322,7 @@ def _scores(results: results_lib.Results) -> list[dict[str, Any]]:
 
 
 def _against(results: results_lib.Results, control: results_lib.Results) -> list[dict[str, str]]:
-    """The means of both, and how far they are apart, for each task and split that both have."""
+    """Both means and their difference, for each task and split that both results have."""
     return [
         {
             "task": row.task,
@@ -308,7 +339,7 @@ def _against(results: results_lib.Results, control: results_lib.Results) -> list
 
 
 def _training(task: results_lib.TaskResult) -> dict[str, str]:
-    """How a task was trained, in words."""
+    """How a task was trained: a row of the table, in words."""
     speed = task.tokens_per_second
     return {
         "task": task.task,
