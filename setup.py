@@ -25,6 +25,7 @@ REQUIRES = [
     "pyarrow>=17",  # parquet and zstd
     "matplotlib>=3.9",
     "tensorboardX>=2.6.4",
+    "jinja2>=3.1,<4",  # the pages of reports, whose words and structure are templates
     "flatbuffers>=24",  # jax.export asks for it only when it is used
 ]
 
@@ -61,6 +62,10 @@ setuptools.setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=setuptools.find_packages(include=["electra_jax", "electra_jax.*"]),
+    package_data={  # pages are drawn from these files
+        "electra_jax.report": ["templates/*"],
+        "electra_jax.finetuning.results": ["templates/*"],
+    },
     python_requires=">=3.11,<3.14",  # 3.10 has no newer jax; 3.14 lacks wheels of several needs
     install_requires=REQUIRES,
     extras_require=EXTRAS,

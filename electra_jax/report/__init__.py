@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run looks like: pages, pictures, tables and the sentences beside them.
+"""Metrics of a run as files, console lines, pages and pictures.
 
-Metrics come in as dictionaries, one per step, and leave as JSON lines, TensorBoard events, a report
-or a comparison of runs. `baselines` says what each metric has to beat, `alarms` what looks wrong.
+Inside are the writers of metrics, their baselines and alarms, the report of a run, the comparison
+of runs, the tables of an evaluation, and samples of corrupted text. Runs and commands import
+`writers`, `alarms`, `run_page`, `comparison`, `comparison_page`, `evaluation_table`, `samples` and
+`view`; other pages are drawn with `drawing`, `rendering` and `style`. Metrics come in as
+dictionaries, one per step, and leave as JSON lines, TensorBoard events, HTML and PNG.
 """

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What looks wrong in the metrics of a run, in sentences.
+"""Alarms: what looks wrong in the metrics of a run, in sentences.
 
     rows of metrics.jsonl, one by one  ->  Watch  ->  alarms, each at the step where it begins
 
-    loss_spike              a loss far above the losses of the rows before it
+    loss_spike              a loss is far above the losses of the rows before it
     generator_collapse      samples are nearly always the most plausible token, the entropy is far
-                            below the loss, or the generator falls back behind the word
+                            below the loss, or the loss is worse again than that of the word
                             frequencies
-    discriminator_collapse  it no longer finds what is replaced, tells no better than chance, or
-                            falls back behind a constant guess
-    main_network_collapse   one that predicts tokens falls back behind the word frequencies
+    discriminator_collapse  it no longer finds replaced tokens, is no better than chance, or is
+                            worse again than a constant guess
+    main_network_collapse   a main network that predicts tokens is worse again than the word
+                            frequencies
 
-The last three are for what was there and is lost: a network that has not begun to learn is no alarm
-(the reports show it anyway). An alarm is raised once and again only after it has been over. It
-changes nothing in the run.
+The last three are raised only when something that was learnt is lost. A network that has not begun
+to learn raises no alarm; the reports show that anyway. An alarm is raised once, and again only
+after its condition was over. Alarms change nothing in the run.
 """
 
 import collections
@@ -23,18 +24,18 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from electra_jax.report import baselines
 
-WINDOW = 50  # log rows that a loss is held against
-FEWEST = 10  # of them before the first is judged
-DEVIATIONS = 10.0  # above the median, in MADs scaled to standard deviations
-LEAST_RISE = 0.1  # and by this share of the median: a quiet curve has a MAD of nearly nothing
+WINDOW = 50  # training rows that a loss is compared with
+FEWEST = 10  # rows that are needed before the first loss is judged
+DEVIATIONS = 10.0  # bound above the median, in MADs scaled to standard deviations
+LEAST_RISE = 0.1  # least bound, as a share of the median: the MAD of a smooth curve is nearly zero
 IN_A_ROW = 3  # rows, or evaluations, before a network is called collapsed
-ALIKE = 0.97  # accuracy of samples over accuracy of the best guess, where hardly a draw is left
-SURE = 0.1  # of the generator's loss: an entropy below that is not that of a network that knows
+ALIKE = 0.97  # accuracy of samples / of best guesses; above this, sampling is hardly random
+SURE = 0.1  # share of the generator's loss; an entropy below it is far too sure for such a loss
 
 
 @dataclasses.dataclass(frozen=True)
 class Alarm:
-    """Raised once, at the first step that shows it."""
+    """An alarm, with the first step that shows it."""
 
     step: int
     name: str
@@ -42,16 +43,16 @@ class Alarm:
 
 
 def alarms(rows: Sequence[Mapping]) -> list[Alarm]:
-    """All alarms of a run, from the rows of its metrics file in their order."""
+    """All alarms of a run. `rows` are those of its metrics file, in order."""
     watch = Watch()
     return [alarm for row in rows for alarm in watch.see(row)]
 
 
 class Watch:
-    """Sees rows one by one; what it says of a row hangs on the rows before it alone.
+    """Looks at rows one by one. Its alarms depend on earlier rows only.
 
     Args:
-      rows: those whose alarms have been told, where a run goes on.
+      rows: earlier rows of a run that goes on; their alarms are not raised again.
     """
 
     def __init__(self, rows: Sequence[Mapping] = ()):
@@ -72,9 +73,15 @@ class Watch:
         return found
 
     def _training(self, row) -> Iterator[tuple[str, str, int, str]]:
-        """(condition, alarm, rows that it must last, sentence or '')."""
+        """The checks of a training row.
+
+        Yields the condition, its alarm, the number of rows that it must last, and the sentence; ''
+        if the condition does not hold.
+        """
         for name in _LOSSES:
             yield f"{name} spike", "loss_spike", 1, self._spike(name, baselines.value(row, name))
+
+        # Samples that are right as often as the best guesses are hardly random any more.
         sampled, best = (baselines.value(row, f"gen_{kind}accuracy") for kind in ("sampled_", ""))
         sentence = ""
         if (
@@ -91,8 +98,10 @@ class Watch:
         yield "drawing", "generator_collapse", IN_A_ROW, sentence
 
     def _spike(self, name, value) -> str:
+        """A sentence if a loss is far above the median of those before it, else ''."""
         if value is None:
             return ""
+
         before = self._losses[name]
         sentence = ""
         if len(before) >= FEWEST:
@@ -104,11 +113,15 @@ class Watch:
                     f"{name} jumped to {value:.3f}; the median of the {len(before)} rows before is"
                     f" {median:.3f}"
                 )
+
         before.append(value)
         return sentence
 
     def _evaluation(self, row) -> Iterator[tuple[str, str, int, str]]:
-        """The same of an evaluation; each figure is a margin over knowing nothing."""
+        """The checks of an evaluation, yielded as in `_training`.
+
+        Each figure but the recall is a margin over the baseline: positive if something was learnt.
+        """
         auc, margins = baselines.value(row, "disc_auc"), {}
         for name in ("disc_loss", "gen_masked_loss", "mlm_masked_loss"):
             value, baseline = baselines.value(row, name), baselines.of(name, row)
@@ -117,16 +130,21 @@ class Watch:
             "recall": baselines.value(row, "disc_recall"),
             "auc": None if auc is None else auc - baselines.CHANCE,
         } | margins
+
         for key, (name, learnt, gone, words) in _LOST.items():
             figure = figures[key]
             if figure is not None and figure >= learnt:
                 self._learnt.add(key)
             lost = figure is not None and key in self._learnt and figure < gone
             yield key, name, IN_A_ROW, words.format(abs(figure)) if lost else ""
+
         yield "entropy", "generator_collapse", IN_A_ROW, self._certainty(row)
 
     def _certainty(self, row) -> str:
-        """Of a network that knows how little it knows, entropy and loss are equal on average."""
+        """A sentence if the generator is far too sure, else ''.
+
+        Entropy and loss of a well calibrated network are equal on average.
+        """
         entropy, loss = (baselines.value(row, f"gen_{name}") for name in ("entropy", "masked_loss"))
         if entropy is None or loss is None or entropy >= SURE * loss:
             return ""
@@ -138,7 +156,7 @@ class Watch:
 
 
 _LOSSES = ("loss", "gen_loss", "mlm_loss", "disc_loss")
-_LOST = {  # figure -> alarm, what counts as learnt, below what it is lost, in words
+_LOST = {  # figure -> alarm, from where it counts as learnt, below which it is lost, sentence
     "recall": (
         "discriminator_collapse", 0.05, 0.005,
         "the discriminator finds {:.1%} of the replaced tokens and once found many; it calls"

@@ -1,24 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each metric has to beat: the score of a guesser that has learnt nothing.
+"""Baselines: the score of a guesser that has learnt nothing, for each metric that has one.
 
     gen_masked_loss    unigram_entropy   always answering with the word frequencies of the text
-    mlm_masked_loss    the same          where the main network is shown [MASK], as in masked_lm
+    mlm_masked_loss    the same          if the main network is shown [MASK], as in masked_lm
     disc_loss          constant guess    the same probability for every token
     disc_accuracy      disc_majority     always saying "original"
-                       always replaced   always saying "replaced", where most judged tokens are
+                       always replaced   always saying "replaced", if most judged tokens are
     disc_auc           chance            0.5, whatever the share of replaced tokens
 
-Each is what the best constant answer gets over the tokens that its metric is a mean over. Such are
-the chosen slots for the discriminator of ELECTRA 15 % and the words for Electric's; `disc_majority`
-is summed over them (`objectives/measuring.py`). `unigram_entropy` is that of all tokens of the
-evaluated rows that may be chosen, of which the slots are an even sample (`evaluation.py`).
+Each is the score of the best constant answer over the same tokens as its metric. These are the
+chosen slots for the discriminator of ELECTRA 15 %, and the words for that of Electric;
+`disc_majority` is summed over them (`objectives/measuring.py`). `unigram_entropy` is the entropy of
+all tokens of the evaluated rows that may be chosen; the slots are a uniform sample of these
+(`evaluation.py`).
 
-`mlm_masked_loss` of Replace MLM and All-Tokens MLM has no baseline. It is a mean over the places
-where the generator was wrong. Those hold rarer words than the text has on average, and the main
-network is not told which they are, so the frequencies of the whole text say nothing of them.
+`mlm_masked_loss` of Replace MLM and All-Tokens MLM has no baseline. It is a mean over the positions
+where the generator was wrong. Their words are rarer than those of the text on average, and the main
+network does not know the positions, so the frequencies of the whole text are no measure for it.
 
-A metric of one source, `gen_masked_loss/wiki`, is held against `unigram_entropy/wiki`.
-The console and the report read their baselines here, so that they never tell two stories.
+A metric of one source, such as `gen_masked_loss/wiki`, is compared with `unigram_entropy/wiki`.
+The console and the reports read their baselines here, so that they always agree.
 """
 
 import dataclasses
@@ -33,31 +34,35 @@ ALWAYS_REPLACED = "always replaced"
 
 @dataclasses.dataclass(frozen=True)
 class Baseline:
-    """A trivial score. `lower_wins` says on which side of it a trained network should be."""
+    """The score of a guesser."""
 
     name: str
     value: float
-    lower_wins: bool
+    lower_wins: bool  # whether a trained network should be below it
 
     def margin(self, value: float) -> float:
-        """How far `value` is on the good side; negative on the bad one."""
+        """How much better `value` is than the baseline; negative if it is worse."""
         return self.value - value if self.lower_wins else value - self.value
 
     def side(self, value: float) -> str:
-        """`below` or `above`, seen from the baseline."""
+        """On which side of the baseline `value` is: `below` or `above`."""
         return "below" if value < self.value else "above"
 
 
 def of(name: str, metrics: Mapping[str, Number]) -> Baseline | None:
-    """The baseline of the metric `name`, from the metrics beside it; None if unknown."""
+    """The baseline of the metric `name`, from other metrics of the same row.
+
+    Returns None if the metric has no baseline or the row lacks what it is computed from.
+    """
     stem, slash, source = name.partition("/")
     if stem in ("disc_auc", "disc_auc_unigram"):
         return Baseline("chance", CHANCE, lower_wins=False)
     if stem == "mlm_masked_loss" and f"gen_masked_loss{slash}{source}" in metrics:
-        return None  # a generator wrote at the slots: the main network is shown no [MASK]
+        return None  # a generator filled the slots, so the main network is shown no [MASK]
     if stem in ("gen_masked_loss", "mlm_masked_loss"):
         entropy = value(metrics, f"unigram_entropy{slash}{source}")
         return None if entropy is None else Baseline("unigram_entropy", entropy, lower_wins=True)
+
     majority = value(metrics, f"disc_majority{slash}{source}")
     if majority is None:
         return None
@@ -71,7 +76,7 @@ def of(name: str, metrics: Mapping[str, Number]) -> Baseline | None:
 
 
 def value(metrics: Mapping[str, Number], name: str) -> float | None:
-    """A metric as a finite float; None where it is missing, null, NaN or infinite."""
+    """A metric as a finite float. Returns None if it is missing, null, NaN or infinite."""
     number = metrics.get(name)
     if number is None or isinstance(number, str) or not math.isfinite(number):
         return None
@@ -79,7 +84,11 @@ def value(metrics: Mapping[str, Number], name: str) -> float | None:
 
 
 def seconds_left(step: int, steps: int, metrics: Mapping[str, Number]) -> float | None:
-    """Of the run, from a training row: what the row says itself, or its pace times the steps."""
+    """The time that a run still needs, from one of its training rows.
+
+    It is the row's own `seconds_left`, or else its pace times the steps that are left. Returns None
+    if the row has neither.
+    """
     left, pace = value(metrics, "seconds_left"), value(metrics, "step_seconds")
     if left is not None:
         return left
@@ -87,13 +96,14 @@ def seconds_left(step: int, steps: int, metrics: Mapping[str, Number]) -> float 
 
 
 def verdict(metrics: Mapping[str, Number]) -> str:
-    """One plain sentence: how far both networks are from knowing nothing."""
+    """One plain sentence: how far both networks are from their baselines."""
     parts = []
     for name, who in (("gen_masked_loss", "generator"), ("mlm_masked_loss", "main network")):
         loss, entropy = value(metrics, name), of(name, metrics)
         if loss is not None and entropy is not None:
             side = entropy.side(loss)
             parts.append(f"{who} {abs(entropy.margin(loss)):.2f} nats {side} the unigram line")
+
     auc = value(metrics, "disc_auc")
     accuracy, majority = value(metrics, "disc_accuracy"), of("disc_accuracy", metrics)
     heard = []
@@ -105,10 +115,11 @@ def verdict(metrics: Mapping[str, Number]) -> str:
         heard.append(f'accuracy {points:.1f} points {side} always saying "{answer}"')
     if heard:
         parts.append("discriminator " + ", ".join(heard))
+
     sentence = "; ".join(parts) or "no held-out evaluation yet"
     return sentence[0].upper() + sentence[1:] + "."
 
 
 def _entropy(rate: float) -> float:
-    """Nats of a yes-or-no question whose answer is yes with probability `rate`."""
+    """The entropy of a yes-or-no answer that is yes with probability `rate`, in nats."""
     return -sum(p * math.log(p) for p in (rate, 1 - rate) if p > 0)

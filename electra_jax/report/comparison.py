@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several runs side by side: what was different, what came out, and whether that is more than luck.
+"""Several runs side by side: their settings, their results, and whether a difference is just luck.
 
     workdirs  ->  Run (its settings, its rows of metrics)
-              ->  groups of runs that differ in their seed alone
+              ->  groups of runs that differ in nothing but their seed
               ->  mean +- standard error of each final metric, and its distance from the first group
 
-The standard error is that of the mean over seeds, s / sqrt(n). A distance is called resolved from
-two standard errors on, those of both groups together; with one seed nothing is known of it. Nothing
-is drawn here (`comparison_page.py`).
+The standard error is that of the mean over seeds, s / sqrt(n). A distance is called resolved if it
+is at least two standard errors, those of both groups together. One seed gives no standard error.
+Nothing is drawn here (`comparison_page.py`).
 """
 
 import collections
@@ -22,11 +22,11 @@ from electra_jax import config as config_lib
 from electra_jax.report import baselines, style, writers
 from electra_jax.workdir import saved_config
 
-# Settings that do not change what is learnt: they never part a group.
+# Settings that do not change what is learnt. Runs that differ in them stay in one group.
 NEUTRAL = ("name", "data.dir", "data.workers", "checkpoint.", "logging.")
 RESOLVED = 2.0  # standard errors
 
-# The final metrics in the order of their telling, and how a reader should take a larger value.
+# The final metrics in the order in which they are shown, and which value is better.
 _LOWER, _HIGHER, _NEITHER = -1, 1, 0
 METRICS = {
     "gen_masked_loss": _LOWER,
@@ -47,7 +47,7 @@ METRICS = {
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A workdir as it was read: flat settings by their path, and the rows of metrics.jsonl."""
+    """What was read from a workdir: settings by dotted path, and the rows of metrics.jsonl."""
 
     workdir: str
     settings: Mapping[str, Any]
@@ -58,11 +58,11 @@ class Run:
         return self.settings["seed"]
 
     def last(self, kind: str) -> Mapping:
-        """The last row of that kind; empty where there is none."""
+        """The last row of that kind; empty if there is none."""
         return next((row for row in reversed(self.rows) if row["kind"] == kind), {})
 
     def curve(self, kind: str, name: str, along: str) -> tuple[list[float], list[float]]:
-        """The finite values of a metric, along `step` or `tokens_seen`."""
+        """The finite values of a metric as (x, y); x is `step` or `tokens_seen`."""
         found = [
             (row[along], row[name])
             for row in self.rows
@@ -78,7 +78,7 @@ class Group:
     """Runs of one configuration."""
 
     letter: str
-    label: str  # what sets it apart
+    label: str  # the settings that are its own
     runs: Sequence[Run]
 
     @property
@@ -90,11 +90,11 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """All that is shown."""
+    """Everything that the page and the console show."""
 
     groups: Sequence[Group]
     differing: Mapping[str, Sequence[Any]]  # path of a setting -> its value in each group
-    metrics: Sequence[str]  # final ones that any run has
+    metrics: Sequence[str]  # final ones that at least one run has
     notes: Sequence[str]  # what a reader must know before believing a number
 
     @property
@@ -104,35 +104,36 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True)
 class Mean:
-    """Of one number over the runs of a group; no error from a single one."""
+    """The mean of one number over the runs of a group."""
 
     value: float
-    error: float | None
+    error: float | None  # its standard error; None for a single run
     count: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Effect:
-    """How far a group is from the first one; `resolved` is None where no error is known."""
+    """The distance of a group from the first one."""
 
     amount: float
     error: float | None
-    resolved: bool | None
-    better: bool | None  # None: the metric has no good side
+    resolved: bool | None  # None if no error is known
+    better: bool | None  # None if neither side of the metric is the better one
 
     @property
     def verdict(self) -> str:
+        """One or two words for the table."""
         if self.amount == 0:
             return "equal"
         if self.resolved is None:
-            return "one seed"  # and no error known
+            return "one seed"  # so no error is known
         if not self.resolved:
             return "not resolved"
         return {True: "better", False: "worse", None: "resolved"}[self.better]
 
 
 def load(workdir: str) -> Run:
-    """Reads a workdir. Raises ValueError, in one line, for what is not a run with metrics."""
+    """Reads a workdir. Raises ValueError, in one line, if it is not a run with metrics."""
     if not os.path.isdir(workdir):
         raise ValueError(f"{workdir} is not a folder; give the workdirs of runs")
     path, settings = os.path.join(workdir, "metrics.jsonl"), saved_config.of_run(workdir)
@@ -142,6 +143,7 @@ def load(workdir: str) -> Run:
                 f"{workdir} has no {name}; give the workdir of a run that has"
                 " reported at least once"
             )
+
     rows = [row for row in writers.read(path) if row["kind"] in writers.KINDS]
     if not rows:
         raise ValueError(f"{path} holds no rows yet; wait for the run's first report")
@@ -149,13 +151,17 @@ def load(workdir: str) -> Run:
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
-    """Groups the runs in the order they are given; the first group is what others are held to."""
+    """Groups the runs in the order they are given; others are compared with the first group.
+
+    Raises ValueError if there are fewer than two runs or one is given twice.
+    """
     if len(runs) < 2:
         raise ValueError(f"nothing to compare in {len(runs)} run; give at least two workdirs")
     places = collections.Counter(os.path.realpath(run.workdir) for run in runs)
     twice = [run.workdir for run in runs if places[os.path.realpath(run.workdir)] > 1]
     if twice:
         raise ValueError(f"{twice[0]} is given twice; a run says nothing beside itself")
+
     alike: dict[tuple, list[Run]] = {}
     for run in runs:
         alike.setdefault(_identity(run), []).append(run)
@@ -165,11 +171,13 @@ def compare(runs: Sequence[Run]) -> Comparison:
         for path in runs[0].settings
         if _parts_groups(path) and len({repr(run.settings[path]) for run in runs}) > 1
     }
+
     labels = _labels(members, differing)
     groups = [
         Group(letter(place), label, tuple(group))
         for place, (group, label) in enumerate(zip(members, labels))
     ]
+
     evaluated = [run.last("eval") for run in runs]
     present = {name for row in evaluated for name in row if baselines.value(row, name) is not None}
     by_source = sorted(name for name in present if name.partition("/")[0] in METRICS)
@@ -179,22 +187,23 @@ def compare(runs: Sequence[Run]) -> Comparison:
 
 
 def mean(values: Sequence[float]) -> Mean:
-    """Mean and its standard error."""
+    """The mean of some values and its standard error."""
     count = len(values)
     if count == 1:
         return Mean(values[0], None, 1)
     if min(values) == max(values):
-        return Mean(values[0], 0.0, count)  # and not what rounding leaves
+        return Mean(values[0], 0.0, count)  # exactly, without an error from rounding
     middle = math.fsum(values) / count
     variance = math.fsum((value - middle) ** 2 for value in values) / (count - 1)
     return Mean(middle, math.sqrt(variance / count), count)
 
 
 def effect(name: str, group: Mean, first: Mean) -> Effect:
-    """`group` minus `first`. The errors of independent means add in squares."""
+    """`group` minus `first`. The two errors are independent, so their squares add up."""
     amount = group.value - first.value
     side = METRICS.get(name.partition("/")[0], _NEITHER)
     better = None if side == _NEITHER or amount == 0 else amount * side > 0
+
     if group.error is None or first.error is None:
         return Effect(amount, None, None, better)
     error = math.hypot(group.error, first.error)
@@ -203,19 +212,19 @@ def effect(name: str, group: Mean, first: Mean) -> Effect:
 
 
 def final(group: Group, name: str) -> Mean | None:
-    """The metric in the last evaluation of each run; None where no run has it."""
+    """The mean of a metric over the runs' last evaluations. Returns None if no run has it."""
     values = finals(group, name)
     return mean(values) if values else None
 
 
 def finals(group: Group, name: str) -> list[float]:
-    """The same of each run that has it."""
+    """The value of a metric in the last evaluation of each run that has it."""
     values = [baselines.value(run.last("eval"), name) for run in group.runs]
     return [value for value in values if value is not None]
 
 
 def baseline(group: Group, name: str) -> baselines.Baseline | None:
-    """What a guesser gets, over the group's last evaluations."""
+    """What a guesser gets, as a mean over the group's last evaluations. None if not known."""
     found = [baselines.of(name, run.last("eval")) for run in group.runs]
     found = [one for one in found if one is not None]
     if not found:
@@ -224,14 +233,14 @@ def baseline(group: Group, name: str) -> baselines.Baseline | None:
 
 
 def progress(group: Group, name: str) -> float | None:
-    """How far the group's runs came by the last row, as a mean of `step` or `tokens_seen`."""
+    """How far the group's runs have got: the mean of `step` or `tokens_seen` in their last rows."""
     rows = [run.last("eval") or run.last("train") for run in group.runs]
     values = [baselines.value(row, name) for row in rows]
     return mean([v for v in values if v is not None]).value if any(values) else None
 
 
 def tokens_say_more(comparison: Comparison) -> bool:
-    """Whether runs see different numbers of tokens a step, so that the two axes disagree."""
+    """Whether the runs see different numbers of tokens per step, so that the two axes disagree."""
     rates = []
     for run in comparison.runs:
         row = run.last("train") or run.last("eval")
@@ -242,19 +251,19 @@ def tokens_say_more(comparison: Comparison) -> bool:
 
 
 def letter(place: int) -> str:
-    """A, B, ... Z, AA: what a group is called."""
+    """The name of a group: A, B, ... Z, AA."""
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     return alphabet[place] if place < 26 else letter(place // 26 - 1) + alphabet[place % 26]
 
 
 def with_error(name: str, found: Mean) -> str:
-    """`5.912 ± 0.021`, `0.712` of a single run."""
+    """`5.912 ± 0.021`, or `0.712` for a single run."""
     text = style.metric(name, found.value)
     return text if found.error is None else f"{text} ± {_unsigned(name, found.error)}"
 
 
 def signed(name: str, found: Effect) -> str:
-    """`-0.041 ± 0.039`; shares in percentage points."""
+    """`-0.041 ± 0.039`; shares are in percentage points."""
     sign = "-" if found.amount < 0 else "+" if found.amount > 0 else ""
     text = sign + _unsigned(name, abs(found.amount))
     error = "" if found.error is None else f" ± {_unsigned(name, found.error)}"
@@ -262,7 +271,7 @@ def signed(name: str, found: Effect) -> str:
 
 
 def setting(value: Any) -> str:
-    """A setting in a table: `0.15`, `on`, `-` for an empty one."""
+    """A setting as it is written in a table: `0.15`, `on`, or `-` if it is empty."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, int):
@@ -273,7 +282,7 @@ def setting(value: Any) -> str:
 
 
 def text(comparison: Comparison) -> str:
-    """The whole comparison as plain tables for a console."""
+    """The whole comparison as plain tables for the console."""
     lines = []
     for group in comparison.groups:
         lines.append(group.title)
@@ -282,11 +291,13 @@ def text(comparison: Comparison) -> str:
             tokens = baselines.value(row, "tokens_seen")
             seen = f", {style.count(tokens)} tokens" if tokens is not None else ""
             lines.append(f"   {run.workdir}  seed {run.seed}, step {row['step']:,}{seen}")
+
     if comparison.differing:
         lines += ["", "what differs"]
         table = [["", *(group.letter for group in comparison.groups)]]
         table += [[path, *map(setting, values)] for path, values in comparison.differing.items()]
         lines += _aligned(table)
+
     lines += ["", "final held-out metrics"]
     table = [["", "", "value", "baseline", "against A", ""]]
     for name in comparison.metrics:
@@ -296,6 +307,7 @@ def text(comparison: Comparison) -> str:
             found = final(group, name)
             if found is None:
                 continue
+
             trivial = baseline(group, name)
             beside = style.metric(name, trivial.value) if trivial else ""
             cells = [title, group.letter, with_error(name, found), beside, "", ""]
@@ -303,28 +315,32 @@ def text(comparison: Comparison) -> str:
                 apart = effect(name, found, first)
                 cells[4:] = [signed(name, apart), apart.verdict]
             table.append(cells)
-            title = ""
+            title = ""  # a metric is named in its first row only
     lines += _aligned(table) if len(table) > 1 else ["no run has been evaluated yet"]
     lines += [f"note: {note}" for note in ("", *comparison.notes) if note]
+
     return "\n".join(lines)
 
 
 def _parts_groups(path: str) -> bool:
+    """Whether runs that differ in this setting belong to different groups."""
     section = path[: path.rfind(".") + 1]
     return path != "seed" and path not in NEUTRAL and section not in NEUTRAL
 
 
 def _identity(run: Run) -> tuple:
+    """Equal for all runs of one group."""
     return tuple((path, repr(value)) for path, value in run.settings.items() if _parts_groups(path))
 
 
 def _labels(members: Sequence[Sequence[Run]], differing: Mapping[str, Sequence]) -> list[str]:
-    """What sets each group apart in a few words: two settings at most, else a run's own name."""
+    """A short label per group: at most two settings, otherwise the names of its workdirs."""
     if len(members) == 1:
         return [members[0][0].settings["name"]]
     if len(differing) > 2:
         names = [_shared_name(group) for group in members]
         return names if len(set(names)) == len(names) else [g[0].workdir for g in members]
+
     return [
         ", ".join(
             f"{path.rpartition('.')[2]} {setting(values[place])}"
@@ -335,7 +351,7 @@ def _labels(members: Sequence[Sequence[Run]], differing: Mapping[str, Sequence])
 
 
 def _shared_name(runs: Sequence[Run]) -> str:
-    """`mask25` of mask25-seed0 and mask25-seed1."""
+    """What the names of the workdirs share: `mask25` for mask25-seed0 and mask25-seed1."""
     names = [os.path.basename(os.path.normpath(run.workdir)) for run in runs]
     shared = os.path.commonprefix(names)
     if len(names) > 1:
@@ -344,7 +360,7 @@ def _shared_name(runs: Sequence[Run]) -> str:
 
 
 def _notes(groups: Sequence[Group], differing: Mapping[str, Sequence]) -> list[str]:
-    """What would mislead a reader of the numbers alone."""
+    """What a reader must know, because the numbers without it would mislead."""
     notes = []
     for group in groups:
         seeds = collections.Counter(run.seed for run in group.runs)
@@ -354,6 +370,7 @@ def _notes(groups: Sequence[Group], differing: Mapping[str, Sequence]) -> list[s
                 f"{group.letter} has seed {again[0]} more than once: its standard error says"
                 " less than it seems to"
             )
+
     runs = [run for group in groups for run in group.runs]
     missing = [run.workdir for run in runs if not run.last("eval")]
     if missing:
@@ -361,6 +378,8 @@ def _notes(groups: Sequence[Group], differing: Mapping[str, Sequence]) -> list[s
     steps = sorted({run.last("eval")["step"] for run in runs if run.last("eval")})
     if len(steps) > 1:
         notes.append(f"the last evaluations are of different steps, {steps[0]:,} to {steps[-1]:,}")
+
+    # The entropy is a property of the held-out text alone, so it tells whether texts are the same.
     entropies = [baselines.value(run.last("eval"), "unigram_entropy") for run in runs]
     entropies = [value for value in entropies if value is not None]
     if entropies and max(entropies) - min(entropies) > 1e-4:
@@ -369,6 +388,7 @@ def _notes(groups: Sequence[Group], differing: Mapping[str, Sequence]) -> list[s
             f" {min(entropies):.3f} to {max(entropies):.3f}): compare margins over the guesser,"
             " not losses"
         )
+
     generators = ("objective.", "model.generator", "model.sharing", "init.")
     if any(path.startswith(generators) for path in differing):
         notes.append(

@@ -1,534 +1,116 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs side by side as a page and a picture.
 
-    Comparison  ->  ladders: each group's final metric with its runs, error and baseline
-                ->  curves:  every run on shared axes, the mean of a group over them
-                ->  compare.png, one picture; compare.html, one whole file with the tables
+    Comparison  ->  comparison_drawing        ->  compare.png, one picture
+                ->  the same charts, tables   ->  compare.html, one whole file
 
-A group has a letter and a colour, everywhere the same. In the ladders a dot is a run, a line spans
-two standard errors of the mean to either side, a dashed stroke is what a guesser gets. Training
-curves are running means over a tenth of their length.
+A group has one letter and one colour everywhere. Structure and words of the page are
+`templates/comparison.html.j2`.
 """
 
-import dataclasses
-import html
-import io
-import math
-from collections.abc import Mapping, Sequence
-
-import numpy as np
-from matplotlib import figure as mpl_figure
-from matplotlib import ticker
+from collections.abc import Mapping
+from typing import Any
 
 from electra_jax.report import comparison as comparison_lib
-from electra_jax.report import drawing, style
-
-_LADDERS = (
-    ("gen_masked_loss", "Generator loss"),
-    ("mlm_masked_loss", "Main network's loss"),
-    ("disc_auc_unigram", "AUC on unigram replacements"),
-    ("disc_auc", "AUC on its own generator"),
-    ("disc_loss", "Discriminator loss"),
-    ("gen_masked_accuracy", "Generator accuracy"),
-    ("disc_accuracy", "Discriminator accuracy"),
-    ("mlm_masked_accuracy", "Main network's accuracy"),
-)
-_CURVES = (
-    ("eval", "gen_masked_loss", "Generator loss", "held-out gen_masked_loss, nats"),
-    ("eval", "mlm_masked_loss", "Main network's loss", "held-out mlm_masked_loss, nats"),
-    ("eval", "disc_auc_unigram", "AUC on unigram replacements", "held-out disc_auc_unigram"),
-    ("eval", "disc_auc", "AUC on its own generator", "held-out disc_auc"),
-    ("eval", "disc_loss", "Discriminator loss", "held-out disc_loss, nats"),
-    ("eval", "loss", "Loss", "held-out loss, weighted as each run has it"),
-    ("train", "loss", "Training loss", "loss, weighted as each run has it"),
-    ("train", "grad_norm", "Gradient norm", "grad_norm, before clipping"),
-    ("train", "learning_rate", "Learning rate", "learning_rate"),
-    ("train", "tokens_per_second", "Speed", "tokens_per_second"),
-)
-_ALONG = {"step": "steps", "tokens_seen": "tokens seen"}
-_MARKS = {"better": "good", "worse": "bad"}
-_POINTS = 300  # of a curve; more than a panel can show
+from electra_jax.report import comparison_drawing, drawing, rendering, style
 
 
 def write(comparison: comparison_lib.Comparison, page: str, picture: str) -> None:
-    """Writes both files, each at once or not at all."""
-    drawing.write_whole(picture, _picture(comparison))
+    """Writes the page and the picture to these paths. A failure never leaves half a file."""
+    drawing.write_whole(picture, comparison_drawing.picture(comparison))
     drawing.write_whole(page, _page(comparison).encode())
 
 
-# --- curves -----------------------------------------------------------------------------------
+def _page(comparison: comparison_lib.Comparison) -> str:
+    """Fills `templates/comparison.html.j2`."""
+    groups = [_shown_group(place, group) for place, group in enumerate(comparison.groups)]
+    return rendering.render(
+        "comparison.html.j2",
+        title=comparison_drawing.headline(comparison),
+        groups=groups,
+        notes=comparison.notes,
+        settings=[
+            (path, [comparison_lib.setting(value) for value in values])
+            for path, values in comparison.differing.items()
+        ],
+        ladders=[
+            comparison_drawing.ladder_svg(comparison, *which)
+            for which in comparison_drawing.ladder_metrics(comparison)
+        ],
+        finals=[(name, _finals(comparison, name)) for name in comparison.metrics],
+        axes=_axes(comparison),
+        runs=[
+            _shown_run(run, shown)
+            for group, shown in zip(comparison.groups, groups)
+            for run in group.runs
+        ],
+    )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Line:
-    x: np.ndarray
-    y: np.ndarray
-    group: int
-    look: str  # 'run', 'mean'
-    error: np.ndarray | None = None
+def _shown_group(place: int, group: comparison_lib.Group) -> dict[str, str]:
+    """A group's letter and colour, its settings, and how far its runs have got."""
+    title, *facts = comparison_drawing.caption(group).split("  ·  ")
+    return {
+        "letter": group.letter,
+        "colour": style.GROUPS[place % len(style.GROUPS)],
+        "label": title.removeprefix(group.letter).strip(),
+        "progress": " · ".join(facts),
+    }
 
 
-@dataclasses.dataclass(frozen=True)
-class _Panel:
-    title: str
-    unit: str
-    name: str
-    along: str
-    lines: Sequence[_Line]
-    baseline: float | None
+def _shown_run(run: comparison_lib.Run, group: Mapping[str, str]) -> dict[str, Any]:
+    """A row of the table of runs."""
+    row = run.last("eval") or run.last("train")
+    return {
+        "group": group,
+        "workdir": run.workdir,
+        "seed": run.seed,
+        "step": f"{row['step']:,}",
+    }
 
 
-def _panels(comparison: comparison_lib.Comparison, along: str) -> list[_Panel]:
-    """The panels in which any run has something to show."""
-    panels = []
-    for kind, name, title, unit in _CURVES:
-        lines = []
-        for place, group in enumerate(comparison.groups):
-            runs = [run.curve(kind, name, along) for run in group.runs]
-            runs = [_thinned(np.array(x, float), np.array(y, float)) for x, y in runs if x]
-            if kind == "train" and name != "learning_rate":
-                runs = [(x, drawing.smoothed(y, 0.1)) for x, y in runs]
-            lines += [_Line(x, y, place, "run") for x, y in runs]
-            if len(group.runs) > 1 and len(runs) == len(group.runs):
-                lines += _mean_line(runs, place)
-        if lines:
-            panels.append(_Panel(title, unit, name, along, lines, _baseline(comparison, name)))
-    return panels
-
-
-def _baseline(comparison: comparison_lib.Comparison, name: str) -> float | None:
-    """What a guesser gets in all groups alike; None where that differs or is not known."""
-    found = [comparison_lib.baseline(group, name) for group in comparison.groups]
-    values = [one.value for one in found if one is not None]
-    alike = values and max(values) - min(values) <= 0.005 * abs(values[0])
-    return values[0] if alike else None
-
-
-def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """At most _POINTS means over equal runs of points."""
-    size = math.ceil(len(x) / _POINTS)
-    if size <= 1:
-        return x, y
-    fill = -len(x) % size
-    return tuple(np.pad(v, (0, fill), "edge").reshape(-1, size).mean(axis=1) for v in (x, y))
-
-
-def _mean_line(runs: Sequence[tuple[np.ndarray, np.ndarray]], group: int) -> list[_Line]:
-    """Point by point over the runs of a group, as far as the shortest of them came."""
-    length = min(len(x) for x, _ in runs)
-    xs, ys = (np.stack([run[lane][:length] for run in runs]) for lane in (0, 1))
-    # Runs that report at other steps have no points in common; their lines stand alone.
-    if np.ptp(xs, axis=0).max() > 0.02 * xs.max():
-        return []
-    error = ys.std(axis=0, ddof=1) / math.sqrt(len(runs))
-    return [_Line(xs.mean(axis=0), ys.mean(axis=0), group, "mean", error)]
-
-
-def _draw_curves(axes, panel: _Panel, palette: Mapping[str, str]) -> None:
-    drawing.frame(axes, palette)
-    axes.grid(axis="y", color=palette["grid"], linewidth=0.8)
-    with_mean = {line.group for line in panel.lines if line.look == "mean"}
-    ends: dict[int, tuple[float, float]] = {}
-    for line in panel.lines:
-        colour, dashes = _look(line.group, palette)
-        if line.look == "mean":
-            axes.plot(line.x, line.y, color=colour, linewidth=2, linestyle=dashes)
-            low, high = line.y - line.error, line.y + line.error
-            axes.fill_between(line.x, low, high, color=colour, alpha=0.16, linewidth=0)
-        else:
-            faint = line.group in with_mean
-            axes.plot(
-                line.x, line.y, color=colour, linestyle=dashes,
-                linewidth=0.8 if faint else 1.8, alpha=0.45 if faint else 1,
-            )  # fmt: skip
-        if line.look == "mean" or line.group not in with_mean:
-            ends[line.group] = (line.x[-1], line.y[-1])
-            if len(line.x) == 1:
-                axes.plot(line.x, line.y, "o", color=colour, markersize=5, clip_on=False)
-    _limit_curves(axes, panel)
-    end = max(line.x[-1] for line in panel.lines)
-    axes.set_xlim(0, max(end, 1))
-    low, high = axes.get_ylim()
-    if panel.baseline is not None and low <= panel.baseline <= high:
-        axes.axhline(panel.baseline, color=palette["muted"], linewidth=1.1, linestyle=(0, (5, 3)))
-    _label_ends(axes, ends, palette)
-    places = ticker.MaxNLocator(nbins=4, integer=True).tick_values(0, end)
-    places = [place for place in places if 0 <= place <= end]
-    axes.set_xticks(places, [drawing.rounded(place, end) for place in places])
-    axes.set_xlabel(_ALONG[panel.along], fontsize=8.5, color=palette["muted"], loc="right")
-    axes.yaxis.set_major_formatter(ticker.FuncFormatter(drawing.tick))
-    drawing.title(axes, panel.title, panel.unit, palette)
-
-
-def _limit_curves(axes, panel: _Panel) -> None:
-    """Shared by all runs. What is steep at the start may leave the picture: the end is compared."""
-    late, whole = [], []
-    for line in panel.lines:
-        whole.append(line.y)
-        late.append(line.y[len(line.y) // 10 :])
-    low, high = np.concatenate(whole).min(), np.quantile(np.concatenate(late), 0.995)
-    high = max(high, max(line.y[-1] for line in panel.lines))
-    room = 0.08 * (high - low) or 0.05 * abs(high) or 1.0
-    zero = panel.name == "tokens_per_second" or (low >= 0 and low < 0.3 * high)
-    axes.set_ylim(0 if zero else low - room, high + room)
-    axes.yaxis.set_major_locator(ticker.MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
-
-
-def _label_ends(axes, ends: Mapping[int, tuple[float, float]], palette) -> None:
-    """A group's letter and last value beside its line's end, moved apart where they would meet."""
-    points = axes.transAxes.inverted().transform(axes.transData.transform(list(ends.values())))
-    # Lines that end at about the same place share a column of labels.
-    columns = np.round(points[:, 0] * 6)
-    for column in np.unique(columns):
-        inside = np.flatnonzero(columns == column)
-        heights = drawing.spread(np.clip(points[inside, 1], 0, 1), 0.105)
-        heights += max(0.0, 0.05 - heights.min())  # off the numbers of the axis
-        for place, height in zip(inside, heights):
-            group, (_, value) = list(ends.items())[place]
-            number = f"{value:.3f}" if 0.1 <= abs(value) < 100 else drawing.tick(value)
-            x = points[inside, 0].max() + 0.02
-            # Where a line ends early, others pass behind its label.
-            behind = dict(facecolor=palette["card"], alpha=0.75, linewidth=0, pad=0.6)
-            axes.text(
-                x, height, f"{comparison_lib.letter(group)} {number}",
-                transform=axes.transAxes, fontsize=8.5, va="center", fontweight="bold",
-                color=_look(group, palette)[0], bbox=behind if x < 1 else None, parse_math=False,
-            )  # fmt: skip
-
-
-# --- ladders ----------------------------------------------------------------------------------
-
-
-def _ladders(comparison: comparison_lib.Comparison) -> list[tuple[str, str]]:
-    return [(name, title) for name, title in _LADDERS if name in comparison.metrics]
-
-
-def _draw_ladder(
-    axes, comparison: comparison_lib.Comparison, name: str, title: str, palette: Mapping[str, str]
-) -> None:
-    """One rung a group, the first at the top."""
-    drawing.frame(axes, palette)
-    axes.grid(axis="x", color=palette["grid"], linewidth=0.8)
+def _finals(comparison: comparison_lib.Comparison, name: str) -> list[dict[str, str]]:
+    """A metric in each group: its mean, the distance from the first group, and the baseline."""
     groups = comparison.groups
-    first = comparison_lib.final(groups[0], name)
-    shown, trivial = [], []
+    first, cells = comparison_lib.final(groups[0], name), []
     for place, group in enumerate(groups):
+        cell = {"value": "-", "apart": "", "verdict": "", "mark": "", "baseline": ""}
+        cells.append(cell)
         found = comparison_lib.final(group, name)
         if found is None:
             continue
-        colour, _ = _look(place, palette)
-        values = comparison_lib.finals(group, name)
-        spread = 2 * (found.error or 0)
-        shown += [*values, found.value - spread, found.value + spread]
-        axes.plot(values, np.full(len(values), place), "o", color=colour, alpha=0.35, markersize=5,
-                  markeredgewidth=0)  # fmt: skip
-        if found.error is not None:
-            ends = [found.value - spread, found.value + spread]
-            axes.plot(ends, [place, place], color=colour, linewidth=2)
-        axes.plot(found.value, place, "D" if found.error is not None else "o", color=colour,
-                  markersize=7)  # fmt: skip
-        beside = comparison_lib.with_error(name, found)
-        apart = comparison_lib.effect(name, found, first) if place and first else None
-        _beside(axes, place, name, beside, apart, colour, palette)
-        guess = comparison_lib.baseline(group, name)
-        if guess is not None:
-            trivial.append((place, guess))
-    _limit_ladder(axes, name, shown, trivial, len(groups), palette)
-    low, high = axes.get_xlim()
-    for place, guess in trivial:
-        if low <= guess.value <= high:
-            axes.plot([guess.value] * 2, [place - 0.36, place + 0.36], color=palette["muted"],
-                      linewidth=1.3, linestyle=(0, (3, 2)))  # fmt: skip
-    unit = name
-    if trivial:
-        values = [guess.value for _, guess in trivial]
-        words = trivial[0][1].name.replace("_", " ")
-        text = style.metric(name, min(values))
-        if style.metric(name, max(values)) != text:
-            text += f" to {style.metric(name, max(values))}"
-        unit += f"; {words} {text}" + ("" if low <= min(values) <= high else ", beyond the axis")
-    drawing.title(axes, title, unit, palette)
+
+        cell["value"] = comparison_lib.with_error(name, found)
+        if place and first is not None:
+            effect = comparison_lib.effect(name, found, first)
+            cell["apart"] = comparison_lib.signed(name, effect)
+            cell["verdict"] = effect.verdict
+            cell["mark"] = comparison_drawing.MARKS.get(effect.verdict, "")
+        trivial = comparison_lib.baseline(group, name)
+        if trivial is not None:
+            guesser = trivial.name.replace("_", " ")
+            cell["baseline"] = f"{guesser} {style.metric(name, trivial.value)}"
+    return cells
 
 
-def _beside(axes, place, name, value, apart, colour, palette) -> None:
-    """The number, and under it how far it is from the first group's."""
-    where = axes.get_yaxis_transform()
-    axes.text(1.03, place - (0.18 if apart else 0), value, transform=where, fontsize=9,
-              va="center", color=colour, fontweight="bold", parse_math=False)  # fmt: skip
-    if apart:
-        words = f"{comparison_lib.signed(name, apart)}, {apart.verdict}"
-        mark = _MARKS.get(apart.verdict, "muted")
-        axes.text(1.03, place + 0.2, words, transform=where, fontsize=7.8, va="center",
-                  color=palette[mark], parse_math=False)  # fmt: skip
-
-
-def _limit_ladder(axes, name, shown, trivial, count, palette) -> None:
-    """Around the runs; the guesser's stroke is in the picture where it does not squeeze them."""
-    low, high = min(shown), max(shown)
-    room = (high - low) or 0.02 * abs(high) or 0.01
-    for _, guess in trivial:
-        if low - 2 * room <= guess.value <= high + 2 * room:
-            low, high = min(low, guess.value), max(high, guess.value)
-    room = 0.12 * ((high - low) or room)
-    axes.set_xlim(low - room, high + room)
-    axes.set_ylim(count - 0.5, -0.5)
-    letters = [comparison_lib.letter(place) for place in range(count)]
-    axes.set_yticks(range(count), letters, fontweight="bold")
-    for place, label in enumerate(axes.get_yticklabels()):
-        label.set_color(_look(place, palette)[0])
-    axes.xaxis.set_major_locator(ticker.MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
-    percent = style.is_share(name)
-    axes.xaxis.set_major_formatter(
-        ticker.FuncFormatter(lambda x, _: f"{100 * x:.4g}%" if percent else f"{x:.4g}")
-    )
-
-
-# --- shared by both ---------------------------------------------------------------------------
-
-
-def _look(group: int, palette: Mapping[str, str]) -> tuple[str, tuple]:
-    """Colour and dashes; after as many groups as there are colours the lines are dashed."""
-    rounds, place = divmod(group, len(style.GROUPS))
-    return palette[style.GROUPS[place]], (0, ()) if not rounds else (0, (4, 1 + rounds))
-
-
-# --- the picture ------------------------------------------------------------------------------
-
-
-def _picture(comparison: comparison_lib.Comparison) -> bytes:
-    """Who is who, then the ladders, then the curves; inches from the top."""
-    palette = style.LIGHT
-    ladders = _ladders(comparison)[:6]
-    along = "tokens_seen" if comparison_lib.tokens_say_more(comparison) else "step"
-    panels = _panels(comparison, along) or _panels(comparison, "step")
-    groups, notes = comparison.groups, comparison.notes
-    rung = 0.42 * len(groups) + 0.35
-    ladder_rows, curve_rows = math.ceil(len(ladders) / 3), math.ceil(len(panels) / 3)
-    top = 0.95 + 0.27 * (len(groups) + len(notes)) + 0.6
-    height = top + ladder_rows * (rung + 1.0) + curve_rows * 3.0 + 0.2
-    figure = mpl_figure.Figure(figsize=(15, height), facecolor=palette["card"])
-
-    def say(text, below, size, colour, weight="normal", left=0.045):
-        figure.text(
-            left, 1 - below / height, text, fontsize=size, color=palette[colour],
-            fontweight=weight, parse_math=False,
-        )  # fmt: skip
-
-    say(_headline(comparison), 0.45, 16, "ink", "bold")
-    at = 0.85
-    for place, group in enumerate(groups):
-        say(_caption(group), at, 11, style.GROUPS[place % len(style.GROUPS)], "bold")
-        at += 0.27
-    for note in notes:
-        say(f"Note: {note}.", at, 10, "muted")
-        at += 0.27
-    left, wide, gap = 0.045, 0.165, 0.325  # shares of the width
-    for place, (name, title) in enumerate(ladders):
-        row, column = divmod(place, 3)
-        bottom = top + row * (rung + 1.0) + rung
-        axes = figure.add_axes((left + gap * column, 1 - bottom / height, wide, rung / height))
-        _draw_ladder(axes, comparison, name, title, palette)
-    for place, panel in enumerate(panels):
-        row, column = divmod(place, 3)
-        bottom = top + ladder_rows * (rung + 1.0) + row * 3.0 + 1.95
-        axes = figure.add_axes((left + gap * column, 1 - bottom / height, 0.235, 1.95 / height))
-        _draw_curves(axes, panel, palette)
-    if not ladders and not panels:
-        say("Nothing to draw yet.", top, 11, "muted")
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=110)
-    return file.getvalue()
-
-
-def _headline(comparison: comparison_lib.Comparison) -> str:
-    """`9 runs, 3 configurations: disc_weight`."""
-    runs, groups = len(comparison.runs), len(comparison.groups)
-    if groups == 1:
-        return f"{runs} runs of one configuration"
-    names = [path.rpartition(".")[2] for path in comparison.differing]
-    names = names if len(names) <= 3 else [*names[:3], f"{len(names) - 3} more"]
-    return f"{runs} runs, {groups} configurations: {', '.join(names)}"
-
-
-def _caption(group: comparison_lib.Group) -> str:
-    """`B  disc_weight 50, 3 seeds  ·  step 2,000, 8.06M tokens`."""
-    facts = [group.title]
-    step = comparison_lib.progress(group, "step")
-    tokens = comparison_lib.progress(group, "tokens_seen")
-    if step is not None:
-        facts.append(f"step {step:,.0f}" + (f", {style.count(tokens)} tokens" if tokens else ""))
-    return "  ·  ".join(facts)
-
-
-# --- the page ---------------------------------------------------------------------------------
-
-_SHEET = """
-.who { list-style: none; margin: 14px 0 0; padding: 0; font-size: 15px; }
-.who li { margin: 3px 0; }
-.who b, th b { display: inline-block; min-width: 26px; }
-.who .muted { font-size: 13.5px; }
-td + td b, th + th b { min-width: 0; }
-.notes { margin: 14px 0 0; padding: 0; list-style: none; font-size: 13.5px; color: var(--muted);
-  max-width: 100ch; }
-.notes li::before { content: "Note: "; font-weight: 600; }
-.good { color: var(--good); font-weight: 600; } .bad { color: var(--bad); font-weight: 600; }
-.numbers thead th { color: var(--ink); }
-.numbers td .beside { display: block; font-size: 12.5px; color: var(--muted); }
-.axis { font-size: 13.5px; color: var(--muted); }
-.axis-input { position: absolute; opacity: 0; }
-.axis-input + label { cursor: pointer; font-size: 13.5px; color: var(--muted); padding: 3px 12px;
-  border: 1px solid var(--line); border-radius: 99px; margin-right: 6px; }
-.axis-input:checked + label { color: var(--ink); border-color: var(--ink); }
-.axis-input:focus-visible + label { outline: 2px solid var(--second); }
-.axes { margin-top: 14px; }
-#along-step:checked ~ .axes.tokens_seen, #along-tokens_seen:checked ~ .axes.step { display: none; }
-"""
-
-
-def _page(comparison: comparison_lib.Comparison) -> str:
-    title = _headline(comparison)
-    body = [_header(comparison), _settings(comparison)]
-    ladders = "".join(
-        f'<div class="chart card">{_ladder_svg(comparison, *which)}</div>'
-        for which in _ladders(comparison)
-    )
-    if ladders:
-        body.append(f'<h2>Where they ended</h2><div class="charts">{ladders}</div>')
-    body += [_finals(comparison), _curves(comparison), _workdirs(comparison)]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(title)}</title>"
-        f"<style>{style.stylesheet()}{drawing.SHEET}{_SHEET}</style></head>\n"
-        "<body><main>\n" + "\n".join(body) + "\n</main></body></html>\n"
-    )
-
-
-def _header(comparison: comparison_lib.Comparison) -> str:
-    who = []
-    for place, group in enumerate(comparison.groups):
-        title, *facts = _caption(group).split("  ·  ")
-        words = title.removeprefix(group.letter).strip()
-        beside = f' <span class="muted">{html.escape(" · ".join(facts))}</span>'
-        who.append(f"<li>{_chip(place, group)}{html.escape(words)}{beside}</li>")
-    notes = "".join(f"<li>{html.escape(note)}.</li>" for note in comparison.notes)
-    return (
-        f"<header><h1>{html.escape(_headline(comparison))}</h1>"
-        f'<ul class="who">{"".join(who)}</ul>'
-        + (f'<ul class="notes">{notes}</ul>' if notes else "")
-        + "</header>"
-    )
-
-
-def _chip(place: int, group: comparison_lib.Group) -> str:
-    colour = style.GROUPS[place % len(style.GROUPS)]
-    return f'<b style="color:var(--{colour})">{group.letter}</b>'
-
-
-def _finals(comparison: comparison_lib.Comparison) -> str:
-    """A row a metric, a column a group; under a mean how far it is from the first group's."""
-    if not comparison.metrics:
-        return '<div class="empty card">No run has been evaluated yet.</div>'
-    groups = comparison.groups
-    head = "".join(f"<th>{_chip(place, group)}</th>" for place, group in enumerate(groups))
-    lines = []
-    for name in comparison.metrics:
-        first, cells = comparison_lib.final(groups[0], name), []
-        for place, group in enumerate(groups):
-            found = comparison_lib.final(group, name)
-            if found is None:
-                cells.append("<td>-</td>")
-                continue
-            beside = ""
-            if place and first is not None:
-                beside = _apart(name, comparison_lib.effect(name, found, first))
-            trivial = comparison_lib.baseline(group, name)
-            if trivial is not None:
-                words = f"{trivial.name.replace('_', ' ')} {style.metric(name, trivial.value)}"
-                beside += f'<span class="beside">{html.escape(words)}</span>'
-            cells.append(f"<td>{comparison_lib.with_error(name, found)}{beside}</td>")
-        lines.append(f"<tr><th>{html.escape(name)}</th>{''.join(cells)}</tr>")
-    return (
-        "<h2>Final held-out metrics</h2>"
-        f'<div class="table card numbers"><table><thead><tr><th></th>{head}</tr></thead>'
-        f"<tbody>{''.join(lines)}</tbody></table></div>"
-        '<p class="note" style="margin-top:8px">Mean ± standard error over seeds. A distance from'
-        f" {groups[0].letter} below two standard errors of both is not resolved: these seeds do"
-        " not tell it from luck. From one seed no error is known.</p>"
-    )
-
-
-def _apart(name: str, effect: comparison_lib.Effect) -> str:
-    mark = _MARKS.get(effect.verdict, "")
-    verdict = f'<span class="{mark}">{effect.verdict}</span>' if mark else effect.verdict
-    return f'<span class="beside">{comparison_lib.signed(name, effect)}, {verdict}</span>'
-
-
-def _settings(comparison: comparison_lib.Comparison) -> str:
-    if not comparison.differing:
-        return ""
-    head = "".join(
-        f"<th>{_chip(place, group)}</th>" for place, group in enumerate(comparison.groups)
-    )
-    lines = "".join(
-        f"<tr><th>{html.escape(path)}</th>"
-        + "".join(f"<td>{html.escape(comparison_lib.setting(value))}</td>" for value in values)
-        + "</tr>"
-        for path, values in comparison.differing.items()
-    )
-    return (
-        "<h2>What differs</h2>"
-        f'<div class="table card numbers"><table><thead><tr><th></th>{head}</tr></thead>'
-        f"<tbody>{lines}</tbody></table></div>"
-    )
-
-
-def _curves(comparison: comparison_lib.Comparison) -> str:
-    """By step and by tokens seen; a button for each, without a script."""
-    drawn = {along: _panels(comparison, along) for along in _ALONG}
+def _axes(comparison: comparison_lib.Comparison) -> list[dict[str, Any]]:
+    """The curves by step and by tokens seen; one axis is shown first, a button shows the other."""
+    drawn = {
+        along: comparison_drawing.curve_panels(comparison, along)
+        for along in comparison_drawing.ALONG
+    }
     drawn = {along: panels for along, panels in drawn.items() if panels}
     if not drawn:
-        return ""
-    buttons, blocks = [], []
+        return []
+
     chosen = "tokens_seen" if comparison_lib.tokens_say_more(comparison) else "step"
     chosen = chosen if chosen in drawn else next(iter(drawn))
-    for along, panels in drawn.items():
-        checked = ' checked="checked"' if along == chosen else ""
-        buttons.append(
-            f'<input class="axis-input" type="radio" name="along" id="along-{along}"{checked}/>'
-            f'<label for="along-{along}">by {_ALONG[along]}</label>'
-        )
-        charts = "".join(f'<div class="chart card">{_curve_svg(p)}</div>' for p in panels)
-        blocks.append(f'<div class="axes charts {along}">{charts}</div>')
-    return f"<h2>Curves</h2><div>{''.join(buttons)}{''.join(blocks)}</div>"
-
-
-def _workdirs(comparison: comparison_lib.Comparison) -> str:
-    lines = []
-    for place, group in enumerate(comparison.groups):
-        for run in group.runs:
-            row = run.last("eval") or run.last("train")
-            lines.append(
-                f"<tr><th>{_chip(place, group)}{html.escape(run.workdir)}</th>"
-                f"<td>seed {run.seed}</td><td>step {row['step']:,}</td></tr>"
-            )
-    return (
-        '<h2>Runs</h2><div class="table card numbers"><table><tbody>'
-        f"{''.join(lines)}</tbody></table></div>"
-    )
-
-
-def _ladder_svg(comparison: comparison_lib.Comparison, name: str, title: str) -> str:
-    rung = 0.42 * len(comparison.groups) + 0.35
-    height = rung + 1.0
-    figure = mpl_figure.Figure(figsize=(4.6, height), facecolor="none")
-    axes = figure.add_axes((0.05, 0.3 / height, 0.55, rung / height))
-    _draw_ladder(axes, comparison, name, title, drawing.STAND_INS)
-    return drawing.svg(figure, title)
-
-
-def _curve_svg(panel: _Panel) -> str:
-    figure = mpl_figure.Figure(figsize=(4.6, 2.75), facecolor="none")
-    axes = figure.add_axes((0.105, 0.16, 0.67, 0.62))
-    _draw_curves(axes, panel, drawing.STAND_INS)
-    return drawing.svg(figure, f"{panel.title} by {_ALONG[panel.along]}")
+    return [
+        {
+            "name": along,
+            "words": comparison_drawing.ALONG[along],
+            "chosen": along == chosen,
+            "charts": [comparison_drawing.curve_svg(panel) for panel in panels],
+        }
+        for along, panels in drawn.items()
+    ]

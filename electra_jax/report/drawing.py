@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every drawn page needs: charts that follow the page's colours, their ticks and labels.
+"""What all charts share: SVG in the colours of the page, ticks and labels.
 
-    a figure drawn in STAND_INS  ->  svg  ->  inline SVG whose colours are the page's variables
+    a figure drawn in STAND_INS  ->  svg          ->  inline SVG whose colours are CSS variables
     a picture or a page          ->  write_whole  ->  the file, never half of it
 
-`run_page.py`, `comparison_page.py` and `finetuning/results/page.py` draw with matplotlib; nothing
-here knows what is drawn.
+`run_drawing.py`, `comparison_drawing.py` and `finetuning/results/page.py` draw with matplotlib and
+use these functions, which do not know what is drawn.
 """
 
 import html
@@ -20,39 +20,27 @@ from matplotlib import transforms
 from electra_jax.host import safe_files
 from electra_jax.report import style
 
-# One colour for each name of the palette, which `svg` finds again.
+# A unique colour for each name of the palette. `svg` finds it in the drawing and puts the CSS
+# variable of that name in its place.
 STAND_INS = {name: f"#fe01{place:02x}" for place, name in enumerate(style.LIGHT)}
-
-SHEET = """
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(350px, 100%), 1fr));
-  gap: 12px; }
-.chart { padding: 8px 6px 4px 10px; }
-.chart svg { display: block; width: 100%; height: auto; overflow: visible; font-family: inherit; }
-table { border-collapse: collapse; width: 100%; font-size: 13.5px; }
-.table { padding: 6px 18px; overflow-x: auto; }
-th, td { text-align: left; padding: 7px 0; border-top: 1px solid var(--line); font-weight: 400;
-  vertical-align: baseline; }
-table > :first-child > tr:first-child > * { border-top: 0; }
-th { color: var(--muted); padding-right: 18px; }
-td { overflow-wrap: anywhere; }
-.numbers td, .numbers thead th + th { text-align: right; padding: 7px 0 7px 18px;
-  white-space: nowrap; }
-.empty { padding: 44px 20px; text-align: center; color: var(--muted); }
-"""
 
 
 def svg(figure, title: str) -> str:
-    """A figure drawn in STAND_INS as inline SVG in the colours and the font of the page around."""
+    """A figure drawn in STAND_INS, as inline SVG in the colours and the font of its page."""
     file = io.StringIO()
+    # Letters stay text. The salt makes the ids of clip paths reproducible, and different between
+    # the charts of a page.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
         figure.savefig(file, format="svg", metadata={"Date": None})
+
     drawn = file.getvalue()
     drawn = drawn[drawn.index("<svg") :]
     drawn = re.sub(r"<metadata>.*?</metadata>\s*", "", drawn, flags=re.DOTALL)
-    drawn = re.sub(r' id="[A-Za-z]+[A-Za-z.]*_\d+"', "", drawn)  # the same in every figure
+    drawn = re.sub(r' id="[A-Za-z]+[A-Za-z.]*_\d+"', "", drawn)  # would repeat in every figure
     drawn = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', ' role="img"', drawn, count=1)
     drawn = re.sub(r' transform="rotate\(-0 [^"]*"', "", drawn)
     drawn = re.sub(r"'DejaVu Sans'[^;\"]*", style.FONT, drawn)
+
     for name, stand_in in STAND_INS.items():
         drawn = drawn.replace(stand_in, f"var(--{name})")
     return drawn.replace("<svg", f'<svg aria-label="{html.escape(title)}"', 1)
@@ -61,8 +49,8 @@ def svg(figure, title: str) -> str:
 def smoothed(values: np.ndarray, share: float = 0.04) -> np.ndarray:
     """A running mean over a share of the points.
 
-    It narrows towards the start, so that the steep beginning stays where it is, and looks only
-    back at the end, so that the number written there is a mean too.
+    The window gets narrower towards the start, so that a steep beginning keeps its shape. At the
+    end it covers earlier points only, so that the last number is a mean too.
     """
     count = len(values)
     place, half = np.arange(count), int(count * share / 2)
@@ -73,7 +61,7 @@ def smoothed(values: np.ndarray, share: float = 0.04) -> np.ndarray:
 
 
 def frame(axes, palette: Mapping[str, str]) -> None:
-    """Axes without a box: a baseline, and small muted numbers."""
+    """Axes with a line below instead of a box, and small numbers in a muted colour."""
     axes.set_facecolor("none")
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
@@ -83,7 +71,7 @@ def frame(axes, palette: Mapping[str, str]) -> None:
 
 
 def title(axes, words: str, unit: str, palette: Mapping[str, str]) -> None:
-    """Bold words over the axes, the unit between them and the axes."""
+    """The title of a chart in bold, and its unit between the title and the axes."""
     axes.set_title(
         words, loc="left", fontsize=11, fontweight="bold", color=palette["ink"], pad=24
     )  # fmt: skip
@@ -94,20 +82,21 @@ def title(axes, words: str, unit: str, palette: Mapping[str, str]) -> None:
 
 
 def above(axes, points: float):
-    """Axes coordinates, moved up by a fixed distance."""
+    """Axes coordinates, moved up by a number of points."""
     return axes.transAxes + transforms.ScaledTranslation(
         0, points / 72, axes.figure.dpi_scale_trans
     )
 
 
 def spread(places: np.ndarray, gap: float) -> np.ndarray:
-    """Moves heights apart until labels of the height `gap` do not meet; none falls below 0."""
+    """Moves heights apart until labels of the height `gap` do not overlap, all near 0 or above."""
     places, order = np.array(places, float), np.argsort(places)
     for _ in range(60):
         for lower, upper in zip(order[:-1], order[1:]):
             overlap = max(0.0, gap - (places[upper] - places[lower]))
             places[lower] -= overlap / 2
             places[upper] += overlap / 2
+
     return places + max(0.0, -0.03 - places.min())
 
 
@@ -119,7 +108,7 @@ def tick(value: float, _=None) -> str:
 
 
 def rounded(number: float, largest: float) -> str:
-    """A tick in the unit that suits the end of its axis: 500k beside 1000k, 0.5M beside 2M."""
+    """A tick in the unit of the largest one: 500k on an axis up to 1000k, 0.5M on one up to 2M."""
     for size, letter in ((1e9, "B"), (1e6, "M"), (1e4, "k")):
         if number and abs(largest) >= size:
             return f"{number / (1e3 if letter == 'k' else size):.3g}{letter}"
@@ -127,5 +116,5 @@ def rounded(number: float, largest: float) -> str:
 
 
 def write_whole(path: str, content: bytes) -> None:
-    """A reader of the file sees the old one or the new one, never half of one."""
+    """Replaces a file at once: a reader sees the old content or the new one, never half of it."""
     safe_files.write(path, content)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of an evaluation as a table: a row each, a column for each text, what it means beside it.
+"""The metrics of an evaluation as a table for the console.
 
                             wiki               news
     gen_masked_loss         4.312 (5.101)      4.820 (5.377)     nats for a masked token; ...
     disc_auc                0.712 (0.500)      0.655 (0.500)     chance that a replaced ...
 
-In brackets stands what a guesser gets who has learnt nothing (`baselines.py`).
+There is a row per metric, with its meaning at the end, and a column per text. The number in
+brackets is the baseline: what a guesser gets that has learnt nothing (`baselines.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ _GUESSERS = {
     "always replaced": 'always saying "replaced"',
     "chance": "guessing",
 }
-_NOT_LEARNT = "!"  # behind a value that is no better than its baseline
+_NOT_LEARNT = "!"  # after a value that is no better than its baseline
 
 _TEXT = {
     "documents": "",
@@ -82,10 +83,10 @@ _SECTIONS = {
     "Discriminator: tells replaced tokens from original ones": _DISCRIMINATOR,
     "All in all": _CORRUPTION,
 }
-_IN_BRACKETS = {"unigram_entropy", "disc_majority"} | {  # baselines, shown beside their metrics
+_IN_BRACKETS = {"unigram_entropy", "disc_majority"} | {  # baselines, shown with their metrics
     f"unigram_{figure}" for figure in text_units.FIGURES
 }
-_IN_JSON_ALONE = {  # figures that say the same as another
+_IN_JSON_ALONE = {  # figures that repeat another one in a different unit
     f"{prefix}_masked_{figure}"
     for prefix in ("gen", "mlm")
     for figure in ("bits_per_word", "perplexity_per_character")
@@ -93,7 +94,12 @@ _IN_JSON_ALONE = {  # figures that say the same as another
 
 
 def columns(values: Mapping[str, Any], title: str) -> list[Column]:
-    """What a run's own evaluation gives, `metric` and `metric/source`, as columns."""
+    """The metrics of a run's own evaluation as columns: one per source, then all sources together.
+
+    Args:
+      values: named `metric`, or `metric/source` for those of one source.
+      title: of the only column, if no metric is given per source.
+    """
     found: dict[str, dict] = {"": {}}
     for name, value in values.items():
         metric, _, source = name.partition("/")
@@ -103,11 +109,12 @@ def columns(values: Mapping[str, Any], title: str) -> list[Column]:
 
 
 def table(shown: Sequence[Column], width: int = 160) -> str:
-    """The columns beside each other, as many as fit into `width` characters, the others below."""
+    """The columns side by side; those that do not fit into `width` characters follow below."""
     names = _names(shown)
     cells = [[_cell(name, values) for name in names] for _, values in shown]
     widths = [max(map(len, [title, *found])) for (title, _), found in zip(shown, cells)]
     first = max(map(len, names)) + 2
+
     room = width - first - _WORDS_WIDTH
     groups, taken = [[]], 0
     for number, size in enumerate(widths):
@@ -115,14 +122,16 @@ def table(shown: Sequence[Column], width: int = 160) -> str:
             groups, taken = [*groups, []], 0
         groups[-1].append(number)
         taken += size + 2
+
     blocks = [_block(shown, cells, widths, names, first, group) for group in groups]
     return "\n\n".join(filter(None, [*blocks, _legend(shown, names)]))
 
 
-_WORDS_WIDTH = 60  # that columns leave for the words; longer ones go on beyond `width`
+_WORDS_WIDTH = 60  # left free for the meanings; longer ones exceed `width`
 
 
 def _block(shown, cells, widths, names, first, group):
+    """A table of the columns whose numbers are in `group`."""
     lines = [" " * (first + 2) + "  ".join(shown[n][0].ljust(widths[n]) for n in group).rstrip()]
     for heading, known in _sections(names).items():
         lines += ["", heading]
@@ -134,7 +143,7 @@ def _block(shown, cells, widths, names, first, group):
 
 
 def _legend(shown, names):
-    """Who the guessers in brackets are, and what the mark says."""
+    """What the numbers in brackets and the mark mean."""
     found: dict[str, list[str]] = {}
     marked = False
     for name in names:
@@ -145,6 +154,7 @@ def _legend(shown, names):
                 marked = marked or _cell(name, values).endswith(_NOT_LEARNT)
     if not found:
         return ""
+
     lines = ["In brackets what a guesser gets who has learnt nothing:"]
     of = {guesser: ", ".join(_without_figures(metrics)) for guesser, metrics in found.items()}
     width = max(map(len, of.values()))
@@ -155,12 +165,12 @@ def _legend(shown, names):
 
 
 def _without_figures(names):
-    """The metrics once each; a loss stands for its figures per word and character."""
+    """The metrics without those that are a loss in another unit; each once."""
     return dict.fromkeys(n for n in names if n.partition("_masked_")[2] not in text_units.FIGURES)
 
 
 def _names(shown):
-    """Every metric that a column has, in the order of the sections, unknown ones last."""
+    """Every metric of the columns, in the order of the sections; unknown ones last."""
     present = dict.fromkeys(name for _, values in shown for name in values)
     present = [name for name in present if name not in _IN_BRACKETS | _IN_JSON_ALONE]
     order = [name for known in _SECTIONS.values() for name in known]
@@ -170,7 +180,7 @@ def _names(shown):
 
 
 def _sections(names):
-    """{heading: {metric: words}} of these metrics."""
+    """The sections with these metrics in them: {heading: {metric: words}}."""
     found = {
         heading: {name: words for name, words in known.items() if name in names}
         for heading, known in _SECTIONS.items()
@@ -181,11 +191,12 @@ def _sections(names):
 
 
 def _cell(name, values):
-    """`4.312 (5.101)`, marked where it is no better; empty where this text has no such metric."""
+    """`4.312 (5.101)`, marked if it is no better; empty if this text has no such metric."""
     if name not in values:
         return ""
     if isinstance(values[name], int):
         return f"{values[name]:,}"
+
     value, trivial = baselines.value(values, name), text_units.baseline(name, values)
     cell = _number(name, value)
     if trivial is None:
@@ -195,13 +206,13 @@ def _cell(name, values):
 
 
 def _number(name, value):
-    """In its usual unit; perplexities of words may have many digits, of which three are enough."""
+    """A value in its usual unit; three digits of a large one, such as a perplexity per word."""
     large = value is not None and abs(value) >= 1000
     return style.count(value) if large else style.metric(name, value)
 
 
 def _words(name, words, shown):
-    """What the metric is, and which side is better."""
+    """The meaning of a metric, and whether lower or higher is better if it has a baseline."""
     for _, values in shown:
         trivial = text_units.baseline(name, values)
         if trivial is not None:

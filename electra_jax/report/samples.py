@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real rows as they pass through both networks, ready to be looked at (`view.py`)."""
+"""Real rows with what both networks made of them, ready to be shown (`view.py`).
+
+rows  ->  objective.play: chosen positions, samples, beliefs  ->  one view.Example per row
+"""
 
 import jax
 import numpy as np
@@ -20,11 +23,13 @@ def examples(
     key: jax.Array,
     first_row: int = 0,
 ) -> list[view.Example]:
-    """Corrupts rows with the generator and asks the discriminator: one Example a row.
+    """Corrupts rows with the generator and judges them with the discriminator.
 
     Args:
-      key: what is drawn derives from it.
-      first_row: the number of the first row; rows of one number have the same draws.
+      key: all random draws are derived from it.
+      first_row: the number of the first row. The draws of a row depend on its number.
+
+    Returns one Example per row.
     """
 
     @jax.jit
@@ -33,7 +38,8 @@ def examples(
         batch = batch_lib.from_lanes(ids_BL, marks_BL, row_B, vocabulary.pad_id)
         keys = streams.keys(key, 0, row_B, dropout=False)
         played = objective.play(params, batch, keys, objective.knobs(1.0))
-        logits_BL = getattr(played, "disc_logits_BL", None)  # None where nobody judges
+
+        logits_BL = getattr(played, "disc_logits_BL", None)  # None without a discriminator
         return {
             "slots": played.chosen.slots_BN,
             "used": played.chosen.used_BN,
@@ -50,7 +56,10 @@ def examples(
 
 
 def _example(vocabulary, ids_L, played) -> view.Example:
+    """One row, without its padding. `played` holds the arrays of this row."""
     real = [place for place, id_ in enumerate(ids_L) if id_ != vocabulary.pad_id]
+
+    # Slots are a padded list of positions; only those that are used count.
     sampled, masked = {}, set()
     for slot, used, was_masked, id_ in zip(
         played["slots"], played["used"], played["masked"], played["sampled"], strict=True

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The look that the console, the report and the view share: colours, one stylesheet, numbers.
+"""What the console, the reports and the samples share: colours, and how numbers are written.
 
-Hue says whose it is (blue: generator, orange: discriminator), in every chart, tile and sentence;
-where runs are compared it says which group's (`GROUPS`), and the first, grey, is what others are
-held against.
-The hues are apart for colour-blind eyes, and no meaning hangs on a hue alone: lines are labelled,
-outcomes have a mark of their own. `LIGHT` and `DARK` hold the same names; the stylesheet turns
-them into CSS variables, so a page follows the reader's setting, charts included.
+In every chart, tile and sentence blue is the generator and orange the discriminator. Where runs are
+compared, each group has a colour (`GROUPS`); the first, grey, is what the others are compared with.
+
+The hues differ for colour-blind readers too, and no meaning depends on a hue alone: lines are
+labelled, and outcomes have their own marks. `LIGHT` and `DARK` have the same names. The style sheet
+(`templates/base.css.j2`) turns them into CSS variables, so a page and its charts follow the
+reader's setting.
 """
 
 import math
@@ -53,59 +54,15 @@ DARK = {
     "sixth": "#d9b84a",
     "seventh": "#f08fb6",
 }
-GROUPS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")  # of runs compared
+# Colours of the groups in a comparison of runs, in their order.
+GROUPS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
 
-# Names in single quotes, so that it may stand inside an attribute of the page.
+# The names are in single quotes, so that the list can be part of an HTML attribute.
 FONT = "Inter, 'Segoe UI', system-ui, -apple-system, Roboto, 'Helvetica Neue', Arial, sans-serif"
-
-_SHEET = """
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--ink); font: 15px/1.5 FONT;
-  -webkit-text-size-adjust: 100%; }
-main { max-width: 1240px; margin: 0 auto; padding: 36px 24px 64px; }
-h1 { font-size: 26px; line-height: 1.2; letter-spacing: -.015em; margin: 0; font-weight: 650; }
-h2 { font-size: 17px; letter-spacing: -.01em; margin: 44px 0 14px; font-weight: 650; }
-p { margin: 0; }
-.muted, .note { color: var(--muted); }
-.note { font-size: 13.5px; max-width: 76ch; }
-.card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
-
-.key { display: flex; flex-wrap: wrap; gap: 6px 22px; font-size: 13.5px; color: var(--muted);
-  margin: 0 0 14px; align-items: baseline; }
-.key .w { color: var(--ink); }
-.key .scale { display: inline-block; width: 84px; height: 11px; border-radius: 3px;
-  background: linear-gradient(90deg, transparent, var(--belief)); border: 1px solid var(--line); }
-.sample { padding: 16px 20px 12px; margin: 0 0 14px; }
-.sample .text { font-size: 16px; line-height: 2.3; overflow-wrap: anywhere; max-width: 92ch; }
-.sample .counts { font-size: 13px; color: var(--muted); margin-top: 8px; }
-.w { position: relative; padding: 1px 0; border-radius: 3px; text-decoration-thickness: 2px;
-  text-underline-offset: 4px; text-decoration-skip-ink: none;
-  background: color-mix(in srgb, var(--belief) calc(var(--p, 0) * 100%), transparent); }
-.w.chosen { cursor: help; }
-.w.caught { text-decoration: underline solid 2.5px var(--good); }
-.w.missed { text-decoration: underline wavy 1.5px var(--bad); }
-.w.replaced { text-decoration: underline solid 2px var(--muted); }
-.w.lucky { text-decoration: underline dotted 2px var(--generator); }
-.w rt { font-size: 10.5px; line-height: 1; color: var(--muted); font-weight: 400;
-  letter-spacing: 0; padding: 0 3px; user-select: none; transform: translateY(-2px); }
-.special { color: var(--muted); font-size: 11.5px; }
-"""
-
-
-def stylesheet() -> str:
-    """The CSS of a page: both palettes as variables, then the rules that pages share."""
-    light, dark = (
-        "".join(f"--{name}:{colour};" for name, colour in palette.items())
-        for palette in (LIGHT, DARK)
-    )
-    return (
-        f":root{{color-scheme:light dark;{light}}}\n"
-        f"@media (prefers-color-scheme:dark){{:root{{{dark}}}}}" + _SHEET.replace("FONT", FONT)
-    )
 
 
 def count(number: float) -> str:
-    """1234 -> `1,234`; 1234567 -> `1.23M`: three digits are enough to read a large count."""
+    """1234 -> `1,234`; 1234567 -> `1.23M`: three digits are enough for a large count."""
     for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
         if abs(number) >= 0.9995 * size:
             return f"{number / size:#.3g}".rstrip(".") + letter
@@ -119,6 +76,7 @@ def duration(seconds: float) -> str:
         return f"{seconds}s"
     if seconds < 3600:
         return f"{seconds // 60}m{seconds % 60:02d}s"
+
     minutes = round(seconds / 60)
     if minutes < 24 * 60:
         return f"{minutes // 60}h{minutes % 60:02d}m"
@@ -127,10 +85,14 @@ def duration(seconds: float) -> str:
 
 
 def metric(name: str, value: float | None) -> str:
-    """The value of a metric in its usual unit: a share in percent, a loss in nats, `-` if null."""
+    """The value of a metric in its usual unit: shares in percent, losses in nats.
+
+    Returns `-` for null and for values that are not finite.
+    """
     stem = name.partition("/")[0]
     if value is None or not math.isfinite(value):
         return "-"
+
     if is_share(stem):
         return f"{100 * value:.2f}%"
     if "learning_rate" in stem:
@@ -139,18 +101,19 @@ def metric(name: str, value: float | None) -> str:
         return count(value)
     if stem == "step_seconds":
         return f"{value:.3g}s"
+
     if 0 < abs(value) < 0.001:
         return f"{value:.1e}"
     return f"{value:.2f}" if abs(value) >= 100 else f"{value:.3f}"
 
 
 def difference(name: str, amount: float) -> str:
-    """How far two values of a metric are apart; shares differ in percentage points."""
+    """The distance between two values of a metric; in percentage points for a share."""
     return f"{100 * amount:.2f} points" if is_share(name) else metric(name, amount)
 
 
 def is_share(name: str) -> bool:
-    """True for the metrics that are shares of tokens and are written in percent."""
+    """Whether a metric is a share and is written in percent."""
     stem = name.partition("/")[0]
     endings = ("_accuracy", "_rate", "_majority", "_precision", "_recall", "mfu", "progress")
     return stem.endswith(endings) and "learning" not in stem

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A loss per token as one per word and per character of the same text.
+"""Converts a loss per token to a loss per word and per character of the same text.
 
-Tokens differ between vocabularies; words and characters do not. A loss in nats per token, times the
-tokens that a character takes, is nats per character:
+Tokens differ between vocabularies, words and characters do not. A loss in nats per token, times the
+number of tokens per character, is the loss in nats per character:
 
     text             the cat slept .           4 words, 15 characters
     tokens           the cat sle ##pt .        5
@@ -10,8 +10,8 @@ tokens that a character takes, is nats per character:
     per word         2.4 x 5 / 4  = 3.0 nats   a perplexity of 20.1
     per character    2.4 x 5 / 15 = 0.8 nats   1.15 bits, a perplexity of 2.23
 
-Words are parted by white space; characters are those of the text before any normalisation of the
-vocabulary's, with one blank between words. A masked language model predicts a token from both
+Words are separated by white space. Characters are those of the text before the vocabulary
+normalises it, with one blank between words. A masked language model predicts a token from both
 sides, so none of these figures is a likelihood of the text (docs/evaluation.md).
 """
 
@@ -25,13 +25,16 @@ UNITS = ("word", "character")
 FIGURES = ("perplexity",) + tuple(
     f"{measure}_per_{unit}" for unit in UNITS for measure in ("nats", "bits", "perplexity")
 )
-_LARGEST = 700.0  # nats; exp of more is beyond a float
+_LARGEST = 700.0  # nats; the exponential of more overflows a float
 
 
 def figures(
     loss: float | None, tokens: int, words: int, characters: int
 ) -> dict[str, float | None]:
-    """The names of FIGURES for a loss in nats per token of a text of such a size."""
+    """All FIGURES of a loss in nats per token, for a text of this size.
+
+    All are None if the loss is None; a perplexity that would overflow is None too.
+    """
     found = {"perplexity": _exp(loss)}
     for unit, count in zip(UNITS, (words, characters), strict=True):
         nats = None if loss is None else loss * tokens / count
@@ -44,10 +47,11 @@ def figures(
 
 
 def baseline(name: str, metrics: Mapping[str, Any]) -> baselines.Baseline | None:
-    """As `baselines.of`, and for one of the FIGURES of a loss the unigram line in the same unit."""
+    """As `baselines.of`; for one of the FIGURES of a loss, the unigram entropy in the same unit."""
     stem, _, figure = name.partition("_masked_")
     if figure not in FIGURES:
         return baselines.of(name, metrics)
+
     trivial = baselines.value(metrics, f"unigram_{figure}")
     if trivial is None or baselines.of(f"{stem}_masked_loss", metrics) is None:
         return None

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A corrupted row as text: what was masked, what the generator wrote, what the other believed.
+"""A corrupted row as text: what was masked, what the generator wrote, how it was judged.
 
-    Example (pieces of one row)  ->  to_terminal: four lines that stand under each other
+    Example (pieces of one row)  ->  to_terminal: four lines, aligned with each other
                                  ->  to_html:     the corrupted text, shaded and underlined
-                                 ->  page:        several of them, with the key, in one file
+                                 ->  page:        several of them with a key, in one file
 
-Truth and belief are drawn apart. In HTML an underline says that a token was replaced, shading
-says how sure the discriminator is that it was; so underlined and shaded is a catch, underlined
-and bare a miss, shaded and bare a false alarm. In a terminal each judged token has one mark:
+Truth and judgement are shown apart. In HTML a token that was replaced is underlined, and shading
+shows how sure the discriminator is that it was. A token that is underlined and shaded was caught,
+one that is only underlined was missed, and one that is only shaded is a false alarm. In a terminal
+each judged token has one mark:
 
     original       the  chef  cooked  the  meal
     masked         the  chef  [MASK]  the  [MASK]
@@ -16,40 +17,40 @@ and bare a miss, shaded and bare a false alarm. In a terminal each judged token 
 """
 
 import dataclasses
-import html
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from electra_jax.report import style
+from electra_jax.report import rendering
 
 # The outcome of a token. A sample that equals the original counts as original (section 2.2).
-CAUGHT = "caught"  # replaced, and believed to be
-MISSED = "missed"  # replaced, and believed original
-FALSE_ALARM = "false alarm"  # original, and believed replaced
-UNJUDGED = "replaced"  # replaced, and no discriminator was asked
-LUCKY = "lucky guess"  # masked, and the generator found the very token
-PLAIN = "plain"  # all the rest: original, and believed so
+CAUGHT = "caught"  # replaced, and judged replaced
+MISSED = "missed"  # replaced, and judged original
+FALSE_ALARM = "false alarm"  # original, and judged replaced
+UNJUDGED = "replaced"  # replaced, and there is no discriminator
+LUCKY = "lucky guess"  # masked, and the generator wrote the original token
+PLAIN = "plain"  # all others: original, and judged original
 
-THRESHOLD = 0.5  # belief from which on a token is called replaced
+THRESHOLD = 0.5  # least probability at which a token is judged replaced
 
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """One row without its padding; all sequences have one entry a position.
+    """One row without its padding. All sequences have one entry per position.
 
-    Pieces are the vocabulary's own, with their `▁` or `##`.
+    Pieces are those of the vocabulary, with their `▁` or `##`.
 
     Attributes:
       pieces: the original tokens, special ones included.
       starts_word: whether the original piece begins a word.
-      masked: chosen, and shown to the generator as [MASK].
-      kept: chosen, but shown as it is.
+      masked: whether the position was chosen and shown to the generator as [MASK].
+      kept: whether the position was chosen but shown unchanged.
       sampled: what the generator wrote at the chosen positions, None elsewhere.
       replaced: whether the discriminator's input differs from the original (its label).
-      p_replaced: the probability that the discriminator gives to `replaced`; None where it was
-        not asked (an objective without a discriminator).
-      special: whether the piece is [CLS], [SEP] or the like; empty means none.
-      sampled_starts_word: whether the sampled piece begins a word; empty means as the original.
+      p_replaced: the probability of `replaced` according to the discriminator; None if the
+        objective has no discriminator.
+      special: whether the piece is [CLS], [SEP] or the like. If empty, no piece is.
+      sampled_starts_word: whether the sampled piece begins a word. If empty, it does where the
+        original piece does.
     """
 
     pieces: Sequence[str]
@@ -71,6 +72,7 @@ class Example:
                     f"{field.name} has {length} entries for {len(self.pieces)} pieces; "
                     "give one for each"
                 )
+
         for i in range(len(self.pieces)):
             if self.masked[i] and self.kept[i]:
                 raise ValueError(f"position {i} is both masked and kept; a slot is one of them")
@@ -78,7 +80,7 @@ class Example:
                 raise ValueError(f"position {i} is replaced, but sampled[{i}] is None; by what?")
 
     def chosen(self, i: int) -> bool:
-        """Whether position `i` was picked for the generator to predict."""
+        """Whether position `i` was chosen for the generator to predict."""
         return bool(self.masked[i] or self.kept[i])
 
     def outcome(self, i: int) -> str:
@@ -93,18 +95,22 @@ class Example:
         return LUCKY if self.masked[i] and self.sampled[i] is not None else PLAIN
 
     def counts(self) -> dict[str, int]:
-        """How many tokens came to each outcome."""
+        """How many tokens have each outcome."""
         outcomes = [self.outcome(i) for i in range(len(self.pieces))]
         return {outcome: outcomes.count(outcome) for outcome in _MARKS}
 
 
 def to_terminal(example: Example, width: int = 100, colour: bool = True) -> str:
-    """Blocks of four lines, wrapped by words at `width` columns."""
+    """Blocks of four lines, wrapped between words at `width` columns, and the counts in words.
+
+    Raises ValueError if `width` is too narrow.
+    """
     names = ("original", "masked", "generator", "discriminator")
     margin = max(map(len, names)) + 2
     room = width - margin
     if room < 20:
         raise ValueError(f"width {width} is too narrow; give at least {margin + 20} columns")
+
     blocks, block, used = [], [], 0
     for word in _words(example):
         for column in _columns(example, word, room):
@@ -115,6 +121,7 @@ def to_terminal(example: Example, width: int = 100, colour: bool = True) -> str:
             block.append((size, column))
             used += size + (2 if len(block) > 1 else 0)
     blocks.append(block)
+
     lines = []
     for block in blocks:
         for row, name in enumerate(names):
@@ -139,56 +146,25 @@ def terminal_key(colour: bool = True) -> str:
 
 
 def to_html(example: Example) -> str:
-    """A fragment: the corrupted text in natural spacing; look and key come with `page`."""
-    parts, previous_special = [], True
-    for i in range(len(example.pieces)):
-        text, starts = _shown(example, i)
-        special = bool(example.special and example.special[i])
-        if i and (starts or special or previous_special):
-            parts.append(" ")
-        parts.append(_span(example, i, text, special))
-        previous_special = special
-    return (
-        f'<article class="sample card"><p class="text">{"".join(parts)}</p>'
-        f'<p class="counts">{html.escape(_sentence(example))}</p></article>'
-    )
-
-
-def key() -> str:
-    """The fragment that explains the look of `to_html`."""
-    return (
-        '<p class="key"><span><span class="w caught" style="--p:.9">word</span> '
-        "replaced and caught</span>"
-        '<span><span class="w missed" style="--p:.04">word</span> replaced and missed</span>'
-        '<span><span class="w" style="--p:.8">word</span> original but accused</span>'
-        '<span><span class="w lucky">word</span> masked, guessed right</span>'
-        '<span>belief that it was replaced: 0% <span class="scale"></span> 100%</span>'
-        "<span>above a replaced word: the original</span></p>"
-    )
+    """The corrupted text as an HTML fragment, for `page` or for the report of a run."""
+    return rendering.render("sample.html.j2", tokens=_tokens(example), counts=_sentence(example))
 
 
 def page(fragments: Iterable[str], title: str, legend: str = "") -> str:
-    """A whole self-contained page. `title` and `legend` are plain words, fragments are HTML."""
-    note = f'<p class="note">{html.escape(legend)}</p>' if legend else ""
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(title)}</title><style>{style.stylesheet()}</style></head>\n"
-        f"<body><main><header><h1>{html.escape(title)}</h1>{note}</header>\n"
-        f'<section style="margin-top:24px">{key()}\n' + "\n".join(fragments) + "\n"
-        "</section></main></body></html>\n"
-    )
+    """A whole self-contained page. `title` and `legend` are plain text, the fragments are HTML."""
+    return rendering.render("samples.html.j2", samples=fragments, title=title, legend=legend)
 
 
 _MARKS = {CAUGHT: "✓", MISSED: "✗", UNJUDGED: "~", FALSE_ALARM: "!", LUCKY: "=", PLAIN: "·"}
-# Black on a colour reads on dark and on light terminals alike. Codes of the 256-colour table:
-# sky blue, orange, yellow, grey; they differ in lightness too, for colour-blind eyes.
+# Black letters on a colour can be read on dark and on light terminals. The numbers are codes of the
+# 256-colour table: sky blue, orange, yellow, grey. They differ in lightness too, for colour-blind
+# readers.
 _BACKGROUNDS = {CAUGHT: 75, MISSED: 208, UNJUDGED: 208, FALSE_ALARM: 227, LUCKY: 250}
 
 
 def _words(example: Example) -> list[list[int]]:
-    """Positions grouped into words of the original; a special token stands alone."""
-    words, glue = [], False
+    """The positions grouped by words of the original text; a special token is a word of its own."""
+    words, glue = [], False  # glue: whether the next piece may continue the word
     for i in range(len(example.pieces)):
         special = bool(example.special and example.special[i])
         if glue and not special and not example.starts_word[i]:
@@ -200,7 +176,7 @@ def _words(example: Example) -> list[list[int]]:
 
 
 def _columns(example: Example, word: list[int], room: int) -> list[tuple]:
-    """The four cells of a word. A word too wide for a line is cut between pieces, then inside."""
+    """The columns of a word, each of four cells. A word that is too wide is cut between pieces."""
     cells = _cells(example, word, room)
     if len(word) > 1 and max(map(_columns_wide, cells)) > room:
         half = len(word) // 2
@@ -209,17 +185,22 @@ def _columns(example: Example, word: list[int], room: int) -> list[tuple]:
 
 
 def _cells(example: Example, word: list[int], room: int) -> tuple:
-    """Four lists of (text, outcome or None): original, masked, generator, discriminator."""
+    """Four lists of (text, outcome or None): original, masked, generator, discriminator.
+
+    A single piece that is too wide for a line is shortened.
+    """
     original, masked, written, belief = [], [], [], []
     for i in word:
         outcome = example.outcome(i)
         text = _fitted(_original(example, i), room)
         original.append((text, None))
         masked.append(("[MASK]" if example.masked[i] else text, None))
+
+        # If the generator put a whole word into the middle of one, the new text has a space there.
         shown, starts = _shown(example, i)
-        # A whole word sampled into the middle of one: the text that results has a space there.
         shown = _fitted(shown, room) if i == word[0] or not starts else " " + _fitted(shown, room)
         written.append((shown, None if outcome == PLAIN else outcome))
+
         if example.chosen(i) or outcome != PLAIN:
             belief.append((" ", None))
             belief.append((_mark(example, i, outcome), None if outcome == PLAIN else outcome))
@@ -247,7 +228,7 @@ def _painted(text: str, outcome: str | None, colour: bool) -> str:
 
 
 def _wide(text: str) -> int:
-    """Columns that a terminal gives to the text: two to a wide East Asian letter, none to marks."""
+    """The columns of a text in a terminal: two for a wide East Asian letter, none for accents."""
     return sum(
         0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
         for c in text
@@ -267,9 +248,9 @@ def _original(example: Example, i: int) -> str:
 
 
 def _clean(piece: str, starts_word: bool, visible: bool) -> str:
-    """The piece without the vocabulary's marker, and without what would move the cursor.
+    """The piece without the vocabulary's marker; a dot replaces letters that move the cursor.
 
-    A lone `▁` holds no letter and disappears, unless it has to be `visible`.
+    A single `▁` has no letter and becomes empty, unless it has to be `visible`.
     """
     bare = piece.removeprefix("▁") if starts_word else piece.removeprefix("##")
     bare = bare or (piece if visible else "")
@@ -277,34 +258,64 @@ def _clean(piece: str, starts_word: bool, visible: bool) -> str:
 
 
 def _shown(example: Example, i: int) -> tuple[str, bool]:
-    """What the discriminator reads at position `i`, and whether a space goes before it."""
+    """What the discriminator reads at position `i`, and whether it begins a word."""
     if example.sampled[i] is None:
         return _original(example, i), bool(example.starts_word[i])
     starts = (example.sampled_starts_word or example.starts_word)[i]
     return _clean(example.sampled[i], starts, visible=True), bool(starts)
 
 
-def _span(example: Example, i: int, text: str, special: bool) -> str:
+@dataclasses.dataclass(frozen=True)
+class _Token:
+    """A token as the template shows it; one without classes is plain text."""
+
+    text: str
+    space_before: bool
+    special: bool = False
+    classes: str = ""
+    belief: str = ""  # that it was replaced, from 0 to 1
+    title: str = ""  # shown when the mouse is over the token
+    original: str | None = None  # None where nothing was replaced
+
+
+def _tokens(example: Example) -> list[_Token]:
+    """All tokens of the corrupted text in natural spacing."""
+    tokens, previous_special = [], True
+    for i in range(len(example.pieces)):
+        text, starts = _shown(example, i)
+        special = bool(example.special and example.special[i])
+        space = bool(i and (starts or special or previous_special))
+        tokens.append(_token(example, i, text, space, special))
+        previous_special = special
+    return tokens
+
+
+def _token(example: Example, i: int, text: str, space: bool, special: bool) -> _Token:
+    """One token with its look. Only tokens that something happened to have classes and a title."""
     p, outcome = example.p_replaced[i], example.outcome(i)
-    shown = html.escape(text)
     if special and outcome == PLAIN:
-        return f'<span class="special">{shown}</span>'
+        return _Token(text, space, special=True)
     if outcome == PLAIN and not example.chosen(i) and (p is None or p < 0.005):
-        return shown
+        return _Token(text, space)
+
     original = _original(example, i)
     facts = [f"original: {original}"]
     if example.sampled[i] is not None:
         facts.append(f"generator: {text}" + (" (the input kept the token)" * bool(example.kept[i])))
     if p is not None:
         facts.append(f"discriminator: {100 * p:.1f}% replaced")
+
     classes = ["w", *(["chosen"] if example.chosen(i) else [])]
     if outcome in (CAUGHT, MISSED, UNJUDGED, LUCKY):
         classes.append(outcome.split()[0])
-    if example.replaced[i]:
-        shown = f"<ruby>{shown}<rt>{html.escape(original)}</rt></ruby>"
-    belief = "" if p is None else f' style="--p:{p:.3g}"'
-    title = html.escape("\n".join(facts), quote=True)
-    return f'<span class="{" ".join(classes)}"{belief} title="{title}">{shown}</span>'
+    return _Token(
+        text,
+        space,
+        classes=" ".join(classes),
+        belief="" if p is None else f"{p:.3g}",
+        title="\n".join(facts),
+        original=original if example.replaced[i] else None,
+    )
 
 
 def _sentence(example: Example) -> str:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where metrics go: a file of JSON lines, TensorBoard, the console.
+"""Writers of metrics: a file of JSON lines, TensorBoard, the console.
 
     step, kind, {name: value}  ->  metrics.jsonl   {"step": 20, "kind": "train", "loss": 24.1, ...}
                                ->  events.*        tag train/loss
                                ->  the log         step  20/100  loss 24.1 ...
 
-Every writer takes the same call and writes the same names. All of them work on the calling
-thread: a full disk raises here, at the step where it happens, and never stalls a queue.
+All writers have the same methods and write the same names. They work on the calling thread, so a
+full disk raises an error at the step where it happens and never blocks a queue.
 """
 
 import errno
@@ -29,7 +29,7 @@ KINDS = ("train", "eval")
 
 
 class Writer(Protocol):
-    """Takes the metrics of one step. `kind` is `train` or `eval`."""
+    """What all writers can do. `write` takes the metrics of one step; see KINDS."""
 
     def write(self, step: int, kind: str, metrics: Mapping[str, Number]) -> None: ...
 
@@ -37,15 +37,15 @@ class Writer(Protocol):
 
 
 class JsonLines:
-    """Appends one JSON object a line. What stands in the file already stays.
+    """Appends one JSON object per line to a file, and keeps the lines that are there already.
 
-    A value that is not finite becomes null; floats keep 7 significant digits, all that fp32 has.
+    A value that is not finite becomes null. Floats keep 7 significant digits, all that fp32 has.
     """
 
     def __init__(self, path: str | os.PathLike):
         self._path = os.fspath(path)
-        # A run killed in the middle of a write leaves half a line, to which the next row would be
-        # glued; it goes before anything is appended.
+        # A run that was killed during a write leaves half a line. It is removed first, since the
+        # next row would be appended to it.
         if os.path.exists(self._path) and not _ends_whole(self._path):
             self._rewrite(read(self._path))
 
@@ -54,6 +54,7 @@ class JsonLines:
         row = {"step": int(step), "kind": kind}
         row |= {name: _plain(value) for name, value in metrics.items()}
         line = (json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
         with open(self._path, "ab", buffering=0) as file:
             end = file.tell()
             try:
@@ -62,11 +63,11 @@ class JsonLines:
                     why = f"{written} of {len(line)} bytes written; disk full"
                     raise OSError(errno.ENOSPC, why, self._path)
             except OSError:
-                os.truncate(self._path, end)  # no half line for the next row to be glued to
+                os.truncate(self._path, end)  # leaves no half line before the next row
                 raise
 
     def drop_after(self, step: int) -> None:
-        """Forgets the rows beyond `step`, where a run resumes, so that no step stands twice."""
+        """Removes the rows after `step`, from which a run resumes, so that no step is repeated."""
         if os.path.exists(self._path):
             rows = {
                 (row["step"], row["kind"]): row for row in read(self._path) if row["step"] <= step
@@ -74,7 +75,7 @@ class JsonLines:
             self._rewrite(rows.values())
 
     def close(self) -> None:
-        """Nothing is held open between two rows."""
+        """Does nothing: the file is closed after each row."""
 
     def _rewrite(self, rows) -> None:
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
@@ -85,16 +86,17 @@ class TensorBoard:
     """Writes scalars `train/NAME` and `eval/NAME` into one event file of `directory`.
 
     Args:
-      drop_after: the step that a run resumes from. TensorBoard then hides what older event files
-        of the directory hold beyond it.
+      drop_after: the step from which a run resumes. TensorBoard then hides later steps of older
+        event files in the directory.
     """
 
     def __init__(self, directory: str | os.PathLike, drop_after: int | None = None):
         directory = os.fspath(directory)
         os.makedirs(directory, exist_ok=True)
-        # The plain event writer of tensorboardX, not its SummaryWriter: that one hands events to a
-        # thread over a short queue, and a full disk would end the thread and then block the run.
-        # The suffix keeps two starts within one second apart.
+
+        # The plain event writer of tensorboardX, not its SummaryWriter, which passes events to a
+        # thread through a short queue: a full disk would end the thread and then block the run.
+        # The suffix gives two starts within one second different files.
         self._file = event_file_writer.EventsWriter(
             os.path.join(directory, "events"), f".{os.getpid()}.{time.time_ns()}"
         )
@@ -121,10 +123,10 @@ class TensorBoard:
 
 
 class Console:
-    """Logs a line for the training metrics of a step and a block for an evaluation.
+    """Logs one line for the training metrics of a step, and a block of lines for an evaluation.
 
     Args:
-      steps: the last step of the run, for the share done and the time left.
+      steps: the last step of the run; it is shown beside the step and gives the time left.
     """
 
     def __init__(self, steps: int):
@@ -138,19 +140,20 @@ class Console:
             logging.info("%s", evaluation_block(step, self._steps, metrics))
 
     def close(self) -> None:
-        """The log belongs to the program."""
+        """Does nothing: the log belongs to the program."""
 
 
 def read(path: str | os.PathLike) -> list[dict]:
-    """The rows of a metrics file, in its order. A torn last line is left out.
+    """The rows of a metrics file in order. An incomplete last line is left out.
 
     Raises:
-      ValueError: a line before the last is not a row.
+      ValueError: a line before the last one is not a row.
     """
     with open(path, encoding="utf-8", errors="replace") as file:
         lines = file.read().split("\n")
     while lines and not lines[-1].strip():
         lines.pop()
+
     rows = []
     for number, line in enumerate(lines, 1):
         try:
@@ -159,7 +162,7 @@ def read(path: str | os.PathLike) -> list[dict]:
                 raise ValueError("no step or no kind")
         except ValueError as error:
             if number == len(lines):
-                break
+                break  # the writer was killed, or is just writing
             raise ValueError(
                 f"{os.fspath(path)}, line {number}: not a row of metrics ({error}); delete the line"
             ) from None
@@ -168,18 +171,23 @@ def read(path: str | os.PathLike) -> list[dict]:
 
 
 def progress_line(step: int, steps: int, metrics: Mapping[str, Number]) -> str:
-    """One aligned line; a metric that the objective does not have leaves no gap."""
+    """One line of training metrics, aligned with the lines before it.
+
+    Metrics that the objective does not have are left out, without a gap.
+    """
     parts = [f"step {_step(step, steps)}"]
-    if "progress" in metrics:  # of a budget that steps alone do not tell
+    if "progress" in metrics:  # the budget is not a number of steps
         parts.append(f"progress {style.metric('progress', metrics['progress']):>7}")
     for name, width in _PROGRESS.items():
         if name in metrics:
             parts.append(f"{name} {style.metric(name, _plain(metrics[name])):>{width}}")
+
     if metrics.get("tokens_per_second") is not None:
         speed = style.metric("tokens_per_second", _plain(metrics["tokens_per_second"]))
         parts.append(f"tokens/s {speed:>5}")
     if metrics.get("padding_rate") is not None:
         parts.append(f"padding {style.metric('padding_rate', metrics['padding_rate']):>6}")
+
     left = baselines.seconds_left(step, steps, metrics)
     if left:
         parts.append(f"ETA {style.duration(left):>6}")
@@ -189,7 +197,7 @@ def progress_line(step: int, steps: int, metrics: Mapping[str, Number]) -> str:
 
 
 def evaluation_block(step: int, steps: int, metrics: Mapping[str, Number]) -> str:
-    """A few lines: each metric that has a trivial baseline beside it, then the others."""
+    """A few lines: the metrics that have a baseline, each beside it, then the others."""
     stems = (
         "gen_masked_loss", "mlm_masked_loss", "disc_loss", "disc_accuracy", "disc_auc",
         "disc_auc_unigram",
@@ -199,6 +207,7 @@ def evaluation_block(step: int, steps: int, metrics: Mapping[str, Number]) -> st
         key=lambda name: (name.partition("/")[2], stems.index(name.partition("/")[0])),
     )
     width = max(map(len, beside), default=0)
+
     lines = [f"evaluation at step {_step(step, steps).strip()}"]
     for name in beside:
         value, baseline = _plain(metrics[name]), baselines.of(name, metrics)
@@ -209,6 +218,7 @@ def evaluation_block(step: int, steps: int, metrics: Mapping[str, Number]) -> st
             mark = "" if baseline.margin(value) > 0 else "  (not learnt yet)"
             line += f"  {baseline.name:<15} {trivial:>8}  {margin:>11} {side}{mark}"
         lines.append(line)
+
     others = [
         f"{name} {style.metric(name, _plain(metrics[name]))}" for name in _ALONE if name in metrics
     ]
@@ -217,7 +227,7 @@ def evaluation_block(step: int, steps: int, metrics: Mapping[str, Number]) -> st
     return "\n".join(lines)
 
 
-# The width of each number, so that lines stand under each other.
+# The width of each number, so that columns are aligned from line to line.
 _PROGRESS = {
     "loss": 6,
     "gen_loss": 6,
@@ -259,7 +269,7 @@ def _check(kind: str, metrics: Mapping[str, Number]) -> None:
 
 
 def _plain(value) -> Number:
-    """A number that JSON has. Scalars of array libraries are unwrapped."""
+    """A number that JSON can hold: no array scalar, and null for what is not finite."""
     value = value.item() if hasattr(value, "item") else value
     if value is None or isinstance(value, int):
         return value
@@ -267,6 +277,7 @@ def _plain(value) -> Number:
 
 
 def _ends_whole(path: str) -> bool:
+    """Whether a file is empty or ends with a complete line."""
     with open(path, "rb") as file:
         file.seek(0, os.SEEK_END)
         if file.tell() == 0:

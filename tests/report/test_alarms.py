@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from electra_jax.report import alarms, run_page
+from electra_jax.report import alarms, run_page, run_panels
 from support import pages
 
 
@@ -137,7 +137,7 @@ def test_the_report_shows_each_alarm_in_the_curves_that_it_is_about(tmp_path):
 
 def test_every_alarm_has_its_panels():
     names = {name for name, *_ in alarms._LOST.values()} | {"loss_spike"}
-    assert names == set(run_page._MARKED)
+    assert names == set(run_panels.MARKED)
 
 
 def test_a_watch_that_goes_on_says_nothing_twice():

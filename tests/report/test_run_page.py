@@ -8,7 +8,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from electra_jax.report import drawing, run_page
+from electra_jax.report import drawing, run_page, run_panels
 from support import pages
 
 
@@ -160,8 +160,10 @@ def test_an_unknown_entry_of_the_summary_is_refused(tmp_path, summary, message):
 
 def test_a_hundred_thousand_rows_become_as_many_points_as_can_be_seen():
     steps = np.arange(100_000.0)
-    thin, low, high = run_page._thinned(run_page._Series(steps, steps % 167))  # 167 rows to a point
-    assert len(thin.steps) == len(thin.values) == len(low) == len(high) == 599 <= run_page.POINTS
+    thin, low, high = run_panels.thinned(
+        run_panels.Series(steps, steps % 167)
+    )  # 167 rows to a point
+    assert len(thin.steps) == len(thin.values) == len(low) == len(high) == 599 <= run_panels.POINTS
     assert thin.steps[0] == thin.values[0] == 83.0  # the mean of 0 ... 166
     assert low[0] == pytest.approx(0.05 * 166) and high[0] == pytest.approx(0.95 * 166)
 

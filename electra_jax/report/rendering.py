@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole HTML pages from Jinja2 templates.
+
+    values (numbers as text, charts as SVG)  ->  a template of `templates/`  ->  one HTML file
+
+Python reads the metrics, chooses what is shown and writes the numbers; a template holds the
+structure and the words of a page. Style sheets are files beside the templates and are included,
+so a page needs no other file.
+
+All text is escaped. Only charts (`drawing.svg`) and samples (`view.to_html`) are HTML already; the
+templates mark them with `| safe`.
+"""
+
+import os
+import pathlib
+from typing import Any
+
+import jinja2
+
+from electra_jax.report import style
+
+_TEMPLATES = pathlib.Path(__file__).parent / "templates"
+
+
+def environment(*folders: str | os.PathLike) -> jinja2.Environment:
+    """The templates of this wing, and those of `folders`, which are searched first.
+
+    An environment keeps its compiled templates, so make one per module, not one per page.
+    """
+    env = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([*folders, _TEMPLATES]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        # The package may be updated while a run is training. Its templates then stay those that
+        # belong to the Python code in memory.
+        auto_reload=False,
+    )
+    env.globals.update(light=style.LIGHT, dark=style.DARK, font=style.FONT)
+    return env
+
+
+_ENVIRONMENT = environment()
+
+
+def render(template: str, **values: Any) -> str:
+    """A template of this wing with its values. A value that is missing raises an error."""
+    return _ENVIRONMENT.get_template(template).render(values)
