@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every test runs on the CPU and shares one cache of compiled programs: compiling is what costs."""
+"""The environment of all tests, and the fixtures that several test files share.
+
+Tests run on the CPU. They share one cache of compiled programs, because compiling takes most of the
+time of the tests.
+"""
 
 import gc
 import importlib.metadata
 import os
+import pathlib
 import re
 import sys
 import warnings
 
 import pytest
+
+from support.corpus import finished_config, write_corpus
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
@@ -18,15 +25,17 @@ _COMPILE_FAST = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Points jax, here and in the processes that tests start, at pytest's cache folder.
+    """Sets how jax compiles and where it caches programs, also for processes that tests start.
 
-    What runs for milliseconds is not worth optimizing; what learns for minutes is, and what is
-    compiled for chips that are not there has to be what they would run.
+    Programs that run for milliseconds are compiled without most optimizations. The tiers `learning`
+    and `aot` keep them: the first trains for minutes, the second checks the program that a chip
+    would run.
     """
     tiers = re.sub(r"not \w+", "", config.option.markexpr)
     if not {"learning", "aot"} & set(tiers.split()):
         os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
-        if importlib.metadata.version("jaxlib").startswith("0.10."):  # others may not know them
+        # Other versions of jaxlib may not know the flags.
+        if importlib.metadata.version("jaxlib").startswith("0.10."):
             os.environ.setdefault("XLA_FLAGS", _COMPILE_FAST)
     if not hasattr(config, "cache"):  # pytest -p no:cacheprovider
         return
@@ -37,26 +46,65 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Pythons of their own: one with TensorFlow, which is never in ours, and one without us."""
+    """Two other Pythons: one with TensorFlow, and one without electra_jax."""
     parser.addoption("--tensorflow", metavar="PYTHON", help="one with TensorFlow; -m tensorflow")
     parser.addoption("--stranger", metavar="PYTHON", help="one without electra_jax; -m stranger")
 
 
+@pytest.fixture(scope="session")
+def text(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """(source, folder for prepared data) for runs that need no text of their own.
+
+    Runs with equal settings of `data` share prepared data, within one process of pytest.
+    """
+    base = tmp_path_factory.mktemp("text")
+    return f"text:{write_corpus(base / 'corpus.txt')}", str(base / "data")
+
+
+@pytest.fixture(scope="session")
+def finished(text, tmp_path_factory: pytest.TempPathFactory):
+    """A run of six steps that was never stopped: (workdir, final metrics).
+
+    All tests of one process share it and may only read it: a test that changes anything in the
+    workdir works on a copy.
+    """
+    import electra_jax  # noqa: PLC0415 - most tests need no run
+
+    workdir = tmp_path_factory.mktemp("finished")
+    final = electra_jax.train(finished_config(text), workdir)
+    before = _files(workdir)
+    yield workdir, final
+    assert _files(workdir) == before, "a test wrote to the finished run that all tests share"
+
+
+def _files(folder: pathlib.Path) -> dict[str, tuple[int, int]]:
+    """{path: (size, time of the last change)} of all files."""
+    found = ((path, path.stat()) for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path): (about.st_size, about.st_mtime_ns) for path, about in found}
+
+
 @pytest.fixture(autouse=True, scope="module")
 def compiled_programs():
-    """Lets go of a file's programs at its end; they took five gigabytes by the end of the suite."""
+    """Frees the compiled programs of a test file at its end.
+
+    Without this they took five gigabytes at the end of the suite.
+    """
     yield
     forget_programs()
     if "jax" in sys.modules:
         sys.modules["jax"].clear_caches()
-    with warnings.catch_warnings():  # of what orbax began and left, where a save was made to fail
+    with warnings.catch_warnings():  # orbax leaves coroutines where a test makes a save fail
         warnings.filterwarnings("ignore", "coroutine .* was never awaited")
         gc.collect()
 
 
 @pytest.fixture(autouse=True)
 def programs_as_the_code_is(request: pytest.FixtureRequest):
-    """A run takes the programs of one like it; not where a test puts other code into them."""
+    """Forgets compiled programs before and after each test that uses monkeypatch.
+
+    A run otherwise takes the programs of an earlier run with the same configuration, which were
+    traced without the patched code.
+    """
     changes_code = "monkeypatch" in request.fixturenames
     if changes_code:
         forget_programs()
@@ -66,13 +114,14 @@ def programs_as_the_code_is(request: pytest.FixtureRequest):
 
 
 def forget_programs() -> None:
+    """Drops the programs that `training.runs` keeps, if it has been imported."""
     if "electra_jax.training.runs" in sys.modules:
         sys.modules["electra_jax.training.runs"].forget_programs()
 
 
 @pytest.fixture
 def tensorflow_python(request: pytest.FixtureRequest) -> str:
-    """The first of them."""
+    """The Python of --tensorflow."""
     found = request.config.getoption("--tensorflow")
     if not found:
         pytest.fail("give --tensorflow=PYTHON, one that has tensorflow-cpu")
@@ -81,7 +130,7 @@ def tensorflow_python(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def stranger_python(request: pytest.FixtureRequest) -> str:
-    """The second."""
+    """The Python of --stranger."""
     found = request.config.getoption("--stranger")
     if not found:
         pytest.fail(

@@ -11,15 +11,10 @@ import threading
 import pytest
 
 from electra_jax.host import joining, peer_group
+from support.commands import free_port
 from support.corpus import ROOT
 
 NAMES = ["process 0 (pid 10 on a)", "process 1 (pid 11 on b)", "process 2 (pid 12 on c)"]
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def about(number, count=3, **versions):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles the real training step for chips that are not there, and says what came out.
+"""Compiles the real training step for chips that this machine does not have.
 
     python -m tests.support.aot [LAYERS [FOLDER]]
 
-prints what each variant measures with LAYERS a network (2), and writes its HLO into FOLDER.
+prints figures of each variant with LAYERS layers per network (2), and writes its HLO to FOLDER.
 
-The step is the one that a run takes (`rehearsal.prepare`), over the described devices of a
+The step is the one that a run takes (`speed.synthetic.prepare`), over the described devices of a
 topology; states are shapes and nothing is allocated. Needs the extra `aot`: the compilers come in
 the wheels `libtpu` and `jax-cuda*-plugin`.
 """
@@ -99,7 +99,7 @@ CUDA = {
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """A step that could be sent to its chips."""
+    """A compiled step and what is known about it."""
 
     text: str  # optimised HLO
     memory: Any  # bytes on one chip
@@ -108,7 +108,7 @@ class Compiled:
 
 
 def missing(chip: str) -> str:
-    """Why this machine cannot compile for a chip, or ''."""
+    """Why this machine cannot compile for a chip; '' if it can."""
     if chip == "tpu":
         there = importlib.util.find_spec("libtpu")
     else:
@@ -119,7 +119,7 @@ def missing(chip: str) -> str:
 
 
 def compile_step(variant: Variant, layers: int = 2) -> Compiled:
-    """Traces and compiles one step. Raises what the compiler raises: memory that does not fit."""
+    """Traces and compiles one step. Raises the error of the compiler, e.g. too little memory."""
     tree = load_config("small")
     tree.data.update(batch_size=variant.rows, sequence_length=variant.length)
     tree.model.update(dtype="bfloat16", scan="on" if variant.scan else "off")
@@ -146,7 +146,7 @@ def compile_step(variant: Variant, layers: int = 2) -> Compiled:
 
 
 def counted(compiled: Compiled) -> dict[str, int]:
-    """How many collectives of each kind."""
+    """{kind of collective: how many of them}."""
     return dict(collections.Counter(c.kind for c in hlo.collectives(compiled.text)))
 
 

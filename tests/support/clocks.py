@@ -3,7 +3,7 @@
 
 
 class Ticking:
-    """A clock that a test sets: every look at it is `tick` seconds after the one before."""
+    """A clock that advances by `tick` seconds whenever it is read; `now` may be set."""
 
     def __init__(self, tick):
         self.now, self.tick = 0.0, tick

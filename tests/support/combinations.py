@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configurations that between them hold every two settings together, made from `config`'s choices.
+"""Configurations that together contain every pair of settings, made from the choices of `config`.
 
     triples   objective x sharing x optimizer, all of them
     axes      every other setting that changes what a step computes: each choice of `config`, each
@@ -7,7 +7,7 @@
     rows      one for each triple that is accepted, and as many more as it takes until every two
               settings that go together stand in one row (pairwise covering, greedily)
 
-What is refused is told apart by `config.parse`, and by nothing that is written here.
+`config.parse` alone decides which settings are refused.
 """
 
 import dataclasses
@@ -60,7 +60,7 @@ Row = dict  # {axis: value}; what is not there has its default
 
 
 def axes() -> dict[str, tuple]:
-    """{axis: its values}, the first three first."""
+    """{axis: its values}, beginning with FIRST."""
     found = {
         path: field.metadata["choices"]
         for path, field in config_lib.declared(config_lib.Config).items()
@@ -80,7 +80,7 @@ def axes() -> dict[str, tuple]:
 
 
 def unlisted_switches() -> set[str]:
-    """Numbers that may be 0 and that this page does not know."""
+    """Settings that may be 0 and are in neither SWITCHES nor ALWAYS_ON."""
     zero = {
         path
         for path, field in config_lib.declared(config_lib.Config).items()
@@ -90,7 +90,10 @@ def unlisted_switches() -> set[str]:
 
 
 def tree(row: Row) -> dict:
-    """A configuration of one layer a network; what a choice needs beside it is set with it."""
+    """The configuration of a row, with one layer per network.
+
+    Settings that a choice requires are set too, e.g. the tokens of a budget of tokens.
+    """
     row = dict(row)
     embeddings, main, generator = WIDTHS[row.pop("projects", "discriminator")]
     if row.get("model.sharing") == "all":
@@ -125,7 +128,7 @@ def _plain():
 
 
 def refusal(row: Row) -> str | None:
-    """What `config.parse` says against a row; None where it takes it."""
+    """The error of `config.parse` for a row; None if the row is accepted."""
     try:
         config_lib.parse(tree(row))
     except config_lib.ConfigError as error:
@@ -140,7 +143,7 @@ def triples() -> list[Row]:
 
 
 def pairs() -> list[tuple]:
-    """Every two settings of two axes, ((axis, value), (axis, value))."""
+    """Every pair of settings of two different axes: ((axis, value), (axis, value))."""
     every = axes()
     return [
         ((a, x), (b, y))
@@ -152,7 +155,7 @@ def pairs() -> list[tuple]:
 
 @functools.cache
 def rows() -> tuple[tuple[Row, ...], dict[frozenset, str]]:
-    """(rows that are accepted, what is said against each triple or pair that is refused)."""
+    """(accepted rows that cover all pairs, {refused triple or pair: the error})."""
     refused, begun = {}, []
     for row in triples():
         reason = refusal(row)
@@ -182,7 +185,10 @@ def rows() -> tuple[tuple[Row, ...], dict[frozenset, str]]:
 
 
 def completed(row: Row):
-    """The row with each objective, sharing and optimizer that it does not say, defaults first."""
+    """Yields the row with every choice of objective, sharing and optimizer that it leaves open.
+
+    The defaults come first.
+    """
     every = axes()
     default = {
         "objective.name": "replaced_token_detection",
@@ -195,12 +201,12 @@ def completed(row: Row):
 
 
 def sorted_pair(pair):
-    """An order of pairs that no hash decides."""
+    """A sort key that does not depend on hashes."""
     return sorted(map(str, pair))
 
 
 def _filled(row, open_pairs, draw):
-    """The row with a value for every axis: each time the one that covers the most open pairs."""
+    """The row with a value for every axis, each the one that covers the most open pairs."""
     every = axes()
     others = [axis for axis in every if axis not in row]
     draw.shuffle(others)
@@ -222,5 +228,5 @@ def _filled(row, open_pairs, draw):
 
 
 def named(row: Row) -> str:
-    """A row in one line, for messages."""
+    """A row as one line, for messages."""
     return ", ".join(f"{axis}={value!r}" for axis, value in row.items())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small corpus and a small configuration that tests of whole runs share."""
+"""A small corpus and a small configuration for tests of whole runs, and the folder ROOT."""
 
 import importlib.util
 import os
@@ -16,7 +16,7 @@ _TAILS = "in the morning|after dinner|near the station|without a word|every day|
 
 
 def write_corpus(path: pathlib.Path, documents: int = 300, seed: int = 0) -> pathlib.Path:
-    """Writes documents of simple sentences, one a line, a blank line between documents."""
+    """Writes documents of simple sentences, one per line, with a blank line between documents."""
     draw = random.Random(seed)
     parts = [part.split("|") for part in (_SUBJECTS, _VERBS, _OBJECTS, _TAILS)]
     with open(path, "w", encoding="utf-8") as file:
@@ -28,7 +28,7 @@ def write_corpus(path: pathlib.Path, documents: int = 300, seed: int = 0) -> pat
 
 
 def load_config(name: str, *argument: str):
-    """The tree that configs/NAME.py returns; an argument is what follows the colon."""
+    """The settings that configs/NAME.py returns; an argument is the text after the colon."""
     path = ROOT / "configs" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(f"config_{name}", path)
     module = importlib.util.module_from_spec(spec)
@@ -37,7 +37,10 @@ def load_config(name: str, *argument: str):
 
 
 def small_run(source: str, data_dir: str, **overrides):
-    """base.py shrunk until a step takes milliseconds; overrides by path with __ for dots."""
+    """configs/base.py with sizes for which a step takes milliseconds.
+
+    Overrides are named by their path, with __ for dots.
+    """
     config = load_config("base")
     config.name = "test"
     config.data.update(
@@ -64,6 +67,11 @@ def small_run(source: str, data_dir: str, **overrides):
             node = node[section]
         node[name] = value
     return config
+
+
+def finished_config(text):
+    """The settings of the run that the fixture `finished` of conftest.py holds."""
+    return small_run(*text, logging__report_every=1000)
 
 
 class StopAt:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every command line that our pages and files show, and a folder in which a reader may type them.
+"""Every command line in the documentation, and a folder in which all of them can be run.
 
 commands()        what README.md, docs/, launch/ and the docstrings of commands and
                   configurations show, with PLACEHOLDERS filled in
@@ -49,7 +49,7 @@ _OPTIONAL = re.compile(r" \[(.*)\]$")
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """One command line."""
+    """One command line of the documentation."""
 
     page: str  # relative to the repository
     line: int
@@ -59,17 +59,17 @@ class Command:
 
     @property
     def name(self) -> str:
-        """For people: where it stands and what it is."""
+        """Page, line and command, for messages."""
         return f"{self.page}:{self.line} {self.what}"
 
     @property
     def what(self) -> str:
-        """The command line without its place."""
+        """The command line alone."""
         return f"{self.script or self.module} {self.rest}".strip()
 
 
 def commands() -> list[Command]:
-    """All of them, page by page, in the order of each."""
+    """All command lines, page by page, in their order on the page."""
     found = []
     for path in _pages():
         page = str(path.relative_to(ROOT))
@@ -115,7 +115,7 @@ def layout(folder: pathlib.Path, run: pathlib.Path | None = None) -> pathlib.Pat
 
 
 def write_config(workdir: pathlib.Path) -> None:
-    """A workdir of which only its configuration is looked at."""
+    """Writes a workdir that holds a configuration only."""
     from electra_jax import config as config_lib  # noqa: PLC0415 - collecting needs no jax
 
     tree = corpus.small_run("text:corpus/*.txt", "")
@@ -143,7 +143,7 @@ def _texts(path) -> Iterator[tuple[int, str]]:
 
 
 def _in_text(page, number, text) -> Iterator[Command]:
-    """Commands of a text; a line that ends in a backslash goes on in the next."""
+    """The commands of a text; a backslash at the end of a line joins it with the next."""
     joined = _CONTINUED.sub(" \f", text)
     for line in joined.split("\n"):
         for match in _COMMAND.finditer(line.replace("\f", "")):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pre-training workdir with random weights, and small files of tasks."""
+"""A pre-training workdir with random weights, and small files of fine-tuning tasks."""
 
 import json
 import pathlib
@@ -40,7 +40,7 @@ def make(workdir: pathlib.Path, **overrides) -> str:
 
 
 def write_tasks(folder: pathlib.Path, rows: int = 96) -> pathlib.Path:
-    """Sentences whose label hangs on one word, in every kind of file."""
+    """Writes sentences whose label depends on one word, in every kind of file."""
     draw = random.Random(0)
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -66,7 +66,7 @@ def write_tasks(folder: pathlib.Path, rows: int = 96) -> pathlib.Path:
 
 
 def _write_pairs(folder, draw):
-    """MNLI, RTE, STS-B and the diagnostic set as the official files have them."""
+    """Writes MNLI, RTE, STS-B and the diagnostic set in the form of their official files."""
     inference = ("entailment", "neutral", "contradiction")
     sets = (
         ("MNLI", "gold_label", ("train", "dev_matched", "dev_mismatched"), inference),
@@ -92,7 +92,7 @@ def _write_pairs(folder, draw):
 
 
 def _squad(draw, labels):
-    """Who is ...? The one who is; where nobody is, there is no answer."""
+    """SQuAD 2.0: who is bad? Only rows with label 1 have an answer."""
     paragraphs = []
     for number, label in enumerate(labels):
         first, second = draw.sample(NAMES, 2)

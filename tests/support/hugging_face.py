@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same networks in Hugging Face's transformers, as a witness: weights, inputs and outputs.
+"""The same networks in Hugging Face's transformers, to compare with: weights, inputs, outputs.
 
 Imports torch and transformers only where they are used, so that the default tests need neither.
 """

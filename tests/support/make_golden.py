@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrites what `tests/golden/` holds; by hand, and only where a change is meant.
+"""Rewrites the files of `tests/golden/`; run it by hand, and only after an intended change.
 
 python -m tests.support.make_golden parameters     # paths and shapes of the small model
 python -m tests.support.make_golden hugging_face   # needs torch and transformers

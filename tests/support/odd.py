@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks, a batch and weights of odd small sizes, so that no dimension passes for another."""
+"""Small networks, a batch and weights. All sizes differ, so that no dimension is mistaken."""
 
 import functools
 
@@ -24,7 +24,7 @@ NETWORKS = networks.NetworksConfig(
 )
 SLOTS = 3
 
-# Compiling is what tests cost; the program is the same, its machine code is slower.
+# Compiling takes most of the time of tests. The results stay the same, machine code gets slower.
 jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 IDS_BL = np.array(
@@ -70,12 +70,12 @@ def batch(ids_BL=IDS_BL, marks_BL=MARKS_BL, first_row: int = 0) -> batch_lib.Bat
 
 
 def weights(config: networks.NetworksConfig = NETWORKS, seed: int = 3) -> dict:
-    """Random numbers in every leaf, so that no bias is 0, no scale is 1, and all tokens differ."""
+    """Random parameters: no bias is 0, no scale is 1, and the embeddings of all tokens differ."""
     return random_like(jax.eval_shape(lambda: networks.init(config, jax.random.key(0))), seed)
 
 
 def random_like(shapes: dict, seed: int = 3) -> dict:
-    """The same for a tree of shapes."""
+    """Random numbers as in `weights`, for a tree of shapes."""
     draw = np.random.default_rng(seed)
 
     def leaf(path, shape):
@@ -115,7 +115,7 @@ def sample(keys_B, logits_BNV, temperature, forbidden_ids) -> jax.Array:
 
 
 def flat_shapes(tree) -> dict[str, jax.ShapeDtypeStruct]:
-    """The same as `flat`, for shapes."""
+    """A tree of shapes as a dict from path to shape."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
 
@@ -129,7 +129,7 @@ def flat(tree, dtype=None) -> dict[str, np.ndarray]:
 
 
 def nested(leaves: dict[str, np.ndarray]) -> dict:
-    """The way back from `flat`."""
+    """The inverse of `flat`: a tree from a dict with paths."""
     tree = {}
     for path, x in leaves.items():
         *parents, name = path.split("/")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every page that we write must be."""
+"""Checks that every HTML page of the package has to pass: closed tags, titled charts."""
 
 import html
 import html.parser

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks of the configurations with the vocabulary of the published models, as shapes alone."""
+"""Shapes of the networks of a configuration with the vocabulary of the published models."""
 
 import jax
 
@@ -9,7 +9,7 @@ from electra_jax.step import build
 
 from .corpus import load_config
 
-VOCABULARY = 30_522  # of BERT, which the published sizes are counted with
+VOCABULARY = 30_522  # of BERT; the published sizes are counted with it
 
 
 def shapes_of(name):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was written for TensorBoard."""
+"""Reads the event files that a run writes for TensorBoard."""
 
 import struct
 

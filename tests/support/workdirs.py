@@ -16,7 +16,7 @@ STEP = 7
 
 
 def made(workdir, words, **overrides):
-    """Writes one; returns its configuration and its parameters."""
+    """Writes a workdir; returns its configuration and its parameters."""
     config = config_lib.parse(small_run(NO_SOURCE, "", **overrides))
     objective = build.objective(config, words, np.ones(words.size))
     params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)))

@@ -12,17 +12,10 @@ from electra_jax.step import build
 from electra_jax.training import budget, runs
 from electra_jax.workdir import metadata
 from support.clocks import Ticking
-from support.corpus import StopAt, small_run, write_corpus
+from support.corpus import StopAt, small_run
+from support.outcomes import digest, rows
 
-TIMES = ("tokens_per_second", "step_seconds", "mfu", "seconds_left")
 TOKENS = 1300  # of at most 8 x 32 a step: six steps or a few more
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    """(source, folder for prepared data) that every run of this module shares."""
-    base = tmp_path_factory.mktemp("text")
-    return f"text:{write_corpus(base / 'corpus.txt')}", str(base / "data")
 
 
 def tokens_run(text, **changes):
@@ -34,18 +27,10 @@ def tokens_run(text, **changes):
     return small_run(*text, **settings | changes)
 
 
-def rows(workdir):
-    """metrics.jsonl without what a clock decides."""
-    return [
-        {name: value for name, value in row.items() if name not in TIMES}
-        for row in writers.read(f"{workdir}/metrics.jsonl")
-    ]
-
-
 def last_checkpoint(workdir):
     """(step, digests of every array)."""
     step = metadata.steps(f"{workdir}/checkpoints")[-1]
-    return step, metadata.read(f"{workdir}/checkpoints/{step}")["digest"]
+    return step, digest(workdir, step)
 
 
 @pytest.fixture(scope="module")

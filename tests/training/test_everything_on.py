@@ -9,15 +9,15 @@ import pytest
 import electra_jax
 from electra_jax import config as config_lib
 from electra_jax.core import averages, sharding
-from electra_jax.report import alarms, writers
+from electra_jax.report import alarms
 from electra_jax.step import build
 from electra_jax.training import opened as opened_lib
 from electra_jax.training import runs, saved_state
 from electra_jax.weights import checkpoint, checkpoint_series, warm_start
 from electra_jax.workdir import metadata
-from support.corpus import StopAt, small_run, write_corpus
+from support.corpus import StopAt, small_run
+from support.outcomes import digest, rows
 
-TIMES = ("tokens_per_second", "step_seconds", "mfu")
 STEPS = 6
 
 
@@ -44,29 +44,10 @@ def judged_early():
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    """(source, folder for prepared data)."""
-    base = tmp_path_factory.mktemp("text")
-    return f"text:{write_corpus(base / 'corpus.txt')}", str(base / "data")
-
-
-@pytest.fixture(scope="module")
 def finished(text, tmp_path_factory):
     """An uninterrupted run: (workdir, final metrics)."""
     workdir = tmp_path_factory.mktemp("finished")
     return workdir, electra_jax.train(settings(text), workdir)
-
-
-def rows(workdir):
-    """metrics.jsonl without what a clock decides."""
-    return [
-        {name: value for name, value in row.items() if name not in TIMES}
-        for row in writers.read(f"{workdir}/metrics.jsonl")
-    ]
-
-
-def digest(workdir, step=STEPS):
-    return metadata.read(f"{workdir}/checkpoints/{step}")["digest"]
 
 
 def test_the_log_has_each_rate_by_its_name_and_in_its_shape(finished):

@@ -2,8 +2,6 @@
 """A run evaluated on other text: as on its own held-out text, pooled by sums, nothing written."""
 
 import json
-import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -17,7 +15,8 @@ from electra_jax.training import opened as opened_lib
 from electra_jax.training import other_text, run_data
 from electra_jax.weights import checkpoint_series
 from support import odd
-from support.corpus import ROOT, small_run, write_corpus
+from support.commands import command
+from support.corpus import small_run, write_corpus
 
 STEP = 7
 
@@ -99,13 +98,6 @@ def listing(workdir):
     }
 
 
-def command(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "electra_jax.evaluate", *arguments],
-        cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
-
-
 def test_the_heldout_text_of_a_run_gives_the_heldout_metrics_of_the_run(
     workdir, opened, heldout, others
 ):
@@ -113,7 +105,10 @@ def test_the_heldout_text_of_a_run_gives_the_heldout_metrics_of_the_run(
     own = opened_lib.evaluate(opened)
     before = listing(workdir)
     two = f"--data=text:{others}/two.txt"
-    done = command(f"--workdir={workdir}", f"--data=own=text:{heldout}", two, "--json")
+    done = command(
+        f"--workdir={workdir}", f"--data=own=text:{heldout}", two, "--json",
+        module="electra_jax.evaluate",
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     assert listing(workdir) == before
     *shown, line = done.stdout.strip().split("\n")

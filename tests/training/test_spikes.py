@@ -22,16 +22,15 @@ from electra_jax import config as config_lib
 from electra_jax.core import averages, counters
 from electra_jax.data import pipeline
 from electra_jax.objectives import replaced_token_detection
-from electra_jax.report import writers
 from electra_jax.step import build
 from electra_jax.training import budget, loop, runs, saved_state
 from electra_jax.weights import checkpoint
 from electra_jax.workdir import metadata
-from support.corpus import small_run, write_corpus
+from support.corpus import small_run
+from support.outcomes import digest, rows
 from support.tensorboard import events_of
 
 STEPS = 8
-TIMES = ("tokens_per_second", "step_seconds", "mfu", "seconds_left")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,13 +58,6 @@ def wild():
         yield
 
 
-@pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    """(source, folder for prepared data)."""
-    base = tmp_path_factory.mktemp("text")
-    return f"text:{write_corpus(base / 'corpus.txt')}", str(base / "data")
-
-
 def settings(text, **changes):
     """The run above."""
     return small_run(*text, **dict(
@@ -75,17 +67,9 @@ def settings(text, **changes):
     ) | changes)  # fmt: skip
 
 
-def rows(workdir):
-    """metrics.jsonl without what a clock decides."""
-    return [
-        {name: value for name, value in row.items() if name not in TIMES}
-        for row in writers.read(f"{workdir}/metrics.jsonl")
-    ]
-
-
 def leaves(workdir, step=STEPS):
-    digest = metadata.read(f"{workdir}/checkpoints/{step}")["digest"]
-    return {name: x for name, x in digest.items() if not name.startswith("interval/")}
+    found = digest(workdir, step)
+    return {name: x for name, x in found.items() if not name.startswith("interval/")}
 
 
 def kill_after(workdir, step):

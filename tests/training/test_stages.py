@@ -20,7 +20,6 @@ from electra_jax.config import stages
 from electra_jax.core import sharding
 from electra_jax.data import pipeline
 from electra_jax.objectives import masking
-from electra_jax.report import writers
 from electra_jax.speed import dry_run, flops_figures, flops_tables
 from electra_jax.step import build
 from electra_jax.training import budget, feed, runs
@@ -28,18 +27,11 @@ from electra_jax.training import opened as opened_lib
 from electra_jax.workdir import metadata
 from support.clocks import Ticking
 from support.commands import command, complaint
-from support.corpus import StopAt, small_run, write_corpus
+from support.corpus import StopAt, small_run
+from support.outcomes import digest, rows
 
 STEPS = 6
 STAGES = ((0.3, 16, 16), (0.6, 32, 8))
-TIMES = ("tokens_per_second", "step_seconds", "mfu", "seconds_left")
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    """(source, folder for prepared data) that every run of this module shares."""
-    base = tmp_path_factory.mktemp("text")
-    return f"text:{write_corpus(base / 'corpus.txt')}", str(base / "data")
 
 
 def staged(text, **changes):
@@ -77,19 +69,6 @@ def finished(text, tmp_path_factory):
 def run(text, finished):
     """Its parts, as they go on."""
     return runs.start(config_lib.parse(staged(text)), str(finished[0]))
-
-
-def rows(workdir, kind=None):
-    """metrics.jsonl without what a clock decides."""
-    return [
-        {name: value for name, value in row.items() if name not in TIMES}
-        for row in writers.read(f"{workdir}/metrics.jsonl")
-        if kind in (None, row["kind"])
-    ]
-
-
-def leaves(workdir, step=STEPS):
-    return metadata.read(f"{workdir}/checkpoints/{step}")["digest"]
 
 
 def test_each_step_takes_the_rows_of_its_stage_where_the_one_before_it_ended(finished, run):
@@ -154,7 +133,7 @@ def test_interrupted_anywhere_it_goes_on_as_if_never_stopped(text, finished, tmp
     for step in range(stopped + 1, STEPS + 1):
         shutil.rmtree(tmp_path / "checkpoints" / str(step))
     assert electra_jax.train(staged(text), tmp_path) == finished[1]
-    assert leaves(tmp_path) == leaves(finished[0])
+    assert digest(tmp_path) == digest(finished[0])
     assert rows(tmp_path) == rows(finished[0])
 
 
@@ -182,7 +161,7 @@ def test_a_budget_of_tokens_has_its_stages_by_tokens(text, tmp_path):
     electra_jax.train(config, tmp_path / "parts", [StopAt(border - 1)])
     assert metadata.steps(f"{tmp_path}/parts/checkpoints")[-1] == border
     electra_jax.train(config, tmp_path / "parts")
-    assert leaves(tmp_path / "parts", last) == leaves(tmp_path / "whole", last)
+    assert digest(tmp_path / "parts", last) == digest(tmp_path / "whole", last)
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
 
 

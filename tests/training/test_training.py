@@ -24,31 +24,13 @@ from electra_jax.step import build
 from electra_jax.training import loop, runs, saved_state
 from electra_jax.weights import checkpoint_series
 from electra_jax.workdir import metadata, saved_config
-from support.corpus import small_run, write_corpus
+from support.corpus import finished_config, small_run
+from support.outcomes import digest, rows
 
 # Orbax leaves them behind where a save is made to fail.
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 
 STEPS = 6
-TIMES = ("tokens_per_second", "step_seconds", "mfu")  # the only figures that a clock decides
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    """(source, folder for prepared data) that every run of this module shares."""
-    base = tmp_path_factory.mktemp("text")
-    return f"text:{write_corpus(base / 'corpus.txt')}", str(base / "data")
-
-
-@pytest.fixture(scope="module")
-def finished(text, tmp_path_factory):
-    """An uninterrupted run: (workdir, final metrics)."""
-    workdir = tmp_path_factory.mktemp("finished")
-    return workdir, electra_jax.train(with_report(text), workdir)
-
-
-def with_report(text):
-    return small_run(*text, logging__report_every=1000)
 
 
 class Recorder:
@@ -64,20 +46,6 @@ class Recorder:
 
     def close(self):
         self.closed = True
-
-
-def leaves(workdir, step):
-    """Every array of a checkpoint, by path."""
-    about = metadata.read(f"{workdir}/checkpoints/{step}")
-    return about["digest"]
-
-
-def rows(workdir):
-    """metrics.jsonl without what a clock decides."""
-    return [
-        {name: value for name, value in row.items() if name not in TIMES}
-        for row in writers.read(f"{workdir}/metrics.jsonl")
-    ]
 
 
 def test_a_run_leaves_what_the_contract_says(text, finished):
@@ -98,15 +66,13 @@ def test_a_run_leaves_what_the_contract_says(text, finished):
     }  # fmt: skip
     assert set(final) >= {"disc_auc", "disc_auc_unigram", "unigram_entropy", "gen_masked_loss"}
     saved = config_lib.parse(json.loads((workdir / "config.json").read_text()))
-    assert saved == config_lib.parse(with_report(text))
+    assert saved == config_lib.parse(finished_config(text))
 
 
-def test_a_trace_of_the_steps_that_were_asked_for(text, finished, caplog):
+def test_a_trace_of_the_steps_that_were_asked_for(text, finished, tmp_path):
     """Beyond the end of the finished run, which may be profiled like any continuation."""
-    workdir, _ = finished
     config = small_run(*text, schedule__steps=8, logging__profile=(7, 8))
-    copy = workdir.parent / "profiled"
-    shutil.copytree(workdir, copy)
+    copy = shutil.copytree(finished[0], tmp_path / "profiled")
     electra_jax.train(config, copy)
     (trace,) = copy.glob("profile/plugins/profile/*/*.xplane.pb")
     names = {
@@ -126,7 +92,7 @@ def test_without_a_report_none_is_drawn(text, finished, tmp_path):
     assert not (workdir / "report.html").exists()
 
 
-def test_the_next_run_like_it_takes_the_programs_and_another_does_not(text, finished):
+def test_the_next_run_like_it_takes_the_programs_and_another_does_not(text, tmp_path):
     """They are traced once in a process, as for a notebook that goes on with a stopped run."""
     runs.forget_programs()
     configs = [
@@ -134,14 +100,14 @@ def test_the_next_run_like_it_takes_the_programs_and_another_does_not(text, fini
         for changes in ({}, {"checkpoint__every": 3}, {"optimizer__weight_decay": 0.1})
     ]
     first, same, other = (
-        runs.start(config_lib.parse(config), str(finished[0].parent / f"programs{number}"))
+        runs.start(config_lib.parse(config), str(tmp_path / f"programs{number}"))
         for number, config in enumerate(configs)
     )
     assert same.update is first.update and same.evaluate is first.evaluate
     assert other.update is not first.update
 
 
-def test_stopped_by_sigterm_and_started_again_is_as_if_never_stopped(text, finished, tmp_path):
+def test_stopped_by_sigterm_and_started_again_is_as_if_never_stopped(text, tmp_path):
     """The signal comes between two checkpoints and two log lines: nothing may be lost."""
     config = small_run(*text, checkpoint__every=5)
     whole = electra_jax.train(config, tmp_path / "whole")
@@ -152,15 +118,15 @@ def test_stopped_by_sigterm_and_started_again_is_as_if_never_stopped(text, finis
     second = Recorder()
     parts = electra_jax.train(config, tmp_path / "parts", [second])
     assert parts == whole
-    assert leaves(tmp_path / "parts", STEPS) == leaves(tmp_path / "whole", STEPS)
+    assert digest(tmp_path / "parts", STEPS) == digest(tmp_path / "whole", STEPS)
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
     assert [row["step"] for row in second.rows] == [4, 6, 6]
 
 
-def test_a_finished_run_started_again_only_evaluates(text, finished):
-    workdir, final = finished
+def test_a_finished_run_started_again_only_evaluates(text, finished, tmp_path):
+    workdir = shutil.copytree(finished[0], tmp_path / "run")
     before = rows(workdir)
-    assert electra_jax.train(small_run(*text), workdir) == final
+    assert electra_jax.train(small_run(*text), workdir) == finished[1]
     assert rows(workdir) == before
 
 
@@ -178,7 +144,7 @@ def test_a_damaged_newest_checkpoint_is_set_aside(text, finished, tmp_path, capl
     assert "checkpoint 6 is damaged and set aside" in caplog.text
     assert os.path.isdir(tmp_path / "run" / "checkpoints" / "6.corrupt")
     assert final == finished[1]
-    assert leaves(tmp_path / "run", STEPS) == leaves(finished[0], STEPS)
+    assert digest(tmp_path / "run", STEPS) == digest(finished[0], STEPS)
     assert rows(tmp_path / "run") == rows(finished[0])
 
 
@@ -198,8 +164,8 @@ def test_a_checkpoint_from_before_a_metric_is_gone_on_with(text, finished, tmp_p
     assert restored.interval["gen_loss"].tolist() == interval["gen_loss"].tolist()
 
 
-def test_another_configuration_is_refused_and_nothing_touched(text, finished):
-    workdir, _ = finished
+def test_another_configuration_is_refused_and_nothing_touched(text, finished, tmp_path):
+    workdir = shutil.copytree(finished[0], tmp_path / "run")
     before = (workdir / "config.json").read_bytes()
     with pytest.raises(config_lib.ConfigError) as error:
         electra_jax.train(small_run(*text, optimizer__learning_rate=0.5), workdir)
@@ -241,11 +207,11 @@ def test_neither_a_damaged_config_json_nor_a_report_ends_a_run(text, finished, t
     (workdir / "config.json").write_text("")
     (workdir / "report.html").unlink()
     (workdir / "report.html").mkdir()
-    assert electra_jax.train(with_report(text), workdir) == finished[1]
+    assert electra_jax.train(finished_config(text), workdir) == finished[1]
     assert "config.json is damaged" in caplog.text
     assert "no report: IsADirectoryError" in caplog.text
     assert (workdir / "config.json.damaged").read_text() == ""
-    assert saved_config.read(str(workdir)) == config_lib.parse(with_report(text))
+    assert saved_config.read(str(workdir)) == config_lib.parse(finished_config(text))
 
 
 def test_settings_are_compared_with_those_of_the_checkpoint_too(text, finished, tmp_path):
@@ -260,7 +226,7 @@ def test_settings_are_compared_with_those_of_the_checkpoint_too(text, finished, 
     assert "checkpoint 6" in str(error.value)
     assert "optimizer.learning_rate: 0.001 -> 0.003" in str(error.value)
     path.unlink()
-    assert saved_config.of_run(str(workdir)) == config_lib.parse(with_report(text))
+    assert saved_config.of_run(str(workdir)) == config_lib.parse(finished_config(text))
 
 
 @pytest.mark.parametrize(
@@ -292,10 +258,10 @@ def test_weights_of_another_run_are_a_start(text, finished, tmp_path, caplog):
     config.init["from"] = str(source)
     electra_jax.train(config, tmp_path / "run")
     assert "checkpoint 6 cannot be used" in caplog.text
-    params = [name for name in leaves(source, 4) if name.startswith("params/")]
+    params = [name for name in digest(source, 4) if name.startswith("params/")]
     assert params
     for name in params:
-        assert leaves(tmp_path / "run", 2)[name] == leaves(source, 4)[name]
+        assert digest(tmp_path / "run", 2)[name] == digest(source, 4)[name]
 
 
 def test_weights_of_another_vocabulary_are_refused(text, finished, tmp_path):

@@ -18,22 +18,9 @@ from electra_jax.weights import checkpoint, exporting, importing, reading, trees
 from electra_jax.weights.formats import google as google_reader
 from electra_jax.workdir import metadata
 from support import google_layouts, tensorflow_writer
-from support.corpus import ROOT, small_run, write_corpus
+from support.corpus import ROOT, small_run
 
 GOLDEN = ROOT / "tests" / "golden"
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    base = tmp_path_factory.mktemp("text")
-    return f"text:{write_corpus(base / 'corpus.txt')}", str(base / "data")
-
-
-@pytest.fixture(scope="module")
-def trained(text, tmp_path_factory):
-    """Six steps: (workdir, held-out metrics)."""
-    workdir = tmp_path_factory.mktemp("trained")
-    return workdir, electra_jax.train(small_run(*text), workdir)
 
 
 def begin(tmp_path, text, source, **overrides):
@@ -55,9 +42,9 @@ def digest(path, part):
     return {name: x for name, x in leaves.items() if name.startswith(f"{part}/")}
 
 
-def test_restored_moments_take_the_next_steps_of_a_run_that_never_stopped(text, trained, tmp_path):
+def test_restored_moments_take_the_next_steps_of_a_run_that_never_stopped(text, finished, tmp_path):
     """Rows and noise go by the counters, which begin anew; set as they were, nothing differs."""
-    saved = trained[0] / "checkpoints"
+    saved = finished[0] / "checkpoints"
     run = begin(tmp_path, text, saved / "2", init__optimizer="restored")
     assert int(run.state.step) == 0
     assert checkpoint.digest({"optimizer": run.state.optimizer}) == digest(saved / "2", "optimizer")
@@ -73,10 +60,10 @@ def test_restored_moments_take_the_next_steps_of_a_run_that_never_stopped(text, 
         assert checkpoint.digest({part: getattr(state, part)}) == digest(saved / "4", part)
 
 
-def test_by_default_the_optimizer_begins_fresh(text, trained, tmp_path):
-    run = begin(tmp_path, text, trained[0])
+def test_by_default_the_optimizer_begins_fresh(text, finished, tmp_path):
+    run = begin(tmp_path, text, finished[0])
     assert not any(np.any(x) for x in jax.tree.leaves(run.state.optimizer))
-    same = digest(trained[0] / "checkpoints" / "6", "params")
+    same = digest(finished[0] / "checkpoints" / "6", "params")
     assert checkpoint.digest({"params": run.state.params}) == same
 
 
@@ -87,10 +74,10 @@ def test_by_default_the_optimizer_begins_fresh(text, trained, tmp_path):
         (dict(objective__name="decoupled_detection"), "was trained in the phases joint, this"),
     ],
 )
-def test_moments_of_something_else_are_refused(text, trained, tmp_path, overrides, message):
-    run = begin(tmp_path, text, trained[0])
+def test_moments_of_something_else_are_refused(text, finished, tmp_path, overrides, message):
+    run = begin(tmp_path, text, finished[0])
     tree = small_run(*text, init__optimizer="restored", **overrides)
-    tree.init["from"] = str(trained[0])
+    tree.init["from"] = str(finished[0])
     config = config_lib.parse(tree)
     phases = build.objective(config, run.vocabulary, run.records.unigram()[0]).phases
     with pytest.raises(config_lib.ConfigError, match=message) as error:
@@ -99,10 +86,10 @@ def test_moments_of_something_else_are_refused(text, trained, tmp_path, override
 
 
 @pytest.fixture(scope="module")
-def alone(trained, tmp_path_factory):
+def alone(finished, tmp_path_factory):
     """An export of the discriminator, without a generator."""
     out = tmp_path_factory.mktemp("export") / "alone"
-    exporting.to_orbax(reading.open(trained[0]), str(out), only="discriminator")
+    exporting.to_orbax(reading.open(finished[0]), str(out), only="discriminator")
     return out
 
 
@@ -159,11 +146,11 @@ def test_a_setting_without_anything_to_act_on_is_refused(overrides, message):
         config_lib.parse(tree)
 
 
-def test_held_out_metrics_are_the_same_after_there_and_back(text, trained, tmp_path):
+def test_held_out_metrics_are_the_same_after_there_and_back(text, finished, tmp_path):
     """Evaluated, converted to Hugging Face, back to a workdir, evaluated again."""
     workdir, final = (
-        trained[0],
-        {name: x for name, x in trained[1].items() if name != "tokens_seen"},
+        finished[0],
+        {name: x for name, x in finished[1].items() if name != "tokens_seen"},
     )
     exporting.to_hugging_face(reading.open(workdir), str(tmp_path / "folder"))
     recipe = config_lib.parse(small_run(*text))
@@ -300,8 +287,8 @@ def test_a_converted_workdir_goes_on_as_the_folder_does(
     assert ends[0] == ends[1]
 
 
-def test_moments_that_are_not_there_cannot_be_converted(google, trained, tmp_path):
-    exporting.to_hugging_face(reading.open(trained[0]), str(tmp_path / "folder"))
+def test_moments_that_are_not_there_cannot_be_converted(google, finished, tmp_path):
+    exporting.to_hugging_face(reading.open(finished[0]), str(tmp_path / "folder"))
     recipe = config_lib.parse(tiny(google, init__optimizer="restored"))
     for source, settings, message in (
         (tmp_path / "folder", recipe, "holds no moments; use 'fresh'$"),
@@ -326,9 +313,9 @@ def test_another_vocabulary_is_refused_and_the_setting_is_offered(grown, tmp_pat
         runs.start(tree, str(tmp_path))
 
 
-def test_a_workdir_whose_vocabulary_is_gone_cannot_grow(text, trained, tmp_path):
+def test_a_workdir_whose_vocabulary_is_gone_cannot_grow(text, finished, tmp_path):
     """Its hash is in the checkpoint, its pieces are not."""
-    shutil.copytree(trained[0] / "checkpoints", tmp_path / "old" / "checkpoints")
+    shutil.copytree(finished[0] / "checkpoints", tmp_path / "old" / "checkpoints")
     overrides = dict(data__vocab="train:sentencepiece:66", init__new_tokens="mean")
     kept = begin(tmp_path, text, tmp_path / "old", **overrides)  # data.dir still has it
     assert kept.state.params["embeddings"]["token"].shape == (128, 16)

@@ -9,7 +9,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 
 import jax
@@ -24,6 +23,7 @@ from electra_jax.weights.formats import checksums, google, tensorflow_bundle
 from electra_jax.workdir import metadata
 from support import corpus, tensorflow_writer
 from support import google_layouts as layouts
+from support.commands import command
 
 GOLDEN = corpus.ROOT / "tests" / "golden"
 TINY = str(GOLDEN / "google_tiny")
@@ -144,10 +144,7 @@ def test_another_vocabulary_is_refused(tmp_path):
 
 
 def convert(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "electra_jax.convert", *arguments],
-        cwd=corpus.ROOT, capture_output=True, text=True,
-    )  # fmt: skip
+    return command(*arguments, module="electra_jax.convert")
 
 
 def equal(found, wanted):

@@ -7,15 +7,9 @@ import electra_jax
 from electra_jax import config as config_lib
 from electra_jax.report import writers
 from electra_jax.workdir import metadata
-from support.corpus import small_run, write_corpus
+from support.corpus import small_run
 
 SHAPE = dict(layers=1, width=32, heads=2, feed_forward=64)
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    base = tmp_path_factory.mktemp("text")
-    return f"text:{write_corpus(base / 'corpus.txt')}", str(base / "data")
 
 
 def stage(text, **overrides):

@@ -18,12 +18,12 @@ from electra_jax.report import writers
 from electra_jax.workdir import metadata
 from support.commands import command, complaint
 from support.corpus import ROOT, small_run, write_corpus
+from support.outcomes import digest, rows
 
 pytestmark = pytest.mark.slow
 
 STEPS = 120
 KILLS = 10
-TIMES = ("tokens_per_second", "step_seconds", "mfu")
 
 
 def start(workdir, *flags):
@@ -70,15 +70,7 @@ def begin(workdir, config):
 
 
 def same(workdir, other):
-    def rows(where):
-        return [
-            {name: value for name, value in row.items() if name not in TIMES}
-            for row in writers.read(where / "metrics.jsonl")
-        ]
-
-    last = f"checkpoints/{STEPS}"
-    digests = [metadata.read(str(where / last))["digest"] for where in (workdir, other)]
-    assert digests[0] == digests[1]
+    assert digest(workdir, STEPS) == digest(other, STEPS)
     assert rows(workdir) == rows(other)
 
 

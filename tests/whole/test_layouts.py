@@ -7,7 +7,6 @@ rounding; accumulation of two halves equals one whole batch. Whole runs over the
 
 import json
 import os
-import socket
 import subprocess
 import sys
 
@@ -16,6 +15,7 @@ import pytest
 
 from electra_jax import config as config_lib
 from electra_jax.report import writers
+from support.commands import free_port
 from support.corpus import ROOT, small_run, write_corpus
 
 pytestmark = pytest.mark.slow
@@ -41,9 +41,7 @@ def ran(tmp_path_factory):
     for name, (devices, mesh, accumulation, processes) in LAYOUTS.items():
         out, workdir = base / f"{name}.npz", base / name
         arguments = [out, corpus, base / "data", workdir, STEPS, devices, mesh, accumulation]
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         started = [
             subprocess.Popen(
                 [

@@ -5,7 +5,6 @@ checkpoints that only one of them finds damaged."""
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 
@@ -16,6 +15,7 @@ import electra_jax
 from electra_jax import config as config_lib
 from electra_jax.report import writers
 from electra_jax.workdir import metadata
+from support.commands import free_port
 from support.corpus import ROOT, small_run, write_corpus
 
 pytestmark = pytest.mark.slow
@@ -23,12 +23,6 @@ pytestmark = pytest.mark.slow
 STEPS = 60
 # None of the files of what follows may grow beyond 20 KiB.
 SMALL_FILES = ("bash", "-c", 'ulimit -f 20; exec "$@"', "bash")
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def start_two(workdir, *flags, everywhere=False, stay_small=None):

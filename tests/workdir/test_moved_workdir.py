@@ -22,7 +22,7 @@ from electra_jax.weights import exporting, reading
 from electra_jax.workdir import metadata, prepared_data
 from support.corpus import load_config, small_run, write_corpus
 
-STEPS = 4
+STEPS = 6
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def trained(tmp_path_factory):
     """(the configuration's tree, a finished run's workdir, its last metrics); its text is gone."""
     base = tmp_path_factory.mktemp("first_place")
     corpus = write_corpus(base / "corpus.txt")
-    tree = small_run(f"text:{corpus}", "", schedule__steps=STEPS, evaluation__every=STEPS)
+    tree = small_run(f"text:{corpus}", "", schedule__steps=STEPS)
     final = electra_jax.train(tree, base / "run")
     corpus.unlink()
     return tree, base / "run", final

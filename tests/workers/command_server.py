@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs commands one after another, each in a process forked off this one, which has read jax and
-the rest of the program already: that takes two seconds, a command line's own part a fraction.
+"""Runs commands one after another, each in a fork of this process.
 
-It reads an object a line, {"module", "argv", "cwd", "env", "parse_only"}, writes each command's
-output to CWD/output.txt, and answers with its exit code. No device is touched before the fork.
+Importing jax and the package takes two seconds, and this process does it only once for all
+commands. It reads one JSON object per line, {"module", "argv", "cwd", "env", "parse_only"}, writes
+the output of the command to CWD/output.txt, and prints its exit code. No device is used before the
+fork.
 """
 
 import json
@@ -14,7 +15,7 @@ import traceback
 
 
 def serve() -> None:
-    """Answers until its input ends."""
+    """Runs the commands of standard input until it ends."""
     from electra_jax.cli import command
     from electra_jax.finetuning.tuning import task_by_task  # noqa: F401, PLC0415
     from electra_jax.training import loop  # noqa: F401, PLC0415
@@ -31,7 +32,7 @@ def serve() -> None:
 
 
 def _work(module, argv, cwd, env, parse_only):
-    """The command, from its first line to its exit code; never returns."""
+    """Runs the command in the forked process and exits with its code; never returns."""
     code = 1
     try:
         os.chdir(cwd)

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Damages the newest checkpoint of a run in many ways and goes on each time.
+"""Damages the newest checkpoint of a run in many ways and restores after each.
 
     python tests/workers/damage_worker.py WORKDIR SCRATCH CASES
 
-Each case damages one file of the newest of two checkpoints and asks for the newest good one, as a
-start does. It is the newest, with every array and all metadata as they were saved, or the one
-before, with all of it as it was saved, and the newest set aside. Anything else is 'lost'.
+Each case damages one file of the newer of two checkpoints and restores the newest good one, as the
+start of a run does. There are two good outcomes: the newer checkpoint is restored with every array
+and all metadata as they were saved, or it is set aside and the older one is restored so. Anything
+else counts as 'lost'.
 
-A process of its own: what orbax began to read when it met damage stays behind in its event loop
-and is reported when the collector finds it, whenever that is.
+This needs a process of its own: reads that orbax has begun when it meets damage stay in its event
+loop, and Python reports them later, when the garbage collector finds them.
 """
 
 import json

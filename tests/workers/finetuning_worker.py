@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three steps of fine-tuning two seeds, alone and side by side, on one device and on four."""
+"""Three steps of fine-tuning with two seeds, one by one and together, on one device and on four."""
 
 import dataclasses
 import json

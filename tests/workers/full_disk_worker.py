@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saves once, then twice where no file may grow beyond 100 kB, then once where it may again.
+"""Saves a checkpoint, then two with files limited to 100 kB, then one without the limit.
 
     python tests/workers/full_disk_worker.py FOLDER
 
-To the system that is an error of a write like that of a full disk, and needs no rights to arrange.
+The limit makes a write fail as a full disk does, and setting it needs no rights.
 """
 
 import os

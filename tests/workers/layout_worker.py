@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a few steps on one layout of devices and writes down what happened; own process.
+"""Trains a few steps on one layout of devices and writes what it computed to OUT.
 
-    python tests/workers/layout_worker.py \
-        OUT CORPUS DATA WORKDIR STEPS DEVICES MESH ACCUMULATION [PORT ID]
+    python tests/workers/layout_worker.py OUT CORPUS DATA WORKDIR STEPS DEVICES MESH ACCUMULATION
+        [PORT ID]
 
-DEVICES fake host devices a process; MESH as 2,2,2; PORT and ID make it one of two processes.
+DEVICES is the number of host devices per process, MESH is written as 2,2,2. With PORT and ID it is
+one of two processes.
 """
 
 import os
@@ -40,7 +41,7 @@ feed = feed_lib.Feed(pipeline.Order(run.records, 0), run.mesh, 0, 16, 32)
 
 @jax.jit
 def decide(params, lanes, step):
-    """What a step decides at random, and the ids that the generator sampled."""
+    """The random decisions of a step, and the ids that the generator sampled."""
     rows = lanes["ids"].shape[0]
     row_B = step * rows + jax.numpy.arange(rows, dtype=jax.numpy.uint32)
     batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, run.vocabulary.pad_id)

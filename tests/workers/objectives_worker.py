@@ -22,7 +22,7 @@ MESHES = ((1, 1, 1), (2, 2, 2))
 
 
 def step(name, sharing, mesh):
-    """The sums of the second update; the first has a rate of 0."""
+    """The sums of the second update; the learning rate of the first one is 0."""
     tree = corpus.small_run("builtin", "", objective__name=name, model__sharing=sharing)
     tree.data.batch_size = 16
     tree.schedule.accumulation = 2

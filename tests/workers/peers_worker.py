@@ -3,8 +3,9 @@
 
     python tests/workers/peers_worker.py PORT ID COUNT SECONDS walk|fail|ask|fail_asked
 
-SECONDS is how long it waits for the others. It walks until it is ended; the second one may fail
-alone, and all of them may ask each other again and again, while the second one fails or not.
+SECONDS is how long it waits for the others. With `walk` the processes compute together until they
+are killed, with `fail` the second one fails alone. With `ask` they call processes.agree again and
+again, and with `fail_asked` the second one fails while they do.
 """
 
 import os

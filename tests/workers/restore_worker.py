@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One of two processes that restore from copies of their own, some of them damaged.
+"""One of two processes that each restore from its own copy of the checkpoints, some damaged.
 
     python tests/workers/restore_worker.py FOLDER PORT ID
 
-Both save the steps 1 and 2 to one folder, copy it for each case and each process, and damage the
-copies as the table says; one line of JSON tells what this process found in each case.
+Both save the steps 1 and 2 to one folder. For each case every process copies the folder and damages
+its copy as the table CASES says. One line of JSON tells what this process restored in each case.
 """
 
 import json
@@ -52,7 +52,7 @@ def cut_metadata(path):
 
 
 def other_numbers(path):
-    """A step of the same name from elsewhere: all of it can be read."""
+    """Another checkpoint under the same step: it can be read, but holds other numbers."""
     shutil.rmtree(path / "state")
     shutil.copytree(path.parent / "1" / "state", path / "state")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A command that does nothing and hears no signal in its main thread, as in a long computation.
+"""A command whose main thread receives no signals, as during a long computation.
 
     python tests/workers/signals_worker.py before|training|saved SECONDS
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One step of the modern trunk over several meshes of four devices; run by test_modern_trunk.py.
+"""One step of the modern trunk on several meshes of four devices; run by test_modern_trunk.py.
 
-Prints a JSON object: {layout: {metric: [sum, weight]}}. Splash is interpreted, as there is no TPU.
+Prints a JSON object: {layout: {metric: [sum, weight]}}. There is no TPU, so splash is interpreted.
 """
 
 import functools
