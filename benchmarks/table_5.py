@@ -43,9 +43,8 @@ from electra_jax import config as config_lib
 from electra_jax.checks import trained
 from electra_jax.report import drawing
 from electra_jax.speed import flops_figures
-from electra_jax.step import build
 from electra_jax.training import loop
-from electra_jax.workdir import metadata
+from electra_jax.workdir import metadata, prepared_data
 
 WIDTH = 128  # of the main network, tiny's
 FILES = {  # arm -> the file of configs/ that has its objective
@@ -119,7 +118,7 @@ def equal_compute(source: str, vocab: str, steps: int) -> dict[str, dict[str, fl
     rows = {}
     for arm in FILES:
         parsed = config_lib.parse(config(arm, 0, steps, source, vocab, ""))
-        found = flops_figures.of_config(parsed, build.vocab_size(parsed))
+        found = flops_figures.of_config(parsed, prepared_data.vocabulary_size(parsed))
         rows[arm] = found["train_per_row"]["honest"]
     total = steps * rows[table_5_page.REFERENCE]
     return {arm: {"flops_per_row": row, "steps": round(total / row)} for arm, row in rows.items()}

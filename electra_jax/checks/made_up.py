@@ -18,7 +18,8 @@ from electra_jax import config as config_lib
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import streams
 from electra_jax.speed import synthetic
-from electra_jax.step import build
+from electra_jax.step import plans
+from electra_jax.workdir import prepared_data
 
 WORDS = synthetic.Words(123)  # not a multiple of 128, so that tables have padded rows
 LENGTH = 24
@@ -76,7 +77,7 @@ def config(
 
 def objective(small: config_lib.Config) -> Any:
     """Returns the objective of a configuration, on one device."""
-    return build.objective(small, WORDS, np.ones(WORDS.size))
+    return plans.of(small, WORDS).objective
 
 
 def lanes(rows: int, seed: int, length: int = LENGTH) -> dict[str, np.ndarray]:
@@ -143,7 +144,7 @@ def in_full_size(given: config_lib.Config, seed: int, **model) -> tuple[Any, dic
     tree["objective"]["name"] = "replaced_token_detection"
     tree["model"].update(model)
 
-    words = dataclasses.replace(WORDS, size=build.vocab_size(given))
+    words = dataclasses.replace(WORDS, size=prepared_data.vocabulary_size(given))
     ids, marks = synthetic.rows(words, 8, given.data.sequence_length, seed)
-    objective = build.objective(config_lib.parse(tree), words, np.ones(words.size))
+    objective = plans.of(config_lib.parse(tree), words).objective
     return objective, {"ids": ids, "marks": marks}

@@ -20,7 +20,6 @@ from electra_jax import config as config_lib
 from electra_jax.checks import scoring
 from electra_jax.core import streams
 from electra_jax.report import writers
-from electra_jax.step import build
 from electra_jax.training import loop, run_data
 from electra_jax.training import opened as opened_lib
 from electra_jax.workdir import metadata
@@ -95,7 +94,7 @@ class FinishedRun:
     def first_params(self) -> dict:
         """The weights at step 0."""
         init = jax.jit(self.objective.init)
-        return init(streams.stream(build.run_key(self.config), "init"))
+        return init(streams.stream(jax.random.key(self.config.seed), "init"))
 
     @functools.cached_property
     def evaluations(self) -> list[dict]:

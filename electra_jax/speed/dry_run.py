@@ -22,7 +22,7 @@ from electra_jax.model import accounting
 from electra_jax.objectives import vocabulary_softmax
 from electra_jax.report import style
 from electra_jax.speed import synthetic
-from electra_jax.step import build
+from electra_jax.step import plans
 from electra_jax.training import budget, run_data
 from electra_jax.weights import starting_weights
 from electra_jax.workdir import metadata, prepared_data
@@ -33,7 +33,7 @@ _SPEED_UNKNOWN = "not known before the speed is"
 
 def text(config: config_lib.Config, workdir: str) -> str:
     """Returns the estimate as aligned lines."""
-    mesh = build.mesh(config)
+    mesh = plans.mesh(config)
     _check(config, workdir)
 
     opened = _opened(config, workdir)
@@ -43,11 +43,11 @@ def text(config: config_lib.Config, workdir: str) -> str:
     words, unigram_V = synthetic.Words(vocab_size), np.ones(vocab_size)
 
     # The state is the same in all stages; row length and batch size may differ.
-    shapes = build.step(config, words, mesh, unigram_V).shapes
+    shapes = plans.of(config, words, unigram_V, mesh).shapes
     parts = accounting.parameters(shapes.params)
     kinds = stages.of(config)
     settings = [stages.config_of(config, number) for number in range(len(kinds))]
-    objectives = [build.objective(c, words, unigram_V, mesh) for c in settings]
+    objectives = [plans.of(c, words, unigram_V, mesh).objective for c in settings]
     flops = [
         objective.flops(kind.sequence_length).train * kind.batch_size
         for objective, kind in zip(objectives, kinds)
@@ -83,7 +83,7 @@ def text(config: config_lib.Config, workdir: str) -> str:
         ("epochs over the data", _epochs(kinds, steps, opened)),
         ("time", _time(device, seconds, steps)),
     ]
-    if line := build.peak_not_reached(config, steps and sum(steps)):
+    if line := plans.peak_not_reached(config, steps and sum(steps)):
         lines.append(("note", line))
 
     width = max(len(name) for name, _ in lines)
@@ -178,13 +178,13 @@ def _activation_bytes(config, objective, words, mesh):
         "ids": jax.ShapeDtypeStruct((rows, length), np.int32),
         "marks": jax.ShapeDtypeStruct((rows, length), np.uint8),
     }
-    shapes = jax.eval_shape(objective.init, build.run_key(config))
+    shapes = jax.eval_shape(objective.init, jax.random.key(config.seed))
     kept = []  # bytes of each phase, filled while tracing
 
     def trace(params, lanes):
         row_B = jnp.arange(rows, dtype=jnp.uint32)
         batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, words.pad_id)
-        keys = streams.keys(build.run_key(config), 0, row_B, dropout=True)
+        keys = streams.keys(jax.random.key(config.seed), 0, row_B, dropout=True)
         knobs, carry = objective.knobs(0.0), None
 
         for phase in objective.phases:

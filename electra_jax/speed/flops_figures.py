@@ -10,13 +10,12 @@ two conventions: "paper" (or "script", its authors' program) as in `paper_flops`
 import dataclasses
 
 import jax
-import numpy as np
 
 from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.model import accounting
 from electra_jax.speed import paper_flops, synthetic
-from electra_jax.step import build
+from electra_jax.step import plans
 from electra_jax.training import budget
 
 # Objectives whose main network predicts tokens instead of telling replaced ones from originals.
@@ -108,8 +107,9 @@ def of_config(
 
 def _of_rows(config: config_lib.Config, vocab_size: int) -> dict:
     """Returns the numbers of one stage that do not depend on how many rows there are."""
-    objective = build.objective(config, synthetic.Words(vocab_size), np.ones(vocab_size))
-    params = jax.eval_shape(objective.init, build.run_key(config))
+    plan = plans.of(config, synthetic.Words(vocab_size))
+    objective = plan.objective
+    params = jax.eval_shape(objective.init, plan.key)
     length = config.data.sequence_length
     counted = objective.flops(length)
 

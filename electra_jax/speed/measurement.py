@@ -57,7 +57,7 @@ def measure(config: config_lib.Config, vocab_size: int, steps: int, with_parts: 
     seconds = timing.calls(step, steps, warm_up=2)
 
     device, data = jax.devices()[0], config.data
-    objective = rehearsed.step.objective
+    objective = rehearsed.plan.objective
     flops = objective.flops(data.sequence_length)
     places = data.batch_size * data.sequence_length
     # Padding is not counted as tokens.
@@ -66,7 +66,7 @@ def measure(config: config_lib.Config, vocab_size: int, steps: int, with_parts: 
     peak = accounting.peak(device.device_kind)
     product_rate = _product_rate(objective.networks.dtype)
     memory = compiled.memory_analysis()
-    program = jax.make_jaxpr(rehearsed.step.update)(rehearsed.step.shapes, lanes[0])
+    program = jax.make_jaxpr(rehearsed.plan.update)(rehearsed.plan.shapes, lanes[0])
 
     found = {
         "config": config.name,

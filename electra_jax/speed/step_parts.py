@@ -33,7 +33,7 @@ def programs(rehearsed: synthetic.Rehearsal) -> dict[str, tuple[Callable, tuple]
     The function is long because it lists one small function per part, all over the same batch. A
     part that ends in arrays is reduced to a sum, so that it has a gradient.
     """
-    objective = rehearsed.step.objective
+    objective = rehearsed.plan.objective
     config, knobs = objective.networks, objective.knobs(1.0)
     state, lanes = rehearsed.state(), rehearsed.lanes()
     rows_n = len(lanes["ids"])
@@ -87,7 +87,7 @@ def programs(rehearsed: synthetic.Rehearsal) -> dict[str, tuple[Callable, tuple]
 
     # Weights serve as gradients too: the time does not depend on the values.
     def optimizer(params, gradients, moments):
-        updates, moments = rehearsed.step.optimizer.update(gradients, moments, params)
+        updates, moments = rehearsed.plan.optimizer.update(gradients, moments, params)
         return jax.tree.map(lambda p, u: p - 1e-4 * u, params, updates), moments
 
     vectors_BNE = jnp.ones((*slots_BN.shape, config.embedding_size), embedded_BLE.dtype)

@@ -19,7 +19,7 @@ from electra_jax import config as config_lib
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import sharding
 from electra_jax.data import records
-from electra_jax.step import build, train_step
+from electra_jax.step import plans, train_step
 
 PAD, UNK, CLS, SEP, MASK, FIRST = range(6)
 
@@ -41,12 +41,12 @@ class Rehearsal:
     config: config_lib.Config
     mesh: Mesh
     words: Words
-    step: build.Step
+    plan: plans.Plan
     update: Any  # jitted (state, lanes) -> (state, measured); the state is donated
 
     def state(self) -> train_step.TrainState:
         """Returns a new state, with each array created on the devices that hold it."""
-        return jax.jit(self.step.init, out_shardings=self.step.where)()
+        return jax.jit(self.plan.init, out_shardings=self.plan.where)()
 
     def lanes(self, number: int = 0) -> dict[str, jax.Array]:
         """Returns a batch of random rows on the mesh; each number gives another batch."""
@@ -63,12 +63,11 @@ def prepare(
 
     `devices` may be descriptions of devices that are not present.
     """
-    mesh = build.mesh(config, devices)
+    mesh = plans.mesh(config, devices)
     words = Words(vocab_size)
-    step = build.step(config, words, mesh, np.ones(vocab_size))
-    return Rehearsal(
-        config, mesh, words, step, train_step.compile_update(step.update, step.shapes, mesh)
-    )
+    plan = plans.of(config, words, mesh=mesh)
+    update = train_step.compile_update(plan.update, plan.shapes, mesh)
+    return Rehearsal(config, mesh, words, plan, update)
 
 
 def rows(words: Words, count: int, length: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -17,7 +17,7 @@ from electra_jax.config import stages
 from electra_jax.core import sharding
 from electra_jax.data import records, vocabulary
 from electra_jax.host import processes
-from electra_jax.step import build, evaluation
+from electra_jax.step import evaluation, plans
 from electra_jax.training import run_data
 from electra_jax.weights import checkpoint, reading_workdir
 from electra_jax.workdir import metadata, prepared_data, saved_config
@@ -77,9 +77,9 @@ def open_workdir(
         words = _vocabulary(config, workdir, directory, found)
     # What a fixed generator draws by needs the text; without rows nothing is drawn.
     unigram_V = np.ones(words.size) if opened is None else opened.unigram()[0]
-    mesh = build.mesh(config)
-    objective = build.objective(config, words, unigram_V, mesh)
-    shapes = jax.eval_shape(objective.init, build.run_key(config))
+    mesh = plans.mesh(config)
+    plan = plans.of(config, words, unigram_V, mesh)
+    shapes = jax.eval_shape(plan.objective.init, plan.key)
     part = "ema" if config.optimizer.ema_decay else "params"
     where = sharding.shardings({part: shapes}, mesh)
     abstract = jax.tree.map(
@@ -100,12 +100,12 @@ def open_workdir(
         if with_rows:
             opened = records.open(folders[stage])
             unigram_V = opened.unigram()[0]
-        objective = build.objective(config, words, unigram_V, mesh)
+        plan = plans.of(config, words, unigram_V, mesh)
     return Opened(
         config=config,
         records=opened,
         vocabulary=words,
-        objective=objective,
+        objective=plan.objective,
         mesh=mesh,
         params_shardings=where[part],
         params=restored.tree[part],

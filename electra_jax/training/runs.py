@@ -17,7 +17,7 @@ from electra_jax.config import stages
 from electra_jax.core import counters, metrics, sharding
 from electra_jax.data import records, vocabulary
 from electra_jax.host import processes
-from electra_jax.step import build, evaluation, train_step
+from electra_jax.step import evaluation, plans, train_step
 from electra_jax.training import budget, run_data, saved_state
 from electra_jax.weights import starting_weights, warm_start
 from electra_jax.workdir import metadata
@@ -90,7 +90,7 @@ def start(config: config_lib.Config, workdir: str) -> Run:
     """
     for line in config_lib.unread(config):
         logging.warning("%s", line)
-    mesh = build.mesh(config)  # refuses a batch that cannot be split before any data is read
+    mesh = plans.mesh(config)  # refuses a batch that cannot be split before any data is read
 
     # Data and programs.
     folders = run_data.prepare(config, workdir)
@@ -99,8 +99,8 @@ def start(config: config_lib.Config, workdir: str) -> Run:
     _warn_of_low_rate(config, parts)
 
     # The state.
-    abstract = _placed(programs.step.shapes, programs.step.where)
-    interval = _zero_interval(programs.step, config, mesh)
+    abstract = _placed(programs.plan.shapes, programs.plan.where)
+    interval = _zero_interval(programs.plan, config)
     with saved_state.checkpoints_of(config, workdir) as saved:
         like = saved_state.tree_of(abstract, saved_state.placed_like(interval))
         restored = saved.restore_latest(like, optional="interval")  # may be older than a metric
@@ -114,7 +114,7 @@ def start(config: config_lib.Config, workdir: str) -> Run:
         state = programs.init()
         if config.init.from_ or config.init.generator_from:
             begins = _with_own_weights(config, workdir)
-            phases = programs.step.objective.phases
+            phases = programs.plan.objective.phases
             state = warm_start.state(begins, state, phases, words, mesh)
 
     about = {} if restored is None else restored.metadata
@@ -160,7 +160,7 @@ _PROGRAMS_KEPT = 4  # per process; a run has one for each length of its rows
 class _Programs:
     """The jitted functions for one row length, and the warnings from making them."""
 
-    step: build.Step
+    plan: plans.Plan
     init: Callable
     update: Callable
     evaluate: Callable
@@ -191,7 +191,7 @@ def _stages(config, folders, words, mesh) -> tuple[tuple[Stage, ...], _Programs]
                     logging.warning("%s", line)
         programs = programs_by_length[length]
         stages_found.append(
-            Stage(settings, opened, programs.step.objective, programs.update, programs.evaluate)
+            Stage(settings, opened, programs.plan.objective, programs.update, programs.evaluate)
         )
     return tuple(stages_found), programs_by_length[config.data.sequence_length]
 
@@ -209,19 +209,20 @@ def _programs(settings, words, mesh, unigram_V) -> _Programs:
         c.data.sequence_length,
     )
     about_data = (words.sha256, unigram_V.tobytes())
-    key = (build.objective, made_of, about_data, mesh)
+    key = (plans.objective, made_of, about_data, mesh)  # tests put others in its place
     if key in _kept_programs:
         _kept_programs.move_to_end(key)
         return _kept_programs[key]
 
     warnings: list[str] = []
-    step = build.step(settings, words, mesh, unigram_V, warnings.append)
+    plan = plans.of(settings, words, unigram_V, mesh)
+    sharding.shardings(plan.shapes, mesh, warnings.append)
     programs = _Programs(
-        step=step,
-        init=jax.jit(step.init, out_shardings=step.where),
-        update=train_step.compile_update(step.update, step.shapes, mesh),
+        plan=plan,
+        init=jax.jit(plan.init, out_shardings=plan.where),
+        update=train_step.compile_update(plan.update, plan.shapes, mesh),
         evaluate=evaluation.compile_evaluate(
-            step.objective, words.pad_id, unigram_V, mesh, step.where.params
+            plan.objective, plan.pad_id, unigram_V, mesh, plan.where.params
         ),
         warnings=tuple(warnings),
     )
@@ -235,7 +236,7 @@ def _warn_of_low_rate(config, parts):
     """Warns where the whole run stays far below the peak of the learning rate."""
     real = [1 - part.records.manifest.wasted_fraction for part in parts]
     counts = stages.steps(config, real)
-    if line := build.peak_not_reached(config, counts and sum(counts)):
+    if line := plans.peak_not_reached(config, counts and sum(counts)):
         logging.warning("%s", line)
 
 
@@ -256,19 +257,19 @@ def _with_own_weights(config, workdir):
     return dataclasses.replace(config, init=dataclasses.replace(config.init, from_=workdir))
 
 
-def _zero_interval(step, config, mesh) -> metrics.Sums:
+def _zero_interval(plan, config) -> metrics.Sums:
     """Sums of no step, in the form of those that a step returns."""
     size = (config.data.batch_size, config.data.sequence_length)
     lanes = {
         "ids": jax.ShapeDtypeStruct(size, jnp.uint16),
         "marks": jax.ShapeDtypeStruct(size, jnp.uint8),
     }
-    sums = jax.eval_shape(step.update, step.shapes, lanes)[1].sums
+    sums = jax.eval_shape(plan.update, plan.shapes, lanes)[1].sums
 
     def zeros():
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), sums)
 
-    return jax.jit(zeros, out_shardings=sharding.replicated(mesh))()
+    return jax.jit(zeros, out_shardings=sharding.replicated(plan.mesh))()
 
 
 def _placed(shapes, where):

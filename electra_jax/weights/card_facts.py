@@ -8,10 +8,9 @@ the text.
 import os
 
 import jax
-import numpy as np
 
 from electra_jax.report import writers
-from electra_jax.step import build
+from electra_jax.step import plans
 from electra_jax.weights import trained_weights
 
 
@@ -27,7 +26,7 @@ def training_facts(found: trained_weights.Weights) -> dict[str, str]:
         facts["tokens seen"] = f"{tokens:,.0f}, padding not counted"
 
     words = found.vocabulary
-    objective = build.objective(c, words, np.ones(words.size))
+    objective = plans.of(c, words).objective
     flops = objective.flops(c.data.sequence_length).train * c.data.batch_size * found.step
     facts["FLOPs"] = f"{flops:.3g} (3 x forward matrix products, both networks)"
 

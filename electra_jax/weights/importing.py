@@ -16,7 +16,7 @@ from absl import logging
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
 from electra_jax.host import whole_folder
-from electra_jax.step import build, train_step
+from electra_jax.step import plans
 from electra_jax.weights import (
     checkpoint,
     checkpoint_series,
@@ -157,10 +157,8 @@ def _optimizer(named, found, config):
 
 def _fresh_state(found, config):
     """Returns (the run's objective, the shapes of its state before the first step)."""
-    objective = build.objective(config, found.vocabulary, np.ones(found.vocabulary.size))
-    return objective, jax.eval_shape(
-        lambda: train_step.init_state(objective, build.optimizer_of(config), build.run_key(config))
-    )
+    plan = plans.of(config, found.vocabulary)
+    return plan.objective, plan.shapes
 
 
 def _save_first(directory, found, config, optimizer=None):

@@ -6,12 +6,11 @@ import glob
 import os
 
 import jax
-import numpy as np
 from absl import logging
 
 from electra_jax import config as config_lib
 from electra_jax.data import records, vocabulary
-from electra_jax.step import build
+from electra_jax.step import plans
 from electra_jax.weights import checkpoint, trained_weights, trees
 from electra_jax.weights.formats import json_files
 from electra_jax.workdir import metadata, prepared_data
@@ -58,8 +57,8 @@ def stored_shapes(config: config_lib.Config, words, digest: dict[str, str], part
       digest: the digest in its metadata, which lists all saved arrays.
       part: 'params' or 'ema', the averages.
     """
-    objective = build.objective(config, words, np.ones(words.size))
-    whole = jax.eval_shape(objective.init, build.run_key(config))
+    plan = plans.of(config, words)
+    whole = jax.eval_shape(plan.objective.init, plan.key)
     return trees.nested(
         {path: x for path, x in trees.flat(whole).items() if f"{part}/{path}" in digest}
     )
@@ -109,4 +108,4 @@ def _manifest_beside(folder):
 def _portable_networks(config, words):
     """Returns the networks' shapes, computing in float32 with einsum: the same on any device."""
     model = dataclasses.replace(config.model, attention="einsum", dtype="float32", remat="none")
-    return build.networks_config(dataclasses.replace(config, model=model), words.size)
+    return plans.networks_config(dataclasses.replace(config, model=model), words.size)

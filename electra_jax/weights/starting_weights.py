@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import numpy as np
 from absl import logging
 from jax.sharding import Mesh
 
@@ -24,7 +23,7 @@ from electra_jax import config as config_lib
 from electra_jax.core import sharding
 from electra_jax.data import vocabulary
 from electra_jax.host import processes
-from electra_jax.step import build, train_step
+from electra_jax.step import plans, train_step
 from electra_jax.weights import (
     checkpoint,
     growing,
@@ -211,16 +210,11 @@ def _of_checkpoint(named, folder, wants, config, phases, words, mesh) -> Startin
 
     moments = None
     if wants and any(name.startswith("optimizer/") for name in about["digest"]):
-        objective = build.objective(trained, old, np.ones(old.size))
-        theirs = [(phase.name, phase.trains) for phase in objective.phases]
+        plan = plans.of(trained, old)
+        theirs = [(phase.name, phase.trains) for phase in plan.objective.phases]
         _check_optimizer(named, config, phases, trained.optimizer.name, theirs)
 
-        whole = jax.eval_shape(
-            lambda: train_step.init_state(
-                objective, build.optimizer_of(trained), build.run_key(trained)
-            )
-        )
-        shapes["optimizer"] = whole.optimizer
+        shapes["optimizer"] = plan.shapes.optimizer
         if part == "ema":
             logging.warning("%s: moments of the last weights beside averages; init.weights='raw'"
                             " takes those that they belong to", named)  # fmt: skip

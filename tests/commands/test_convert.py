@@ -21,7 +21,7 @@ from electra_jax import config as config_lib
 from electra_jax import convert as convert_command
 from electra_jax.data import vocabulary, vocabulary_training
 from electra_jax.model import networks
-from electra_jax.step import build, train_step
+from electra_jax.step import plans, train_step
 from electra_jax.weights import exporting, importing, reading, trained_weights, trees, warm_start
 from electra_jax.weights.formats import tensor_files
 from electra_jax.workdir import metadata
@@ -341,11 +341,11 @@ def test_init_from_takes_workdirs_folders_and_exports(words, workdir, folder, tm
     places["several_files"] = in_several_files(folder, tmp_path / "several_files")
     config.init["from"] = str(places[kind])
     config = config_lib.parse(config)
-    mesh = build.mesh(config)
-    objective = build.objective(config, words, np.ones(words.size))
+    mesh = plans.mesh(config)
+    objective = plans.objective(config, words, np.ones(words.size))
     params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)), seed=4)
     params = jax.tree.map(jax.numpy.asarray, params)
-    fresh = train_step.state_of(objective, build.optimizer_of(config), params)
+    fresh = train_step.state_of(objective, plans.optimizer_of(config), params)
     found = warm_start.state(config, fresh, objective.phases, words, mesh).params
     found = trees.flat(jax.device_get(found))
     for path, x in trees.flat(reading.open(workdir).params).items():

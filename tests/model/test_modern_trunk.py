@@ -19,7 +19,7 @@ from electra_jax import config as config_lib
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import sharding, streams
 from electra_jax.model import accounting, attention, encoder, networks
-from electra_jax.step import build, optimizer
+from electra_jax.step import optimizer, plans
 from support import corpus, odd
 
 MODERN = dict(
@@ -503,9 +503,9 @@ def parsed(**overrides):
 
 def settled(platform, monkeypatch, **overrides):
     """How attention is computed on a platform; rows of 512 without attention dropout."""
-    monkeypatch.setattr(build, "_platform", lambda mesh: platform)
+    monkeypatch.setattr(plans, "_platform", lambda mesh: platform)
     long = dict(data__sequence_length=512, model__max_positions=512, model__attention_dropout=0.0)
-    return build.networks_config(parsed(**long | overrides), 100).generator.attention
+    return plans.networks_config(parsed(**long | overrides), 100).generator.attention
 
 
 @pytest.mark.parametrize(
@@ -594,7 +594,7 @@ def test_settings_that_do_not_go_together_are_refused(overrides, message):
 
 def test_the_settings_reach_both_networks():
     settings = {f"model__{name}": value for name, value in MODERN.items()}
-    config = build.networks_config(parsed(**settings, model__max_positions=8), 100)
+    config = plans.networks_config(parsed(**settings, model__max_positions=8), 100)
     for network in (config.generator, config.discriminator):
         assert {name: getattr(network, name) for name in MODERN} == MODERN
     assert config.max_positions == 0  # no table, so no row is too long for it
@@ -617,7 +617,7 @@ def test_a_config_json_from_before_the_trunk_had_settings_is_bert():
     tree = config_lib.to_tree(parsed())
     for name in (*MODERN, "attention"):
         del tree["model"][name]
-    network = build.networks_config(config_lib.parse(tree), 100).generator
+    network = plans.networks_config(config_lib.parse(tree), 100).generator
     assert (network.attention, network.positions, network.norm_place) == (
         "einsum",
         "learned",

@@ -27,7 +27,7 @@ from electra_jax.objectives import (
     sampling,
     vocabulary_softmax,
 )
-from electra_jax.step import build, optimizer, train_step
+from electra_jax.step import optimizer, plans, train_step
 from support import odd
 
 SHALLOW = dataclasses.replace(
@@ -139,7 +139,7 @@ def test_each_term_is_a_mean_over_its_weight(stepped, name):
 
 
 def test_every_objective_has_a_room_a_config_and_its_settings_listed():
-    assert set(build.OBJECTIVES) == set(config_lib.READS)
+    assert set(plans.OBJECTIVES) == set(config_lib.READS)
     fields = {field.name for field in dataclasses.fields(config_lib.Objective)}
     read = {path for paths in config_lib.READS.values() for path in paths}
     named = {path for path in read if path.startswith("objective.")}

@@ -9,8 +9,9 @@ import pytest
 
 from electra_jax import config as config_lib
 from electra_jax.speed import dry_run, synthetic
-from electra_jax.step import build
+from electra_jax.step import plans
 from electra_jax.training import run_data
+from electra_jax.workdir import prepared_data
 from support.corpus import load_config, small_run, write_corpus
 
 MIB = 2**20
@@ -18,9 +19,9 @@ MIB = 2**20
 
 def of(tree):
     config = config_lib.parse(tree)
-    vocab_size = build.vocab_size(config)
-    mesh, words = build.mesh(config), synthetic.Words(vocab_size)
-    return config, words, mesh, build.objective(config, words, np.ones(vocab_size), mesh)
+    vocab_size = prepared_data.vocabulary_size(config)
+    mesh, words = plans.mesh(config), synthetic.Words(vocab_size)
+    return config, words, mesh, plans.objective(config, words, np.ones(vocab_size), mesh)
 
 
 @pytest.mark.parametrize(
@@ -90,10 +91,10 @@ def test_activations_and_scores_are_what_the_compiler_takes(name):
         "marks": jax.ShapeDtypeStruct((16, 64), np.uint8),
     }
     rehearsed = synthetic.prepare(config, words.size)
-    compiled = rehearsed.update.lower(rehearsed.step.shapes, lanes).compile()
+    compiled = rehearsed.update.lower(rehearsed.plan.shapes, lanes).compile()
     taken = compiled.memory_analysis().temp_size_in_bytes / MIB
 
-    params = jax.tree.leaves(rehearsed.step.shapes.params)
+    params = jax.tree.leaves(rehearsed.plan.shapes.params)
     gradients = sum(x.size * x.dtype.itemsize for x in params) / MIB
     kept = dry_run._activation_bytes(config, objective, words, mesh) / MIB
     told = kept + 2 * dry_run._scores_mib(config, objective, mesh) + gradients

@@ -13,7 +13,7 @@ from jax import numpy as jnp
 
 from electra_jax import config as config_lib
 from electra_jax.speed import synthetic
-from electra_jax.step import build, train_step
+from electra_jax.step import plans, train_step
 from support import combinations, odd
 
 OBJECTIVES = combinations.axes()["objective.name"]
@@ -64,7 +64,7 @@ def test_parameters_optimizer_and_places_of_every_row_can_be_made(name):
     """And the optimizer's update can be traced; that of Muon asks what each parameter is."""
 
     def run(row):
-        step = prepared(row).step
+        step = prepared(row).plan
         phases = step.objective.phases
         states = (
             step.shapes.optimizer if len(phases) > 1 else {phases[0].name: step.shapes.optimizer}
@@ -81,8 +81,8 @@ def test_parameters_optimizer_and_places_of_every_row_can_be_made(name):
 def test_the_update_of_every_row_traces(name):
     def run(row):
         made = prepared(row)
-        state, measured = jax.eval_shape(made.update, made.step.shapes, LANES)
-        assert jax.tree.map(_kind, state) == jax.tree.map(_kind, made.step.shapes)
+        state, measured = jax.eval_shape(made.update, made.plan.shapes, LANES)
+        assert jax.tree.map(_kind, state) == jax.tree.map(_kind, made.plan.shapes)
         assert measured.sums["loss"].shape == (2,)
 
     assert failures(of(name), run) == {}
@@ -116,10 +116,10 @@ def _kind(x):
 def _train(row):
     """One real step. Raises AssertionError where the loss or a parameter is not as it should be."""
     made = prepared(row)
-    step = made.step
+    step = made.plan
     params = odd.random_like(step.shapes.params)
     before = {path: x.copy() for path, x in odd.flat(params).items()}
-    extras = build.extras(made.config)
+    extras = plans.extras(made.config)
     state = train_step.state_of(step.objective, step.optimizer, params, extras)
     state = jax.tree.map(jnp.copy, state)  # its counters are one array, which is given away once
     lanes = made.lanes()

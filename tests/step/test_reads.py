@@ -16,11 +16,11 @@ from electra_jax.checks import made_up
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import streams
 from electra_jax.objectives import unigram_probe
-from electra_jax.step import build, optimizer
+from electra_jax.step import optimizer, plans
 from support import tracing
 from support.corpus import ROOT
 
-NAMES = tuple(build.OBJECTIVES)
+NAMES = tuple(plans.OBJECTIVES)
 FLOATS = [field.name for field in dataclasses.fields(config_lib.Objective) if field.type is float]
 PATHS = sorted({path for paths in config_lib.READS.values() for path in paths})
 OTHER = {  # a value that is no configuration's own
@@ -221,7 +221,7 @@ def test_rates_and_clipping_have_something_to_act_on_unless_they_are_named(name,
         changed = with_(c, path, OTHER[path])
         assert bool([x for x in config_lib.unread(changed) if x.startswith(path)]) != does, path
         if path != "optimizer.clip":
-            assert (build.rates(changed) == build.rates(c)) != does
+            assert (plans.rates(changed) == plans.rates(c)) != does
 
 
 def made_up_paths(params):

@@ -9,7 +9,7 @@ import pytest
 from jax import numpy as jnp
 
 from electra_jax import config as config_lib
-from electra_jax.step import build, schedule
+from electra_jax.step import plans, schedule
 from support.corpus import small_run
 
 
@@ -59,7 +59,7 @@ def rate_of(**changes):
     """(step, progress) -> rate of a run of 100 steps, 10 of warmup, with these settings."""
     settings = dict(schedule__steps=100, schedule__warmup_steps=10, optimizer__learning_rate=2.0)
     config = config_lib.parse(small_run("builtin", "", **settings | changes))
-    rate = build.rate(config)
+    rate = plans.rate(config)
     return lambda step, progress=None: float(rate(jnp.int32(step), progress))
 
 
@@ -107,13 +107,13 @@ class State:
 def test_progress_counts_what_the_budget_says(budget, expected):
     """2^32 + 2^31 tokens seen, in two words; 90 seconds spent."""
     state = State(jnp.array([2**31, 1], jnp.uint32), jnp.float32(90))
-    progress = build.progress(config_lib.parse(small_run("builtin", "", **budget)))(state)
+    progress = plans.progress(config_lib.parse(small_run("builtin", "", **budget)))(state)
     assert progress is None if expected is None else float(progress) == pytest.approx(expected)
 
 
 def not_reached(steps=None, **changes):
     config = config_lib.parse(small_run("text:nowhere", "", **changes))
-    return build.peak_not_reached(config, steps)
+    return plans.peak_not_reached(config, steps)
 
 
 def test_a_warmup_that_outlasts_the_run_is_told_with_the_rate_that_is_reached():

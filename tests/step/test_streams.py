@@ -18,7 +18,7 @@ from electra_jax.checks import made_up
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import streams
 from electra_jax.model import networks, task_heads
-from electra_jax.step import build
+from electra_jax.step import plans
 from support import tracing
 from support.corpus import ROOT
 
@@ -84,7 +84,7 @@ def _counts(keys):
     return [(key, len(list(same))) for key, same in itertools.groupby(sorted(keys))]
 
 
-@pytest.mark.parametrize("name", build.OBJECTIVES)
+@pytest.mark.parametrize("name", plans.OBJECTIVES)
 def test_no_two_draws_of_a_step_share_a_key(name):
     found = of_a_step(name)
     assert collisions(found) == []
@@ -122,7 +122,7 @@ def test_a_key_that_is_drawn_from_and_folded_is_found():
     assert len(said) == 1 and "a parent too" in said[0]
 
 
-@pytest.mark.parametrize("name", build.OBJECTIVES)
+@pytest.mark.parametrize("name", plans.OBJECTIVES)
 def test_first_weights_share_no_key(name):
     learnt = objective(name)
 

@@ -134,14 +134,14 @@ def compile_step(variant: Variant, layers: int = 2) -> Compiled:
         "ids": jax.ShapeDtypeStruct((variant.rows, variant.length), jnp.uint16),
         "marks": jax.ShapeDtypeStruct((variant.rows, variant.length), jnp.uint8),
     }
-    lowered = ready.update.lower(ready.step.shapes, lanes)
+    lowered = ready.update.lower(ready.plan.shapes, lanes)
     # Without a chip no kernel can be timed, so none is chosen by its time.
     options = {"xla_gpu_autotune_level": 0} if variant.chip == "cuda" else None
     begin = time.process_time()
     with _without_cache():
         compiled = lowered.compile(compiler_options=options)
     seconds = time.process_time() - begin
-    leaves = len(jax.tree.leaves(ready.step.shapes))
+    leaves = len(jax.tree.leaves(ready.plan.shapes))
     return Compiled(compiled.as_text(), compiled.memory_analysis(), seconds, leaves)
 
 

@@ -5,7 +5,7 @@ import jax
 
 from electra_jax import config as config_lib
 from electra_jax.model import networks
-from electra_jax.step import build
+from electra_jax.step import plans
 
 from .corpus import load_config
 
@@ -14,7 +14,7 @@ VOCABULARY = 30_522  # of BERT; the published sizes are counted with it
 
 def shapes_of(name):
     """(config of the networks, shapes of their parameters) of configs/NAME.py."""
-    config = build.networks_config(config_lib.parse(load_config(name)), VOCABULARY)
+    config = plans.networks_config(config_lib.parse(load_config(name)), VOCABULARY)
     return config, jax.eval_shape(lambda: networks.init(config, jax.random.key(0)))
 
 

@@ -5,7 +5,7 @@ import jax
 import numpy as np
 
 from electra_jax import config as config_lib
-from electra_jax.step import build
+from electra_jax.step import plans
 from electra_jax.weights import checkpoint_series
 
 from . import odd
@@ -18,7 +18,7 @@ STEP = 7
 def made(workdir, words, **overrides):
     """Writes a workdir; returns its configuration and its parameters."""
     config = config_lib.parse(small_run(NO_SOURCE, "", **overrides))
-    objective = build.objective(config, words, np.ones(words.size))
+    objective = plans.objective(config, words, np.ones(words.size))
     params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)))
     words.save(str(workdir / "data" / "key" / "vocab"))
     (workdir / "config.json").write_text(config_lib.to_json(config))

@@ -8,7 +8,7 @@ import electra_jax
 from electra_jax import config as config_lib
 from electra_jax.report import style, writers
 from electra_jax.speed import dry_run
-from electra_jax.step import build
+from electra_jax.step import plans
 from electra_jax.training import budget, runs
 from electra_jax.workdir import metadata
 from support.clocks import Ticking
@@ -162,4 +162,4 @@ def test_a_budget_that_does_not_fit_together_is_refused(changes, message):
 def test_only_a_budget_of_minutes_puts_seconds_into_the_state():
     for kind, changes in (("steps", {}), ("minutes", dict(schedule__minutes=1.0))):
         config = config_lib.parse(small_run("builtin", "", schedule__budget=kind, **changes))
-        assert build.extras(config).timed == (kind == "minutes")
+        assert plans.extras(config).timed == (kind == "minutes")

@@ -10,7 +10,7 @@ import electra_jax
 from electra_jax import config as config_lib
 from electra_jax.core import averages, sharding
 from electra_jax.report import alarms
-from electra_jax.step import build
+from electra_jax.step import plans
 from electra_jax.training import opened as opened_lib
 from electra_jax.training import runs, saved_state
 from electra_jax.weights import checkpoint, checkpoint_series, warm_start
@@ -137,7 +137,7 @@ def test_a_rate_that_nothing_takes_is_refused():
 
 
 def test_by_default_nothing_is_kept_beside_the_usual():
-    extras = build.extras(config_lib.parse(small_run("builtin", "")))
+    extras = plans.extras(config_lib.parse(small_run("builtin", "")))
     assert (extras.ema_decay, extras.spike_factor, extras.timed, extras.rates) == (
         0,
         0,

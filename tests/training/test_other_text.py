@@ -10,7 +10,7 @@ import pytest
 from electra_jax import config as config_lib
 from electra_jax import evaluate
 from electra_jax.data import evaluation_text, planning, records, tokenising, vocabulary
-from electra_jax.step import build
+from electra_jax.step import plans
 from electra_jax.training import opened as opened_lib
 from electra_jax.training import other_text, run_data
 from electra_jax.weights import checkpoint_series
@@ -68,7 +68,7 @@ def made(workdir, source, **overrides):
     config = config_lib.parse(small_run(source, "", **overrides))
     (folder,) = run_data.prepare(config, str(workdir))
     words = vocabulary.load(f"{folder}/{records.VOCABULARY}")
-    objective = build.objective(config, words, np.ones(words.size))
+    objective = plans.objective(config, words, np.ones(words.size))
     params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)))
     (workdir / "config.json").write_text(config_lib.to_json(config))
     about = {

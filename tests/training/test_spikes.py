@@ -22,7 +22,7 @@ from electra_jax import config as config_lib
 from electra_jax.core import averages, counters
 from electra_jax.data import pipeline
 from electra_jax.objectives import replaced_token_detection
-from electra_jax.step import build
+from electra_jax.step import plans
 from electra_jax.training import budget, loop, runs, saved_state
 from electra_jax.weights import checkpoint
 from electra_jax.workdir import metadata
@@ -46,14 +46,14 @@ class Wild(replaced_token_detection.ReplacedTokenDetection):
 @pytest.fixture(scope="module", autouse=True)
 def wild():
     """A few steps are enough to tell a spike here."""
-    objective = build.objective
+    objective = plans.objective
 
     def made(config, *rest):
         base = objective(config, *rest)
         return Wild(**{f.name: getattr(base, f.name) for f in dataclasses.fields(base)})
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "objective", made)
+        patch.setattr(plans, "objective", made)
         patch.setattr(averages, "JUDGED_AFTER", 2)
         yield
 

@@ -21,7 +21,7 @@ from electra_jax.core import sharding
 from electra_jax.data import pipeline
 from electra_jax.objectives import masking
 from electra_jax.speed import dry_run, flops_figures, flops_tables
-from electra_jax.step import build
+from electra_jax.step import plans
 from electra_jax.training import budget, feed, runs
 from electra_jax.training import opened as opened_lib
 from electra_jax.workdir import metadata
@@ -287,7 +287,7 @@ def test_a_stage_that_the_mesh_cannot_split_is_refused(monkeypatch):
     monkeypatch.setattr(sharding, "row_devices", lambda mesh: 4)
     config = config_lib.parse(small_run("builtin", "", schedule__stages=((0.5, 32, 6),)))
     with pytest.raises(config_lib.ConfigError, match="stages: batch_size=6 is not .* try 4 or 8"):
-        build.mesh(config)
+        plans.mesh(config)
 
 
 def test_other_stages_are_refused_where_a_run_goes_on_and_another_end_is_not(text, finished):

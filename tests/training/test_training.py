@@ -20,7 +20,7 @@ from electra_jax.data import pipeline
 from electra_jax.host import lock
 from electra_jax.objectives import replaced_token_detection
 from electra_jax.report import writers
-from electra_jax.step import build
+from electra_jax.step import plans
 from electra_jax.training import loop, runs, saved_state
 from electra_jax.weights import checkpoint_series
 from electra_jax.workdir import metadata, saved_config
@@ -291,7 +291,7 @@ class Poisoned(replaced_token_detection.ReplacedTokenDetection):
 @pytest.fixture
 def poison(monkeypatch):
     """poison(3, 4) makes the steps that begin at those counts not finite."""
-    original = build.objective
+    original = plans.objective
 
     def at(*steps):
         def poisoned(config, *rest):
@@ -299,7 +299,7 @@ def poison(monkeypatch):
             fields = {f.name: getattr(base, f.name) for f in dataclasses.fields(base)}
             return Poisoned(**fields, steps=steps, of=config.schedule.steps)
 
-        monkeypatch.setattr(build, "objective", poisoned)
+        monkeypatch.setattr(plans, "objective", poisoned)
 
     return at
 

@@ -12,7 +12,7 @@ import pytest
 import electra_jax
 from electra_jax import config as config_lib
 from electra_jax.data import pipeline
-from electra_jax.step import build
+from electra_jax.step import plans
 from electra_jax.training import feed, opened, run_data, runs
 from electra_jax.weights import checkpoint, exporting, importing, reading, trees, warm_start
 from electra_jax.weights.formats import google as google_reader
@@ -79,7 +79,7 @@ def test_moments_of_something_else_are_refused(text, finished, tmp_path, overrid
     tree = small_run(*text, init__optimizer="restored", **overrides)
     tree.init["from"] = str(finished[0])
     config = config_lib.parse(tree)
-    phases = build.objective(config, run.vocabulary, run.records.unigram()[0]).phases
+    phases = plans.objective(config, run.vocabulary, run.records.unigram()[0]).phases
     with pytest.raises(config_lib.ConfigError, match=message) as error:
         warm_start.state(config, run.state, phases, run.vocabulary, run.mesh)
     assert "init.optimizer='fresh'" in str(error.value)

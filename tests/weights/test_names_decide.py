@@ -14,7 +14,7 @@ import pytest
 
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
-from electra_jax.step import build, train_step
+from electra_jax.step import plans, train_step
 from electra_jax.weights import reading, warm_start
 from support import odd, workdirs
 from support.corpus import small_run
@@ -57,11 +57,11 @@ def start(source, name, size, generator_from="", **changes):
     tree.init["from"] = str(source)
     tree.init.generator_from = str(generator_from)
     config = config_lib.parse(tree)
-    objective = build.objective(config, WORDS, np.ones(WORDS.size))
+    objective = plans.objective(config, WORDS, np.ones(WORDS.size))
     params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)), seed=4)
     before = odd.flat(params)
-    fresh = train_step.state_of(objective, build.optimizer_of(config), params)
-    begin = warm_start.state(config, fresh, objective.phases, WORDS, build.mesh(config))
+    fresh = train_step.state_of(objective, plans.optimizer_of(config), params)
+    begin = warm_start.state(config, fresh, objective.phases, WORDS, plans.mesh(config))
     after = odd.flat(begin.params)
     unchanged = {path for path in before if np.array_equal(before[path], after[path])}
     return set(after) - unchanged, unchanged

@@ -3,6 +3,7 @@
 
 import ast
 import graphlib
+import re
 
 from support.corpus import ROOT
 
@@ -103,9 +104,19 @@ def test_what_a_workdir_says_is_read_without_orbax():
 
 def test_the_page_on_architecture_has_the_same_wings():
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    rows = [line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| ")]
+    table = page[page.index("| from the top") :].partition("\n\n")[0]
+    rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")]
     head, commands, *wings = rows
     assert (head, commands) == ("from the top", "commands")
     assert [row.replace("`", "").replace("/", "") for row in reversed(wings)] == list(WINGS)
     for name in COMMANDS:
         assert f"`{name}`" in page, name
+
+
+def test_every_file_that_the_page_on_architecture_names_is_there():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    known = " ".join(WINGS).split()
+    named = set(re.findall(rf"\b({'|'.join(known)})/(\w+)\b", page))
+    assert len(named) > 15
+    for wing_, name in named:
+        assert (ROOT / "electra_jax" / wing_ / f"{name}.py").exists(), f"{wing_}/{name}"

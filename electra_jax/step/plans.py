@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a configuration to the parts of a run: the one place where a variant is chosen by name."""
+"""From a configuration to the typed parts of its training, once and in one place.
+
+Every variant that a configuration names is chosen here: objective, networks, optimizer, learning
+rate, budget, mesh. `of` makes a `Plan` of all parts; the functions below it make single ones.
+"""
 
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -29,8 +32,8 @@ from electra_jax.objectives import (
     replace_mlm,
     replaced_token_detection,
 )
+from electra_jax.objectives.objective import Objective
 from electra_jax.step import optimizer, schedule, train_step
-from electra_jax.workdir import prepared_data
 
 OBJECTIVES = {
     "replaced_token_detection": replaced_token_detection.ReplacedTokenDetection,
@@ -46,17 +49,6 @@ OBJECTIVES = {
     "all_tokens_mlm": all_tokens_mlm.AllTokensMLM,
 }
 
-TRUNK = (  # fields of model that both encoders take as they are
-    "positions",
-    "rotary_base",
-    "feed_forward_kind",
-    "norm_place",
-    "norm_kind",
-    "biases",
-    "local_window",
-    "global_every",
-)
-
 _REACHED = 0.75  # of the peak rate; below that a run says so before it starts
 
 OPTIMIZERS = {
@@ -67,55 +59,87 @@ OPTIMIZERS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
-    """One training step of a configuration, before it is compiled."""
+class Plan:
+    """All parts of the training of one configuration, for rows of one length.
 
-    objective: Any
+    From here on down nothing sees the configuration.
+    """
+
+    mesh: Mesh | None
+    objective: Objective  # with both networks' shapes; on the mesh, if there is one
     optimizer: optax.GradientTransformation
-    init: Callable[[], train_step.TrainState]
-    update: Callable  # (state, lanes) -> (state, measured)
-    shapes: train_step.TrainState  # what init returns, without arrays
-    where: train_step.TrainState  # the sharding of each leaf
+    rate: Callable[..., jax.Array]  # of (step, progress): the largest learning rate
+    progress: Callable  # of a state: the spent share of the budget; None if steps are counted
+    extras: train_step.Extras
+    key: jax.Array  # everything random on the device derives from it
+    pad_id: int
+    accumulation: int  # micro-batches per step
+    steps: int  # of the whole run
+
+    @property
+    def networks(self) -> networks.NetworksConfig:
+        """The shapes of both networks."""
+        return self.objective.networks
+
+    def init(self) -> train_step.TrainState:
+        """The state before the first step."""
+        return train_step.init_state(self.objective, self.optimizer, self.key, self.extras)
+
+    @functools.cached_property
+    def shapes(self) -> train_step.TrainState:
+        """What `init` returns, as shapes."""
+        return jax.eval_shape(self.init)
+
+    @functools.cached_property
+    def where(self) -> train_step.TrainState:
+        """The sharding of each array of the state."""
+        return sharding.shardings(self.shapes, self.mesh)
+
+    @functools.cached_property
+    def update(self) -> Callable:
+        """One step, not yet compiled: (state, lanes) -> (state, measured)."""
+        return train_step.make_update(
+            self.objective,
+            self.optimizer,
+            self.rate,
+            self.key,
+            self.pad_id,
+            self.accumulation,
+            sharding.while_used(self.mesh),
+            self.progress,
+            self.extras,
+            self.steps,
+        )
 
 
-def step(
+def of(
     config: config_lib.Config,
     vocabulary: vocabulary_lib.Vocabulary,
-    mesh: Mesh,
-    unigram_V: np.ndarray,
-    report: Callable[[str], None] = lambda line: None,
-) -> Step:
-    """The step with all its choices made; `report` hears of what the mesh does not divide.
+    unigram_V: np.ndarray | None = None,
+    mesh: Mesh | None = None,
+) -> Plan:
+    """Makes every choice that a configuration names.
 
-    `unigram_V` counts how often the training text has each id.
+    Args:
+      vocabulary: of the rows; a `synthetic.Words` will do.
+      unigram_V: how often the training text has each id; without it all ids count as equally
+        frequent, which is enough where nothing is sampled.
+      mesh: where to train; without it the objective runs on one device.
     """
-    objective_ = objective(config, vocabulary, unigram_V, mesh)
-    optimizer_ = optimizer_of(config)
-    key, extras_ = run_key(config), extras(config)
-
-    def init():
-        return train_step.init_state(objective_, optimizer_, key, extras_)
-
-    shapes = jax.eval_shape(init)
-    update = train_step.make_update(
-        objective_,
-        optimizer_,
-        rate(config),
-        key,
-        vocabulary.pad_id,
-        config.schedule.accumulation,
-        sharding.while_used(mesh),
-        progress(config),
-        extras_,
-        config.schedule.steps,
+    if unigram_V is None:
+        unigram_V = np.ones(vocabulary.size)
+    return Plan(
+        mesh=mesh,
+        objective=objective(config, vocabulary, unigram_V, mesh),
+        optimizer=optimizer_of(config),
+        rate=rate(config),
+        progress=progress(config),
+        extras=extras(config),
+        key=jax.random.key(config.seed),
+        pad_id=vocabulary.pad_id,
+        accumulation=config.schedule.accumulation,
+        steps=config.schedule.steps,
     )
-    where = sharding.shardings(shapes, mesh, report)
-    return Step(objective_, optimizer_, init, update, shapes, where)
-
-
-def vocab_size(config: config_lib.Config) -> int:
-    """The size that data.vocab asks for, or that of the vocabulary it names. Raises ValueError."""
-    return prepared_data.vocabulary_size(config)
 
 
 def mesh(config: config_lib.Config, devices: Sequence[jax.Device] | None = None) -> Mesh:
@@ -151,21 +175,18 @@ def networks_config(
     if dtype == "auto":
         dtype = "float32" if platform == "cpu" else "bfloat16"
 
-    reads = config_lib.READS[config.objective.name]
+    # A setting of the model that an encoder has too goes to both encoders as it is.
+    shared = {
+        field.name: getattr(model, field.name)
+        for field in dataclasses.fields(encoder.EncoderConfig)
+        if hasattr(model, field.name)
+    }
+    shared |= {"attention": _attention(config, platform, dtype), "scan": scan}
 
     def shape(network):
-        return encoder.EncoderConfig(
-            **dataclasses.asdict(network),
-            **{name: getattr(model, name) for name in TRUNK},
-            dropout=model.dropout,
-            attention_dropout=model.attention_dropout,
-            dropout_bits=model.dropout_bits,
-            initial_scale=model.initial_scale,
-            attention=_attention(config, platform, dtype),
-            scan=scan,
-            remat=model.remat,
-        )
+        return encoder.EncoderConfig(**shared | dataclasses.asdict(network))
 
+    reads = config_lib.READS[config.objective.name]
     return networks.NetworksConfig(
         vocab_size=vocab_size,
         embedding_size=model.embedding_size,
@@ -185,8 +206,8 @@ def objective(
     vocabulary: vocabulary_lib.Vocabulary,
     unigram_V: np.ndarray,
     mesh: Mesh | None = None,
-) -> Any:
-    """What is learnt. With a mesh, choosing, sampling and fused attention run where rows are."""
+) -> Objective:
+    """What is learned. On a mesh every device chooses, samples and attends in its own rows."""
     settings = dataclasses.asdict(config.objective)
     name = settings.pop("name")
     networks_ = networks_config(config, vocabulary.size, mesh)
@@ -298,11 +319,6 @@ def extras(config: config_lib.Config) -> train_step.Extras:
         timed=c.budget == "minutes",
         rates=None if named == {"learning_rate": 1.0} else named,
     )
-
-
-def run_key(config: config_lib.Config) -> jax.Array:
-    """The key that everything random on the device derives from."""
-    return jax.random.key(config.seed)
 
 
 def _platform(mesh):
