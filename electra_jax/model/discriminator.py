@@ -17,19 +17,14 @@ class Discriminator(nn.Module):
     """
 
     config: encoder.EncoderConfig
-    embedding_size: int
     cls_context: bool = False
 
     @nn.compact
     def __call__(
         self, embedded_BLE: jax.Array, documents_BL: jax.Array, keys_B: jax.Array | None
     ) -> tuple[jax.Array, jax.Array]:
-        c, size = self.config, self.embedding_size
-        hidden_BLD = embedded_BLE
-        if c.width != size:
-            projection = self.param("projection", layers.init_glorot, size, c.width)
-            hidden_BLD = layers.dense(projection, hidden_BLD)
-        hidden_BLD = encoder.Encoder(c, name="encoder")(hidden_BLD, documents_BL, keys_B)
+        hidden_BLD = encoder.encode(self, self.config, embedded_BLE, documents_BL, keys_B)
+
         head = self.param("head", self._init_head)
         heard_BLD = hidden_BLD
         if self.cls_context:

@@ -184,6 +184,37 @@ class Encoder(nn.Module):
         return norm(last_norm, hidden_BLD) if c.norm_place == "pre" else hidden_BLD
 
 
+def encode(
+    module: nn.Module,
+    config: EncoderConfig,
+    embedded_BLE: jax.Array,
+    documents_BL: jax.Array,
+    keys_B: jax.Array | None,
+) -> jax.Array:
+    """Embedded rows [B, L, E] -> hidden states [B, L, D], the first half of every network.
+
+    Called by the network's module, whose parameters `projection` (if E differs from the width) and
+    `encoder` it creates and uses.
+    """
+    size, hidden_BLD = embedded_BLE.shape[-1], embedded_BLE
+    if config.width != size:
+        projection = module.param("projection", layers.init_glorot, size, config.width)
+        hidden_BLD = layers.dense(projection, hidden_BLD)
+    return Encoder(config, name="encoder", parent=module)(hidden_BLD, documents_BL, keys_B)
+
+
+class Trunk(nn.Module):
+    """A network without its head: embedded rows [B, L, E] -> hidden states [B, L, D]."""
+
+    config: EncoderConfig
+
+    @nn.compact
+    def __call__(
+        self, embedded_BLE: jax.Array, documents_BL: jax.Array, keys_B: jax.Array | None
+    ) -> jax.Array:
+        return encode(self, self.config, embedded_BLE, documents_BL, keys_B)
+
+
 # (is this layer global, numbers for dropout, query, key, value) -> mixed values, for one batch
 
 

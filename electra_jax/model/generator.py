@@ -26,14 +26,11 @@ class Generator(nn.Module):
         slots_BN: jax.Array,
         keys_B: jax.Array | None,
     ) -> jax.Array:
-        c, size = self.config, self.embedding_size
-        hidden_BLD = embedded_BLE
-        if c.width != size:
-            projection = self.param("projection", layers.init_glorot, size, c.width)
-            hidden_BLD = layers.dense(projection, hidden_BLD)
-        hidden_BLD = encoder.Encoder(c, name="encoder")(hidden_BLD, documents_BL, keys_B)
+        hidden_BLD = encoder.encode(self, self.config, embedded_BLE, documents_BL, keys_B)
+
         hidden_BND = jnp.take_along_axis(hidden_BLD, slots_BN[:, :, None], axis=1)
         head = self.param("head", self._init_head)
+
         return layers.layer_norm(head["norm"], layers.gelu(layers.dense(head["dense"], hidden_BND)))
 
     def _init_head(self, key):

@@ -38,7 +38,7 @@ from electra_jax.model import (
 
 LANES = 128  # the vocabulary is padded to a multiple of it
 _OF_A_TRUNK = ("projection", "encoder")
-_OF_A_NETWORK = (*_OF_A_TRUNK, "head")
+_OF_A_NETWORK = (*_OF_A_TRUNK, "left", "right", "head")  # two towers have no trunk
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,11 +143,7 @@ def towers(
     config: NetworksConfig, params: dict, batch: batch_lib.Batch, keys_B: jax.Array | None = None
 ) -> jax.Array:
     """What the two towers make of every token without seeing it, [B, L, E]."""
-    embed_keys_B, encoder_keys_B = _pair(keys_B)
-    embedded_BLE = embed(config, generator_embeddings(config, params), batch, embed_keys_B)
-    return towers_module(config).apply(
-        {"params": params["generator"]}, embedded_BLE, batch.documents_BL, encoder_keys_B
-    )
+    return _apply(config, params, "generator", towers_module(config), batch, keys_B)
 
 
 def generator_embeddings(config: NetworksConfig, params: dict) -> dict:
@@ -181,8 +177,8 @@ def generator_module(config: NetworksConfig) -> generator.Generator:
 
 def discriminator_module(config: NetworksConfig) -> discriminator.Discriminator:
     """What stands between embedded rows and the discriminator's logits."""
-    shape = config.discriminator, config.embedding_size
-    return discriminator.Discriminator(*shape, config.discriminator_head == "cls_context")
+    cls_context = config.discriminator_head == "cls_context"
+    return discriminator.Discriminator(config.discriminator, cls_context)
 
 
 def predictor_module(config: NetworksConfig) -> generator.Generator:
@@ -200,16 +196,7 @@ def generate(
 ) -> jax.Array:
     """What the generator makes of the chosen slots, [B, N, E], to be scored against the token table
     (`vocabulary_softmax.fill`, or `generator_logits` for all scores). Dropout only with keys."""
-    embed_keys_B, encoder_keys_B = _pair(keys_B)
-    tables = generator_embeddings(config, params)
-    embedded_BLE = embed(config, tables, batch, embed_keys_B)
-    return generator_module(config).apply(
-        {"params": _network(config, params, "generator")},
-        embedded_BLE,
-        batch.documents_BL,
-        slots_BN,
-        encoder_keys_B,
-    )
+    return _apply(config, params, "generator", generator_module(config), batch, keys_B, slots_BN)
 
 
 def predict(
@@ -220,15 +207,8 @@ def predict(
     keys_B: jax.Array | None = None,
 ) -> jax.Array:
     """The same of a main network that predicts tokens: vectors [B, N, E]."""
-    embed_keys_B, encoder_keys_B = _pair(keys_B)
-    embedded_BLE = embed(config, main_embeddings(config, params), batch, embed_keys_B)
-    return predictor_module(config).apply(
-        {"params": _network(config, params, "discriminator")},
-        embedded_BLE,
-        batch.documents_BL,
-        slots_BN,
-        encoder_keys_B,
-    )
+    module = predictor_module(config)
+    return _apply(config, params, "discriminator", module, batch, keys_B, slots_BN)
 
 
 def generator_logits(
@@ -265,27 +245,15 @@ def encode(
     config: NetworksConfig, params: dict, batch: batch_lib.Batch, keys_B: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
     """The discriminator's hidden states [B, L, D] and its logits [B, L]."""
-    embed_keys_B, encoder_keys_B = _pair(keys_B)
-    embedded_BLE = embed(config, main_embeddings(config, params), batch, embed_keys_B)
-    return discriminator_module(config).apply(
-        {"params": _network(config, params, "discriminator")},
-        embedded_BLE,
-        batch.documents_BL,
-        encoder_keys_B,
-    )
+    return _apply(config, params, "discriminator", discriminator_module(config), batch, keys_B)
 
 
 def hidden(
     config: NetworksConfig, params: dict, batch: batch_lib.Batch, keys_B: jax.Array | None = None
 ) -> jax.Array:
     """The main network's hidden states [B, L, D], whatever its head is and whether it has one."""
-    embed_keys_B, encoder_keys_B = _pair(keys_B)
-    hidden_BLD = embed(config, main_embeddings(config, params), batch, embed_keys_B)
-    own = _network(config, params, "discriminator")
-    if "projection" in own:
-        hidden_BLD = layers.dense(own["projection"], hidden_BLD)
-    trunk = encoder.Encoder(config.discriminator)
-    return trunk.apply({"params": own["encoder"]}, hidden_BLD, batch.documents_BL, encoder_keys_B)
+    trunk = encoder.Trunk(config.discriminator)
+    return _apply(config, params, "discriminator", trunk, batch, keys_B)
 
 
 def alone(config: NetworksConfig, params: dict, name: str) -> dict:
@@ -307,6 +275,15 @@ def main_trunk(config: NetworksConfig, params: dict) -> dict:
         "embeddings": own["embeddings"],
         "discriminator": {part: own[part] for part in _OF_A_TRUNK if part in own},
     }
+
+
+def _apply(config, params, name, module, batch, keys_B, *inputs):
+    """Embeds a batch with the tables of a network and runs the network's module on it."""
+    tables = generator_embeddings if name == "generator" else main_embeddings
+    embed_keys_B, encoder_keys_B = _pair(keys_B)
+    embedded_BLE = embed(config, tables(config, params), batch, embed_keys_B)
+    weights = {"params": _network(config, params, name)}
+    return module.apply(weights, embedded_BLE, batch.documents_BL, *inputs, encoder_keys_B)
 
 
 def _network(config, params, name):
