@@ -51,7 +51,10 @@ EXTRAS = {
         "onnxruntime",
         "onnxscript",
     ],
-    "dev": ["ruff>=0.14"],
+    "dev": [
+        "ruff>=0.14",
+        "mypy>=2.4",  # the annotations are checked with it; an older one may infer other types
+    ],
 }
 
 setuptools.setup(
