@@ -8,7 +8,7 @@ setting, at one size or another; any other value of such a setting is worth a wa
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, dataclass_transform
 
 OBJECTIVES = (
     "replaced_token_detection",
@@ -25,7 +25,7 @@ OBJECTIVES = (
 )
 
 
-def one_of(*choices, untouched: tuple = ()) -> Any:
+def one_of(*choices: Any, untouched: tuple = ()) -> Any:
     """A field that has one of these values."""
     return dataclasses.field(metadata={"choices": choices, "untouched": untouched})
 
@@ -35,7 +35,16 @@ def between(low: float, high: float, untouched: tuple = ()) -> Any:
     return dataclasses.field(metadata={"bounds": (low, high), "untouched": untouched})
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(one_of, between))
+def _section(kind: type) -> Any:
+    """A frozen dataclass whose fields may be declared by `one_of` and `between`.
+
+    Type checkers know from it that such a field has no default.
+    """
+    return dataclasses.dataclass(frozen=True)(kind)
+
+
+@_section
 class Data:
     """Text -> vocabulary -> rows -> batches."""
 
@@ -59,7 +68,7 @@ class Data:
     workers: int = between(0, 4096)
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class Network:
     """The shape of one encoder."""
 
@@ -69,7 +78,7 @@ class Network:
     feed_forward: int = between(1, 65_536)
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class Model:
     """Both networks, and how they are computed."""
 
@@ -97,7 +106,7 @@ class Model:
     remat: str = one_of("none", "dots", "full")
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class Objective:
     """What is learned. `reads.READS` says which of these settings each objective reads."""
 
@@ -117,7 +126,7 @@ class Objective:
     mlm_weight: float = between(0, 1e6, untouched=(1.0,))
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class Optimizer:
     """AdamW in one of two forms, or Muon."""
 
@@ -135,7 +144,7 @@ class Optimizer:
     ema_decay: float = between(0, 0.999999)
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class Schedule:
     """How long a run is, and how the learning rate changes."""
 
@@ -152,7 +161,7 @@ class Schedule:
     stages: tuple
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class Mesh:
     """The number of devices along each axis."""
 
@@ -161,7 +170,7 @@ class Mesh:
     tensor: int
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class Checkpoint:
     """What is saved to go on from."""
 
@@ -170,7 +179,7 @@ class Checkpoint:
     keep_every: int = between(0, 2**31 - 1)
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class Evaluation:
     """Held-out metrics."""
 
@@ -179,7 +188,7 @@ class Evaluation:
     batch_size: int = between(0, 2**24)
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class Logging:
     """Console, files, report."""
 
@@ -189,7 +198,7 @@ class Logging:
     profile: tuple
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class Init:
     """Where the first weights come from."""
 
@@ -202,7 +211,7 @@ class Init:
     optimizer: str = one_of("fresh", "restored")
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class Config:
     """All settings of a run."""
 
@@ -222,16 +231,16 @@ class Config:
 
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
     """Every field of a configuration by its path: {'data.source': ..., ...}."""
-    flat = {}
+    flat: dict[str, Any] = {}
     for field in dataclasses.fields(config):
         path, value = prefix + field.name.rstrip("_"), getattr(config, field.name)
         flat |= flatten(value, path + ".") if dataclasses.is_dataclass(value) else {path: value}
     return flat
 
 
-def declared(kind: type, prefix: str = "") -> dict[str, dataclasses.Field]:
+def declared(kind: Any, prefix: str = "") -> dict[str, dataclasses.Field]:
     """The declaration of every field of a kind of configuration by its path."""
-    found = {}
+    found: dict[str, dataclasses.Field] = {}
     for field in dataclasses.fields(kind):
         path = prefix + field.name.rstrip("_")
         section = dataclasses.is_dataclass(field.type)

@@ -26,7 +26,7 @@ def check(c: Config) -> None:
     _check_rest(c)
 
 
-def _check_networks(c: Config):
+def _check_networks(c: Config) -> None:
     """Widths, heads and attention of both networks."""
     for name in ("discriminator", "generator"):
         network = getattr(c.model, name)
@@ -49,7 +49,7 @@ def _check_networks(c: Config):
         )
 
 
-def _check_rows(c: Config):
+def _check_rows(c: Config) -> None:
     """Length and number of the rows of a step."""
     if c.model.positions == "learned" and c.data.sequence_length > c.model.max_positions:
         raise ConfigError(
@@ -63,7 +63,7 @@ def _check_rows(c: Config):
         )
 
 
-def _check_budget(c: Config):
+def _check_budget(c: Config) -> None:
     """A budget of tokens or minutes has a number above 0, and no other budget has one."""
     for budget in ("tokens", "minutes"):
         given = getattr(c.schedule, budget)
@@ -74,7 +74,7 @@ def _check_budget(c: Config):
             )
 
 
-def _check_rest(c: Config):
+def _check_rest(c: Config) -> None:
     """Optimizer, profile, text and mesh."""
     if c.optimizer.muon_learning_rate and c.optimizer.name != "muon":
         raise ConfigError(
@@ -102,7 +102,7 @@ def _check_rest(c: Config):
             raise ConfigError(f"mesh.{axis}={size} must be positive (mesh.data may be -1)")
 
 
-def _check_stages(c: Config):
+def _check_stages(c: Config) -> None:
     """Each stage for itself, and the order in which they begin."""
     before = 0.0
     for stage in c.schedule.stages:
@@ -138,7 +138,7 @@ def _check_stages(c: Config):
         before = share
 
 
-def _check_objective(c: Config):
+def _check_objective(c: Config) -> None:
     """Objective, sharing and shapes that go together."""
     o, sharing = c.objective, c.model.sharing
     allowed = _SHARING.get(o.name, declared(Config)["model.sharing"].metadata["choices"])
@@ -166,7 +166,7 @@ def _check_objective(c: Config):
         )
 
 
-def _check_init(c: Config):
+def _check_init(c: Config) -> None:
     """Settings of `init` that have nothing to act on."""
     settings = {
         "new_tokens": ("refuse", c.init.from_ or c.init.generator_from),

@@ -15,6 +15,7 @@ import bisect
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from electra_jax import config as config_lib
 
@@ -70,11 +71,12 @@ def steps(
       real: of each stage, the share of the places in its rows that are no padding; all without it.
       step_seconds: of a step of each stage; a budget of minutes needs them.
     """
-    c, counts, kinds = config.schedule, [], of(config)
+    counts: list[int] = []
+    c, kinds = config.schedule, of(config)
     if c.budget == "minutes" and not step_seconds:
         return None
     end = {"steps": c.steps, "tokens": c.tokens, "minutes": 60 * c.minutes}[c.budget]
-    marks = [*begins(c), end]
+    marks: list[Any] = [*begins(c), end]
     for place, stage in enumerate(kinds):
         count = marks[place + 1] - marks[place]
         if c.budget == "tokens":

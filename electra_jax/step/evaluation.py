@@ -6,6 +6,7 @@ so two checkpoints of any runs over the same records are asked exactly the same 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,6 +17,7 @@ from electra_jax.core import batch as batch_lib
 from electra_jax.core import metrics, sharding, streams
 from electra_jax.data import totals
 from electra_jax.objectives import unigram_probe
+from electra_jax.objectives.objective import Objective
 
 KEY = 20_200_324  # of all evaluation draws, whatever the run's seed
 
@@ -26,7 +28,7 @@ BY_SOURCE = (
 
 
 def compile_evaluate(
-    objective, pad_id: int, unigram_V: np.ndarray, mesh: Mesh, params_shardings
+    objective: Objective, pad_id: int, unigram_V: np.ndarray, mesh: Mesh, params_shardings: Any
 ) -> Callable[[dict, dict], metrics.Sums]:
     """Returns jitted `evaluate(params, {'ids', 'marks', 'row'}) -> sums` over the mesh."""
     counts_V = np.full(objective.networks.padded_vocab_size, 0, np.float32)
@@ -50,7 +52,7 @@ def compile_evaluate(
 
 def run(
     evaluate: Callable,
-    objective,
+    objective: Objective,
     params: dict,
     sources: Sequence[tuple[str, np.ndarray, np.ndarray]],
     batch_size: int,
@@ -62,7 +64,9 @@ def run(
     `unigram_entropy` is of the rows given here, so that each source has in it the weight that it
     has in the losses: as many tokens as are evaluated of it, not as many as were prepared.
     """
-    values, merged, all_counts_V = {}, None, 0
+    values: dict[str, float | None] = {}
+    merged: Any = None
+    all_counts_V: Any = 0
     for name, ids_BL, marks_BL in sources:
         counts_V = _counts(ids_BL, objective)
         all_counts_V = all_counts_V + counts_V
@@ -93,9 +97,9 @@ def sums_of(
     pad_id: int,
     mesh: Mesh,
     progress: Callable[[int], None] = lambda rows: None,
-) -> metrics.Sums:
+) -> dict[str, np.ndarray]:
     """What `evaluate` counts in the rows of one source; `progress` hears how many are done."""
-    sums = None
+    sums: Any = None
     for lanes in _batches(ids_BL, marks_BL, batch_size, pad_id):
         placed = {lane: _place(array, sharding.rows(mesh)) for lane, array in lanes.items()}
         here = jax.tree.map(
@@ -106,7 +110,7 @@ def sums_of(
     return sums
 
 
-def with_loss(values: dict, objective) -> dict:
+def with_loss(values: dict, objective: Objective) -> dict:
     """Adds `loss`, the objective's total of its terms."""
     known = {term: values.get(f"{term}_loss") for term in objective.terms}
     loss = None if None in known.values() else float(objective.total(known))
@@ -121,7 +125,9 @@ def _counts(ids_BL, objective):
     return counts_V
 
 
-def _batches(ids_BL, marks_BL, size, pad_id) -> Iterator[dict[str, np.ndarray]]:
+def _batches(
+    ids_BL: np.ndarray, marks_BL: np.ndarray, size: int, pad_id: int
+) -> Iterator[dict[str, np.ndarray]]:
     """Batches of one size; the last is filled with padding, which no metric counts."""
     for first in range(0, len(ids_BL), size):
         ids, marks = ids_BL[first : first + size], marks_BL[first : first + size]
