@@ -14,6 +14,8 @@ from collections.abc import Callable
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from electra_jax.core import trees
+
 AXES = ("data", "fsdp", "tensor")
 ROWS = PartitionSpec(("data", "fsdp"))
 
@@ -84,7 +86,7 @@ def shardings(tree, mesh: Mesh, report: Callable[[str], None] = lambda line: Non
     undivided = []
 
     def leaf(path, x):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        name = trees.path_name(path)
         spec = spec_for(name)
         axes = []
         for size, axis in zip(x.shape, spec, strict=False):
@@ -110,7 +112,7 @@ def while_used(mesh: Mesh) -> Callable[[dict], dict]:
         return lambda params: params
 
     def gathered(path, x):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        name = trees.path_name(path)
         if not re.search(r"(^|/)embeddings(_delta)?/", name):
             return x
         spec = spec_for(name)
