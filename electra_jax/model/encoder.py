@@ -104,7 +104,10 @@ PLACES = {"post": post_norm, "pre": pre_norm}
 
 
 class Encoder(nn.Module):
-    """[B, L, D] -> [B, L, D]; dropout only with keys. Positions restart with each document."""
+    """Hidden states [B, L, D] -> [B, L, D]. Dropout is applied only if keys are given.
+
+    Rotary positions restart with each document.
+    """
 
     config: EncoderConfig
 
@@ -113,75 +116,48 @@ class Encoder(nn.Module):
         self, hidden_BLD: jax.Array, documents_BL: jax.Array, keys_B: jax.Array | None
     ) -> jax.Array:
         c = self.config
-        init_norm, norm = NORMS[c.norm_kind]
-        init_feed_forward, feed = FEED_FORWARDS[c.feed_forward_kind]
-        shape = dict(stack=c.layers, width=c.width, scale=c.initial_scale, biases=c.biases)
         stacked = {
-            "attention": self.param(
-                "attention",
-                lambda k: (
-                    attention.init(k, heads=c.heads, **shape)
-                    | {"norm": init_norm((c.layers, c.width))}
-                ),
-            ),
-            "feed_forward": self.param(
-                "feed_forward",
-                lambda k: (
-                    init_feed_forward(k, feed_forward=c.feed_forward, **shape)
-                    | {"norm": init_norm((c.layers, c.width))}
-                ),
-            ),
+            "attention": self.param("attention", self._init_attention),
+            "feed_forward": self.param("feed_forward", self._init_feed_forward),
         }
+        init_norm, norm = NORMS[c.norm_kind]
         if c.norm_place == "pre":
             last_norm = self.param("norm", lambda _: init_norm((c.width,)))
-        if self.is_initializing():  # on rows that no fused attention takes
+
+        if self.is_initializing():
+            # Parameters are created with one made-up row, whose length fused attention refuses.
             return hidden_BLD
-        length = documents_BL.shape[1]
-        sites = (
-            (c.attention_dropout, (c.heads, length, length)),  # attention probabilities
-            (c.dropout, (length, c.width)),  # attention output
-            (c.dropout, (length, c.width)),  # feed-forward output
-        )
-        mix, around = MIXING[c.attention](c, documents_BL), PLACES[c.norm_place]
-        rotation = None
-        if c.positions == "rotary":
-            positions_BL = batch_lib.restarted(documents_BL)
-            rotation = attention.rotation(positions_BL, c.head_size, c.rotary_base)
 
-        def layer(hidden_BLD, inputs):
-            keys_B, params, is_global = inputs
-            drawn_BHLM, *drawn_BLD = layers.draw(keys_B, sites, c.dropout_bits)
+        layer = _layer(c, documents_BL)
 
-            def attend(x_BLD):
-                mix_here = functools.partial(mix, is_global, drawn_BHLM)
-                output_BLD = attention.apply(
-                    params["attention"], x_BLD, c.heads, mix_here, rotation
-                )
-                return layers.dropout(output_BLD, c.dropout, drawn_BLD[0])
-
-            def widen(x_BLD):
-                return layers.dropout(feed(params["feed_forward"], x_BLD), c.dropout, drawn_BLD[1])
-
-            hidden_BLD = around(norm, params["attention"]["norm"], hidden_BLD, attend)
-            hidden_BLD = around(norm, params["feed_forward"]["norm"], hidden_BLD, widen)
-            return c.keep_rows(hidden_BLD), None
-
+        # Before the loop: what is reshaped or cast inside it is kept again for each layer's
+        # backward pass.
         weights = stacked | {"attention": attention.as_matrices(stacked["attention"])}
         weights = layers.cast_for_products(weights, hidden_BLD.dtype)
+
         hidden_BLD = c.keep_rows(hidden_BLD)
         keys_NB = None if keys_B is None else streams.layers(keys_B, c.layers)
         is_global_N = c.global_layers if c.local_window else None
-        if c.remat != "none":
-            layer = jax.checkpoint(layer, policy=REMAT[c.remat], prevent_cse=not c.scan)
-        if c.scan:
-            hidden_BLD, _ = lax.scan(layer, hidden_BLD, (keys_NB, weights, is_global_N))
-        else:
-            for number in range(c.layers):
-                one = jax.tree.map(
-                    lambda x, number=number: x[number], (keys_NB, weights, is_global_N)
-                )
-                hidden_BLD, _ = layer(hidden_BLD, one)
+        hidden_BLD = _run(c, layer, hidden_BLD, (keys_NB, weights, is_global_N))
+
         return norm(last_norm, hidden_BLD) if c.norm_place == "pre" else hidden_BLD
+
+    def _init_attention(self, key):
+        begun = attention.init(key, heads=self.config.heads, **self._shape())
+        return begun | self._init_norms()
+
+    def _init_feed_forward(self, key):
+        init, _ = FEED_FORWARDS[self.config.feed_forward_kind]
+        begun = init(key, feed_forward=self.config.feed_forward, **self._shape())
+        return begun | self._init_norms()
+
+    def _init_norms(self):
+        init, _ = NORMS[self.config.norm_kind]
+        return {"norm": init((self.config.layers, self.config.width))}
+
+    def _shape(self):
+        c = self.config
+        return dict(stack=c.layers, width=c.width, scale=c.initial_scale, biases=c.biases)
 
 
 def encode(
@@ -213,6 +189,60 @@ class Trunk(nn.Module):
         self, embedded_BLE: jax.Array, documents_BL: jax.Array, keys_B: jax.Array | None
     ) -> jax.Array:
         return encode(self, self.config, embedded_BLE, documents_BL, keys_B)
+
+
+def _layer(c, documents_BL):
+    """Returns one layer as `lax.scan` calls it: (hidden states, inputs) -> (hidden states, None).
+
+    The inputs are what differs between layers: the keys of the rows or None, the layer's weights,
+    and whether its attention is global (None if there is no local attention).
+    """
+    length = documents_BL.shape[1]
+    sites = (
+        (c.attention_dropout, (c.heads, length, length)),  # attention probabilities
+        (c.dropout, (length, c.width)),  # attention output
+        (c.dropout, (length, c.width)),  # feed-forward output
+    )
+    _, norm = NORMS[c.norm_kind]
+    _, feed = FEED_FORWARDS[c.feed_forward_kind]
+    mix, around = MIXING[c.attention](c, documents_BL), PLACES[c.norm_place]
+
+    rotation = None
+    if c.positions == "rotary":
+        positions_BL = batch_lib.restarted(documents_BL)
+        rotation = attention.rotation(positions_BL, c.head_size, c.rotary_base)
+
+    def layer(hidden_BLD, inputs):
+        keys_B, params, is_global = inputs
+        drawn_BHLM, *drawn_BLD = layers.draw(keys_B, sites, c.dropout_bits)
+
+        def attend(x_BLD):
+            mix_here = functools.partial(mix, is_global, drawn_BHLM)
+            output_BLD = attention.apply(params["attention"], x_BLD, c.heads, mix_here, rotation)
+            return layers.dropout(output_BLD, c.dropout, drawn_BLD[0])
+
+        def widen(x_BLD):
+            return layers.dropout(feed(params["feed_forward"], x_BLD), c.dropout, drawn_BLD[1])
+
+        hidden_BLD = around(norm, params["attention"]["norm"], hidden_BLD, attend)
+        hidden_BLD = around(norm, params["feed_forward"]["norm"], hidden_BLD, widen)
+        return c.keep_rows(hidden_BLD), None
+
+    return layer
+
+
+def _run(c, layer, hidden_BLD, stacked):
+    """Runs the layers one after the other, as a loop or unrolled; `stacked` are their inputs."""
+    if c.remat != "none":
+        layer = jax.checkpoint(layer, policy=REMAT[c.remat], prevent_cse=not c.scan)
+
+    if c.scan:
+        return lax.scan(layer, hidden_BLD, stacked)[0]
+
+    for number in range(c.layers):
+        inputs = jax.tree.map(lambda x, number=number: x[number], stacked)
+        hidden_BLD, _ = layer(hidden_BLD, inputs)
+    return hidden_BLD
 
 
 # (is this layer global, numbers for dropout, query, key, value) -> mixed values, for one batch
