@@ -69,37 +69,6 @@ class NetworksConfig:
         )
 
 
-def init_embeddings(config: NetworksConfig, key: jax.Array) -> dict:
-    """Returns the `embeddings` subtree."""
-    return _embeddings(config).init(key, _one_row(), None)["params"]
-
-
-def init_generator(config: NetworksConfig, key: jax.Array) -> dict:
-    """Returns the `generator` subtree, its encoder included."""
-    slots_BN = jnp.zeros((1, 1), jnp.int32)
-    return generator_module(config).init(key, *_one_embedded(config), slots_BN, None)["params"]
-
-
-def init_discriminator(config: NetworksConfig, key: jax.Array) -> dict:
-    """Returns the `discriminator` subtree, its encoder included."""
-    return discriminator_module(config).init(key, *_one_embedded(config), None)["params"]
-
-
-def init_predictor(config: NetworksConfig, key: jax.Array) -> dict:
-    """Returns the `discriminator` subtree of a main network that predicts tokens."""
-    slots_BN = jnp.zeros((1, 1), jnp.int32)
-    return predictor_module(config).init(key, *_one_embedded(config), slots_BN, None)["params"]
-
-
-def init_trunk(config: NetworksConfig, key: jax.Array) -> dict:
-    """Fresh weights in the form of `main_trunk`: those that `init` gives both parts."""
-    own = init_discriminator(config, streams.stream(key, "discriminator"))
-    return {
-        "embeddings": init_embeddings(config, streams.stream(key, "embeddings")),
-        "discriminator": {part: own[part] for part in _OF_A_TRUNK if part in own},
-    }
-
-
 def init(config: NetworksConfig, key: jax.Array) -> dict:
     """Returns all subtrees of generator and discriminator, from one stream each."""
     embedded = init_embeddings(config, streams.stream(key, "embeddings"))
@@ -118,75 +87,6 @@ def init(config: NetworksConfig, key: jax.Array) -> dict:
     return params
 
 
-def init_gate(config: NetworksConfig, key: jax.Array) -> dict:
-    """One number for each vector that a head makes: kernel [E, 1] and bias [1]."""
-    return layers.init_glorot(key, config.embedding_size, 1)
-
-
-def gate(params: dict, vectors_BNE: jax.Array) -> jax.Array:
-    """That number, float32 [B, N]."""
-    return layers.dense(params, vectors_BNE, result=jnp.float32)[..., 0]
-
-
-def init_towers(config: NetworksConfig, key: jax.Array) -> dict:
-    """Returns the `generator` subtree of Electric: left, right and head."""
-    return towers_module(config).init(key, *_one_embedded(config), None)["params"]
-
-
-def towers_module(config: NetworksConfig) -> two_towers.TwoTowers:
-    """What guesses every token from all others; each tower has the generator's shape."""
-    shape = dataclasses.replace(config.generator, attention="einsum")
-    return two_towers.TwoTowers(shape, config.embedding_size, config.padded_vocab_size)
-
-
-def towers(
-    config: NetworksConfig, params: dict, batch: batch_lib.Batch, keys_B: jax.Array | None = None
-) -> jax.Array:
-    """What the two towers make of every token without seeing it, [B, L, E]."""
-    return _apply(config, params, "generator", towers_module(config), batch, keys_B)
-
-
-def generator_embeddings(config: NetworksConfig, params: dict) -> dict:
-    """The tables that the generator reads."""
-    return params["generator"]["embeddings"] if config.sharing == "none" else params["embeddings"]
-
-
-def main_embeddings(config: NetworksConfig, params: dict) -> dict:
-    """The tables that the main network reads; folded into one under `gdes`.
-
-    The delta begins at zero and is trained by the discriminator alone; the tables beneath by the
-    generator alone. DeBERTaV3 does so for tokens and positions; here types and norm go along.
-    """
-    if config.sharing != "gdes":
-        return params["embeddings"]
-    below, delta = lax.stop_gradient(params["embeddings"]), params["discriminator"]
-    return jax.tree.map(jnp.add, below, delta["embeddings_delta"])
-
-
-def embed(
-    config: NetworksConfig, tables: dict, batch: batch_lib.Batch, keys_B: jax.Array | None = None
-) -> jax.Array:
-    """Looks a network's input up: [B, L, E] in the compute dtype. Dropout only with keys."""
-    return _embeddings(config).apply({"params": tables}, batch, keys_B)
-
-
-def generator_module(config: NetworksConfig) -> generator.Generator:
-    """What stands between embedded rows and the generator's vectors."""
-    return generator.Generator(config.generator, config.embedding_size, config.padded_vocab_size)
-
-
-def discriminator_module(config: NetworksConfig) -> discriminator.Discriminator:
-    """What stands between embedded rows and the discriminator's logits."""
-    cls_context = config.discriminator_head == "cls_context"
-    return discriminator.Discriminator(config.discriminator, cls_context)
-
-
-def predictor_module(config: NetworksConfig) -> generator.Generator:
-    """The main network where it predicts tokens: its trunk under a generator's head."""
-    size, vocabulary = config.embedding_size, config.padded_vocab_size
-    return generator.Generator(config.discriminator, size, vocabulary)
-
-
 def generate(
     config: NetworksConfig,
     params: dict,
@@ -197,18 +97,6 @@ def generate(
     """What the generator makes of the chosen slots, [B, N, E], to be scored against the token table
     (`vocabulary_softmax.fill`, or `generator_logits` for all scores). Dropout only with keys."""
     return _apply(config, params, "generator", generator_module(config), batch, keys_B, slots_BN)
-
-
-def predict(
-    config: NetworksConfig,
-    params: dict,
-    batch: batch_lib.Batch,
-    slots_BN: jax.Array,
-    keys_B: jax.Array | None = None,
-) -> jax.Array:
-    """The same of a main network that predicts tokens: vectors [B, N, E]."""
-    module = predictor_module(config)
-    return _apply(config, params, "discriminator", module, batch, keys_B, slots_BN)
 
 
 def generator_logits(
@@ -227,11 +115,6 @@ def generator_logits(
 def generator_table(config: NetworksConfig, params: dict) -> tuple[jax.Array, jax.Array]:
     """What the generator scores its vectors against: its token table [V, E] and a bias [V]."""
     return generator_embeddings(config, params)["token"], params["generator"]["head"]["bias"]
-
-
-def predictor_table(config: NetworksConfig, params: dict) -> tuple[jax.Array, jax.Array]:
-    """The same for a main network that predicts tokens."""
-    return main_embeddings(config, params)["token"], params["discriminator"]["head"]["bias"]
 
 
 def discriminate(
@@ -256,6 +139,59 @@ def hidden(
     return _apply(config, params, "discriminator", trunk, batch, keys_B)
 
 
+def predict(
+    config: NetworksConfig,
+    params: dict,
+    batch: batch_lib.Batch,
+    slots_BN: jax.Array,
+    keys_B: jax.Array | None = None,
+) -> jax.Array:
+    """The same of a main network that predicts tokens: vectors [B, N, E]."""
+    module = predictor_module(config)
+    return _apply(config, params, "discriminator", module, batch, keys_B, slots_BN)
+
+
+def predictor_table(config: NetworksConfig, params: dict) -> tuple[jax.Array, jax.Array]:
+    """The same for a main network that predicts tokens."""
+    return main_embeddings(config, params)["token"], params["discriminator"]["head"]["bias"]
+
+
+def towers(
+    config: NetworksConfig, params: dict, batch: batch_lib.Batch, keys_B: jax.Array | None = None
+) -> jax.Array:
+    """What the two towers make of every token without seeing it, [B, L, E]."""
+    return _apply(config, params, "generator", towers_module(config), batch, keys_B)
+
+
+def gate(params: dict, vectors_BNE: jax.Array) -> jax.Array:
+    """That number, float32 [B, N]."""
+    return layers.dense(params, vectors_BNE, result=jnp.float32)[..., 0]
+
+
+def embed(
+    config: NetworksConfig, tables: dict, batch: batch_lib.Batch, keys_B: jax.Array | None = None
+) -> jax.Array:
+    """Looks a network's input up: [B, L, E] in the compute dtype. Dropout only with keys."""
+    return _embeddings(config).apply({"params": tables}, batch, keys_B)
+
+
+def generator_embeddings(config: NetworksConfig, params: dict) -> dict:
+    """The tables that the generator reads."""
+    return params["generator"]["embeddings"] if config.sharing == "none" else params["embeddings"]
+
+
+def main_embeddings(config: NetworksConfig, params: dict) -> dict:
+    """The tables that the main network reads; folded into one under `gdes`.
+
+    The delta begins at zero and is trained by the discriminator alone; the tables beneath by the
+    generator alone. DeBERTaV3 does so for tokens and positions; here types and norm go along.
+    """
+    if config.sharing != "gdes":
+        return params["embeddings"]
+    below, delta = lax.stop_gradient(params["embeddings"]), params["discriminator"]
+    return jax.tree.map(jnp.add, below, delta["embeddings_delta"])
+
+
 def alone(config: NetworksConfig, params: dict, name: str) -> dict:
     """One network as if it shared nothing: {embeddings, projection?, encoder, head?}.
 
@@ -275,6 +211,70 @@ def main_trunk(config: NetworksConfig, params: dict) -> dict:
         "embeddings": own["embeddings"],
         "discriminator": {part: own[part] for part in _OF_A_TRUNK if part in own},
     }
+
+
+def init_embeddings(config: NetworksConfig, key: jax.Array) -> dict:
+    """Returns the `embeddings` subtree."""
+    return _embeddings(config).init(key, _one_row(), None)["params"]
+
+
+def init_generator(config: NetworksConfig, key: jax.Array) -> dict:
+    """Returns the `generator` subtree, its encoder included."""
+    slots_BN = jnp.zeros((1, 1), jnp.int32)
+    return generator_module(config).init(key, *_one_embedded(config), slots_BN, None)["params"]
+
+
+def init_discriminator(config: NetworksConfig, key: jax.Array) -> dict:
+    """Returns the `discriminator` subtree, its encoder included."""
+    return discriminator_module(config).init(key, *_one_embedded(config), None)["params"]
+
+
+def init_predictor(config: NetworksConfig, key: jax.Array) -> dict:
+    """Returns the `discriminator` subtree of a main network that predicts tokens."""
+    slots_BN = jnp.zeros((1, 1), jnp.int32)
+    return predictor_module(config).init(key, *_one_embedded(config), slots_BN, None)["params"]
+
+
+def init_towers(config: NetworksConfig, key: jax.Array) -> dict:
+    """Returns the `generator` subtree of Electric: left, right and head."""
+    return towers_module(config).init(key, *_one_embedded(config), None)["params"]
+
+
+def init_gate(config: NetworksConfig, key: jax.Array) -> dict:
+    """One number for each vector that a head makes: kernel [E, 1] and bias [1]."""
+    return layers.init_glorot(key, config.embedding_size, 1)
+
+
+def init_trunk(config: NetworksConfig, key: jax.Array) -> dict:
+    """Fresh weights in the form of `main_trunk`: those that `init` gives both parts."""
+    own = init_discriminator(config, streams.stream(key, "discriminator"))
+    return {
+        "embeddings": init_embeddings(config, streams.stream(key, "embeddings")),
+        "discriminator": {part: own[part] for part in _OF_A_TRUNK if part in own},
+    }
+
+
+def generator_module(config: NetworksConfig) -> generator.Generator:
+    """What stands between embedded rows and the generator's vectors."""
+    return generator.Generator(config.generator, config.embedding_size, config.padded_vocab_size)
+
+
+def discriminator_module(config: NetworksConfig) -> discriminator.Discriminator:
+    """What stands between embedded rows and the discriminator's logits."""
+    cls_context = config.discriminator_head == "cls_context"
+    return discriminator.Discriminator(config.discriminator, cls_context)
+
+
+def predictor_module(config: NetworksConfig) -> generator.Generator:
+    """The main network where it predicts tokens: its trunk under a generator's head."""
+    size, vocabulary = config.embedding_size, config.padded_vocab_size
+    return generator.Generator(config.discriminator, size, vocabulary)
+
+
+def towers_module(config: NetworksConfig) -> two_towers.TwoTowers:
+    """What guesses every token from all others; each tower has the generator's shape."""
+    shape = dataclasses.replace(config.generator, attention="einsum")
+    return two_towers.TwoTowers(shape, config.embedding_size, config.padded_vocab_size)
 
 
 def _apply(config, params, name, module, batch, keys_B, *inputs):
