@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stack of Transformer layers without a pooler: BERT's, and the modern trunk by its settings.
+"""A stack of Transformer layers without a pooler: BERT's, or a modern one by its settings.
 
-Each setting chooses between sibling functions: where norms stand and of what kind, the kind of
-feed-forward, learned or rotary positions, biases, global or local attention (docs/modern_trunk.md),
-and how values are mixed. Weights are stored stacked, [layers, ...], whether the layers run as one
-loop (`scan`) or unrolled: how fast it runs never changes what a checkpoint looks like.
+Embedded rows are projected to the encoder's width, if it differs, and go through the layers. Each
+setting chooses one of several functions with the same arguments: place and kind of the norms, kind
+of feed-forward, learned or rotary positions, biases, global or local attention
+(docs/modern_trunk.md), and how attention is computed. Weights are stored stacked, [layers, ...],
+whether the layers run as one loop (`scan`) or unrolled, so settings of speed do not change the form
+of a checkpoint.
 """
 
 import dataclasses
@@ -21,12 +23,12 @@ from electra_jax.core import batch as batch_lib
 from electra_jax.core import sharding, streams
 from electra_jax.model import attention, feed_forward, layers
 
-REMAT = {  # what the backward pass keeps instead of computing it again
+REMAT = {  # what the backward pass keeps; it computes the rest again
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
     "full": jax.checkpoint_policies.nothing_saveable,
 }
 
-NORMS = {  # kind -> how its parameters begin, and the norm
+NORMS = {  # kind -> (function that creates its parameters, the norm)
     "layer": (layers.init_norm, layers.layer_norm),
     "rms": (layers.init_rms_norm, layers.rms_norm),
 }
@@ -39,7 +41,7 @@ FEED_FORWARDS = {
 
 @dataclasses.dataclass(frozen=True)
 class EncoderConfig:
-    """The shape of one network, and how its layers run; every name is settled, none is 'auto'."""
+    """The shape of one network, and how its layers run. No setting is 'auto' here."""
 
     layers: int
     width: int
@@ -57,12 +59,16 @@ class EncoderConfig:
     biases: bool = True
     local_window: int = 0
     global_every: int = 3
-    direction: str = "both"  # who is seen: 'left_to_right' sees what came before, and itself
+    direction: str = "both"  # 'left_to_right': a token sees itself and those before it
     attention: str = "einsum"
     scan: bool = False
     remat: str = "none"
-    keep_rows: Callable[[jax.Array], jax.Array] = sharding.as_they_are  # where hidden states lie
-    headwise: Callable[[Callable], Callable] = sharding.as_they_are  # where fused attention runs
+    keep_rows: Callable[[jax.Array], jax.Array] = (
+        sharding.as_they_are
+    )  # splits hidden states by rows
+    headwise: Callable[[Callable], Callable] = (
+        sharding.as_they_are
+    )  # runs fused attention on each device
 
     def __post_init__(self):
         if self.attention != "einsum" and self.attention_dropout > 0:
@@ -78,27 +84,27 @@ class EncoderConfig:
 
     @property
     def head_size(self) -> int:
-        """K."""
+        """K, the size of one attention head."""
         return self.width // self.heads
 
     @property
     def global_layers(self) -> np.ndarray:
-        """Which layers see whole documents, bool [layers]; the first always does."""
+        """Which layers have global attention, bool [layers]; the first always has."""
         number = np.arange(self.layers)
         return (number % self.global_every == 0) | (self.local_window == 0)
 
 
 def post_norm(norm: Callable, params: dict, hidden_BLD: jax.Array, branch: Callable) -> jax.Array:
-    """norm(x + f(x)), as the first Transformer and BERT."""
+    """norm(x + f(x)), as in the original Transformer and BERT."""
     return norm(params, hidden_BLD + branch(hidden_BLD))
 
 
 def pre_norm(norm: Callable, params: dict, hidden_BLD: jax.Array, branch: Callable) -> jax.Array:
-    """x + f(norm(x)) (Xiong et al. 2020); what comes out of the last layer is normed once more."""
+    """x + f(norm(x)) (Xiong et al. 2020); the last layer's output gets one more norm."""
     return hidden_BLD + branch(norm(params, hidden_BLD))
 
 
-DIRECTIONS = {"left_to_right": jnp.tril, "right_to_left": jnp.triu}  # of [query, key]
+DIRECTIONS = {"left_to_right": jnp.tril, "right_to_left": jnp.triu}  # of a matrix [query, key]
 
 PLACES = {"post": post_norm, "pre": pre_norm}
 
@@ -167,10 +173,10 @@ def encode(
     documents_BL: jax.Array,
     keys_B: jax.Array | None,
 ) -> jax.Array:
-    """Embedded rows [B, L, E] -> hidden states [B, L, D], the first half of every network.
+    """Embedded rows [B, L, E] -> hidden states [B, L, D]: projection and encoder of any network.
 
-    Called by the network's module, whose parameters `projection` (if E differs from the width) and
-    `encoder` it creates and uses.
+    `module` is the network's module, which calls this function. Its parameters `projection` (only
+    if E differs from the width) and `encoder` are created and used here.
     """
     size, hidden_BLD = embedded_BLE.shape[-1], embedded_BLE
     if config.width != size:
@@ -245,7 +251,8 @@ def _run(c, layer, hidden_BLD, stacked):
     return hidden_BLD
 
 
-# (is this layer global, numbers for dropout, query, key, value) -> mixed values, for one batch
+# Each function takes a batch's documents and returns the attention of one layer: (is the layer
+# global, random numbers for dropout, query, key, value) -> mixed values [B, L, H, K].
 
 
 def _einsum(c, documents_BL):
@@ -277,7 +284,7 @@ def _splash(c, documents_BL):
         rows = (*query_key_value, documents_BL)
         if is_global is None:
             return everywhere(*rows)
-        if isinstance(is_global, np.bool_):  # an unrolled layer, known before it is compiled
+        if isinstance(is_global, np.bool_):  # unrolled layers: known before compiling
             return (everywhere if is_global else nearby)(*rows)
         return lax.cond(is_global, everywhere, nearby, *rows)
 
@@ -288,11 +295,13 @@ MIXING = {"einsum": _einsum, "cudnn": _cudnn, "splash": _splash}
 
 
 def _seen(c, documents_BL):
-    """is_global -> who sees whom in that layer."""
+    """Returns a function: is a layer global -> which keys its queries see, bool [B, L, L]."""
     everywhere_BLL = attention.visible(documents_BL)
     if c.direction != "both":
         everywhere_BLL &= DIRECTIONS[c.direction](jnp.ones_like(everywhere_BLL))
+
     if not c.local_window:
         return lambda is_global: everywhere_BLL
+
     nearby_BLL = everywhere_BLL & attention.near(documents_BL.shape[1], c.local_window)
     return lambda is_global: jnp.where(is_global, everywhere_BLL, nearby_BLL)
