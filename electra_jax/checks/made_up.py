@@ -16,7 +16,7 @@ from jax import numpy as jnp
 
 from electra_jax import config as config_lib
 from electra_jax.core import batch as batch_lib
-from electra_jax.core import streams
+from electra_jax.core import streams, trees
 from electra_jax.speed import synthetic
 from electra_jax.step import plans
 from electra_jax.workdir import prepared_data
@@ -108,7 +108,7 @@ def weights(objective, seed: int) -> dict:
     draw = np.random.default_rng(seed)
 
     def leaf(path, shape):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        name = trees.path_name(path)
         spread = 0.1 if name.endswith(("bias", "scale")) else 0.3
         values = name.endswith("scale") + spread * draw.standard_normal(shape.shape)
         return jnp.asarray(values, jnp.float32)
@@ -129,10 +129,7 @@ def with_uneven_scores(params: dict, spread: float = 2.0) -> dict:
 
 def flat(tree) -> dict[str, np.ndarray]:
     """Returns the leaves of a tree as {path: array}."""
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(x)
-        for path, x in jax.tree_util.tree_leaves_with_path(tree)
-    }
+    return {path: np.asarray(x) for path, x in trees.flat(tree).items()}
 
 
 def in_full_size(given: config_lib.Config, seed: int, **model) -> tuple[Any, dict]:

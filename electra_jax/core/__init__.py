@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The values that every other wing passes on: batches, random streams, metrics, the mesh.
+"""The values that all other wings pass on: batches, random streams, metrics, the mesh, trees.
 
-Everything here is a small pure function or a frozen container, and knows no configuration. `batch`
-holds the key of dimension letters that all names of arrays use. Nothing here imports another wing.
+Every module may be imported from outside; `batch` holds the key of the dimension letters that end
+the names of arrays. Data goes upwards only: these are pure functions and frozen containers that
+know no configuration and import no other wing.
 """

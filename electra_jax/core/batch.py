@@ -10,8 +10,8 @@
     P  starts in a beam         T  ends in a beam, for each start
     Z  seeds that are fine-tuned side by side
 
-An array ends in its letters (`ids_BL`); a scalar has none. Records hold two lanes, `ids` and
-`marks`; all that a network needs beside the ids derives from the marks, on the device:
+The name of an array ends in its letters (`ids_BL`); a scalar has none. Records hold two arrays,
+`ids` and `marks`. Everything else that a network reads is computed from them on the device:
 
     ids       [CLS]  the  cat [SEP] sat  [SEP] [CLS]  no  [SEP] [PAD]
     marks       D     .    .    .    B     .     D     .    .     .      D document, B segment B
@@ -19,7 +19,7 @@ An array ends in its letters (`ids_BL`); a scalar has none. Records hold two lan
     documents   1     1    1    1    1     1     2     2    2     0
     positions   0     1    2    3    4     5     0     1    2     3
 
-Next: `objectives/masking.py` chooses tokens of a batch and writes others in their place.
+Next: `objectives/masking.py` chooses tokens of a batch and replaces them.
 """
 
 import dataclasses
@@ -36,30 +36,37 @@ WORD_START = 4
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Rows of token ids with what tells their tokens apart. All int32 but the last two."""
+    """Rows of token ids with the type, position and document of each token.
+
+    All arrays are int32 unless a comment names another type.
+    """
 
     ids_BL: jax.Array
     types_BL: jax.Array  # 0 in segment A, 1 in segment B
-    positions_BL: jax.Array  # restart with each document
+    positions_BL: jax.Array  # within the document
     documents_BL: jax.Array  # 1, 2, ... along a row; 0 is padding
-    row_B: jax.Array  # uint32, the row's number in the run: randomness belongs to it
+    row_B: jax.Array  # uint32, the row's number in the run; its random keys derive from it
     word_starts_BL: jax.Array  # bool: the first token of a word, and every special token
 
     @property
     def real_BL(self) -> jax.Array:
-        """True where a token is, False where padding is."""
+        """Bool [B, L]: True for tokens, False for padding."""
         return self.documents_BL > 0
 
 
 def from_lanes(ids_BL: jax.Array, marks_BL: jax.Array, row_B: jax.Array, pad_id: int) -> Batch:
-    """Derives types, positions and documents from the two lanes of the records."""
+    """Computes types, positions and documents from ids and marks, as the records hold them."""
     ids_BL = ids_BL.astype(jnp.int32)
     marks_BL = marks_BL.astype(jnp.int32)
+
     starts_BL = (marks_BL & DOCUMENT_START) > 0
     place_BL = lax.broadcasted_iota(jnp.int32, ids_BL.shape, 1)
     start_place_BL = lax.cummax(jnp.where(starts_BL, place_BL, 0), axis=1)
+
+    # -1 until the row's first segment B. A segment B of an earlier document does not count.
     b_starts_BL = (marks_BL & SEGMENT_B_START) > 0
     b_place_BL = lax.cummax(jnp.where(b_starts_BL, place_BL, -1), axis=1)
+
     real_BL = ids_BL != pad_id
     return Batch(
         ids_BL=ids_BL,
@@ -72,10 +79,10 @@ def from_lanes(ids_BL: jax.Array, marks_BL: jax.Array, row_B: jax.Array, pad_id:
 
 
 def restarted(documents_BL: jax.Array) -> jax.Array:
-    """Places that restart with each document, for who has documents only; padding counts on.
+    """Position within each document, computed from document ids; padding is one more document.
 
-    documents  1 1 1 2 2 0
-    places     0 1 2 0 1 0
+    documents  1 1 1 2 2 0 0
+    positions  0 1 2 0 1 0 1
     """
     place_BL = lax.broadcasted_iota(jnp.int32, documents_BL.shape, 1)
     before_BL = jnp.pad(documents_BL[:, :-1], ((0, 0), (1, 0)), constant_values=-1)
@@ -84,9 +91,9 @@ def restarted(documents_BL: jax.Array) -> jax.Array:
 
 
 def split(batch: Batch, parts: int) -> Batch:
-    """[B, ...] -> [parts, B / parts, ...]; part i holds rows i, i + parts, ...
+    """Splits [B, ...] into [parts, B / parts, ...]; part i holds rows i, i + parts, ...
 
-    Neighbouring rows go to different parts, so that every device keeps the rows it has.
+    Neighbouring rows go to different parts, so that no row moves to another device.
     """
     return jax.tree.map(
         lambda x: x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1), batch

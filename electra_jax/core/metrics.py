@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every mean as a sum and a weight, divided at the last moment.
+"""Metrics as a sum and a weight, which are divided only when a value is shown.
 
-A step returns `Sums`: names of the metrics with [2] arrays (sum, weight), and for an area under
-the curve a [2, BINS] histogram of logits (row 0 real, row 1 replaced). Micro-batches, devices and
-evaluation batches all merge by addition, so a metric is a global sum over a global weight and
-never a mean of means. The names are those of the console, metrics.jsonl and the report.
+A step returns `Sums`: a dict from the metric's name to an array [2] of (sum, weight). For an area
+under the ROC curve it is a histogram of logits, [2, BINS] (row 0 original tokens, row 1 replaced
+ones). Micro-batches, devices and evaluation batches are merged by addition, so a metric is a global
+sum divided by a global weight and never a mean of means. The console, metrics.jsonl and the report
+use the same names.
 """
 
 from collections.abc import Mapping
@@ -13,42 +14,44 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
-BINS = 2048  # of a logit histogram, over [-RANGE, RANGE]; ties inside a bin count half
+BINS = 2048  # of a histogram of logits over [-RANGE, RANGE]; equal bins count half
 RANGE = 16.0
 
 Sums = dict[str, jax.Array]
 
 
 def pair(values: jax.Array, weights: jax.Array) -> jax.Array:
-    """(sum of values where the weight is, sum of weights), float32 [2]."""
+    """Returns (weighted sum of the values, sum of the weights), float32 [2]."""
     weights = weights.astype(jnp.float32)
     return jnp.stack([(values.astype(jnp.float32) * weights).sum(), weights.sum()])
 
 
 def histogram(logits_BL: jax.Array, positive_BL: jax.Array, counted_BL: jax.Array) -> jax.Array:
-    """Counts logits by bin and by label, float32 [2, BINS]; padding is not counted.
+    """Counts logits by label and bin, float32 [2, BINS], where `counted_BL` is True.
 
-    A logit that is NaN goes where it cannot count as right: a replaced token's to the lowest bin, a
-    real one's to the highest.
+    A logit that is NaN counts as wrong: it goes to the lowest bin for a replaced token and to the
+    highest bin for an original one.
     """
     wrong_BL = jnp.where(positive_BL, -RANGE, RANGE)
     logits_BL = jnp.where(jnp.isnan(logits_BL), wrong_BL, logits_BL)
+
     bins_BL = jnp.floor((logits_BL + RANGE) * (BINS / (2 * RANGE))).astype(jnp.int32)
     places_BL = jnp.clip(bins_BL, 0, BINS - 1) + BINS * positive_BL.astype(jnp.int32)
+
     counts = jnp.zeros((2 * BINS,), jnp.float32)
     counts = counts.at[places_BL.reshape(-1)].add(counted_BL.reshape(-1).astype(jnp.float32))
     return counts.reshape(2, BINS)
 
 
 def add(left: Mapping, right: Mapping) -> dict:
-    """Merges two sets of sums with the same names."""
+    """Returns the sums of two `Sums` with the same names."""
     return {name: left[name] + right[name] for name in left}
 
 
 def compute(sums: Mapping[str, jax.Array | np.ndarray]) -> dict[str, float | None]:
-    """Divides: one number a name, None where nothing was counted.
+    """Returns one number per metric: the sum divided by the weight, None if nothing was counted.
 
-    Adds `disc_f1`, which follows from the others.
+    Adds `disc_f1`, which is computed from precision and recall.
     """
     values = {name: _value(np.asarray(x, np.float64)) for name, x in sums.items()}
     precision, recall = values.get("disc_precision"), values.get("disc_recall")
@@ -65,7 +68,7 @@ def _value(x):
 
 
 def _area(counts):
-    """The chance that a replaced token scores above a real one; equal bins count half."""
+    """Returns the probability that a replaced token scores above an original one."""
     real, replaced = counts
     if not real.sum() or not replaced.sum():
         return None

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mesh, and one table that says where every parameter lives.
+"""The device mesh, and one table that says how each parameter is split over it.
 
-Three named axes: `data` (copies), `fsdp` (parameters split, gathered when used), `tensor` (matrix
-products split). Rows of a batch lie over `data` and `fsdp`. The table goes by path; the optimizer's
-moments carry the paths of their parameters and so follow them.
+The mesh has three axes: `data` (parameters are copied), `fsdp` (parameters are split and gathered
+when used) and `tensor` (matrix products are split). The rows of a batch are split over `data` and
+`fsdp`. The table is matched against the paths of parameters. The optimizer's moments have paths
+that end like those of their parameters, so they are split in the same way.
 """
 
 import functools
@@ -15,10 +16,12 @@ from typing import Any
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from electra_jax.core import trees
+
 AXES = ("data", "fsdp", "tensor")
 ROWS = PartitionSpec(("data", "fsdp"))
 
-TABLE = (  # the end of a path -> one mesh axis (or None) a dimension; the first match wins
+TABLE = (  # end of a path -> a mesh axis or None per dimension; the first match wins
     (r"embeddings(_delta)?/token", ("tensor", "fsdp")),  # [V, E]
     (r"embeddings(_delta)?/(position|type)", (None, "fsdp")),
     (r"attention/(query|key|value)/kernel", (None, "fsdp", "tensor", None)),  # [layers, D, H, K]
@@ -31,7 +34,7 @@ TABLE = (  # the end of a path -> one mesh axis (or None) a dimension; the first
     (r"head/(end/|impossible/)?dense/kernel", ("fsdp", "tensor")),
     (r"head/((end/|impossible/)?output|start)/kernel", ("fsdp", None)),
     (r"head/bias", ("tensor",)),  # [V]
-    (r"(copy|baseline)/kernel", ()),  # one number a vector
+    (r"(copy|baseline)/kernel", ()),  # one output per vector
     (r"(bias|scale)", ()),
     (r"(step|rows_seen|tokens_seen|skipped_steps|count|norms|seconds|ns_coeffs)", ()),
 )
@@ -43,9 +46,9 @@ def make_mesh(
     tensor: int = 1,
     devices: Sequence[jax.Device] | None = None,
 ) -> Mesh:
-    """Returns the mesh; -1 for `data` takes the devices that the other two leave.
+    """Returns the mesh; `data=-1` takes all devices that remain after the other two axes.
 
-    Raises ValueError where the product is not the number of devices.
+    Raises ValueError if the product of the sizes is not the number of devices.
     """
     devices = jax.devices() if devices is None else devices
     if fsdp < 1 or tensor < 1 or (data < 1 and data != -1):
@@ -61,36 +64,38 @@ def make_mesh(
             f" not fit {len(devices)} devices; set mesh.data=-1 and let fsdp x tensor divide"
             f" {len(devices)}"
         )
-    # Auto axes: under Explicit ones, jax's newer default, flax's and our gathers are refused.
+
+    # With Explicit axes, jax's newer default, the gathers here and in flax raise errors.
     return jax.make_mesh(
         (data, fsdp, tensor), AXES, devices=devices, axis_types=(AxisType.Auto,) * 3
     )
 
 
 def rows(mesh: Mesh) -> NamedSharding:
-    """Where the rows of a batch lie."""
+    """Returns the sharding of arrays whose first dimension is the rows of a batch."""
     return NamedSharding(mesh, ROWS)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """The same everywhere."""
+    """Returns the sharding that gives every device a whole copy."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 def row_devices(mesh: Mesh) -> int:
-    """How many ways the rows are split."""
+    """Returns the number of parts that the rows are split into."""
     return mesh.shape["data"] * mesh.shape["fsdp"]
 
 
 def shardings(tree: Any, mesh: Mesh, report: Callable[[str], None] = lambda line: None) -> Any:
-    """The table applied to a tree of arrays; a dimension that its axis does not divide stays whole.
+    """Returns the sharding of each array of a tree, as the table says.
 
-    Raises KeyError for a path that no line of the table covers.
+    A dimension that its mesh axis does not divide stays whole, and `report` gets a message.
+    Raises KeyError for a path that no line of the table matches.
     """
     undivided = []
 
     def leaf(path, x):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        name = trees.path_name(path)
         spec = spec_for(name)
         axes = []
         for size, axis in zip(x.shape, spec, strict=False):
@@ -107,16 +112,17 @@ def shardings(tree: Any, mesh: Mesh, report: Callable[[str], None] = lambda line
 
 
 def while_used(mesh: Mesh) -> Callable[[dict], dict]:
-    """How parameters lie while a step uses them: the embedding tables gathered over `fsdp`.
+    """Returns a function that gathers the embedding tables over `fsdp` for use in a step.
 
-    A look-up in a table split along E would give activations split over the axis that their rows
-    lie on, which XLA can only undo by gathering the activations. Layers need no such help.
+    A look-up in a table that is split along E would give activations that are split over the same
+    mesh axis as their rows, and XLA can undo that only by gathering the activations. Layers do not
+    have this problem.
     """
     if mesh.shape["fsdp"] == 1:
         return lambda params: params
 
     def gathered(path, x):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        name = trees.path_name(path)
         if not re.search(r"(^|/)embeddings(_delta)?/", name):
             return x
         spec = spec_for(name)
@@ -128,7 +134,7 @@ def while_used(mesh: Mesh) -> Callable[[dict], dict]:
 
 
 def spec_for(path: str) -> tuple[str | None, ...]:
-    """The table's line for one path."""
+    """Returns the mesh axes of one path. Raises KeyError if no line of the table matches."""
     for pattern, spec in TABLE:
         if re.search(rf"(^|/){pattern}$", path):
             return spec
@@ -136,10 +142,10 @@ def spec_for(path: str) -> tuple[str | None, ...]:
 
 
 def keep_rows(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
-    """Says of hidden states [B, ...] that their rows are split and nothing else.
+    """Returns a function that constrains hidden states [B, ...] to be split by rows only.
 
-    Left to itself XLA splits the widths of scanned layers over `fsdp`, as their weights are, and
-    gathers hidden states instead of weights.
+    Without the constraint XLA splits the width of hidden states in scanned layers over `fsdp`, like
+    the weights, and then gathers hidden states instead of weights.
     """
     if math.prod(mesh.shape.values()) == 1:
         return as_they_are
@@ -147,16 +153,16 @@ def keep_rows(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
 
 
 def as_they_are(x: Any) -> Any:
-    """What `keep_rows` and `headwise` are on one device."""
+    """Returns its argument: the result of `keep_rows` and `headwise` on one device."""
     return x
 
 
 def rowwise(mesh: Mesh) -> Callable:
     """Returns `run(function, rows, shared=(), **settings)`, which calls
-    `function(*shared, *rows, **settings)` on the devices that hold the rows, so that no row moves.
+    `function(*shared, *rows, **settings)` on each device with the rows that it holds.
 
-    `rows` and all results have the rows as their first dimension. `shared` are trees that every
-    device gets whole, and whose gradients are summed over the devices once.
+    The first dimension of `rows` and of all results is the rows of the batch. `shared` are trees
+    that every device gets whole; their gradients are summed over the devices once.
     """
     if math.prod(mesh.shape.values()) == 1:
         return on_one_device
@@ -171,14 +177,15 @@ def rowwise(mesh: Mesh) -> Callable:
 
 
 def on_one_device(function: Callable, rows: tuple, shared: tuple = (), **settings: Any) -> Any:
-    """What `rowwise` returns on one device: a plain call."""
+    """Calls the function directly: the result of `rowwise` on one device."""
     return function(*shared, *rows, **settings)
 
 
 def headwise(mesh: Mesh) -> Callable[[Callable], Callable]:
-    """Runs `function(query, key, value, *rows)` where the rows and heads of [B, L, H, K] are.
+    """Returns a wrapper that runs `function(query, key, value, *rows)` on each device by itself.
 
-    For kernels, which XLA cannot split by itself. Heads that `tensor` does not divide stay whole.
+    Arrays [B, L, H, K] are split by rows and by heads. Fused attention kernels need it, because XLA
+    cannot split a kernel. If the `tensor` axis does not divide the heads, they stay whole.
     """
     if math.prod(mesh.shape.values()) == 1:
         return as_they_are

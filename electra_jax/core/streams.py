@@ -3,14 +3,15 @@
 
     run's key > stream > step > row [> part [> layer]]
 
-A row's key depends on the run's seed, the stream's name, the step and the row's number, and on
-nothing else: not on the device that holds the row, nor on how the batch is cut. So 1 device,
-8 devices and 2 processes draw the same numbers, and a resumed run goes on as if never stopped.
+A row's key depends only on the run's seed, the stream's name, the step and the row's number. It
+does not depend on the device that holds the row or on how the batch is split. So 1 device, 8
+devices and 2 processes draw the same numbers, and a resumed run continues with the numbers that an
+uninterrupted run would draw.
 
-In a run this file is the only place where a key is derived from another, outside the first weights
-of one module. A key is either drawn from, once, or a parent of keys, all of one level and with
-numbers that one table gives: `STREAMS` or `PARTS`. `jax.random.split` is left out on purpose: its
-keys are those of `fold_in` with 0, 1, 2, ..., so the two on one key make the same key twice.
+During a run all keys are derived in this file; only the initial weights of a module are an
+exception. A key is either used for one draw, or other keys are derived from it: all of one level,
+with the numbers of one table, `STREAMS` or `PARTS`. `jax.random.split` is not used on purpose: its
+keys equal those of `fold_in` with 0, 1, 2, ..., so using both on one key gives the same key twice.
 """
 
 import dataclasses
@@ -19,7 +20,8 @@ import zlib
 import jax
 from jax import numpy as jnp
 
-STREAMS = (  # of a run's key, of the key of its first weights, and of what stands in for a run's
+STREAMS = (
+    # of the key of a run, of its initial weights, and of keys that take the place of a run's
     "init",
     "mask",
     "sample",
@@ -29,7 +31,7 @@ STREAMS = (  # of a run's key, of the key of its first weights, and of what stan
     # of the key of all evaluations
     "unigram_probe_mask",
     "unigram_probe_sample",
-    # first weights
+    # initial weights
     "embeddings",
     "generator_embeddings",
     "generator",
@@ -41,7 +43,7 @@ STREAMS = (  # of a run's key, of the key of its first weights, and of what stan
     "tuning_dropout",
 )
 
-PARTS = {  # what a row's key is a parent of; the number of a part is its place
+PARTS = {  # keys that are derived from a row's key; the number of a part is its index
     "mask": ("scores", "kept", "random_tokens", "spans"),
     "network": ("embeddings", "encoder"),
     "towers": ("left", "right"),
@@ -52,16 +54,16 @@ PARTS = {  # what a row's key is a parent of; the number of a part is its place
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Keys:
-    """What one step draws from, one key a row, [B] each; no dropout keys, no dropout."""
+    """The random keys of one step, one per row, [B] each. Dropout keys are None without dropout."""
 
-    mask_B: jax.Array  # which slots, and which of them become [MASK]
-    sample_B: jax.Array  # what the generator writes there
-    generator_B: jax.Array | None = None  # its dropout
+    mask_B: jax.Array  # chooses the slots, and which of them become [MASK]
+    sample_B: jax.Array  # samples the replaced tokens
+    generator_B: jax.Array | None = None  # dropout of the generator
     discriminator_B: jax.Array | None = None
 
 
 def keys(key: jax.Array, step: jax.Array | int, row_B: jax.Array, *, dropout: bool) -> Keys:
-    """Returns the keys of these rows at this step of the run that `key` belongs to."""
+    """Returns the keys of these rows at this step, derived from the key of the run."""
 
     def rows(name):
         return row_keys(stream(key, name), step, row_B)
@@ -75,7 +77,7 @@ def keys(key: jax.Array, step: jax.Array | int, row_B: jax.Array, *, dropout: bo
 
 
 def stream(key: jax.Array, name: str) -> jax.Array:
-    """Returns the key of a stream of `STREAMS`."""
+    """Returns the key of one of `STREAMS`."""
     return jax.random.fold_in(key, _NUMBERS[name])
 
 
@@ -91,7 +93,7 @@ def part(keys_B: jax.Array, whole: str, name: str) -> jax.Array:
 
 
 def layers(keys_B: jax.Array, count: int) -> jax.Array:
-    """Returns the rows' keys for each layer of a stack, [count, B], in one go."""
+    """Returns the rows' keys for all layers of a stack, [count, B]."""
     return jax.vmap(lambda number: _fold(keys_B, number))(jnp.arange(count))
 
 
@@ -100,7 +102,7 @@ def _fold(keys_B, number):
 
 
 def _numbers(names):
-    """The number of each name, which does not change when names are added."""
+    """Returns the number of each name; it does not change when names are added."""
     numbers = {name: zlib.crc32(name.encode()) & 0x7FFFFFFF for name in names}
     if len(set(numbers.values())) < len(names):
         raise ValueError(f"two of these streams have one number: {numbers}; rename one")

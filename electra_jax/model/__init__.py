@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The networks. Only this package knows `flax.linen`; above it there are init and apply.
+"""The networks: embeddings, encoder, generator and discriminator. Only this wing uses `flax.linen`.
+
+Other wings call the plain functions of `networks`, `task_heads` and `accounting`, and read the
+shapes in `encoder.EncoderConfig`. Data goes from a `Batch` through embeddings and encoder layers
+to a head.
 
 Reading order: `embeddings.py`, `attention.py` and `feed_forward.py`, `encoder.py`,
-`generator.py` and `discriminator.py`, then `networks.py`, which is what the floors above call.
+`generator.py` and `discriminator.py`, then `networks.py`.
 """

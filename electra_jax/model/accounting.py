@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters and floating-point operations of a configuration, by arithmetic alone.
+"""Parameters and floating-point operations of a configuration, computed without running it.
 
-Operations are those of matrix products, two a multiply-add; a training step costs three forward
-passes, look-ups are free and nothing recomputed counts: the honest convention. Local attention
-counts the pairs inside its window, though `einsum` computes and hides the others. (The paper's own
-script counts two passes and dense one-hot look-ups.)
+Only matrix products count, with two operations per multiply-add. A training step costs three
+forward passes; look-ups and recomputation count as nothing. Local attention counts only the pairs
+inside its window, although `einsum` computes the others too and hides them. (The paper's own script
+counts two passes, and look-ups as dense products with one-hot vectors.)
 """
 
 import dataclasses
@@ -57,12 +57,12 @@ _MAKERS = re.compile(r"((nvidia|tesla|geforce) )+")
 
 @dataclasses.dataclass(frozen=True)
 class Flops:
-    """Forward operations of one row, by part."""
+    """Operations of the forward pass of one row, by part."""
 
     discriminator: float  # the main network with its head
     generator: float = 0.0
     generator_head: float = 0.0
-    generator_passes: int = 3  # 1 where it is frozen
+    generator_passes: int = 3  # 1 if it is frozen
 
     @property
     def train(self) -> float:
@@ -72,20 +72,20 @@ class Flops:
 
 
 def detection(config: networks.NetworksConfig, length: int) -> Flops:
-    """A row of `length` tokens through the discriminator alone."""
+    """Returns the operations of a row of `length` tokens in the discriminator alone."""
     width = config.discriminator.width
     head = length * (2 * width**2 + 2 * width)
     return Flops(_tower(config.discriminator, config.embedding_size, length) + head)
 
 
 def prediction(config: networks.NetworksConfig, length: int, places: int) -> Flops:
-    """A row through a main network that predicts tokens at so many places."""
+    """Returns the operations of a row in a main network that predicts tokens at `places` slots."""
     tower = _tower(config.discriminator, config.embedding_size, length)
     return Flops(tower + _head(config, config.discriminator.width, places))
 
 
 def with_generator(flops: Flops, config: networks.NetworksConfig, length: int, slots: int) -> Flops:
-    """The same with a generator that fills `slots` slots."""
+    """Returns `flops` with those of a generator that fills `slots` slots per row."""
     generator = config.generator
     return dataclasses.replace(
         flops,
@@ -95,7 +95,7 @@ def with_generator(flops: Flops, config: networks.NetworksConfig, length: int, s
 
 
 def with_towers(flops: Flops, config: networks.NetworksConfig, length: int) -> Flops:
-    """The same with two towers that guess every token."""
+    """Returns `flops` with those of two towers that predict every token."""
     generator = config.generator
     return dataclasses.replace(
         flops,
@@ -105,10 +105,10 @@ def with_towers(flops: Flops, config: networks.NetworksConfig, length: int) -> F
 
 
 def peak(device_kind: str) -> float | None:
-    """The device's datasheet FLOP/s in dense bf16; None where unknown, CPUs included.
+    """Returns the device's FLOP/s in dense bf16 from its datasheet; None if unknown, as for CPUs.
 
-    The whole name has to be known: a part of an A100 (`... MIG 1g.5gb`), the PCIe card of a chip or
-    its laptop version have other figures than the chip whose name they contain.
+    The whole name must match: a slice of an A100 (`... MIG 1g.5gb`), the PCIe card or the laptop
+    version of a chip have other figures than the chip whose name they contain.
     """
     kind = device_kind.lower().strip()
     if found := _MAKERS.match(kind):
@@ -117,7 +117,7 @@ def peak(device_kind: str) -> float | None:
 
 
 def parameters(params) -> dict[str, int]:
-    """How many parameters each top-level subtree has; works on shapes too."""
+    """Returns the number of parameters in each top-level subtree; `params` may be shapes."""
     return {
         part: sum(math.prod(x.shape) for x in jax.tree.leaves(tree))
         for part, tree in params.items()
@@ -125,9 +125,9 @@ def parameters(params) -> dict[str, int]:
 
 
 def random_bits(program) -> int:
-    """Random bits that a traced program (`jax.make_jaxpr`) draws, its loops counted through.
+    """Returns how many random bits a traced program (`jax.make_jaxpr`) draws, in loops too.
 
-    Keys that are derived from others are not counted: some tens of bits a row and layer.
+    The derivation of keys from others is not counted: some tens of bits per row and layer.
     """
     drawn = 0
     for equation in getattr(program, "jaxpr", program).eqns:
@@ -156,6 +156,6 @@ def _tower(c: encoder.EncoderConfig, embedding_size: int, length: int) -> float:
 
 
 def _pairs(length, window):
-    """Pairs of a query and a key that it sees in a row of one document; window 0 is all."""
+    """Returns how many (query, seen key) pairs a row of one document has; window 0 is no limit."""
     reach = min(window or length, length - 1)
     return length * (2 * reach + 1) - reach * (reach + 1)

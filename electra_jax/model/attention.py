@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Multi-head self-attention of one layer, for stacked weights [layers, ...].
 
-    hidden -> query, key, value -> [turned by position] -> mixed -> output
+    hidden -> query, key, value -> [rotated by position] -> mixed values -> output
 
-Values are mixed in one of three ways that agree. `einsum` is plain, runs everywhere and is the only
-one that can drop probabilities. `splash` (Pallas, on TPUs) and `cudnn` (on GPUs, and it has not met
-one yet) never hold the scores [B, H, L, L]. In all of them a token sees the tokens of its own
-document, within a window where one is set. What a padded query gets differs between them; it is
-finite and reaches no real token, for no real query sees a padded key and no loss looks at padding.
+Values are mixed by one of three functions with the same result. `einsum` is plain, runs everywhere
+and is the only one with dropout of probabilities. `splash` (Pallas, on TPUs) and `cudnn` (on GPUs,
+but not tried on one yet) never store the scores [B, H, L, L]. In all of them a token sees the
+tokens of its own document, within a window if one is set. The results for padded queries differ.
+They are finite and do not affect other tokens, because no token sees a padded key and no loss
+includes padding.
 """
 
 import functools
@@ -21,8 +22,8 @@ from jax.experimental.pallas.ops.tpu import splash_attention
 from electra_jax.model import layers
 
 _HIDDEN = -1e9  # a score that softmax turns into exactly 0 in float32
-_BLOCKS = (512, 256, 128)  # tokens in a block of splash; 128 is its least, the rest untimed
-_CUDNN_HEAD = 128  # what every GPU takes; Hopper takes 256
+_BLOCKS = (512, 256, 128)  # tokens per block of splash; at least 128; not timed
+_CUDNN_HEAD = 128  # largest head size that every GPU supports; Hopper supports 256
 
 
 def init(
@@ -42,10 +43,10 @@ def init(
 
 
 def as_matrices(params: dict) -> dict:
-    """The same parameters, kernels as [layers, D, H K] and [layers, H K, D]: what `apply` takes.
+    """Returns the parameters as `apply` takes them: kernels [layers, D, H K] and [layers, H K, D].
 
-    To be done before the loop over the layers: what is reshaped or cast inside it is kept once
-    more for the backward pass, for each layer.
+    Call it before the loop over the layers: what is reshaped or cast inside the loop is kept again
+    for the backward pass of each layer.
     """
     made = {"output": params["output"] | {"kernel": _merged(params["output"]["kernel"], 1)}}
     for name in ("query", "key", "value"):
@@ -60,46 +61,50 @@ def apply(
     mix: Callable[[jax.Array, jax.Array, jax.Array], jax.Array],
     rotation: tuple[jax.Array, jax.Array] | None = None,
 ) -> jax.Array:
-    """Projects, mixes and projects back: [B, L, D]; residual, norm and dropout are the caller's.
+    """Self-attention of one layer, [B, L, D]; the caller adds the residual, norm and dropout.
 
     Args:
-      params: of one layer, from `as_matrices`.
-      mix: query, key and value [B, L, H, K] -> mixed values [B, L, H, K], one of those below.
-      rotation: what `rotation` returned, or None where positions are in the embeddings.
+      params: those of one layer, from `as_matrices`.
+      mix: query, key and value [B, L, H, K] -> mixed values [B, L, H, K], by `einsum`, `splash`
+        or `cudnn`.
+      rotation: the result of `rotation`, or None if positions are in the embeddings.
     """
     *rows, width = hidden_BLD.shape
     size = params["query"]["kernel"].shape[1] // heads
-    hidden_SD = hidden_BLD.reshape(math.prod(rows), width)  # once: kept once for the way back
+    # Reshaped once for all three, so that the backward pass keeps it once.
+    hidden_SD = hidden_BLD.reshape(math.prod(rows), width)
     query_BLHK, key_BLHK, value_BLHK = (
         layers.dense(params[name], hidden_SD).reshape(*rows, heads, size)
         for name in ("query", "key", "value")
     )
+
     if rotation is not None:
         query_BLHK, key_BLHK = rotate(query_BLHK, rotation), rotate(key_BLHK, rotation)
+
     mixed_BLHK = mix(query_BLHK, key_BLHK, value_BLHK)
     mixed_BLD = mixed_BLHK.reshape(*rows, params["output"]["kernel"].shape[0])
     return layers.dense(params["output"], mixed_BLD)
 
 
-# Who sees whom
+# Which tokens see each other
 
 
 def visible(documents_BL: jax.Array) -> jax.Array:
-    """Block-diagonal by document: [B, query, key] bool.
+    """Returns which keys a query sees, bool [B, query, key]: those of its document.
 
     documents  1 1 2 0      query 1  1 1 . .
                             query 1  1 1 . .
                             query 2  . . 1 .
                             padding  1 1 1 .
 
-    A padded query sees every real token, which is what BERT's additive mask does.
+    A padded query sees all tokens but padding, as with BERT's additive mask.
     """
     query_BL1, key_B1L = documents_BL[:, :, None], documents_BL[:, None, :]
     return ((query_BL1 == key_B1L) | (query_BL1 == 0)) & (key_B1L > 0)
 
 
 def near(length: int, window: int) -> jax.Array:
-    """Keys that are `window` places away at most, to either side: [query, key] bool."""
+    """Returns which keys are at most `window` tokens away on either side, bool [query, key]."""
     place_L = jnp.arange(length)
     return abs(place_L[:, None] - place_L[None, :]) <= window
 
@@ -108,17 +113,17 @@ def near(length: int, window: int) -> jax.Array:
 
 
 def rotation(positions_BL: jax.Array, size: int, base: float) -> tuple[jax.Array, jax.Array]:
-    """Cosine and sine of position x base^(-2i / size), float32 [B, L, size / 2] each."""
+    """Returns cosine and sine of position x base^(-2i / size), float32 [B, L, size / 2] each."""
     rates = base ** (-jnp.arange(0, size, 2, dtype=jnp.float32) / size)
     angles = positions_BL[..., None].astype(jnp.float32) * rates
     return jnp.cos(angles), jnp.sin(angles)
 
 
 def rotate(x_BLHK: jax.Array, rotation: tuple[jax.Array, jax.Array]) -> jax.Array:
-    """Turns each pair of channels by its angle, in float32.
+    """Rotates each pair of channels by its angle, in float32.
 
-    Channel i is paired with i + K / 2, which is a fixed order of the paper's neighbouring pairs and
-    needs no strided reads.
+    Channel i is paired with i + K / 2. The paper pairs neighbours; this is the same up to a fixed
+    order of the channels, and needs no strided reads.
     """
     cosine, sine = (x[:, :, None] for x in rotation)
     first, second = jnp.split(x_BLHK.astype(jnp.float32), 2, axis=-1)
@@ -126,7 +131,7 @@ def rotate(x_BLHK: jax.Array, rotation: tuple[jax.Array, jax.Array]) -> jax.Arra
     return jnp.concatenate(turned, axis=-1).astype(x_BLHK.dtype)
 
 
-# Mixing values by softmax(query key / sqrt(K))
+# Three ways to mix values by softmax(query key / sqrt(K))
 
 
 def einsum(
@@ -138,17 +143,19 @@ def einsum(
     dropout: float = 0.0,
     drawn_BHLM: jax.Array | None = None,
 ) -> jax.Array:
-    """In plain products; scores and softmax are float32 whatever the dtype.
+    """Attention as plain products; scores and softmax are float32 for any dtype.
 
     The probabilities are rounded to the dtype of the values after the softmax, because the product
-    with the values runs in that dtype. A score that is rounded before the softmax is off by up to
-    score / 256 in bfloat16, and the exponential makes that the probability's relative error.
+    with the values runs in that dtype. Scores are not rounded: in bfloat16 the error would be up to
+    score / 256, which the exponential turns into the relative error of the probability.
 
-    The backward pass keeps one array of the size of the scores, in the dtype of the query: the
-    probabilities, with a minus sign where one was dropped.
+    For the backward pass one array of the size of the scores is kept, in the dtype of the query:
+    the probabilities, with a minus sign where they were dropped.
 
     Args:
-      drawn_BHLM: `layers.draw`'s for `dropout`, or None where nothing is dropped.
+      visible_BLL: which keys a query sees, [B, query, key].
+      dropout: the share of probabilities that are dropped.
+      drawn_BHLM: random numbers from `layers.draw` for the dropout, or None to drop nothing.
     """
     kept_BHLM, share = None, 1.0
     if drawn_BHLM is not None:
@@ -167,9 +174,11 @@ def _einsum_forward(share, query_BLHK, key_BLHK, value_BLHK, visible_BLL, kept_B
     )
     scores_BHLM *= 1 / math.sqrt(query_BLHK.shape[-1])
     scores_BHLM = jnp.where(visible_BLL[:, None], scores_BHLM, _HIDDEN)
+
     signed_BHLM = jax.nn.softmax(scores_BHLM).astype(query_BLHK.dtype)
     if kept_BHLM is not None:
         signed_BHLM = jnp.where(kept_BHLM, signed_BHLM, -signed_BHLM)
+
     mixed_BLHK = jnp.einsum("BHLM,BMHK->BLHK", _dropped(signed_BHLM, share), value_BLHK)
     return mixed_BLHK, (query_BLHK, key_BLHK, value_BLHK, signed_BHLM)
 
@@ -178,16 +187,19 @@ def _einsum_backward(share, saved, gradient_BLHK):
     query_BLHK, key_BLHK, value_BLHK, signed_BHLM = saved
     dropped_BHLM = _dropped(signed_BHLM, share)
     of_value_BLHK = jnp.einsum("BHLM,BLHK->BMHK", dropped_BHLM, gradient_BLHK)
-    # Rounded to the dtype of the values: kept in float32, gradients came no nearer to exact ones,
-    # for the rounding of the probabilities outweighs it.
+
+    # Rounded to the dtype of the values: float32 did not bring gradients closer to the exact ones,
+    # because the rounding of the probabilities matters more.
     of_dropped_BHLM = jnp.einsum("BLHK,BMHK->BHLM", gradient_BLHK, value_BLHK)
-    # Softmax's p (dp - sum p dp). With dropped = p mask / share and dp = d_dropped mask / share,
-    # p dp is dropped d_dropped.
+
+    # The gradient of softmax is p (dp - sum p dp). With dropped = p mask / share and
+    # dp = d_dropped mask / share, p dp is dropped d_dropped.
     flow_BHLM = dropped_BHLM.astype(jnp.float32) * of_dropped_BHLM
     probabilities_BHLM = jnp.abs(signed_BHLM).astype(jnp.float32)
     of_scores_BHLM = flow_BHLM - probabilities_BHLM * flow_BHLM.sum(-1, keepdims=True)
     of_scores_BHLM *= 1 / math.sqrt(query_BLHK.shape[-1])
     of_scores_BHLM = of_scores_BHLM.astype(query_BLHK.dtype)
+
     of_query_BLHK = jnp.einsum("BHLM,BMHK->BLHK", of_scores_BHLM, key_BLHK)
     of_key_BLHK = jnp.einsum("BHLM,BLHK->BMHK", of_scores_BHLM, query_BLHK)
     return of_query_BLHK, of_key_BLHK, of_value_BLHK, None, None
@@ -199,7 +211,8 @@ _einsum.defvjp(_einsum_forward, _einsum_backward)
 def _dropped(signed_BHLM, share):
     if share == 1:
         return signed_BHLM
-    # In float32: bfloat16 holds 1 / share to two or three digits, and every value would be off.
+
+    # In float32: bfloat16 has two or three digits, so 1 / share would change every value.
     kept_BHLM = jnp.maximum(signed_BHLM, 0).astype(jnp.float32)
     return (kept_BHLM * (1 / share)).astype(signed_BHLM.dtype)
 
@@ -212,16 +225,17 @@ def splash(
     *,
     window: int = 0,
 ) -> jax.Array:
-    """Pallas splash attention, documents as its segments; blocks outside `window` are left out.
+    """Pallas splash attention with documents as its segments; it skips blocks outside `window`.
 
-    Padding is segment 0 and sees padding. The kernel has no scale of its own, so queries carry it:
-    exactly where K is a power of 4, as in all published sizes; otherwise each is rounded once more
-    to its dtype. On a TPU it has been compiled but not run yet.
+    Padding is segment 0 and sees only padding. The kernel does not scale scores, so the queries are
+    scaled. This is exact if K is a power of 4, as in all published sizes; otherwise each query is
+    rounded once more to its dtype. It has been compiled for a TPU but not run on one yet.
     """
     length, heads, size = query_BLHK.shape[1:]
     shape = (length, length)
     full = splash_attention.FullMask(shape)
     seen = splash_attention.LocalMask(shape, (window, window), 0) if window else full
+
     block = next(n for n in _BLOCKS if length % n == 0)
     kernel = splash_attention.make_splash_mha(
         splash_attention.MultiHeadMask([seen] * heads),
@@ -256,7 +270,7 @@ def cudnn(
     *,
     implementation: str = "cudnn",
 ) -> jax.Array:
-    """cuDNN's fused attention, bfloat16 or float16. It has not met a GPU yet."""
+    """cuDNN's fused attention, for bfloat16 and float16. It has not been run on a GPU yet."""
     return jax.nn.dot_product_attention(
         query_BLHK,
         key_BLHK,
@@ -267,13 +281,13 @@ def cudnn(
 
 
 def refused(way: str, platform: str, dtype: str, length: int, sizes: Sequence[int]) -> str:
-    """What keeps attention from being computed this way, with the remedy, or ''.
+    """Returns why attention cannot be computed in this way, with a remedy, or '' if it can.
 
     Args:
       way: 'einsum', 'splash' or 'cudnn'.
       platform: 'cpu', 'gpu' or 'tpu'.
-      dtype: of the computation.
-      sizes: of one head, in each network.
+      dtype: the compute dtype.
+      sizes: the head size of each network.
     """
     checks = {
         "einsum": (),
@@ -293,6 +307,7 @@ def refused(way: str, platform: str, dtype: str, length: int, sizes: Sequence[in
             ),
         ),
     }
+
     for found, reason, remedy in checks[way]:
         if found:
             return f"{reason}; try {remedy}model.attention=einsum"
@@ -300,5 +315,5 @@ def refused(way: str, platform: str, dtype: str, length: int, sizes: Sequence[in
 
 
 def _merged(x, axis):
-    """Two dimensions as one, from `axis` on."""
+    """Merges dimensions `axis` and `axis + 1`."""
     return x.reshape(*x.shape[:axis], -1, *x.shape[axis + 2 :])

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The discriminator: the encoder that people fine-tune, and one logit per token above it."""
+"""The discriminator: the encoder that is fine-tuned later, with a head of one logit per token.
+
+Embedded rows -> encoder -> head: dense, GELU, output (paper, section 2).
+"""
 
 import jax
 from flax import linen as nn
@@ -12,8 +15,9 @@ from electra_jax.model import encoder, layers
 class Discriminator(nn.Module):
     """Embedded rows [B, L, E] -> hidden states [B, L, D] and logits [B, L], float32.
 
-    A logit above 0 says that the token was replaced. With `cls_context` the head sees
-    norm(h_t + h_[CLS]), so that [CLS] hears of every token of its document (DeBERTaV3's code).
+    A logit above 0 means that the token was replaced. With `cls_context` the head reads
+    norm(h_t + h_[CLS]), so that [CLS] gets a gradient from each token of its document (DeBERTaV3's
+    code).
     """
 
     config: encoder.EncoderConfig
@@ -52,6 +56,6 @@ class Discriminator(nn.Module):
 
 
 def _first(hidden_BLD, documents_BL):
-    """For each token the hidden state of its document's first, [CLS]."""
+    """Returns for each token the hidden state of the first token of its document, [CLS]."""
     first_BL = jnp.arange(documents_BL.shape[1]) - batch_lib.restarted(documents_BL)
     return jnp.take_along_axis(hidden_BLD, first_BL[:, :, None], axis=1)

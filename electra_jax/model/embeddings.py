@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Token, position and type tables with their norm: one subtree that both networks read.
+"""Tables of tokens, positions and types with their norm: one subtree that both networks read.
 
-Where positions turn queries and keys (`attention.rotate`) there is no table of them.
+With rotary positions (`attention.rotate`) there is no table of positions.
 
-The reference shares all four (the paper's text names only tokens and positions); each network
-then projects to its own width. The generator's output matrix is the token table again.
+The reference shares the three tables and the norm (the paper's text names only tokens and
+positions); each network then projects to its own width. The token table is also the generator's
+output matrix.
 """
 
 import jax
@@ -18,7 +19,7 @@ TYPES = 2
 
 
 class Embeddings(nn.Module):
-    """Looks a batch up: [B, L] ids -> [B, L, E] in `dtype`, normed, with dropout."""
+    """Ids [B, L] -> normed embeddings [B, L, E] in `dtype`. Dropout only if keys are given."""
 
     vocab_size: int
     size: int
@@ -37,13 +38,16 @@ class Embeddings(nn.Module):
 
             return self.param(name, init)
 
+        # flax derives the key of each table from the order in which they are created.
         token_VE = table("token", self.vocab_size)
         summed_BLE = token_VE[batch.ids_BL]
         if self.max_positions:
             summed_BLE += table("position", self.max_positions)[batch.positions_BL]
         summed_BLE += table("type", TYPES)[batch.types_BL]
+
         norm = self.param("norm", lambda _: layers.init_norm((self.size,)))
         normed_BLE = layers.layer_norm(norm, summed_BLE).astype(self.dtype)
+
         (drawn_BLE,) = layers.draw(
             keys_B, [(self.dropout, normed_BLE.shape[1:])], self.dropout_bits
         )

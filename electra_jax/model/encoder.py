@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stack of Transformer layers without a pooler: BERT's, and the modern trunk by its settings.
+"""A stack of Transformer layers without a pooler: BERT's, or a modern one by its settings.
 
-Each setting chooses between sibling functions: where norms stand and of what kind, the kind of
-feed-forward, learned or rotary positions, biases, global or local attention (docs/modern_trunk.md),
-and how values are mixed. Weights are stored stacked, [layers, ...], whether the layers run as one
-loop (`scan`) or unrolled: how fast it runs never changes what a checkpoint looks like.
+Embedded rows are projected to the encoder's width, if it differs, and go through the layers. Each
+setting chooses one of several functions with the same arguments: place and kind of the norms, kind
+of feed-forward, learned or rotary positions, biases, global or local attention
+(docs/modern_trunk.md), and how attention is computed. Weights are stored stacked, [layers, ...],
+whether the layers run as one loop (`scan`) or unrolled, so settings of speed do not change the form
+of a checkpoint.
 """
 
 import dataclasses
@@ -21,12 +23,12 @@ from electra_jax.core import batch as batch_lib
 from electra_jax.core import sharding, streams
 from electra_jax.model import attention, feed_forward, layers
 
-REMAT = {  # what the backward pass keeps instead of computing it again
+REMAT = {  # what the backward pass keeps; it computes the rest again
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
     "full": jax.checkpoint_policies.nothing_saveable,
 }
 
-NORMS = {  # kind -> how its parameters begin, and the norm
+NORMS = {  # kind -> (function that creates its parameters, the norm)
     "layer": (layers.init_norm, layers.layer_norm),
     "rms": (layers.init_rms_norm, layers.rms_norm),
 }
@@ -39,7 +41,7 @@ FEED_FORWARDS = {
 
 @dataclasses.dataclass(frozen=True)
 class EncoderConfig:
-    """The shape of one network, and how its layers run; every name is settled, none is 'auto'."""
+    """The shape of one network, and how its layers run. No setting is 'auto' here."""
 
     layers: int
     width: int
@@ -57,12 +59,16 @@ class EncoderConfig:
     biases: bool = True
     local_window: int = 0
     global_every: int = 3
-    direction: str = "both"  # who is seen: 'left_to_right' sees what came before, and itself
+    direction: str = "both"  # 'left_to_right': a token sees itself and those before it
     attention: str = "einsum"
     scan: bool = False
     remat: str = "none"
-    keep_rows: Callable[[jax.Array], jax.Array] = sharding.as_they_are  # where hidden states lie
-    headwise: Callable[[Callable], Callable] = sharding.as_they_are  # where fused attention runs
+    keep_rows: Callable[[jax.Array], jax.Array] = (
+        sharding.as_they_are
+    )  # splits hidden states by rows
+    headwise: Callable[[Callable], Callable] = (
+        sharding.as_they_are
+    )  # runs fused attention on each device
 
     def __post_init__(self):
         if self.attention != "einsum" and self.attention_dropout > 0:
@@ -78,33 +84,36 @@ class EncoderConfig:
 
     @property
     def head_size(self) -> int:
-        """K."""
+        """K, the size of one attention head."""
         return self.width // self.heads
 
     @property
     def global_layers(self) -> np.ndarray:
-        """Which layers see whole documents, bool [layers]; the first always does."""
+        """Which layers have global attention, bool [layers]; the first always has."""
         number = np.arange(self.layers)
         return (number % self.global_every == 0) | (self.local_window == 0)
 
 
 def post_norm(norm: Callable, params: dict, hidden_BLD: jax.Array, branch: Callable) -> jax.Array:
-    """norm(x + f(x)), as the first Transformer and BERT."""
+    """norm(x + f(x)), as in the original Transformer and BERT."""
     return norm(params, hidden_BLD + branch(hidden_BLD))
 
 
 def pre_norm(norm: Callable, params: dict, hidden_BLD: jax.Array, branch: Callable) -> jax.Array:
-    """x + f(norm(x)) (Xiong et al. 2020); what comes out of the last layer is normed once more."""
+    """x + f(norm(x)) (Xiong et al. 2020); the last layer's output gets one more norm."""
     return hidden_BLD + branch(norm(params, hidden_BLD))
 
 
-DIRECTIONS = {"left_to_right": jnp.tril, "right_to_left": jnp.triu}  # of [query, key]
+DIRECTIONS = {"left_to_right": jnp.tril, "right_to_left": jnp.triu}  # of a matrix [query, key]
 
 PLACES = {"post": post_norm, "pre": pre_norm}
 
 
 class Encoder(nn.Module):
-    """[B, L, D] -> [B, L, D]; dropout only with keys. Positions restart with each document."""
+    """Hidden states [B, L, D] -> [B, L, D]. Dropout is applied only if keys are given.
+
+    Rotary positions restart with each document.
+    """
 
     config: EncoderConfig
 
@@ -113,75 +122,48 @@ class Encoder(nn.Module):
         self, hidden_BLD: jax.Array, documents_BL: jax.Array, keys_B: jax.Array | None
     ) -> jax.Array:
         c = self.config
-        init_norm, norm = NORMS[c.norm_kind]
-        init_feed_forward, feed = FEED_FORWARDS[c.feed_forward_kind]
-        shape = dict(stack=c.layers, width=c.width, scale=c.initial_scale, biases=c.biases)
         stacked = {
-            "attention": self.param(
-                "attention",
-                lambda k: (
-                    attention.init(k, heads=c.heads, **shape)
-                    | {"norm": init_norm((c.layers, c.width))}
-                ),
-            ),
-            "feed_forward": self.param(
-                "feed_forward",
-                lambda k: (
-                    init_feed_forward(k, feed_forward=c.feed_forward, **shape)
-                    | {"norm": init_norm((c.layers, c.width))}
-                ),
-            ),
+            "attention": self.param("attention", self._init_attention),
+            "feed_forward": self.param("feed_forward", self._init_feed_forward),
         }
+        init_norm, norm = NORMS[c.norm_kind]
         if c.norm_place == "pre":
             last_norm = self.param("norm", lambda _: init_norm((c.width,)))
-        if self.is_initializing():  # on rows that no fused attention takes
+
+        if self.is_initializing():
+            # Parameters are created with one made-up row, whose length fused attention refuses.
             return hidden_BLD
-        length = documents_BL.shape[1]
-        sites = (
-            (c.attention_dropout, (c.heads, length, length)),  # attention probabilities
-            (c.dropout, (length, c.width)),  # attention output
-            (c.dropout, (length, c.width)),  # feed-forward output
-        )
-        mix, around = MIXING[c.attention](c, documents_BL), PLACES[c.norm_place]
-        rotation = None
-        if c.positions == "rotary":
-            positions_BL = batch_lib.restarted(documents_BL)
-            rotation = attention.rotation(positions_BL, c.head_size, c.rotary_base)
 
-        def layer(hidden_BLD, inputs):
-            keys_B, params, is_global = inputs
-            drawn_BHLM, *drawn_BLD = layers.draw(keys_B, sites, c.dropout_bits)
+        layer = _layer(c, documents_BL)
 
-            def attend(x_BLD):
-                mix_here = functools.partial(mix, is_global, drawn_BHLM)
-                output_BLD = attention.apply(
-                    params["attention"], x_BLD, c.heads, mix_here, rotation
-                )
-                return layers.dropout(output_BLD, c.dropout, drawn_BLD[0])
-
-            def widen(x_BLD):
-                return layers.dropout(feed(params["feed_forward"], x_BLD), c.dropout, drawn_BLD[1])
-
-            hidden_BLD = around(norm, params["attention"]["norm"], hidden_BLD, attend)
-            hidden_BLD = around(norm, params["feed_forward"]["norm"], hidden_BLD, widen)
-            return c.keep_rows(hidden_BLD), None
-
+        # Before the loop: what is reshaped or cast inside it is kept again for each layer's
+        # backward pass.
         weights = stacked | {"attention": attention.as_matrices(stacked["attention"])}
         weights = layers.cast_for_products(weights, hidden_BLD.dtype)
+
         hidden_BLD = c.keep_rows(hidden_BLD)
         keys_NB = None if keys_B is None else streams.layers(keys_B, c.layers)
         is_global_N = c.global_layers if c.local_window else None
-        if c.remat != "none":
-            layer = jax.checkpoint(layer, policy=REMAT[c.remat], prevent_cse=not c.scan)
-        if c.scan:
-            hidden_BLD, _ = lax.scan(layer, hidden_BLD, (keys_NB, weights, is_global_N))
-        else:
-            for number in range(c.layers):
-                one = jax.tree.map(
-                    lambda x, number=number: x[number], (keys_NB, weights, is_global_N)
-                )
-                hidden_BLD, _ = layer(hidden_BLD, one)
+        hidden_BLD = _run(c, layer, hidden_BLD, (keys_NB, weights, is_global_N))
+
         return norm(last_norm, hidden_BLD) if c.norm_place == "pre" else hidden_BLD
+
+    def _init_attention(self, key):
+        begun = attention.init(key, heads=self.config.heads, **self._shape())
+        return begun | self._init_norms()
+
+    def _init_feed_forward(self, key):
+        init, _ = FEED_FORWARDS[self.config.feed_forward_kind]
+        begun = init(key, feed_forward=self.config.feed_forward, **self._shape())
+        return begun | self._init_norms()
+
+    def _init_norms(self):
+        init, _ = NORMS[self.config.norm_kind]
+        return {"norm": init((self.config.layers, self.config.width))}
+
+    def _shape(self):
+        c = self.config
+        return dict(stack=c.layers, width=c.width, scale=c.initial_scale, biases=c.biases)
 
 
 def encode(
@@ -191,10 +173,10 @@ def encode(
     documents_BL: jax.Array,
     keys_B: jax.Array | None,
 ) -> jax.Array:
-    """Embedded rows [B, L, E] -> hidden states [B, L, D], the first half of every network.
+    """Embedded rows [B, L, E] -> hidden states [B, L, D]: projection and encoder of any network.
 
-    Called by the network's module, whose parameters `projection` (if E differs from the width) and
-    `encoder` it creates and uses.
+    `module` is the network's module, which calls this function. Its parameters `projection` (only
+    if E differs from the width) and `encoder` are created and used here.
     """
     size, hidden_BLD = embedded_BLE.shape[-1], embedded_BLE
     if config.width != size:
@@ -215,7 +197,62 @@ class Trunk(nn.Module):
         return encode(self, self.config, embedded_BLE, documents_BL, keys_B)
 
 
-# (is this layer global, numbers for dropout, query, key, value) -> mixed values, for one batch
+def _layer(c, documents_BL):
+    """Returns one layer as `lax.scan` calls it: (hidden states, inputs) -> (hidden states, None).
+
+    The inputs are what differs between layers: the keys of the rows or None, the layer's weights,
+    and whether its attention is global (None if there is no local attention).
+    """
+    length = documents_BL.shape[1]
+    sites = (
+        (c.attention_dropout, (c.heads, length, length)),  # attention probabilities
+        (c.dropout, (length, c.width)),  # attention output
+        (c.dropout, (length, c.width)),  # feed-forward output
+    )
+    _, norm = NORMS[c.norm_kind]
+    _, feed = FEED_FORWARDS[c.feed_forward_kind]
+    mix, around = MIXING[c.attention](c, documents_BL), PLACES[c.norm_place]
+
+    rotation = None
+    if c.positions == "rotary":
+        positions_BL = batch_lib.restarted(documents_BL)
+        rotation = attention.rotation(positions_BL, c.head_size, c.rotary_base)
+
+    def layer(hidden_BLD, inputs):
+        keys_B, params, is_global = inputs
+        drawn_BHLM, *drawn_BLD = layers.draw(keys_B, sites, c.dropout_bits)
+
+        def attend(x_BLD):
+            mix_here = functools.partial(mix, is_global, drawn_BHLM)
+            output_BLD = attention.apply(params["attention"], x_BLD, c.heads, mix_here, rotation)
+            return layers.dropout(output_BLD, c.dropout, drawn_BLD[0])
+
+        def widen(x_BLD):
+            return layers.dropout(feed(params["feed_forward"], x_BLD), c.dropout, drawn_BLD[1])
+
+        hidden_BLD = around(norm, params["attention"]["norm"], hidden_BLD, attend)
+        hidden_BLD = around(norm, params["feed_forward"]["norm"], hidden_BLD, widen)
+        return c.keep_rows(hidden_BLD), None
+
+    return layer
+
+
+def _run(c, layer, hidden_BLD, stacked):
+    """Runs the layers one after the other, as a loop or unrolled; `stacked` are their inputs."""
+    if c.remat != "none":
+        layer = jax.checkpoint(layer, policy=REMAT[c.remat], prevent_cse=not c.scan)
+
+    if c.scan:
+        return lax.scan(layer, hidden_BLD, stacked)[0]
+
+    for number in range(c.layers):
+        inputs = jax.tree.map(lambda x, number=number: x[number], stacked)
+        hidden_BLD, _ = layer(hidden_BLD, inputs)
+    return hidden_BLD
+
+
+# Each function takes a batch's documents and returns the attention of one layer: (is the layer
+# global, random numbers for dropout, query, key, value) -> mixed values [B, L, H, K].
 
 
 def _einsum(c, documents_BL):
@@ -247,7 +284,7 @@ def _splash(c, documents_BL):
         rows = (*query_key_value, documents_BL)
         if is_global is None:
             return everywhere(*rows)
-        if isinstance(is_global, np.bool_):  # an unrolled layer, known before it is compiled
+        if isinstance(is_global, np.bool_):  # unrolled layers: known before compiling
             return (everywhere if is_global else nearby)(*rows)
         return lax.cond(is_global, everywhere, nearby, *rows)
 
@@ -258,11 +295,13 @@ MIXING = {"einsum": _einsum, "cudnn": _cudnn, "splash": _splash}
 
 
 def _seen(c, documents_BL):
-    """is_global -> who sees whom in that layer."""
+    """Returns a function: is a layer global -> which keys its queries see, bool [B, L, L]."""
     everywhere_BLL = attention.visible(documents_BL)
     if c.direction != "both":
         everywhere_BLL &= DIRECTIONS[c.direction](jnp.ones_like(everywhere_BLL))
+
     if not c.local_window:
         return lambda is_global: everywhere_BLL
+
     nearby_BLL = everywhere_BLL & attention.near(documents_BL.shape[1], c.local_window)
     return lambda is_global: jnp.where(is_global, everywhere_BLL, nearby_BLL)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The feed-forward half of one layer in two kinds, for stacked weights [layers, ...].
+"""The feed-forward block of one layer in two kinds; `init` makes stacked weights [layers, ...].
 
     gelu    out(GELU(in(x)))                BERT
     geglu   out(GELU(gate(x)) * in(x))      Shazeer 2020, "GLU Variants Improve Transformer"
 
-Residual, norm and dropout are the caller's.
+The caller adds the residual, norm and dropout.
 """
 
 import jax
@@ -27,7 +27,10 @@ def init(
 def init_gated(
     key: jax.Array, *, stack: int, width: int, feed_forward: int, scale: float, biases: bool = True
 ) -> dict:
-    """Returns in, gate and out; the inner width is not cut to keep the number of weights."""
+    """Returns in, gate and out.
+
+    The inner width is not reduced to make up for the weights of the gate.
+    """
     rest, gate = jax.random.split(key)
     inner = (stack, feed_forward) if biases else None
     made = init(
@@ -37,12 +40,12 @@ def init_gated(
 
 
 def gelu(params: dict, hidden_BLD: jax.Array) -> jax.Array:
-    """Widens, GELU, narrows: [B, L, D]."""
+    """Returns out(GELU(in(x))), [B, L, D]."""
     wide_BLF = layers.gelu(layers.dense(params["in"], hidden_BLD))
     return layers.dense(params["out"], wide_BLF)
 
 
 def geglu(params: dict, hidden_BLD: jax.Array) -> jax.Array:
-    """Widens twice, multiplies one by GELU of the other, narrows: [B, L, D]."""
+    """Returns out(GELU(gate(x)) * in(x)), [B, L, D]."""
     gate_BLF = layers.gelu(layers.dense(params["gate"], hidden_BLD))
     return layers.dense(params["out"], gate_BLF * layers.dense(params["in"], hidden_BLD))

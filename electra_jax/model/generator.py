@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The generator: a narrow encoder that says which tokens would be plausible at a few slots."""
+"""The generator: a narrow encoder that predicts the tokens at the chosen slots (paper, section 2).
+
+Embedded rows -> encoder -> hidden states of the slots -> head -> vectors, which `logits` scores
+against the token table.
+"""
 
 import jax
 from flax import linen as nn
@@ -9,9 +13,9 @@ from electra_jax.model import encoder, layers
 
 
 class Generator(nn.Module):
-    """Embedded rows [B, L, E] -> vectors at the chosen slots [B, N, E], ready for the table.
+    """Embedded rows [B, L, E] -> vectors of the chosen slots [B, N, E].
 
-    Only the N slots reach the head, so logits are [B, N, V] and never [B, L, V].
+    Only the N slots go through the head, so logits are [B, N, V] and never [B, L, V].
     """
 
     config: encoder.EncoderConfig
@@ -43,7 +47,10 @@ class Generator(nn.Module):
 
 
 def logits(vectors_BNE: jax.Array, token_VE: jax.Array, bias_V: jax.Array, size: int) -> jax.Array:
-    """Scores every token of the tied table, in float32: [B, N, V]. The padded tail never wins."""
+    """Returns float32 scores [B, N, V] of all tokens of the tied table.
+
+    Tokens from `size` on only pad the vocabulary; their score is -1e9.
+    """
     logits_BNV = jnp.einsum(
         "BNE,VE->BNV",
         vectors_BNE,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The small parts: dense products, norms, dropout, and how their weights begin.
+"""Dense products, norms, GELU and dropout as pure functions, with the initial weights of each.
 
-Weights are plain dicts, float32, and cast to the compute dtype where they are used. A leading
-`layers` dimension is just another dimension of the shape that is asked for.
+Weights are plain dicts of float32 arrays and are cast to the compute dtype where they are used.
+To create stacked weights, pass shapes with a leading `layers` dimension.
 """
 
 import math
@@ -18,7 +18,10 @@ NORM_EPSILON = 1e-12  # as BERT; flax's default is 1e-6
 def init_dense(
     key: jax.Array, shape: Sequence[int], bias: Sequence[int] | None, scale: float
 ) -> dict:
-    """A kernel from the truncated normal (2 deviations, as TensorFlow) and a zero bias, if any."""
+    """Returns a kernel from a normal truncated at 2 deviations (as TensorFlow), and a zero bias.
+
+    There is no bias if its shape is None.
+    """
     kernel = scale * jax.random.truncated_normal(key, -2.0, 2.0, tuple(shape), jnp.float32)
     if bias is None:
         return {"kernel": kernel}
@@ -26,23 +29,24 @@ def init_dense(
 
 
 def init_glorot(key: jax.Array, fan_in: int, fan_out: int) -> dict:
-    """A Glorot-uniform kernel [fan_in, fan_out]: tf.layers' default, which the reference keeps."""
+    """Returns a Glorot-uniform kernel [fan_in, fan_out] and a zero bias: the default of tf.layers,
+    which the reference uses."""
     kernel = jax.nn.initializers.glorot_uniform()(key, (fan_in, fan_out), jnp.float32)
     return {"kernel": kernel, "bias": jnp.zeros((fan_out,), jnp.float32)}
 
 
 def init_norm(shape: Sequence[int]) -> dict:
-    """Scale one, bias zero."""
+    """Returns scale 1 and bias 0."""
     return {"scale": jnp.ones(tuple(shape)), "bias": jnp.zeros(tuple(shape))}
 
 
 def init_rms_norm(shape: Sequence[int]) -> dict:
-    """Scale one, and no bias."""
+    """Returns scale 1 and no bias."""
     return {"scale": jnp.ones(tuple(shape))}
 
 
 def cast_for_products(params: dict, dtype: jnp.dtype) -> dict:
-    """Kernels and their biases in the dtype that they are used in; norms stay as they are."""
+    """Returns the parameters with kernels and their biases in `dtype`; norms stay as they are."""
     if "kernel" in params:
         return {name: x.astype(dtype) for name, x in params.items()}
     return {
@@ -52,13 +56,13 @@ def cast_for_products(params: dict, dtype: jnp.dtype) -> dict:
 
 
 def dense(params: dict, x: jax.Array, result: jnp.dtype | None = None) -> jax.Array:
-    """x [..., D] times kernel [D, F] plus bias [F] where there is one, in the dtype of x.
+    """Returns x [..., D] times kernel [D, F] plus bias [F], if there is one, in the dtype of x.
 
     Args:
-      result: dtype of the sums, the bias and what is returned; None is that of x.
+      result: dtype of the sums, the bias and the result; None means the dtype of x.
 
-    All leading dimensions are one for the product: on a CPU the backward pass of a product with
-    two of them transposes inside its loops and is five times slower (docs/LOG.md).
+    All leading dimensions are merged for the product: with two of them, the backward pass on a CPU
+    transposes inside its loops and is five times slower (docs/LOG.md).
     """
     kernel = params["kernel"].astype(x.dtype)
     y = jnp.matmul(x.reshape(-1, kernel.shape[0]), kernel, preferred_element_type=result)
@@ -69,9 +73,9 @@ def dense(params: dict, x: jax.Array, result: jnp.dtype | None = None) -> jax.Ar
 
 @jax.custom_vjp
 def layer_norm(params: dict, x: jax.Array) -> jax.Array:
-    """Normalises the last dimension; statistics in float32 whatever the dtype of x.
+    """Normalises the last dimension; the statistics are float32 for any dtype of x.
 
-    The backward pass keeps x and two numbers a vector, and computes what else it needs again.
+    For the backward pass only x and two numbers per vector are kept; the rest is computed again.
     """
     return _layer_norm(params, x)[0]
 
@@ -129,12 +133,12 @@ rms_norm.defvjp(_rms_norm, _rms_norm_backward)
 
 @jax.custom_vjp
 def gelu(x: jax.Array) -> jax.Array:
-    """The exact (erf) form, as the reference; the tanh form differs by up to 7e-4 in logits."""
+    """The exact (erf) GELU, as the reference; the tanh form changes logits by up to 7e-4."""
     return _gelu(x)[0]
 
 
 def _gelu(x):
-    """The value and, computed along with it, the derivative that the backward pass needs."""
+    """Returns the value and the derivative; the backward pass keeps only the derivative."""
     y = x.astype(jnp.float32)
     below = 0.5 * (1 + lax.erf(y * math.sqrt(0.5)))  # the normal distribution up to y
     density = jnp.exp(-0.5 * y * y) * (1 / math.sqrt(2 * math.pi))
@@ -147,47 +151,52 @@ gelu.defvjp(_gelu, lambda derivative, gradient: (gradient * derivative,))
 def draw(
     keys_B: jax.Array | None, sites: Sequence[tuple[float, Sequence[int]]], bits: int
 ) -> list[jax.Array | None]:
-    """Random numbers for several places of dropout: one draw a row from its own key, then cut.
+    """Draws the random numbers for several dropouts: one draw per row from its key, then cut up.
 
     Args:
-      sites: (rate, shape within a row) of each place; one that drops nothing gets None.
-      bits: 8 packs four decisions into a drawn word, so a rate is a multiple of 1/256 (0.1 becomes
-        26/256); 32 spends a word on each.
+      sites: (rate, shape within a row) of each dropout.
+      bits: with 8, one drawn word serves four elements, so a rate is a multiple of 1/256 (0.1
+        becomes 26/256); with 32, each element takes a word.
 
-    Returns uint8 or uint32 [B, *shape] for each site; None for all without keys.
+    Returns uint8 or uint32 [B, *shape] for each site; None for a site that drops nothing, and for
+    all sites if there are no keys.
     """
     shapes = [tuple(shape) if _drop_below(rate, bits) else None for rate, shape in sites]
     if keys_B is None or not any(shapes):
         return [None] * len(shapes)
+
     sizes = [math.prod(shape) if shape else 0 for shape in shapes]
     words = [-(-size * bits // 32) for size in sizes]
     drawn = jax.vmap(lambda key: jax.random.bits(key, (sum(words),), jnp.uint32))(keys_B)
+
     pieces, first = [], 0
     for shape, size, count in zip(shapes, sizes, words):
-        # Words are cut and not bytes: a TPU takes twice as long to compile the other.
+        # Words are cut, not bytes: cutting bytes takes twice as long to compile for a TPU.
         piece = drawn[:, first : first + count]
         if bits == 8:
             piece = lax.bitcast_convert_type(piece, jnp.uint8).reshape(len(keys_B), 4 * count)
         pieces.append(piece[:, :size].reshape(len(keys_B), *shape) if shape else None)
         first += count
+
     return pieces
 
 
 def dropout(x: jax.Array, rate: float, drawn: jax.Array | None) -> jax.Array:
-    """Drops elements of x by what `draw` gave for them; without that x comes back as it is.
+    """Drops elements of x, as `drawn` (from `draw`) decides; returns x if `drawn` is None.
 
-    What is kept is divided by the probability that is really used, so the mean stays exact.
+    The kept elements are divided by the rounded probability that is used, so the mean stays exact.
     """
     if drawn is None:
         return x
+
     kept, share = keeps(rate, drawn)
-    # In float32: bfloat16 holds 1 / share to two or three digits, and the mean would be off.
+    # In float32: bfloat16 has two or three digits, so 1 / share would change the mean.
     scaled = x.astype(jnp.float32) * (1 / share)
     return jnp.where(kept, scaled, 0).astype(x.dtype)
 
 
 def keeps(rate: float, drawn: jax.Array) -> tuple[jax.Array, float]:
-    """Which elements stay, bool in the shape of `drawn`, and the probability of that."""
+    """Returns which elements are kept, bool in the shape of `drawn`, and their probability."""
     bits = 8 * drawn.dtype.itemsize
     drop_below = _drop_below(rate, bits)
     return drawn >= drop_below, 1 - drop_below / 2**bits

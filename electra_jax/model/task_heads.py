@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands on a pre-trained encoder in fine-tuning: small heads as pure functions.
+"""The heads on top of a pre-trained encoder in fine-tuning, as pure functions.
 
     linear      [CLS] -> dropout -> one layer                              as published
     two_layer   [CLS] -> dropout -> dense -> GELU -> dropout -> one layer  Hugging Face's
     token       every token -> dropout -> one layer
     span plain  every token -> two scores, of a start and of an end        BERT's
-    span joint  the end is scored given the start; says too whether a question has an answer
+    span joint  the end is scored given the start; can also score that there is no answer
 
-Reference: google-research/electra, finetune/classification, finetune/tagging and finetune/qa. Its
-output layers begin Glorot-uniform. Every score leaves in float32.
+Hidden states [B, L, D] go in, float32 scores come out. Reference: google-research/electra,
+finetune/classification, finetune/tagging and finetune/qa. As there, the initial weights of output
+layers are Glorot-uniform.
 """
 
 import dataclasses
@@ -19,48 +20,48 @@ from jax import numpy as jnp
 
 from electra_jax.model import layers
 
-HIDDEN_SCORE = -1000.0  # added where no answer may be; the reference's number
+HIDDEN_SCORE = -1000.0  # added where no answer is allowed; the reference's number
 
 
 @dataclasses.dataclass(frozen=True)
 class HeadConfig:
-    """One head. Fields that its kind does not read change nothing."""
+    """The settings of one head. A kind ignores the fields that it does not need."""
 
     kind: str  # 'linear', 'two_layer', 'token', 'span_plain' or 'span_joint'
     width: int  # of the encoder
     outputs: int = 1  # C
     dropout: float = 0.1
     dropout_bits: int = 8
-    initial_scale: float = 0.02  # of two_layer's inner layer, as Hugging Face
+    initial_scale: float = 0.02  # of two_layer's inner layer, as in Hugging Face
     hidden: int = 512  # of the joint head's two small networks
-    impossible: bool = False  # the joint head judges whether there is an answer
+    impossible: bool = False  # the joint head also scores that there is no answer
     beam: int = 20  # starts, and ends for each start
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Beam:
-    """The joint head's best starts, best first, and the best ends of each. Places are tokens."""
+    """The joint head's best starts, best first, and the best ends of each, as token indices."""
 
     start_BP: jax.Array
     start_log_BP: jax.Array  # log-probabilities
     end_BPT: jax.Array
     end_log_BPT: jax.Array  # given the start
-    impossible_B: jax.Array | None  # logit: above 0 there is no answer; None: not judged
+    impossible_B: jax.Array | None  # logit: above 0 there is no answer; None if it is not scored
 
 
 def init(config: HeadConfig, key: jax.Array) -> dict:
-    """The `head` subtree of any kind."""
+    """Returns the `head` subtree of any kind."""
     return INITS[config.kind](config, key)
 
 
 def init_linear(config: HeadConfig, key: jax.Array) -> dict:
-    """output [D, C]; of `linear` and of `token`."""
+    """Returns output [D, C], for `linear` and `token`."""
     return {"output": layers.init_glorot(key, config.width, config.outputs)}
 
 
 def init_two_layer(config: HeadConfig, key: jax.Array) -> dict:
-    """dense [D, D] and output [D, C]."""
+    """Returns dense [D, D] and output [D, C]."""
     dense, output = jax.random.split(key)
     shape, bias = (config.width, config.width), (config.width,)
     return {
@@ -70,12 +71,12 @@ def init_two_layer(config: HeadConfig, key: jax.Array) -> dict:
 
 
 def init_span_plain(config: HeadConfig, key: jax.Array) -> dict:
-    """output [D, 2]: start, end."""
+    """Returns output [D, 2], for start and end."""
     return {"output": layers.init_glorot(key, config.width, 2)}
 
 
 def init_span_joint(config: HeadConfig, key: jax.Array) -> dict:
-    """start [D, 1], end and, where it judges that too, impossible: [2 D, hidden], [hidden, 1]."""
+    """Returns start [D, 1], end and, if configured, impossible: [2 D, hidden], [hidden, 1] each."""
     start, *pairs = jax.random.split(key, 5)
 
     def pair(dense, output):
@@ -100,7 +101,7 @@ INITS = {
 def linear(
     config: HeadConfig, params: dict, hidden_BLD: jax.Array, keys_B: jax.Array | None
 ) -> jax.Array:
-    """Scores of the whole row from its first token, [B, C]. Dropout only with keys."""
+    """Returns scores of each row from its first token, [B, C]. Dropout only if keys are given."""
     cls_BD = hidden_BLD[:, 0]
     (drawn_BD,) = _draw(config, keys_B, cls_BD)
     return _scores(params["output"], layers.dropout(cls_BD, config.dropout, drawn_BD))
@@ -109,7 +110,7 @@ def linear(
 def two_layer(
     config: HeadConfig, params: dict, hidden_BLD: jax.Array, keys_B: jax.Array | None
 ) -> jax.Array:
-    """The same with a layer between."""
+    """Returns scores like `linear`, with a hidden layer in between."""
     cls_BD = hidden_BLD[:, 0]
     drawn_BD, inner_BD = _draw(config, keys_B, cls_BD, cls_BD)
     cls_BD = layers.dropout(cls_BD, config.dropout, drawn_BD)
@@ -120,7 +121,7 @@ def two_layer(
 def token(
     config: HeadConfig, params: dict, hidden_BLD: jax.Array, keys_B: jax.Array | None
 ) -> jax.Array:
-    """Scores of each token, [B, L, C]."""
+    """Returns scores of each token, [B, L, C]."""
     (drawn_BLD,) = _draw(config, keys_B, hidden_BLD)
     return _scores(params["output"], layers.dropout(hidden_BLD, config.dropout, drawn_BLD))
 
@@ -128,7 +129,7 @@ def token(
 def span_plain(
     params: dict, hidden_BLD: jax.Array, allowed_BL: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Scores of each token as a start and as an end, [B, L] each."""
+    """Returns scores of each token as a start and as an end, [B, L] each."""
     scores_BL2 = _scores(params["output"], hidden_BLD)
     return tuple(_within(scores_BL2[..., side], allowed_BL) for side in (0, 1))
 
@@ -136,7 +137,7 @@ def span_plain(
 def span_joint(
     params: dict, hidden_BLD: jax.Array, allowed_BL: jax.Array, start_B: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-    """Training: (start scores [B, L], end scores [B, L] given the true start, impossible [B])."""
+    """Returns scores for training: start and, given the true start, end [B, L]; impossible [B]."""
     start_BL = _starts(params, hidden_BLD, allowed_BL)
     start_BD = _at(hidden_BLD, start_B[:, None])[:, 0]
     from_token_BLF, from_start_F = _halves(params["end"]["dense"], hidden_BLD)
@@ -147,7 +148,7 @@ def span_joint(
 def span_beam(
     config: HeadConfig, params: dict, hidden_BLD: jax.Array, allowed_BL: jax.Array
 ) -> Beam:
-    """Prediction: the best starts, and for each the best ends."""
+    """Returns the prediction: the best starts, and for each of them the best ends."""
     start_BL = _starts(params, hidden_BLD, allowed_BL)
     width = min(config.beam, allowed_BL.shape[1])
     start_log_BP, start_BP = lax.top_k(jax.nn.log_softmax(start_BL), width)
@@ -158,7 +159,7 @@ def span_beam(
         end_BL = _ends(params["end"], from_token_BLF, from_start_F(start_BD), allowed_BL)
         return lax.top_k(jax.nn.log_softmax(end_BL), width)
 
-    # One start after the other: [B, P, L, hidden] at once would be twenty times the memory.
+    # One start at a time: [B, P, L, hidden] would take P times the memory.
     end_log_PBT, end_PBT = lax.map(ends, start_BP.T)
     return Beam(
         start_BP,
@@ -174,7 +175,10 @@ def _starts(params, hidden_BLD, allowed_BL):
 
 
 def _halves(dense, hidden_BLD):
-    """What a product with [first, second] gives, the second half done for all tokens at once."""
+    """Splits a product with [start, token]: its half for all tokens, and a function of starts.
+
+    The half for tokens is computed once for all starts of a beam.
+    """
     kernel_DF = dense["kernel"]
     width = kernel_DF.shape[0] // 2
     second_BLF = layers.dense({**dense, "kernel": kernel_DF[width:]}, hidden_BLD)
@@ -187,7 +191,7 @@ def _ends(params, from_token_BLF, from_start_BF, allowed_BL):
 
 
 def _impossible(params, hidden_BLD, start_BL):
-    """From [CLS] and the token states weighted by how likely an answer starts there."""
+    """Returns scores from [CLS] and the mean token state, weighted by the start's probability."""
     if "impossible" not in params:
         return None
     weights_BL = jax.nn.softmax(start_BL).astype(hidden_BLD.dtype)

@@ -32,7 +32,6 @@ class TwoTowers(nn.Module):
     def __call__(
         self, embedded_BLE: jax.Array, documents_BL: jax.Array, keys_B: jax.Array | None
     ) -> jax.Array:
-        # Each tower reads in its own direction.
         states = []
         for side, direction in SIDES.items():
             config = dataclasses.replace(self.config, direction=direction)

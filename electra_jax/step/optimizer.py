@@ -20,6 +20,8 @@ import jax
 import optax
 from jax import numpy as jnp
 
+from electra_jax.core import trees
+
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
@@ -242,8 +244,6 @@ def _by_path(rule: Callable[[str], Any]) -> Callable[[dict], dict]:
     """Turns a rule for one path into a tree of its answers."""
 
     def answers(tree):
-        return jax.tree_util.tree_map_with_path(
-            lambda path, _: rule(jax.tree_util.keystr(path, simple=True, separator="/")), tree
-        )
+        return jax.tree_util.tree_map_with_path(lambda path, _: rule(trees.path_name(path)), tree)
 
     return answers

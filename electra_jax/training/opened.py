@@ -14,7 +14,7 @@ from absl import logging
 
 from electra_jax import config as config_lib
 from electra_jax.config import stages
-from electra_jax.core import sharding
+from electra_jax.core import sharding, trees
 from electra_jax.data import records, vocabulary
 from electra_jax.host import processes
 from electra_jax.step import evaluation, plans
@@ -82,9 +82,7 @@ def open_workdir(
     shapes = jax.eval_shape(plan.objective.init, plan.key)
     part = "ema" if config.optimizer.ema_decay else "params"
     where = sharding.shardings({part: shapes}, mesh)
-    abstract = jax.tree.map(
-        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), {part: shapes}, where
-    )
+    abstract = trees.shapes_at({part: shapes}, where)
     restored = _newest(directory, found if step is None else [step], abstract)
     stage = restored.metadata.get("stage", 0)
     # At the border of two stages `stage` is the one that comes next, of which no row was taken yet.

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from electra_jax import config as config_lib
 from electra_jax.config import stages
-from electra_jax.core import counters, metrics, sharding
+from electra_jax.core import counters, metrics, sharding, trees
 from electra_jax.data import records, vocabulary
 from electra_jax.host import processes
 from electra_jax.step import evaluation, plans, train_step
@@ -99,10 +99,10 @@ def start(config: config_lib.Config, workdir: str) -> Run:
     _warn_of_low_rate(config, parts)
 
     # The state.
-    abstract = _placed(programs.plan.shapes, programs.plan.where)
+    abstract = trees.shapes_at(programs.plan.shapes, programs.plan.where)
     interval = _zero_interval(programs.plan, config)
     with saved_state.checkpoints_of(config, workdir) as saved:
-        like = saved_state.tree_of(abstract, saved_state.placed_like(interval))
+        like = saved_state.tree_of(abstract, trees.shapes_like(interval))
         restored = saved.restore_latest(like, optional="interval")  # may be older than a metric
     if restored is not None:
         starting_weights.check_vocabulary(restored.metadata, words, workdir)
@@ -270,9 +270,3 @@ def _zero_interval(plan, config) -> metrics.Sums:
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), sums)
 
     return jax.jit(zeros, out_shardings=sharding.replicated(plan.mesh))()
-
-
-def _placed(shapes, where):
-    return jax.tree.map(
-        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, where
-    )

@@ -67,10 +67,5 @@ def with_spent(state, step, workdir):
     return budget.with_seconds(state, max(float(state.seconds), processes.of_first(noted)))
 
 
-def placed_like(tree):
-    """Shapes with the shardings that the arrays have."""
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
-
-
 def _check_of(note):
     return zlib.crc32(json.dumps(note, sort_keys=True).encode())

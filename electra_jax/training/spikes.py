@@ -21,7 +21,7 @@ from absl import logging
 from jax import numpy as jnp
 
 from electra_jax import config as config_lib
-from electra_jax.core import counters
+from electra_jax.core import counters, trees
 from electra_jax.step import train_step
 from electra_jax.training import runs, saved_state
 from electra_jax.weights import checkpoint_series
@@ -99,7 +99,7 @@ def go_back(run: runs.Run, saved: checkpoint_series.Checkpoints, spike: Sent) ->
 
     Raises TrainingError where that has been done `ROLLBACKS` times since it was saved.
     """
-    like = saved_state.tree_of(run.abstract, saved_state.placed_like(run.interval))
+    like = saved_state.tree_of(run.abstract, trees.shapes_like(run.interval))
     restored = saved.reread(like, optional="interval")
     again = sum(rollback["to"] == restored.step for rollback in run.rollbacks)
     if again >= ROLLBACKS:

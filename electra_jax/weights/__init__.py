@@ -17,5 +17,4 @@ Everything may be imported from outside; the commands need `checkpoint_series`, 
     begin a run with weights     starting_weights      opens and checks what `init.from` names
                                  warm_start            lays it over the fresh state
     grow                         growing               another vocabulary, more positions
-    names of arrays              trees                 nested dicts <-> dicts by path
 """

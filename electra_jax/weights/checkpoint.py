@@ -27,8 +27,8 @@ from jax import lax
 from jax import numpy as jnp
 from orbax.checkpoint import v1 as ocp
 
+from electra_jax.core import trees
 from electra_jax.host import processes, safe_files
-from electra_jax.weights import trees
 from electra_jax.workdir import metadata
 
 _READ_BACK_BYTES = 1 << 28  # arrays that are read back at once, beside those of the run
@@ -90,7 +90,7 @@ def restore_in_parts(path: str, tree: Any) -> dict[str, str]:
         if parts[-1] and size + x.nbytes > _READ_BACK_BYTES:
             parts.append(set())
             size = 0
-        parts[-1].add(trees.name(at))
+        parts[-1].add(trees.path_name(at))
         size += x.nbytes
 
     found = {}
@@ -112,7 +112,7 @@ def _shapes_of(tree, part):
     own = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
 
     def shape(at, x):
-        if trees.name(at) not in part:
+        if trees.path_name(at) not in part:
             return ...
         return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=getattr(x, "sharding", own))
 
@@ -131,7 +131,7 @@ def digest(tree: Any) -> dict[str, str]:
 def on_one_device(tree: Any) -> Any:
     """Returns the same tree of shapes, to be loaded onto one device of this process."""
     where = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where), tree)
+    return trees.shapes_at(tree, where)
 
 
 def save_arrays(path: str, tree: Any) -> None:
@@ -201,7 +201,7 @@ def _load_checked(path, abstract):
         same = isinstance(x, jax.Array) and (x.shape, x.dtype) == (wanted.shape, wanted.dtype)
         if not same or not _lies_at(x, wanted.sharding):
             raise metadata.CheckpointError(
-                f"{path}: {trees.name(at)} is not an array as it was saved"
+                f"{path}: {trees.path_name(at)} is not an array as it was saved"
             )
     return tree
 

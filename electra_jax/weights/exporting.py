@@ -21,9 +21,10 @@ import numpy as np
 from absl import logging
 
 from electra_jax import config as config_lib
+from electra_jax.core import trees
 from electra_jax.host import whole_folder
 from electra_jax.model import networks
-from electra_jax.weights import card_facts, reading, trained_weights, trees
+from electra_jax.weights import card_facts, reading, trained_weights
 from electra_jax.weights.formats import (
     card,
     hugging_face,

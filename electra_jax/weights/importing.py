@@ -14,6 +14,7 @@ import numpy as np
 from absl import logging
 
 from electra_jax import config as config_lib
+from electra_jax.core import trees
 from electra_jax.data import vocabulary
 from electra_jax.host import whole_folder
 from electra_jax.step import plans
@@ -23,7 +24,6 @@ from electra_jax.weights import (
     reading,
     starting_weights,
     trained_weights,
-    trees,
     warm_start,
 )
 from electra_jax.weights.formats import hugging_face

@@ -17,8 +17,9 @@ from absl import logging
 from jax import numpy as jnp
 
 from electra_jax import config as config_lib
+from electra_jax.core import trees
 from electra_jax.model import encoder, networks
-from electra_jax.weights import trained_weights, trees
+from electra_jax.weights import trained_weights
 from electra_jax.weights.formats import (
     google,
     hugging_face,

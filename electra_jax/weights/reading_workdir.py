@@ -9,9 +9,10 @@ import jax
 from absl import logging
 
 from electra_jax import config as config_lib
+from electra_jax.core import trees
 from electra_jax.data import records, vocabulary
 from electra_jax.step import plans
-from electra_jax.weights import checkpoint, trained_weights, trees
+from electra_jax.weights import checkpoint, trained_weights
 from electra_jax.weights.formats import json_files
 from electra_jax.workdir import metadata, prepared_data
 

@@ -20,7 +20,7 @@ from absl import logging
 from jax.sharding import Mesh
 
 from electra_jax import config as config_lib
-from electra_jax.core import sharding
+from electra_jax.core import sharding, trees
 from electra_jax.data import vocabulary
 from electra_jax.host import processes
 from electra_jax.step import plans, train_step
@@ -30,7 +30,6 @@ from electra_jax.weights import (
     reading,
     reading_workdir,
     trained_weights,
-    trees,
 )
 from electra_jax.workdir import metadata
 
@@ -219,11 +218,7 @@ def _of_checkpoint(named, folder, wants, config, phases, words, mesh) -> Startin
             logging.warning("%s: moments of the last weights beside averages; init.weights='raw'"
                             " takes those that they belong to", named)  # fmt: skip
 
-    abstract = jax.tree.map(
-        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
-        shapes,
-        sharding.shardings(shapes, mesh),
-    )
+    abstract = trees.shapes_at(shapes, sharding.shardings(shapes, mesh))
     tree = checkpoint.restore(folder, abstract).tree
     if "optimizer" in shapes:
         moments = trees.flat(tree["optimizer"])

@@ -6,9 +6,9 @@ import dataclasses
 import jax
 
 from electra_jax import config as config_lib
+from electra_jax.core import trees
 from electra_jax.data import records, vocabulary
 from electra_jax.model import networks
-from electra_jax.weights import trees
 
 NETWORKS = ("discriminator", "generator")
 _NO_LIMIT = 65_536  # tokens per row with rotary positions if no configuration says less

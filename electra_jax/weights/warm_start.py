@@ -26,10 +26,10 @@ from jax import numpy as jnp
 from jax.sharding import Mesh
 
 from electra_jax import config as config_lib
-from electra_jax.core import sharding
+from electra_jax.core import sharding, trees
 from electra_jax.data import vocabulary
 from electra_jax.step import train_step
-from electra_jax.weights import growing, starting_weights, trees
+from electra_jax.weights import growing, starting_weights
 
 _TRUNKS = ("discriminator/encoder/", "encoder/")
 _ENCODER = "generator/encoder/"
@@ -318,7 +318,7 @@ def _with_moments(config, source, fresh, ours, leaves, mesh):
 def _placed(leaves, like):
     """Returns `leaves` as a tree like `like`, with the same sharding for each array."""
     paths = jax.tree_util.tree_leaves_with_path(like)
-    placed = [jax.device_put(leaves[trees.name(path)], x.sharding) for path, x in paths]
+    placed = [jax.device_put(leaves[trees.path_name(path)], x.sharding) for path, x in paths]
     return jax.tree.unflatten(jax.tree.structure(like), placed)
 
 

@@ -19,10 +19,11 @@ from absl.testing import flagsaver
 import electra_jax
 from electra_jax import config as config_lib
 from electra_jax import convert as convert_command
+from electra_jax.core import trees
 from electra_jax.data import vocabulary, vocabulary_training
 from electra_jax.model import networks
 from electra_jax.step import plans, train_step
-from electra_jax.weights import exporting, importing, reading, trained_weights, trees, warm_start
+from electra_jax.weights import exporting, importing, reading, trained_weights, warm_start
 from electra_jax.weights.formats import tensor_files
 from electra_jax.workdir import metadata
 from support import odd, workdirs

@@ -20,9 +20,10 @@ from absl.testing import flagsaver
 
 from electra_jax import config as config_lib
 from electra_jax import convert as convert_command
+from electra_jax.core import trees
 from electra_jax.finetuning.tuning import export, run_folder
 from electra_jax.model import task_heads
-from electra_jax.weights import encoding, reading, trees
+from electra_jax.weights import encoding, reading
 from electra_jax.weights.formats import hugging_face, tensor_files
 from support import encoder_workdir, finetunings
 

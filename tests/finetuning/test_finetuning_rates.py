@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from jax import numpy as jnp
 
+from electra_jax.core import trees
 from electra_jax.finetuning.tuning import rates
 from electra_jax.model import encoder, networks
 from support import odd
@@ -33,12 +34,12 @@ def test_every_leaf_has_the_rate_of_its_depth(rule, layers, embeddings, shape):
     params = jax.eval_shape(lambda: networks.init_trunk(shape, jax.random.key(0)))
     params = params | {"head": HEAD}
     found = odd.flat(rates.factors(params, 0.5, rule))
-    assert set(found) == set(odd.flat_shapes(params))
+    assert set(found) == set(trees.flat(params))
     for path, factor in found.items():
         if path.startswith("head/"):
             assert factor == 1, path
         elif "encoder/attention" in path or "encoder/feed_forward" in path:
-            rank = odd.flat_shapes(params)[path].ndim
+            rank = trees.flat(params)[path].ndim
             assert factor.shape == (3, *[1] * (rank - 1)), path
             assert factor.reshape(-1).tolist() == layers, path
         elif "encoder/norm" in path:  # after the top layer of a pre-norm trunk

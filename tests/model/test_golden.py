@@ -4,6 +4,7 @@
 import numpy as np
 import pytest
 
+from electra_jax.core import trees
 from support import corpus, hugging_face, odd
 
 GOLDEN = corpus.ROOT / "tests" / "golden"
@@ -16,7 +17,7 @@ def both(request):
     leaves = {k.removeprefix("params/"): x for k, x in theirs.items() if k.startswith("params/")}
     config = hugging_face.SHAPES[request.param]
     batch = odd.batch(theirs["ids_BL"], theirs["marks_BL"])
-    ours = odd.forward(config)(odd.nested(leaves), batch)
+    ours = odd.forward(config)(trees.nested(leaves), batch)
     ours = (ours[0][..., : config.vocab_size], *ours[1:])
     return theirs, dict(zip(("gen_logits_BLV", "hidden_BLD", "disc_logits_BL"), ours))
 

@@ -17,7 +17,7 @@ from jax.experimental.pallas.ops.tpu import splash_attention
 
 from electra_jax import config as config_lib
 from electra_jax.core import batch as batch_lib
-from electra_jax.core import sharding, streams
+from electra_jax.core import sharding, streams, trees
 from electra_jax.model import accounting, attention, encoder, networks
 from electra_jax.step import optimizer, plans
 from support import corpus, odd
@@ -321,7 +321,7 @@ def test_packed_documents_run_as_if_alone():
 def test_the_tree_of_the_modern_trunk():
     config = with_trunk(**MODERN)
     shapes = jax.eval_shape(lambda: networks.init(config, jax.random.key(0)))
-    found = {path: x.shape for path, x in odd.flat_shapes(shapes).items()}
+    found = {path: x.shape for path, x in trees.flat(shapes).items()}
     assert {p.removeprefix("embeddings/") for p in found if p.startswith("embeddings/")} == {
         "token",
         "type",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import numpy as jnp
 
-from electra_jax.core import streams
+from electra_jax.core import streams, trees
 from electra_jax.model import networks, task_heads
 from support import odd
 
@@ -36,7 +36,7 @@ def head(kind, **changes):
 )  # fmt: skip
 def test_heads_have_these_parameters(config, leaves):
     shapes = jax.eval_shape(lambda: task_heads.init(config, jax.random.key(0)))
-    found = {path: x.shape for path, x in odd.flat_shapes(shapes).items()}
+    found = {path: x.shape for path, x in trees.flat(shapes).items()}
     assert found == {f"{name}/kernel": shape for name, shape in leaves.items()} | {
         f"{name}/bias": shape[1:] for name, shape in leaves.items()
     }

@@ -9,6 +9,7 @@ import optax
 import pytest
 from jax import numpy as jnp
 
+from electra_jax.core import trees
 from electra_jax.model import networks
 from electra_jax.step import optimizer
 from support import odd
@@ -113,9 +114,8 @@ def test_the_state_of_both_optimizers_carries_the_parameters_paths():
     for make in (optimizer.reference_adamw, optimizer.adamw):
         state = jax.eval_shape(make(DEFAULT).init, shapes)
         assert isinstance(make(DEFAULT), optax.GradientTransformation)
-        paths = {jax.tree_util.keystr(p, simple=True, separator="/")
-                 for p, _ in jax.tree_util.tree_leaves_with_path(state)}  # fmt: skip
-        for path in odd.flat(jax.tree.map(lambda x: 0, shapes)):
+        paths = set(trees.flat(state))
+        for path in trees.flat(shapes):
             assert sum(other.endswith(path) for other in paths) == 2
 
 
@@ -155,13 +155,14 @@ def test_muon_takes_each_layer_as_one_matrix_and_adam_the_rest():
         for _ in range(2)
     ]
     config = optimizer.AdamConfig(weight_decay=0, rates=optimizer.Rates(1.0, 1.0, 1.0))
-    trees = [odd.nested(step) for step in steps]
+    gradients = [trees.nested(step) for step in steps]
     found = [
-        odd.flat(updates) for updates in run(optimizer.muon(config), odd.nested(params), trees)
+        odd.flat(updates)
+        for updates in run(optimizer.muon(config), trees.nested(params), gradients)
     ]
     adam = [odd.flat(updates) for updates in run(
         optimizer.adamw(dataclasses.replace(config, rates=optimizer.Rates(1.0, 1.0))),
-        odd.nested(params), trees)]  # fmt: skip
+        trees.nested(params), gradients)]  # fmt: skip
     for path, (_, (rows, columns)) in KERNELS.items():
         average = 0
         for number, step in enumerate(steps, 1):
@@ -235,7 +236,7 @@ def test_every_parameter_has_its_rate_by_its_path(rates, shares, named):
     config = optimizer.AdamConfig(beta1=0, beta2=0, epsilon=1, weight_decay=1, clip_norm=0)
     config = dataclasses.replace(config, rates=rates)
     tree = {path: jnp.ones(1) for path in ONES}  # Adam gives 1 / (1 + 1), decay adds 1
-    (found,) = run(optimizer.reference_adamw(config), odd.nested(tree), [odd.nested(tree)])
+    (found,) = run(optimizer.reference_adamw(config), trees.nested(tree), [trees.nested(tree)])
     bias = [0.5 if path.endswith("bias") else 1.5 for path in ONES]
     expected = {path: b * s for path, b, s in zip(ONES, bias, shares)}
     assert {p: float(x[0]) for p, x in odd.flat(found).items()} == pytest.approx(expected)

@@ -14,7 +14,7 @@ from configs import base, tiny
 from electra_jax import config as config_lib
 from electra_jax.checks import made_up
 from electra_jax.core import batch as batch_lib
-from electra_jax.core import streams
+from electra_jax.core import streams, trees
 from electra_jax.objectives import unigram_probe
 from electra_jax.step import optimizer, plans
 from support import tracing
@@ -209,7 +209,7 @@ def test_rates_and_clipping_have_something_to_act_on_unless_they_are_named(name,
     of = made_up.objective(c)
     params = jax.eval_shape(of.init, jax.random.key(0))
     learning = [
-        {optimizer.network(path) for path in made_up_paths(phase.trained(params))}
+        {optimizer.network(path) for path in trees.flat(phase.trained(params))}
         for phase in of.phases
     ]
     acts = {
@@ -222,12 +222,6 @@ def test_rates_and_clipping_have_something_to_act_on_unless_they_are_named(name,
         assert bool([x for x in config_lib.unread(changed) if x.startswith(path)]) != does, path
         if path != "optimizer.clip":
             assert (plans.rates(changed) == plans.rates(c)) != does
-
-
-def made_up_paths(params):
-    """The paths of a tree of shapes."""
-    leaves = jax.tree_util.tree_leaves_with_path(params)
-    return [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves]
 
 
 # What a run is told

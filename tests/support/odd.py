@@ -8,6 +8,7 @@ import numpy as np
 from jax import numpy as jnp
 
 from electra_jax.core import batch as batch_lib
+from electra_jax.core import trees
 from electra_jax.model import encoder, networks
 from electra_jax.objectives import replaced_token_detection, sampling
 from electra_jax.objectives.objective import Objective
@@ -79,7 +80,7 @@ def random_like(shapes: dict, seed: int = 3) -> dict:
     draw = np.random.default_rng(seed)
 
     def leaf(path, shape):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        name = trees.path_name(path)
         table, small = "embeddings" in name, name.endswith(("bias", "scale"))
         spread = 0.1 if small else 0.6 if table else 0.3
         values = name.endswith("scale") + spread * draw.standard_normal(shape.shape)
@@ -114,27 +115,6 @@ def sample(keys_B, logits_BNV, temperature, forbidden_ids) -> jax.Array:
     return sampling.from_blocks(keys_B, mass_BNGI.sum(-1), mass_of)
 
 
-def flat_shapes(tree) -> dict[str, jax.ShapeDtypeStruct]:
-    """A tree of shapes as a dict from path to shape."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
-
-
 def flat(tree, dtype=None) -> dict[str, np.ndarray]:
     """A tree as a dict from path to array."""
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(x, dtype)
-        for path, x in jax.tree_util.tree_leaves_with_path(tree)
-    }
-
-
-def nested(leaves: dict[str, np.ndarray]) -> dict:
-    """The inverse of `flat`: a tree from a dict with paths."""
-    tree = {}
-    for path, x in leaves.items():
-        *parents, name = path.split("/")
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[name] = x
-    return tree
+    return {path: np.asarray(x, dtype) for path, x in trees.flat(tree).items()}

@@ -4,6 +4,7 @@
 import jax
 
 from electra_jax import config as config_lib
+from electra_jax.core import trees
 from electra_jax.model import networks
 from electra_jax.step import plans
 
@@ -21,5 +22,4 @@ def shapes_of(name):
 def tree_of(name):
     """{path: shape} of configs/NAME.py."""
     _, shapes = shapes_of(name)
-    leaves = jax.tree_util.tree_leaves_with_path(shapes)
-    return {jax.tree_util.keystr(p, simple=True, separator="/"): x.shape for p, x in leaves}
+    return {path: x.shape for path, x in trees.flat(shapes).items()}

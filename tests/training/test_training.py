@@ -16,6 +16,7 @@ from jax import numpy as jnp
 
 import electra_jax
 from electra_jax import config as config_lib
+from electra_jax.core import trees
 from electra_jax.data import pipeline
 from electra_jax.host import lock
 from electra_jax.objectives import replaced_token_detection
@@ -343,7 +344,7 @@ def test_no_row_is_seen_twice_within_an_epoch(finished):
 def test_a_state_takes_the_place_of_the_weights_that_a_run_began_with(tmp_path):
     with checkpoint_series.Checkpoints(str(tmp_path), keep_last=3) as saved:
         saved.save(0, {"params": {"a": jnp.ones(2)}}, {metadata.WEIGHTS_ONLY: True})
-    like = {"params": {"a": saved_state.placed_like(jnp.ones(2))}}
+    like = {"params": {"a": trees.shapes_like(jnp.ones(2))}}
     with checkpoint_series.Checkpoints(str(tmp_path), keep_last=3) as saved:
         assert saved.restore_latest(like) is None
         saved.save(0, {"params": {"a": jnp.ones(2)}, "step": jnp.int32(0)}, {})
@@ -382,7 +383,7 @@ def test_where_all_checkpoints_were_bad_no_later_start_begins_anew(tmp_path):
     with checkpoint_series.Checkpoints(str(tmp_path), keep_last=5) as saved:
         saved.save(1, {"params": {"a": jnp.ones(2)}}, {})
     shutil.rmtree(tmp_path / "1" / "state")
-    like = {"params": {"a": saved_state.placed_like(jnp.ones(2))}}
+    like = {"params": {"a": trees.shapes_like(jnp.ones(2))}}
     for _ in range(2):
         with checkpoint_series.Checkpoints(str(tmp_path), keep_last=5) as saved:
             with pytest.raises(metadata.CheckpointError, match="none of the 1 checkpoints"):
@@ -393,7 +394,7 @@ def test_weights_come_back_where_the_state_that_took_their_place_was_never_whole
     with checkpoint_series.Checkpoints(str(tmp_path), keep_last=3) as saved:
         saved.save(0, {"params": {"a": jnp.ones(2)}}, {metadata.WEIGHTS_ONLY: True})
     os.rename(tmp_path / "0", tmp_path / f"0{checkpoint_series.WEIGHTS}")  # and then it was killed
-    like = {"params": {"a": saved_state.placed_like(jnp.ones(2))}}
+    like = {"params": {"a": trees.shapes_like(jnp.ones(2))}}
     with checkpoint_series.Checkpoints(str(tmp_path), keep_last=3) as saved:
         assert saved.restore_latest(like) is None
     assert metadata.steps(str(tmp_path)) == [0]

@@ -17,6 +17,7 @@ from jax import numpy as jnp
 from orbax.checkpoint import v1 as ocp
 
 from electra_jax import config as config_lib
+from electra_jax.core import trees
 from electra_jax.finetuning.tuning import run_folder
 from electra_jax.host import safe_files
 from electra_jax.weights import checkpoint, checkpoint_series
@@ -50,8 +51,7 @@ def tree(step):
 
 
 def like():
-    one = tree(0)
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), one)
+    return trees.shapes_like(tree(0))
 
 
 def saved(directory, *steps):

@@ -11,10 +11,11 @@ import pytest
 
 import electra_jax
 from electra_jax import config as config_lib
+from electra_jax.core import trees
 from electra_jax.data import pipeline
 from electra_jax.step import plans
 from electra_jax.training import feed, opened, run_data, runs
-from electra_jax.weights import checkpoint, exporting, importing, reading, trees, warm_start
+from electra_jax.weights import checkpoint, exporting, importing, reading, warm_start
 from electra_jax.weights.formats import google as google_reader
 from electra_jax.workdir import metadata
 from support import google_layouts, tensorflow_writer

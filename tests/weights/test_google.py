@@ -17,8 +17,9 @@ import pytest
 
 from electra_jax import config as config_lib
 from electra_jax.core import batch as batch_lib
+from electra_jax.core import trees
 from electra_jax.model import encoder, networks
-from electra_jax.weights import exporting, importing, reading, trained_weights, trees
+from electra_jax.weights import exporting, importing, reading, trained_weights
 from electra_jax.weights.formats import checksums, google, tensorflow_bundle
 from electra_jax.workdir import metadata
 from support import corpus, tensorflow_writer

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+from electra_jax.core import trees
 from electra_jax.model import encoder, networks
 from electra_jax.weights.formats import hugging_face
 from support import odd
@@ -158,9 +159,7 @@ def test_electra_small_has_as_many_parameters_as_theirs(name, role, parameters):
     )
     shapes = jax.eval_shape(lambda: networks.init(config, jax.random.key(0)))
     one = jax.eval_shape(lambda params: networks.alone(config, params, name), shapes)
-    zeros = {
-        path: np.broadcast_to(np.float32(0), x.shape) for path, x in odd.flat_shapes(one).items()
-    }
+    zeros = {path: np.broadcast_to(np.float32(0), x.shape) for path, x in trees.flat(one).items()}
     theirs = hugging_face.to_tensors(zeros, role, config.vocab_size)
     assert sum(x.size for x in theirs.values()) == parameters
 

@@ -12,8 +12,9 @@ from jax import numpy as jnp
 
 import electra_jax
 from electra_jax.core import batch as batch_lib
+from electra_jax.core import trees
 from electra_jax.model import networks
-from electra_jax.weights import exporting, reading, trained_weights, trees
+from electra_jax.weights import exporting, reading, trained_weights
 from electra_jax.weights.formats import tensor_files, tokenizer_files
 from support import many_scripts, workdirs
 from support.corpus import ROOT

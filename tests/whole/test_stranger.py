@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 import electra_jax
+from electra_jax.core import trees
 from electra_jax.data import vocabulary_training
-from electra_jax.weights import exporting, reading, trees
+from electra_jax.weights import exporting, reading
 from support import workdirs
 from support.corpus import ROOT, write_corpus
 

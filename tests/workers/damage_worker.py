@@ -22,6 +22,7 @@ import sys
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 from electra_jax import config as config_lib  # noqa: E402
+from electra_jax.core import trees  # noqa: E402
 from electra_jax.training import runs, saved_state  # noqa: E402 - the platform must be set before
 from electra_jax.weights import checkpoint, checkpoint_series
 from electra_jax.workdir import metadata
@@ -31,7 +32,7 @@ KINDS = ("flip", "flip", "flip", "flip", "cut", "empty", "delete", "folder", "ot
 workdir, scratch, cases = sys.argv[1:]
 config = config_lib.parse(json.loads((pathlib.Path(workdir) / "config.json").read_text()))
 run = runs.start(config, workdir)
-like = saved_state.tree_of(run.abstract, saved_state.placed_like(run.interval))
+like = saved_state.tree_of(run.abstract, trees.shapes_like(run.interval))
 
 directory = pathlib.Path(scratch) / "checkpoints"
 before, newest = metadata.steps(os.path.join(workdir, "checkpoints"))[-2:]

@@ -25,7 +25,7 @@ from jax.experimental import multihost_utils  # noqa: E402
 
 from electra_jax import config as config_lib  # noqa: E402
 from electra_jax.core import batch as batch_lib  # noqa: E402
-from electra_jax.core import sharding, streams  # noqa: E402
+from electra_jax.core import sharding, streams, trees  # noqa: E402
 from electra_jax.data import pipeline  # noqa: E402
 from electra_jax.training import feed as feed_lib  # noqa: E402
 from electra_jax.training import runs  # noqa: E402
@@ -75,9 +75,8 @@ feed.close()
 spread = {str(tuple(x.sharding.spec)) for x in jax.tree.leaves(run.state.params)}
 found["specs"] = np.array(sorted(spread))
 replicate = jax.jit(lambda t: t, out_shardings=sharding.replicated(run.mesh))
-leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(replicate(run.state.params)))
-for path, value in leaves:
-    found["params/" + jax.tree_util.keystr(path, simple=True, separator="/")] = value
+for path, value in trees.flat(jax.device_get(replicate(run.state.params))).items():
+    found[f"params/{path}"] = value
 if jax.process_index() == 0:
     np.savez(out, **found)
 if distributed:

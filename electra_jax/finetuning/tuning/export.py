@@ -20,12 +20,13 @@ import jax
 import numpy as np
 
 from electra_jax import config as config_lib
+from electra_jax.core import trees
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import results_table, statistics
 from electra_jax.finetuning.tuning import run_folder
 from electra_jax.host import whole_folder
 from electra_jax.model import networks, task_heads
-from electra_jax.weights import card_facts, exporting, reading, trained_weights, trees
+from electra_jax.weights import card_facts, checkpoint, exporting, reading, trained_weights
 from electra_jax.weights.formats import (
     card,
     hugging_face,
@@ -106,9 +107,7 @@ def open(path: str) -> TunedNetwork:
     shapes = jax.eval_shape(
         lambda: networks.init_trunk(found.networks, key) | {"head": task_heads.init(head, key)}
     )
-    device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    placed = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), shapes)
-    params = run_folder.restore(where, placed)
+    params = run_folder.restore(where, checkpoint.on_one_device(shapes))
     own = params.pop("head")
 
     # The weights lie in POINT/weights/NUMBER, or in POINT/seed_N/weights/NUMBER of a named seed.

@@ -21,6 +21,7 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
+from electra_jax.core import trees
 from electra_jax.step import schedule
 
 RULES = {"paper": 1, "released_code": 2}  # -> depth of the top layer
@@ -66,7 +67,7 @@ def factors(params: dict, decay: float, rule: str) -> dict:
     layers = _layers(params)
 
     def leaf(path, x):
-        exponents = _depth(jax.tree_util.keystr(path, simple=True, separator="/"), layers, rule)
+        exponents = _depth(trees.path_name(path), layers, rule)
         powers = np.float32(decay) ** np.asarray(exponents, np.float32)
         return powers.reshape(-1, *[1] * (x.ndim - 1)) if powers.ndim else powers
 

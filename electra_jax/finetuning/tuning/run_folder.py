@@ -17,12 +17,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 from absl import logging
 from jax.sharding import Mesh
 
 from electra_jax import config as config_lib
-from electra_jax.core import sharding
+from electra_jax.core import sharding, trees
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import page, results_file, run_results, scores, submission
 from electra_jax.finetuning.tasks import datasets
@@ -180,10 +179,7 @@ def load_weights(
     if about["vocabulary"] != vocabulary:
         raise config_lib.ConfigError(f"{path} was tuned with another vocabulary than this encoder")
     everywhere = sharding.replicated(mesh)
-    placed = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=everywhere), abstract
-    )
-    return restore(path, placed), about
+    return restore(path, trees.shapes_at(abstract, everywhere)), about
 
 
 def best_weights(folder: str) -> tuple[str, Mapping[str, Any]]:

@@ -22,7 +22,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from electra_jax.weights import checkpoint, trees
+from electra_jax.core import trees
+from electra_jax.weights import checkpoint
 from electra_jax.workdir import metadata
 
 PARAMS, ABOUT, VOCABULARY, TOKENIZER = "params", "metadata.json", "vocab", "tokenizer"
@@ -126,7 +127,7 @@ def write(folder: str, params: Any, about: Mapping[str, Any], name: str, title: 
 
     again = jax.tree_util.tree_leaves_with_path(read(folder))
     for (path, x), (where, y) in zip(leaves.items(), again, strict=True):
-        if path != trees.name(where) or y.tobytes() != x.tobytes():
+        if path != trees.path_name(where) or y.tobytes() != x.tobytes():
             raise OSError(f"{folder}: {path} is not what was written; write it again")
 
 

@@ -20,8 +20,9 @@ import numpy as np
 from jax import export as jax_export
 from jax import numpy as jnp
 
+from electra_jax.core import trees
 from electra_jax.model import networks
-from electra_jax.weights import encoding, trees
+from electra_jax.weights import encoding
 from electra_jax.weights.formats import tensor_files
 
 PLATFORMS = ("cpu", "cuda", "tpu")
