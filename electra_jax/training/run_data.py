@@ -41,7 +41,7 @@ def prepare(config: config_lib.Config, workdir: str) -> list[str]:
         "" if record is None else processes.of_first(lambda: prepared_data.changed(config, record))
     )
     out_of_reach = bool(changed) and not processes.of_first(lambda: _in_reach(config))
-    gone = not begun and not processes.of_first(lambda: _is_there(config, workdir, record))
+    gone = not begun and not processes.of_first(lambda: _all_folders_exist(config, workdir, record))
     if record is None or ((changed or gone) and not begun and not out_of_reach):
         folders = _from_source(config, workdir)
         _check_trained_on(folders, workdir)
@@ -126,7 +126,7 @@ def _record(config, workdir, folders):
     processes.of_first(lambda: prepared_data.write(config, workdir, folders))
 
 
-def _is_there(config, workdir, record):
+def _all_folders_exist(config, workdir, record):
     """Whether all rows that a record names are where they should be."""
     parts = () if record is None else record.stages
     return all(prepared_data.folder(config, workdir, part) is not None for part in parts)
@@ -143,10 +143,12 @@ def _in_reach(config):
 
 def _from_source(config, workdir):
     root = data_root(config, workdir)
-    return [_everywhere(_made(each, root)) for each in data_settings(config, workdir)]
+    return [
+        _folder_on_all_processes(_preparing(each, root)) for each in data_settings(config, workdir)
+    ]
 
 
-def _made(settings, root):
+def _preparing(settings, root):
     return lambda: preparation.prepare(settings, root, logging.info)
 
 
@@ -158,13 +160,13 @@ def _as_recorded(config, workdir, record):
 
         def find(part=part, settings=settings):
             there = prepared_data.folder(config, workdir, part)
-            return there or _made_again(config, workdir, part, settings)
+            return there or _prepare_again(config, workdir, part, settings)
 
-        folders.append(_everywhere(find))
+        folders.append(_folder_on_all_processes(find))
     return folders
 
 
-def _made_again(config, workdir, part, settings):
+def _prepare_again(config, workdir, part, settings):
     """Rows that were recorded and are not there, from their source. Raises ConfigError."""
     root = data_root(config, workdir)
     try:
@@ -185,7 +187,7 @@ def _made_again(config, workdir, part, settings):
     )  # fmt: skip
 
 
-def _everywhere(find) -> str:
+def _folder_on_all_processes(find) -> str:
     """The folder of one stage's rows; when the first process has it, the others look for it."""
     first = jax.process_index() == 0
     waits_for = "to prepare the data"
