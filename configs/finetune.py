@@ -59,7 +59,7 @@ def encoder() -> ml_collections.ConfigDict:
 
 
 def recipe() -> ml_collections.ConfigDict:
-    """Optimizer and schedule. Where 0 lists values, they are the published ones."""
+    """Optimizer and schedule; in many settings 0 means the published value, by size or by task."""
     c = ml_collections.ConfigDict()
     c.head = "linear"  # on [CLS], as published | 'two_layer': Hugging Face's
     c.head_dropout = 0.1  # of the input of the head
