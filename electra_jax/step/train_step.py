@@ -60,7 +60,7 @@ class Extras:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What a step reports."""
+    """What a step reports to the loop."""
 
     sums: metrics.Sums  # all zero if the step was not finite, so that no mean ever contains a NaN
     checks: dict[str, jax.Array]  # name -> a scalar that must be finite

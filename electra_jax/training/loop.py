@@ -54,6 +54,7 @@ def train(
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(before_the_run.full_disk_in_words(workdir))
+        # Nothing is written before the lock is held, since another run may use this workdir.
         if jax.process_index() == 0:
             path = os.path.join(workdir, "run.lock")
             stack.enter_context(lock.hold(path, f"workdir {workdir}", config_lib.ConfigError))

@@ -219,7 +219,7 @@ class Output:
         self._writers.append(self._tensorboard)
 
     def _told(self):
-        """The watch that raises alarms, told of all rows that metrics.jsonl has already."""
+        """The watch that raises alarms, with all rows that metrics.jsonl has already."""
         begun = self._speaks and os.path.exists(self._path)
         return alarms.Watch(writers.read(self._path) if begun else ())
 
