@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ELECTRA 15%, table 5 of the paper: the discriminator is heard at the chosen slots alone.
+"""ELECTRA 15%, table 5 of the paper: the discriminator's loss is over the slots only.
 
-python -m electra_jax.main --config=configs/electra_15.py:small --workdir=runs/electra_15
+    python -m electra_jax.main --config=configs/electra_15.py:small --workdir=runs/electra_15
+
+The paper's base-size model reaches a GLUE average of 82.4, where ELECTRA has 85.0 and BERT 82.2.
+docs/experiments/table_5.md has the same comparison at the size of `tiny`.
 """
 
 from configs import base
 
 
 def get_config(size="small"):
-    """Returns configs/SIZE.py with this objective."""
+    """Returns configs/SIZE.py with this objective; SIZE is tiny, small, base or large."""
     config = base.of(size, "electra_15")
     config.objective.name = "masked_token_detection"
     return config

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replacements drawn from all words alike: the reference's uniform_generator.
+"""Replacements are drawn from all tokens with equal probability: the reference's uniform_generator.
 
-python -m electra_jax.main --config=configs/uniform_generator.py:small --workdir=runs/uniform
+    python -m electra_jax.main --config=configs/uniform_generator.py:small --workdir=runs/uniform
+
+No network generates, so replaced tokens are easier to detect than in ELECTRA.
 """
 
 from configs import base
 
 
 def get_config(size="small"):
-    """Returns configs/SIZE.py with this objective."""
+    """Returns configs/SIZE.py with this objective; SIZE is tiny, small, base or large."""
     config = base.of(size, "uniform_generator")
     config.objective.name = "uniform_generator"
     return config

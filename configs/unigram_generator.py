@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replacements drawn by word frequency, which section 3.2 of the paper tries.
+"""Replacements are drawn by token frequency, as in an experiment of the paper's section 3.2.
 
-python -m electra_jax.main --config=configs/unigram_generator.py:small --workdir=runs/unigram
+    python -m electra_jax.main --config=configs/unigram_generator.py:small --workdir=runs/unigram
+
+No network generates, so replaced tokens are easier to detect than in ELECTRA.
 """
 
 from configs import base
 
 
 def get_config(size="small"):
-    """Returns configs/SIZE.py with this objective."""
+    """Returns configs/SIZE.py with this objective; SIZE is tiny, small, base or large."""
     config = base.of(size, "unigram_generator")
     config.objective.name = "unigram_generator"
     return config

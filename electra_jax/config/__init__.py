@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The configuration as typed values, checked before anything is compiled or written.
 
-`parse` turns a tree of settings into a `Config` and refuses what cannot be used. `fields.py`
-declares every setting, `rules.py` says what two settings must be together, `reads.py` which
-settings an objective reads, `stages.py` which rows a run has when.
+`fields.py` declares every setting, `rules.py` checks settings against each other, `reads.py` says
+which settings an objective reads, and `differences.py` which of them a continued run may change.
+From outside, import this package for everything except `stages.py`, which divides a run into
+stages. A tree of settings, from `configs/*.py` or config.json, goes through `parse` and comes out
+as a `Config` of frozen dataclasses.
 """
 
 from collections.abc import Mapping
@@ -45,7 +47,7 @@ __all__ = [
 def parse(tree: Mapping[str, Any]) -> Config:
     """Returns the configuration that a tree of settings describes.
 
-    Raises ConfigError for the first thing that is wrong with it.
+    Raises ConfigError for the first setting that cannot be used.
     """
     config = typed(Config, tree, "configs/base.py")
     safe_files.check_no_address(config.data.dir, "data.dir", ConfigError)

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which settings may differ between a run and its continuation."""
+"""Which settings may differ between a run and its continuation.
+
+All others may not: they define what is trained, that is data, networks, objective and optimizer.
+"""
 
 from electra_jax.config.fields import Config, flatten
 
-RESUMABLE = (  # fields, and sections with a dot, that may differ between a run and its continuation
+RESUMABLE = (  # fields that may differ, and whole sections, which end in a dot
     "name",
     "schedule.steps",
     "schedule.tokens",
@@ -23,9 +26,10 @@ RESUMABLE = (  # fields, and sections with a dot, that may differ between a run 
 
 
 def differences(old: Config, new: Config) -> tuple[list[str], list[str]]:
-    """(what a continuation may change and did, what it must not change but did), as texts."""
+    """(allowed changes, forbidden changes) between two configurations, each as a line of text."""
     before, after = flatten(old), flatten(new)
     changed = [path for path in after if before[path] != after[path]]
+
     texts = {path: f"{path}: {before[path]!r} -> {after[path]!r}" for path in changed}
     allowed = [path for path in changed if _resumable(path)]
     return [texts[p] for p in allowed], [texts[p] for p in changed if p not in allowed]

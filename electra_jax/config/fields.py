@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every setting of a run with its type, its choices or its inclusive bounds.
+"""Declares every setting of a run with its type and its choices or inclusive bounds.
 
-Default, unit and reason stand beside the same field in `configs/base.py`, which is the page to read
-first. `untouched` names the values that the package's configurations have where nothing reads the
-setting, at one size or another; any other value of such a setting is worth a warning (`reads.py`).
+The default, unit and reason of each field are in `configs/base.py`; read that file first.
+
+Some settings are read by some objectives only. `untouched` lists the values that such a setting has
+in the configurations of this package, which differ between sizes. If the objective does not read
+the setting and it has any other value, the user has set it in vain and is warned (`reads.py`).
 """
 
 import dataclasses
@@ -26,12 +28,12 @@ OBJECTIVES = (
 
 
 def one_of(*choices: Any, untouched: tuple = ()) -> Any:
-    """A field that has one of these values."""
+    """Declares a field that has one of these values."""
     return dataclasses.field(metadata={"choices": choices, "untouched": untouched})
 
 
 def between(low: float, high: float, untouched: tuple = ()) -> Any:
-    """A number within inclusive bounds."""
+    """Declares a number within inclusive bounds."""
     return dataclasses.field(metadata={"bounds": (low, high), "untouched": untouched})
 
 
@@ -46,7 +48,7 @@ def _section(kind: type) -> Any:
 
 @_section
 class Data:
-    """Text -> vocabulary -> rows -> batches."""
+    """From text to vocabulary, rows and batches."""
 
     source: str
     mixture_alpha: float = between(0, 10)
@@ -108,7 +110,7 @@ class Model:
 
 @_section
 class Objective:
-    """What is learned. `reads.READS` says which of these settings each objective reads."""
+    """What the networks learn. `reads.READS` says which of these settings each objective reads."""
 
     name: str = one_of(*OBJECTIVES)
     mask_rate: float = between(0.001, 0.9)
@@ -128,7 +130,7 @@ class Objective:
 
 @_section
 class Optimizer:
-    """AdamW in one of two forms, or Muon."""
+    """AdamW in one of two variants, or Muon."""
 
     name: str = one_of("reference_adamw", "adamw", "muon")
     learning_rate: float = between(0, 10)
@@ -146,7 +148,7 @@ class Optimizer:
 
 @_section
 class Schedule:
-    """How long a run is, and how the learning rate changes."""
+    """The length of a run, its stages, and how the learning rate changes."""
 
     steps: int = between(1, 2**31 - 1)
     budget: str = one_of("steps", "tokens", "minutes")
@@ -172,7 +174,7 @@ class Mesh:
 
 @_section
 class Checkpoint:
-    """What is saved to go on from."""
+    """How often a checkpoint is saved, and which ones are kept."""
 
     every: int = between(1, 2**31 - 1)
     keep_last: int = between(1, 10_000)
@@ -181,7 +183,7 @@ class Checkpoint:
 
 @_section
 class Evaluation:
-    """Held-out metrics."""
+    """How often held-out metrics are computed, and on how many rows."""
 
     every: int = between(1, 2**31 - 1)
     rows: int = between(1, 2**31 - 1)
@@ -190,7 +192,7 @@ class Evaluation:
 
 @_section
 class Logging:
-    """Console, files, report."""
+    """What is written to console, files and report, and how often."""
 
     every: int = between(1, 2**31 - 1)
     tensorboard: bool
@@ -200,7 +202,7 @@ class Logging:
 
 @_section
 class Init:
-    """Where the first weights come from."""
+    """Where the initial weights come from."""
 
     from_: str
     generator_from: str
@@ -230,7 +232,7 @@ class Config:
 
 
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
-    """Every field of a configuration by its path: {'data.source': ..., ...}."""
+    """The value of every field of a configuration by its path: {'data.source': ..., ...}."""
     flat: dict[str, Any] = {}
     for field in dataclasses.fields(config):
         path, value = prefix + field.name.rstrip("_"), getattr(config, field.name)
@@ -239,7 +241,7 @@ def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def declared(kind: Any, prefix: str = "") -> dict[str, dataclasses.Field]:
-    """The declaration of every field of a kind of configuration by its path."""
+    """The declaration of every field of a configuration class, by its path."""
     found: dict[str, dataclasses.Field] = {}
     for field in dataclasses.fields(kind):
         path = prefix + field.name.rstrip("_")

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a tree of settings to typed values, and back.
+"""Turns a tree of settings into typed values, and back.
 
-A tree is what `configs/*.py` build with ml_collections and what config.json holds. Whatever is
-unknown, missing, mistyped or out of its bounds is refused in one line with the remedy.
+    tree -> nested dataclasses -> each value checked against its declaration in `fields.py`
+
+A tree is what `configs/*.py` build with ml_collections, and what config.json holds. A setting that
+is unknown, missing, mistyped or out of bounds raises ConfigError, in one line with the remedy.
 """
 
 import dataclasses
@@ -21,10 +23,10 @@ class ConfigError(ValueError):
 
 
 def typed(kind: type, tree: Mapping[str, Any], page: str) -> Any:
-    """A tree as dataclasses of `kind`, each field within its choices or bounds.
+    """Returns a tree as an instance of the dataclass `kind`, with every value checked.
 
-    `page` is the file that has every field, for messages. Raises ConfigError for what is unknown,
-    missing, mistyped or out of bounds.
+    `page` is the file that lists every field; messages name it. Raises ConfigError for a setting
+    that is unknown, missing, mistyped or out of bounds.
     """
     if isinstance(tree, ml_collections.ConfigDict):
         tree = tree.to_dict()
@@ -37,7 +39,7 @@ def typed(kind: type, tree: Mapping[str, Any], page: str) -> Any:
 
 
 def to_tree(config: Any) -> dict[str, Any]:
-    """The nested dict that `parse` takes back, and what config.json holds."""
+    """The configuration as a nested dict, which config.json holds and `parse` reads."""
     tree: dict[str, Any] = {}
     for path, value in flatten(config).items():
         *sections, name = path.split(".")
@@ -49,17 +51,18 @@ def to_tree(config: Any) -> dict[str, Any]:
 
 
 def to_json(config: Any) -> str:
-    """config.json: the tree, indented, in the order of the flow."""
+    """The text of config.json: the tree, indented, in the order of `fields.py`."""
     return json.dumps(to_tree(config), indent=2) + "\n"
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """' Did you mean X?' or the list of what is known."""
+    """ "did you mean 'X'?" if a known name is similar, otherwise the list of known names."""
     close = difflib.get_close_matches(name, known, 1, 0.5)
     return f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(known)}"
 
 
 def _build(kind, tree, prefix, page):
+    """The dataclasses of a tree. Raises ConfigError for unknown, missing or mistyped settings."""
     fields = {field.name.rstrip("_"): field for field in dataclasses.fields(kind)}
     for name in tree:
         if name not in fields:
@@ -80,20 +83,22 @@ def _build(kind, tree, prefix, page):
 
 
 def _check_value(path, value, allowed):
+    """Raises ConfigError if the value is not one of its choices or not within its bounds."""
     if "choices" in allowed and value not in allowed["choices"]:
         raise ConfigError(
             f"{path}={value!r} is not one of {', '.join(map(repr, allowed['choices']))}"
         )
     if "bounds" in allowed:
         low, high = allowed["bounds"]
-        if not low <= value <= high:  # a NaN fails this too
+        if not low <= value <= high:  # written so that NaN is refused too
             raise ConfigError(f"{path}={value} is outside [{low}, {high}]")
 
 
 def _typed(path, value, kind):
+    """The value with the type of its field. Raises ConfigError if it has another type."""
     if kind is float and type(value) is int:
         return float(value)
-    if kind is tuple and isinstance(value, list):  # as JSON has it
+    if kind is tuple and isinstance(value, list):  # JSON has lists only
         value = tuple(value)
     if kind is tuple and isinstance(value, tuple):
         return tuple(tuple(part) if isinstance(part, list) else part for part in value)

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which settings each objective reads, and which settings of a configuration change nothing."""
+"""Which settings each objective reads, and which settings of a configuration have no effect.
+
+    config -> `unread` -> warnings in the log when a run starts
+
+A test compares `READS` with the traced programs of all objectives.
+"""
 
 import functools
 
 from electra_jax.config.fields import Config, Network, declared
 
+# Settings of the section `objective`, grouped by what they control.
 _CHOOSING = ("mask_rate", "first_mask_rate", "mask_unit", "span_words")
 _MASKING = (*_CHOOSING, "mask_token_rate", "random_token_rate")
 _SAMPLING = ("temperature", "first_temperature", "temperature_decay", "disallow_correct")
@@ -13,15 +19,17 @@ _PREDICTION = (*_MASKING, *_SAMPLING, "gen_weight", "mlm_weight")
 
 
 def _reads(objective: tuple, *others: str) -> tuple[str, ...]:
-    """Fields of the section `objective` and paths of others; both rates are read by all."""
+    """The paths of these fields of the section `objective`, of `others`, and of what all read."""
     rates = "optimizer.gen_learning_rate", "optimizer.disc_learning_rate", "optimizer.clip"
     return *(f"objective.{field}" for field in objective), *others, *rates
 
 
-_BOTH = ("model.generator", "model.sharing")  # where there is a generator
-_HEAD = "model.discriminator_head"  # where something is judged
+_BOTH = ("model.generator", "model.sharing")  # read if there is a generator
+_HEAD = "model.discriminator_head"  # read if there is a discriminator
 
-READS = {  # objective -> the settings about objectives that change what it does; docs/objectives.md
+# objective -> the settings that it reads, of those that not all objectives read. The same table is
+# in docs/objectives.md.
+READS = {
     "replaced_token_detection": _reads(_DETECTION, *_BOTH, _HEAD),
     "decoupled_detection": _reads(_DETECTION, *_BOTH, _HEAD),
     "masked_token_detection": _reads(_DETECTION, *_BOTH, _HEAD),
@@ -35,7 +43,7 @@ READS = {  # objective -> the settings about objectives that change what it does
     "all_tokens_mlm": _reads(_PREDICTION, *_BOTH),
 }
 
-ONLY_WITH = {  # path -> (what it needs, in words; whether a configuration has that)
+ONLY_WITH = {  # path -> (why it may have no effect, whether it has one in a configuration)
     "objective.span_words": (
         "it needs objective.mask_unit='span'",
         lambda c: c.objective.mask_unit == "span",
@@ -65,9 +73,9 @@ _GENERATORS = (  # layers, width, heads, feed_forward of each size's generator
 
 
 def unread(config: Config) -> list[str]:
-    """What is set and changes nothing, a line each with the reason; defaults are not named.
+    """One line, with the reason, for each setting that was changed and has no effect.
 
-    `READS` says which settings the objective reads, and `ONLY_WITH` what else these need.
+    `READS` says which settings the objective reads, and `ONLY_WITH` what else these settings need.
     """
     lines, name = [], config.objective.name
     for path in dict.fromkeys(path for paths in READS.values() for path in paths):
@@ -85,19 +93,19 @@ def unread(config: Config) -> list[str]:
 
 
 def has_use(config: Config, path: str) -> bool:
-    """Whether all is there that a setting which the objective reads needs to change something."""
+    """Whether a setting has an effect, if the objective reads it: `ONLY_WITH` may ask for more."""
     return path not in ONLY_WITH or ONLY_WITH[path][1](config)
 
 
 def _is_default(config, path, value):
-    """Whether a configuration of the package has this value untouched."""
-    if path == "model.generator":  # every size has its own; some give it the main network's shape
+    """Whether a setting has the value that a configuration of this package gives it."""
+    if path == "model.generator":  # one of a size, or the shape of the main network
         sizes = [Network(*shape) for shape in _GENERATORS]
         return value in (*sizes, config.model.discriminator)
     return value in declared(Config)[path].metadata["untouched"]
 
 
 def _one_network_a_phase(config):
-    """Whether no backward pass has gradients of both networks: what is clipped is one of them."""
+    """Whether every phase has gradients of one network only, so that clipping is per network."""
     two_phases = config.objective.name in ("decoupled_detection", "frozen_generator")
     return two_phases and config.model.sharing == "gdes"

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What two settings must be together; the message of an error is one line with the remedy."""
+"""Rules that involve more than one setting. Each error is one line with the remedy."""
 
 from electra_jax.config.fields import Config, declared
 from electra_jax.config.parsing import ConfigError
 from electra_jax.config.reads import WITHOUT_GENERATOR
 
-_SHARING = {  # objective -> how its networks may share; without a generator `READS` has no sharing
+# objective -> the values of `model.sharing` that it supports. All others support every value, or
+# have no generator and do not read it.
+_SHARING = {
     "decoupled_detection": ("embeddings", "none", "gdes"),
     "frozen_generator": ("none", "gdes"),
     "electric": ("embeddings",),
@@ -15,8 +17,10 @@ _SHARING = {  # objective -> how its networks may share; without a generator `RE
 
 
 def check(c: Config) -> None:
-    """Checks all settings that depend on one another. Raises ConfigError for the first that do not
-    go together."""
+    """Checks all settings that depend on each other.
+
+    Raises ConfigError for the first ones that do not fit together.
+    """
     _check_networks(c)
     _check_objective(c)
     _check_init(c)
@@ -27,7 +31,7 @@ def check(c: Config) -> None:
 
 
 def _check_networks(c: Config) -> None:
-    """Widths, heads and attention of both networks."""
+    """Checks width, heads and attention of both networks."""
     for name in ("discriminator", "generator"):
         network = getattr(c.model, name)
         if network.width % network.heads:
@@ -50,7 +54,7 @@ def _check_networks(c: Config) -> None:
 
 
 def _check_rows(c: Config) -> None:
-    """Length and number of the rows of a step."""
+    """Checks length and number of the rows of a step."""
     if c.model.positions == "learned" and c.data.sequence_length > c.model.max_positions:
         raise ConfigError(
             f"data.sequence_length={c.data.sequence_length} is longer than"
@@ -64,7 +68,7 @@ def _check_rows(c: Config) -> None:
 
 
 def _check_budget(c: Config) -> None:
-    """A budget of tokens or minutes has a number above 0, and no other budget has one."""
+    """Checks that `tokens` or `minutes` is above 0 if it is the budget, and 0 if it is not."""
     for budget in ("tokens", "minutes"):
         given = getattr(c.schedule, budget)
         if (c.schedule.budget == budget) != (given > 0):
@@ -75,7 +79,7 @@ def _check_budget(c: Config) -> None:
 
 
 def _check_rest(c: Config) -> None:
-    """Optimizer, profile, text and mesh."""
+    """Checks optimizer, profile, text and mesh."""
     if c.optimizer.muon_learning_rate and c.optimizer.name != "muon":
         raise ConfigError(
             f"optimizer.muon_learning_rate={c.optimizer.muon_learning_rate} does nothing with"
@@ -103,7 +107,7 @@ def _check_rest(c: Config) -> None:
 
 
 def _check_stages(c: Config) -> None:
-    """Each stage for itself, and the order in which they begin."""
+    """Checks each stage by itself, and that their shares of the budget rise."""
     before = 0.0
     for stage in c.schedule.stages:
         if not (isinstance(stage, tuple) and [type(x) for x in stage] == [float, int, int]):
@@ -111,6 +115,7 @@ def _check_stages(c: Config) -> None:
                 f"schedule.stages={c.schedule.stages!r} holds {stage!r}, which is not (share of the"
                 " budget, sequence_length, batch_size); try ((0.9, 512, 32),)"
             )
+
         share, length, batch_size = stage
         if not before < share < 1:
             raise ConfigError(
@@ -124,6 +129,7 @@ def _check_stages(c: Config) -> None:
                     f"schedule.stages: {field} of {stage} is outside [{low}, {high}]; stages are"
                     " (share, sequence_length, batch_size)"
                 )
+
         if c.model.positions == "learned" and length > c.model.max_positions:
             raise ConfigError(
                 f"schedule.stages: rows of {length} in {stage} are longer than"
@@ -139,7 +145,7 @@ def _check_stages(c: Config) -> None:
 
 
 def _check_objective(c: Config) -> None:
-    """Objective, sharing and shapes that go together."""
+    """Checks that objective, sharing, shapes and masking fit together."""
     o, sharing = c.objective, c.model.sharing
     allowed = _SHARING.get(o.name, declared(Config)["model.sharing"].metadata["choices"])
     if sharing not in allowed:
@@ -147,18 +153,21 @@ def _check_objective(c: Config) -> None:
             f"model.sharing={sharing!r} does not go with objective.name={o.name!r};"
             f" try {' or '.join(map(repr, allowed))}"
         )
-    alone = o.name in WITHOUT_GENERATOR  # then nothing reads it, as the log says
+
+    alone = o.name in WITHOUT_GENERATOR  # `sharing` is not read then, which is a warning only
     if sharing == "all" and not alone and c.model.generator != c.model.discriminator:
         raise ConfigError(
             f"model.sharing='all' needs networks of one shape, not {c.model.generator} and"
             f" {c.model.discriminator}; set model.generator to the discriminator's"
         )
+
     shown = o.mask_token_rate + o.random_token_rate
     if shown > 1:
         raise ConfigError(
             f"objective.mask_token_rate={o.mask_token_rate} and random_token_rate="
             f"{o.random_token_rate} make {shown:g}, more than 1; BERT has 0.8 and 0.1"
         )
+
     if o.name == "frozen_generator" and not c.init.generator_from:
         raise ConfigError(
             "objective.name='frozen_generator' needs a trained generator; give"
@@ -167,7 +176,7 @@ def _check_objective(c: Config) -> None:
 
 
 def _check_init(c: Config) -> None:
-    """Settings of `init` that have nothing to act on."""
+    """Raises ConfigError for a setting of the section `init` that would have no effect."""
     settings = {
         "new_tokens": ("refuse", c.init.from_ or c.init.generator_from),
         "missing_generator": ("fresh", c.init.from_),
@@ -180,6 +189,7 @@ def _check_init(c: Config) -> None:
                 f"init.{name}={value!r} changes nothing without weights to start from; give"
                 f" init.from, or leave it at {plain!r}"
             )
+
     if c.init.missing_generator == "discriminator":
         why = {
             f"objective.name={c.objective.name!r} has no generator": WITHOUT_GENERATOR,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One training step and one evaluation, as pure functions of state and batch.
 
-`plans` turns a configuration into the parts of a step: networks, objective, optimizer, rate, mesh.
-The update takes a state and a batch and returns a new state and metrics; nothing here reads a file
-or a clock.
+From outside, import `plans`, which turns a configuration into the parts of a step, `train_step`,
+`evaluation`, and for other training programs `optimizer` and `schedule`. A state and a batch go in,
+a new state and metric sums come out; nothing here reads a file or a clock.
 """

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Held-out metrics that can be compared across runs: fixed rows, fixed keys, no dropout.
 
-The keys do not depend on the run's seed and a row's number counts from the start of its source,
-so two checkpoints of any runs over the same records are asked exactly the same questions.
+    rows of each source -> batches -> `evaluate` on the mesh -> metric sums -> metrics
+
+The random keys depend neither on the run's seed nor on the batch size: a row's key comes from its
+number within its source. So any two checkpoints are evaluated on exactly the same masked slots and
+the same draws, if their runs have the same prepared data.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,9 +22,9 @@ from electra_jax.data import totals
 from electra_jax.objectives import unigram_probe
 from electra_jax.objectives.objective import Objective
 
-KEY = 20_200_324  # of all evaluation draws, whatever the run's seed
+KEY = 20_200_324  # seed of everything random in an evaluation, for all runs
 
-BY_SOURCE = (
+BY_SOURCE = (  # metrics that are also given for each source
     "gen_masked_loss", "gen_masked_accuracy", "disc_loss", "disc_majority", "disc_auc",
     "disc_auc_unigram", "mlm_masked_loss", "mlm_masked_accuracy",
 )  # fmt: skip
@@ -30,7 +33,16 @@ BY_SOURCE = (
 def compile_evaluate(
     objective: Objective, pad_id: int, unigram_V: np.ndarray, mesh: Mesh, params_shardings: Any
 ) -> Callable[[dict, dict], metrics.Sums]:
-    """Returns jitted `evaluate(params, {'ids', 'marks', 'row'}) -> sums` over the mesh."""
+    """Returns the jitted function `evaluate(params, {'ids', 'marks', 'row'}) -> sums`.
+
+    Args:
+      objective: what the networks learn, on the mesh.
+      pad_id: the id of padding.
+      unigram_V: how often the training text has each id; `disc_auc_unigram` draws its replacements
+        by these frequencies.
+      mesh: where the rows of a batch are split.
+      params_shardings: how the parameters lie on the mesh.
+    """
     counts_V = np.full(objective.networks.padded_vocab_size, 0, np.float32)
     counts_V[: len(unigram_V)] = unigram_V
 
@@ -39,7 +51,7 @@ def compile_evaluate(
         key = jax.random.key(KEY)
         keys = streams.keys(key, 0, batch.row_B, dropout=False)
         probe = unigram_probe.of(key, batch.row_B, jnp.asarray(counts_V))
-        # As at the end of a run: every checkpoint is asked the same questions.
+        # Always the settings of the end of a run, so that checkpoints of all ages are comparable.
         return objective.evaluate(params, batch, keys, objective.knobs(1.0), probe)
 
     rows = sharding.rows(mesh)
@@ -59,10 +71,14 @@ def run(
     pad_id: int,
     mesh: Mesh,
 ) -> dict[str, float | None]:
-    """All metrics over (name, ids [n, L], marks [n, L]) of each source, and a few by source.
+    """Returns all metrics over the rows of all sources, and a few for each source (`BY_SOURCE`).
 
-    `unigram_entropy` is of the rows given here, so that each source has in it the weight that it
-    has in the losses: as many tokens as are evaluated of it, not as many as were prepared.
+    Args:
+      evaluate: from `compile_evaluate`.
+      sources: (name, ids [n, L], marks [n, L]) of each source.
+
+    `unigram_entropy` is computed from these rows, not from everything that was prepared: then a
+    source has the same weight in it as in the losses that are compared with it.
     """
     values: dict[str, float | None] = {}
     merged: Any = None
@@ -78,13 +94,17 @@ def run(
             }
             values[f"unigram_entropy/{name}"] = entropy(counts_V)
         merged = sums if merged is None else metrics.add(merged, sums)
+
     whole = with_loss(metrics.compute(merged), objective)
     return whole | {"unigram_entropy": entropy(all_counts_V)} | values
 
 
 def entropy(counts_V: np.ndarray) -> float | None:
-    """Of the distribution that the counts are, in nats: the loss of the best guess that is the same
-    at every place. None without any count."""
+    """The entropy, in nats, of the distribution that the counts describe.
+
+    This is the lowest possible loss of a prediction that is the same at every position. Returns
+    None if all counts are 0.
+    """
     return totals.unigram_entropy(counts_V) if counts_V.any() else None
 
 
@@ -98,7 +118,10 @@ def sums_of(
     mesh: Mesh,
     progress: Callable[[int], None] = lambda rows: None,
 ) -> dict[str, np.ndarray]:
-    """What `evaluate` counts in the rows of one source; `progress` hears how many are done."""
+    """The metric sums over the rows of one source, in float64 on the host.
+
+    `progress` is called after each batch with the number of rows that are done.
+    """
     sums: Any = None
     for lanes in _batches(ids_BL, marks_BL, batch_size, pad_id):
         placed = {lane: _place(array, sharding.rows(mesh)) for lane, array in lanes.items()}
@@ -111,14 +134,14 @@ def sums_of(
 
 
 def with_loss(values: dict, objective: Objective) -> dict:
-    """Adds `loss`, the objective's total of its terms."""
+    """Adds `loss`, the objective's total of its terms; None if a term has no value."""
     known = {term: values.get(f"{term}_loss") for term in objective.terms}
     loss = None if None in known.values() else float(objective.total(known))
     return {"loss": None} | values | ({} if loss is None else {"loss": loss})
 
 
 def _counts(ids_BL, objective):
-    """[V] how often each id stands where a token may be chosen: neither padding nor special."""
+    """[V] how often each id occurs in the rows; special ids and padding count 0."""
     size = objective.networks.padded_vocab_size
     counts_V = np.bincount(np.asarray(ids_BL).reshape(-1).astype(np.int64), minlength=size)
     counts_V[list(objective.special_ids)] = 0
@@ -128,7 +151,7 @@ def _counts(ids_BL, objective):
 def _batches(
     ids_BL: np.ndarray, marks_BL: np.ndarray, size: int, pad_id: int
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Batches of one size; the last is filled with padding, which no metric counts."""
+    """Yields batches of one size; the last is filled with padding, which no metric counts."""
     for first in range(0, len(ids_BL), size):
         ids, marks = ids_BL[first : first + size], marks_BL[first : first + size]
         missing = size - len(ids)
@@ -140,4 +163,5 @@ def _batches(
 
 
 def _place(array, where):
+    """The array on the mesh. Every process has all of it and places the part of its devices."""
     return jax.make_array_from_callback(array.shape, where, lambda index: array[index])

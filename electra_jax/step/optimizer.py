@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AdamW as the reference runs it, optax's own beside it, and Muon for the matrices of the layers.
+"""Three optimizers: AdamW as in the reference, optax's AdamW, and Muon for the layers' matrices.
 
-    gradients -> clip -> moments -> decay -> share of the peak rate -> updates; the step subtracts
+    gradients -> clip -> moments -> weight decay -> share of the peak rate -> updates
 
-`update` takes `applied`, a bool: where it is false the moments stay as they were, and the caller
-leaves out the updates. Reference: google-research/electra optimization.py. Rules go by a
-parameter's path, never by its rank: what decays, which network's rate and clip it has, which arrays
-Muon takes as matrices.
+The training step multiplies the updates by -rate. `update` takes a bool `applied`: if it is False,
+the moments stay as they were and the caller drops the updates. A parameter's path, never its rank,
+decides whether it decays, which network's rate and clipping it has, and whether Muon takes it.
+Reference: google-research/electra, optimization.py.
 """
 
 import dataclasses
@@ -25,15 +25,15 @@ from electra_jax.core import trees
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """The peak of each parameter's learning rate."""
+    """The peaks of the learning rates."""
 
-    generator: float  # of the embeddings too
+    generator: float  # also for the embeddings
     discriminator: float
-    matrices: float | None = None  # of both networks' layers, where Muon takes them
+    matrices: float | None = None  # matrices of both networks' layers; None without Muon
 
     @property
     def peak(self) -> float:
-        """The largest; the others are shares of it."""
+        """The largest peak; the others are expressed as shares of it."""
         return max(self.generator, self.discriminator, self.matrices or 0.0)
 
     def share(self, path: str) -> float:
@@ -43,7 +43,10 @@ class Rates:
         return self._share(getattr(self, network(path)))
 
     def named(self) -> dict[str, float]:
-        """{metric: share of the peak}: `learning_rate` once, one a network where they differ."""
+        """{metric: share of the peak} of the rates that a run logs.
+
+        One `learning_rate`, or one per network if they differ, and one for Muon if that differs.
+        """
         if self.generator == self.discriminator:
             named = {"learning_rate": self.generator}
         else:
@@ -51,6 +54,7 @@ class Rates:
                 "gen_learning_rate": self.generator,
                 "disc_learning_rate": self.discriminator,
             }
+
         if self.matrices is not None and {self.matrices} != set(named.values()):
             named["muon_learning_rate"] = self.matrices
         return {name: self._share(rate) for name, rate in named.items()}
@@ -61,38 +65,38 @@ class Rates:
 
 @dataclasses.dataclass(frozen=True)
 class AdamConfig:
-    """What every optimizer needs; `clip_norm` 0 switches clipping off."""
+    """The settings of all three optimizers."""
 
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-6
     weight_decay: float = 0.01
-    clip_norm: float = 1.0
-    clip: str = "joint"  # of all gradients together | 'per_network': each network for itself
+    clip_norm: float = 1.0  # the largest norm of the gradients; 0 switches clipping off
+    clip: str = "joint"  # one norm of all gradients | 'per_network': one for each network
     rates: Rates = Rates(1.0, 1.0)
 
 
 def reference_adamw(config: AdamConfig) -> optax.GradientTransformation:
-    """Clip, Adam WITHOUT bias correction, decoupled decay; the caller multiplies by -rate.
+    """Clipping, Adam WITHOUT bias correction, decoupled weight decay.
 
-    Without correction the first updates are larger (6.5 times at step 10), which the published
-    warmup was tuned for.
+    Without the correction the first updates are larger (6.5 times at step 10). The published warmup
+    was tuned for that.
     """
     return _chain(config, scale_by_uncorrected_adam(config.beta1, config.beta2, config.epsilon))
 
 
 def adamw(config: AdamConfig) -> optax.GradientTransformation:
-    """The same with optax's bias-corrected Adam; the caller multiplies by -rate."""
+    """Clipping, optax's bias-corrected Adam, decoupled weight decay."""
     adam = optax.scale_by_adam(config.beta1, config.beta2, config.epsilon)
     return _chain(config, held_where_not_applied(adam))
 
 
 def muon(config: AdamConfig) -> optax.GradientTransformation:
-    """Optax's Muon for the matrices of the layers, bias-corrected Adam for all else.
+    """Optax's Muon for the matrices of the layers, bias-corrected Adam for all other parameters.
 
-    Jordan et al. 2024 (kellerjordan.github.io/posts/muon), with the size of an update that Liu et
-    al. 2025 (arXiv:2502.16982, section 2.2) give it: 0.2 sqrt(max(rows, columns)) makes its root
-    mean square AdamW's, so that rates and decay tuned for AdamW carry over.
+    Muon is by Jordan et al. 2024 (kellerjordan.github.io/posts/muon). Its updates are scaled by
+    0.2 sqrt(max(rows, columns)), as in Liu et al. 2025 (arXiv:2502.16982, section 2.2): then their
+    root mean square is that of AdamW's updates, and rates and decay tuned for AdamW can be kept.
     """
     matrices = optax.chain(
         optax.contrib.scale_by_muon(weight_dimension_numbers=_by_path(_dimensions)),
@@ -104,7 +108,7 @@ def muon(config: AdamConfig) -> optax.GradientTransformation:
     return _chain(config, held_where_not_applied(both))
 
 
-MATRICES = (  # the end of a path -> axes that a product sums over, axes of its result
+MATRICES = (  # end of a path, axes of the kernel's inputs, axes of its outputs
     (r"attention/(query|key|value)/kernel", (1,), (2, 3)),  # [layers, D, H, K]
     (r"attention/output/kernel", (1, 2), (3,)),  # [layers, H, K, D]
     (r"feed_forward/(in|gate)/kernel", (1,), (2,)),  # [layers, D, F]
@@ -116,13 +120,13 @@ MATRICES = (  # the end of a path -> axes that a product sums over, axes of its 
 def matrix(path: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Input and output axes of a layer's kernel; None for any other parameter.
 
-    A projection belongs to no layer, also where both networks share it and it lies in `encoder/`.
-
-    Raises KeyError for a kernel of a layer that no line of the table covers.
+    A projection of the embeddings belongs to no layer, even if it lies in `encoder/`, as it does
+    when both networks share one. Raises KeyError for a kernel that `MATRICES` does not cover.
     """
     of_an_encoder = re.search(r"(^|/)encoder/.*kernel$", path)
     if not of_an_encoder or path.endswith("encoder/projection/kernel"):
         return None
+
     for pattern, reduced, made in MATRICES:
         if re.search(rf"(^|/){pattern}$", path):
             return reduced, made
@@ -130,7 +134,7 @@ def matrix(path: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 
 
 def network(path: str) -> str:
-    """Whose parameter is at this path; what no network has for itself goes with the generator."""
+    """The network that a parameter belongs to; shared parameters count as the generator's."""
     return "discriminator" if path.startswith("discriminator/") else "generator"
 
 
@@ -140,15 +144,15 @@ def decays(path: str) -> bool:
 
 
 def decay_mask(params: dict) -> dict:
-    """The same for a whole tree."""
+    """Whether weight decay applies, for every parameter of a tree."""
     return _by_path(decays)(params)
 
 
 def clip_by_global_norm(most: float) -> optax.GradientTransformation:
-    """Scales all gradients by min(1, most / their joint norm), one factor for all.
+    """Scales all gradients by the same factor, min(1, most / their joint norm).
 
-    Optax's divides each gradient and selects; that is a second array and a kernel more for every
-    parameter, where a factor is fused into the moments.
+    Optax's own function divides each gradient and then selects, which needs a second array and one
+    more kernel per parameter. A factor is fused into the computation of the moments.
     """
 
     def update(gradients, params=None):
@@ -161,7 +165,7 @@ def clip_by_global_norm(most: float) -> optax.GradientTransformation:
 
 
 class UncorrectedAdamState(NamedTuple):
-    """First and second moment, each shaped as the parameters."""
+    """The first and the second moment, each with the shapes of the parameters."""
 
     mu: optax.Params
     nu: optax.Params
@@ -170,7 +174,7 @@ class UncorrectedAdamState(NamedTuple):
 def scale_by_uncorrected_adam(
     beta1: float, beta2: float, epsilon: float
 ) -> optax.GradientTransformationExtraArgs:
-    """m / (sqrt(v) + epsilon) with plain moving averages from zero; epsilon outside the root."""
+    """m / (sqrt(v) + epsilon), where m and v are plain moving averages that begin at zero."""
 
     def init(params):
         return UncorrectedAdamState(
@@ -194,7 +198,7 @@ def scale_by_uncorrected_adam(
 def held_where_not_applied(
     transformation: optax.GradientTransformation,
 ) -> optax.GradientTransformationExtraArgs:
-    """The same, its state left as it was where a step is not applied."""
+    """The same transformation, whose state stays as it was if a step is not applied."""
 
     def update(gradients, state, params=None, *, applied=True, **_):
         updates, new = transformation.update(gradients, state, params)
@@ -204,8 +208,9 @@ def held_where_not_applied(
 
 
 def _chain(config, moments):
+    """Clipping, the given moments, weight decay, and each parameter's share of the peak rate."""
     parts = [_clip(config), moments, optax.add_decayed_weights(config.weight_decay, decay_mask)]
-    if set(config.rates.named().values()) != {1.0}:
+    if set(config.rates.named().values()) != {1.0}:  # otherwise every share is 1
         parts.append(optax.stateless(functools.partial(_at_own_rate, config.rates)))
     return optax.chain(*parts)
 
@@ -231,6 +236,7 @@ def _dimensions(path):
 
 
 def _as_large_as_adams(updates, params=None):
+    """Muon's updates, scaled to the root mean square of AdamW's."""
     del params
 
     def scaled(update, dimensions):
@@ -241,7 +247,7 @@ def _as_large_as_adams(updates, params=None):
 
 
 def _by_path(rule: Callable[[str], Any]) -> Callable[[dict], dict]:
-    """Turns a rule for one path into a tree of its answers."""
+    """Turns a function of one path into a function of a tree, which applies it to every path."""
 
     def answers(tree):
         return jax.tree_util.tree_map_with_path(lambda path, _: rule(trees.path_name(path)), tree)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a configuration to the typed parts of its training, once and in one place.
+"""Turns a configuration into the typed parts of its training.
 
-Every variant that a configuration names is chosen here: objective, networks, optimizer, learning
-rate, budget, mesh. `of` makes a `Plan` of all parts; the functions below it make single ones.
+    config, vocabulary, mesh -> networks, objective, optimizer, rate, progress, extras -> Plan
+
+Every variant that a configuration names is chosen here and only here. `of` returns a `Plan` of all
+parts; the functions after it make single parts.
 """
 
 import dataclasses
@@ -50,7 +52,7 @@ OBJECTIVES: dict[str, type[Any]] = {  # Any, because one of them has a field of 
     "all_tokens_mlm": all_tokens_mlm.AllTokensMLM,
 }
 
-_REACHED = 0.75  # of the peak rate; below that a run says so before it starts
+_REACHED = 0.75  # share of the peak; a run whose rate stays below it logs a warning at its start
 
 OPTIMIZERS = {
     "reference_adamw": optimizer.reference_adamw,
@@ -63,19 +65,19 @@ OPTIMIZERS = {
 class Plan:
     """All parts of the training of one configuration, for rows of one length.
 
-    From here on down nothing sees the configuration.
+    Step, objectives and networks get these parts and never see the configuration.
     """
 
     mesh: Mesh | None
-    objective: Objective  # with both networks' shapes; on the mesh, if there is one
+    objective: Objective  # with the shapes of both networks; placed on the mesh, if there is one
     optimizer: optax.GradientTransformation
-    rate: Callable[..., jax.Array]  # of (step, progress): the largest learning rate
-    progress: Callable  # of a state: the spent share of the budget; None if steps are counted
+    rate: Callable[..., jax.Array]  # (step, progress) -> the largest learning rate
+    progress: Callable  # state -> spent share of the budget, or None if steps are the budget
     extras: train_step.Extras
-    key: jax.Array  # everything random on the device derives from it
+    key: jax.Array  # everything random on the device is derived from it
     pad_id: int
     accumulation: int  # micro-batches per step
-    steps: int  # of the whole run
+    steps: int  # number of steps of the whole run
 
     @property
     def networks(self) -> networks.NetworksConfig:
@@ -88,7 +90,7 @@ class Plan:
 
     @functools.cached_property
     def shapes(self) -> train_step.TrainState:
-        """What `init` returns, as shapes."""
+        """The shapes of the state that `init` returns."""
         return jax.eval_shape(self.init)
 
     @functools.cached_property
@@ -99,7 +101,7 @@ class Plan:
 
     @functools.cached_property
     def update(self) -> Callable:
-        """One step, not yet compiled: (state, lanes) -> (state, measured)."""
+        """The function of one step, not compiled: (state, lanes) -> (state, measured)."""
         return train_step.make_update(
             self.objective,
             self.optimizer,
@@ -120,13 +122,14 @@ def of(
     unigram_V: np.ndarray | None = None,
     mesh: Mesh | None = None,
 ) -> Plan:
-    """Makes every choice that a configuration names.
+    """Returns the plan of a configuration. Raises ConfigError.
 
     Args:
-      vocabulary: of the rows; a `synthetic.Words` will do.
-      unigram_V: how often the training text has each id; without it all ids count as equally
-        frequent, which is enough where nothing is sampled.
-      mesh: where to train; without it the objective runs on one device.
+      config: the configuration; its row length is that of the plan.
+      vocabulary: the vocabulary of the rows, or a `synthetic.Words` in its place.
+      unigram_V: how often the training text has each id. If None, all ids count as equally
+        frequent, which is enough if nothing is sampled by frequency.
+      mesh: where to train; if None, the objective runs on one device.
     """
     if unigram_V is None:
         unigram_V = np.ones(vocabulary.size)
@@ -145,12 +148,17 @@ def of(
 
 
 def mesh(config: config_lib.Config, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """The mesh, checked against the devices and the batches. Raises ConfigError."""
+    """The mesh of devices.
+
+    Raises ConfigError if it does not fit the number of devices, or if the rows of a batch cannot be
+    split evenly over devices and micro-batches.
+    """
     c = config.mesh
     try:
         made = sharding.make_mesh(c.data, c.fsdp, c.tensor, devices)
     except ValueError as error:
         raise config_lib.ConfigError(str(error)) from error
+
     ways = sharding.row_devices(made) * config.schedule.accumulation
     for stage in stages.of(config):
         size = stage.batch_size
@@ -161,15 +169,17 @@ def mesh(config: config_lib.Config, devices: Sequence[jax.Device] | None = None)
                 f"{name}={size} is not divisible by {ways} (devices that split the rows x"
                 f" accumulation); try {f'{low} or ' if low else ''}{low + ways}"
             )
+
     return made
 
 
 def networks_config(
     config: config_lib.Config, vocab_size: int, mesh: Mesh | None = None
 ) -> networks.NetworksConfig:
-    """Shapes of both networks, with 'auto' settled for the devices of the mesh or those at hand.
+    """The shapes of both networks, with every 'auto' resolved.
 
-    Raises ConfigError where these devices cannot compute attention as asked.
+    It is resolved for the devices of the mesh, or for those of this machine without one. Raises
+    ConfigError if these devices cannot compute attention in the way that the configuration names.
     """
     model, platform = config.model, _platform(mesh)
     scan = platform == "tpu" if model.scan == "auto" else model.scan == "on"
@@ -177,7 +187,7 @@ def networks_config(
     if dtype == "auto":
         dtype = "float32" if platform == "cpu" else "bfloat16"
 
-    # A setting of the model that an encoder has too goes to both encoders as it is.
+    # Settings of the section `model` reach both encoders through the fields of the same name.
     shared = {
         field.name: getattr(model, field.name)
         for field in dataclasses.fields(encoder.EncoderConfig)
@@ -188,6 +198,7 @@ def networks_config(
     def shape(network):
         return encoder.EncoderConfig(**shared | dataclasses.asdict(network))
 
+    # For an objective that does not read a setting, its value is ignored.
     reads = config_lib.READS[config.objective.name]
     return networks.NetworksConfig(
         vocab_size=vocab_size,
@@ -209,7 +220,10 @@ def objective(
     unigram_V: np.ndarray,
     mesh: Mesh | None = None,
 ) -> Objective:
-    """What is learned. On a mesh every device chooses, samples and attends in its own rows."""
+    """The objective, with its networks and its settings.
+
+    On a mesh each device chooses slots, samples and computes attention for its own rows.
+    """
     settings = dataclasses.asdict(config.objective)
     name = settings.pop("name")
     networks_ = networks_config(config, vocabulary.size, mesh)
@@ -220,10 +234,12 @@ def objective(
         slots=slots(config),
         **settings,
     )
+
     if name in ("uniform_generator", "unigram_generator"):
         weights_V = np.zeros(networks_.padded_vocab_size, np.float32)
         weights_V[: vocabulary.size] = unigram_V if name == "unigram_generator" else 1
         objective = dataclasses.replace(objective, weights_V=weights_V)
+
     if mesh is None:
         return objective
     return objective.placed(
@@ -232,13 +248,13 @@ def objective(
 
 
 def slots(config: config_lib.Config) -> int:
-    """N, the most slots a row can have."""
+    """N, the largest number of slots in a row at any time of the run."""
     length, chosen = config.data.sequence_length, config.objective
     return min(masking.slots(max(chosen.mask_rate, chosen.first_mask_rate), length), length)
 
 
 def optimizer_of(config: config_lib.Config) -> optax.GradientTransformation:
-    """The optimizer that is asked for; the step multiplies by -rate."""
+    """The optimizer; the training step multiplies its updates by -rate."""
     c = config.optimizer
     return OPTIMIZERS[c.name](
         optimizer.AdamConfig(
@@ -248,7 +264,7 @@ def optimizer_of(config: config_lib.Config) -> optax.GradientTransformation:
 
 
 def rates(config: config_lib.Config) -> optimizer.Rates:
-    """The peak of each parameter's rate."""
+    """The peaks of the learning rates; a rate of 0 in the configuration means `learning_rate`."""
     c = config.optimizer
     has_use = config_lib.has_use(config, "optimizer.gen_learning_rate")
     return optimizer.Rates(
@@ -259,7 +275,7 @@ def rates(config: config_lib.Config) -> optimizer.Rates:
 
 
 def rate(config: config_lib.Config) -> Callable[..., jax.Array]:
-    """The largest learning rate as a function of the step and of progress."""
+    """The largest learning rate as a function of step and progress."""
     c = config.schedule
     shapes: dict[str, Callable[[jax.Array], jax.Array]] = {
         "linear": schedule.linear,
@@ -272,14 +288,15 @@ def rate(config: config_lib.Config) -> Callable[..., jax.Array]:
 
 
 def peak_not_reached(config: config_lib.Config, steps: int | None) -> str | None:
-    """One line where the learning rate stays far below its peak for the whole run; else None.
+    """A warning if the learning rate stays far below its peak during the whole run; else None.
 
     `linear` falls from step 0, so a little is always missing: 10 % with a warmup of a tenth of the
-    steps, which is the reference's way and not worth a line.
+    steps. This is how the reference works and needs no warning.
 
     Args:
-      steps: how many the budget buys; None where that hangs on a speed that is not known. Then only
-        a warmup is told of that does not fit the limit, `schedule.steps`.
+      config: the configuration.
+      steps: how many steps the budget allows, or None if that depends on an unknown speed. Then
+        the only warning is for a warmup that is longer than the limit `schedule.steps`.
     """
     c, peak = config.schedule, rates(config).peak
     end = steps or c.steps
@@ -287,10 +304,12 @@ def peak_not_reached(config: config_lib.Config, steps: int | None) -> str | None
     if steps is None and not too_long:
         return None
 
+    # The rate is looked at in a thousand places, and where the warmup ends.
     at = np.unique(np.append(np.linspace(0, end - 1, 1000).round(), min(c.warmup_steps, end - 1)))
     highest = float(np.max(rate(config)(at, at / end)))
     if highest >= _REACHED * peak:
         return None
+
     why = (
         f"the run ends at step {end:,}, within the warmup"
         if too_long
@@ -303,7 +322,7 @@ def peak_not_reached(config: config_lib.Config, steps: int | None) -> str | None
 
 
 def progress(config: config_lib.Config) -> Callable[[train_step.TrainState], jax.Array | None]:
-    """The share of the budget that a state has spent; None where the rate counts steps itself."""
+    """A function of the state: the spent share of the budget, or None if steps are the budget."""
     c = config.schedule
     if c.budget == "tokens":
         return lambda state: schedule.tokens_share(state.tokens_seen, c.tokens)
@@ -314,7 +333,7 @@ def progress(config: config_lib.Config) -> Callable[[train_step.TrainState], jax
 
 
 def extras(config: config_lib.Config) -> train_step.Extras:
-    """What the steps do beside learning."""
+    """The optional parts of step and state that the configuration asks for."""
     c, named = config.schedule, rates(config).named()
     return train_step.Extras(
         ema_decay=config.optimizer.ema_decay,
@@ -325,20 +344,28 @@ def extras(config: config_lib.Config) -> train_step.Extras:
 
 
 def _platform(mesh):
-    """'cpu', 'gpu' or 'tpu': of the mesh's devices, which need not be there, or of this machine."""
+    """'cpu', 'gpu' or 'tpu': the kind of the mesh's devices, or of this machine's without a mesh.
+
+    The devices of a mesh may belong to another machine, for which a program is only compiled.
+    """
     platform = jax.default_backend() if mesh is None else mesh.devices.flat[0].platform
     return "gpu" if platform in ("cuda", "rocm") else platform
 
 
 def _attention(config, platform, dtype):
-    """How attention is computed on this platform. Raises ConfigError."""
+    """How attention is computed on this platform.
+
+    Raises ConfigError if the configuration names a way that is not possible here.
+    """
     model, length = config.model, config.data.sequence_length
     sizes = [network.width // network.heads for network in (model.generator, model.discriminator)]
+
     if model.attention == "auto":
-        # On a GPU einsum, until cudnn has been timed on one.
+        # A GPU gets einsum until cudnn has been timed on one.
         splash = platform == "tpu" and model.attention_dropout == 0 and length >= 512
         splash = splash and not attention.refused("splash", platform, dtype, length, sizes)
         return "splash" if splash else "einsum"
+
     if reason := attention.refused(model.attention, platform, dtype, length, sizes):
         raise config_lib.ConfigError(f"model.attention={model.attention!r} {reason}")
     return model.attention

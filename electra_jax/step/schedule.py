@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The learning rate: a shape over the share of the budget that is spent, times a warmup in steps.
+"""The learning rate: a shape over the spent share of the budget, times a warmup in steps.
 
     rate = peak x shape(progress) x min(1, step / warmup_steps)
 
-Progress goes from 0 to 1, whether it counts steps, tokens or minutes; the warmup is there for the
-optimizer's moments, which count steps. Sources: `linear` is google-research/electra
-optimization.py; `cosine` Loshchilov and Hutter 2017 (arXiv:1608.03983) without restarts;
-`warmup_stable_decay` Hu et al. 2024 (arXiv:2404.06395) with the decay 1 - sqrt of Haegele et al.
-2024 (arXiv:2405.18392), as ModernBERT has it (arXiv:2412.13663).
+Progress goes from 0 to 1, whether the budget is in steps, tokens or minutes. The warmup is always
+in steps, because it gives the optimizer's moments time to settle, and these change once per step.
+
+Sources: `linear` is google-research/electra, optimization.py; `cosine` is Loshchilov and Hutter
+2017 (arXiv:1608.03983) without restarts; `warmup_stable_decay` is Hu et al. 2024 (arXiv:2404.06395)
+with the decay 1 - sqrt of Haegele et al. 2024 (arXiv:2405.18392), as in ModernBERT
+(arXiv:2412.13663).
 """
 
 from collections.abc import Callable
@@ -17,19 +19,20 @@ from jax import numpy as jnp
 
 
 def linear(progress: jax.Array) -> jax.Array:
-    """1 at the start, 0 at the end."""
+    """A straight line from 1 at the start to 0 at the end."""
     return jnp.maximum(0.0, 1 - progress)
 
 
 def cosine(progress: jax.Array) -> jax.Array:
-    """Half a period: flat, steep, flat, from 1 to 0."""
+    """Half a period of a cosine, from 1 to 0."""
     return (1 + jnp.cos(jnp.pi * jnp.clip(progress, 0, 1))) / 2
 
 
 def warmup_stable_decay(progress: jax.Array, decay_share: float) -> jax.Array:
-    """1 until the last `decay_share` of the budget, then 1 - sqrt of the share of it spent.
+    """1 until the last `decay_share` of the budget; then 1 - sqrt(spent share of that part).
 
-    A run can be lengthened from any checkpoint before the decay, without a trace of the old end.
+    A run can be lengthened from any checkpoint before the decay: up to there nothing depends on
+    where the run ends.
     """
     decaying = (progress - (1 - decay_share)) / decay_share
     return 1 - jnp.sqrt(jnp.clip(decaying, 0, 1))
@@ -41,10 +44,10 @@ def rate(
     warmup_steps: int,
     shape: Callable[[jax.Array], jax.Array] = linear,
 ) -> Callable[..., jax.Array]:
-    """Returns `rate(step, progress)`; without progress it is step / steps.
+    """Returns the function `rate(step, progress)`; if progress is None, it is step / steps.
 
-    By default rate(step) = peak (1 - step / steps) min(1, step / warmup_steps): the reference
-    decays from step 0, while it warms up.
+    The default is the reference's: peak (1 - step / steps) min(1, step / warmup_steps), which
+    already decays during the warmup.
     """
 
     def at(step: jax.Array, progress: jax.Array | None = None) -> jax.Array:
@@ -57,6 +60,6 @@ def rate(
 
 
 def tokens_share(tokens_seen: jax.Array, tokens: int) -> jax.Array:
-    """Progress of a budget of tokens, from two uint32 words, low first."""
+    """The spent share of a budget of tokens; `tokens_seen` holds two uint32 words, low first."""
     low, high = tokens_seen.astype(jnp.float32)
-    return (low + high * 2.0**32) / float(tokens)  # an int may be too large for a device
+    return (low + high * 2.0**32) / float(tokens)  # the int may not fit into 32 bits

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """One training step as a pure function: loss -> gradients -> new state.
 
+    state, lanes -> Batch -> for each phase: losses, gradients, verdict, update -> state, measured
+
 `make_update` returns the function, `compile_update` jits it over a mesh and donates the state.
-Losses are sums over the whole batch, divided by weights that are known before any gradient, so
-micro-batches, devices and processes change nothing but the order of additions. A step whose loss or
-gradient is not finite leaves parameters and optimizer as they were and is counted. So does a step
-whose gradient is a spike, if `Extras` asks for that.
+Losses are sums over the whole batch, divided by weights that are known before any gradient. So the
+number of micro-batches, devices and processes changes nothing but the order of additions. A step
+whose loss or gradient is not finite changes neither parameters nor optimizer and is counted as
+skipped. A step whose gradient norm is a spike is treated the same way, if `Extras` asks for that.
 """
 
 import dataclasses
@@ -27,42 +29,42 @@ from electra_jax.step import optimizer as optimizer_lib
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """Everything that a run needs to go on."""
+    """Everything on the device that a run needs in order to continue."""
 
     params: dict
-    optimizer: Any  # optax's state for the parameters of the phase; a dict of them for two phases
-    step: jax.Array  # int32, steps taken, with the skipped ones
+    optimizer: Any  # optax's state of the only phase, or {phase: state} if there are two
+    step: jax.Array  # int32, steps taken, skipped ones included
     rows_seen: jax.Array  # uint32 [2], see `core/counters.py`
-    tokens_seen: jax.Array  # uint32 [2], tokens that the discriminator read, without padding
+    tokens_seen: jax.Array  # uint32 [2], tokens that the main network has read, without padding
     skipped_steps: jax.Array  # int32
     ema: dict | None = None  # averages of the parameters, if `Extras.ema_decay` asks for them
-    norms: jax.Array | None = None  # of gradients, see `core/averages.py`, if spikes are skipped
-    seconds: jax.Array | None = None  # float32, spent on training; written by the loop
+    norms: jax.Array | None = None  # running mean of gradient norms (`core/averages.py`), or None
+    seconds: jax.Array | None = None  # float32, time of training, written by `training/budget.py`
 
     @property
     def evaluated(self) -> dict:
-        """The parameters that are evaluated: the averages, if there are any."""
+        """The parameters that evaluations use: the averages, if there are any."""
         return self.params if self.ema is None else self.ema
 
 
 @dataclasses.dataclass(frozen=True)
 class Extras:
-    """What the steps of a run do beside learning. By default neither step nor state has any."""
+    """Optional parts of step and state. By default there are none."""
 
-    ema_decay: float = 0.0  # of the averages that are evaluated; 0: no averages
+    ema_decay: float = 0.0  # of the averaged parameters; 0: no averages
     spike_factor: float = 0.0  # skip gradient norms above this multiple of their mean; 0: none
-    timed: bool = False  # whether the state counts seconds
-    rates: Mapping[str, float] | None = None  # metric -> share of the rate, if there are several
+    timed: bool = False  # whether the state counts seconds of training
+    rates: Mapping[str, float] | None = None  # metric -> share of the rate; None: one rate for all
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What a step reports."""
+    """What a step reports to the loop."""
 
-    sums: metrics.Sums  # zeros if the step was skipped, so that no mean ever holds a NaN
-    checks: dict[str, jax.Array]  # scalars that must be finite, by name
-    limits: dict[str, jax.Array]  # the largest value of a check with which the step is applied
+    sums: metrics.Sums  # all zero if the step was not finite, so that no mean ever contains a NaN
+    checks: dict[str, jax.Array]  # name -> a scalar that must be finite
+    limits: dict[str, jax.Array]  # check -> the largest value with which the step is applied
     tokens: jax.Array  # uint32, what the step added to `tokens_seen`
 
 
@@ -114,15 +116,19 @@ def make_update(
     """Returns `update(state, {'ids': [B, L], 'marks': [B, L]}) -> (state, measured)`.
 
     Args:
-      optimizer: one from `optimizer.py`, whose `update` takes `applied`; a plain one of optax is
-        wrapped so that it does.
+      objective: what the networks learn, on the mesh if there is one.
+      optimizer: from `optimizer.py`, whose `update` takes `applied`. A plain one from optax is
+        wrapped so that it takes it too.
       rate: the learning rate, as a function of (step, progress).
       key: the run's key; see `core/streams.py`.
-      accumulation: micro-batches per step.
-      while_used: how parameters lie on the mesh while they are used (`sharding.while_used`).
-      progress: the share of the run's budget that is spent; None if steps are the budget.
-      extras: the same that the state was made with.
-      steps: of the whole run; the progress is their share where `progress` returns None.
+      pad_id: the id of padding.
+      accumulation: the number of micro-batches per step.
+      while_used: gives parameters the sharding with which they are used (`sharding.while_used`).
+      progress: returns the spent share of the run's budget for a state, or None if steps are the
+        budget.
+      extras: those that the state was made with.
+      steps: the number of steps of the whole run. If `progress` returns None, the progress is
+        state.step / steps.
     """
     if not isinstance(optimizer, optax.GradientTransformationExtraArgs):
         optimizer = optimizer_lib.held_where_not_applied(optimizer)
@@ -132,15 +138,15 @@ def make_update(
         row_B = state.rows_seen[0] + jnp.arange(size, dtype=jnp.uint32)
         batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, pad_id)
 
-        # Everything that depends on progress and on the ids alone, before any gradient.
+        # What depends only on progress and ids must be known before any gradient.
         spent = progress(state)
         knobs = objective.knobs(state.step / steps if spent is None else spent)
         weights = objective.weights(batch, knobs)
         step_size = rate(state.step, spent)
         limits = _limits(state, extras)
 
-        # Each phase takes the gradients of its losses and updates the parameters that it trains.
-        # A later phase sees the parameters as the earlier one left them.
+        # Each phase computes the gradients of its losses and updates the parameters that it trains.
+        # The second phase already sees the parameters that the first has updated.
         params, carry = state.params, None
         moments = _unpacked(objective.phases, state.optimizer)
         measured: metrics.Sums = {}
@@ -156,6 +162,7 @@ def make_update(
             losses.append(objective.total(means))
             measured |= measured_here
 
+            # The checks of earlier phases stay in, so the last verdict is that of the whole step.
             squares = _with_squares(squares, gradients)
             norms = {f"grad_norm_{part}": jnp.sqrt(square) for part, square in squares.items()}
             norm = optax.tree.norm(norms)
@@ -170,7 +177,8 @@ def make_update(
             params = _where(applied, params, state.params)
             moments = _where(applied, moments, _unpacked(objective.phases, state.optimizer))
 
-        # What the step reports. No sum of a step that was not finite may reach a mean.
+        # A step that was not finite reports zeros, since one NaN would spoil the mean of many
+        # steps. A skipped spike is finite and is reported.
         measured |= {"loss": _once(sum(losses)), "grad_norm": _once(norm)}
         measured |= {name: _once(x) for name, x in norms.items()}
         measured |= _rates(step_size, extras)
@@ -179,7 +187,7 @@ def make_update(
         if extras.spike_factor:
             checks["grad_norm"] = norm
 
-        # The new state.
+        # A skipped step counts too, with its rows and tokens: the run goes on with the next rows.
         tokens = batch.real_BL.sum(dtype=jnp.uint32)
         new_state = TrainState(
             params=params,
@@ -198,7 +206,10 @@ def make_update(
 
 
 def compile_update(update: Callable, abstract_state: TrainState, mesh: Mesh) -> Callable:
-    """Jits `update` over the mesh: parameters as the table says, rows split, the state donated."""
+    """Jits `update` over the mesh: parameters as `sharding.TABLE` says, rows split over devices.
+
+    The state is donated, so the caller must not use the old one again.
+    """
     state = sharding.shardings(abstract_state, mesh)
     lanes = {"ids": sharding.rows(mesh), "marks": sharding.rows(mesh)}
     return jax.jit(
@@ -222,8 +233,10 @@ def _gradients(
     accumulation: int,
     while_used: Callable[[dict], dict],
 ) -> tuple[dict[str, jax.Array], dict, metrics.Sums, Any]:
-    """({term: sum}, gradients of the total loss, metrics, carry) of one phase, over the whole batch
-    at once or in micro-batches."""
+    """({term: sum}, gradients of the total loss, metrics, carry) of one phase.
+
+    Computed over the whole batch at once, or added up over micro-batches.
+    """
     trained = phase.trained(params)
     rest = {part: params[part] for part in params if part not in trained}
 
@@ -242,7 +255,8 @@ def _gradients(
         gradients, (sums, measured, carry) = differentiate(trained, rest, *inputs)
         return jax.tree.map(jnp.add, added, (gradients, sums, measured)), carry
 
-    # Gradients, sums and metrics are added up; carries are stacked, one per micro-batch.
+    # Gradients, sums and metrics are added up. Carries are stacked instead, one per micro-batch,
+    # because the second phase takes the same micro-batches again.
     parts = batch_lib.split(batch, accumulation), carry
     first = jax.tree.map(lambda x: x[0], parts)
     shapes = jax.eval_shape(lambda inputs: differentiate(trained, rest, *inputs), first)
@@ -252,7 +266,7 @@ def _gradients(
 
 
 def _stepped(optimizer, phase, gradients, params, moments, step_size, applied):
-    """(all parameters, the phase's moments) after the phase's update, or unchanged."""
+    """(all parameters, the phase's moments) after the update; both unchanged if not applied."""
     trained = phase.trained(params)
     updates, moments = optimizer.update(gradients, moments, trained, applied=applied)
     moved = jax.tree.map(lambda p, u: p - step_size * u, trained, updates)
@@ -260,24 +274,26 @@ def _stepped(optimizer, phase, gradients, params, moments, step_size, applied):
 
 
 def _with_squares(squares, gradients):
-    """The squared norm of the gradients by part of the tree, added up over phases."""
+    """The squared gradient norm of each top-level part of the tree, added up over phases."""
     here = {part: optax.tree.norm(tree, squared=True) for part, tree in gradients.items()}
     return squares | {part: squares.get(part, 0) + square for part, square in here.items()}
 
 
 def _limits(state, extras):
+    """The limits of the checks: of the gradient norm if spikes are skipped, otherwise none."""
     if not extras.spike_factor:
         return {}
     return {"grad_norm": averages.limit(state.norms, extras.spike_factor)}
 
 
 def _verdict(checks, norm, limits):
-    """(whether all checks are finite, whether the step is applied)."""
+    """(whether all checks are finite, whether they are also within the limits)."""
     finite = jnp.all(jnp.isfinite(jnp.stack(list(checks.values()))))
     return finite, finite & (norm <= limits["grad_norm"]) if limits else finite
 
 
 def _averaged(state, params, applied, extras):
+    """The averaged parameters after the step; None if the run keeps none."""
     if not extras.ema_decay:
         return None
     updates = state.step - state.skipped_steps
@@ -287,13 +303,14 @@ def _averaged(state, params, applied, extras):
 
 
 def _with_norm(norms, norm, finite, limits):
+    """The running mean of gradient norms after the step; of a spike only the limit counts."""
     if not limits:
         return norms
     return _where(finite, averages.with_norm(norms, norm, limits["grad_norm"]), norms)
 
 
 def _rates(step_size, extras):
-    """The learning rate of the step; by name, if there are several."""
+    """The learning rate of the step as a metric, or several of them under their names."""
     pair = _once(step_size)
     if extras.rates is None:
         return {"learning_rate": pair}
@@ -301,18 +318,20 @@ def _rates(step_size, extras):
 
 
 def _once(value):
-    """A number that is measured once per step, as (sum, weight)."""
+    """A number that a step measures once, as a (sum, weight) pair of weight 1."""
     return jnp.stack([value.astype(jnp.float32), jnp.float32(1)])
 
 
 def _packed(moments):
-    """The optimizer state as checkpoints have it: of one phase by itself, of two by name."""
+    """The optimizer state in the form of checkpoints: the only one itself, two as a dict."""
     return moments if len(moments) > 1 else next(iter(moments.values()))
 
 
 def _unpacked(phases, moments):
+    """{name of the phase: optimizer state}, the inverse of `_packed`."""
     return dict(moments) if len(phases) > 1 else {phases[0].name: moments}
 
 
 def _where(condition, new, old):
+    """A tree with all arrays of `new` if the condition holds, otherwise with all of `old`."""
     return jax.tree.map(lambda n, o: jnp.where(condition, n, o), new, old)

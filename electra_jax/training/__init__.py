@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training run: everything with side effects between a configuration and a finished workdir.
 
-`runs` makes the parts of a run and restores its state, `loop` takes the steps, and `output` says
-what came of them. `spikes` goes back behind a bad step, and `opened` reads a run without disturbing
-it.
+From outside, import `loop` to train, `opened` and `other_text` to evaluate what was trained,
+`run_data` to find or prepare a run's data, and `budget` and `feed` to measure speed. A
+configuration goes to `runs`, which builds a run and restores its state; `loop` takes the steps,
+with batches from `feed`, and `output` writes metrics, evaluations and the report.
 """

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is checked before a run begins: that its workdir can be written, that it is the same run as
-the one that is there, and that all processes were started with the same settings.
+"""Checks before a run begins, and a readable error for a full disk.
+
+Checked are, in this order: the workdir can be written, all processes were started with the same
+settings, and the settings fit the run that the workdir already holds. `loop.train` calls them.
 """
 
 import contextlib
@@ -19,7 +21,7 @@ from electra_jax.workdir import saved_config
 
 @contextlib.contextmanager
 def full_disk_in_words(workdir: str) -> Iterator[None]:
-    """Turns an error of a full disk into one line with the remedy."""
+    """Turns the error of a full disk into a TrainingError of one line with the remedy."""
     try:
         yield
     except OSError as error:
@@ -32,7 +34,10 @@ def full_disk_in_words(workdir: str) -> Iterator[None]:
 
 
 def continue_or_begin(config: config_lib.Config, workdir: str) -> None:
-    """Compares with the workdir's run, and writes config.json; refuses another run's settings."""
+    """Compares the settings with those of the run in the workdir, and writes config.json.
+
+    Raises ConfigError for settings with which this run cannot be continued.
+    """
 
     def compare_and_write():
         changed = saved_config.check_continuation(config, workdir)
@@ -44,8 +49,9 @@ def continue_or_begin(config: config_lib.Config, workdir: str) -> None:
 
 
 def check_places(workdir: str) -> None:
-    """Refuses a workdir that cannot be written, before anything is. Raises ConfigError."""
+    """Raises ConfigError if the workdir cannot be written, before any file is created."""
     safe_files.check_path(workdir, "--workdir", config_lib.ConfigError)
+
     for name in ("", "checkpoints", "tensorboard"):
         path = os.path.join(workdir, name) if name else workdir
         if os.path.lexists(path) and not os.path.isdir(path):
@@ -54,6 +60,7 @@ def check_places(workdir: str) -> None:
                 " another --workdir"
             )
         _check_right(path)
+
     for name in ("run.lock", "log.txt", "metrics.jsonl"):
         path = os.path.join(workdir, name)
         if os.path.isdir(path):
@@ -65,6 +72,7 @@ def check_places(workdir: str) -> None:
 
 
 def _check_right(path: str) -> None:
+    """Raises ConfigError if the file or folder exists and this user may not write it."""
     if os.path.exists(path) and not os.access(path, os.W_OK):
         raise config_lib.ConfigError(
             f"{path} may not be written by this user, or its disk not at all; make it writable, or"
@@ -73,9 +81,10 @@ def _check_right(path: str) -> None:
 
 
 def check_same_everywhere(config: config_lib.Config) -> None:
-    """Processes with different settings would each train something else: refused on all."""
+    """Raises ConfigError, on every process, if any two processes have different settings."""
     trees = [json.loads(text) for text in processes.gather(config_lib.to_json(config))]
     first, *others = (config_lib.parse(tree) for tree in trees)
+
     for number, other in enumerate(others, 1):
         before, after = config_lib.flatten(first), config_lib.flatten(other)
         unlike = [

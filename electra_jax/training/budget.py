@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run may spend - steps, tokens or minutes - its stages, and the clock of its training.
+"""What a run may spend (steps, tokens or minutes), its stages, and the clock of its training.
 
-The rate follows the same figures inside the step: the state's own count of tokens, or its
-`seconds`, which this room writes before each step. A budget of minutes depends on the speed of a
-machine, so two such runs are never bitwise equal; the other two budgets are.
+The learning rate inside the step follows the same figures: the state's own count of tokens, or its
+`seconds`, which this module writes into the state after each step, for the next one. A budget of
+minutes depends on the speed of the machine, so two runs with it are never bitwise equal; runs with
+a budget of steps or tokens are.
 """
 
 import contextlib
@@ -24,76 +25,94 @@ from electra_jax.step import train_step
 
 
 class Clock:
-    """Seconds of training, over all continuations; what is done while it is paused is left out."""
+    """Counts seconds of training, over all continuations of a run; pauses are not counted."""
 
     def __init__(self, spent: float = 0.0, now: Callable[[], float] = time.monotonic):
         self._spent, self._now, self._begun = spent, now, None
 
     def begin(self) -> None:
-        """From here on it runs: compilation is over."""
+        """Starts the clock, once the first step is compiled; later calls do nothing."""
         if self._begun is None:
             self._begun = self._now()
 
     @property
     def seconds(self) -> float:
-        """Spent so far."""
+        """The time spent so far."""
         return self._spent + (0.0 if self._begun is None else self._now() - self._begun)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Leaves out what is done inside."""
+        """A context whose duration is not counted."""
         begun = self._now()
         yield
         self._spent -= self._now() - begun if self._begun is not None else 0.0
 
 
 class Budget:
-    """Told of every step; `over` when the run has spent what it may, `stage` of the next step."""
+    """Follows what a run spends. `after` is called for every step.
+
+    `over` says whether the budget is spent, and `stage` is the number of the next step's stage.
+    """
 
     def __init__(self, schedule: config_lib.Schedule, tokens_a_step: int, state):
-        """`tokens_a_step` is the most that a step of the first stage can see; `state` is where the
-        run goes on."""
+        """Starts counting from a state.
+
+        Args:
+          schedule: the section `schedule` of the configuration.
+          tokens_a_step: the largest number of tokens that a step of the first stage can see.
+          state: the state that the next step begins with.
+        """
         self._schedule = schedule
         self._tokens_a_step = [tokens_a_step, *(n * rows for _, n, rows in schedule.stages)]
-        self._marks = [*stages.begins(schedule), schedule.tokens]  # where tokens must be known
+        # The counts of tokens at which a stage or the run ends.
+        self._marks = [*stages.begins(schedule), schedule.tokens]
         self.clock = Clock(0.0 if state.seconds is None else float(state.seconds))
         self.turn_to(state)
 
     def turn_to(self, state: train_step.TrainState) -> None:
-        """Counts from this state on, which may be an earlier one; the clock is not turned back."""
+        """Counts from this state on. It may be an earlier one; the clock is never turned back."""
         self._tokens = counters.to_int(jax.device_get(state.tokens_seen))
         self._unread = None  # tokens of the last step, still on the device
-        kept = state.seconds is not None  # equal on all processes, whose clocks are not
+        # The clocks of processes differ, the seconds in the state are the same on all of them.
+        kept = state.seconds is not None
         self._count(int(state.step), float(state.seconds) if kept else self.clock.seconds)
 
     def after(self, step: int, state: train_step.TrainState, measured: train_step.Measured):
-        """Counts a step that has been sent off; returns the state that the next one begins with."""
+        """Counts a step that was dispatched; returns the state that the next step begins with."""
         seconds = self.clock.seconds
         if self._schedule.budget == "minutes":
             seconds = _of_process_0(seconds)
             state = with_seconds(state, seconds)
+
         if self._schedule.budget == "tokens":
-            # The step before this one is read while this one runs; this one is waited for only
-            # where a stage or the run may end with it.
+            # While this step runs, the tokens of the step before are read, so that the device does
+            # not wait. This step's own are waited for only if a stage or the run may end with it.
             self._read()
             self._unread = measured.tokens
             most = self._tokens + self._tokens_a_step[self.stage]
             if any(self._tokens < mark <= most for mark in self._marks):
                 self._read()
+
         self._count(step, seconds)
         return state
 
     def _count(self, step, seconds):
         self.over = step >= self._schedule.steps or self._spent(seconds)
-        # As the state has them: whoever goes on from it finds the same stage.
+        # Rounded as in the state, so that a run restored from it finds the same stage.
         seconds = float(np.float32(seconds))
         self.stage = stages.number(self._schedule, step, self._tokens, seconds)
 
     def metrics(self, step: int, row: Mapping[str, float | None]) -> dict[str, float]:
-        """`progress` and `seconds_left`, where steps alone do not tell them."""
+        """`progress` and `seconds_left` for the log; empty if steps are the budget.
+
+        Args:
+          step: the last step.
+          row: the other metrics of the log line; `step_seconds` is None if no speed is known yet.
+        """
         c, pace, speed = self._schedule, row["step_seconds"], row["tokens_per_second"]
         if c.budget == "steps":
             return {}
+
         by_steps = math.inf if pace is None else pace * (c.steps - step)
         if c.budget == "tokens":
             progress = row["tokens_seen"] / c.tokens
@@ -101,6 +120,8 @@ class Budget:
         else:
             progress = self.clock.seconds / (60 * c.minutes)
             left = 60 * c.minutes - self.clock.seconds
+
+        # `schedule.steps` remains the limit of a run with another budget.
         left = max(0.0, min(left, by_steps))
         told = {"seconds_left": left} if math.isfinite(left) else {}
         return {"progress": min(1.0, progress)} | told
@@ -125,12 +146,12 @@ def stage_of(schedule: config_lib.Schedule, state: train_step.TrainState) -> int
 
 
 def with_seconds(state: train_step.TrainState, seconds: float) -> train_step.TrainState:
-    """The state of a run of minutes that has spent so much."""
+    """The state with its count of seconds replaced; for a budget of minutes."""
     return dataclasses.replace(state, seconds=_like(state.seconds, seconds))
 
 
 def in_words(schedule: config_lib.Schedule) -> str:
-    """`1,000 steps`, `2.50B tokens`, `1h30m of training`."""
+    """The whole budget as text: `1,000 steps`, `2.50B tokens` or `1h30m of training`."""
     if schedule.budget == "tokens":
         return f"{style.count(schedule.tokens)} tokens"
     if schedule.budget == "minutes":
@@ -139,12 +160,13 @@ def in_words(schedule: config_lib.Schedule) -> str:
 
 
 def _of_process_0(seconds):
-    """Processes agree on the time, or each would train at a rate of its own."""
+    """The time of process 0, for all processes: the learning rate follows it and must be equal."""
     if jax.process_count() == 1:
         return seconds
     return float(multihost_utils.broadcast_one_to_all(np.float32(seconds)))
 
 
 def _like(array, value):
+    """The scalar as an array with the dtype and the sharding of another one."""
     value = np.asarray(value, array.dtype)
     return jax.make_array_from_callback((), array.sharding, lambda index: value)

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From records to the devices: batches loaded ahead, each process reading only what it holds."""
+"""From prepared rows to arrays on the devices.
+
+    records -> pipeline.Order (shuffled rows) -> a thread that loads ahead -> arrays on the mesh
+
+Each process reads only the rows that its own devices hold.
+"""
 
 import jax
 from jax.sharding import Mesh
@@ -9,7 +14,10 @@ from electra_jax.data import pipeline
 
 
 class Feed:
-    """Iterates over {'ids': [B, L], 'marks': [B, L]} on the mesh, from a row of the run on."""
+    """Iterates over batches {'ids': [B, L], 'marks': [B, L]} on the mesh.
+
+    The first batch begins with row number `rows_seen` of the run.
+    """
 
     def __init__(
         self, order: pipeline.Order, mesh: Mesh, rows_seen: int, batch_size: int, length: int
@@ -19,9 +27,10 @@ class Feed:
         self.turn_to(order, rows_seen, batch_size, length)
 
     def turn_to(self, order: pipeline.Order, rows_seen: int, batch_size: int, length: int) -> None:
-        """Goes on with other rows, or from another one; what was loaded ahead is let go."""
+        """Continues with other rows or from another position; drops what was loaded ahead."""
         if self._prefetch is not None:
             self.close()
+
         self._order, self._rows_seen = order, rows_seen
         self._shape = (batch_size, length)
         self._prefetch = pipeline.Prefetch(self._load, 0)
@@ -33,15 +42,18 @@ class Feed:
         self.close()
 
     def close(self) -> None:
-        """Ends the thread."""
+        """Ends the loading thread."""
         self._prefetch.close()
 
     def __next__(self):
         return next(self._prefetch)
 
     def _load(self, number: int) -> dict[str, jax.Array]:
+        """Batch `number`, counted from the position at which the feed was started."""
         size = self._shape[0]
         first = self._rows_seen + number * size
+
+        # Several devices may hold the same rows, and both lanes need them: they are read once.
         read: dict[tuple[int, int], pipeline.Rows] = {}
 
         def rows(index):

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training run: steps, and now and then a log line, an evaluation, a checkpoint, a report.
+"""The training loop: one step after another, and at intervals a log line, an evaluation, a
+checkpoint, a report.
 
-`train` is the public function: it checks the workdir, makes the run ready (`runs.start`) and calls
-the loop. All side effects of training are on this level; the mathematics is in `step/`.
+    config, workdir -> checks -> runs.start -> _Loop: feed -> update -> budget, spikes -> output
+
+`train` is the public function. All side effects of training are in this wing; the mathematics is in
+`step/`.
 """
 
 import contextlib
@@ -28,18 +31,20 @@ TrainingError = spikes.TrainingError
 def train(
     config, workdir: str | os.PathLike, extra_writers: Sequence[writers.Writer] = ()
 ) -> dict[str, float | None]:
-    """Pre-trains until the budget is spent and returns the final held-out metrics.
+    """Pre-trains until the budget is spent and returns the last held-out metrics.
 
-    The same as `python -m electra_jax.main`, for notebooks.
+    Does the same as `python -m electra_jax.main`; notebooks may call it directly.
 
     Args:
       config: an ml_collections tree such as `configs/tiny.py` returns, or a parsed Config.
-      workdir: where checkpoints, metrics and the report go; a second call goes on from there.
+      workdir: where checkpoints, metrics and the report are written. A second call continues the
+        run that is there.
       extra_writers: objects with `write(step, kind, metrics)` and `close()`. They get every row
-        that goes to metrics.jsonl, and steps a second time if the run goes back behind them.
+        that goes to metrics.jsonl. If the run goes back behind a spike, they get the repeated steps
+        a second time.
 
     Raises:
-      ConfigError, CheckpointError, TrainingError: one line each, with the remedy.
+      ConfigError, CheckpointError, TrainingError: each message is one line with the remedy.
     """
     if not isinstance(config, config_lib.Config):
         config = config_lib.parse(config)
@@ -49,10 +54,12 @@ def train(
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(before_the_run.full_disk_in_words(workdir))
+        # Nothing is written before the lock is held, since another run may use this workdir.
         if jax.process_index() == 0:
             path = os.path.join(workdir, "run.lock")
             stack.enter_context(lock.hold(path, f"workdir {workdir}", config_lib.ConfigError))
             stack.enter_context(logs.file(os.path.join(workdir, "log.txt")))
+
         compile_cache.keep()
         before_the_run.check_same_everywhere(config)
         before_the_run.continue_or_begin(config, workdir)
@@ -63,7 +70,7 @@ def train(
 
 
 def _train(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float | None]:
-    """Opens everything that the loop works with, and closes it whatever happens."""
+    """Opens everything that the loop works with, runs the loop, and closes everything again."""
     c = run.config
     feed = feed_lib.Feed(mesh=run.mesh, **_next_rows(run))
     budget = budget_lib.Budget(c.schedule, c.data.batch_size * c.data.sequence_length, run.state)
@@ -79,7 +86,7 @@ def _train(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float 
 
 
 class _Loop:
-    """The steps of one run. What changes from step to step is in `run`."""
+    """The steps of one run. Everything that changes from step to step is in `run`."""
 
     def __init__(
         self,
@@ -96,24 +103,25 @@ class _Loop:
         self._saved, self._out, self._profile = saved, out, profile
         self._watch = spikes.Watch(run.config.schedule)
         self._add = jax.jit(metrics.add)
-        self._fed = run.number  # the stage whose rows the feed has; None: other rows come next
-        self._compiled: set[int] = set()  # stages whose step was compiled
-        self._stopping = False  # a signal asked for it; the run saves and ends
+        self._fed = run.number  # the stage whose rows the feed loads; None after going back
+        self._compiled: set[int] = set()  # the stages whose step was compiled
+        self._stopping = False  # whether a signal asked to stop: the run saves and ends
         self._final: dict[str, float | None] = {}
 
     def to_the_end(self) -> dict[str, float | None]:
-        """Trains until the budget is spent or a signal comes; returns the last evaluation."""
+        """Trains until the budget is spent or a signal arrives; returns the last evaluation."""
         self._begin()
 
         while not (self._budget.over or self._stopping):
             measured, compiled_now = self._step()
 
-            # Only now, while this step runs, are the checks of the step before it read. If that
-            # was a spike, this step began from the wrong parameters and does not count either.
+            # The checks of the previous step are read only now, while this step runs, so that the
+            # device never waits. If the run goes back because of them, this step began from
+            # parameters that are given up, and it does not count either.
             spike = self._watch.read()
             if spike is None:
                 self._count(measured, compiled_now)
-                if self._is_due():  # what follows looks at this step, so its checks must be known
+                if self._is_due():  # a log line or a checkpoint must not contain an unread spike
                     spike = self._watch.read()
 
             if spike is None:
@@ -124,6 +132,7 @@ class _Loop:
         return self._finish()
 
     def _begin(self):
+        """Announces the first stage, or evaluates a run that has nothing left to do."""
         run = self._run
         if self._budget.over:
             spent = budget_lib.in_words(self._c.schedule)
@@ -133,10 +142,10 @@ class _Loop:
             self._out.stage_begins()
 
         if self._c.schedule.on_spike == "roll_back" and not run.restored:
-            self._save()  # so that there is something to go back to
+            self._save()  # so that there is a state to go back to
 
     def _step(self):
-        """Sends one step to the devices; returns what it measures, and whether it was compiled."""
+        """Dispatches one step; returns what it measures and whether it had to be compiled."""
         run = self._run
         if self._fed != run.number:
             self._fed = run.number
@@ -157,7 +166,7 @@ class _Loop:
         return measured, compiles
 
     def _count(self, measured, compiled_now):
-        """Counts a step that was sent: its rows, what it spends, and whether it is the last."""
+        """Counts a dispatched step: its rows, what it spends, and whether it is the last."""
         run = self._run
         size = run.stage.config.data.batch_size
         self._watch.sent(run.step, run.rows_seen, size, measured)
@@ -171,16 +180,18 @@ class _Loop:
             self._out.first_step_done()
 
     def _now_and_then(self):
-        """A log line, an evaluation, a checkpoint, a report, each where it is due.
+        """Writes a log line, an evaluation, a checkpoint and a report, each if it is due.
 
-        In this order: a checkpoint is saved after everything before it was written, so that a run
-        that goes on from it writes nothing twice.
+        The order matters: a checkpoint is saved after the metrics of its step were written, so that
+        a run that is restored from it writes nothing twice.
         """
         run, out = self._run, self._out
         if self._logs():
             out.log()
 
-        run.number = self._budget.stage  # from here on as a run that goes on from here would see it
+        # The log line above was about the old stage. Evaluation and checkpoint belong to the stage
+        # of the next step, in which a run that is restored here would begin.
+        run.number = self._budget.stage
         if self._evaluates():
             with out.off_the_clock():
                 self._final = out.evaluate()
@@ -192,20 +203,25 @@ class _Loop:
                 out.report("running")
 
     def _go_back(self, spike):
-        """Takes the state of the newest checkpoint, and goes on with the rows after the spike."""
+        """Restores the state of the newest checkpoint and continues with the rows after the spike.
+
+        A budget of minutes may be over then, since lost minutes stay spent. The checkpoint does not
+        know of them, so they are noted beside it.
+        """
         run = self._run
         with self._out.off_the_clock():
             spikes.go_back(run, self._saved, spike)
         self._watch.forget()
         self._budget.turn_to(run.state)
         self._out.goes_back()
-        run.number, self._fed = self._budget.stage, None  # the feed is ahead of the next rows
+        run.number, self._fed = self._budget.stage, None  # the feed has loaded other rows ahead
 
-        if self._budget.over:  # minutes stay spent, also those that were given up
+        if self._budget.over:
             saved_state.note_spent(run.workdir, run.step, run.state)
             self._final = self._out.evaluate()
 
     def _finish(self):
+        """Waits for the last checkpoint, draws the last report and returns the last evaluation."""
         self._stop.no_more_steps()
         self._saved.wait()
         self._stop.saved = True
@@ -235,12 +251,12 @@ class _Loop:
         return self._logs() or self._evaluates() or self._saves()
 
     def _every(self, steps):
-        """Whether something that is done every so many steps is due; 0 is never."""
+        """Whether this step is a multiple of `steps`; 0 means never."""
         return bool(steps) and self._run.step % steps == 0
 
 
 def _next_rows(run: runs.Run) -> dict:
-    """Which rows come next, as arguments of the feed."""
+    """The arguments with which the feed loads the rows that come next."""
     data = run.stage.config.data
     return {
         "order": pipeline.Order(run.records, run.config.seed),

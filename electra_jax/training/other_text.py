@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A checkpoint evaluated on any text, with figures that also compare between vocabularies.
+"""Evaluates a checkpoint on any text, also with metrics that are comparable across vocabularies.
 
-    sources -> rows in memory -> sums of each source -> metrics of each, and of all pooled
+    sources -> rows in memory -> metric sums of each source -> metrics of each source, and pooled
 
-docs/evaluation.md says what may be compared and what not.
+docs/evaluation.md says what may be compared and what may not.
 """
 
 import dataclasses
@@ -21,14 +21,14 @@ from electra_jax.step import evaluation
 from electra_jax.training import opened as opened_lib
 
 _PROGRESS_SECONDS = 10
-_MUCH_UNKNOWN = 0.01  # of the tokens; from here on a reader is told
+_MUCH_UNKNOWN = 0.01  # a larger share of [UNK] among the tokens is worth a note
 
 Values = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluated:
-    """Every metric of each source and of all sources pooled, and the texts that they are of."""
+    """The evaluated texts, the metrics of each source, and the metrics of all sources pooled."""
 
     texts: tuple[evaluation_text.Text, ...]
     by_source: dict[str, Values]
@@ -42,17 +42,21 @@ def read(
     text_field: str = "",
     progress: Callable[[str], Any] = lambda line: None,
 ) -> list[evaluation_text.Text]:
-    """The text of the sources, in rows as those of the run.
+    """Reads the text of the sources into rows that are made like those of the run.
 
     Args:
-      limit: characters of each source; 0 takes everything.
-      text_field: of JSON lines and parquet; that of the run if empty.
+      opened: the checkpoint, with the settings and the vocabulary of its run.
+      sources: where the text is.
+      limit: the most characters that are read from each source; 0 reads everything.
+      text_field: the field of JSON lines and parquet that holds the text; if empty, the run's.
+      progress: called with a line of text after each source, and while one is read.
 
     Raises:
-      ValueError, one line: text that cannot be read, or a source without any.
+      ValueError: if text cannot be read, or a source has none; the message is one line.
     """
     settings = planning.Settings.from_config(opened.config)
     settings = dataclasses.replace(settings, text_field=text_field or settings.text_field)
+
     texts = []
     for source in sources:
         text = evaluation_text.read(source, settings, opened.vocabulary, limit, progress)
@@ -69,7 +73,7 @@ def evaluate(
     texts: Sequence[evaluation_text.Text],
     progress: Callable[[str], Any] = lambda line: None,
 ) -> Evaluated:
-    """All metrics of the checkpoint on texts that `read` gave."""
+    """Returns all metrics of the checkpoint on texts that `read` has returned."""
     c = opened.config
     compiled = evaluation.compile_evaluate(
         opened.objective,
@@ -91,6 +95,7 @@ def evaluate(
         )
         for text in texts
     ]
+
     pooled = sums[0]
     for more in sums[1:]:
         pooled = metrics.add(pooled, more)
@@ -102,8 +107,9 @@ def evaluate(
 
 
 def notes(opened: opened_lib.Opened, found: Evaluated) -> list[str]:
-    """What a reader of the figures should know about them, a sentence each."""
+    """What a reader should know before comparing the figures, one sentence per item."""
     trained_on = {source.spec for source in opened.records.manifest.sources}
+
     lines = []
     for text in found.texts:
         values = found.by_source[text.name]
@@ -123,13 +129,16 @@ def notes(opened: opened_lib.Opened, found: Evaluated) -> list[str]:
             lines.append(
                 f"{text.name}: {text.invalid_utf8:,} places are not UTF-8 and were read as U+FFFD"
             )
+
     return lines
 
 
 def to_json(step: int, opened: opened_lib.Opened, found: Evaluated) -> Values:
-    """The pooled metrics, as of an evaluation of held-out text, and each source's under `sources`.
+    """One JSON object: the pooled metrics, named as in an evaluation of held-out text, and more.
 
-    Each with `baselines`, the scores to be beaten by name of the metric; null is no number.
+    `sources` holds the metrics of each source, and `vocabulary` describes the vocabulary. The
+    pooled metrics and those of each source come with `baselines`: metric -> the score to be beaten.
+    A value that is not finite is null.
     """
     words = opened.vocabulary
     return {
@@ -155,14 +164,14 @@ def to_json(step: int, opened: opened_lib.Opened, found: Evaluated) -> Values:
 
 
 def with_baselines(values: Mapping[str, Any]) -> Values:
-    """The values, finite or None, and `baselines`."""
+    """The values, with None for those that are not finite, and `baselines`."""
     plain = {name: _finite(value) for name, value in values.items()}
     beside = {name: text_units.baseline(name, values) for name in values}
     return plain | {"baselines": {name: x.value for name, x in beside.items() if x is not None}}
 
 
 def _values(opened, sums, texts) -> Values:
-    """The metrics of some texts together: what was summed up, and what was counted in them."""
+    """The metrics of several texts together, from their added sums and from what they contain."""
     counts_V = sum(text.counts_V for text in texts)
     counted = {
         name: sum(getattr(text, name) for text in texts)
@@ -170,24 +179,28 @@ def _values(opened, sums, texts) -> Values:
     }
     counted |= {"tokens": int(counts_V.sum()), "rows": sum(len(text.ids) for text in texts)}
     size = counted["tokens"], counted["words"], counted["characters"]
+
     values = evaluation.with_loss(metrics.compute(sums), opened.objective)
     values["unigram_entropy"] = evaluation.entropy(counts_V)
     for prefix, loss in _per_token(values):
         values |= {f"{prefix}_{name}": x for name, x in text_units.figures(loss, *size).items()}
+
     values |= counted
     values["tokens_per_word"] = size[0] / size[1]
     values["tokens_per_character"] = size[0] / size[2]
     values["unk_rate"] = float(counts_V[opened.vocabulary.unk_id] / counts_V.sum())
     if opened.config.optimizer.ema_decay:
-        values["ema_decay"] = opened.config.optimizer.ema_decay  # says what was evaluated
+        values["ema_decay"] = (
+            opened.config.optimizer.ema_decay
+        )  # shows that averages were evaluated
     return values
 
 
 def _per_token(values):
-    """(prefix, nats per token) of the losses that are means over hidden tokens of the text.
+    """Yields (prefix, nats per token) for each loss that is a mean over masked tokens of the text.
 
-    Where a main network predicts behind a generator, its slots are those that the generator made
-    hard; their loss says nothing of the other tokens.
+    A main network that predicts what a generator has replaced is left out: the slots in its loss
+    are those that the generator got wrong, so it says nothing about the other tokens.
     """
     name = "gen_masked" if "gen_masked_loss" in values else "mlm_masked"
     if f"{name}_loss" in values:
@@ -196,6 +209,7 @@ def _per_token(values):
 
 
 def _progress(text, progress):
+    """A function for the number of evaluated rows, which reports at most every ten seconds."""
     told = time.monotonic()
 
     def heard(rows):
@@ -208,4 +222,5 @@ def _progress(text, progress):
 
 
 def _finite(value):
+    """Counts as they are, other numbers as floats; None for what is not finite."""
     return value if isinstance(value, int | np.integer) else baselines.value({"": value}, "")

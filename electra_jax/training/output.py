@@ -1,5 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run says on its way: metrics to every writer, evaluations, the report."""
+"""What a run writes: metrics to every writer, evaluations, alarms, the report.
+
+    sums of the steps -> log line
+    held-out rows -> evaluation
+    both -> metrics.jsonl, console, TensorBoard, extra writers -> alarms, report.html
+
+Metrics are computed on all processes, since that needs all devices; process 0 alone writes.
+"""
 
 import contextlib
 import operator
@@ -27,7 +34,7 @@ SAMPLES = 8  # rows shown in the report
 
 
 class Output:
-    """Everything that a run says, on the first process."""
+    """Computes the metrics of a run on all processes, and writes them on process 0."""
 
     def __init__(
         self,
@@ -39,6 +46,7 @@ class Output:
         self._speaks = jax.process_index() == 0
         self._writers: list[writers.Writer] = []
         self._path = os.path.join(run.workdir, "metrics.jsonl")
+
         if self._speaks:
             if not run.restored:
                 self._check_nothing_is_gone()
@@ -49,7 +57,8 @@ class Output:
             if self._c.logging.tensorboard:
                 self._open_tensorboard(run.step if run.restored else None)
         self._watch = self._told()
-        self._heldout = {}  # of the stages that were evaluated
+
+        self._heldout = {}  # stage -> held-out rows, of the stage that was evaluated last
         self._epoch_rows = [
             pipeline.Order(stage.records, self._c.seed).rows_per_epoch for stage in run.stages
         ]
@@ -64,10 +73,10 @@ class Output:
             writer.close()
 
     def stage_begins(self) -> None:
-        """Says which rows come from the next step on, if the run has several stages."""
+        """Logs which rows come from the next step on, if the run has several stages."""
         run, all_stages = self._run, stages.of(self._c)
         if len(all_stages) > 1:
-            jax.block_until_ready(run.state.step)  # the steps under way are on the clock
+            jax.block_until_ready(run.state.step)  # dispatched steps belong to the old stage's time
             self._begun = time.monotonic()
             logging.info(
                 "stage %d of %d from step %d on: %s a step",
@@ -76,7 +85,7 @@ class Output:
             )  # fmt: skip
 
     def first_step_done(self) -> None:
-        """Compilation is over: the clock of tokens per second starts here."""
+        """Starts measuring speed, once the first step is done and compilation is over."""
         jax.block_until_ready(self._run.state.step)
         logging.info("first step after %.1f s", time.monotonic() - self._begun)
         self._budget.clock.begin()
@@ -91,11 +100,12 @@ class Output:
                 self._writers.remove(self._tensorboard)
                 self._tensorboard.close()
                 self._open_tensorboard(step)
+
         self._watch = self._told()
         self._restart_clock()
 
     def off_the_clock(self) -> contextlib.AbstractContextManager[None]:
-        """Leaves out of the speed, and of a budget of minutes, what is done inside."""
+        """A context whose duration counts neither for the speed nor for a budget of minutes."""
         return self._budget.clock.paused()
 
     def log(self) -> None:
@@ -103,6 +113,7 @@ class Output:
         run, step = self._run, self._run.step
         values = evaluation.with_loss(metrics.compute(jax.device_get(run.interval)), run.objective)
         run.interval = jax.tree.map(jnp.zeros_like, run.interval)
+
         now, tokens = self._budget.clock.seconds, self._tokens_seen()
         values |= self._speed(step - self._clock_step, now - self._clock, tokens - self._tokens)
         values |= {
@@ -111,27 +122,36 @@ class Output:
             "skipped_steps": int(run.state.skipped_steps),
         }
         values |= self._budget.metrics(step, values)
+
         self._write(step, "train", values)
         self._clock, self._clock_step, self._tokens = now, step, tokens
 
     def _speed(self, steps: int, seconds: float, tokens: int) -> dict[str, float | None]:
-        """Unknown where all there was is a first step, which compiles off the clock."""
+        """Speed of the steps since the last log line.
+
+        All values are None if there was only a first step, whose compilation is not timed. `mfu` is
+        None on devices whose peak is not known.
+        """
         if not steps or not seconds:
             return dict.fromkeys(("tokens_per_second", "step_seconds", "mfu"))
+
         peak = accounting.peak(jax.devices()[0].device_kind)
-        rows = self._run.stage.config.data  # a stage ends after its last log, its clock with it
+        # All these steps are of one stage: this clock starts anew with a stage, and `run.stage`
+        # changes only after the log line of its last step.
+        rows = self._run.stage.config.data
         flops = self._run.objective.flops(rows.sequence_length).train * rows.batch_size * steps
         return {
-            "tokens_per_second": tokens / seconds,  # without padding, see `padding_rate`
+            "tokens_per_second": tokens / seconds,  # padding is not counted, see `padding_rate`
             "step_seconds": seconds / steps,
             "mfu": flops / seconds / (peak * jax.device_count()) if peak else None,
         }
 
     def evaluate(self, write: bool = True) -> dict[str, float | None]:
-        """The held-out metrics of the state as it is now."""
+        """The held-out metrics of the present state; `write` also sends them to the writers."""
         run, c = self._run, self._c
         if run.number not in self._heldout:
             self._heldout = {run.number: run_data.heldout(run.records, c.evaluation.rows)}
+
         values = evaluation.run(
             run.evaluate,
             run.objective,
@@ -143,26 +163,29 @@ class Output:
         )
         values["tokens_seen"] = self._tokens_seen()
         if run.state.ema is not None:
-            values["ema_decay"] = c.optimizer.ema_decay  # says what was evaluated
+            values["ema_decay"] = c.optimizer.ema_decay  # shows that averages were evaluated
+
         if write:
             self._write(run.step, "eval", values)
         return values
 
     def report(self, status: str) -> None:
-        """Draws report.html and report.png anew. What keeps it from that never ends a run."""
+        """Draws report.html and report.png again. An error there is logged and never ends a run."""
         wanted = self._speaks and self._c.logging.report_every
         if not wanted or not os.path.exists(self._path):
             return
+
         try:
             rows = writers.read(self._path)
             report.write(self._run.workdir, rows, summary(self._run, status, rows))
-        except Exception as error:  # a place that cannot be written, memory, a font, ...
+        except Exception as error:  # a file that cannot be written, memory, a font, ...
             logging.warning(
                 "no report: %s; nothing else is lost by that, and the next start draws it again",
                 " ".join(f"{type(error).__name__}: {error}".split()),
             )
 
     def _write(self, step, kind, values):
+        """Sends a row to every writer, and logs the alarms that it raises."""
         for writer in self._writers:
             writer.write(step, kind, values)
         if self._speaks:
@@ -170,15 +193,16 @@ class Output:
                 logging.warning("alarm at step %d: %s", alarm.step, alarm.sentence)
 
     def _check_nothing_is_gone(self):
-        """Says loudly where a run begins anew that had got beyond its first checkpoint.
+        """Logs an error if an earlier run here got beyond its first checkpoint, and all are gone.
 
-        Its metrics are all that is left of it, so they are moved aside and not written over.
+        The metrics are all that is left of that run, so they are moved aside and not overwritten.
         """
         first = self._run.step
         rows = writers.read(self._path) if os.path.exists(self._path) else []
         last = max((row["step"] for row in rows), default=0)
         if last < max(self._c.checkpoint.every, first + 1):
-            return  # it ended before its first checkpoint
+            return  # that run ended before its first checkpoint
+
         kept = safe_files.move_aside(self._path, "before")
         logging.error(
             "%s had got to step %d, and its checkpoints are gone: it begins again from step %d; if"
@@ -189,17 +213,18 @@ class Output:
         )  # fmt: skip
 
     def _open_tensorboard(self, drop_after):
+        """Adds the TensorBoard writer; with a step, what was written after it is dropped."""
         where = os.path.join(self._run.workdir, "tensorboard")
         self._tensorboard = writers.TensorBoard(where, drop_after)
         self._writers.append(self._tensorboard)
 
     def _told(self):
-        """The alarms' watch over what stands in the file."""
+        """The watch that raises alarms, with all rows that metrics.jsonl has already."""
         begun = self._speaks and os.path.exists(self._path)
         return alarms.Watch(writers.read(self._path) if begun else ())
 
     def _restart_clock(self):
-        """Speed is measured from here on."""
+        """Measures speed from now on."""
         self._clock, self._clock_step = self._budget.clock.seconds, self._run.step
         self._tokens = self._tokens_seen()
 
@@ -208,10 +233,11 @@ class Output:
 
 
 def summary(run: runs.Run, status: str, rows: Sequence[Mapping]) -> report.Summary:
-    """What the report says beside the curves."""
+    """What the report shows in addition to the curves."""
     c, manifest = run.config, run.records.manifest
+
     fragments = []
-    if jax.process_count() == 1:  # other processes are not here to help with the networks
+    if jax.process_count() == 1:  # process 0 cannot run the networks without the others
         name, ids, marks = run_data.heldout(run.records, SAMPLES)[0]
         shown = samples.examples(
             run.objective.placed(),
@@ -222,6 +248,7 @@ def summary(run: runs.Run, status: str, rows: Sequence[Mapping]) -> report.Summa
             jax.random.key(evaluation.KEY),
         )
         fragments = [view.to_html(example) for example in shown]
+
     return report.Summary(
         name=c.name,
         status=status,
@@ -240,7 +267,7 @@ def summary(run: runs.Run, status: str, rows: Sequence[Mapping]) -> report.Summa
 
 
 def _corpus(manifest: records.Manifest) -> dict:
-    """The manifest's facts that a reader of the report wants."""
+    """The facts of the manifest that the report shows."""
     return {
         "sources": ", ".join(source.spec for source in manifest.sources),
         "vocabulary": f"{manifest.vocabulary['kind']}, {manifest.vocabulary['size']:,} pieces",
@@ -253,7 +280,7 @@ def _corpus(manifest: records.Manifest) -> dict:
 
 
 def _gaps(rows):
-    """Each training row with the steps that it stands for."""
+    """Yields each training row with the number of steps that it covers."""
     before = 0
     for row in rows:
         if row["kind"] == "train":

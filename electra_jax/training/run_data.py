@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The prepared data of a run: made from its source, or found as the run recorded it.
+"""The prepared data of a run: prepared from its source, or found as the run recorded it.
 
-A run that has checkpoints goes on with the rows that it was trained on, whatever became of their
-source. Data is prepared by one process, and all others look for what it made.
+    config, workdir -> record of the run's data, if any -> one folder of rows per stage
+
+A run that has checkpoints continues with the rows that it was trained on, even if their source has
+changed or is gone. One process prepares the data, and all others look for what it has prepared.
 """
 
 import dataclasses
@@ -21,17 +23,16 @@ from electra_jax.workdir import metadata, prepared_data
 
 
 def prepare(config: config_lib.Config, workdir: str) -> list[str]:
-    """The folders of prepared data, one a stage, made now if they are not there; one process makes
-    them.
+    """Returns one folder of prepared data per stage, and prepares those that are missing.
 
-    A run that has checkpoints goes on with the data that it recorded, whatever became of its
-    source. A new one takes what its source is now, or what was prepared for it beforehand where
-    the source is out of reach. Without a shared file system every process makes its own, which
-    comes out equal.
+    A run that has checkpoints continues with the data that it recorded, even if the source has
+    changed or is gone. A new run uses the source as it is now; if the source is out of reach, it
+    uses what was prepared for it beforehand. Without a shared file system every process prepares
+    its own copy, and all copies come out equal. Raises ConfigError.
     """
     record, begun = _recorded(workdir)
     if record is not None and not prepared_data.is_of(config, record):
-        # Another run's, which keeps its own if it has trained.
+        # The record belongs to other settings. If a run was trained with them, it keeps its record.
         folders = _from_source(config, workdir)
         if not begun:
             _record(config, workdir, folders)
@@ -41,7 +42,7 @@ def prepare(config: config_lib.Config, workdir: str) -> list[str]:
         "" if record is None else processes.of_first(lambda: prepared_data.changed(config, record))
     )
     out_of_reach = bool(changed) and not processes.of_first(lambda: _in_reach(config))
-    gone = not begun and not processes.of_first(lambda: _is_there(config, workdir, record))
+    gone = not begun and not processes.of_first(lambda: _all_folders_exist(config, workdir, record))
     if record is None or ((changed or gone) and not begun and not out_of_reach):
         folders = _from_source(config, workdir)
         _check_trained_on(folders, workdir)
@@ -57,13 +58,16 @@ def prepare(config: config_lib.Config, workdir: str) -> list[str]:
 
 
 def data_root(config: config_lib.Config, workdir: str) -> str:
-    """Where prepared data lies, a folder for each hash of settings."""
+    """The folder of all prepared data, with one folder for each hash of settings."""
     return prepared_data.root(config, workdir)
 
 
 def data_settings(config: config_lib.Config, workdir: str) -> Iterator[planning.Settings]:
-    """How the rows of each stage are made: all with the vocabulary of the first, which has to be
-    prepared before the second is asked for."""
+    """Yields how the rows of each stage are made.
+
+    All stages have the vocabulary of the first, so the first must have been prepared before the
+    second is requested from this iterator.
+    """
     first = stage_settings(config, workdir, 0)
     yield first
     for number in range(1, len(stages.of(config))):
@@ -74,7 +78,11 @@ def data_settings(config: config_lib.Config, workdir: str) -> Iterator[planning.
 def stage_settings(
     config: config_lib.Config, workdir: str, number: int, first_folder: str = ""
 ) -> planning.Settings:
-    """How the rows of one stage are made; later ones take the vocabulary of the first's folder."""
+    """How the rows of one stage are made.
+
+    A later stage with rows of another length reads the vocabulary that was trained for the first
+    stage, from `first_folder`.
+    """
     whole = planning.Settings.from_config(config)
     settings = planning.Settings.from_config(stages.config_of(config, number))
     words = prepared_data.own_vocabulary(config, workdir)
@@ -85,7 +93,7 @@ def stage_settings(
 
 
 def heldout(run_records: records.Records, limit: int) -> list[tuple[str, np.ndarray, np.ndarray]]:
-    """(name, ids, marks) of each source's first held-out rows."""
+    """(name, ids [n, L], marks [n, L]) of the first held-out rows of each source."""
     sources = []
     for index, source in enumerate(run_records.manifest.sources):
         rows = pipeline.heldout(run_records, index, limit)
@@ -95,8 +103,10 @@ def heldout(run_records: records.Records, limit: int) -> list[tuple[str, np.ndar
 
 
 def _recorded(workdir):
-    """(the record of the run's data or None, whether the run has checkpoints), as process 0 sees
-    them."""
+    """(the record of the run's data or None, whether the run has checkpoints).
+
+    Process 0 looks, and all processes get what it has found.
+    """
 
     def look():
         found = prepared_data.read(workdir)
@@ -105,12 +115,16 @@ def _recorded(workdir):
     tree, begun = processes.of_first(look)
     if tree is None:
         return None, begun
+
     parts = tuple(prepared_data.Prepared(**part) for part in tree.pop("stages"))
     return prepared_data.Record(**tree, stages=parts), begun
 
 
 def _has_trained(workdir):
-    """Whether a run left checkpoints here, damaged ones too; weights to begin with are none."""
+    """Whether a run has left checkpoints here, damaged ones included.
+
+    Weights that were imported to start from do not count.
+    """
     directory = os.path.join(workdir, "checkpoints")
     for step in metadata.steps(directory):
         try:
@@ -123,17 +137,18 @@ def _has_trained(workdir):
 
 
 def _record(config, workdir, folders):
+    """Process 0 writes which data the run has."""
     processes.of_first(lambda: prepared_data.write(config, workdir, folders))
 
 
-def _is_there(config, workdir, record):
-    """Whether all rows that a record names are where they should be."""
+def _all_folders_exist(config, workdir, record):
+    """Whether every folder of rows that the record names exists; True without a record."""
     parts = () if record is None else record.stages
     return all(prepared_data.folder(config, workdir, part) is not None for part in parts)
 
 
 def _in_reach(config):
-    """Whether there is anything to prepare from."""
+    """Whether all sources can be read."""
     try:
         planning.check_sources(planning.Settings.from_config(config))
     except (ValueError, OSError):
@@ -142,30 +157,37 @@ def _in_reach(config):
 
 
 def _from_source(config, workdir):
+    """One folder of rows per stage, prepared from the sources as they are now."""
     root = data_root(config, workdir)
-    return [_everywhere(_made(each, root)) for each in data_settings(config, workdir)]
+    return [
+        _folder_on_all_processes(_preparing(each, root)) for each in data_settings(config, workdir)
+    ]
 
 
-def _made(settings, root):
+def _preparing(settings, root):
+    """A function that prepares these rows and returns their folder."""
     return lambda: preparation.prepare(settings, root, logging.info)
 
 
 def _as_recorded(config, workdir, record):
-    """The folders that a record names; rows that are gone are made again if they come out equal."""
+    """The folders that a record names. Rows that are missing are prepared again."""
     folders = []
     for number, part in enumerate(record.stages):
         settings = stage_settings(config, workdir, number, folders[0] if folders else "")
 
         def find(part=part, settings=settings):
             there = prepared_data.folder(config, workdir, part)
-            return there or _made_again(config, workdir, part, settings)
+            return there or _prepare_again(config, workdir, part, settings)
 
-        folders.append(_everywhere(find))
+        folders.append(_folder_on_all_processes(find))
     return folders
 
 
-def _made_again(config, workdir, part, settings):
-    """Rows that were recorded and are not there, from their source. Raises ConfigError."""
+def _prepare_again(config, workdir, part, settings):
+    """Prepares rows that were recorded and are missing; returns their folder.
+
+    Raises ConfigError if they do not come out equal to the recorded ones.
+    """
     root = data_root(config, workdir)
     try:
         now = os.path.basename(planning.folder_of(settings, root))
@@ -173,10 +195,12 @@ def _made_again(config, workdir, part, settings):
         raise config_lib.ConfigError(
             prepared_data.missing(config, workdir, part, f", and its source neither: {error}")
         ) from error
+
     if now == part.folder:
         folder = preparation.prepare(settings, root, logging.info)
         if records.read_manifest(folder).hash == part.hash:
             return folder
+
     raise config_lib.ConfigError(
         prepared_data.missing(
             config, workdir, part,
@@ -185,13 +209,22 @@ def _made_again(config, workdir, part, settings):
     )  # fmt: skip
 
 
-def _everywhere(find) -> str:
-    """The folder of one stage's rows; when the first process has it, the others look for it."""
+def _folder_on_all_processes(find) -> str:
+    """The folder of one stage's rows, checked to hold the same rows on all processes.
+
+    Args:
+      find: finds or prepares the rows and returns their folder.
+
+    Raises:
+      ConfigError: if the processes have different rows.
+    """
+    # Process 0 goes first. With a shared file system the others then find what it has prepared.
     first = jax.process_index() == 0
     waits_for = "to prepare the data"
     made = processes.agree(lambda: find() if first else "", ValueError, OSError, doing=waits_for)
     folder = processes.agree(lambda: made or find(), ValueError, OSError)
     found = processes.agree(lambda: records.open(folder), ValueError, OSError)
+
     hashes = processes.gather(found.manifest.hash)
     for number, other in enumerate(hashes):
         if other != hashes[0]:
@@ -203,9 +236,9 @@ def _everywhere(find) -> str:
 
 
 def _check_trained_on(folders, workdir):
-    """A run goes on with the rows that its checkpoint was trained on, or not at all."""
+    """Raises ConfigError if the newest checkpoint was trained on other rows than these."""
     about = processes.of_first(lambda: _newest_metadata(workdir))
-    trained_on = about.get("data")  # none where weights alone were converted
+    trained_on = about.get("data")  # None if the checkpoint holds imported weights only
     hashes = [records.read_manifest(folder).hash for folder in folders]
     if trained_on and trained_on not in hashes:
         raise config_lib.ConfigError(
@@ -216,7 +249,7 @@ def _check_trained_on(folders, workdir):
 
 
 def _newest_metadata(workdir):
-    """Of the newest checkpoint that says anything; nothing where none does."""
+    """The metadata of the newest checkpoint whose metadata can be read; empty if there is none."""
     directory = os.path.join(workdir, "checkpoints")
     for step in reversed(metadata.steps(directory)):
         try:

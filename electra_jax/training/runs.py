@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run before its first step: data, compiled functions, and the state to go on from."""
+"""Builds a run before its first step: data, compiled functions, and the state to start from.
+
+    config, workdir -> prepared rows of each stage -> programs of each row length -> state -> Run
+
+Compiled programs are kept for later runs of the same process, as in a notebook that continues a
+stopped run: a run with equal settings does not trace and compile again.
+"""
 
 import collections
 import dataclasses
@@ -25,9 +31,9 @@ from electra_jax.workdir import metadata
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """What steps work with as long as rows have one length and each step takes as many of them."""
+    """What the steps of one stage use. Within a stage row length and batch size are constant."""
 
-    config: config_lib.Config  # of a run that has such rows from its first step on
+    config: config_lib.Config  # with this stage's row length and batch size as those of the run
     records: records.Records
     objective: Any
     update: Callable
@@ -36,7 +42,7 @@ class Stage:
 
 @dataclasses.dataclass
 class Run:
-    """One run: its parts, which stay, and what changes from step to step."""
+    """One run: first the parts that stay the same, then what changes from step to step."""
 
     config: config_lib.Config
     workdir: str
@@ -44,16 +50,16 @@ class Run:
     vocabulary: vocabulary.Vocabulary
     stages: tuple[Stage, ...]
     abstract: train_step.TrainState  # shapes and shardings of the state
-    restored: bool  # whether it goes on from a checkpoint
+    restored: bool  # whether it continues from a checkpoint of this workdir
 
-    # What changes; the loop alone writes it.
+    # Changed by the loop, and by what the loop calls: `output.log` and `spikes.go_back`.
     state: train_step.TrainState
     interval: metrics.Sums  # added up since the last log line
-    step: int  # the last one that was taken
-    rows_seen: int
-    number: int  # the stage that the next step belongs to
-    rows_by_stage: list[int]  # taken so far
-    rollbacks: list[dict]  # spikes behind which the run went back, see `spikes.go_back`
+    step: int  # the number of the last step taken
+    rows_seen: int  # rows taken so far, and the number of the next row
+    number: int  # the stage of the next step
+    rows_by_stage: list[int]  # rows taken so far in each stage
+    rollbacks: list[dict]  # each time that the run went back, see `spikes.go_back`
 
     @property
     def stage(self) -> Stage:
@@ -62,35 +68,37 @@ class Run:
 
     @property
     def records(self) -> records.Records:
-        """The rows of the stage."""
+        """The prepared rows of the stage."""
         return self.stage.records
 
     @property
     def objective(self) -> Any:
-        """The objective with as many slots as the rows of the stage have."""
+        """The objective, with the number of slots that rows of this length have."""
         return self.stage.objective
 
     @property
     def update(self) -> Callable:
-        """One step on rows of the stage."""
+        """The compiled training step for rows of the stage."""
         return self.stage.update
 
     @property
     def evaluate(self) -> Callable:
-        """The metrics of rows of the stage, without learning."""
+        """The compiled evaluation for rows of the stage."""
         return self.stage.evaluate
 
 
 def start(config: config_lib.Config, workdir: str) -> Run:
-    """Everything before the first step: data, parts, and a state from the first of these:
+    """Returns the run as it is before its first step. Its state is the first of these:
 
-    1. this workdir's newest good checkpoint (exactly where it stopped, data position included);
-    2. the weights that `init` names, with their optimizer's moments if it says so, at step 0;
+    1. the newest good checkpoint of this workdir, exactly where it stopped, including the position
+       in the data;
+    2. the weights that the section `init` names, at step 0, with their optimizer's moments if
+       `init.optimizer` is 'restored';
     3. fresh weights.
     """
     for line in config_lib.unread(config):
         logging.warning("%s", line)
-    mesh = plans.mesh(config)  # refuses a batch that cannot be split before any data is read
+    mesh = plans.mesh(config)  # first, so that a wrong batch size is refused before reading data
 
     # Data and programs.
     folders = run_data.prepare(config, workdir)
@@ -103,7 +111,8 @@ def start(config: config_lib.Config, workdir: str) -> Run:
     interval = _zero_interval(programs.plan, config)
     with saved_state.checkpoints_of(config, workdir) as saved:
         like = saved_state.tree_of(abstract, trees.shapes_like(interval))
-        restored = saved.restore_latest(like, optional="interval")  # may be older than a metric
+        restored = saved.restore_latest(like, optional="interval")  # older ones lack metrics
+
     if restored is not None:
         starting_weights.check_vocabulary(restored.metadata, words, workdir)
         tree = dict(restored.tree)
@@ -119,6 +128,7 @@ def start(config: config_lib.Config, workdir: str) -> Run:
 
     about = {} if restored is None else restored.metadata
     rows_seen = counters.to_int(jax.device_get(state.rows_seen))
+
     return Run(
         config=config,
         workdir=workdir,
@@ -138,11 +148,11 @@ def start(config: config_lib.Config, workdir: str) -> Run:
 
 
 def metadata_of(run: Run) -> dict:
-    """The JSON beside a checkpoint: what it was made with."""
+    """The JSON beside a checkpoint: what the run was made with, and how far it has come."""
     return {
         "config": config_lib.to_tree(run.config),
         "stage": run.number,
-        "rows_by_stage": list(run.rows_by_stage),  # a copy: it is written while the run goes on
+        "rows_by_stage": list(run.rows_by_stage),  # a copy, since it is written in the background
         "rollbacks": run.rollbacks,
         "data": run.records.manifest.hash,
         "vocabulary": run.vocabulary.sha256,
@@ -150,15 +160,12 @@ def metadata_of(run: Run) -> dict:
     }
 
 
-# Compiled programs. A run like one before it in this process, as in a notebook that goes on with a
-# stopped run, takes the programs of that one and does not trace and compile again.
-
-_PROGRAMS_KEPT = 4  # per process; a run has one for each length of its rows
+_PROGRAMS_KEPT = 4  # per process; a run needs one for each of its row lengths
 
 
 @dataclasses.dataclass(frozen=True)
 class _Programs:
-    """The jitted functions for one row length, and the warnings from making them."""
+    """The jitted functions for one row length, and the warnings that came with them."""
 
     plan: plans.Plan
     init: Callable
@@ -171,7 +178,7 @@ _kept_programs: collections.OrderedDict[tuple, _Programs] = collections.OrderedD
 
 
 def forget_programs() -> None:
-    """Drops the programs that are kept for later runs of this process."""
+    """Forgets the programs that are kept for later runs of this process."""
     _kept_programs.clear()
 
 
@@ -184,7 +191,7 @@ def _stages(config, folders, words, mesh) -> tuple[tuple[Stage, ...], _Programs]
         settings = stages.config_of(config, number)
         length = settings.data.sequence_length
 
-        if length not in programs_by_length:  # another batch is the same program for other shapes
+        if length not in programs_by_length:  # jit itself handles another batch size
             programs_by_length[length] = _programs(settings, words, mesh, opened.unigram()[0])
             if number == 0:
                 for line in programs_by_length[length].warnings:
@@ -197,7 +204,7 @@ def _stages(config, folders, words, mesh) -> tuple[tuple[Stage, ...], _Programs]
 
 
 def _programs(settings, words, mesh, unigram_V) -> _Programs:
-    """The jitted functions for these settings, perhaps those of an earlier run."""
+    """The jitted functions for these settings, taken from an earlier run if it had equal ones."""
     c = settings
     made_of = (
         c.model,
@@ -209,7 +216,8 @@ def _programs(settings, words, mesh, unigram_V) -> _Programs:
         c.data.sequence_length,
     )
     about_data = (words.sha256, unigram_V.tobytes())
-    key = (plans.objective, made_of, about_data, mesh)  # tests put others in its place
+    # The function `plans.objective` is part of the key because tests replace it.
+    key = (plans.objective, made_of, about_data, mesh)
     if key in _kept_programs:
         _kept_programs.move_to_end(key)
         return _kept_programs[key]
@@ -226,6 +234,7 @@ def _programs(settings, words, mesh, unigram_V) -> _Programs:
         ),
         warnings=tuple(warnings),
     )
+
     _kept_programs[key] = programs
     while len(_kept_programs) > _PROGRAMS_KEPT:
         _kept_programs.popitem(last=False)
@@ -233,7 +242,7 @@ def _programs(settings, words, mesh, unigram_V) -> _Programs:
 
 
 def _warn_of_low_rate(config, parts):
-    """Warns where the whole run stays far below the peak of the learning rate."""
+    """Warns if the learning rate stays far below its peak during the whole run."""
     real = [1 - part.records.manifest.wasted_fraction for part in parts]
     counts = stages.steps(config, real)
     if line := plans.peak_not_reached(config, counts and sum(counts)):
@@ -241,6 +250,7 @@ def _warn_of_low_rate(config, parts):
 
 
 def _check_records(opened: records.Records, words: vocabulary.Vocabulary) -> None:
+    """Raises ConfigError if the rows were made with another vocabulary."""
     manifest = opened.manifest
     if manifest.vocabulary["sha256"] != words.sha256:
         raise config_lib.ConfigError(
@@ -250,7 +260,11 @@ def _check_records(opened: records.Records, words: vocabulary.Vocabulary) -> Non
 
 
 def _with_own_weights(config, workdir):
-    """Weights that were converted into this workdir are its beginning, wherever it was moved."""
+    """The configuration, with `init.from` set to the workdir itself if it holds weights.
+
+    Weights that were imported into this workdir are the ones to start from. `init.from` names the
+    folder in which they were imported, and the workdir may have been moved since.
+    """
     own = processes.of_first(lambda: metadata.steps(os.path.join(workdir, "checkpoints")))
     if not (own and config.init.from_):
         return config
@@ -258,7 +272,7 @@ def _with_own_weights(config, workdir):
 
 
 def _zero_interval(plan, config) -> metrics.Sums:
-    """Sums of no step, in the form of those that a step returns."""
+    """Metric sums of zero, with the names and shapes of those that a step returns."""
     size = (config.data.batch_size, config.data.sequence_length)
     lanes = {
         "ids": jax.ShapeDtypeStruct(size, jnp.uint16),

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run saves to go on from: its state in checkpoints, and time that these do not know of."""
+"""What a run saves in order to continue: its state in checkpoints, and lost time in a note.
+
+The note exists for budgets of minutes only: a run that goes back to an earlier checkpoint has spent
+more time than that checkpoint says.
+"""
 
 import dataclasses
 import json
@@ -16,11 +20,11 @@ from electra_jax.step import train_step
 from electra_jax.training import budget
 from electra_jax.weights import checkpoint_series
 
-SPENT = "spent.json"  # in the workdir of a run that went back, see `note_spent`
+SPENT = "spent.json"  # the note, in the workdir; see `note_spent`
 
 
 def checkpoints_of(config: config_lib.Config, workdir: str) -> checkpoint_series.Checkpoints:
-    """The checkpoints of a workdir, kept as the configuration says."""
+    """The series of checkpoints in a workdir; the configuration says which of them are kept."""
     c = config.checkpoint
     return checkpoint_series.Checkpoints(
         os.path.join(workdir, "checkpoints"), c.keep_last, c.keep_every
@@ -28,16 +32,17 @@ def checkpoints_of(config: config_lib.Config, workdir: str) -> checkpoint_series
 
 
 def tree_of(state: train_step.TrainState, interval: metrics.Sums) -> dict:
-    """What a checkpoint holds: the state's fields, and the sums since the last log."""
+    """What a checkpoint holds: the fields of the state, and the metric sums since the last log."""
     fields = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
     kept = {name: value for name, value in fields.items() if value is not None}
     return kept | {"interval": interval}
 
 
 def note_spent(workdir: str, step: int, state: train_step.TrainState) -> None:
-    """Keeps the time of a run that ends by going back to a checkpoint, which knows less of it.
+    """Writes down the time that a run has spent when it ends by going back to a checkpoint.
 
-    The checkpoint stays as it is; without the note the next start would train those minutes again.
+    The checkpoint of this step holds a smaller time and is not changed. Without the note the next
+    start would train for the lost minutes a second time.
     """
     if jax.process_index() == 0 and state.seconds is not None:
         note = {"step": step, "seconds": float(state.seconds)}
@@ -46,7 +51,7 @@ def note_spent(workdir: str, step: int, state: train_step.TrainState) -> None:
 
 
 def with_spent(state, step, workdir):
-    """The state of this checkpoint, with the time that was spent behind it in vain."""
+    """The state of this checkpoint, with the time of the note if that is larger."""
     if state.seconds is None:
         return state
 
@@ -55,9 +60,10 @@ def with_spent(state, step, workdir):
         try:
             with open(path, encoding="utf-8") as file:
                 found = json.load(file)
-            if found.pop("check", None) not in (None, _check_of(found)):  # None: an older version
+            if found.pop("check", None) not in (None, _check_of(found)):  # None: no digest
                 raise ValueError("a digit of it changed")
-            return float(found["seconds"]) if found["step"] == step else 0.0  # later ones know it
+            # A later checkpoint includes the lost time already.
+            return float(found["seconds"]) if found["step"] == step else 0.0
         except FileNotFoundError:
             return 0.0
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -68,4 +74,5 @@ def with_spent(state, step, workdir):
 
 
 def _check_of(note):
+    """The digest of a note, which shows whether the file was damaged."""
     return zlib.crc32(json.dumps(note, sort_keys=True).encode())

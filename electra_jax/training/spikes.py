@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps that were not applied, read one step late, and the way back to before a spike.
+"""Steps that were not applied, and going back to the checkpoint before a spike.
 
-    not finite    counted and logged; `SKIPS` in a row end the run
-    a spike       (`averages.limit`) logged, and that is all with on_spike='skip'; with 'roll_back'
-                  the state of the newest good checkpoint comes back and the data goes on
+    a step that was not finite    is logged and counted; `SKIPS` of them in a row end the run
+    a spike (`averages.limit`)    is logged; on_spike='skip' does no more, with 'roll_back' the run
+                                  takes the state of the newest good checkpoint and later rows
 
-Going back: parameters, moments, averages, the running mean that judges, and the counts of steps and
-tokens are those of the checkpoint; `rows_seen` is not turned back, so the rows between the
-checkpoint and the spike are passed over, as PaLM passes over the batches around one (Chowdhery et
-al. 2022, arXiv:2204.02311, section 5.1). All of it follows from the checkpoint, so a run that is
-killed after going back comes to the same spike again and goes back again. Only time is never turned
-back: `saved_state.note_spent` keeps it where a run has so many minutes.
+After going back, parameters, moments, averages, the running mean of gradient norms, and the counts
+of steps and tokens are those of the checkpoint. `rows_seen` is not turned back, so the rows between
+the checkpoint and the spike are skipped, as PaLM skips the batches around a spike (Chowdhery et al.
+2022, arXiv:2204.02311, section 5.1). All of this follows from the checkpoint alone, so a run that
+is killed after going back meets the same spike again and goes back again. Time is the exception, it
+is never turned back: with a budget of minutes `saved_state.note_spent` writes it down.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from electra_jax.training import runs, saved_state
 from electra_jax.weights import checkpoint_series
 
 SKIPS = 3  # non-finite steps in a row that end a run
-ROLLBACKS = 3  # times that a run goes back to one checkpoint; the next spike ends it
+ROLLBACKS = 3  # how often a run goes back to the same checkpoint; the next spike ends it
 
 
 class TrainingError(RuntimeError):
@@ -36,7 +36,7 @@ class TrainingError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Sent:
-    """A step that was sent off, with the rows that it took."""
+    """A step that was dispatched, with the numbers of its first and last row."""
 
     step: int
     first_row: int
@@ -45,7 +45,7 @@ class Sent:
 
 
 class Watch:
-    """Reads what steps say of themselves after the next one is sent: the device never waits."""
+    """Reads the checks of each step after the next one was dispatched: the device never waits."""
 
     def __init__(self, schedule: config_lib.Schedule):
         self._rolls_back = schedule.on_spike == "roll_back"
@@ -53,27 +53,30 @@ class Watch:
         self._bad = 0  # steps in a row that were not finite
 
     def sent(self, step: int, first_row: int, size: int, measured: train_step.Measured) -> None:
-        """Takes in a step; `read` says later how it went."""
+        """Keeps a step that was dispatched, for `read` to look at later."""
         self._unread = Sent(step, first_row, first_row + size - 1, measured)
 
     def forget(self) -> None:
-        """Where the run goes back, what was sent off does not count."""
+        """Drops the unread step and the count of bad steps, when the run goes back."""
         self._unread, self._bad = None, 0
 
     def read(self) -> Sent | None:
-        """Logs the last step where it was bad; returns it where the run has to go back behind it.
+        """Logs the last step if it was bad; returns it if the run has to go back because of it.
 
+        Returns None if it was good, if there is none to read, or if the run goes on after spikes.
         Raises TrainingError after `SKIPS` steps in a row that were not finite.
         """
         sent, self._unread = self._unread, None
         if sent is None:
             return None
+
         checks, limits = jax.device_get((sent.measured.checks, sent.measured.limits))
         rows = f"rows {sent.first_row} to {sent.last_row}"
         bad = {name: float(x) for name, x in checks.items() if not np.isfinite(x)}
         if bad:
             self._count(sent.step, rows, *next(iter(bad.items())))
             return None
+
         self._bad = 0
         spikes = [name for name, limit in limits.items() if checks[name] > limit]
         for name in spikes:
@@ -84,6 +87,7 @@ class Watch:
         return sent if spikes and self._rolls_back else None
 
     def _count(self, step, rows, name, value):
+        """Counts a step that was not finite. Raises TrainingError if it is one too many."""
         logging.warning("step %d skipped: %s is %s (%s)", step, name, value, rows)
         self._bad += 1
         if self._bad >= SKIPS:
@@ -95,12 +99,13 @@ class Watch:
 
 
 def go_back(run: runs.Run, saved: checkpoint_series.Checkpoints, spike: Sent) -> None:
-    """Gives the run step and state of the newest good checkpoint, but not its place in the rows.
+    """Sets the run to step and state of the newest good checkpoint; keeps its position in the rows.
 
-    Raises TrainingError where that has been done `ROLLBACKS` times since it was saved.
+    Raises TrainingError if the run has gone back to this checkpoint `ROLLBACKS` times already.
     """
     like = saved_state.tree_of(run.abstract, trees.shapes_like(run.interval))
     restored = saved.reread(like, optional="interval")
+
     again = sum(rollback["to"] == restored.step for rollback in run.rollbacks)
     if again >= ROLLBACKS:
         raise TrainingError(
@@ -108,15 +113,18 @@ def go_back(run: runs.Run, saved: checkpoint_series.Checkpoints, spike: Sent) ->
             f" {restored.step} for; the checkpoints are good; lower optimizer.learning_rate or"
             " raise schedule.spike_factor in a new workdir with init.from"
         )
+
     tree = dict(restored.tree)
+    # The checkpoint's sums may lack metrics that the run has now; these begin at zero.
     run.interval = jax.tree.map(jnp.zeros_like, run.interval) | tree.pop("interval")
     state = train_step.TrainState(**tree)
     first = counters.to_int(jax.device_get(state.rows_seen))
     words = counters.from_int(spike.last_row + 1)
-    if state.seconds is not None:  # time that was spent stays spent
+    if state.seconds is not None:  # lost time stays spent
         state = dataclasses.replace(state, seconds=run.state.seconds)
     run.state = dataclasses.replace(state, rows_seen=_like(state.rows_seen, words))
     run.step, run.rows_seen = restored.step, spike.last_row + 1
+
     rollback = {
         "from": spike.step, "to": restored.step, "first_row": first, "last_row": spike.last_row
     }  # fmt: skip
@@ -125,7 +133,7 @@ def go_back(run: runs.Run, saved: checkpoint_series.Checkpoints, spike: Sent) ->
 
 
 def in_words(rollback: dict) -> str:
-    """What happened, as the log and the report say it."""
+    """What happened, as a sentence for the log and the report."""
     return (
         f"a spike at step {rollback['from']:,}: back to step {rollback['to']:,}; its state goes on"
         f" behind rows {rollback['first_row']:,} to {rollback['last_row']:,}"
@@ -133,4 +141,5 @@ def in_words(rollback: dict) -> str:
 
 
 def _like(array, value):
+    """The value as an array with the shape and the sharding of another one."""
     return jax.make_array_from_callback(array.shape, array.sharding, lambda index: value[index])
