@@ -17,7 +17,7 @@ from absl import logging
 
 from electra_jax import config as config_lib
 from electra_jax.config import stages
-from electra_jax.core import sharding
+from electra_jax.core import sharding, trees
 from electra_jax.data import records, vocabulary
 from electra_jax.host import processes
 from electra_jax.step import evaluation, plans
