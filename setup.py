@@ -51,7 +51,10 @@ EXTRAS = {
         "onnxruntime",
         "onnxscript",
     ],
-    "dev": ["ruff>=0.14"],
+    "dev": [
+        "ruff>=0.14",
+        "mypy>=2.4",  # the annotations are checked with it; an older one may infer other types
+    ],
 }
 
 setuptools.setup(
@@ -62,8 +65,9 @@ setuptools.setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=setuptools.find_packages(include=["electra_jax", "electra_jax.*"]),
-    package_data={  # pages are drawn from these files
-        "electra_jax.report": ["templates/*"],
+    package_data={
+        "electra_jax": ["py.typed"],  # says that the annotations may be used
+        "electra_jax.report": ["templates/*"],  # pages are drawn from these files
         "electra_jax.finetuning.results": ["templates/*"],
     },
     python_requires=">=3.11,<3.14",  # 3.10 has no newer jax; 3.14 lacks wheels of several needs

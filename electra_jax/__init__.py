@@ -3,7 +3,7 @@
 
 The modules of this folder are the commands. The folders are the wings of the package; a wing may
 import only the wings below it (docs/architecture.md). Reading order: `core/batch.py`,
-`objectives/corrupt.py`, `objectives/replaced_token_detection.py`, `model/networks.py`,
+`objectives/replaced_token_detection.py`, `objectives/masking.py`, `model/networks.py`,
 `step/train_step.py`, `training/loop.py`.
 """
 

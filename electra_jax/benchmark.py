@@ -16,7 +16,6 @@ if __name__ == "__main__":
     huge_pages.use_huge_pages()
 
 import json
-import sys
 
 import jax
 from absl import flags
@@ -47,7 +46,6 @@ def main(config: config_lib.Config, workdir: str) -> None:
 
     # The seconds of compiling are measured too.
     jax.config.update("jax_enable_compilation_cache", False)
-    say = (lambda line: print(line, file=sys.stderr)) if _JSON.value else print
     found = measurement.measure(
         config,
         _VOCAB.value or prepared_data.vocabulary_size(config, workdir),
@@ -58,7 +56,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
     if _JSON.value:
         print(json.dumps(found))
     else:
-        say(measurement.table(found))
+        print(measurement.table(found))
 
 
 if __name__ == "__main__":

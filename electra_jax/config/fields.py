@@ -10,7 +10,7 @@ the setting and it has any other value, the user has set it in vain and is warne
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, dataclass_transform
 
 OBJECTIVES = (
     "replaced_token_detection",
@@ -27,7 +27,7 @@ OBJECTIVES = (
 )
 
 
-def one_of(*choices, untouched: tuple = ()) -> Any:
+def one_of(*choices: Any, untouched: tuple = ()) -> Any:
     """Declares a field that has one of these values."""
     return dataclasses.field(metadata={"choices": choices, "untouched": untouched})
 
@@ -37,7 +37,16 @@ def between(low: float, high: float, untouched: tuple = ()) -> Any:
     return dataclasses.field(metadata={"bounds": (low, high), "untouched": untouched})
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(one_of, between))
+def _section(kind: type) -> Any:
+    """A frozen dataclass whose fields may be declared by `one_of` and `between`.
+
+    Type checkers know from it that such a field has no default.
+    """
+    return dataclasses.dataclass(frozen=True)(kind)
+
+
+@_section
 class Data:
     """From text to vocabulary, rows and batches."""
 
@@ -61,7 +70,7 @@ class Data:
     workers: int = between(0, 4096)
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class Network:
     """The shape of one encoder."""
 
@@ -71,7 +80,7 @@ class Network:
     feed_forward: int = between(1, 65_536)
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class Model:
     """Both networks, and how they are computed."""
 
@@ -99,7 +108,7 @@ class Model:
     remat: str = one_of("none", "dots", "full")
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class Objective:
     """What the networks learn. `reads.READS` says which of these settings each objective reads."""
 
@@ -119,7 +128,7 @@ class Objective:
     mlm_weight: float = between(0, 1e6, untouched=(1.0,))
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class Optimizer:
     """AdamW in one of two variants, or Muon."""
 
@@ -137,7 +146,7 @@ class Optimizer:
     ema_decay: float = between(0, 0.999999)
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class Schedule:
     """The length of a run, its stages, and how the learning rate changes."""
 
@@ -154,7 +163,7 @@ class Schedule:
     stages: tuple
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class Mesh:
     """The number of devices along each axis."""
 
@@ -163,7 +172,7 @@ class Mesh:
     tensor: int
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class Checkpoint:
     """How often a checkpoint is saved, and which ones are kept."""
 
@@ -172,7 +181,7 @@ class Checkpoint:
     keep_every: int = between(0, 2**31 - 1)
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class Evaluation:
     """How often held-out metrics are computed, and on how many rows."""
 
@@ -181,7 +190,7 @@ class Evaluation:
     batch_size: int = between(0, 2**24)
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class Logging:
     """What is written to console, files and report, and how often."""
 
@@ -191,7 +200,7 @@ class Logging:
     profile: tuple
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class Init:
     """Where the initial weights come from."""
 
@@ -204,7 +213,7 @@ class Init:
     optimizer: str = one_of("fresh", "restored")
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class Config:
     """All settings of a run."""
 
@@ -224,16 +233,16 @@ class Config:
 
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
     """The value of every field of a configuration by its path: {'data.source': ..., ...}."""
-    flat = {}
+    flat: dict[str, Any] = {}
     for field in dataclasses.fields(config):
         path, value = prefix + field.name.rstrip("_"), getattr(config, field.name)
         flat |= flatten(value, path + ".") if dataclasses.is_dataclass(value) else {path: value}
     return flat
 
 
-def declared(kind: type, prefix: str = "") -> dict[str, dataclasses.Field]:
+def declared(kind: Any, prefix: str = "") -> dict[str, dataclasses.Field]:
     """The declaration of every field of a configuration class, by its path."""
-    found = {}
+    found: dict[str, dataclasses.Field] = {}
     for field in dataclasses.fields(kind):
         path = prefix + field.name.rstrip("_")
         section = dataclasses.is_dataclass(field.type)

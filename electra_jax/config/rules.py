@@ -30,7 +30,7 @@ def check(c: Config) -> None:
     _check_rest(c)
 
 
-def _check_networks(c: Config):
+def _check_networks(c: Config) -> None:
     """Checks width, heads and attention of both networks."""
     for name in ("discriminator", "generator"):
         network = getattr(c.model, name)
@@ -53,7 +53,7 @@ def _check_networks(c: Config):
         )
 
 
-def _check_rows(c: Config):
+def _check_rows(c: Config) -> None:
     """Checks length and number of the rows of a step."""
     if c.model.positions == "learned" and c.data.sequence_length > c.model.max_positions:
         raise ConfigError(
@@ -67,7 +67,7 @@ def _check_rows(c: Config):
         )
 
 
-def _check_budget(c: Config):
+def _check_budget(c: Config) -> None:
     """Checks that `tokens` or `minutes` is above 0 if it is the budget, and 0 if it is not."""
     for budget in ("tokens", "minutes"):
         given = getattr(c.schedule, budget)
@@ -78,7 +78,7 @@ def _check_budget(c: Config):
             )
 
 
-def _check_rest(c: Config):
+def _check_rest(c: Config) -> None:
     """Checks optimizer, profile, text and mesh."""
     if c.optimizer.muon_learning_rate and c.optimizer.name != "muon":
         raise ConfigError(
@@ -106,7 +106,7 @@ def _check_rest(c: Config):
             raise ConfigError(f"mesh.{axis}={size} must be positive (mesh.data may be -1)")
 
 
-def _check_stages(c: Config):
+def _check_stages(c: Config) -> None:
     """Checks each stage by itself, and that their shares of the budget rise."""
     before = 0.0
     for stage in c.schedule.stages:
@@ -144,7 +144,7 @@ def _check_stages(c: Config):
         before = share
 
 
-def _check_objective(c: Config):
+def _check_objective(c: Config) -> None:
     """Checks that objective, sharing, shapes and masking fit together."""
     o, sharing = c.objective, c.model.sharing
     allowed = _SHARING.get(o.name, declared(Config)["model.sharing"].metadata["choices"])
@@ -175,7 +175,7 @@ def _check_objective(c: Config):
         )
 
 
-def _check_init(c: Config):
+def _check_init(c: Config) -> None:
     """Raises ConfigError for a setting of the section `init` that would have no effect."""
     settings = {
         "new_tokens": ("refuse", c.init.from_ or c.init.generator_from),

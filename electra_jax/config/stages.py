@@ -16,6 +16,7 @@ import bisect
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from electra_jax import config as config_lib
 
@@ -72,12 +73,13 @@ def steps(
       real: for each stage, the share of tokens in its rows that are not padding; 1 if not given.
       step_seconds: for each stage, the seconds per step; needed for a budget of minutes.
     """
-    c, counts, kinds = config.schedule, [], of(config)
+    counts: list[int] = []
+    c, kinds = config.schedule, of(config)
     if c.budget == "minutes" and not step_seconds:
         return None
 
     end = {"steps": c.steps, "tokens": c.tokens, "minutes": 60 * c.minutes}[c.budget]
-    marks = [*begins(c), end]
+    marks: list[Any] = [*begins(c), end]
     for place, stage in enumerate(kinds):
         count = marks[place + 1] - marks[place]
         if c.budget == "tokens":

@@ -17,7 +17,7 @@ NORM_DECAY = 0.99  # the mean looks back some hundred steps
 JUDGED_AFTER = 100  # steps before the first is judged: norms fall steeply in the beginning
 
 
-def weights(ema: dict, params: dict, decay: float, updates: jax.Array) -> dict:
+def weights(ema: dict, params: dict, decay: jax.Array | float, updates: jax.Array) -> dict:
     """The averages after one more applied update; `updates` counts those before it."""
     updates = updates.astype(jnp.float32)
     decay = jnp.minimum(decay, (1 + updates) / (10 + updates))

@@ -13,7 +13,7 @@ def add(counter: jax.Array, amount: jax.Array) -> jax.Array:
     return jnp.stack([low, counter[1] + carried])
 
 
-def to_int(counter) -> int:
+def to_int(counter: jax.Array | np.ndarray) -> int:
     """A counter on the host as a Python integer."""
     low, high = (int(part) for part in counter)
     return low + (high << 32)

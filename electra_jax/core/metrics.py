@@ -45,7 +45,7 @@ def add(left: Mapping, right: Mapping) -> dict:
     return {name: left[name] + right[name] for name in left}
 
 
-def compute(sums: Mapping[str, np.ndarray]) -> dict[str, float | None]:
+def compute(sums: Mapping[str, jax.Array | np.ndarray]) -> dict[str, float | None]:
     """Divides: one number a name, None where nothing was counted.
 
     Adds `disc_f1`, which follows from the others.

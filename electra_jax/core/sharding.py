@@ -9,7 +9,8 @@ moments carry the paths of their parameters and so follow them.
 import functools
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
@@ -36,7 +37,12 @@ TABLE = (  # the end of a path -> one mesh axis (or None) a dimension; the first
 )
 
 
-def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, devices=None) -> Mesh:
+def make_mesh(
+    data: int = -1,
+    fsdp: int = 1,
+    tensor: int = 1,
+    devices: Sequence[jax.Device] | None = None,
+) -> Mesh:
     """Returns the mesh; -1 for `data` takes the devices that the other two leave.
 
     Raises ValueError where the product is not the number of devices.
@@ -76,7 +82,7 @@ def row_devices(mesh: Mesh) -> int:
     return mesh.shape["data"] * mesh.shape["fsdp"]
 
 
-def shardings(tree, mesh: Mesh, report: Callable[[str], None] = lambda line: None):
+def shardings(tree: Any, mesh: Mesh, report: Callable[[str], None] = lambda line: None) -> Any:
     """The table applied to a tree of arrays; a dimension that its axis does not divide stays whole.
 
     Raises KeyError for a path that no line of the table covers.
@@ -140,7 +146,7 @@ def keep_rows(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
     return lambda hidden: jax.lax.with_sharding_constraint(hidden, rows(mesh))
 
 
-def as_they_are(x):
+def as_they_are(x: Any) -> Any:
     """What `keep_rows` and `headwise` are on one device."""
     return x
 
@@ -164,7 +170,7 @@ def rowwise(mesh: Mesh) -> Callable:
     return run
 
 
-def on_one_device(function: Callable, rows: tuple, shared: tuple = (), **settings):
+def on_one_device(function: Callable, rows: tuple, shared: tuple = (), **settings: Any) -> Any:
     """What `rowwise` returns on one device: a plain call."""
     return function(*shared, *rows, **settings)
 

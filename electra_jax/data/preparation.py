@@ -113,6 +113,15 @@ def _is_whole(folder, progress):
         return False
 
 
+def _has_its_vocabulary(folder):
+    """Whether the vocabulary is the one of the manifest. If not, the new rows need another."""
+    try:
+        words = vocabulary.load(os.path.join(folder, records.VOCABULARY))
+        return words.sha256 == records.open(folder).manifest.vocabulary["sha256"]
+    except ValueError:
+        return False
+
+
 def _build(plan, progress):
     """Builds the folder up to its manifest, from nothing or from where a run was interrupted."""
     began = time.monotonic()
@@ -151,6 +160,8 @@ def _make_ready(folder):
     """Empties the folder of untrusted files; finished units of an interrupted run stay."""
     # A manifest here means that a complete folder was found damaged. Its units are not trusted.
     if os.path.exists(os.path.join(folder, records.MANIFEST)):
+        if not _has_its_vocabulary(folder):
+            shutil.rmtree(os.path.join(folder, records.VOCABULARY), ignore_errors=True)
         os.remove(os.path.join(folder, records.MANIFEST))
         shutil.rmtree(os.path.join(folder, unit_files.UNITS), ignore_errors=True)
 

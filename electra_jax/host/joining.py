@@ -18,6 +18,7 @@ import time
 
 import jax
 
+import electra_jax
 from electra_jax.host import waiting, wire
 
 _GREETING = 1 << 16  # bytes at most that a process sends before the answer
@@ -30,7 +31,7 @@ class PeersError(ValueError):
 def introduction(address):
     """Returns what a process says about itself when it connects, as JSON data."""
     code = hashlib.sha256()
-    for path in sorted(pathlib.Path(__file__).parent.rglob("*.py")):
+    for path in sorted(pathlib.Path(electra_jax.__file__).parent.rglob("*.py")):
         code.update(path.read_bytes())
     return {
         "number": address.me,

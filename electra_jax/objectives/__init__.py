@@ -4,5 +4,5 @@
 A batch comes in; losses as sums, metrics, and on request everything that happened to the batch go
 out. Start with `replaced_token_detection.py`, the method of the paper; `masking.py`, `sampling.py`
 and `vocabulary_softmax.py` are its pure functions. A new objective is a new file here and one line
-in `plan.OBJECTIVES`; docs/objectives.md shows how.
+in `plans.OBJECTIVES`; docs/objectives.md shows how.
 """

@@ -44,7 +44,7 @@ class DecoupledDetection(rtd.ReplacedTokenDetection):
         batch: batch_lib.Batch,
         keys: streams.Keys,
         knobs: dict,
-        carry: None = None,
+        carry: Corrupted | None = None,
     ) -> tuple[dict[str, jax.Array], metrics.Sums, Corrupted]:
         """L_MLM as a sum; the corrupted batch is the carry."""
         made = self.generate(params, batch, keys, knobs)

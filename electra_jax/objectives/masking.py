@@ -48,7 +48,9 @@ def candidates(ids_BL: jax.Array, special_ids: tuple[int, ...]) -> jax.Array:
     return ~jnp.isin(ids_BL, jnp.array(special_ids, ids_BL.dtype))
 
 
-def count(candidates_BL: jax.Array, real_BL: jax.Array, mask_rate: jax.Array, n: int) -> jax.Array:
+def count(
+    candidates_BL: jax.Array, real_BL: jax.Array, mask_rate: jax.Array | float, n: int
+) -> jax.Array:
     """k of each row: min(candidates, N, max(1, round(rate x real tokens))), int32 [B]."""
     wanted_B = jnp.maximum(1, jnp.round(mask_rate * real_BL.sum(1)).astype(jnp.int32))
     return jnp.minimum(jnp.minimum(wanted_B, n), candidates_BL.sum(1, dtype=jnp.int32))

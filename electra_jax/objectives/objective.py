@@ -18,7 +18,8 @@ rows on the devices that hold the rows.
 
 import abc
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self
 
 import jax
 from jax import numpy as jnp
@@ -27,6 +28,10 @@ from electra_jax.core import batch as batch_lib
 from electra_jax.core import metrics, sharding, streams
 from electra_jax.model import accounting, networks
 from electra_jax.objectives import masking, sampling, unigram_probe, vocabulary_softmax
+
+# An array, or None where an objective has no such. Written with Any, because whoever reads such a
+# field knows its objective; with None each of them would first have to check.
+ArrayOrNone = jax.Array | Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,10 +61,10 @@ class Corrupted:
     sampled_BN: jax.Array  # ids that were written at the slots
     corrupted_BL: jax.Array  # ids that the discriminator sees
     replaced_BL: jax.Array  # bool: differs from the original
-    gen_losses_BN: jax.Array | None = None  # float32, -log p_G of the originals
-    gen_hits_BN: jax.Array | None = None  # bool: no token scored higher than the original
-    gen_entropies_BN: jax.Array | None = None  # float32, of p_G, in nats
-    vectors_BNE: jax.Array | None = None  # the generator's output at each slot
+    gen_losses_BN: ArrayOrNone = None  # float32, -log p_G of the originals
+    gen_hits_BN: ArrayOrNone = None  # bool: no token scored higher than the original
+    gen_entropies_BN: ArrayOrNone = None  # float32, of p_G, in nats
+    vectors_BNE: ArrayOrNone = None  # the generator's output at each slot
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,10 +96,13 @@ class Objective(abc.ABC):
     mlm_weight: float = 1.0
     rowwise: Callable = sharding.on_one_device  # runs a function where the rows are
 
-    terms = ()  # names of the losses that are summed
-    masks = True  # whether a network is shown [MASK] at the chosen slots
-    token_scores = None  # (params, batch) -> [B, L], where one pass scores a text
-    masked_scores = None  # (params, batch, places_B) -> [B], where each pass scores one token
+    terms: ClassVar[tuple[str, ...]] = ()  # names of the losses that are summed
+    masks: ClassVar[bool] = True  # whether a network is shown [MASK] at the chosen slots
+
+    # (params, batch) -> [B, L], where one pass scores a text
+    token_scores: ClassVar[Callable[..., jax.Array] | None] = None
+    # (params, batch, places_B) -> [B], where each pass scores one token
+    masked_scores: ClassVar[Callable[..., jax.Array] | None] = None
 
     @abc.abstractmethod
     def init(self, key: jax.Array) -> dict:
@@ -146,7 +154,7 @@ class Objective(abc.ABC):
         """The factor of each term in the total loss."""
         return {"gen": self.gen_weight, "disc": self.disc_weight, "mlm": self.mlm_weight}
 
-    def total(self, means: dict[str, jax.Array]) -> jax.Array:
+    def total(self, means: Mapping[str, Any]) -> Any:
         """The sum of the terms that are given, each times its factor."""
         return sum(self.term_weights[term] * means[term] for term in means)
 
@@ -160,7 +168,7 @@ class Objective(abc.ABC):
         rowwise: Callable = sharding.on_one_device,
         keep_rows: Callable = sharding.as_they_are,
         headwise: Callable = sharding.as_they_are,
-    ):
+    ) -> Self:
         """The same objective over a mesh (`sharding.{rowwise, keep_rows, headwise}`), or without
         one."""
         networks = self.networks.placed(keep_rows, headwise)

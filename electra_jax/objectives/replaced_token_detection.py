@@ -13,6 +13,7 @@ one loss to the other network; what the two share is the embedding tables.
 """
 
 import dataclasses
+from typing import ClassVar
 
 import jax
 from jax import lax
@@ -22,7 +23,7 @@ from electra_jax.core import batch as batch_lib
 from electra_jax.core import metrics, streams
 from electra_jax.model import accounting, networks
 from electra_jax.objectives import masking, measuring, unigram_probe
-from electra_jax.objectives.objective import Corrupted, Objective
+from electra_jax.objectives.objective import ArrayOrNone, Corrupted, Objective
 
 
 @jax.tree_util.register_dataclass
@@ -30,7 +31,7 @@ from electra_jax.objectives.objective import Corrupted, Objective
 class Played(Corrupted):
     """Everything that happened to a batch on its way through both networks."""
 
-    disc_logits_BL: jax.Array | None = None  # float32; above 0 means "replaced"
+    disc_logits_BL: ArrayOrNone = None  # float32; above 0 means "replaced"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +83,8 @@ class WithGenerator(Objective):
 class ReplacedTokenDetection(WithGenerator):
     """The objective of the paper."""
 
-    terms = ("gen", "disc")  # L = gen_weight L_MLM + disc_weight L_Disc, lambda = 50
+    # L = gen_weight L_MLM + disc_weight L_Disc, lambda = 50
+    terms: ClassVar[tuple[str, ...]] = ("gen", "disc")
 
     def loss(
         self,

@@ -17,17 +17,19 @@ from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
+import numpy.typing as npt
 from jax import numpy as jnp
 
 from electra_jax.core import batch as batch_lib
 from electra_jax.data import vocabulary as vocabulary_lib
+from electra_jax.objectives.objective import Objective
 
 ROWS = 64  # rows per batch
 _STEP = 32  # lengths are rounded up to a multiple, so that few programs are compiled
 
 
 def scores(
-    objective,
+    objective: Objective,
     params: dict,
     words: vocabulary_lib.Vocabulary,
     sentences: Sequence[str],
@@ -78,7 +80,7 @@ def preferred(groups: Sequence[Sequence[float]]) -> list[int | None]:
     return [place if place >= 0 else None for place in (int(highest(group)) for group in groups)]
 
 
-def highest(scores: np.ndarray) -> np.ndarray:
+def highest(scores: npt.ArrayLike) -> np.ndarray:
     """The index of the highest score along the last axis; -1 where several are equally high or one
     is NaN."""
     scores = np.asarray(scores)
@@ -112,7 +114,9 @@ def _scores(objective, params, words, ids_BL, places_B):
     return objective.masked_scores(params, batch, places_B)
 
 
-def _summed(score: Callable, tasks, count, pad_id) -> list[float]:
+def _summed(
+    score: Callable, tasks: list[tuple[np.ndarray, int, int]], count: int, pad_id: int
+) -> list[float]:
     """Runs tasks of (row, place, sentence) in batches of similar length; sums per sentence."""
     totals = np.zeros(count)
     tasks = sorted(tasks, key=lambda task: len(task[0]))

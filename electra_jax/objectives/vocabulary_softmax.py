@@ -197,7 +197,7 @@ def _walk_forward(
     mass_SG = jnp.moveaxis(mass_KSG, 0, 1).reshape(len(best_S), -1)
     mass_SG = mass_SG[:, : len(bias_V) // sampling.BLOCK]
 
-    saved = vectors_SE, table_VE, bias_V, originals_S, whole_S
+    saved: tuple[jax.Array, ...] = vectors_SE, table_VE, bias_V, originals_S, whole_S
     if as_drawn:
         saved = *saved, spared_S, forbidden_V, temperature
     return (whole_S - original_S, original_S >= best_S, entropy_S, mass_SG), saved
@@ -217,7 +217,8 @@ def _walk_backward(piece, as_drawn, saved, gradients):
         table_PE, bias_P, *forbidden = pieces
         scores_SP = _scores(vectors_SE, table_PE, bias_P)
         if as_drawn:
-            spared_SP = _spared(first, *forbidden, spared_S)
+            # `forbidden` holds exactly one array here.
+            spared_SP = _spared(first, *forbidden, spared_S)  # type: ignore[call-arg]
             scores_SP = jnp.where(spared_SP, _NOTHING, scores_SP / temperature)
 
         chances_SP = jnp.exp(scores_SP - whole_S[:, None])

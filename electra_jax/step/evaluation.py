@@ -9,6 +9,7 @@ the same draws, if their runs have the same prepared data.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,6 +20,7 @@ from electra_jax.core import batch as batch_lib
 from electra_jax.core import metrics, sharding, streams
 from electra_jax.data import totals
 from electra_jax.objectives import unigram_probe
+from electra_jax.objectives.objective import Objective
 
 KEY = 20_200_324  # seed of everything random in an evaluation, for all runs
 
@@ -29,7 +31,7 @@ BY_SOURCE = (  # metrics that are also given for each source
 
 
 def compile_evaluate(
-    objective, pad_id: int, unigram_V: np.ndarray, mesh: Mesh, params_shardings
+    objective: Objective, pad_id: int, unigram_V: np.ndarray, mesh: Mesh, params_shardings: Any
 ) -> Callable[[dict, dict], metrics.Sums]:
     """Returns the jitted function `evaluate(params, {'ids', 'marks', 'row'}) -> sums`.
 
@@ -62,7 +64,7 @@ def compile_evaluate(
 
 def run(
     evaluate: Callable,
-    objective,
+    objective: Objective,
     params: dict,
     sources: Sequence[tuple[str, np.ndarray, np.ndarray]],
     batch_size: int,
@@ -78,7 +80,9 @@ def run(
     `unigram_entropy` is computed from these rows, not from everything that was prepared: then a
     source has the same weight in it as in the losses that are compared with it.
     """
-    values, merged, all_counts_V = {}, None, 0
+    values: dict[str, float | None] = {}
+    merged: Any = None
+    all_counts_V: Any = 0
     for name, ids_BL, marks_BL in sources:
         counts_V = _counts(ids_BL, objective)
         all_counts_V = all_counts_V + counts_V
@@ -113,12 +117,12 @@ def sums_of(
     pad_id: int,
     mesh: Mesh,
     progress: Callable[[int], None] = lambda rows: None,
-) -> metrics.Sums:
+) -> dict[str, np.ndarray]:
     """The metric sums over the rows of one source, in float64 on the host.
 
     `progress` is called after each batch with the number of rows that are done.
     """
-    sums = None
+    sums: Any = None
     for lanes in _batches(ids_BL, marks_BL, batch_size, pad_id):
         placed = {lane: _place(array, sharding.rows(mesh)) for lane, array in lanes.items()}
         here = jax.tree.map(
@@ -129,7 +133,7 @@ def sums_of(
     return sums
 
 
-def with_loss(values: dict, objective) -> dict:
+def with_loss(values: dict, objective: Objective) -> dict:
     """Adds `loss`, the objective's total of its terms; None if a term has no value."""
     known = {term: values.get(f"{term}_loss") for term in objective.terms}
     loss = None if None in known.values() else float(objective.total(known))
@@ -144,7 +148,9 @@ def _counts(ids_BL, objective):
     return counts_V
 
 
-def _batches(ids_BL, marks_BL, size, pad_id) -> Iterator[dict[str, np.ndarray]]:
+def _batches(
+    ids_BL: np.ndarray, marks_BL: np.ndarray, size: int, pad_id: int
+) -> Iterator[dict[str, np.ndarray]]:
     """Yields batches of one size; the last is filled with padding, which no metric counts."""
     for first in range(0, len(ids_BL), size):
         ids, marks = ids_BL[first : first + size], marks_BL[first : first + size]

@@ -229,7 +229,8 @@ def _at_own_rate(rates, updates, params=None):
 
 
 def _dimensions(path):
-    return optax.contrib.MuonDimensionNumbers(*matrix(path))
+    # Never None: only matrices come here.
+    return optax.contrib.MuonDimensionNumbers(*matrix(path))  # type: ignore[misc]
 
 
 def _as_large_as_adams(updates, params=None):

@@ -10,6 +10,7 @@ parts; the functions after it make single parts.
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -37,7 +38,7 @@ from electra_jax.objectives import (
 from electra_jax.objectives.objective import Objective
 from electra_jax.step import optimizer, schedule, train_step
 
-OBJECTIVES = {
+OBJECTIVES: dict[str, type[Any]] = {  # Any, because one of them has a field of its own
     "replaced_token_detection": replaced_token_detection.ReplacedTokenDetection,
     "decoupled_detection": decoupled_detection.DecoupledDetection,
     "masked_token_detection": masked_token_detection.MaskedTokenDetection,
@@ -95,7 +96,8 @@ class Plan:
     @functools.cached_property
     def where(self) -> train_step.TrainState:
         """The sharding of each array of the state."""
-        return sharding.shardings(self.shapes, self.mesh)
+        # Only plans with a mesh are asked for this and for `update`.
+        return sharding.shardings(self.shapes, self.mesh)  # type: ignore[arg-type]
 
     @functools.cached_property
     def update(self) -> Callable:
@@ -107,7 +109,7 @@ class Plan:
             self.key,
             self.pad_id,
             self.accumulation,
-            sharding.while_used(self.mesh),
+            sharding.while_used(self.mesh),  # type: ignore[arg-type]  # see `where`
             self.progress,
             self.extras,
             self.steps,
@@ -275,7 +277,7 @@ def rates(config: config_lib.Config) -> optimizer.Rates:
 def rate(config: config_lib.Config) -> Callable[..., jax.Array]:
     """The largest learning rate as a function of step and progress."""
     c = config.schedule
-    shapes = {
+    shapes: dict[str, Callable[[jax.Array], jax.Array]] = {
         "linear": schedule.linear,
         "cosine": schedule.cosine,
         "warmup_stable_decay": functools.partial(
@@ -325,7 +327,8 @@ def progress(config: config_lib.Config) -> Callable[[train_step.TrainState], jax
     if c.budget == "tokens":
         return lambda state: schedule.tokens_share(state.tokens_seen, c.tokens)
     if c.budget == "minutes":
-        return lambda state: state.seconds / (60 * c.minutes)
+        # `extras` makes the state count seconds.
+        return lambda state: state.seconds / (60 * c.minutes)  # type: ignore[operator, return-value]
     return lambda state: None
 
 

@@ -149,7 +149,10 @@ def make_update(
         # The second phase already sees the parameters that the first has updated.
         params, carry = state.params, None
         moments = _unpacked(objective.phases, state.optimizer)
-        measured, checks, losses, squares = {}, {}, [], {}
+        measured: metrics.Sums = {}
+        checks: dict[str, jax.Array] = {}
+        losses: list[jax.Array] = []
+        squares: dict[str, jax.Array] = {}
         for phase in objective.phases:
             sums, gradients, measured_here, carry = _gradients(
                 phase, objective, params, batch, key, state.step, knobs, weights,
@@ -218,9 +221,18 @@ def compile_update(update: Callable, abstract_state: TrainState, mesh: Mesh) -> 
 
 
 def _gradients(
-    phase: Phase, objective, params, batch, key, step, knobs, weights, carry, accumulation,
-    while_used,
-):  # fmt: skip
+    phase: Phase,
+    objective: Objective,
+    params: dict,
+    batch: batch_lib.Batch,
+    key: jax.Array,
+    step: jax.Array,
+    knobs: dict,
+    weights: dict[str, jax.Array],
+    carry: Any,
+    accumulation: int,
+    while_used: Callable[[dict], dict],
+) -> tuple[dict[str, jax.Array], dict, metrics.Sums, Any]:
     """({term: sum}, gradients of the total loss, metrics, carry) of one phase.
 
     Computed over the whole batch at once, or added up over micro-batches.

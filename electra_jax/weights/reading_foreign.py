@@ -59,7 +59,7 @@ def of_hugging_face(path: str, folders: list[str]) -> trained_weights.Weights:
             raise config_lib.ConfigError(f"{folder}/config.json: {error}") from error
 
     main, other = _main_and_generator(path, shapes)
-    words = tokenizer_files.read(main)
+    words = _tokenizer_of(main)
     _check_pair(shapes, main, other, words)
     shape = _networks_config(shapes[main], shapes[other] if other else shapes[main], words)
 
@@ -105,7 +105,7 @@ def _check_pair(shapes, main, other, words):
     if words.size < shape.vocab_size:
         logging.info("%s: rows above %d are no token and stay behind", main, words.size)
 
-    if other and tokenizer_files.read(other).sha256 != words.sha256:
+    if other and _tokenizer_of(other).sha256 != words.sha256:
         raise config_lib.ConfigError(
             f"{main} and {other} have different vocabularies; they are no pair, convert one of them"
         )
@@ -177,7 +177,7 @@ def of_google(prefix: str) -> trained_weights.Weights:
 
     Raises ConfigError.
     """
-    words = tokenizer_files.read(os.path.dirname(prefix) or os.curdir)
+    words = _tokenizer_of(os.path.dirname(prefix) or os.curdir)
     try:
         found = google.read(tensorflow_bundle.Bundle(prefix))
     except ValueError as error:
@@ -209,6 +209,14 @@ def of_google(prefix: str) -> trained_weights.Weights:
     )
 
 
+def _tokenizer_of(folder):
+    """Reads the vocabulary of a folder. Raises ConfigError if there is none that can be read."""
+    try:
+        return tokenizer_files.read(folder)
+    except ValueError as error:
+        raise config_lib.ConfigError(str(error)) from error
+
+
 def _check_parameters(prefix, shape, params):
     """Raises ConfigError unless exactly the parameters of these networks are there."""
     whole = jax.eval_shape(lambda: networks.init(shape, jax.random.key(0)))
@@ -221,7 +229,7 @@ def _check_parameters(prefix, shape, params):
         if path not in there:
             raise config_lib.ConfigError(f"{prefix} has no tensor for {path}; copy the files anew")
         ours = tuple(wanted[path].shape) if path in wanted else None
-        if ours and ours[0] == shape.padded_vocab_size:
+        if ours and path.endswith(hugging_face.BY_TOKEN):
             ours = (shape.vocab_size, *ours[1:])
         if ours != there[path].shape:
             raise config_lib.ConfigError(

@@ -584,7 +584,7 @@ def test_damaged_input_is_one_line_and_writes_nothing(folder, tmp_path, damage, 
     name, change, message = DAMAGES[damage]
     monkeypatch.chdir(tmp_path)
     copy = damaged(folder, tmp_path, name, change)
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(config_lib.ConfigError, match=message) as error:
         importing.to_workdir(str(copy), recipe(), str(tmp_path / "run"))
     assert "\n" not in str(error.value)
     assert [path.name for path in tmp_path.iterdir()] == ["copy"]

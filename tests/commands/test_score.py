@@ -105,7 +105,9 @@ def test_who_predicts_from_replaced_words_is_asked_for_what_stands_there(kind):
 
 def test_what_cannot_score_says_so():
     class Silent:
-        """An objective without the doors that scoring asks at."""
+        """An objective that gives no scores, as `Objective` has it."""
+
+        token_scores = masked_scores = None
 
     with pytest.raises(ValueError, match="a run of Silent cannot score: it has neither"):
         scoring.scores(Silent(), {}, Words(), TEXTS, 40)

@@ -38,7 +38,9 @@ LENGTH = 16
 def vocab(tmp_path_factory):
     """A vocab.txt that knows every word of the corpus."""
     path = tmp_path_factory.mktemp("vocab") / "vocab.txt"
-    path.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PIECES]) + "\n")
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    path.write_text("\n".join([*special, *PIECES]) + "\n")
+    (path.parent / "other.txt").write_text("\n".join([*special, *reversed(PIECES)]) + "\n")
     return str(path)
 
 
@@ -224,6 +226,17 @@ def test_a_damaged_folder_is_made_again(corpus, vocab, damaged):
     lines = []
     preparation.prepare(settings, str(corpus / "data"), lines.append)
     assert any("is damaged and is made again" in line for line in lines)
+    assert digests(opened.directory) == before
+
+
+def test_another_vocabulary_in_a_finished_folder_is_not_taken_for_its_own(corpus, vocab):
+    opened = prepare(settings_for(corpus, vocab), corpus / "data")
+    before = digests(opened.directory)
+    other = vocabulary.load(vocab.replace("vocab.txt", "other.txt"), True, True)
+    other.save(os.path.join(opened.directory, "vocab"))
+    lines = []
+    preparation.prepare(settings_for(corpus, vocab), str(corpus / "data"), lines.append)
+    assert any("is not the one that the records were made with" in line for line in lines)
     assert digests(opened.directory) == before
 
 

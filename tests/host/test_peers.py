@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the processes of a run find each other, stop together and hear of each other's end."""
 
+import hashlib
+import pathlib
 import re
 import signal
 import socket
@@ -10,7 +12,8 @@ import threading
 
 import pytest
 
-from electra_jax.host import joining, peer_group
+import electra_jax
+from electra_jax.host import joining, peer_group, peers
 from support.commands import free_port
 from support.corpus import ROOT
 
@@ -20,6 +23,15 @@ NAMES = ["process 0 (pid 10 on a)", "process 1 (pid 11 on b)", "process 2 (pid 1
 def about(number, count=3, **versions):
     known = {"jax": "1.0", "code of electra_jax": "abc"}
     return {"number": number, "count": count, "name": NAMES[number], "versions": known | versions}
+
+
+def test_all_of_the_package_is_compared_and_not_only_what_connects_the_processes():
+    package = pathlib.Path(electra_jax.__file__).parent
+    files = sorted(package.rglob("*.py"))
+    assert len({path.parent for path in files}) > 15
+    whole = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+    found = joining.introduction(peers.Address("a:1", count=2, me=0))
+    assert found["versions"]["code of electra_jax"] == whole[:12]
 
 
 def meeting(*others, seconds=20.0):

@@ -611,16 +611,3 @@ def test_a_run_may_go_on_with_another_attention_but_not_another_trunk():
         "model.attention_dropout: 0.0 -> 0.1",
         "model.norm_place: 'post' -> 'pre'",
     ]
-
-
-def test_a_config_json_from_before_the_trunk_had_settings_is_bert():
-    tree = config_lib.to_tree(parsed())
-    for name in (*MODERN, "attention"):
-        del tree["model"][name]
-    network = plans.networks_config(config_lib.parse(tree), 100).generator
-    assert (network.attention, network.positions, network.norm_place) == (
-        "einsum",
-        "learned",
-        "post",
-    )
-    assert network.biases and not network.local_window

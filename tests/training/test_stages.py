@@ -297,13 +297,11 @@ def test_other_stages_are_refused_where_a_run_goes_on_and_another_end_is_not(tex
     assert config_lib.differences(old, new) == (["schedule.steps: 6 -> 60"], [])
 
 
-def test_stages_survive_config_json_and_older_ones_have_none():
+def test_stages_survive_config_json():
     config = config_lib.parse(small_run("builtin", "", schedule__stages=((0.5, 32, 8),)))
     tree = config_lib.to_tree(config)
     tree["schedule"]["stages"] = [[0.5, 32, 8]]  # as JSON has it
     assert config_lib.parse(tree) == config
-    del tree["schedule"]["stages"]
-    assert config_lib.parse(tree).schedule.stages == ()
 
 
 def test_stages_on_the_command_line(tmp_path):

@@ -223,7 +223,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, damage, message):
     path = folder(tmp_path / "theirs")
     damage(tmp_path / "theirs")
     recipe = config_lib.parse(corpus.load_config("tiny"))
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(config_lib.ConfigError, match=message) as error:
         importing.to_workdir(path, recipe, str(tmp_path / "run"))
     assert "\n" not in str(error.value)
     assert [part.name for part in tmp_path.iterdir()] == ["theirs"]

@@ -14,8 +14,9 @@ import pytest
 
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
+from electra_jax.model import encoder, networks
 from electra_jax.step import plans, train_step
-from electra_jax.weights import reading, warm_start
+from electra_jax.weights import reading, reading_foreign, warm_start
 from support import odd, workdirs
 from support.corpus import small_run
 
@@ -76,6 +77,21 @@ PAIRS = [
     pytest.param(*pair, marks=() if pair in QUICK else pytest.mark.exhaustive)
     for pair in itertools.product(OBJECTIVES, OBJECTIVES)
 ]
+
+
+def test_an_array_as_long_as_the_padded_vocabulary_is_no_table_by_token():
+    """100 tokens are padded to 128, which is here the size of everything else as well."""
+    shape = encoder.EncoderConfig(1, 128, 2, 128)
+    config = networks.NetworksConfig(100, 128, 8, generator=shape, discriminator=shape)
+    params = jax.eval_shape(lambda: networks.init(config, jax.random.key(0)))
+    params = jax.tree.map(lambda x: np.zeros(x.shape, np.float32), params)
+    params["embeddings"]["token"] = params["embeddings"]["token"][:100]
+    params["generator"]["head"]["bias"] = params["generator"]["head"]["bias"][:100]
+    reading_foreign._check_parameters("FOLDER", config, params)
+
+    params["discriminator"]["head"]["dense"]["bias"] = np.zeros(100, np.float32)
+    with pytest.raises(config_lib.ConfigError, match=r"head/dense/bias is \(100,\) there"):
+        reading_foreign._check_parameters("FOLDER", config, params)
 
 
 @pytest.mark.parametrize(("source", "name"), PAIRS)
