@@ -15,7 +15,7 @@ import jax
 from jax import numpy as jnp
 
 NORM_DECAY = 0.99  # the mean covers about the last hundred steps
-JUDGED_AFTER = 100  # no spike before this step: norms fall steeply at first
+JUDGED_AFTER = 100  # finite norms before the first is judged: they fall steeply at first
 
 
 def weights(ema: dict, params: dict, decay: jax.Array | float, updates: jax.Array) -> dict:

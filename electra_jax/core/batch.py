@@ -10,16 +10,15 @@
     P  starts in a beam         T  ends in a beam, for each start
     Z  seeds that are fine-tuned side by side
 
-The name of an array ends in its letters (`ids_BL`); a scalar has none. Records hold two arrays,
-`ids` and `marks`. Everything else that a network reads is computed from them on the device:
+The name of an array ends in its letters (`ids_BL`); a scalar has none. Records hold two
+lanes, `ids` and `marks`. Everything else that a network reads is computed from them on the device:
 
     ids       [CLS]  the  cat [SEP] sat  [SEP] [CLS]  no  [SEP] [PAD]
-    marks       D     .    .    .    B     .     D     .    .     .      D document, B segment B
+    marks      D+W    W    W    W   B+W    W    D+W    W    W     0      start of a document (D),
+                                                                         segment B (B), word (W)
     types       0     0    0    0    1     1     0     0    0     0
     documents   1     1    1    1    1     1     2     2    2     0
     positions   0     1    2    3    4     5     0     1    2     3
-
-Next: `objectives/masking.py` chooses tokens of a batch and replaces them.
 """
 
 import dataclasses
@@ -28,7 +27,7 @@ import jax
 from jax import lax
 from jax import numpy as jnp
 
-DOCUMENT_START = 1  # bits of a mark; data/segments.py writes them
+DOCUMENT_START = 1  # bits of a mark, as data/segments.py writes them; that wing is free of jax
 SEGMENT_B_START = 2
 WORD_START = 4
 
@@ -46,7 +45,9 @@ class Batch:
     positions_BL: jax.Array  # within the document
     documents_BL: jax.Array  # 1, 2, ... along a row; 0 is padding
     row_B: jax.Array  # uint32, the row's number in the run; its random keys derive from it
-    word_starts_BL: jax.Array  # bool: the first token of a word, and every special token
+    word_starts_BL: (
+        jax.Array
+    )  # bool: the first token of a word, and [CLS], [SEP], [MASK]; never padding
 
     @property
     def real_BL(self) -> jax.Array:

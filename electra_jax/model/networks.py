@@ -39,7 +39,7 @@ from electra_jax.model import (
     two_towers,
 )
 
-LANES = 128  # the vocabulary is padded to a multiple of it
+VOCABULARY_MULTIPLE = 128  # the vocabulary is padded to a multiple of it
 _OF_A_TRUNK = ("projection", "encoder")
 _OF_A_NETWORK = (*_OF_A_TRUNK, "left", "right", "head")  # two towers have no trunk
 
@@ -59,8 +59,8 @@ class NetworksConfig:
 
     @property
     def padded_vocab_size(self) -> int:
-        """V: the vocabulary size, rounded up to a multiple of `LANES`."""
-        return -(-self.vocab_size // LANES) * LANES
+        """V: the vocabulary size, rounded up to a multiple of `VOCABULARY_MULTIPLE`."""
+        return -(-self.vocab_size // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
 
     def placed(self, keep_rows: Callable, headwise: Callable) -> "NetworksConfig":
         """Returns the same shapes with `sharding.keep_rows` and `sharding.headwise` of a mesh."""
@@ -92,7 +92,7 @@ def init(config: NetworksConfig, key: jax.Array) -> dict:
     return params
 
 
-def generate(
+def generator_vectors(
     config: NetworksConfig,
     params: dict,
     batch: batch_lib.Batch,
@@ -118,7 +118,7 @@ def generator_logits(
 
     Training does not use it, because this array may be large.
     """
-    vectors_BNE = generate(config, params, batch, slots_BN, keys_B)
+    vectors_BNE = generator_vectors(config, params, batch, slots_BN, keys_B)
     table = generator_table(config, params)
     return generator.logits(vectors_BNE, *table, config.vocab_size)
 
@@ -153,7 +153,7 @@ def hidden(
     return _apply(config, params, "discriminator", trunk, batch, keys_B)
 
 
-def predict(
+def predictor_vectors(
     config: NetworksConfig,
     params: dict,
     batch: batch_lib.Batch,
@@ -203,8 +203,8 @@ def main_embeddings(config: NetworksConfig, params: dict) -> dict:
     if config.sharing != "gdes":
         return params["embeddings"]
 
-    below, delta = lax.stop_gradient(params["embeddings"]), params["discriminator"]
-    return jax.tree.map(jnp.add, below, delta["embeddings_delta"])
+    shared = lax.stop_gradient(params["embeddings"])
+    return jax.tree.map(jnp.add, shared, params["discriminator"]["embeddings_delta"])
 
 
 def alone(config: NetworksConfig, params: dict, name: str) -> dict:

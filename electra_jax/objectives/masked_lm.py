@@ -73,7 +73,7 @@ class MaskedLM(Objective):
         here_BL = jnp.arange(batch.ids_BL.shape[1]) == slots_B1
         seen = dataclasses.replace(batch, ids_BL=jnp.where(here_BL, self.mask_id, batch.ids_BL))
 
-        vectors_B1E = networks.predict(self.networks, params, seen, slots_B1)
+        vectors_B1E = networks.predictor_vectors(self.networks, params, seen, slots_B1)
         table = networks.predictor_table(self.networks, params)
         return -self.score(table, vectors_B1E, targets_B1)[0][:, 0]
 
@@ -93,7 +93,7 @@ class MaskedLM(Objective):
         chosen = self.choose(batch, keys, knobs)
         seen = self.mask(batch, chosen, keys)
 
-        vectors_BNE = networks.predict(
+        vectors_BNE = networks.predictor_vectors(
             self.networks, params, seen, chosen.slots_BN, keys.discriminator_B
         )
         originals_BN = masking.at(batch.ids_BL, chosen)

@@ -208,7 +208,10 @@ class Objective(abc.ABC):
         borders_BL = masking.borders(candidates_BL, batch)
         if self.mask_unit == "word":
             return batch.word_starts_BL | borders_BL
-        return masking.span_starts(keys.mask_B, batch.word_starts_BL, borders_BL, self.span_words)
+        if self.mask_unit == "span":
+            words_BL = batch.word_starts_BL
+            return masking.span_starts(keys.mask_B, words_BL, borders_BL, self.span_words)
+        raise ValueError(f"mask_unit={self.mask_unit!r} is none of 'token', 'word', 'span'")
 
     def mask(
         self, batch: batch_lib.Batch, chosen: masking.Chosen, keys: streams.Keys

@@ -54,7 +54,7 @@ class ReplaceMLM(rtd.WithGenerator):
         chosen = made.chosen
 
         seen = dataclasses.replace(batch, ids_BL=made.corrupted_BL)
-        vectors_BNE = networks.predict(
+        vectors_BNE = networks.predictor_vectors(
             self.networks, params, seen, chosen.slots_BN, keys.discriminator_B
         )
         table = networks.predictor_table(self.networks, params)
@@ -79,7 +79,7 @@ class ReplaceMLM(rtd.WithGenerator):
     def token_scores(self, params: dict, batch: batch_lib.Batch) -> jax.Array:
         """log p of every token being the original, from the text as it is: [B, L]."""
         every_BL = jnp.broadcast_to(jnp.arange(batch.ids_BL.shape[1]), batch.ids_BL.shape)
-        vectors_BLE = networks.predict(self.networks, params, batch, every_BL)
+        vectors_BLE = networks.predictor_vectors(self.networks, params, batch, every_BL)
         table = networks.predictor_table(self.networks, params)
         return -self.score(table, vectors_BLE, batch.ids_BL)[0]
 

@@ -8,8 +8,9 @@
     D              original or replaced, for every token      the discriminator's loss
 
 A small generator fills masked slots; for every token the discriminator says whether it was
-replaced. Both learn at once. `stop_gradient` cuts off the sampled ids, so no gradient passes from
-one loss to the other network; what the two share is the embedding tables.
+replaced. Both learn at once. Sampled ids are integers, so no gradient passes from the
+discriminator's loss to the generator; `stop_gradient` only writes the paper's sentence down. By
+default the two share the embedding tables (`model/networks.py` has the other ways).
 """
 
 import dataclasses
@@ -47,7 +48,7 @@ class WithGenerator(Objective):
         masked = self.mask(batch, chosen, keys)
 
         # The generator: L_MLM = -log p_G(x_t | x_masked), and x_hat ~ p_G(x_t | x_masked).
-        vectors_BNE = networks.generate(
+        vectors_BNE = networks.generator_vectors(
             self.networks, params, masked, chosen.slots_BN, keys.generator_B
         )
         filled = self.fill(
@@ -115,7 +116,10 @@ class ReplacedTokenDetection(WithGenerator):
         return Played(**fields, disc_logits_BL=logits_BL)
 
     def judged(self, batch: batch_lib.Batch, played: Played) -> jax.Array:
-        """The tokens that L_Disc is a mean over: all of them, [CLS] and [SEP] included."""
+        """The tokens that L_Disc is a mean over: all of them, [CLS] and [SEP] included.
+
+        An objective that overrides this overrides the weight `disc` too.
+        """
         del played
         return batch.real_BL
 

@@ -24,7 +24,7 @@ from electra_jax.core import trees
 
 
 @dataclasses.dataclass(frozen=True)
-class Rates:
+class PeakRates:
     """The peaks of the learning rates."""
 
     generator: float  # also for the embeddings
@@ -73,7 +73,7 @@ class AdamConfig:
     weight_decay: float = 0.01
     clip_norm: float = 1.0  # the largest norm of the gradients; 0 switches clipping off
     clip: str = "joint"  # one norm of all gradients | 'per_network': one for each network
-    rates: Rates = Rates(1.0, 1.0)
+    peaks: PeakRates = PeakRates(1.0, 1.0)
 
 
 def reference_adamw(config: AdamConfig) -> optax.GradientTransformation:
@@ -210,8 +210,8 @@ def held_where_not_applied(
 def _chain(config, moments):
     """Clipping, the given moments, weight decay, and each parameter's share of the peak rate."""
     parts = [_clip(config), moments, optax.add_decayed_weights(config.weight_decay, decay_mask)]
-    if set(config.rates.named().values()) != {1.0}:  # otherwise every share is 1
-        parts.append(optax.stateless(functools.partial(_at_own_rate, config.rates)))
+    if set(config.peaks.named().values()) != {1.0}:  # otherwise every share is 1
+        parts.append(optax.stateless(functools.partial(_at_own_rate, config.peaks)))
     return optax.chain(*parts)
 
 

@@ -71,7 +71,9 @@ class Plan:
     mesh: Mesh | None
     objective: Objective  # with the shapes of both networks; placed on the mesh, if there is one
     optimizer: optax.GradientTransformation
-    rate: Callable[..., jax.Array]  # (step, progress) -> the largest learning rate
+    rate: Callable[
+        ..., jax.Array
+    ]  # (step, progress) -> that of the parameters with the highest peak
     progress: Callable  # state -> spent share of the budget, or None if steps are the budget
     extras: train_step.Extras
     key: jax.Array  # everything random on the device is derived from it
@@ -258,16 +260,17 @@ def optimizer_of(config: config_lib.Config) -> optax.GradientTransformation:
     c = config.optimizer
     return OPTIMIZERS[c.name](
         optimizer.AdamConfig(
-            c.beta1, c.beta2, c.epsilon, c.weight_decay, c.clip_norm, c.clip, rates(config)
+            c.beta1, c.beta2, c.epsilon, c.weight_decay, c.clip_norm, c.clip, peak_rates(config)
         )
     )
 
 
-def rates(config: config_lib.Config) -> optimizer.Rates:
-    """The peaks of the learning rates; a rate of 0 in the configuration means `learning_rate`."""
+def peak_rates(config: config_lib.Config) -> optimizer.PeakRates:
+    """The peak learning rate of each network; 0 in the configuration means `learning_rate`."""
     c = config.optimizer
+    # A rate at which nothing learns must not raise the peak, which is the largest of all rates.
     has_use = config_lib.has_use(config, "optimizer.gen_learning_rate")
-    return optimizer.Rates(
+    return optimizer.PeakRates(
         generator=(c.gen_learning_rate if has_use else 0.0) or c.learning_rate,
         discriminator=c.disc_learning_rate or c.learning_rate,
         matrices=(c.muon_learning_rate or c.learning_rate) if c.name == "muon" else None,
@@ -275,7 +278,10 @@ def rates(config: config_lib.Config) -> optimizer.Rates:
 
 
 def rate(config: config_lib.Config) -> Callable[..., jax.Array]:
-    """The largest learning rate as a function of step and progress."""
+    """(step, progress) -> the rate of the parameters with the highest peak.
+
+    The optimizer scales the others down.
+    """
     c = config.schedule
     shapes: dict[str, Callable[[jax.Array], jax.Array]] = {
         "linear": schedule.linear,
@@ -284,7 +290,7 @@ def rate(config: config_lib.Config) -> Callable[..., jax.Array]:
             schedule.warmup_stable_decay, decay_share=c.decay_share
         ),
     }
-    return schedule.rate(rates(config).peak, c.steps, c.warmup_steps, shapes[c.shape])
+    return schedule.rate(peak_rates(config).peak, c.steps, c.warmup_steps, shapes[c.shape])
 
 
 def peak_not_reached(config: config_lib.Config, steps: int | None) -> str | None:
@@ -298,7 +304,7 @@ def peak_not_reached(config: config_lib.Config, steps: int | None) -> str | None
       steps: how many steps the budget allows, or None if that depends on an unknown speed. Then
         the only warning is for a warmup that is longer than the limit `schedule.steps`.
     """
-    c, peak = config.schedule, rates(config).peak
+    c, peak = config.schedule, peak_rates(config).peak
     end = steps or c.steps
     too_long = c.warmup_steps >= end
     if steps is None and not too_long:
@@ -334,12 +340,12 @@ def progress(config: config_lib.Config) -> Callable[[train_step.TrainState], jax
 
 def extras(config: config_lib.Config) -> train_step.Extras:
     """The optional parts of step and state that the configuration asks for."""
-    c, named = config.schedule, rates(config).named()
+    c, named = config.schedule, peak_rates(config).named()
     return train_step.Extras(
         ema_decay=config.optimizer.ema_decay,
         spike_factor=0.0 if c.on_spike == "go_on" else c.spike_factor,
         timed=c.budget == "minutes",
-        rates=None if named == {"learning_rate": 1.0} else named,
+        logged_shares=None if named == {"learning_rate": 1.0} else named,
     )
 
 

@@ -3,8 +3,10 @@
 
     rate = peak x shape(progress) x min(1, step / warmup_steps)
 
-Progress goes from 0 to 1, whether the budget is in steps, tokens or minutes. The warmup is always
-in steps, because it gives the optimizer's moments time to settle, and these change once per step.
+`step` is the number of steps taken before this one, so with a warmup the first update has rate 0,
+as in the reference. Progress goes from 0 to 1, whether the budget is in steps, tokens or minutes.
+The warmup is always in steps, because it gives the optimizer's moments time to settle, and these
+change once per step.
 
 Sources: `linear` is google-research/electra, optimization.py; `cosine` is Loshchilov and Hutter
 2017 (arXiv:1608.03983) without restarts; `warmup_stable_decay` is Hu et al. 2024 (arXiv:2404.06395)

@@ -54,7 +54,9 @@ class Extras:
     ema_decay: float = 0.0  # of the averaged parameters; 0: no averages
     spike_factor: float = 0.0  # skip gradient norms above this multiple of their mean; 0: none
     timed: bool = False  # whether the state counts seconds of training
-    rates: Mapping[str, float] | None = None  # metric -> share of the rate; None: one rate for all
+    logged_shares: Mapping[str, float] | None = (
+        None  # metric -> share of the rate; None: one rate for all
+    )
 
 
 @jax.tree_util.register_dataclass
@@ -181,7 +183,7 @@ def make_update(
         # steps. A skipped spike is finite and is reported.
         measured |= {"loss": _once(sum(losses)), "grad_norm": _once(norm)}
         measured |= {name: _once(x) for name, x in norms.items()}
-        measured |= _rates(step_size, extras)
+        measured |= _logged_rates(step_size, extras)
         measured["padding_rate"] = metrics.pair(~batch.real_BL, jnp.ones_like(batch.real_BL))
         measured = jax.tree.map(lambda x: jnp.where(finite, x, jnp.zeros_like(x)), measured)
         if extras.spike_factor:
@@ -309,12 +311,15 @@ def _with_norm(norms, norm, finite, limits):
     return _where(finite, averages.with_norm(norms, norm, limits["grad_norm"]), norms)
 
 
-def _rates(step_size, extras):
+def _logged_rates(step_size, extras):
     """The learning rate of the step as a metric, or several of them under their names."""
     pair = _once(step_size)
-    if extras.rates is None:
+    if extras.logged_shares is None:
         return {"learning_rate": pair}
-    return {name: pair * jnp.array([share, 1], jnp.float32) for name, share in extras.rates.items()}
+    return {
+        name: pair * jnp.array([share, 1], jnp.float32)
+        for name, share in extras.logged_shares.items()
+    }
 
 
 def _once(value):

@@ -86,7 +86,7 @@ def _train(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float 
 
 
 class _Loop:
-    """The steps of one run. Everything that changes from step to step is in `run`."""
+    """The steps of one run. What a later start continues from is in `run`."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class _Loop:
         self._saved, self._out, self._profile = saved, out, profile
         self._watch = spikes.Watch(run.config.schedule)
         self._add = jax.jit(metrics.add)
-        self._fed = run.number  # the stage whose rows the feed loads; None after going back
+        self._fed = run.stage_number  # the stage whose rows the feed loads; None after going back
         self._compiled: set[int] = set()  # the stages whose step was compiled
         self._stopping = False  # whether a signal asked to stop: the run saves and ends
         self._final: dict[str, float | None] = {}
@@ -147,13 +147,13 @@ class _Loop:
     def _step(self):
         """Dispatches one step; returns what it measures and whether it had to be compiled."""
         run = self._run
-        if self._fed != run.number:
-            self._fed = run.number
+        if self._fed != run.stage_number:
+            self._fed = run.stage_number
             self._feed.turn_to(**_next_rows(run))
             self._out.stage_begins()
         lanes = next(self._feed)
 
-        compiles = run.number not in self._compiled
+        compiles = run.stage_number not in self._compiled
         run.step += 1
         self._profile.before(run.step, run.state)
         with self._out.off_the_clock() if compiles else contextlib.nullcontext():
@@ -171,12 +171,12 @@ class _Loop:
         size = run.stage.config.data.batch_size
         self._watch.sent(run.step, run.rows_seen, size, measured)
         run.rows_seen += size
-        run.rows_by_stage[run.number] += size
+        run.rows_by_stage[run.stage_number] += size
         run.state = self._budget.after(run.step, run.state, measured)
         self._stopping = not self._budget.over and self._stop.requested(run.step)
 
         if compiled_now:
-            self._compiled.add(run.number)
+            self._compiled.add(run.stage_number)
             self._out.first_step_done()
 
     def _now_and_then(self):
@@ -191,7 +191,7 @@ class _Loop:
 
         # The log line above was about the old stage. Evaluation and checkpoint belong to the stage
         # of the next step, in which a run that is restored here would begin.
-        run.number = self._budget.stage
+        run.stage_number = self._budget.stage
         if self._evaluates():
             with out.off_the_clock():
                 self._final = out.evaluate()
@@ -214,7 +214,10 @@ class _Loop:
         self._watch.forget()
         self._budget.turn_to(run.state)
         self._out.goes_back()
-        run.number, self._fed = self._budget.stage, None  # the feed has loaded other rows ahead
+        run.stage_number, self._fed = (
+            self._budget.stage,
+            None,
+        )  # the feed has loaded other rows ahead
 
         if self._budget.over:
             saved_state.note_spent(run.workdir, run.step, run.state)

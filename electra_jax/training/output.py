@@ -80,8 +80,8 @@ class Output:
             self._begun = time.monotonic()
             logging.info(
                 "stage %d of %d from step %d on: %s a step",
-                run.number + 1, len(all_stages), run.step + 1,
-                stages.in_words(all_stages[run.number]),
+                run.stage_number + 1, len(all_stages), run.step + 1,
+                stages.in_words(all_stages[run.stage_number]),
             )  # fmt: skip
 
     def first_step_done(self) -> None:
@@ -149,14 +149,14 @@ class Output:
     def evaluate(self, write: bool = True) -> dict[str, float | None]:
         """The held-out metrics of the present state; `write` also sends them to the writers."""
         run, c = self._run, self._c
-        if run.number not in self._heldout:
-            self._heldout = {run.number: run_data.heldout(run.records, c.evaluation.rows)}
+        if run.stage_number not in self._heldout:
+            self._heldout = {run.stage_number: run_data.heldout(run.records, c.evaluation.rows)}
 
         values = evaluation.run(
             run.evaluate,
             run.objective,
             run.state.evaluated,
-            self._heldout[run.number],
+            self._heldout[run.stage_number],
             c.evaluation.batch_size or run.stage.config.data.batch_size,
             run.vocabulary.pad_id,
             run.mesh,

@@ -57,14 +57,14 @@ class Run:
     interval: metrics.Sums  # added up since the last log line
     step: int  # the number of the last step taken
     rows_seen: int  # rows taken so far, and the number of the next row
-    number: int  # the stage of the next step
+    stage_number: int  # the stage of the next step
     rows_by_stage: list[int]  # rows taken so far in each stage
     rollbacks: list[dict]  # each time that the run went back, see `spikes.go_back`
 
     @property
     def stage(self) -> Stage:
         """The stage of the next step."""
-        return self.stages[self.number]
+        return self.stages[self.stage_number]
 
     @property
     def records(self) -> records.Records:
@@ -88,7 +88,7 @@ class Run:
 
 
 def start(config: config_lib.Config, workdir: str) -> Run:
-    """Returns the run as it is before its first step. Its state is the first of these:
+    """Returns the run before the first step of this start. Its state is the first of these:
 
     1. the newest good checkpoint of this workdir, exactly where it stopped, including the position
        in the data;
@@ -141,7 +141,7 @@ def start(config: config_lib.Config, workdir: str) -> Run:
         interval=interval,
         step=int(state.step),
         rows_seen=rows_seen,
-        number=budget.stage_of(config.schedule, state),
+        stage_number=budget.stage_of(config.schedule, state),
         rows_by_stage=list(about.get("rows_by_stage", [rows_seen] + [0] * (len(parts) - 1))),
         rollbacks=list(about.get("rollbacks", [])),
     )
@@ -151,7 +151,7 @@ def metadata_of(run: Run) -> dict:
     """The JSON beside a checkpoint: what the run was made with, and how far it has come."""
     return {
         "config": config_lib.to_tree(run.config),
-        "stage": run.number,
+        "stage": run.stage_number,
         "rows_by_stage": list(run.rows_by_stage),  # a copy, since it is written in the background
         "rollbacks": run.rollbacks,
         "data": run.records.manifest.hash,

@@ -1,6 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run saves in order to continue: its state in checkpoints, and lost time in a note.
 
+    arrays      the fields of `TrainState` (weights, moments, step, rows and tokens seen, skipped
+                steps; averages, norms and seconds if the run has them), and `interval`, the metric
+                sums since the last log line
+    metadata    settings, stage, rows by stage, rollbacks, digests (`runs.metadata_of`)
+
+Read by `runs.start` and `spikes.go_back` to train on, by `opened.open_workdir` to show and to
+evaluate, by `weights/reading_workdir.py` to export and to load an encoder, and by
+`weights/starting_weights.py` for `init.from`.
+
 The note exists for budgets of minutes only: a run that goes back to an earlier checkpoint has spent
 more time than that checkpoint says.
 """

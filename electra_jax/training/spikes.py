@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps that were not applied, and going back to the checkpoint before a spike.
 
-    a step that was not finite    is logged and counted; `SKIPS` of them in a row end the run
-    a spike (`averages.limit`)    is logged; on_spike='skip' does no more, with 'roll_back' the run
-                                  takes the state of the newest good checkpoint and later rows
+    a step that was not finite    is not applied and is logged; three in a row end the run
+    a spike (`averages.limit`)    on_spike='go_on' (the default): gradient norms are not judged
+                                  'skip': the step is not applied and is logged
+                                  'roll_back': also, the run takes the state of the newest good
+                                  checkpoint and goes on with the rows after the spike
 
 After going back, parameters, moments, averages, the running mean of gradient norms, and the counts
 of steps and tokens are those of the checkpoint. `rows_seen` is not turned back, so the rows between
@@ -26,7 +28,7 @@ from electra_jax.step import train_step
 from electra_jax.training import runs, saved_state
 from electra_jax.weights import checkpoint_series
 
-SKIPS = 3  # non-finite steps in a row that end a run
+NON_FINITE_IN_A_ROW = 3  # non-finite steps in a row that end a run
 ROLLBACKS = 3  # how often a run goes back to the same checkpoint; the next spike ends it
 
 
@@ -63,8 +65,8 @@ class Watch:
     def read(self) -> Sent | None:
         """Logs the last step if it was bad; returns it if the run has to go back because of it.
 
-        Returns None if it was good, if there is none to read, or if the run goes on after spikes.
-        Raises TrainingError after `SKIPS` steps in a row that were not finite.
+        Returns None if it was good, if there is none to read, or if on_spike is not 'roll_back'.
+        Raises TrainingError after `NON_FINITE_IN_A_ROW` steps in a row that were not finite.
         """
         sent, self._unread = self._unread, None
         if sent is None:
@@ -90,10 +92,10 @@ class Watch:
         """Counts a step that was not finite. Raises TrainingError if it is one too many."""
         logging.warning("step %d skipped: %s is %s (%s)", step, name, value, rows)
         self._bad += 1
-        if self._bad >= SKIPS:
+        if self._bad >= NON_FINITE_IN_A_ROW:
             raise TrainingError(
-                f"{SKIPS} steps in a row were not finite, the last at step {step}: {name} is"
-                f" {value}, {rows}; the checkpoints before are good; lower"
+                f"{NON_FINITE_IN_A_ROW} steps in a row were not finite, the last at step {step}:"
+                f" {name} is {value}, {rows}; the checkpoints before are good; lower"
                 " optimizer.learning_rate or lengthen schedule.warmup_steps in a new workdir"
             )
 

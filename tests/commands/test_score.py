@@ -80,7 +80,7 @@ def test_a_masked_lm_masks_each_word_in_turn():
                 return np.where(np.arange(len(ids)) == place, odd.MASK, ids)
 
             ids, batch = alone(objective, params, text, masked)
-            vector_E = networks.predict(CONFIG, params, batch, jnp.array([[place]]))[0, 0]
+            vector_E = networks.predictor_vectors(CONFIG, params, batch, jnp.array([[place]]))[0, 0]
             logits_V = (token_VE @ vector_E + bias_V)[:37]
             expected += float(jax.nn.log_softmax(logits_V)[ids[place]])
         assert score == pytest.approx(expected, abs=1e-4)
@@ -93,7 +93,9 @@ def test_who_predicts_from_replaced_words_is_asked_for_what_stands_there(kind):
     token_VE, bias_V = networks.predictor_table(CONFIG, params)
     for text, score in zip(TEXTS, found):
         ids, batch = alone(objective, params, text)
-        vectors_LE = networks.predict(CONFIG, params, batch, jnp.arange(len(ids))[None])[0]
+        vectors_LE = networks.predictor_vectors(CONFIG, params, batch, jnp.arange(len(ids))[None])[
+            0
+        ]
         logits_LV = (vectors_LE @ token_VE.T + bias_V)[:, :37]
         chances_L = np.asarray(jax.nn.softmax(logits_LV))[np.arange(len(ids)), ids]
         if kind is all_tokens_mlm.AllTokensMLM:  # p = D + (1 - D) softmax of the token it sees

@@ -182,8 +182,8 @@ def test_a_step_that_is_not_finite_leaves_the_mean_of_norms(monkeypatch):
 
 
 def test_rates_that_differ_have_names_of_their_own():
-    shares = optimizer.Rates(0.5, 1.0).named()
-    (_, measured), = pulled(1, train_step.Extras(rates=shares))  # fmt: skip
+    shares = optimizer.PeakRates(0.5, 1.0).named()
+    (_, measured), = pulled(1, train_step.Extras(logged_shares=shares))  # fmt: skip
     assert measured.sums["gen_learning_rate"].tolist() == [0.5, 1]
     assert measured.sums["disc_learning_rate"].tolist() == [1, 1]
     assert "learning_rate" not in measured.sums

@@ -154,7 +154,7 @@ def test_every_place_of_dropout_has_numbers_of_its_own(network, monkeypatch):
         monkeypatch.setattr(layers, "keeps", record)
         keys_B = streams.row_keys(jax.random.key(0), 0, batch.row_B)
         if network == "generator":
-            networks.generate(config, params, batch, batch.positions_BL[:, :3], keys_B)
+            networks.generator_vectors(config, params, batch, batch.positions_BL[:, :3], keys_B)
         else:
             networks.discriminate(config, params, batch, keys_B)
         return jnp.stack(begins)

@@ -209,7 +209,7 @@ def test_predicted_losses_are_those_of_the_whole_softmax():
     config = objective.networks
     made, losses_BN, hits_BN = objective._predict(params, batch, keys(batch), objective.knobs(0.0))
     seen = dataclasses.replace(batch, ids_BL=made.masked_BL)
-    vectors_BNE = networks.predict(
+    vectors_BNE = networks.predictor_vectors(
         config, params, seen, made.chosen.slots_BN, keys(batch).discriminator_B
     )
     token_VE, bias_V = networks.predictor_table(config, params)

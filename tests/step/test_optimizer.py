@@ -154,14 +154,14 @@ def test_muon_takes_each_layer_as_one_matrix_and_adam_the_rest():
         {path: np.float32(1e-3 * draw.standard_normal(x.shape)) for path, x in params.items()}
         for _ in range(2)
     ]
-    config = optimizer.AdamConfig(weight_decay=0, rates=optimizer.Rates(1.0, 1.0, 1.0))
+    config = optimizer.AdamConfig(weight_decay=0, peaks=optimizer.PeakRates(1.0, 1.0, 1.0))
     gradients = [trees.nested(step) for step in steps]
     found = [
         odd.flat(updates)
         for updates in run(optimizer.muon(config), trees.nested(params), gradients)
     ]
     adam = [odd.flat(updates) for updates in run(
-        optimizer.adamw(dataclasses.replace(config, rates=optimizer.Rates(1.0, 1.0))),
+        optimizer.adamw(dataclasses.replace(config, peaks=optimizer.PeakRates(1.0, 1.0))),
         trees.nested(params), gradients)]  # fmt: skip
     for path, (_, (rows, columns)) in KERNELS.items():
         average = 0
@@ -211,30 +211,30 @@ ONES = {
 @pytest.mark.parametrize(
     ("rates", "shares", "named"),
     [
-        (optimizer.Rates(2e-4, 2e-4), [1, 1, 1, 1, 1], {"learning_rate": 1}),
+        (optimizer.PeakRates(2e-4, 2e-4), [1, 1, 1, 1, 1], {"learning_rate": 1}),
         (
-            optimizer.Rates(1e-4, 4e-4),
+            optimizer.PeakRates(1e-4, 4e-4),
             [0.25, 0.25, 0.25, 1, 1],
             {"gen_learning_rate": 0.25, "disc_learning_rate": 1},
         ),
         (
-            optimizer.Rates(2e-4, 2e-4, 8e-4),
+            optimizer.PeakRates(2e-4, 2e-4, 8e-4),
             [0.25, 1, 0.25, 1, 0.25],
             {"learning_rate": 0.25, "muon_learning_rate": 1},
         ),
         (
-            optimizer.Rates(4e-4, 2e-4, 1e-4),
+            optimizer.PeakRates(4e-4, 2e-4, 1e-4),
             [1, 0.25, 1, 0.25, 0.5],
             {"gen_learning_rate": 1, "disc_learning_rate": 0.5, "muon_learning_rate": 0.25},
         ),
-        (optimizer.Rates(0.0, 0.0), [1, 1, 1, 1, 1], {"learning_rate": 1}),
+        (optimizer.PeakRates(0.0, 0.0), [1, 1, 1, 1, 1], {"learning_rate": 1}),
     ],
 )
 def test_every_parameter_has_its_rate_by_its_path(rates, shares, named):
     assert [rates.share(path) for path in ONES] == pytest.approx(shares)
     assert rates.named() == pytest.approx(named)
     config = optimizer.AdamConfig(beta1=0, beta2=0, epsilon=1, weight_decay=1, clip_norm=0)
-    config = dataclasses.replace(config, rates=rates)
+    config = dataclasses.replace(config, peaks=rates)
     tree = {path: jnp.ones(1) for path in ONES}  # Adam gives 1 / (1 + 1), decay adds 1
     (found,) = run(optimizer.reference_adamw(config), trees.nested(tree), [trees.nested(tree)])
     bias = [0.5 if path.endswith("bias") else 1.5 for path in ONES]
@@ -244,7 +244,7 @@ def test_every_parameter_has_its_rate_by_its_path(rates, shares, named):
 
 def test_one_rate_for_all_adds_nothing_to_the_optimizer():
     assert len(optimizer.adamw(DEFAULT).init({"kernel": jnp.zeros(1)})) == 3
-    apart = dataclasses.replace(DEFAULT, rates=optimizer.Rates(1.0, 2.0))
+    apart = dataclasses.replace(DEFAULT, peaks=optimizer.PeakRates(1.0, 2.0))
     assert len(optimizer.adamw(apart).init({"kernel": jnp.zeros(1)})) == 4
 
 

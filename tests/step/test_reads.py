@@ -221,7 +221,7 @@ def test_rates_and_clipping_have_something_to_act_on_unless_they_are_named(name,
         changed = with_(c, path, OTHER[path])
         assert bool([x for x in config_lib.unread(changed) if x.startswith(path)]) != does, path
         if path != "optimizer.clip":
-            assert (plans.rates(changed) == plans.rates(c)) != does
+            assert (plans.peak_rates(changed) == plans.peak_rates(c)) != does
 
 
 # What a run is told

@@ -138,7 +138,7 @@ def test_a_rate_that_nothing_takes_is_refused():
 
 def test_by_default_nothing_is_kept_beside_the_usual():
     extras = plans.extras(config_lib.parse(small_run("builtin", "")))
-    assert (extras.ema_decay, extras.spike_factor, extras.timed, extras.rates) == (
+    assert (extras.ema_decay, extras.spike_factor, extras.timed, extras.logged_shares) == (
         0,
         0,
         False,
