@@ -54,7 +54,7 @@ class Tokens:
 
 
 def tokens(old: vocabulary.Vocabulary, new: vocabulary.Vocabulary) -> Tokens:
-    """Returns the plan from one vocabulary to another, of whatever kinds.
+    """Returns how the tokens of a new vocabulary grow from an old one, of whatever kinds.
 
     Special tokens correspond by their role, however they are spelled. Any other token is an old one
     if its text and its place in the word (beginning or inside) are equal.
@@ -80,25 +80,25 @@ def tokens(old: vocabulary.Vocabulary, new: vocabulary.Vocabulary) -> Tokens:
     )
 
 
-def rows(old: np.ndarray, fresh: np.ndarray, plan: Tokens) -> np.ndarray:
+def rows(old: np.ndarray, fresh: np.ndarray, tokens: Tokens) -> np.ndarray:
     """Returns the old table [old V, ...] for the new vocabulary, in the shape of `fresh`.
 
     Rows above the new vocabulary's size are those of `fresh`.
     """
-    size = len(plan.kept_V)
-    counts_V = np.diff(plan.starts_V, append=len(plan.ids))
-    sums = np.add.reduceat(old[plan.ids], plan.starts_V, axis=0)
+    size = len(tokens.kept_V)
+    counts_V = np.diff(tokens.starts_V, append=len(tokens.ids))
+    sums = np.add.reduceat(old[tokens.ids], tokens.starts_V, axis=0)
 
     grown = np.array(fresh)
     grown[:size] = sums / counts_V.reshape(-1, *[1] * (old.ndim - 1))
-    grown[:size][plan.lost_V] = old[plan.text_ids].mean(axis=0)
+    grown[:size][tokens.lost_V] = old[tokens.text_ids].mean(axis=0)
     return grown
 
 
-def kept_rows(old: np.ndarray, fresh: np.ndarray, plan: Tokens) -> np.ndarray:
-    """Returns `fresh` with the old rows of those tokens only that the plan keeps."""
+def kept_rows(old: np.ndarray, fresh: np.ndarray, tokens: Tokens) -> np.ndarray:
+    """Returns `fresh` with the old rows of only those tokens that are old ones."""
     found = np.array(fresh)
-    found[: len(plan.kept_V)][plan.kept_V] = old[plan.ids[plan.starts_V[plan.kept_V]]]
+    found[: len(tokens.kept_V)][tokens.kept_V] = old[tokens.ids[tokens.starts_V[tokens.kept_V]]]
     return found
 
 

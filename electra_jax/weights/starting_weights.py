@@ -5,9 +5,9 @@
     WORKDIR/checkpoints/STEP   this checkpoint
     anything else that `reading.open` knows: an export, a Hugging Face folder, Google's checkpoint
 
-From each come the arrays by path, a plan if the vocabulary is another one, and Adam's moments with
-init.optimizer='restored'. Everything that can be refused without looking at single parameters is
-refused here; `warm_start` then puts the arrays into the run's first state.
+From each come the arrays by path, how its tokens grow if the vocabulary is another one, and Adam's
+moments with init.optimizer='restored'. Everything that can be refused without looking at single
+parameters is refused here; `warm_start` then puts the arrays into the run's first state.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ class StartingWeights:
 
     named: str  # for messages: init.from='...'
     params: dict[str, jax.Array]
-    plan: growing.Tokens | None  # None if the vocabulary is the same
+    tokens: growing.Tokens | None  # None if the vocabulary is the same
     moments: dict[str, Any] | None  # by the paths of a fresh optimizer state; None if not read
 
 
@@ -87,10 +87,10 @@ def open(
         _check_init_vocabulary(named, init, found.vocabulary.sha256, words)
         if init.weights == "ema":
             raise config_lib.ConfigError(_NO_AVERAGES.format(path))
-        plan = _growing_plan(named, found.vocabulary, words)
+        tokens = _grown_tokens(named, found.vocabulary, words)
         if wants:
             moments = moments_of_others(named, found, config, fresh, phases)
-        return StartingWeights(named, trees.flat(found.params), plan, moments)
+        return StartingWeights(named, trees.flat(found.params), tokens, moments)
     if found is not None:
         return _of_checkpoint(named, found, wants, config, phases, words, mesh)
 
@@ -199,7 +199,7 @@ def _of_checkpoint(named, folder, wants, config, phases, words, mesh) -> Startin
             config_lib.ConfigError,
         )
 
-    plan, init = _growing_plan(named, old, words), config.init
+    tokens, init = _grown_tokens(named, old, words), config.init
     averaged = any(name.startswith("ema/") for name in about["digest"])
     if init.weights == "ema" and not averaged:
         raise config_lib.ConfigError(_NO_AVERAGES.format(folder))
@@ -222,7 +222,7 @@ def _of_checkpoint(named, folder, wants, config, phases, words, mesh) -> Startin
     tree = checkpoint.restore(folder, abstract).tree
     if "optimizer" in shapes:
         moments = trees.flat(tree["optimizer"])
-    return StartingWeights(named, trees.flat(tree[part]), plan, moments)
+    return StartingWeights(named, trees.flat(tree[part]), tokens, moments)
 
 
 def _old_vocabulary(named, folder, trained, sha256):
@@ -237,13 +237,13 @@ def _old_vocabulary(named, folder, trained, sha256):
         ) from error
 
 
-def _growing_plan(named, old, words):
+def _grown_tokens(named, old, words):
     """Returns how the tables by token are made from the old ones; None for the same vocabulary."""
     if old.sha256 == words.sha256:
         return None
-    plan = growing.tokens(old, words)
-    logging.info("%s: of %d tokens here %s", named, words.size, plan)
-    return plan
+    tokens = growing.tokens(old, words)
+    logging.info("%s: of %d tokens here %s", named, words.size, tokens)
+    return tokens
 
 
 def _check_init_vocabulary(named, init, sha256, words):

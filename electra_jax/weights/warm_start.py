@@ -266,8 +266,8 @@ def _fitted(source, found, fresh, init, mesh):
         x, ours = found[path], fresh[path]
         if x.shape[1:] != ours.shape[1:]:
             continue  # another width, which no fitting of rows can mend
-        if source.plan is not None and path.endswith(growing.BY_TOKEN):
-            fitted[path] = growing.rows(_on_host(x, mesh), _on_host(ours, mesh), source.plan)
+        if source.tokens is not None and path.endswith(growing.BY_TOKEN):
+            fitted[path] = growing.rows(_on_host(x, mesh), _on_host(ours, mesh), source.tokens)
         elif path.endswith(growing.BY_POSITION) and x.shape != ours.shape:
             how = init.longer_positions
             fitted[path] = growing.positions(_on_host(x, mesh), _on_host(ours, mesh), how)
@@ -296,8 +296,8 @@ def _with_moments(config, source, fresh, ours, leaves, mesh):
         if x is None or param is not None and param not in ours:
             left.add(param or path)
             continue
-        if param is not None and param.endswith(growing.BY_TOKEN) and source.plan is not None:
-            x = growing.kept_rows(_on_host(x, mesh), _on_host(zeros, mesh), source.plan)
+        if param is not None and param.endswith(growing.BY_TOKEN) and source.tokens is not None:
+            x = growing.kept_rows(_on_host(x, mesh), _on_host(zeros, mesh), source.tokens)
         elif param is not None and param.endswith(growing.BY_POSITION) and x.shape != zeros.shape:
             how = config.init.longer_positions
             x = growing.kept_positions(_on_host(x, mesh), _on_host(zeros, mesh), how)
