@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nothing but the text tells replaced tokens apart. A file of its own, to run beside the others."""
+"""Nothing but the text tells replaced tokens apart."""
 
 import shutil
 
