@@ -33,7 +33,7 @@ _SAMPLED_TOO_MUCH = 1_000_000
 
 
 def make(
-    plan: planning.Plan,
+    plan: planning.DataPlan,
     tasks: Sequence[planning.Task],
     workers: worker_pool.Workers,
     progress: Callable[[str], Any],
@@ -84,7 +84,7 @@ def loaded(folder: str, sha256: str) -> vocabulary.Vocabulary:
 
 
 def sample(
-    plan: planning.Plan, tasks: Sequence[planning.Task], workers: worker_pool.Workers
+    plan: planning.DataPlan, tasks: Sequence[planning.Task], workers: worker_pool.Workers
 ) -> Iterator[str]:
     """Yields lines of training documents, about data.vocab_sample_characters characters in all.
 

@@ -104,7 +104,7 @@ def check_vocabulary_path(path: str) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class DataPlan:
     """What is to be prepared, and where."""
 
     settings: Settings
@@ -127,7 +127,7 @@ class Task:
     vocabulary: str = ""  # sha256 of the folder's vocabulary; empty until that is made
 
 
-def make_plan(settings: Settings, root: str) -> Plan:
+def make_plan(settings: Settings, root: str) -> DataPlan:
     """Parses the sources and names the folder. Raises ValueError, one line, for bad settings."""
     if settings.rows not in ROWS:
         raise ValueError(f"data.rows={settings.rows!r} is not one of {', '.join(ROWS)}")
@@ -138,7 +138,7 @@ def make_plan(settings: Settings, root: str) -> Plan:
     values = row_settings(settings)
     content = {"format": records.FORMAT_VERSION, "settings": values, "sources": fingerprints}
     key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-    return Plan(settings, sources, key, os.path.join(root, key))
+    return DataPlan(settings, sources, key, os.path.join(root, key))
 
 
 def row_settings(settings: Settings) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def load_vocabulary(settings: Settings) -> vocabulary.Vocabulary:
     return vocabulary.load(settings.vocab, settings.lower_case, settings.strip_accents)
 
 
-def make_tasks(plan: Plan) -> list[Task]:
+def make_tasks(plan: DataPlan) -> list[Task]:
     """One task per unit of text, in the order of the sources."""
     heldout_below = int(plan.settings.heldout_fraction * 2**64)  # document hashes have 64 bits
     tasks = []
@@ -175,7 +175,7 @@ def make_tasks(plan: Plan) -> list[Task]:
     return tasks
 
 
-def mixture_shares(plan: Plan, sizes: Sequence[int]) -> list[float]:
+def mixture_shares(plan: DataPlan, sizes: Sequence[int]) -> list[float]:
     """Each source's share of the training rows; the shares sum to one.
 
     They are proportional to the weights of the sources. Sources without weights get

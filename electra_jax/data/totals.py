@@ -20,7 +20,7 @@ _UNKNOWN_REMEDY = (
 
 
 def make_manifest(
-    plan: planning.Plan,
+    plan: planning.DataPlan,
     tasks: Sequence[planning.Task],
     results: Sequence[dict[str, Any]],
     words: vocabulary.Vocabulary,
@@ -51,16 +51,7 @@ def make_manifest(
         settings=planning.row_settings(plan.settings),
         lanes=unit_files.lanes_of(words),
         sequence_length=plan.settings.sequence_length,
-        vocabulary={
-            "kind": words.kind,
-            "size": words.size,
-            "sha256": words.sha256,
-            "pad_id": words.pad_id,
-            "unk_id": words.unk_id,
-            "cls_id": words.cls_id,
-            "sep_id": words.sep_id,
-            "mask_id": words.mask_id,
-        },
+        vocabulary=words.description(),
         sources=tuple(
             records.Source(source.name, source.spec, share, found, dict(sorted(counts.items())))
             for source, share, found, counts in zip(plan.sources, shares, shards, counted)

@@ -48,7 +48,7 @@ def build_all(
 
 
 def with_both_splits(
-    plan: planning.Plan, tasks: Sequence[planning.Task], results: Sequence[dict[str, Any]]
+    plan: planning.DataPlan, tasks: Sequence[planning.Task], results: Sequence[dict[str, Any]]
 ) -> list[planning.Task]:
     """Changes tasks so that each source has at least one training and one held-out document.
 

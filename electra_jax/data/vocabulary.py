@@ -115,6 +115,19 @@ class Vocabulary:
         """The piece of one id, as spelled in the vocabulary."""
         return self.pieces[id_]
 
+    def description(self) -> dict[str, str | int]:
+        """Kind, size, hash and special ids, as manifests and exports have them."""
+        return {
+            "kind": self.kind,
+            "size": self.size,
+            "sha256": self.sha256,
+            "pad_id": self.pad_id,
+            "unk_id": self.unk_id,
+            "cls_id": self.cls_id,
+            "sep_id": self.sep_id,
+            "mask_id": self.mask_id,
+        }
+
     def save(self, directory: str) -> None:
         """Writes the native file and vocabulary.json into a folder."""
         os.makedirs(directory, exist_ok=True)
@@ -122,17 +135,9 @@ class Vocabulary:
         # vocabulary.json comes last: where it exists, the native file is complete.
         safe_files.write(os.path.join(directory, FILES[self.kind]), self.native)
 
-        about = {
-            "kind": self.kind,
-            "size": self.size,
+        about = self.description() | {
             "lower_case": self.lower_case,
             "strip_accents": self.strip_accents,
-            "pad_id": self.pad_id,
-            "unk_id": self.unk_id,
-            "cls_id": self.cls_id,
-            "sep_id": self.sep_id,
-            "mask_id": self.mask_id,
-            "sha256": self.sha256,
         }
         safe_files.write(
             os.path.join(directory, _ABOUT), json.dumps(about, indent=2).encode() + b"\n"

@@ -217,8 +217,7 @@ def _walk_backward(piece, as_drawn, saved, gradients):
         table_PE, bias_P, *forbidden = pieces
         scores_SP = _scores(vectors_SE, table_PE, bias_P)
         if as_drawn:
-            # `forbidden` holds exactly one array here.
-            spared_SP = _spared(first, *forbidden, spared_S)  # type: ignore[call-arg]
+            spared_SP = _spared(first, forbidden[0], spared_S)
             scores_SP = jnp.where(spared_SP, _NOTHING, scores_SP / temperature)
 
         chances_SP = jnp.exp(scores_SP - whole_S[:, None])

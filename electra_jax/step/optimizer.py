@@ -231,8 +231,9 @@ def _at_own_rate(rates, updates, params=None):
 
 
 def _dimensions(path):
-    # Never None: only matrices come here.
-    return optax.contrib.MuonDimensionNumbers(*matrix(path))  # type: ignore[misc]
+    axes = matrix(path)
+    assert axes is not None, f"{path} is not a matrix of a layer"
+    return optax.contrib.MuonDimensionNumbers(*axes)
 
 
 def _as_large_as_adams(updates, params=None):

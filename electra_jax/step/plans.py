@@ -71,9 +71,8 @@ class Plan:
     mesh: Mesh | None
     objective: Objective  # with the shapes of both networks; placed on the mesh, if there is one
     optimizer: optax.GradientTransformation
-    rate: Callable[
-        ..., jax.Array
-    ]  # (step, progress) -> that of the parameters with the highest peak
+    # (step, progress) -> the rate of the parameters with the highest peak
+    rate: Callable[..., jax.Array]
     progress: Callable  # state -> spent share of the budget, or None if steps are the budget
     extras: train_step.Extras
     key: jax.Array  # everything random on the device is derived from it
@@ -98,8 +97,7 @@ class Plan:
     @functools.cached_property
     def where(self) -> train_step.TrainState:
         """The sharding of each array of the state."""
-        # Only plans with a mesh are asked for this and for `update`.
-        return sharding.shardings(self.shapes, self.mesh)  # type: ignore[arg-type]
+        return sharding.shardings(self.shapes, self._mesh())
 
     @functools.cached_property
     def update(self) -> Callable:
@@ -111,11 +109,16 @@ class Plan:
             self.key,
             self.pad_id,
             self.accumulation,
-            sharding.while_used(self.mesh),  # type: ignore[arg-type]  # see `where`
+            sharding.while_used(self._mesh()),
             self.progress,
             self.extras,
             self.steps,
         )
+
+    def _mesh(self):
+        if self.mesh is None:
+            raise ValueError("this plan was made without a mesh, so it has no place for a state")
+        return self.mesh
 
 
 def of(
@@ -333,8 +336,12 @@ def progress(config: config_lib.Config) -> Callable[[train_step.TrainState], jax
     if c.budget == "tokens":
         return lambda state: schedule.tokens_share(state.tokens_seen, c.tokens)
     if c.budget == "minutes":
-        # `extras` makes the state count seconds.
-        return lambda state: state.seconds / (60 * c.minutes)  # type: ignore[operator, return-value]
+
+        def of_minutes(state):
+            assert state.seconds is not None, "`extras` makes the state of such a run count seconds"
+            return state.seconds / (60 * c.minutes)
+
+        return of_minutes
     return lambda state: None
 
 

@@ -101,7 +101,7 @@ class _Loop:
         self._run, self._c, self._stop = run, run.config, stop
         self._feed, self._budget = feed, budget
         self._saved, self._out, self._profile = saved, out, profile
-        self._watch = spikes.Watch(run.config.schedule)
+        self._checks = spikes.StepChecks(run.config.schedule)
         self._add = jax.jit(metrics.add)
         self._fed = run.stage_number  # the stage whose rows the feed loads; None after going back
         self._compiled: set[int] = set()  # the stages whose step was compiled
@@ -118,11 +118,11 @@ class _Loop:
             # The checks of the previous step are read only now, while this step runs, so that the
             # device never waits. If the run goes back because of them, this step began from
             # parameters that are given up, and it does not count either.
-            spike = self._watch.read()
+            spike = self._checks.read()
             if spike is None:
                 self._count(measured, compiled_now)
                 if self._is_due():  # a log line or a checkpoint must not contain an unread spike
-                    spike = self._watch.read()
+                    spike = self._checks.read()
 
             if spike is None:
                 self._now_and_then()
@@ -169,7 +169,7 @@ class _Loop:
         """Counts a dispatched step: its rows, what it spends, and whether it is the last."""
         run = self._run
         size = run.stage.config.data.batch_size
-        self._watch.sent(run.step, run.rows_seen, size, measured)
+        self._checks.sent(run.step, run.rows_seen, size, measured)
         run.rows_seen += size
         run.rows_by_stage[run.stage_number] += size
         run.state = self._budget.after(run.step, run.state, measured)
@@ -211,7 +211,7 @@ class _Loop:
         run = self._run
         with self._out.off_the_clock():
             spikes.go_back(run, self._saved, spike)
-        self._watch.forget()
+        self._checks.forget()
         self._budget.turn_to(run.state)
         self._out.goes_back()
         run.stage_number, self._fed = (

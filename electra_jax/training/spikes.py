@@ -46,7 +46,7 @@ class Sent:
     measured: train_step.Measured
 
 
-class Watch:
+class StepChecks:
     """Reads the checks of each step after the next one was dispatched: the device never waits."""
 
     def __init__(self, schedule: config_lib.Schedule):

@@ -192,16 +192,7 @@ def about(found: trained_weights.Weights) -> dict:
     return {
         "step": found.step,
         "networks": _shapes_of(found.networks),
-        "vocabulary": {
-            "kind": words.kind,
-            "size": words.size,
-            "sha256": words.sha256,
-            "pad_id": words.pad_id,
-            "unk_id": words.unk_id,
-            "cls_id": words.cls_id,
-            "sep_id": words.sep_id,
-            "mask_id": words.mask_id,
-        },
+        "vocabulary": words.description(),
         "config": config_lib.to_tree(found.config) if found.config else None,
     }
 

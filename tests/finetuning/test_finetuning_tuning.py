@@ -34,7 +34,7 @@ def counting(seen):
 
 def train(keep, seen=None):
     state = tuning_step.State({"x": jnp.zeros((2, 3))}, (), jnp.zeros(2, int), jnp.zeros(2, int))
-    plan = loop.Plan(1e-3, 1, 2, 0.1, (8,), shared_seed=0, evaluate_times=3, keep=keep)
+    plan = loop.TuningPlan(1e-3, 1, 2, 0.1, (8,), shared_seed=0, evaluate_times=3, keep=keep)
 
     def score(params):
         number = int(params["x"][0, 0])

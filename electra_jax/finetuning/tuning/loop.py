@@ -24,7 +24,7 @@ EVALUATION_ROWS = 2  # times the rows of a training batch, as no gradients need 
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class TuningPlan:
     """How to train: the settings of one point of the grid."""
 
     peak: float
@@ -72,7 +72,7 @@ def train(
     keys_Z: jax.Array,
     seeds: Sequence[int],
     rows: batches.Rows,
-    plan: Plan,
+    plan: TuningPlan,
     pad_id: int,
     score: Score,
     better: Callable[[Mapping, Mapping], bool],

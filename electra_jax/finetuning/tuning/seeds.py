@@ -146,8 +146,8 @@ def _train(session, prepared, start, point, folder, seeds, made_of) -> list[dict
     return written
 
 
-def _plan(config, prepared, point) -> loop.Plan:
-    return loop.Plan(
+def _plan(config, prepared, point) -> loop.TuningPlan:
+    return loop.TuningPlan(
         peak=point.learning_rate,
         epochs=point.epochs,
         batch_size=config.recipe.batch_size,
