@@ -534,6 +534,13 @@ def test_spans_are_words_with_a_geometric_number_of_them():
     assert not (spans_BL & ~starts_BL).any()
 
 
+def test_a_unit_that_is_not_known_is_refused():
+    """It would have been taken for spans, without a word."""
+    batch, objective = odd.batch(), make("masked_lm", mask_unit="sentence")
+    with pytest.raises(ValueError, match="mask_unit='sentence' is none of 'token', 'word', 'span'"):
+        objective.choose(batch, keys(batch), objective.knobs(0.0))
+
+
 @pytest.mark.parametrize("unit", ["word", "span"])
 def test_the_unit_reaches_the_step(unit):
     ids_BL = np.tile(np.arange(5, 25), (200, 1))

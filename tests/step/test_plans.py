@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A configuration becomes a plan; what a plan without a mesh can give, and what it cannot."""
+
+import numpy as np
+import pytest
+
+from electra_jax import config as config_lib
+from electra_jax.speed import synthetic
+from electra_jax.step import plans
+from support.corpus import load_config
+
+WORDS = synthetic.Words(100)
+
+
+def plan(**optimizer):
+    tree = load_config("tiny")
+    tree.optimizer.update(optimizer)
+    return plans.of(config_lib.parse(tree), WORDS)
+
+
+def test_what_both_networks_share_comes_from_the_model_section_by_name():
+    tree = load_config("tiny")
+    tree.model.update(norm_kind="rms", positions="rotary", dropout=0.25, scan="on")
+    networks = plans.of(config_lib.parse(tree), WORDS).networks
+    for network in (networks.generator, networks.discriminator):
+        found = network.norm_kind, network.positions, network.dropout, network.scan
+        assert found == ("rms", "rotary", 0.25, True)
+    assert networks.max_positions == 0  # no table of them
+
+
+def test_a_plan_without_a_mesh_has_shapes_and_no_places():
+    made = plan()
+    assert made.shapes.params["embeddings"]["token"].shape == (128, made.networks.embedding_size)
+    for part in ("where", "update"):
+        with pytest.raises(ValueError, match="this plan was made without a mesh"):
+            getattr(made, part)
+
+
+def test_the_rate_is_that_of_the_network_with_the_highest_peak():
+    rate = plan(gen_learning_rate=1e-3, disc_learning_rate=4e-3).rate
+    tree = load_config("tiny").schedule
+    at = tree.warmup_steps  # counted from 0: the first step at the full warmup
+    expected = 4e-3 * (1 - at / tree.steps)
+    np.testing.assert_allclose(rate(np.int32(at), None), expected, rtol=1e-5)
+    assert float(rate(np.int32(0), None)) == 0
