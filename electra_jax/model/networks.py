@@ -2,7 +2,7 @@
 """Generator and discriminator as pure functions of plain dicts, for all other wings.
 
 A batch is embedded, goes through the encoder of a network, and ends in the vectors of its slots
-(`generate`) or in one logit per token (`discriminate`). Paper: sections 2 and 3.2.
+(`generator_vectors`) or in one logit per token (`discriminate`). Paper: sections 2 and 3.2.
 
 The tree of parameters, which is also that of a checkpoint (docs/parameters.md):
 
@@ -160,7 +160,7 @@ def predictor_vectors(
     slots_BN: jax.Array,
     keys_B: jax.Array | None = None,
 ) -> jax.Array:
-    """Returns the vectors [B, N, E] of a main network that predicts tokens, like `generate`."""
+    """Returns the vectors [B, N, E] of a main network that predicts tokens."""
     module = predictor_module(config)
     return _apply(config, params, "discriminator", module, batch, keys_B, slots_BN)
 

@@ -59,7 +59,7 @@ def wrap(monkeypatch, where, name, make):
 
 
 def test_1_sees_scores_that_are_scaled(monkeypatch):
-    wrap(monkeypatch, networks, "generate", lambda real: lambda *args: 30 * real(*args))
+    wrap(monkeypatch, networks, "generator_vectors", lambda real: lambda *args: 30 * real(*args))
     assert failing(1) == {"loss on [MASK] less ln V less E s^2 / 2"}
 
 
