@@ -7,8 +7,8 @@ when used) and `tensor` (matrix products are split). The rows of a batch are spl
 that end like those of their parameters, so they are split in the same way.
 """
 
+import dataclasses
 import functools
-import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -141,67 +141,69 @@ def spec_for(path: str) -> tuple[str | None, ...]:
     raise KeyError(f"no line of sharding.TABLE covers {path}")
 
 
-def keep_rows(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
-    """Returns a function that constrains hidden states [B, ...] to be split by rows only.
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """The devices that compute a batch: those of a mesh, or a single one (None).
 
-    Without the constraint XLA splits the width of hidden states in scanned layers over `fsdp`, like
-    the weights, and then gathers hidden states instead of weights.
+    `placement` makes one.
     """
-    if math.prod(mesh.shape.values()) == 1:
-        return as_they_are
-    return lambda hidden: jax.lax.with_sharding_constraint(hidden, rows(mesh))
 
+    mesh: Mesh | None = None
 
-def as_they_are(x: Any) -> Any:
-    """Returns its argument: the result of `keep_rows` and `headwise` on one device."""
-    return x
+    def keep_rows(self, hidden: jax.Array) -> jax.Array:
+        """Constrains hidden states [B, ...] to be split by rows only.
 
+        Without the constraint XLA splits the width of hidden states in scanned layers over `fsdp`,
+        like the weights, and then gathers hidden states instead of weights.
+        """
+        if self.mesh is None:
+            return hidden
+        return jax.lax.with_sharding_constraint(hidden, rows(self.mesh))
 
-def rowwise(mesh: Mesh) -> Callable:
-    """Returns `run(function, rows, shared=(), **settings)`, which calls
-    `function(*shared, *rows, **settings)` on each device with the rows that it holds.
+    def rowwise(self, function: Callable, rows: tuple, shared: tuple = (), **settings: Any) -> Any:
+        """Calls `function(*shared, *rows, **settings)` on each device with the rows that it holds.
 
-    The first dimension of `rows` and of all results is the rows of the batch. `shared` are trees
-    that every device gets whole; their gradients are summed over the devices once.
-    """
-    if math.prod(mesh.shape.values()) == 1:
-        return on_one_device
-
-    def run(function, rows, shared=(), **settings):
-        specs = (*(PartitionSpec() for _ in shared), *(ROWS for _ in rows))
+        The first dimension of `rows` and of all results is the rows of the batch. `shared` are
+        trees that every device gets whole; their gradients are summed over the devices once.
+        """
         local = functools.partial(function, **settings)
-        placed = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=ROWS, check_vma=False)
-        return placed(*shared, *rows)
+        if self.mesh is None:
+            return local(*shared, *rows)
 
-    return run
+        specs = (*(PartitionSpec() for _ in shared), *(ROWS for _ in rows))
+        return self._on_each_device(local, specs, ROWS)(*shared, *rows)
 
+    def headwise(self, function: Callable) -> Callable:
+        """Returns `function(query, key, value, *rows)` as each device runs it by itself.
 
-def on_one_device(function: Callable, rows: tuple, shared: tuple = (), **settings: Any) -> Any:
-    """Calls the function directly: the result of `rowwise` on one device."""
-    return function(*shared, *rows, **settings)
+        Arrays [B, L, H, K] are split by rows and by heads. Fused attention kernels need it, because
+        XLA cannot split a kernel. If the `tensor` axis does not divide the heads, they stay whole.
+        """
+        if self.mesh is None:
+            return function
 
-
-def headwise(mesh: Mesh) -> Callable[[Callable], Callable]:
-    """Returns a wrapper that runs `function(query, key, value, *rows)` on each device by itself.
-
-    Arrays [B, L, H, K] are split by rows and by heads. Fused attention kernels need it, because XLA
-    cannot split a kernel. If the `tensor` axis does not divide the heads, they stay whole.
-    """
-    if math.prod(mesh.shape.values()) == 1:
-        return as_they_are
-
-    def lift(function):
         def run(query_BLHK, key_BLHK, value_BLHK, *rows):
-            heads = "tensor" if _divides(mesh, query_BLHK.shape[2], "tensor") else None
+            heads = "tensor" if _divides(self.mesh, query_BLHK.shape[2], "tensor") else None
             split = PartitionSpec(*ROWS, None, heads)
             specs = (split, split, split, *(ROWS for _ in rows))
-            return jax.shard_map(
-                function, mesh=mesh, in_specs=specs, out_specs=split, check_vma=False
-            )(query_BLHK, key_BLHK, value_BLHK, *rows)
+            return self._on_each_device(function, specs, split)(
+                query_BLHK, key_BLHK, value_BLHK, *rows
+            )
 
         return run
 
-    return lift
+    def _on_each_device(self, function, in_specs, out_specs):
+        return jax.shard_map(
+            function, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+        )
+
+
+ONE_DEVICE = Placement()
+
+
+def placement(mesh: Mesh | None) -> Placement:
+    """The devices of a mesh; `ONE_DEVICE` if there is nothing to split."""
+    return ONE_DEVICE if mesh is None or mesh.size == 1 else Placement(mesh)
 
 
 def _divides(mesh, size, axis):

@@ -9,6 +9,7 @@ from flax import linen as nn
 from jax import numpy as jnp
 
 from electra_jax.core import batch as batch_lib
+from electra_jax.core import sharding
 from electra_jax.model import encoder, layers
 
 
@@ -22,12 +23,13 @@ class Discriminator(nn.Module):
 
     config: encoder.EncoderConfig
     cls_context: bool = False
+    placement: sharding.Placement = sharding.ONE_DEVICE
 
     @nn.compact
     def __call__(
         self, embedded_BLE: jax.Array, documents_BL: jax.Array, keys_B: jax.Array | None
     ) -> tuple[jax.Array, jax.Array]:
-        hidden_BLD = encoder.encode(self, self.config, embedded_BLE, documents_BL, keys_B)
+        hidden_BLD = encoder.encode(self, embedded_BLE, documents_BL, keys_B)
 
         head = self.param("head", self._init_head)
         heard_BLD = hidden_BLD

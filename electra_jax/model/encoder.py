@@ -63,12 +63,6 @@ class EncoderConfig:
     attention: str = "einsum"
     scan: bool = False
     remat: str = "none"
-    keep_rows: Callable[[jax.Array], jax.Array] = (
-        sharding.as_they_are
-    )  # splits hidden states by rows
-    headwise: Callable[[Callable], Callable] = (
-        sharding.as_they_are
-    )  # runs fused attention on each device
 
     def __post_init__(self):
         if self.attention != "einsum" and self.attention_dropout > 0:
@@ -116,6 +110,7 @@ class Encoder(nn.Module):
     """
 
     config: EncoderConfig
+    placement: sharding.Placement = sharding.ONE_DEVICE
 
     @nn.compact
     def __call__(
@@ -134,14 +129,14 @@ class Encoder(nn.Module):
             # Parameters are created with one made-up row, whose length fused attention refuses.
             return hidden_BLD
 
-        layer = _layer(c, documents_BL)
+        layer = _layer(c, self.placement, documents_BL)
 
         # Before the loop: what is reshaped or cast inside it is kept again for each layer's
         # backward pass.
         weights = stacked | {"attention": attention.as_matrices(stacked["attention"])}
         weights = layers.cast_for_products(weights, hidden_BLD.dtype)
 
-        hidden_BLD = c.keep_rows(hidden_BLD)
+        hidden_BLD = self.placement.keep_rows(hidden_BLD)
         keys_NB = None if keys_B is None else streams.layers(keys_B, c.layers)
         is_global_N = c.global_layers if c.local_window else None
         hidden_BLD = _run(c, layer, hidden_BLD, (keys_NB, weights, is_global_N))
@@ -168,36 +163,39 @@ class Encoder(nn.Module):
 
 def encode(
     module: nn.Module,
-    config: EncoderConfig,
     embedded_BLE: jax.Array,
     documents_BL: jax.Array,
     keys_B: jax.Array | None,
 ) -> jax.Array:
     """Embedded rows [B, L, E] -> hidden states [B, L, D]: projection and encoder of any network.
 
-    `module` is the network's module, which calls this function. Its parameters `projection` (only
-    if E differs from the width) and `encoder` are created and used here.
+    `module` is the network's module, which calls this function; it has a `config` and a
+    `placement`. Its parameters `projection` (only if E differs from the width) and `encoder` are
+    created and used here.
     """
+    config = module.config
     size, hidden_BLD = embedded_BLE.shape[-1], embedded_BLE
     if config.width != size:
         projection = module.param("projection", layers.init_glorot, size, config.width)
         hidden_BLD = layers.dense(projection, hidden_BLD)
-    return Encoder(config, name="encoder", parent=module)(hidden_BLD, documents_BL, keys_B)
+    run = Encoder(config, module.placement, name="encoder", parent=module)
+    return run(hidden_BLD, documents_BL, keys_B)
 
 
 class Trunk(nn.Module):
     """A network without its head: embedded rows [B, L, E] -> hidden states [B, L, D]."""
 
     config: EncoderConfig
+    placement: sharding.Placement = sharding.ONE_DEVICE
 
     @nn.compact
     def __call__(
         self, embedded_BLE: jax.Array, documents_BL: jax.Array, keys_B: jax.Array | None
     ) -> jax.Array:
-        return encode(self, self.config, embedded_BLE, documents_BL, keys_B)
+        return encode(self, embedded_BLE, documents_BL, keys_B)
 
 
-def _layer(c, documents_BL):
+def _layer(c, placement, documents_BL):
     """Returns one layer as `lax.scan` calls it: (hidden states, inputs) -> (hidden states, None).
 
     The inputs are what differs between layers: the keys of the rows or None, the layer's weights,
@@ -211,7 +209,7 @@ def _layer(c, documents_BL):
     )
     _, norm = NORMS[c.norm_kind]
     _, feed = FEED_FORWARDS[c.feed_forward_kind]
-    mix, around = MIXING[c.attention](c, documents_BL), PLACES[c.norm_place]
+    mix, around = MIXING[c.attention](c, placement, documents_BL), PLACES[c.norm_place]
 
     rotation = None
     if c.positions == "rotary":
@@ -232,7 +230,7 @@ def _layer(c, documents_BL):
 
         hidden_BLD = around(norm, params["attention"]["norm"], hidden_BLD, attend)
         hidden_BLD = around(norm, params["feed_forward"]["norm"], hidden_BLD, widen)
-        return c.keep_rows(hidden_BLD), None
+        return placement.keep_rows(hidden_BLD), None
 
     return layer
 
@@ -255,7 +253,8 @@ def _run(c, layer, hidden_BLD, stacked):
 # global, random numbers for dropout, query, key, value) -> mixed values [B, L, H, K].
 
 
-def _einsum(c, documents_BL):
+def _einsum(c, placement, documents_BL):
+    del placement  # XLA splits it by itself
     seen_BLL = _seen(c, documents_BL)
 
     def mix(is_global, drawn_BHLM, query_BLHK, key_BLHK, value_BLHK):
@@ -271,14 +270,14 @@ def _einsum(c, documents_BL):
     return mix
 
 
-def _cudnn(c, documents_BL):
-    seen_BLL, run = _seen(c, documents_BL), c.headwise(attention.cudnn)
+def _cudnn(c, placement, documents_BL):
+    seen_BLL, run = _seen(c, documents_BL), placement.headwise(attention.cudnn)
     return lambda is_global, _, *query_key_value: run(*query_key_value, seen_BLL(is_global))
 
 
-def _splash(c, documents_BL):
-    everywhere = c.headwise(attention.splash)
-    nearby = c.headwise(functools.partial(attention.splash, window=c.local_window))
+def _splash(c, placement, documents_BL):
+    everywhere = placement.headwise(attention.splash)
+    nearby = placement.headwise(functools.partial(attention.splash, window=c.local_window))
 
     def mix(is_global, _, *query_key_value):
         rows = (*query_key_value, documents_BL)

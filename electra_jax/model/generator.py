@@ -9,6 +9,7 @@ import jax
 from flax import linen as nn
 from jax import numpy as jnp
 
+from electra_jax.core import sharding
 from electra_jax.model import encoder, layers
 
 
@@ -21,6 +22,7 @@ class Generator(nn.Module):
     config: encoder.EncoderConfig
     embedding_size: int
     vocab_size: int
+    placement: sharding.Placement = sharding.ONE_DEVICE
 
     @nn.compact
     def __call__(
@@ -30,7 +32,7 @@ class Generator(nn.Module):
         slots_BN: jax.Array,
         keys_B: jax.Array | None,
     ) -> jax.Array:
-        hidden_BLD = encoder.encode(self, self.config, embedded_BLE, documents_BL, keys_B)
+        hidden_BLD = encoder.encode(self, embedded_BLE, documents_BL, keys_B)
 
         hidden_BND = jnp.take_along_axis(hidden_BLD, slots_BN[:, :, None], axis=1)
         head = self.param("head", self._init_head)

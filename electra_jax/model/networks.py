@@ -22,14 +22,13 @@ then has a head like the generator's.
 """
 
 import dataclasses
-from collections.abc import Callable
 
 import jax
 from jax import lax
 from jax import numpy as jnp
 
 from electra_jax.core import batch as batch_lib
-from electra_jax.core import streams
+from electra_jax.core import sharding, streams
 from electra_jax.model import (
     discriminator,
     embeddings,
@@ -62,15 +61,6 @@ class NetworksConfig:
         """V: the vocabulary size, rounded up to a multiple of `VOCABULARY_MULTIPLE`."""
         return -(-self.vocab_size // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
 
-    def placed(self, keep_rows: Callable, headwise: Callable) -> "NetworksConfig":
-        """Returns the same shapes with `sharding.keep_rows` and `sharding.headwise` of a mesh."""
-        where = dict(keep_rows=keep_rows, headwise=headwise)
-        return dataclasses.replace(
-            self,
-            generator=dataclasses.replace(self.generator, **where),
-            discriminator=dataclasses.replace(self.discriminator, **where),
-        )
-
 
 def init(config: NetworksConfig, key: jax.Array) -> dict:
     """Returns the parameters of generator and discriminator; each part has its own stream."""
@@ -98,13 +88,15 @@ def generator_vectors(
     batch: batch_lib.Batch,
     slots_BN: jax.Array,
     keys_B: jax.Array | None = None,
+    placement: sharding.Placement = sharding.ONE_DEVICE,
 ) -> jax.Array:
     """Returns the generator's vectors for the chosen slots, [B, N, E].
 
     They are scored against the token table, in pieces by `vocabulary_softmax.fill` or all at once
     by `generator_logits`. Dropout is applied only if keys are given.
     """
-    return _apply(config, params, "generator", generator_module(config), batch, keys_B, slots_BN)
+    module = generator_module(config)
+    return _apply(config, params, "generator", module, placement, batch, keys_B, slots_BN)
 
 
 def generator_logits(
@@ -129,28 +121,41 @@ def generator_table(config: NetworksConfig, params: dict) -> tuple[jax.Array, ja
 
 
 def discriminate(
-    config: NetworksConfig, params: dict, batch: batch_lib.Batch, keys_B: jax.Array | None = None
+    config: NetworksConfig,
+    params: dict,
+    batch: batch_lib.Batch,
+    keys_B: jax.Array | None = None,
+    placement: sharding.Placement = sharding.ONE_DEVICE,
 ) -> jax.Array:
     """Returns the discriminator's logits, float32 [B, L]; above 0 means replaced.
 
     Dropout is applied only if keys are given.
     """
-    return encode(config, params, batch, keys_B)[1]
+    return encode(config, params, batch, keys_B, placement)[1]
 
 
 def encode(
-    config: NetworksConfig, params: dict, batch: batch_lib.Batch, keys_B: jax.Array | None = None
+    config: NetworksConfig,
+    params: dict,
+    batch: batch_lib.Batch,
+    keys_B: jax.Array | None = None,
+    placement: sharding.Placement = sharding.ONE_DEVICE,
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the discriminator's hidden states [B, L, D] and its logits [B, L]."""
-    return _apply(config, params, "discriminator", discriminator_module(config), batch, keys_B)
+    module = discriminator_module(config)
+    return _apply(config, params, "discriminator", module, placement, batch, keys_B)
 
 
 def hidden(
-    config: NetworksConfig, params: dict, batch: batch_lib.Batch, keys_B: jax.Array | None = None
+    config: NetworksConfig,
+    params: dict,
+    batch: batch_lib.Batch,
+    keys_B: jax.Array | None = None,
+    placement: sharding.Placement = sharding.ONE_DEVICE,
 ) -> jax.Array:
     """Returns the main network's hidden states [B, L, D]; it may have any head or none."""
     trunk = encoder.Trunk(config.discriminator)
-    return _apply(config, params, "discriminator", trunk, batch, keys_B)
+    return _apply(config, params, "discriminator", trunk, placement, batch, keys_B)
 
 
 def predictor_vectors(
@@ -159,10 +164,11 @@ def predictor_vectors(
     batch: batch_lib.Batch,
     slots_BN: jax.Array,
     keys_B: jax.Array | None = None,
+    placement: sharding.Placement = sharding.ONE_DEVICE,
 ) -> jax.Array:
     """Returns the vectors [B, N, E] of a main network that predicts tokens."""
     module = predictor_module(config)
-    return _apply(config, params, "discriminator", module, batch, keys_B, slots_BN)
+    return _apply(config, params, "discriminator", module, placement, batch, keys_B, slots_BN)
 
 
 def predictor_table(config: NetworksConfig, params: dict) -> tuple[jax.Array, jax.Array]:
@@ -171,10 +177,15 @@ def predictor_table(config: NetworksConfig, params: dict) -> tuple[jax.Array, ja
 
 
 def towers(
-    config: NetworksConfig, params: dict, batch: batch_lib.Batch, keys_B: jax.Array | None = None
+    config: NetworksConfig,
+    params: dict,
+    batch: batch_lib.Batch,
+    keys_B: jax.Array | None = None,
+    placement: sharding.Placement = sharding.ONE_DEVICE,
 ) -> jax.Array:
     """Returns the two towers' vectors [B, L, E]; a token's vector does not depend on that token."""
-    return _apply(config, params, "generator", towers_module(config), batch, keys_B)
+    module = towers_module(config)
+    return _apply(config, params, "generator", module, placement, batch, keys_B)
 
 
 def gate(params: dict, vectors_BNE: jax.Array) -> jax.Array:
@@ -295,8 +306,9 @@ def towers_module(config: NetworksConfig) -> two_towers.TwoTowers:
     return two_towers.TwoTowers(shape, config.embedding_size, config.padded_vocab_size)
 
 
-def _apply(config, params, name, module, batch, keys_B, *inputs):
-    """Embeds a batch with the tables of a network and runs the network's module on it."""
+def _apply(config, params, name, module, placement, batch, keys_B, *inputs):
+    """Embeds a batch with the tables of a network and runs the network's module where it lies."""
+    module = module.clone(placement=placement)
     tables = generator_embeddings if name == "generator" else main_embeddings
     embed_keys_B, encoder_keys_B = _pair(keys_B)
     embedded_BLE = embed(config, tables(config, params), batch, embed_keys_B)

@@ -15,7 +15,7 @@ import jax
 from flax import linen as nn
 from jax import numpy as jnp
 
-from electra_jax.core import streams
+from electra_jax.core import sharding, streams
 from electra_jax.model import encoder, layers
 
 SIDES = {"left": "left_to_right", "right": "right_to_left"}
@@ -27,6 +27,7 @@ class TwoTowers(nn.Module):
     config: encoder.EncoderConfig  # of each tower
     embedding_size: int
     vocab_size: int
+    placement: sharding.Placement = sharding.ONE_DEVICE
 
     @nn.compact
     def __call__(
@@ -36,7 +37,7 @@ class TwoTowers(nn.Module):
         for side, direction in SIDES.items():
             config = dataclasses.replace(self.config, direction=direction)
             tower_keys_B = None if keys_B is None else streams.part(keys_B, "towers", side)
-            tower = encoder.Trunk(config, name=side)
+            tower = encoder.Trunk(config, self.placement, name=side)
             states.append(tower(embedded_BLE, documents_BL, tower_keys_B))
         left_BLD, right_BLD = states
 

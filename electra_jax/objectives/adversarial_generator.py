@@ -99,7 +99,7 @@ class AdversarialGenerator(rtd.ReplacedTokenDetection):
     def _score_sampled(self, params, batch, played, temperature):
         """-log q of the samples, [B, N]."""
         originals_BN = masking.at(batch.ids_BL, played.chosen)
-        return self.rowwise(
+        return self.placement.rowwise(
             vocabulary_softmax.score_sampled,
             (played.vectors_BNE, played.sampled_BN, originals_BN),
             shared=(*networks.generator_table(self.networks, params), temperature),

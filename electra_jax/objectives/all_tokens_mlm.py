@@ -59,7 +59,7 @@ class AllTokensMLM(replace_mlm.ReplaceMLM):
         seen = dataclasses.replace(batch, ids_BL=made.corrupted_BL)
         every_BL = jnp.broadcast_to(jnp.arange(batch.ids_BL.shape[1]), batch.ids_BL.shape)
         vectors_BLE = networks.predictor_vectors(
-            self.networks, params, seen, every_BL, keys.discriminator_B
+            self.networks, params, seen, every_BL, keys.discriminator_B, self.placement
         )
         table = networks.predictor_table(self.networks, params)
         losses_BL, hits_BL = self.score(table, vectors_BLE, batch.ids_BL)
@@ -81,7 +81,9 @@ class AllTokensMLM(replace_mlm.ReplaceMLM):
     def token_scores(self, params: dict, batch: batch_lib.Batch) -> jax.Array:
         """log p of every token being the original, with the copy gate: [B, L]."""
         every_BL = jnp.broadcast_to(jnp.arange(batch.ids_BL.shape[1]), batch.ids_BL.shape)
-        vectors_BLE = networks.predictor_vectors(self.networks, params, batch, every_BL)
+        vectors_BLE = networks.predictor_vectors(
+            self.networks, params, batch, every_BL, placement=self.placement
+        )
         table = networks.predictor_table(self.networks, params)
         losses_BL, _ = self.score(table, vectors_BLE, batch.ids_BL)
         gate_BL = networks.gate(params["discriminator"]["copy"], vectors_BLE)

@@ -106,7 +106,7 @@ class Electric(rtd.ReplacedTokenDetection):
 
     def token_scores(self, params: dict, batch: batch_lib.Batch) -> jax.Array:
         """log p(x_t | others) of every token: -E, [B, L]."""
-        return -networks.discriminate(self.networks, params, batch)
+        return -networks.discriminate(self.networks, params, batch, placement=self.placement)
 
     def _words(self, batch):
         return masking.candidates(batch.ids_BL, self.special_ids) & batch.real_BL
@@ -115,7 +115,9 @@ class Electric(rtd.ReplacedTokenDetection):
         """(what happened to the batch, -log q of every token, whether q found it most likely)."""
         # q of every token, from all other tokens.
         chosen = self.choose(batch, keys, knobs)
-        vectors_BLE = networks.towers(self.networks, params, batch, keys.generator_B)
+        vectors_BLE = networks.towers(
+            self.networks, params, batch, keys.generator_B, self.placement
+        )
         table = networks.generator_table(self.networks, params)
         losses_BL, hits_BL = self.score(table, vectors_BLE, batch.ids_BL, self.special_ids)
 
@@ -141,7 +143,9 @@ class Electric(rtd.ReplacedTokenDetection):
 
         # The energies.
         seen = dataclasses.replace(batch, ids_BL=noised_BL)
-        energy_BL = networks.discriminate(self.networks, params, seen, keys.discriminator_B)
+        energy_BL = networks.discriminate(
+            self.networks, params, seen, keys.discriminator_B, self.placement
+        )
 
         played = rtd.Played(
             chosen=chosen,

@@ -73,7 +73,9 @@ class MaskedLM(Objective):
         here_BL = jnp.arange(batch.ids_BL.shape[1]) == slots_B1
         seen = dataclasses.replace(batch, ids_BL=jnp.where(here_BL, self.mask_id, batch.ids_BL))
 
-        vectors_B1E = networks.predictor_vectors(self.networks, params, seen, slots_B1)
+        vectors_B1E = networks.predictor_vectors(
+            self.networks, params, seen, slots_B1, placement=self.placement
+        )
         table = networks.predictor_table(self.networks, params)
         return -self.score(table, vectors_B1E, targets_B1)[0][:, 0]
 
@@ -94,7 +96,7 @@ class MaskedLM(Objective):
         seen = self.mask(batch, chosen, keys)
 
         vectors_BNE = networks.predictor_vectors(
-            self.networks, params, seen, chosen.slots_BN, keys.discriminator_B
+            self.networks, params, seen, chosen.slots_BN, keys.discriminator_B, self.placement
         )
         originals_BN = masking.at(batch.ids_BL, chosen)
         table = networks.predictor_table(self.networks, params)

@@ -94,7 +94,7 @@ class Objective(abc.ABC):
     gen_weight: float = 1.0
     disc_weight: float = 50.0
     mlm_weight: float = 1.0
-    rowwise: Callable = sharding.on_one_device  # runs a function where the rows are
+    placement: sharding.Placement = sharding.ONE_DEVICE
 
     terms: ClassVar[tuple[str, ...]] = ()  # names of the losses that are summed
     masks: ClassVar[bool] = True  # whether a network is shown [MASK] at the chosen slots
@@ -163,16 +163,9 @@ class Objective(abc.ABC):
         del length
         return self.slots
 
-    def placed(
-        self,
-        rowwise: Callable = sharding.on_one_device,
-        keep_rows: Callable = sharding.as_they_are,
-        headwise: Callable = sharding.as_they_are,
-    ) -> Self:
-        """The same objective over a mesh (`sharding.{rowwise, keep_rows, headwise}`), or without
-        one."""
-        networks = self.networks.placed(keep_rows, headwise)
-        return dataclasses.replace(self, networks=networks, rowwise=rowwise)
+    def placed(self, placement: sharding.Placement = sharding.ONE_DEVICE) -> Self:
+        """The same objective, computed elsewhere."""
+        return dataclasses.replace(self, placement=placement)
 
     def knobs(self, progress: jax.Array | float) -> dict:
         """Mask rate and temperature when the share `progress` of the run is done."""
@@ -193,7 +186,7 @@ class Objective(abc.ABC):
         """m: the slots of each row, chosen by token, by word or by span."""
         candidates_BL = masking.candidates(batch.ids_BL, self.special_ids)
         starts_BL = self._unit_starts(batch, candidates_BL, keys)
-        return self.rowwise(
+        return self.placement.rowwise(
             masking.choose,
             (keys.mask_B, candidates_BL, self.count(batch, knobs), starts_BL),
             n=self.slots,
@@ -227,7 +220,7 @@ class Objective(abc.ABC):
 
     def draw(self, weights_V: jax.Array, keys_B: jax.Array) -> jax.Array:
         """Ids [B, N] from one distribution for all slots, never a special id."""
-        return self.rowwise(
+        return self.placement.rowwise(
             sampling.from_weights,
             (keys_B,),
             shared=(weights_V,),
@@ -246,7 +239,7 @@ class Objective(abc.ABC):
         disallow_correct: bool,
     ) -> vocabulary_softmax.Filled:
         """p_G at every slot: -log p_G(x_t | x_masked), and a sample from it."""
-        return self.rowwise(
+        return self.placement.rowwise(
             vocabulary_softmax.fill,
             (vectors_BNE, originals_BN, keys.sample_B),
             shared=(*networks.generator_table(self.networks, params), temperature),
@@ -264,7 +257,7 @@ class Objective(abc.ABC):
     ) -> tuple[jax.Array, jax.Array]:
         """-log p of the targets under a token table with its bias, and whether no token scores
         higher."""
-        return self.rowwise(
+        return self.placement.rowwise(
             vocabulary_softmax.score,
             (vectors_BNE, targets_BN),
             shared=table,

@@ -55,7 +55,7 @@ class ReplaceMLM(rtd.WithGenerator):
 
         seen = dataclasses.replace(batch, ids_BL=made.corrupted_BL)
         vectors_BNE = networks.predictor_vectors(
-            self.networks, params, seen, chosen.slots_BN, keys.discriminator_B
+            self.networks, params, seen, chosen.slots_BN, keys.discriminator_B, self.placement
         )
         table = networks.predictor_table(self.networks, params)
         originals_BN = masking.at(batch.ids_BL, chosen)
@@ -79,7 +79,9 @@ class ReplaceMLM(rtd.WithGenerator):
     def token_scores(self, params: dict, batch: batch_lib.Batch) -> jax.Array:
         """log p of every token being the original, from the text as it is: [B, L]."""
         every_BL = jnp.broadcast_to(jnp.arange(batch.ids_BL.shape[1]), batch.ids_BL.shape)
-        vectors_BLE = networks.predictor_vectors(self.networks, params, batch, every_BL)
+        vectors_BLE = networks.predictor_vectors(
+            self.networks, params, batch, every_BL, placement=self.placement
+        )
         table = networks.predictor_table(self.networks, params)
         return -self.score(table, vectors_BLE, batch.ids_BL)[0]
 

@@ -49,7 +49,7 @@ class WithGenerator(Objective):
 
         # The generator: L_MLM = -log p_G(x_t | x_masked), and x_hat ~ p_G(x_t | x_masked).
         vectors_BNE = networks.generator_vectors(
-            self.networks, params, masked, chosen.slots_BN, keys.generator_B
+            self.networks, params, masked, chosen.slots_BN, keys.generator_B, self.placement
         )
         filled = self.fill(
             params,
@@ -110,7 +110,9 @@ class ReplacedTokenDetection(WithGenerator):
     ) -> Played:
         """D(x_corrupt, t) for every token: adds the discriminator's logits to what was made."""
         seen = dataclasses.replace(batch, ids_BL=made.corrupted_BL)
-        logits_BL = networks.discriminate(self.networks, params, seen, keys.discriminator_B)
+        logits_BL = networks.discriminate(
+            self.networks, params, seen, keys.discriminator_B, self.placement
+        )
 
         fields = {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
         return Played(**fields, disc_logits_BL=logits_BL)
@@ -169,9 +171,9 @@ class ReplacedTokenDetection(WithGenerator):
             played.disc_logits_BL, played.replaced_BL, batch.real_BL
         )
 
-        probed_BL = unigram_probe.corrupted(probe, batch, self.special_ids, self.rowwise)
+        probed_BL = unigram_probe.corrupted(probe, batch, self.special_ids, self.placement)
         seen = dataclasses.replace(batch, ids_BL=probed_BL)
-        logits_BL = networks.discriminate(self.networks, params, seen)
+        logits_BL = networks.discriminate(self.networks, params, seen, placement=self.placement)
         sums["disc_auc_unigram"] = metrics.histogram(
             logits_BL, masking.label(batch.ids_BL, probed_BL), batch.real_BL
         )
@@ -179,7 +181,9 @@ class ReplacedTokenDetection(WithGenerator):
 
     def token_scores(self, params: dict, batch: batch_lib.Batch) -> jax.Array:
         """log P(original) of every token of a text that was not corrupted, [B, L]."""
-        return -jax.nn.softplus(networks.discriminate(self.networks, params, batch))
+        return -jax.nn.softplus(
+            networks.discriminate(self.networks, params, batch, placement=self.placement)
+        )
 
     def flops(self, length: int) -> accounting.Flops:
         """Forward operations of a row of `length` tokens."""

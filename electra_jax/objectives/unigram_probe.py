@@ -9,12 +9,11 @@ no setting of a run changes what is chosen or sampled.
 """
 
 import dataclasses
-from collections.abc import Callable
 
 import jax
 
 from electra_jax.core import batch as batch_lib
-from electra_jax.core import streams
+from electra_jax.core import sharding, streams
 from electra_jax.objectives import masking, sampling
 
 MASK_RATE = 0.15  # of all tokens, as published; the unit is a token
@@ -40,7 +39,10 @@ def of(key: jax.Array, row_B: jax.Array, unigram_V: jax.Array) -> Probe:
 
 
 def corrupted(
-    probe: Probe, batch: batch_lib.Batch, special_ids: tuple[int, ...], rowwise: Callable
+    probe: Probe,
+    batch: batch_lib.Batch,
+    special_ids: tuple[int, ...],
+    placement: sharding.Placement = sharding.ONE_DEVICE,
 ) -> jax.Array:
     """The ids of the batch with samples at the probe's slots, [B, L]; a sample may be correct."""
     length = batch.ids_BL.shape[1]
@@ -48,10 +50,10 @@ def corrupted(
     candidates_BL = masking.candidates(batch.ids_BL, special_ids)
     count_B = masking.count(candidates_BL, batch.real_BL, MASK_RATE, n)
 
-    chosen = rowwise(
+    chosen = placement.rowwise(
         masking.choose, (probe.mask_B, candidates_BL, count_B), n=n, mask_token_rate=1.0
     )
-    sampled_BN = rowwise(
+    sampled_BN = placement.rowwise(
         sampling.from_weights,
         (probe.sample_B,),
         shared=(probe.unigram_V,),

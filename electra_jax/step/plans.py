@@ -237,6 +237,7 @@ def objective(
         special_ids=tuple(vocabulary.special_ids),
         mask_id=vocabulary.mask_id,
         slots=slots(config),
+        placement=sharding.placement(mesh),
         **settings,
     )
 
@@ -245,11 +246,7 @@ def objective(
         weights_V[: vocabulary.size] = unigram_V if name == "unigram_generator" else 1
         objective = dataclasses.replace(objective, weights_V=weights_V)
 
-    if mesh is None:
-        return objective
-    return objective.placed(
-        sharding.rowwise(mesh), sharding.keep_rows(mesh), sharding.headwise(mesh)
-    )
+    return objective
 
 
 def slots(config: config_lib.Config) -> int:

@@ -262,8 +262,8 @@ def _shapes_of(config: networks.NetworksConfig) -> dict:
 
 def _trunk(config):
     """Returns the fields of an encoder's configuration, except those on how it is computed."""
-    placed = ("keep_rows", "headwise", "scan", "remat", "attention")
-    fields = [field.name for field in dataclasses.fields(config) if field.name not in placed]
+    computed = ("scan", "remat", "attention")
+    fields = [field.name for field in dataclasses.fields(config) if field.name not in computed]
     return {name: getattr(config, name) for name in fields}
 
 

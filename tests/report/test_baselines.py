@@ -231,7 +231,7 @@ def test_the_probe_replaces_15_percent_of_the_tokens_one_by_one():
     ids[:25, 30:] = odd.PAD
     batch = odd.batch(ids, odd.D * (np.arange(length) == 0) * np.ones_like(ids))
     probe = unigram_probe.of(jax.random.key(0), batch.row_B, 1.0 * (jnp.arange(128) == 9))
-    made = unigram_probe.corrupted(probe, batch, (odd.PAD, odd.CLS), sharding.on_one_device)
+    made = unigram_probe.corrupted(probe, batch, (odd.PAD, odd.CLS))
     drawn = np.asarray(made) == 9
     assert drawn.sum(1).tolist() == [round(0.15 * 30)] * 25 + [6] * 25
     assert (np.asarray(made) == ids)[~drawn].all()

@@ -29,9 +29,8 @@ batches = [  # of each seed
 
 def run(devices, together):
     mesh = sharding.make_mesh(devices, devices=jax.devices()[:devices])
-    placed = config.placed(sharding.keep_rows(mesh), sharding.as_they_are)
     setup = tuning_step.Setup(
-        networks=placed,
+        networks=config,
         head=task_heads.HeadConfig("linear", shape.width, outputs=2),
         kind="classification",
         pad_id=odd.PAD,

@@ -100,5 +100,4 @@ def _networks(config, found, mesh):
         attention_dropout=config.recipe.attention_dropout,
         scan=scanned,
     )
-    shape = dataclasses.replace(shape, discriminator=main, dtype=dtype)
-    return shape.placed(sharding.keep_rows(mesh), sharding.as_they_are)
+    return dataclasses.replace(shape, discriminator=main, dtype=dtype)

@@ -45,6 +45,7 @@ class Setup:
     loss: str = "mean"  # over the rows or tokens that count | 'sum'
     impossible_weight: float = 0.5  # of the loss for whether there is an answer
     seeds: int = 1  # Z
+    placement: sharding.Placement = sharding.ONE_DEVICE  # `programs` sets it
 
 
 @jax.tree_util.register_dataclass
@@ -76,6 +77,8 @@ def programs(setup: Setup, mesh: Mesh) -> Programs:
     everywhere = sharding.replicated(mesh)
     rows = NamedSharding(mesh, PartitionSpec(None, *sharding.ROWS))
     shared_rows = sharding.rows(mesh)
+
+    setup = dataclasses.replace(setup, placement=sharding.placement(mesh))
     begin = functools.partial(_begin, setup)
     update = functools.partial(_update, setup)
     predict = functools.partial(_predict, setup)
@@ -184,7 +187,7 @@ def _loss(setup, params, batch, key, step):
     # Dropout depends on the key, the step and the row, and not on the devices.
     keys_B = streams.row_keys(streams.stream(key, "tuning_dropout"), step, rows_B.row_B)
     network_keys_B = streams.part(keys_B, "tuning", "network")
-    hidden_BLD = networks.hidden(setup.networks, params, rows_B, network_keys_B)
+    hidden_BLD = networks.hidden(setup.networks, params, rows_B, network_keys_B, setup.placement)
     head_keys_B = streams.part(keys_B, "tuning", "head")
 
     if setup.kind == "span":
@@ -263,7 +266,8 @@ def _predict(setup, params, batch):
     rows_B = batch_lib.from_lanes(
         batch["ids"], batch["marks"], jnp.arange(len(batch["ids"])), setup.pad_id
     )
-    hidden_BLD, head = networks.hidden(setup.networks, params, rows_B), params["head"]
+    hidden_BLD = networks.hidden(setup.networks, params, rows_B, placement=setup.placement)
+    head = params["head"]
 
     if setup.head.kind == "span_joint":
         beam = task_heads.span_beam(setup.head, head, hidden_BLD, batch["allowed"])
