@@ -236,7 +236,8 @@ def progress(group: Group, name: str) -> float | None:
     """How far the group's runs have got: the mean of `step` or `tokens_seen` in their last rows."""
     rows = [run.last("eval") or run.last("train") for run in group.runs]
     values = [baselines.value(row, name) for row in rows]
-    return mean([v for v in values if v is not None]).value if any(values) else None
+    known = [value for value in values if value is not None]
+    return mean(known).value if known else None
 
 
 def tokens_say_more(comparison: Comparison) -> bool:
