@@ -26,6 +26,7 @@ REQUIRES = [
     "matplotlib>=3.9",
     "tensorboardX>=2.6.4",
     "jinja2>=3.1,<4",  # the pages of reports, whose words and structure are templates
+    "rich>=11.1",  # tables for the console; flax's bound, tried with 11.1 and 15.0
     "flatbuffers>=24",  # jax.export asks for it only when it is used
 ]
 

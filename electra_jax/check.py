@@ -25,6 +25,7 @@ from electra_jax import config as config_lib
 from electra_jax.checks import all_checks
 from electra_jax.checks import result as result_lib
 from electra_jax.cli import command
+from electra_jax.host import console_table
 
 _ONLY = flags.DEFINE_list("only", [], "Numbers of the checks, as 1,3,6; all without it.")
 _SEEDS = flags.DEFINE_integer("seeds", 1, "Seeds 0 to this, exclusive.", lower_bound=1)
@@ -41,7 +42,7 @@ def main(config: config_lib.Config, workdir: str) -> int:
     asked = all_checks.numbers(_ONLY.value)
     found = all_checks.measure(config, workdir, asked, _SEEDS.value, logging.info)
 
-    print(result_lib.table(found))
+    console_table.print_coloured(result_lib.table(found), result_lib.COLOURS)
     suggestions = result_lib.calibration(found)
     if suggestions:
         print(f"\nnot calibrated, over {_SEEDS.value} seeds\n{suggestions}")

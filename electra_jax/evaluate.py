@@ -19,6 +19,7 @@ from absl import flags, logging
 from electra_jax import config as config_lib
 from electra_jax.cli import command
 from electra_jax.data import evaluation_text
+from electra_jax.host import console_table
 from electra_jax.report import evaluation_table
 from electra_jax.training import opened as opened_lib
 from electra_jax.training import other_text
@@ -67,8 +68,8 @@ def _on_records(config, workdir, width):
     """Prints the table for the run's held-out records; returns what --json prints."""
     opened = opened_lib.open_workdir(config, workdir, _STEP.value)
     values = opened_lib.evaluate(opened)
-    print(_title(opened, "held-out records"))
-    print(evaluation_table.table(evaluation_table.columns(values, "held-out"), width))
+    columns = evaluation_table.columns(values, "held-out")
+    _print(opened, "held-out records", columns, width)
     return {"step": opened.step} | other_text.with_baselines(values)
 
 
@@ -91,19 +92,20 @@ def _on_other_text(config, workdir, specs, width):
     columns = list(found.by_source.items())
     if len(columns) > 1:
         columns.append(("all", found.pooled))
-    print(_title(opened, "text of --data"))
-    print(evaluation_table.table(columns, width))
+    _print(opened, "text of --data", columns, width)
     for note in other_text.notes(opened, found):
         print(f"Note: {note}.")
     return other_text.to_json(opened.step, opened, found)
 
 
-def _title(opened, what):
+def _print(opened, what, columns, width):
+    """Prints a title and the table."""
     c, words = opened.config, opened.vocabulary
-    return (
+    print(
         f"{c.name}, step {opened.step:,} of {c.schedule.steps:,}, on {what}: rows of"
         f" {c.data.sequence_length} tokens, {words.kind} vocabulary of {words.size:,}\n"
     )
+    console_table.print_coloured(evaluation_table.table(columns, width), evaluation_table.COLOURS)
 
 
 def _in_flags(error):

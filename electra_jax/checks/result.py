@@ -10,9 +10,12 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 
+from electra_jax.host import console_table
+
 ABOVE_ZERO = math.ulp(0.0)  # the smallest number above 0; as a lower bound it excludes 0
 NOT_CALIBRATED, SOFT, FOR_SCALE = "not calibrated", "soft", "for scale"
 PASSES, FAILS = "passes", "FAILS"
+COLOURS = rf"(?m)  (?:(?P<green>{PASSES})(?=,|$)|(?P<red>{FAILS})$)"  # of verdicts in the table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,12 +106,8 @@ def table(results: Iterable[tuple[int, Result]]) -> str:
             for m in result.measures
         ]
 
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = [
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[3]]).rstrip()
-        for row in rows
-    ]
-    return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
+    head, *lines = console_table.lines(rows)
+    return "\n".join([head, "-" * max(map(len, lines)), *lines])
 
 
 def calibration(results: Sequence[tuple[int, Result]], least: int = 3) -> str:

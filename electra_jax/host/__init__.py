@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the program needs from the machine: files, logs, locks, signals, other processes, clocks.
+"""What the program needs from the machine: files, logs, locks, signals, other processes, clocks,
+the console.
 
 Everything here has side effects and knows nothing about ELECTRA; no other wing is imported. From
 outside, `peers` brings the processes of a run together before jax starts (with the help of

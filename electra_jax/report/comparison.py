@@ -19,12 +19,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from electra_jax import config as config_lib
+from electra_jax.host import console_table
 from electra_jax.report import baselines, style, writers
 from electra_jax.workdir import saved_config
 
 # Settings that do not change what is learnt. Runs that differ in them stay in one group.
 NEUTRAL = ("name", "data.dir", "data.workers", "checkpoint.", "logging.")
 RESOLVED = 2.0  # standard errors
+COLOURS = r"(?m)  (?:(?P<green>better)|(?P<red>worse))$"  # of verdicts in the table
 
 # The final metrics in the order in which they are shown, and which value is better.
 _LOWER, _HIGHER, _NEITHER = -1, 1, 0
@@ -296,14 +298,15 @@ def text(comparison: Comparison) -> str:
     if comparison.differing:
         lines += ["", "what differs"]
         table = [["", *(group.letter for group in comparison.groups)]]
-        table += [[path, *map(setting, values)] for path, values in comparison.differing.items()]
-        lines += _aligned(table)
+        for path, values in comparison.differing.items():
+            table.append([f"  {path}", *map(setting, values)])
+        lines += console_table.lines(table)
 
     lines += ["", "final held-out metrics"]
     table = [["", "", "value", "baseline", "against A", ""]]
     for name in comparison.metrics:
         first = final(comparison.groups[0], name)
-        title = name
+        title = f"  {name}"
         for group in comparison.groups:
             found = final(group, name)
             if found is None:
@@ -317,7 +320,7 @@ def text(comparison: Comparison) -> str:
                 cells[4:] = [signed(name, apart), apart.verdict]
             table.append(cells)
             title = ""  # a metric is named in its first row only
-    lines += _aligned(table) if len(table) > 1 else ["no run has been evaluated yet"]
+    lines += console_table.lines(table) if len(table) > 1 else ["no run has been evaluated yet"]
     lines += [f"note: {note}" for note in ("", *comparison.notes) if note]
 
     return "\n".join(lines)
@@ -405,11 +408,3 @@ def _unsigned(name: str, amount: float) -> str:
     if 0 < amount < 0.0005:
         return f"{amount:.4f}" if amount >= 0.00005 else f"{amount:.0e}"
     return f"{amount:.3f}"
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
-        for row in rows
-    ]

@@ -6,6 +6,7 @@ import os
 import numpy as np
 
 from electra_jax.data import pipeline, records, vocabulary
+from electra_jax.host import console_table
 
 _EXAMPLES = 2  # rows that are shown
 
@@ -37,9 +38,7 @@ def text(folder: str) -> str:
         ("hash", m.hash[:16]),
     ]
 
-    width = max(len(name) for name, _ in lines)
-    table = [f"{name:<{width}}  {value}" for name, value in lines]
-    return "\n".join([*table, "", *_examples(opened, words)])
+    return "\n".join([*console_table.lines(lines), "", *_examples(opened, words)])
 
 
 def _both(counts, whole, part):

@@ -12,6 +12,7 @@ brackets is the baseline: what a guesser gets that has learnt nothing (`baseline
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from electra_jax.host import console_table
 from electra_jax.report import baselines, style, text_units
 
 Column = tuple[str, Mapping[str, Any]]  # title, metrics
@@ -24,6 +25,8 @@ _GUESSERS = {
     "chance": "guessing",
 }
 _NOT_LEARNT = "!"  # after a value that is no better than its baseline
+_BESIDE = r"\d\S* \(\d\S*\)"  # a value and its baseline
+COLOURS = rf"(?P<green>{_BESIDE})(?=  )|(?P<red>{_BESIDE}{_NOT_LEARNT})"
 
 _TEXT = {
     "documents": "",
@@ -83,6 +86,7 @@ _SECTIONS = {
     "Discriminator: tells replaced tokens from original ones": _DISCRIMINATOR,
     "All in all": _CORRUPTION,
 }
+_MEANINGS = {name: words for known in _SECTIONS.values() for name, words in known.items()}
 _IN_BRACKETS = {"unigram_entropy", "disc_majority"} | {  # baselines, shown with their metrics
     f"unigram_{figure}" for figure in text_units.FIGURES
 }
@@ -113,9 +117,8 @@ def table(shown: Sequence[Column], width: int = 160) -> str:
     names = _names(shown)
     cells = [[_cell(name, values) for name in names] for _, values in shown]
     widths = [max(map(len, [title, *found])) for (title, _), found in zip(shown, cells)]
-    first = max(map(len, names)) + 2
 
-    room = width - first - _WORDS_WIDTH
+    room = width - (max(map(len, names)) + 2) - _WORDS_WIDTH
     groups, taken = [[]], 0
     for number, size in enumerate(widths):
         if groups[-1] and taken + size + 2 > room:
@@ -123,23 +126,26 @@ def table(shown: Sequence[Column], width: int = 160) -> str:
         groups[-1].append(number)
         taken += size + 2
 
-    blocks = [_block(shown, cells, widths, names, first, group) for group in groups]
+    blocks = [_block(shown, cells, names, group) for group in groups]
     return "\n\n".join(filter(None, [*blocks, _legend(shown, names)]))
 
 
 _WORDS_WIDTH = 60  # left free for the meanings; longer ones exceed `width`
 
 
-def _block(shown, cells, widths, names, first, group):
+def _block(shown, cells, names, group):
     """A table of the columns whose numbers are in `group`."""
-    lines = [" " * (first + 2) + "  ".join(shown[n][0].ljust(widths[n]) for n in group).rstrip()]
+    rows = [
+        [f"  {name}", *(cells[n][at] for n in group), _words(name, shown)]
+        for at, name in enumerate(names)
+    ]
+    title, *lines = console_table.lines([["", *(shown[n][0] for n in group), ""], *rows])
+
+    # A heading is not a cell, because it would widen the first column.
+    parts, line_of = [title], dict(zip(names, lines))
     for heading, known in _sections(names).items():
-        lines += ["", heading]
-        for name, words in known.items():
-            at = names.index(name)
-            row = "  ".join(cells[n][at].ljust(widths[n]) for n in group)
-            lines.append(f"  {name:<{first}}{row}  {_words(name, words, shown)}".rstrip())
-    return "\n".join(lines)
+        parts += ["", heading, *(line_of[name] for name in known)]
+    return "\n".join(parts)
 
 
 def _legend(shown, names):
@@ -156,9 +162,9 @@ def _legend(shown, names):
         return ""
 
     lines = ["In brackets what a guesser gets who has learnt nothing:"]
-    of = {guesser: ", ".join(_without_figures(metrics)) for guesser, metrics in found.items()}
-    width = max(map(len, of.values()))
-    lines += [f"  {metrics:<{width}}  {guesser}" for guesser, metrics in of.items()]
+    lines += console_table.lines(
+        [("  " + ", ".join(_without_figures(of)), guesser) for guesser, of in found.items()]
+    )
     if marked:
         lines.append(f"{_NOT_LEARNT} no better than that: not learnt yet.")
     return "\n".join(lines)
@@ -173,20 +179,13 @@ def _names(shown):
     """Every metric of the columns, in the order of the sections; unknown ones last."""
     present = dict.fromkeys(name for _, values in shown for name in values)
     present = [name for name in present if name not in _IN_BRACKETS | _IN_JSON_ALONE]
-    order = [name for known in _SECTIONS.values() for name in known]
-    return [name for name in order if name in present] + [
-        name for name in present if name not in order
-    ]
+    return [n for n in _MEANINGS if n in present] + [n for n in present if n not in _MEANINGS]
 
 
 def _sections(names):
-    """The sections with these metrics in them: {heading: {metric: words}}."""
-    found = {
-        heading: {name: words for name, words in known.items() if name in names}
-        for heading, known in _SECTIONS.items()
-    }
-    described = {name for known in _SECTIONS.values() for name in known}
-    found["Others"] = {name: "" for name in names if name not in described}
+    """The sections with these metrics in them: {heading: metrics}."""
+    found = {heading: [n for n in names if n in known] for heading, known in _SECTIONS.items()}
+    found["Others"] = [n for n in names if n not in _MEANINGS]
     return {heading: known for heading, known in found.items() if known}
 
 
@@ -211,8 +210,9 @@ def _number(name, value):
     return style.count(value) if large else style.metric(name, value)
 
 
-def _words(name, words, shown):
+def _words(name, shown):
     """The meaning of a metric, and whether lower or higher is better if it has a baseline."""
+    words = _MEANINGS.get(name, "")
     for _, values in shown:
         trivial = text_units.baseline(name, values)
         if trivial is not None:

@@ -17,8 +17,9 @@ each judged token has one mark:
 """
 
 import dataclasses
-import unicodedata
 from collections.abc import Iterable, Sequence
+
+from rich import cells as terminal_cells
 
 from electra_jax.report import rendering
 
@@ -213,7 +214,7 @@ def _mark(example: Example, i: int, outcome: str) -> str:
 
 
 def _columns_wide(cell: list) -> int:
-    return sum(_wide(text) for text, _ in cell)
+    return sum(terminal_cells.cell_len(text) for text, _ in cell)
 
 
 def _padded(cell: list, size: int, colour: bool) -> str:
@@ -227,20 +228,10 @@ def _painted(text: str, outcome: str | None, colour: bool) -> str:
     return f"\x1b[38;5;16;48;5;{_BACKGROUNDS[outcome]}m{text}\x1b[0m"
 
 
-def _wide(text: str) -> int:
-    """The columns of a text in a terminal: two for a wide East Asian letter, none for accents."""
-    return sum(
-        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
-        for c in text
-    )
-
-
 def _fitted(text: str, room: int) -> str:
-    if _wide(text) <= room:
+    if terminal_cells.cell_len(text) <= room:
         return text
-    while _wide(text) > room - 1:
-        text = text[:-1]
-    return text + "…"
+    return terminal_cells.set_cell_size(text, room - 1).rstrip() + "…"
 
 
 def _original(example: Example, i: int) -> str:

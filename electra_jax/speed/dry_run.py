@@ -18,6 +18,7 @@ from electra_jax.config import stages
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import streams
 from electra_jax.data import planning, records
+from electra_jax.host import console_table
 from electra_jax.model import accounting
 from electra_jax.objectives import vocabulary_softmax
 from electra_jax.report import style
@@ -86,8 +87,7 @@ def text(config: config_lib.Config, workdir: str) -> str:
     if line := plans.peak_not_reached(config, steps and sum(steps)):
         lines.append(("note", line))
 
-    width = max(len(name) for name, _ in lines)
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
+    return "\n".join(console_table.lines(lines))
 
 
 def _check(config, workdir):

@@ -5,8 +5,10 @@ import operator
 from collections.abc import Sequence
 
 from electra_jax.config import stages
+from electra_jax.host import console_table
 from electra_jax.speed import paper_flops
 
+_NUMBERS = range(1, 6)  # columns between the name and the note
 _KEY = (
     "script      2 x forward, tokens looked up by one-hot products: the paper's convention",
     "3x, sparse  the script's operations, 3 x forward, tokens looked up for nothing",
@@ -31,10 +33,8 @@ def of_paper(rows: Sequence[dict]) -> str:
         )
 
     # Several training runs of the paper share a network, whose inference is shown once.
-    below, seen = (
-        [(f"inference, {paper_flops.INFERENCE_LENGTH} tokens", "script", "paper", "", "honest")],
-        set(),
-    )
+    title = f"inference, {paper_flops.INFERENCE_LENGTH} tokens"
+    below, seen = [(title, "script", "paper", "", "honest")], set()
     for row in rows:
         network = row["name"].partition(",")[0]
         script, paper = row["inference_script"], row["inference_paper"]
@@ -51,9 +51,9 @@ def of_paper(rows: Sequence[dict]) -> str:
     differing = [row["name"] for row in rows if not row["equal"]]
     return "\n".join(
         [
-            *_aligned(lines),
+            *console_table.lines(lines, right=_NUMBERS),
             "",
-            *_aligned(below),
+            *console_table.lines(below, right=_NUMBERS),
             "",
             f"script and paper differ in {len(differing)} of {len(rows)} rows:"
             f" {'; '.join(differing)}",
@@ -79,7 +79,8 @@ def of_config(found: dict) -> str:
         f" {f['sequence_length']}, {f['slots']} slots; {steps} {rows}",
         "",
     ]
-    lines += [*_aligned(_parameter_cells(f)), "", *_aligned(_operation_cells(f))]
+    lines += console_table.lines(_parameter_cells(f), right=_NUMBERS)
+    lines += ["", *console_table.lines(_operation_cells(f), right=_NUMBERS)]
 
     if "mfu" in f:
         padded = f" and {f['padding_rate']:.1%} padding" if f["padding_rate"] else ""
@@ -135,20 +136,3 @@ def _short(number: float | None, digits: int = 3) -> str:
     if not number:
         return "-" if number is None else "0"
     return f"{number:.{digits - 1}e}".replace("e+0", "e").replace("+", "")
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Returns lines with the cells in columns.
-
-    Numbers are aligned to the right; the first column and the seventh, the notes, to the left.
-    """
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [row[0].ljust(widths[0])]
-        cells += [
-            cell.rjust(width) if place < 6 else cell
-            for place, (cell, width) in enumerate(zip(row[1:], widths[1:]), 1)
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines

@@ -16,7 +16,7 @@ from jax import numpy as jnp
 
 from electra_jax import config as config_lib
 from electra_jax.data import pipeline
-from electra_jax.host import timing
+from electra_jax.host import console_table, timing
 from electra_jax.model import accounting
 from electra_jax.speed import step_parts, synthetic
 from electra_jax.training import feed
@@ -158,8 +158,7 @@ def table(found: dict) -> str:
         )
         lines.append(("rest", f"{rest:6.1%} (below 0: parts that overlap within the step)"))
 
-    width = max(len(name) for name, _ in lines)
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
+    return "\n".join(console_table.lines(lines))
 
 
 def _compiled(function, arguments):

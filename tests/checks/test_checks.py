@@ -4,6 +4,7 @@
 import dataclasses
 import math
 import os
+import re
 
 import jax
 import numpy as np
@@ -264,6 +265,13 @@ def test_the_table_has_a_line_for_each_number():
     partly = check(Measure("a", 1, 0), Measure("b", 1, why="not calibrated"))
     assert "title, seed 0" in result_lib.table([(0, partly)])
     assert "passes, 1 not calibrated" in result_lib.table([(0, partly)])
+
+
+def test_verdicts_alone_have_a_colour():
+    found = check(Measure("it  passes", 1, 0), Measure("b", 2, high=1), Measure("c", 1, why="soft"))
+    partly = check(Measure("a", 1, 0), Measure("b", 1, why="not calibrated"))
+    coloured = re.finditer(result_lib.COLOURS, result_lib.table([(0, found), (0, partly)]))
+    assert [match.lastgroup for match in coloured] == ["red", "green", "red", "green", "green"]
 
 
 def test_three_seeds_suggest_a_bound_and_two_do_not():

@@ -133,13 +133,17 @@ def test_a_reader_is_told_what_the_numbers_hide(tmp_path):
 
 
 def test_the_console_holds_means_baselines_and_verdicts(six):
-    lines = [" ".join(line.split()) for line in comparison.text(load(*six)).splitlines()]
+    text = comparison.text(load(*six))
+    lines = [" ".join(line.split()) for line in text.splitlines()]
     assert "A disc_weight 5, 3 seeds" in lines
     assert f"{six[0]} seed 0, step 20, 200 tokens" in lines
     assert "objective.disc_weight 5 50" in lines
     assert "gen_masked_loss A 2.000 ± 0.577 6.000" in lines
     assert "B 6.000 ± 1.155 6.000 +4.000 ± 1.291 worse" in lines
     assert "disc_auc A 0.200 ± 0.058 0.500" in lines
+    coloured = [match.lastgroup for match in re.finditer(comparison.COLOURS, text)]
+    assert coloured.count("red") == text.count("  worse") > 0
+    assert coloured.count("green") == text.count("  better")
 
 
 def test_a_mean_curve_is_drawn_where_the_seeds_report_together(six):

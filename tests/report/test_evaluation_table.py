@@ -50,6 +50,13 @@ def test_what_is_no_better_than_its_baseline_is_marked_and_the_mark_explained():
     assert "!" not in good
 
 
+def test_what_is_better_than_its_baseline_is_green_and_what_is_not_is_red():
+    found = re.finditer(evaluation_table.COLOURS, evaluation_table.table([("wiki", VALUES)]))
+    colours = {match[0]: match.lastgroup for match in found}
+    assert colours["3.500 (5.000)"] == "green" and colours["86.00% (88.00%)!"] == "red"
+    assert not any("unigram" in text or text.startswith("-") for text in colours)
+
+
 def test_every_metric_is_there_or_in_the_brackets_of_another():
     shown = evaluation_table.table([("wiki", VALUES)])
     found = set(rows(shown))

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from electra_jax.finetuning.results import run_results
 from electra_jax.finetuning.results import scores as scores_lib
 from electra_jax.finetuning.results import statistics as statistics_lib
+from electra_jax.host import console_table
 from electra_jax.report import style
 
 HEAD = ("task", "split", "metric", "median", "mean ± sd", "best", "n", "guess")
@@ -72,7 +73,7 @@ def text(results: run_results.Results) -> str:
         )
 
     lines = [f"fine-tuning {results.name}", *facts(results), ""]
-    lines += _aligned(table, left=3)
+    lines += console_table.lines(table, right=range(3, len(HEAD)))
 
     if results.glue_average is not None:
         lines += [
@@ -180,18 +181,6 @@ def all_notes(results: run_results.Results) -> list[str]:
 def _fact(value) -> str:
     """Whole numbers with separators, 13,483,264; everything else as it is."""
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
-    """Lines with aligned columns: the first `left` columns to the left, numbers to the right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(width) if place < left else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths))
-        ).rstrip()
-        for row in rows
-    ]
 
 
 def _markdown_table(rows: Sequence[Sequence[str]], left: int) -> list[str]:

@@ -6,6 +6,7 @@ import jax
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.tasks import datasets
 from electra_jax.finetuning.tuning import batches, choices, encoders, rates
+from electra_jax.host import console_table
 from electra_jax.model import accounting
 from electra_jax.report import style
 
@@ -35,11 +36,9 @@ def text(config: finetuning_config.Config, workdir: str) -> str:
             total += flops * config.seeds
             lines.append(_line(name, prepared, point, config.recipe.batch_size, flops))
 
-    widths = [max(len(line[place]) for line in lines) for place in range(len(_HEAD))]
-    table = ["  ".join(cell.ljust(n) for cell, n in zip(line, widths)).rstrip() for line in lines]
     return "\n".join(
         [
-            *table,
+            *console_table.lines(lines),
             "",
             f"encoder     {encoder.parameters:,} parameters, {encoder.about['from']}",
             f"rates       {', '.join(_layer_factors(config, encoder))} of the peak",

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables for the console: cells in columns as plain text, which a terminal may show in colour."""
+
+import sys
+from collections.abc import Container, Sequence
+
+from rich import console, table, text
+
+
+def lines(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
+    """Returns a line per row, with two blanks between the columns and none at the end.
+
+    Columns in `right`, counted from 0, are aligned to the right, others to the left. Lines are as
+    long as they need to be; nothing is wrapped.
+    """
+    grid = table.Table.grid(padding=(0, 2))
+    for place in range(len(rows[0])):
+        grid.add_column(justify="right" if place in right else "left", no_wrap=True)
+    for row in rows:
+        grid.add_row(*map(text.Text, row))  # in a plain str, rich reads "[red]" as markup
+
+    found = console.Console(width=sys.maxsize).render_lines(grid, pad=False)
+    return ["".join(segment.text for segment in line).rstrip() for line in found]
+
+
+def print_coloured(plain: str, pattern: str) -> None:
+    """Prints a text, with colours if this is a terminal and NO_COLOR is not set.
+
+    What a group of the regular expression `pattern` matches has the colour that the group is named
+    after, as in `(?P<red>FAILS)$`.
+    """
+    coloured = text.Text(plain)
+    coloured.highlight_regex(pattern)
+
+    # Without the argument, FORCE_COLOR would put escape codes into files.
+    console.Console(force_terminal=sys.stdout.isatty()).print(coloured, soft_wrap=True)
