@@ -8,7 +8,7 @@ import re
 from support.corpus import ROOT
 
 WINGS = (  # from the ground up: a wing may use any wing on a line above its own
-    "core host",
+    "host core",
     "config",
     "data model",
     "workdir objectives",
