@@ -88,6 +88,9 @@ def read(
 ) -> Text:
     """Reads a source from its beginning up to the limit.
 
+    This is one function of more than 60 lines because each batch of text is cut, counted and laid
+    out at once, so that never more than a few rows wait as lists.
+
     Args:
       settings: those of the run; used are those of the rows and data.text_field.
       words: the vocabulary of the run.

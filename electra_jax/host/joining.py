@@ -50,17 +50,7 @@ def meet(port, about, seconds):
     This is one function of more than 60 lines because all of it shares the list of who has come.
     """
     count, began = about["count"], time.monotonic()
-    patience, arrived = waiting.Patience(began), {}
-
-    try:
-        dual = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if dual else socket.AF_INET
-        listener = socket.create_server(("", port), family=family, dualstack_ipv6=dual)
-    except OSError as error:
-        raise PeersError(
-            f"process 0 cannot listen on port {port} ({error.strerror}); choose another port in"
-            " --coordinator_address, the same for all"
-        ) from error
+    patience, arrived, listener = waiting.Patience(began), {}, _listen(port)
 
     def missing():
         return [f"process {n}" for n in range(1, count) if n not in arrived]
@@ -133,6 +123,19 @@ def meet(port, about, seconds):
         wire.say(connection, {"kind": "go", "names": names})
 
     return {number: connection for number, (connection, _) in arrived.items()}, names
+
+
+def _listen(port):
+    """Returns a socket that takes connections, over IPv6 too if this machine has both."""
+    try:
+        dual = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if dual else socket.AF_INET
+        return socket.create_server(("", port), family=family, dualstack_ipv6=dual)
+    except OSError as error:
+        raise PeersError(
+            f"process 0 cannot listen on port {port} ({error.strerror}); choose another port in"
+            " --coordinator_address, the same for all"
+        ) from error
 
 
 def _greeting(line):

@@ -12,7 +12,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from electra_jax.report import comparison as comparison_lib
-from electra_jax.report import comparison_drawing, drawing, rendering, style
+from electra_jax.report import (
+    comparison_curves,
+    comparison_drawing,
+    comparison_ladders,
+    drawing,
+    rendering,
+    style,
+)
 
 
 def write(comparison: comparison_lib.Comparison, page: str, picture: str) -> None:
@@ -34,8 +41,8 @@ def _page(comparison: comparison_lib.Comparison) -> str:
             for path, values in comparison.differing.items()
         ],
         ladders=[
-            comparison_drawing.ladder_svg(comparison, *which)
-            for which in comparison_drawing.ladder_metrics(comparison)
+            comparison_ladders.svg(comparison, *which)
+            for which in comparison_ladders.metrics(comparison)
         ],
         finals=[(name, _finals(comparison, name)) for name in comparison.metrics],
         axes=_axes(comparison),
@@ -85,7 +92,7 @@ def _finals(comparison: comparison_lib.Comparison, name: str) -> list[dict[str, 
             effect = comparison_lib.effect(name, found, first)
             cell["apart"] = comparison_lib.signed(name, effect)
             cell["verdict"] = effect.verdict
-            cell["mark"] = comparison_drawing.MARKS.get(effect.verdict, "")
+            cell["mark"] = comparison_ladders.MARKS.get(effect.verdict, "")
         trivial = comparison_lib.baseline(group, name)
         if trivial is not None:
             guesser = trivial.name.replace("_", " ")
@@ -96,8 +103,7 @@ def _finals(comparison: comparison_lib.Comparison, name: str) -> list[dict[str, 
 def _axes(comparison: comparison_lib.Comparison) -> list[dict[str, Any]]:
     """The curves by step and by tokens seen; one axis is shown first, a button shows the other."""
     drawn = {
-        along: comparison_drawing.curve_panels(comparison, along)
-        for along in comparison_drawing.ALONG
+        along: comparison_curves.panels(comparison, along) for along in comparison_curves.ALONG
     }
     drawn = {along: panels for along, panels in drawn.items() if panels}
     if not drawn:
@@ -108,9 +114,9 @@ def _axes(comparison: comparison_lib.Comparison) -> list[dict[str, Any]]:
     return [
         {
             "name": along,
-            "words": comparison_drawing.ALONG[along],
+            "words": comparison_curves.ALONG[along],
             "chosen": along == chosen,
-            "charts": [comparison_drawing.curve_svg(panel) for panel in panels],
+            "charts": [comparison_curves.svg(panel) for panel in panels],
         }
         for along, panels in drawn.items()
     ]

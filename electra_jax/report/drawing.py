@@ -4,8 +4,8 @@
     a figure drawn in STAND_INS  ->  svg          ->  inline SVG whose colours are CSS variables
     a picture or a page          ->  write_whole  ->  the file, never half of it
 
-`run_drawing.py`, `comparison_drawing.py` and `finetuning/results/page.py` draw with matplotlib and
-use these functions, which do not know what is drawn.
+`run_drawing.py`, `comparison_curves.py`, `comparison_ladders.py` and `finetuning/results/page.py`
+draw with matplotlib and use these functions, which do not know what is drawn.
 """
 
 import html
@@ -79,6 +79,12 @@ def title(axes, words: str, unit: str, palette: Mapping[str, str]) -> None:
         0, 1, unit, transform=above(axes, 11), fontsize=8.5, color=palette["muted"],
         parse_math=False,
     )  # fmt: skip
+
+
+def look(group: int, palette: Mapping[str, str]) -> tuple[str, tuple]:
+    """Colour and dashes of a group; where there are more groups than colours, they are dashed."""
+    rounds, place = divmod(group, len(style.GROUPS))
+    return palette[style.GROUPS[place]], (0, ()) if not rounds else (0, (4, 1 + rounds))
 
 
 def above(axes, points: float):

@@ -67,13 +67,8 @@ def draw(
     axes, panel: run_panels.Panel, curves: run_panels.Curves, palette: Mapping[str, str]
 ) -> None:
     """One panel: lines, their labels at the right end, steps below and tokens seen above."""
-    axes.set_facecolor("none")
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(palette["line"])
+    drawing.frame(axes, palette)
     axes.grid(axis="y", color=palette["grid"], linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(which="both", length=0, labelsize=8.5, labelcolor=palette["muted"], pad=4)
     if panel.log:
         axes.set_yscale("log")
 

@@ -9,7 +9,7 @@ import matplotlib.image
 import pytest
 
 from electra_jax import config as config_lib
-from electra_jax.report import comparison, comparison_drawing, comparison_page, style
+from electra_jax.report import comparison, comparison_curves, comparison_page, drawing, style
 from support import pages
 from support.commands import command, complaint
 from support.corpus import load_config
@@ -147,7 +147,7 @@ def test_the_console_holds_means_baselines_and_verdicts(six):
 
 
 def test_a_mean_curve_is_drawn_where_the_seeds_report_together(six):
-    drawn = comparison_drawing.curve_panels(load(*six), "tokens_seen")
+    drawn = comparison_curves.panels(load(*six), "tokens_seen")
     panels = {panel.title: panel for panel in drawn}
     lines = panels["Generator loss"].lines
     means = [line for line in lines if line.look == "mean"]
@@ -219,7 +219,7 @@ def test_runs_before_their_first_evaluation_are_drawn_from_training(tmp_path):
 
 
 def test_more_groups_than_colours_stay_apart(tmp_path):
-    looks = [comparison_drawing.look(place, style.LIGHT) for place in range(16)]
+    looks = [drawing.look(place, style.LIGHT) for place in range(16)]
     assert len(set(looks)) == 16
     assert [comparison.letter(place) for place in (0, 25, 26, 52)] == ["A", "Z", "AA", "BA"]
 

@@ -11,6 +11,7 @@ from electra_jax.data import segments, vocabulary
 from electra_jax.finetuning.tasks import examples
 from electra_jax.finetuning.tasks import task as task_lib
 from electra_jax.finetuning.tuning import features
+from electra_jax.finetuning.tuning import windows as windows_lib
 
 PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat . who ? elect ##ra a b c d e f".split()
 D, B, W = segments.DOCUMENT_START, segments.SEGMENT_B_START, segments.WORD_START
@@ -176,7 +177,7 @@ def test_windows_share_half_of_their_room_whatever_the_stride(words):
 
 def test_an_answer_of_half_the_room_is_whole_in_a_window_wherever_it_stands():
     for tokens, room, stride in itertools.product(range(1, 40), range(1, 14), (1, 3, 128)):
-        windows = features._windows(tokens, room, stride)
+        windows = windows_lib.windows(tokens, room, stride)
         for first in range(tokens - (room + 1) // 2 + 1):
             last = first + (room + 1) // 2 - 1
             held = any(begin <= first and last < end for begin, end in windows)
@@ -220,11 +221,11 @@ def reference_best(windows, tokens):
 def test_each_token_is_best_in_one_window():
     small = itertools.product(range(40), range(1, 12), range(1, 14))
     for tokens, room, stride in [*small, (390, 384, 128)]:  # a long window weighs more than a short
-        windows = features._windows(tokens, room, stride)
+        windows = windows_lib.windows(tokens, room, stride)
         assert windows[-1][1] == tokens and all(e - b <= room for b, e in windows)
         best = reference_best(windows, tokens)
         assert None not in best, "a stride over the room would skip tokens"
-        assert features._best_context(windows, tokens).tolist() == best, (tokens, room, stride)
+        assert windows_lib.best_context(windows, tokens).tolist() == best, (tokens, room, stride)
 
 
 def test_best_context_of_a_row_is_where_it_is_best(words):

@@ -8,7 +8,7 @@ import re
 from support.corpus import ROOT
 
 WINGS = (  # from the ground up: a wing may use any wing on a line above its own
-    "core host",
+    "host core",
     "config",
     "data model",
     "workdir objectives",
@@ -91,7 +91,8 @@ def test_only_the_model_knows_flax_and_only_the_checkpoint_knows_orbax():
 
 def test_preparing_needs_no_jax():
     """Worker processes import these, or none is needed; jax costs seconds and memory."""
-    prepares = ("data.", "finetuning.tasks.", "finetuning.tuning.features")
+    tuning = ("finetuning.tuning.features", "finetuning.tuning.windows")
+    prepares = ("data.", "finetuning.tasks.", *tuning)
     for module, path in modules().items():
         if module.startswith(prepares):
             assert "jax" not in libraries(path), module

@@ -73,23 +73,53 @@ def task(settings: Mapping[str, Any]) -> task_lib.Task:
     name, kind = str(known["name"]), known["kind"]
     _check_choice(name, "kind", kind, task_lib.KINDS)
 
+    metrics, main = _metrics(name, kind, known)
+    label = _label_column(name, kind, known["label"], known["format"])
+    labels = _labels(name, label, known["labels"])
+    files = _files(name, kind, label, known)
+
+    return task_lib.Task(
+        name=name,
+        kind=kind,
+        metrics=metrics,
+        main=main,
+        files=files,
+        labels=labels,
+        epochs=known["epochs"],
+        both_orders=known["both_orders"],
+        sequence_length=known["sequence_length"] or _LENGTHS.get(kind, 128),
+        label_range=tuple(known["label_range"]) if known["label_range"] else None,
+        impossible=known["impossible"],
+    )
+
+
+def _metrics(name, kind, known):
+    """All metrics of a task, and the main one, which is among them."""
     metrics = _as_tuple(known["metrics"]) or _METRICS.get(kind, task_lib.METRICS[kind])
     for metric in metrics:
         _check_choice(name, "metrics", metric, task_lib.METRICS[kind])
+
     main = known["main"] or metrics[0]
     _check_choice(name, "main", main, task_lib.METRICS[kind])
-    metrics = tuple(dict.fromkeys([*metrics, main]))
+    return tuple(dict.fromkeys([*metrics, main])), main
 
-    # One column per label: the columns also name the labels.
-    label = _label_column(name, kind, known["label"], known["format"])
-    labels = _as_tuple(known["labels"])
-    if isinstance(label, tuple):
-        labels = labels or tuple(str(column) for column in label)
-        if len(labels) != len(label):
-            raise ValueError(
-                f"task {name}: {len(labels)} labels for {len(label)} columns of label; give as many"
-            )
 
+def _labels(name, label, given):
+    """The names of the labels; several columns of label also name them."""
+    labels = _as_tuple(given)
+    if not isinstance(label, tuple):
+        return labels
+
+    labels = labels or tuple(str(column) for column in label)
+    if len(labels) != len(label):
+        raise ValueError(
+            f"task {name}: {len(labels)} labels for {len(label)} columns of label; give as many"
+        )
+    return labels
+
+
+def _files(name, kind, label, known):
+    """{split: its source}, of the splits that have files."""
     source = task_lib.Source(
         files=(),
         a=_column_of(known["text"], 0),
@@ -112,20 +142,7 @@ def task(settings: Mapping[str, Any]) -> task_lib.Task:
     }
     if not set(files) & {"train", "dev"}:
         raise ValueError(f"task {name}: no file to train on; give train=FILE")
-
-    return task_lib.Task(
-        name=name,
-        kind=kind,
-        metrics=metrics,
-        main=main,
-        files=files,
-        labels=labels,
-        epochs=known["epochs"],
-        both_orders=known["both_orders"],
-        sequence_length=known["sequence_length"] or _LENGTHS.get(kind, 128),
-        label_range=tuple(known["label_range"]) if known["label_range"] else None,
-        impossible=known["impossible"],
-    )
+    return files
 
 
 def _check_choice(name, what, value, known):

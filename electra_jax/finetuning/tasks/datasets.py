@@ -119,18 +119,8 @@ def prepare(
     if length < wished:
         report.note(f"{task.name}: rows of {length} tokens and not {wished}: no more positions")
 
-    train = data.train
-    if train is None and not task.model_of:
-        raise config_lib.ConfigError(
-            f"task {task.name}: {config.data.dir} holds nothing to train on"
-        )
-    if train is not None:
-        train = _sample_of(train, config.data.train_examples, report)
-        if task.both_orders and config.recipe.both_orders == "published":
-            train = examples.both_orders(train)
-            report.note(f"{task.name}: pairs train in both orders")
-
     # The scale comes from train alone, so that dev and test labels cannot influence training.
+    train = _train_split(config, task, data.train, report)
     scale = _scale(task, train)
 
     def part(split, training=False):
@@ -163,6 +153,22 @@ def prepare(
         )
 
     return Prepared(task, trained, dev, test, length, buckets, scale, report)
+
+
+def _train_split(config, task, train, report):
+    """The examples to train on, as the recipe wants them; None if the task only scores."""
+    if train is None and not task.model_of:
+        raise config_lib.ConfigError(
+            f"task {task.name}: {config.data.dir} holds nothing to train on"
+        )
+    if train is None:
+        return None
+
+    train = _sample_of(train, config.data.train_examples, report)
+    if task.both_orders and config.recipe.both_orders == "published":
+        train = examples.both_orders(train)
+        report.note(f"{task.name}: pairs train in both orders")
+    return train
 
 
 def predict(

@@ -29,11 +29,11 @@ import numpy as np
 from electra_jax.data import segments, vocabulary
 from electra_jax.finetuning.tasks import examples
 from electra_jax.finetuning.tasks import task as task_lib
+from electra_jax.finetuning.tuning import windows as windows_lib
 
 NO_LABEL = -1  # for tokens without a tag of their own
 WITHOUT_ANSWER = ("first_position", "impossible", "skip")
 _SHORTEST = 8  # tokens in a row
-_NEARLY_ALL = 0.01  # weight of a window's length in the choice of the best context; as SQuAD
 
 
 @dataclasses.dataclass(frozen=True)
@@ -301,7 +301,7 @@ def _of_questions(split, vocab, layout, cut, where, report):
     rows = []  # (example, ids, marks, start, end, impossible, allowed, offsets, best)
     for number, (example, query) in enumerate(zip(split.examples, questions)):
         tokens, spans = read[example.context]
-        placed = _answer_tokens(example, spans)
+        placed = windows_lib.answer_tokens(example, spans)
         if not placed and not example.impossible:
             report.count(where, "questions whose answer has no place in their context")
             if cut.training:
@@ -311,15 +311,15 @@ def _of_questions(split, vocab, layout, cut, where, report):
             report.count(where, f"questions cut to {cut.query_length} tokens")
             query = query[: cut.query_length]
 
-        windows = _windows(len(tokens), layout.length - len(query) - 3, cut.stride)
-        answer = _in_a_window(placed, windows)
+        windows = windows_lib.windows(len(tokens), layout.length - len(query) - 3, cut.stride)
+        answer = windows_lib.in_a_window(placed, windows)
         if placed and answer is None:
             # Training would teach that there is no answer; for scoring it counts as any other.
             report.count(where, "questions whose answer fits no window")
             if cut.training:
                 continue
 
-        best = _best_context(windows, len(tokens))
+        best = windows_lib.best_context(windows, len(tokens))
         for window, (begin, end) in enumerate(windows):
             here = answer is not None and begin <= answer[0] and answer[1] < end
             impossible = example.impossible
@@ -359,47 +359,3 @@ def _of_questions(split, vocab, layout, cut, where, report):
             best_context=best,
         ),
     )
-
-
-def _answer_tokens(example, spans):
-    """The (first, last) token of each answer that has a place in the context."""
-    found = []
-    for answer, begin in example.answers:
-        if begin < 0:
-            continue
-        touched = np.flatnonzero((spans[:, 0] < begin + len(answer)) & (spans[:, 1] > begin))
-        if len(touched):
-            found.append((int(touched[0]), int(touched[-1])))
-    return found
-
-
-def _windows(tokens, room, stride):
-    """(begin, end) of each window; the last one reaches the end of the context.
-
-    The stride is cut to half of the room, so neighbours share half of it or more. An answer of up
-    to half of the room is then whole in one window, wherever it stands.
-    """
-    step = max(1, min(stride, room // 2))
-    found = [(0, min(room, tokens))]
-    while found[-1][1] < tokens:
-        begin = found[-1][0] + step
-        found.append((begin, min(begin + room, tokens)))
-    return found
-
-
-def _in_a_window(answers, windows):
-    """(first, last) token of the first answer that is whole in some window, or None."""
-    for first, last in answers:
-        if any(begin <= first and last < end for begin, end in windows):
-            return first, last
-    return None
-
-
-def _best_context(windows, tokens):
-    """Per token the window with the most context on its shorter side; the first of equals."""
-    if len(windows) == 1:
-        return np.zeros(tokens, np.int32)
-    begins, ends = np.array(windows).T[:, :, None]
-    place = np.arange(tokens)
-    score = np.minimum(place - begins, ends - 1 - place) + _NEARLY_ALL * (ends - begins)
-    return np.where((place >= begins) & (place < ends), score, -np.inf).argmax(0)

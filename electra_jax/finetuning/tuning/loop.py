@@ -80,6 +80,9 @@ def train(
 ) -> TrainedSeeds:
     """Trains to the end of the plan.
 
+    This is one function of more than 60 lines because the clock, the kept weights and the losses
+    since the last evaluation are all changed in its innermost loop.
+
     Args:
       state: the initial state of these seeds.
       keys_Z: one key per seed.

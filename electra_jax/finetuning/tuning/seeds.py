@@ -80,7 +80,11 @@ def predictions(
 
 
 def _train(session, prepared, start, point, folder, seeds, made_of) -> list[dict]:
-    """Trains some seeds in one program; writes and returns their records."""
+    """Trains some seeds in one program; writes and returns their records.
+
+    It is over 60 lines because three of its parts are functions that the loop calls back, with the
+    programs and the data of this call.
+    """
     begun = time.perf_counter()
     config, name = session.config, prepared.task.name
     main, first_dev = prepared.task.main, prepared.first_dev

@@ -106,15 +106,7 @@ def text(
       checksums: file name -> sha256.
       tuning: only for a fine-tuned network.
     """
-    front = {
-        "license": licence or "other",
-        "library_name": "transformers",
-        "tags": ["electra", "replaced-token-detection", "jax"],
-    }
-    if role in _PIPELINES:
-        front["pipeline_tag"] = _PIPELINES[role]
-
-    lines = ["---", *(f"{key}: {json.dumps(value)}" for key, value in front.items()), "---", ""]
+    lines = _front_matter(role, licence)
     how = "fine-tuned" if tuning else "pre-trained"
     lines += [f"# {name}", "", f"This is {_WHAT[role]}. It was {how} with electra_jax.", ""]
 
@@ -144,6 +136,18 @@ def text(
 
     lines += ["## Files", "", *_table(("file", "sha256"), checksums), ""]
     return "\n".join(lines)
+
+
+def _front_matter(role, licence):
+    """The facts about a network that the Hub reads, as lines of YAML."""
+    front = {
+        "license": licence or "other",
+        "library_name": "transformers",
+        "tags": ["electra", "replaced-token-detection", "jax"],
+    }
+    if role in _PIPELINES:
+        front["pipeline_tag"] = _PIPELINES[role]
+    return ["---", *(f"{key}: {json.dumps(value)}" for key, value in front.items()), "---", ""]
 
 
 def _table(head, rows):

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ladders of a comparison: each group's final metric with its runs, error and baseline.
+
+A dot is a run, a line reaches two standard errors of the mean to either side, and a dashed stroke
+is what a guesser gets.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib import figure as mpl_figure
+from matplotlib import ticker
+
+from electra_jax.report import comparison as comparison_lib
+from electra_jax.report import drawing, style
+
+_LADDERS = (  # metric, title
+    ("gen_masked_loss", "Generator loss"),
+    ("mlm_masked_loss", "Main network's loss"),
+    ("disc_auc_unigram", "AUC on unigram replacements"),
+    ("disc_auc", "AUC on its own generator"),
+    ("disc_loss", "Discriminator loss"),
+    ("gen_masked_accuracy", "Generator accuracy"),
+    ("disc_accuracy", "Discriminator accuracy"),
+    ("mlm_masked_accuracy", "Main network's accuracy"),
+)
+MARKS = {"better": "good", "worse": "bad"}  # verdict -> colour of the palette
+
+
+def metrics(comparison: comparison_lib.Comparison) -> list[tuple[str, str]]:
+    """(metric, title) of each ladder that has something to show."""
+    return [(name, title) for name, title in _LADDERS if name in comparison.metrics]
+
+
+def svg(comparison: comparison_lib.Comparison, name: str, title: str) -> str:
+    """The ladder of one metric for the page."""
+    rung = 0.42 * len(comparison.groups) + 0.35
+    height = rung + 1.0
+    figure = mpl_figure.Figure(figsize=(4.6, height), facecolor="none")
+    axes = figure.add_axes((0.05, 0.3 / height, 0.55, rung / height))
+    draw(axes, comparison, name, title, drawing.STAND_INS)
+    return drawing.svg(figure, title)
+
+
+def draw(
+    axes, comparison: comparison_lib.Comparison, name: str, title: str, palette: Mapping[str, str]
+) -> None:
+    """The final values of one metric: one line per group, the first at the top."""
+    drawing.frame(axes, palette)
+    axes.grid(axis="x", color=palette["grid"], linewidth=0.8)
+
+    groups = comparison.groups
+    first = comparison_lib.final(groups[0], name)
+    shown, trivial = [], []
+    for place, group in enumerate(groups):
+        found = comparison_lib.final(group, name)
+        if found is None:
+            continue
+
+        colour, _ = drawing.look(place, palette)
+        values = comparison_lib.finals(group, name)
+        spread = 2 * (found.error or 0)
+        shown += [*values, found.value - spread, found.value + spread]
+        axes.plot(values, np.full(len(values), place), "o", color=colour, alpha=0.35, markersize=5,
+                  markeredgewidth=0)  # fmt: skip
+        if found.error is not None:
+            ends = [found.value - spread, found.value + spread]
+            axes.plot(ends, [place, place], color=colour, linewidth=2)
+        axes.plot(found.value, place, "D" if found.error is not None else "o", color=colour,
+                  markersize=7)  # fmt: skip
+
+        beside = comparison_lib.with_error(name, found)
+        apart = comparison_lib.effect(name, found, first) if place and first else None
+        _beside(axes, place, name, beside, apart, colour, palette)
+        guess = comparison_lib.baseline(group, name)
+        if guess is not None:
+            trivial.append((place, guess))
+
+    # A baseline far from all runs is left out, so it is drawn once the limits are known.
+    _limit_ladder(axes, name, shown, trivial, len(groups), palette)
+    low, high = axes.get_xlim()
+    for place, guess in trivial:
+        if low <= guess.value <= high:
+            axes.plot([guess.value] * 2, [place - 0.36, place + 0.36], color=palette["muted"],
+                      linewidth=1.3, linestyle=(0, (3, 2)))  # fmt: skip
+
+    unit = name
+    if trivial:
+        values = [guess.value for _, guess in trivial]
+        words = trivial[0][1].name.replace("_", " ")
+        text = style.metric(name, min(values))
+        if style.metric(name, max(values)) != text:
+            text += f" to {style.metric(name, max(values))}"
+        unit += f"; {words} {text}" + ("" if low <= min(values) <= high else ", beyond the axis")
+    drawing.title(axes, title, unit, palette)
+
+
+def _beside(axes, place, name, value, apart, colour, palette) -> None:
+    """A group's value at the right, and below it the distance from the first group."""
+    where = axes.get_yaxis_transform()
+    axes.text(1.03, place - (0.18 if apart else 0), value, transform=where, fontsize=9,
+              va="center", color=colour, fontweight="bold", parse_math=False)  # fmt: skip
+    if apart:
+        words = f"{comparison_lib.signed(name, apart)}, {apart.verdict}"
+        mark = MARKS.get(apart.verdict, "muted")
+        axes.text(1.03, place + 0.2, words, transform=where, fontsize=7.8, va="center",
+                  color=palette[mark], parse_math=False)  # fmt: skip
+
+
+def _limit_ladder(axes, name, shown, trivial, count, palette) -> None:
+    """Fits the axis to the runs, and to the baselines that lie near enough not to squeeze them."""
+    low, high = min(shown), max(shown)
+    room = (high - low) or 0.02 * abs(high) or 0.01
+    for _, guess in trivial:
+        if low - 2 * room <= guess.value <= high + 2 * room:
+            low, high = min(low, guess.value), max(high, guess.value)
+    room = 0.12 * ((high - low) or room)
+    axes.set_xlim(low - room, high + room)
+    axes.set_ylim(count - 0.5, -0.5)
+
+    letters = [comparison_lib.letter(place) for place in range(count)]
+    axes.set_yticks(range(count), letters, fontweight="bold")
+    for place, label in enumerate(axes.get_yticklabels()):
+        label.set_color(drawing.look(place, palette)[0])
+
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
+    percent = style.is_share(name)
+    axes.xaxis.set_major_formatter(
+        ticker.FuncFormatter(lambda x, _: f"{100 * x:.4g}%" if percent else f"{x:.4g}")
+    )
