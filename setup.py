@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Installs electra_jax. Every bound carries its reason."""
+"""What electra_jax needs and what is installed; pyproject.toml says what it is.
+
+Every bound carries its reason. A wheel gets copies of the configurations, which lie in a folder of
+their own at the top of a checkout (electra_jax/configs/__init__.py).
+"""
 
 import pathlib
+import shutil
 
 import setuptools
+from setuptools.command import build_py
 
 HERE = pathlib.Path(__file__).parent
 
@@ -40,6 +46,7 @@ EXTRAS = {
     "wikipedia": ["array_record>=0.8"],  # the format of TFDS's prepared Wikipedia
     "test": [
         "pytest>=8",
+        "setuptools>=77",  # a test builds the wheel, without a network
         "pytest-xdist>=3.6",  # a file of tests a core
         "scipy>=1.14",
         "scikit-learn>=1.6",  # witness of the metrics of fine-tuning; wheels for Python 3.13
@@ -58,20 +65,26 @@ EXTRAS = {
     ],
 }
 
+
+class WithConfigurations(build_py.build_py):
+    """Also copies configs/*.py, unless the installed package is the checkout itself."""
+
+    def run(self) -> None:
+        """Copies the package, then the configurations."""
+        super().run()
+        if not self.editable_mode:
+            for file in sorted((HERE / "configs").glob("*.py")):
+                shutil.copy(file, pathlib.Path(self.build_lib, "electra_jax", "configs"))
+
+
 setuptools.setup(
-    name="electra_jax",
-    version="0.1.0",
-    description="Pre-trains text encoders by replaced-token detection (ELECTRA) in JAX",
-    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
-    long_description_content_type="text/markdown",
-    license="Apache-2.0",
+    cmdclass={"build_py": WithConfigurations},
     packages=setuptools.find_packages(include=["electra_jax", "electra_jax.*"]),
     package_data={
         "electra_jax": ["py.typed"],  # says that the annotations may be used
         "electra_jax.report": ["templates/*"],  # pages are drawn from these files
         "electra_jax.finetuning.results": ["templates/*"],
     },
-    python_requires=">=3.11,<3.14",  # 3.10 has no newer jax; 3.14 lacks wheels of several needs
     install_requires=REQUIRES,
     extras_require=EXTRAS,
 )

@@ -21,7 +21,7 @@ import sys
 HERE = pathlib.Path(__file__).parent
 sys.path.append(str(HERE.parent))
 
-from configs import base, large, small, tiny  # noqa: E402
+from electra_jax.configs import base, large, small, tiny  # noqa: E402
 
 CONFIGS = {"tiny": tiny, "small": small, "base": base, "large": large}
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # what `host.huge_pages` asks for

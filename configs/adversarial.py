@@ -7,7 +7,7 @@ The generator learns by reinforcement (REINFORCE) instead of maximum likelihood.
 is worse than ELECTRA.
 """
 
-from configs import base
+from electra_jax.configs import base
 
 
 def get_config(size="small"):

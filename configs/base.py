@@ -45,7 +45,7 @@ def of(size: str, name: str) -> ml_collections.ConfigDict:
     """Returns configs/SIZE.py, named NAME_SIZE, for files that change a few lines of any size."""
     if size not in SIZES:
         raise ValueError(f"no size {size!r}; there are {', '.join(SIZES)}")
-    config = importlib.import_module(f"configs.{size}").get_config()
+    config = importlib.import_module(f"electra_jax.configs.{size}").get_config()
     config.name = f"{name}_{size}"
     return config
 
@@ -82,7 +82,7 @@ def model() -> ml_collections.ConfigDict:
     c = ml_collections.ConfigDict()
     c.embedding_size = 768  # width of the shared tables; projected to a network's own width
     c.max_positions = 512  # rows of the table of learned positions
-    c.discriminator = ml_collections.ConfigDict(
+    c.discriminator = ml_collections.ConfigDict(  # as BERT-Base
         dict(layers=12, width=768, heads=12, feed_forward=3072)
     )
     c.generator = ml_collections.ConfigDict(  # a third of the width, the same depth (table 6)
@@ -99,6 +99,7 @@ def model() -> ml_collections.ConfigDict:
 
     # The trunk of both networks (docs/modern_trunk.md). It defines the parameters, so a run cannot
     # change it later.
+
     c.positions = "learned"  # a table, as in BERT | 'rotary': queries and keys turned, no table
     c.rotary_base = 10_000.0  # as in RoFormer; take more for longer rows
     c.feed_forward_kind = "gelu"  # as in BERT | 'geglu': gated, with half as many weights more
@@ -109,6 +110,7 @@ def model() -> ml_collections.ConfigDict:
     c.global_every = 3  # with a window, layers 0, 3, 6, ... still see the whole document
 
     # How both networks are computed.
+
     # 'einsum' | 'splash' (TPU) | 'cudnn' (GPU), both without attention_dropout | 'auto': splash if
     # a TPU supports it and rows have 512 tokens or more, else einsum. The result is the same.
     c.attention = "auto"

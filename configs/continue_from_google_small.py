@@ -14,7 +14,7 @@ Each source is evaluated by itself: the losses on `domain` should fall, and thos
 how much is forgotten.
 """
 
-from configs import small
+from electra_jax.configs import small
 
 
 def get_config():

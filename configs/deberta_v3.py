@@ -8,7 +8,7 @@ shape, in [MASK] at every slot, and in a head that also reads [CLS]. DeBERTa's d
 attention is not included.
 """
 
-from configs import base
+from electra_jax.configs import base
 
 
 def get_config(size="small"):

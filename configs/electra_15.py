@@ -7,7 +7,7 @@ The paper's base-size model reaches a GLUE average of 82.4, where ELECTRA has 85
 docs/experiments/table_5.md has the same comparison at the size of `tiny`.
 """
 
-from configs import base
+from electra_jax.configs import base
 
 
 def get_config(size="small"):

@@ -7,7 +7,7 @@
 The second command scores the sentences of a file, one per line.
 """
 
-from configs import base
+from electra_jax.configs import base
 
 
 def get_config(size="small"):

@@ -10,7 +10,7 @@ run. This replaces a generator that is weak at first and learns along with the d
 runs must have the same vocabulary: give both the same folder as data.dir.
 """
 
-from configs import base
+from electra_jax.configs import base
 
 
 def get_config(size="small"):

@@ -9,7 +9,7 @@ WORKDIR/finetune/custom. docs/finetuning_tasks.md describes pairs of texts, seve
 tags and questions.
 """
 
-from configs import finetune
+from electra_jax.configs import finetune
 
 
 def get_config():

@@ -6,7 +6,7 @@
 `fast_electra.py` then freezes it and trains a discriminator with it.
 """
 
-from configs import base
+from electra_jax.configs import base
 
 
 def get_config(size="small"):

@@ -7,7 +7,7 @@ Meant for a pod; mesh.fsdp=8 splits parameters and optimizer state over 8 device
 a GLUE average of 89.0 on the dev sets; that run has not been repeated with this program.
 """
 
-from configs import base
+from electra_jax.configs import base
 
 
 def get_config():

@@ -8,7 +8,7 @@ With `small` the run has 1.45 M steps, which the paper gives BERT-Small so that 
 of ELECTRA-Small. Their GLUE averages in the paper are 75.1 and 79.9.
 """
 
-from configs import base
+from electra_jax.configs import base
 
 
 def get_config(size="small"):

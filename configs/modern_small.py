@@ -7,7 +7,7 @@ This has not been run yet, so nothing is known about its result: each choice is 
 that is named beside it.
 """
 
-from configs import base
+from electra_jax.configs import base
 
 
 def get_config():

@@ -8,7 +8,7 @@ GLUE average of 82.4, where ELECTRA has 85.0 and BERT 82.2. docs/experiments/tab
 comparison at the size of `tiny`.
 """
 
-from configs import base
+from electra_jax.configs import base
 
 
 def get_config(size="small"):

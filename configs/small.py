@@ -7,7 +7,7 @@ The paper trained it in 4 days on one V100 GPU, to a GLUE average of 79.9 on the
 has not been repeated with this program.
 """
 
-from configs import base
+from electra_jax.configs import base
 
 
 def get_config():

@@ -8,7 +8,7 @@ Takes about five minutes on two quiet x86-64 cores. With three seeds `gen_masked
 of 0.57 (docs/LOG.md). The encoder is too small and too little trained to be useful.
 """
 
-from configs import base
+from electra_jax.configs import base
 
 
 def get_config():

@@ -10,7 +10,7 @@ the generator is frozen. In the paper a discriminator with fresh weights sometim
 Both runs must have the same vocabulary: give both the same folder as data.dir.
 """
 
-from configs import base
+from electra_jax.configs import base
 
 
 def get_config(size_and_stage="small,generator"):

@@ -6,7 +6,7 @@
 No network generates, so replaced tokens are easier to detect than in ELECTRA.
 """
 
-from configs import base
+from electra_jax.configs import base
 
 
 def get_config(size="small"):

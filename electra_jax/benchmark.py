@@ -10,9 +10,11 @@ step, in which they overlap.
 """
 
 if __name__ == "__main__":
+    from electra_jax.cli import usage
     from electra_jax.host import huge_pages
 
-    # Before all other imports: it may start the program again.
+    # Before all other imports: help answers at once, and the program may be started again.
+    usage.answer(__file__)
     huge_pages.use_huge_pages()
 
 import json

@@ -12,9 +12,11 @@ check fails. docs/learning_checks.md describes each check.
 """
 
 if __name__ == "__main__":
+    from electra_jax.cli import usage
     from electra_jax.host import huge_pages
 
-    # Before all other imports: it may start the program again.
+    # Before all other imports: help answers at once, and the program may be started again.
+    usage.answer(__file__)
     huge_pages.use_huge_pages()
 
 import json
@@ -33,7 +35,7 @@ _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object as the last line.", allow_override=True
 )
 
-CONFIG = "configs/tiny.py"
+CONFIG = "tiny"
 FAILED = 1
 
 

@@ -8,6 +8,12 @@ Runs that differ only in their seed form a group, for which mean and standard er
 group is compared with that of the first workdir. Prints a table and writes a page and a picture.
 """
 
+if __name__ == "__main__":
+    from electra_jax.cli import usage
+
+    # Before all other imports, so that help answers at once.
+    usage.answer(__file__)
+
 import os
 from collections.abc import Sequence
 

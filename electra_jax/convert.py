@@ -15,6 +15,12 @@ goes on with them. The folder is a Hugging Face folder, one that contains a disc
 generator, or a checkpoint of Google's with its vocab.txt. docs/weights.md has the details.
 """
 
+if __name__ == "__main__":
+    from electra_jax.cli import usage
+
+    # Before all other imports, so that help answers at once.
+    usage.answer(__file__)
+
 import json
 import sys
 
@@ -43,7 +49,7 @@ _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object as the last line.", allow_override=True
 )
 
-RECIPE = "configs/base.py"  # settings of a run with imported weights, without --config
+RECIPE = "base"  # settings of a run with imported weights, without --config
 
 
 def main(config: config_lib.Config | None, workdir: str | None) -> None:

@@ -10,6 +10,12 @@ Beside each metric stands the value of a baseline that has learnt nothing; docs/
 explains the values per word and per character. The workdir is read, never written.
 """
 
+if __name__ == "__main__":
+    from electra_jax.cli import usage
+
+    # Before all other imports, so that help answers at once.
+    usage.answer(__file__)
+
 import json
 import shutil
 import sys

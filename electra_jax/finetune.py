@@ -13,9 +13,11 @@ recipe with its sources.
 """
 
 if __name__ == "__main__":
+    from electra_jax.cli import usage
     from electra_jax.host import huge_pages
 
-    # Before all other imports: it may start the program again.
+    # Before all other imports: help answers at once, and the program may be started again.
+    usage.answer(__file__, "finetune")
     huge_pages.use_huge_pages()
 
 from absl import flags
@@ -25,7 +27,7 @@ from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import results_table
 from electra_jax.finetuning.tuning import forecast, task_by_task
 
-CONFIG = "configs/finetune.py"
+CONFIG = "finetune"
 
 _DRY_RUN = flags.DEFINE_bool(
     "dry_run",

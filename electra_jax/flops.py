@@ -12,6 +12,12 @@ honest one a training step counts as three forward passes, of matrix products al
 are free (`model/accounting.py`); the MFU is computed with this one.
 """
 
+if __name__ == "__main__":
+    from electra_jax.cli import usage
+
+    # Before all other imports, so that help answers at once.
+    usage.answer(__file__)
+
 import json
 
 import jax

@@ -9,9 +9,11 @@ interruption the same command goes on exactly where the run stopped.
 """
 
 if __name__ == "__main__":
+    from electra_jax.cli import usage
     from electra_jax.host import huge_pages
 
-    # Before all other imports: it may start the program again.
+    # Before all other imports: help answers at once, and the program may be started again.
+    usage.answer(__file__)
     huge_pages.use_huge_pages()
 
 from absl import flags, logging
@@ -26,7 +28,10 @@ _DRY_RUN = flags.DEFINE_bool(
     "dry_run", False, "Print parameters, FLOPs, memory, epochs and time, and stop."
 )
 _VERIFY = flags.DEFINE_bool(
-    "verify_data", False, "First read all prepared records and compare their checksums."
+    "verify_data",
+    False,
+    "First read all prepared records and compare their checksums.",
+    allow_override=True,
 )
 
 

@@ -9,6 +9,12 @@ beforehand, for example on a machine with many cores, and to see a summary of th
 interruption the same command goes on.
 """
 
+if __name__ == "__main__":
+    from electra_jax.cli import usage
+
+    # Before all other imports, so that help answers at once.
+    usage.answer(__file__)
+
 from absl import flags, logging
 
 from electra_jax import config as config_lib
@@ -17,7 +23,9 @@ from electra_jax.data import records
 from electra_jax.report import data_summary
 from electra_jax.training import run_data
 
-_VERIFY = flags.DEFINE_bool("verify_data", False, "Read every record file and compare checksums.")
+_VERIFY = flags.DEFINE_bool(
+    "verify_data", False, "Read every record file and compare checksums.", allow_override=True
+)
 
 
 def main(config: config_lib.Config, workdir: str) -> None:

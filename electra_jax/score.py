@@ -14,6 +14,12 @@ A sentence with more tokens than the run has positions for is an error that name
 what a score is for each objective.
 """
 
+if __name__ == "__main__":
+    from electra_jax.cli import usage
+
+    # Before all other imports, so that help answers at once.
+    usage.answer(__file__)
+
 import json
 import sys
 

@@ -7,6 +7,12 @@
 Prints in the terminal, or with --html writes a page.
 """
 
+if __name__ == "__main__":
+    from electra_jax.cli import usage
+
+    # Before all other imports, so that help answers at once.
+    usage.answer(__file__)
+
 import os
 import shutil
 import sys

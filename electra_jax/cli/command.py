@@ -70,6 +70,7 @@ def run(
             and (parse or config_flag.config_of_workdir(argv) is None)
         ):
             argv.insert(1, f"--config={config_file}")
+        argv = config_flag.with_file(argv)
         if config_needed or config_flag.speaks_of_a_run(argv):
             config_flag.define_config(argv)
         config, workdir = _parsed(argv, parse or config_lib.parse)
@@ -92,7 +93,7 @@ def _parsed(argv: Sequence[str], parse: Callable[[ConfigDict], Any]) -> tuple[An
     """
     given, keywords = config_flag.without_keywords(argv)
     # ml_collections reads sys.argv by itself.
-    sys.argv[:], _ = config_flag.without_keywords(sys.argv)
+    sys.argv[:], _ = config_flag.without_keywords(config_flag.with_file(sys.argv))
     rest = flags.FLAGS(given)
     if len(rest) > 1:
         raise config_lib.ConfigError(f"{rest[1]!r} is not a flag; write --{rest[1].lstrip('-')}")

@@ -6,7 +6,6 @@ settings that the workdir has saved. absl and ml_collections then parse the flag
 --config.SECTION.FIELD=VALUE, except for those that `without_keywords` takes out first.
 """
 
-import glob
 import importlib.util
 import keyword
 import os
@@ -17,13 +16,16 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from electra_jax import config as config_lib
+from electra_jax import configs
 from electra_jax.workdir import metadata, saved_config
+
+_CONFIG_FLAGS = ("--config", "-config")
 
 
 def define_config(argv: Sequence[str]) -> None:
     """Defines --config, from the file that is named or else from the settings of the workdir.
 
-    Raises ConfigError if neither names a configuration, or the file does not exist.
+    Raises ConfigError if neither names a configuration.
     """
     if "config" in flags.FLAGS:
         delattr(flags.FLAGS, "config")
@@ -37,26 +39,50 @@ def define_config(argv: Sequence[str]) -> None:
     if not given and not {"--help", "--helpfull", "-h"} & set(argv):
         raise config_lib.ConfigError(_no_config(argv))
 
-    for arg in given:
-        path = (arg.partition("=")[2] or value_of(argv, "config")).partition(":")[0]
-        if not os.path.isfile(path):
-            known = ", ".join(sorted(glob.glob("configs/*.py"))) or "none under configs/ here"
-            raise config_lib.ConfigError(f"--config={path} does not exist; known: {known}")
+    config_flags.DEFINE_config_file("config", None, "A configuration, such as tiny, or a file.")
 
-        # Configuration files import each other as `configs.NAME`, so the folder above `configs`
-        # must be on the path, whatever the current folder is.
-        sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(path))))
 
-    config_flags.DEFINE_config_file("config", None, "A file such as configs/tiny.py.")
+def with_file(argv: Sequence[str]) -> list[str]:
+    """Returns the command line with the file of --config in place of its name.
+
+    Raises ConfigError if there is no such file and no such configuration in the package.
+    """
+    found, is_value = [], False
+    for arg in argv:
+        flag, equals, value = arg.partition("=")
+        if is_value:
+            arg = _file(arg)
+        elif equals and flag in _CONFIG_FLAGS:
+            arg = f"{flag}={_file(value)}"
+        is_value = arg in _CONFIG_FLAGS
+        found.append(arg)
+    return found
+
+
+def _file(given):
+    """Returns FILE[:ARGUMENT] for the value NAME[:ARGUMENT] of --config."""
+    name, colon, argument = given.partition(":")
+    file = configs.path(name)
+    if file is None:
+        asked = os.path.basename(name).removesuffix(".py")
+        raise config_lib.ConfigError(
+            f"--config={name} is no file and no configuration of the package;"
+            f" {config_lib.nearest(asked, configs.names())}"
+        )
+
+    # A file of your own may import others as `FOLDER.NAME`, whatever the current folder is.
+    if os.path.dirname(os.path.abspath(file)) != configs.FOLDER:
+        sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(file))))
+    return file + colon + argument
 
 
 def _no_config(argv: Sequence[str]) -> str:
     """Returns why there is no configuration: none is named, or the workdir has none."""
     workdir = value_of(argv, "workdir")
     if not workdir:
-        return "--config is missing: --config=configs/tiny.py, or --workdir of a run that was begun"
+        return "--config is missing: --config=tiny, or --workdir of a run that was begun"
 
-    begin = f"python -m electra_jax.main --config=configs/tiny.py --workdir={workdir} begins one"
+    begin = f"python -m electra_jax.main --config=tiny --workdir={workdir} begins one"
     if not os.path.exists(workdir):
         return f"there is no workdir {workdir}; {begin}"
     if not os.path.isdir(workdir):
@@ -134,7 +160,7 @@ def value_of(argv: Sequence[str], name: str) -> str:
 
 def given_config(argv: Sequence[str]) -> list[str]:
     """Returns the arguments that are the flag --config itself, not one of its overrides."""
-    return [arg for arg in argv if arg.split("=")[0] in ("--config", "-config")]
+    return [arg for arg in argv if arg.split("=")[0] in _CONFIG_FLAGS]
 
 
 def named_config(argv: Sequence[str]) -> ConfigDict | None:

@@ -19,7 +19,10 @@ TINY = "--config=configs/tiny.py"
     ("arguments", "message"),
     [
         ([], "there is no workdir"),
-        (["--config=configs/tinny.py"], "configs/tinny.py does not exist; known: configs/adv"),
+        (
+            ["--config=configs/tinny.py"],
+            "configs/tinny.py is no file and no configuration of the package; did you mean 'tiny'?",
+        ),
         ([TINY, "--config.schedule.stepps=3"], "schedule.stepps; did you mean 'steps'?"),
         ([TINY, "--config.optimiser.learning_rate=3"], "did you mean 'optimizer'?"),
         ([TINY, "--config.schedule.steps=many"], "config.schedule.steps='many' is not a whole num"),

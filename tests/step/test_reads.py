@@ -10,9 +10,9 @@ import jax
 import pytest
 from jax import numpy as jnp
 
-from configs import base, tiny
 from electra_jax import config as config_lib
 from electra_jax.checks import made_up
+from electra_jax.configs import base, tiny
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import streams, trees
 from electra_jax.objectives import unigram_probe

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from jax import numpy as jnp
 
-from configs import tiny
 from electra_jax import config as config_lib
 from electra_jax.checks import made_up
+from electra_jax.configs import tiny
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import streams
 from electra_jax.model import networks, task_heads

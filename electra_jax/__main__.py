@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a command by its name, as `electra-jax` or `python -m electra_jax`.
+
+    electra-jax                      lists the commands
+    electra-jax COMMAND --help       describes one
+    electra-jax main --config=tiny   runs it
+    electra-jax help data.rows       describes a setting, or with `data` all of a section
+
+`electra-jax COMMAND ...` is the same as `python -m electra_jax.COMMAND ...`.
+"""
+
+import difflib
+import os
+import runpy
+import sys
+
+from electra_jax.cli import usage
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+COMMANDS = (  # in the order in which they are needed
+    "prepare", "main", "show", "evaluate", "score", "finetune", "convert", "compare", "check",
+    "flops", "benchmark",
+)  # fmt: skip
+
+
+def main() -> None:
+    """Runs the command that the first argument names, with the arguments after it."""
+    name, *rest = sys.argv[1:] or ["--help"]
+    if name in ("-h", "--help"):
+        print(overview())
+    elif name == "help":
+        usage.answer(file_of("main"), argv=["", f"--help={rest[0]}" if rest else "--help"])
+    elif name in COMMANDS:
+        sys.argv[:] = [file_of(name), *rest]
+        runpy.run_module(f"electra_jax.{name}", run_name="__main__", alter_sys=True)
+    else:
+        near = difflib.get_close_matches(name, COMMANDS, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"commands: {', '.join(COMMANDS)}"
+        print(f"error: there is no command {name!r}; {hint}", file=sys.stderr)
+        sys.exit(2)
+
+
+def overview() -> str:
+    """Returns the commands with what each does, and how to begin."""
+    lines = ["Pre-trains text encoders by replaced-token detection (ELECTRA).", "", "Commands:"]
+    for name in COMMANDS:
+        lines.append(f"  {name:<10} {' '.join(usage.summary(file_of(name)).split())}")
+    lines += [
+        "",
+        "To begin: electra-jax main --config=tiny",
+        "electra-jax COMMAND --help describes a command, electra-jax help data.rows a setting.",
+    ]
+    return "\n".join(lines)
+
+
+def file_of(name: str) -> str:
+    """Returns the source file of a command."""
+    return os.path.join(HERE, f"{name}.py")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers --help=SECTION: the settings of a configuration with default, choices and reason.
+
+    electra_jax.config, finetuning.config    declare each setting with its type and its bounds
+    configs/base.py, configs/finetune.py     give its default, and in a comment its unit or reason
+
+A comment belongs to a setting if it ends the setting's line or stands in the lines directly above.
+"""
+
+import ast
+import importlib
+import math
+import os
+import sys
+import textwrap
+import tokenize
+from collections.abc import Mapping
+
+from electra_jax import config as config_lib
+from electra_jax import configs
+
+# The name of a configuration's file -> the module whose `Config` declares its settings.
+_DECLARED_IN = {"base": "electra_jax.config", "finetune": "electra_jax.finetuning.config"}
+_WIDTH = 96
+_KINDS = {
+    str: "text",
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    tuple: "a tuple",
+}
+
+
+def show(asked: str, file: str) -> int:
+    """Prints the settings that match and returns 0, or says what is known and returns 2.
+
+    Args:
+      asked: `data`, `data.rows`, or 'all'.
+      file: 'base' or 'finetune'.
+    """
+    known = settings(file)
+    wanted = [path for path in known if asked in (path, "all") or path.startswith(f"{asked}.")]
+    if not wanted:
+        sections = dict.fromkeys(path.partition(".")[0] for path in known if "." in path)
+        near = config_lib.nearest(asked, [*known, *sections]) if "." in asked else ""
+        hint = near or f"sections: {', '.join(sections)}; all of them: --help=all"
+        print(f"error: --help={asked} is no section and no setting; {hint}", file=sys.stderr)
+        return 2
+
+    print("\n".join(known[path] for path in wanted))
+    if not all("." in path for path in wanted) or len(wanted) > 1:
+        print(f"\nDefaults are those of configs/{file}.py; other configurations change some.")
+    return 0
+
+
+def settings(file: str) -> dict[str, str]:
+    """Returns a description of every setting by its path, such as `data.rows`."""
+    values = importlib.import_module(f"electra_jax.configs.{file}").get_config()
+    declared = config_lib.declared(importlib.import_module(_DECLARED_IN[file]).Config)
+    reasons = comments(os.path.join(configs.FOLDER, f"{file}.py"))
+
+    described = {}
+    for path, field in declared.items():
+        value = values
+        for name in path.split("."):
+            value = value[name]
+        lines = [f"{path} = {value!r}   {_allowed(field)}"]
+        lines += textwrap.wrap(
+            reasons.get(path) or reasons.get(path.rpartition(".")[0], ""),
+            _WIDTH,
+            initial_indent="    ",
+            subsequent_indent="    ",
+        )
+        described[path] = "\n".join(lines)
+
+    return described
+
+
+def comments(file: str) -> dict[str, str]:
+    """Returns the comments on the settings in the source of a configuration, by their paths.
+
+    The functions `data()`, `model()` and so on make the sections; `get_config()` sets the rest.
+    """
+    with open(file, "rb") as opened:
+        by_line = {
+            token.start[0]: (token.string.lstrip("# "), token.line.lstrip().startswith("#"))
+            for token in tokenize.tokenize(opened.readline)
+            if token.type == tokenize.COMMENT
+        }
+    with open(file, encoding="utf-8") as opened:
+        tree = ast.parse(opened.read())
+
+    found = {}
+    for function in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
+        section = "" if function.name == "get_config" else f"{function.name}."
+        for node in function.body:
+            target = node.targets[0] if isinstance(node, ast.Assign) else None
+            name = _name(target)
+            if name:
+                found[section + name] = _around(node, by_line)
+    return found
+
+
+def _name(target):
+    """Returns FIELD of an assignment to `c.FIELD`, `config.FIELD` or `c["FIELD"]`; else None."""
+    if isinstance(target, ast.Attribute):
+        return target.attr
+    if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+        return target.slice.value
+    return None
+
+
+def _around(node: ast.Assign, by_line: Mapping[int, tuple[str, bool]]) -> str:
+    """Returns the comment lines directly above an assignment and those within it, as one text."""
+    first = node.lineno
+    while by_line.get(first - 1, ("", False))[1]:
+        first -= 1
+    lines = range(first, node.end_lineno + 1)
+    return " ".join(by_line[line][0] for line in lines if line in by_line)
+
+
+def _allowed(field):
+    """Returns which values a setting takes: its choices, its bounds, or else its type."""
+    kind = _KINDS.get(field.type, field.type.__name__)
+    if "choices" in field.metadata:
+        return "one of " + ", ".join(map(repr, field.metadata["choices"]))
+    if "bounds" not in field.metadata:
+        return kind
+
+    low, high = field.metadata["bounds"]
+    return f"{kind}, {low} or more" if math.isinf(high) else f"{kind}, {low} to {high}"

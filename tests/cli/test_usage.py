@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Help: at once, complete, and true to what the program really reads."""
+
+import importlib
+import re
+import subprocess
+import sys
+
+import pytest
+from absl import flags
+
+from electra_jax import __main__, configs
+from electra_jax import config as config_lib
+from electra_jax.cli import command, config_flag, distributed, settings_help, usage
+from support.corpus import ROOT
+
+RUN = """
+import runpy, sys
+sys.argv = ["COMMAND", *sys.argv[1:]]
+try:
+    runpy.run_module("electra_jax.COMMAND", run_name="__main__", alter_sys=True)
+except SystemExit as ended:
+    print("ended", ended.code, *sorted({"jax", "flax", "numpy"} & set(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize("name", __main__.COMMANDS)
+def test_help_comes_before_all_imports(name):
+    shown = subprocess.run(
+        [sys.executable, "-c", RUN.replace("COMMAND", name), "--help"],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert shown.splitlines()[-1] == "ended 0"  # and no library was imported
+    assert shown.startswith(usage.summary(__main__.file_of(name)))
+    assert f"python -m electra_jax.{name}" in shown
+    if name != "compare":  # whose arguments are paths
+        order = [shown.index(f"  --{flag}") for flag in ("config=", "workdir=", "config.SECTION")]
+        assert order == sorted(order)
+
+
+@pytest.mark.parametrize("name", (*__main__.COMMANDS, "cli.command", "cli.distributed"))
+def test_the_flags_of_a_source_file_are_those_that_absl_knows(name):
+    module = importlib.import_module(f"electra_jax.{name}")
+    holders = [value for value in vars(module).values() if isinstance(value, flags.FlagHolder)]
+    read = usage.flags_of(module.__file__)
+    assert {flag.name for flag in read} == {holder.name for holder in holders}
+    assert all(flag.help for flag in read)
+
+
+def test_the_shared_flags_are_in_every_help():
+    shared = [*usage.flags_of(command.__file__), *usage.flags_of(distributed.__file__)]
+    assert {"workdir", "stop_timeout", "num_processes"} <= {flag.name for flag in shared}
+    shown = usage.text(importlib.import_module("electra_jax.show").__file__)
+    assert all(f"--{flag.name}" in shown for flag in shared)
+
+
+def test_a_flag_is_written_with_its_choices_and_its_default(tmp_path):
+    file = tmp_path / "command.py"
+    file.write_text(
+        '"""Does a thing.\n\nIn detail."""\n'
+        'A = flags.DEFINE_enum("kind", "old", ["old", "new"], "Which one.")\n'
+        'B = flags.DEFINE_bool("loud", False, "Says more.")\n'
+        'C = flags.DEFINE_float("limit", some.SECONDS, "Seconds.", lower_bound=1)\n'
+    )
+    shown = usage.text(file)
+    assert usage.summary(file) == "Does a thing."
+    assert re.search(r"--kind=old\|new +Which one. Default: old.\n", shown)
+    assert re.search(r"--loud +Says more.\n", shown)
+    assert re.search(r"--limit=X +Seconds.\n", shown)
+
+
+@pytest.mark.parametrize("file", ("base", "finetune"))
+def test_every_setting_has_its_default_and_a_reason(file):
+    described = settings_help.settings(file)
+    kind = importlib.import_module(settings_help._DECLARED_IN[file]).Config
+    assert set(described) == set(config_lib.declared(kind))
+    for path, lines in described.items():
+        head, *reason = lines.splitlines()
+        assert head.startswith(f"{path} = "), path
+        if "." in path or file == "finetune":
+            assert reason, f"{path} has no comment in configs/{file}.py"
+
+
+def test_a_setting_is_described_from_where_it_is_declared(capsys):
+    assert settings_help.show("model.norm_place", "base") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "model.norm_place = 'post'   one of 'post', 'pre'",
+        "    after the residual, as in BERT | 'pre': before it, and one at the end",
+    ]
+    assert settings_help.show("schedule.steps", "base") == 0
+    assert "a whole number, 1 to 2147483647" in capsys.readouterr().out
+
+
+def test_a_comment_above_a_blank_line_belongs_to_no_setting(tmp_path):
+    file = tmp_path / "base.py"
+    file.write_text(
+        "def model():\n"
+        "    # A heading.\n"
+        "\n"
+        "    # above\n"
+        "    c.width = 3  # beside\n"
+        "    c.heads = 2\n"
+    )
+    assert settings_help.comments(file) == {"model.width": "above beside", "model.heads": ""}
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [
+        ("data.rowz", "did you mean 'data.rows'?"),
+        ("nonsense", "sections: data, model, objective"),
+    ],
+)
+def test_an_unknown_setting_is_an_error_with_a_hint(asked, line, capsys):
+    assert settings_help.show(asked, "base") == 2
+    assert line in capsys.readouterr().err
+
+
+def test_the_overview_has_every_command(capsys, monkeypatch):
+    files = {path.stem for path in (ROOT / "electra_jax").glob("*.py")}
+    assert set(__main__.COMMANDS) == {name for name in files if not name.startswith("__")}
+    monkeypatch.setattr(sys, "argv", ["electra-jax"])
+    __main__.main()
+    shown = capsys.readouterr().out
+    assert all(f"\n  {name} " in shown for name in __main__.COMMANDS)
+
+
+def test_an_unknown_command_is_an_error_with_a_hint(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["electra-jax", "evalute"])
+    with pytest.raises(SystemExit) as ended:
+        __main__.main()
+    assert ended.value.code == 2
+    assert "did you mean 'evaluate'?" in capsys.readouterr().err
+
+
+# Configurations by name
+
+
+@pytest.mark.parametrize("given", ("tiny", "tiny.py", "configs/tiny.py"))
+def test_a_name_finds_the_packages_configuration_from_any_folder(given, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert configs.path(given) == str(ROOT / "configs" / "tiny.py")
+
+
+def test_a_file_of_ones_own_counts_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "tiny.py").write_text("")
+    assert configs.path("configs/tiny.py") == "configs/tiny.py"
+    assert configs.path("nothing") is None
+
+
+def test_the_command_line_gets_the_file_and_keeps_the_argument(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = str(ROOT / "configs" / "deberta_v3.py")
+    given = ["main", "--config=deberta_v3:tiny", "--config.seed=3", "-config", "deberta_v3"]
+    found = config_flag.with_file(given)
+    assert found == ["main", f"--config={file}:tiny", "--config.seed=3", "-config", file]
+
+
+@pytest.mark.parametrize("name", configs.names())
+def test_every_configuration_is_a_module_of_the_package(name):
+    module = importlib.import_module(f"electra_jax.configs.{name}")
+    assert module.get_config().name
