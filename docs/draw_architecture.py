@@ -77,8 +77,8 @@ def levels(page: str) -> list[dict[str, str]]:
             phrases = {wings[0]: holds}
         found.append({wing: phrases[wing].replace("`", "") for wing in wings})
 
-    commands = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"}
-    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    commands = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__", "__main__"}
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} - {"configs"}
     in_table = {wing for level in found for wing in level}
     listed = set(found[0].get(COMMANDS, "").split(", "))
     different = (in_table ^ (folders | {COMMANDS})) | (listed ^ commands)
