@@ -6,7 +6,7 @@
     electra-jax main --config=tiny   runs it
     electra-jax help data.rows       describes a setting, or with `data` all of a section
 
-`electra-jax COMMAND ...` is the same as `python -m electra_jax.COMMAND ...`.
+Each command is also a module of its own, so that `python -m` can run it without this one.
 """
 
 import difflib

@@ -2,7 +2,7 @@
 """Checks that read one short run, the micro-run: its metrics.jsonl and its last checkpoint.
 
 Each check is a function `check(run) -> Result`. Bounds that depend on the size of a run come from
-three seeds of `configs/tiny.py` (docs/LOG.md); for any other configuration these numbers are
+the seeds of `configs/tiny.py` (docs/LOG.md); for any other configuration these numbers are
 printed without a verdict. All numbers are over words, without special tokens (`scoring.py`), except
 those that the run itself has logged.
 """
