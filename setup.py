@@ -26,6 +26,7 @@ REQUIRES = [
     "tokenizers>=0.22",  # encode_batch_fast
     "safetensors>=0.6",
     "ml_dtypes>=0.5",  # bfloat16 in other people's files; jax brings it
+    "huggingface_hub>=2.0",  # takes up a download that broke off; 1.9 ends there
     "tensorflow-datasets>=4.9.10",  # its random-access sources run without TensorFlow
     "importlib_resources",  # tensorflow-datasets imports it and does not ask for it
     "pyarrow>=17",  # parquet and zstd

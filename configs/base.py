@@ -3,7 +3,8 @@
 
     python -m electra_jax.main --config=configs/base.py --workdir=runs/base
 
-This trains on English Wikipedia from TFDS (install the extra `wikipedia`). To use your own text:
+This trains on English Wikipedia, which the machines that prepare it download from the Hugging Face
+Hub. To use your own text:
 
     python -m electra_jax.main --config=configs/base.py --workdir=runs/base \
         --config.data.source='text:corpus/*.txt'
@@ -53,8 +54,9 @@ def of(size: str, name: str) -> ml_collections.ConfigDict:
 def data() -> ml_collections.ConfigDict:
     """From text to vocabulary, rows of fixed length, and batches."""
     c = ml_collections.ConfigDict()
-    # tfds:NAME[/CONFIG][:SPLIT] | text:GLOB | builtin; several joined by ';', weighted by '@W'
-    c.source = "tfds:wikipedia/20230601.en:train"
+    # hf:OWNER/NAME[/CONFIG][:SPLIT] | tfds:NAME[/CONFIG][:SPLIT] | text:GLOB | builtin; several
+    # joined by ';', weighted by '@W'
+    c.source = "hf:wikimedia/wikipedia/20231101.en"
     c.mixture_alpha = 1.0  # without weights a source is drawn in proportion to size^alpha
     c.dir = ""  # folder of prepared data, shared by runs with equal settings; '': WORKDIR/data
     c.vocab = "train:sentencepiece:30522"  # or train:wordpiece:SIZE, a .model, vocab.txt, .json

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from electra_jax.data import builtin, text_files, text_tfds
+from electra_jax.data import builtin, text_files, text_hub, text_tfds
 
 _STRIPE_BYTES = 32 << 20  # of text
 _STRIPES = 64  # of one file, at most
@@ -54,15 +54,18 @@ def parse(data_source: str) -> tuple[Source, ...]:
         spec, weight = (match[1].strip(), _weight(part, match[2])) if match else (part, None)
 
         kind = spec.partition(":")[0]
-        if spec != "builtin" and (kind not in ("text", "tfds") or spec.endswith(":")):
+        if spec != "builtin" and (kind not in ("text", "tfds", "hf") or spec.endswith(":")):
             raise ValueError(
-                f"data.source {spec!r} is none of builtin, text:GLOB, tfds:NAME[/CONFIG][:SPLIT]"
+                f"data.source {spec!r} is none of builtin, text:GLOB, tfds:NAME[/CONFIG][:SPLIT],"
+                " hf:OWNER/NAME[/CONFIG][:SPLIT]"
             )
+        if kind == "hf":
+            text_hub.parse(spec.partition(":")[2])
 
         sources.append(Source(spec, _name(spec, taken), weight))
 
     if not sources:
-        raise ValueError("data.source is empty; try builtin, text:GLOB or tfds:NAME")
+        raise ValueError("data.source is empty; try builtin, text:GLOB or hf:OWNER/NAME")
 
     weighted = sum(source.weight is not None for source in sources)
     if 0 < weighted < len(sources):
@@ -78,7 +81,7 @@ def fingerprint(source: Source) -> list[tuple[str, int]]:
     """(name, size) of everything that the source reads; other text mostly has another fingerprint.
 
     Sizes of files stand for their content. A TFDS data set is identified by its name and version,
-    without a download.
+    one of the Hub by the digests of its files, without a download.
     """
     kind, _, rest = source.spec.partition(":")
 
@@ -88,6 +91,9 @@ def fingerprint(source: Source) -> list[tuple[str, int]]:
     if kind == "tfds":
         name, split = text_tfds.name_and_split(rest)
         return [(f"{text_tfds.builder_of(name).info.full_name}:{split}", 0)]
+
+    if kind == "hf":
+        return [(f"{f.name}/{f.path}@{f.digest}", f.bytes) for f in _hub_files(rest)]
 
     return [(path, os.path.getsize(path)) for path in text_files.matching_paths(rest)]
 
@@ -103,6 +109,9 @@ def size(source: Source) -> int:
         name, split = text_tfds.name_and_split(rest)
         records = len(text_tfds.random_access(name, split))
         return records * _TFDS_RECORD_BYTES
+
+    if kind == "hf":
+        return sum(text_files.text_bytes(file.path, file.bytes) for file in _hub_files(rest))
 
     return sum(text_files.text_bytes(path) for path in text_files.matching_paths(rest))
 
@@ -123,12 +132,22 @@ def units(source: Source) -> list[Any]:
         starts = range(0, size, _TFDS_UNIT)
         return [TfdsUnit(name, split, i, min(i + _TFDS_UNIT, size)) for i in starts]
 
-    found = []
-    for path in text_files.matching_paths(rest):
-        stripes = min(_STRIPES, max(1, round(text_files.text_bytes(path) / _STRIPE_BYTES)))
-        found += [FileUnit(path, stripe, stripes) for stripe in range(stripes)]
+    if kind == "hf":
+        sizes = [(f, text_files.text_bytes(f.path, f.bytes)) for f in _hub_files(rest)]
+        return [HubUnit(file, *stripe) for file, size in sizes for stripe in _stripes(size)]
 
-    return found
+    sizes = [(path, text_files.text_bytes(path)) for path in text_files.matching_paths(rest)]
+    return [FileUnit(path, *stripe) for path, size in sizes for stripe in _stripes(size)]
+
+
+def _stripes(size):
+    """(number, of how many) of each stripe of a file with `size` bytes of text."""
+    stripes = min(_STRIPES, max(1, round(size / _STRIPE_BYTES)))
+    return [(stripe, stripes) for stripe in range(stripes)]
+
+
+def _hub_files(rest):
+    return text_hub.files(text_hub.parse(rest))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,6 +188,20 @@ class FileUnit:
 
     def _mine(self, documents):
         return text_files.striped(documents, self.stripe, self.stripes)
+
+
+@dataclasses.dataclass(frozen=True)
+class HubUnit:
+    """A stripe of a file of the Hub, which is downloaded when it is first read."""
+
+    file: text_hub.HubFile
+    stripe: int  # from 0 to stripes - 1
+    stripes: int
+
+    def documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
+        """Yields its documents; counts in `counts` what is left out or was not UTF-8."""
+        unit = FileUnit(text_hub.local_path(self.file), self.stripe, self.stripes)
+        return unit.documents(options, counts)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -55,9 +55,13 @@ def matching_paths(pattern: str) -> list[str]:
     return found
 
 
-def text_bytes(path: str) -> int:
-    """The size of a file's text; four times the file's size if it is compressed."""
-    return os.path.getsize(path) * (4 if path.endswith(_COMPRESSED) else 1)
+def text_bytes(path: str, size: int | None = None) -> int:
+    """The size of a file's text; four times the file's size if it is compressed.
+
+    `size` is that of a file which is not on this machine.
+    """
+    size = os.path.getsize(path) if size is None else size
+    return size * (4 if path.endswith(_COMPRESSED) else 1)
 
 
 def unpacked_name(path: str) -> str:

@@ -17,7 +17,7 @@ from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import streams
-from electra_jax.data import planning, records
+from electra_jax.data import planning, records, text_hub
 from electra_jax.host import console_table
 from electra_jax.model import accounting
 from electra_jax.objectives import vocabulary_softmax
@@ -35,9 +35,13 @@ _SPEED_UNKNOWN = "not known before the speed is"
 def text(config: config_lib.Config, workdir: str) -> str:
     """Returns the estimate as aligned lines."""
     mesh = plans.mesh(config)
-    _check(config, workdir)
+    try:
+        _check(config, workdir)
+        opened, notes = _opened(config, workdir), []
+    except text_hub.Unreachable as error:
+        # All else can be said without the text, on a machine without a network too.
+        opened, notes = [None] * len(stages.of(config)), [str(error)]
 
-    opened = _opened(config, workdir)
     vocab_size = prepared_data.vocabulary_size(config, workdir)
     if opened[0] is not None:
         vocab_size = opened[0].manifest.vocabulary["size"]
@@ -85,13 +89,20 @@ def text(config: config_lib.Config, workdir: str) -> str:
         ("time", _time(device, seconds, steps)),
     ]
     if line := plans.peak_not_reached(config, steps and sum(steps)):
-        lines.append(("note", line))
+        notes.append(line)
+    lines += [("note", note) for note in notes]
 
     return "\n".join(console_table.lines(lines))
 
 
 def _check(config, workdir):
-    """Raises the errors of a run that can be found without preparing data or reading weights."""
+    """Raises the errors of a run that can be found without preparing data or reading weights.
+
+    Sources come last: if they cannot be reached, all else has been checked.
+    """
+    if not metadata.steps(os.path.join(workdir, "checkpoints")):
+        starting_weights.check_paths(config)
+
     record = prepared_data.read(workdir)
     is_there = (
         record is not None
@@ -101,12 +112,9 @@ def _check(config, workdir):
 
     if not is_there:
         settings = run_data.stage_settings(config, workdir, 0)
-        planning.check_sources(settings)
         planning.check_vocabulary(settings)
         _check_folder(run_data.data_root(config, workdir))
-
-    if not metadata.steps(os.path.join(workdir, "checkpoints")):
-        starting_weights.check_paths(config)
+        planning.check_sources(settings)
 
 
 def _check_folder(path):

@@ -235,8 +235,9 @@ def _sources(config):
     """
     found = {}
     for source in text.parse(config.data.source):
-        # Of a TFDS source only the name counts: finding out its version takes seconds.
-        known = [] if source.spec.startswith("tfds:") else text.fingerprint(source)
+        # Of a source elsewhere only the name counts: finding out its version takes seconds.
+        elsewhere = source.spec.startswith(("tfds:", "hf:"))
+        known = [] if elsewhere else text.fingerprint(source)
         found[source.spec] = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
 
     c = config.data

@@ -2,6 +2,7 @@
 """Bad input on the command line: one line with the remedy, exit code 2, no traceback."""
 
 import re
+import time
 
 import pytest
 
@@ -79,7 +80,17 @@ def test_dry_run_prints_what_a_run_would_be_and_writes_nothing(tmp_path):
     assert result.returncode == 0, result.stderr
     assert "main network with its tables" in result.stdout
     assert "13,558,017" in result.stdout  # 13,549,057 and 70 padded rows of the table
+    # Its text is on the Hub, which the tests cannot reach; that stops a run, not an estimate.
+    assert "hf:wikimedia/wikipedia/20231101.en:train cannot be listed" in result.stdout
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_without_a_network_ends_with_what_to_do(tmp_path):
+    began = time.monotonic()
+    line = complaint("--config=configs/base.py", f"--workdir={tmp_path / 'run'}")
+    assert time.monotonic() - began < 60  # most of it for imports, on a busy machine
+    assert "read your own files, data.source=text:GLOB, or data.source=builtin" in line
+    assert not list(tmp_path.rglob("manifest.json"))
 
 
 def test_the_config_of_a_workdir_is_used_where_none_is_given(tmp_path):

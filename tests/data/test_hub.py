@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text of the Hugging Face Hub, from a server on loopback that speaks its protocol."""
+
+import collections
+import socket
+import time
+
+import huggingface_hub
+import numpy as np
+import pyarrow
+import pytest
+from huggingface_hub import constants
+from pyarrow import parquet
+
+from electra_jax.data import planning, preparation, records, text, text_hub
+from support import hub_server
+
+OPTIONS = text.Options()
+WORDS = "the a cat dog sat ran on under mat tree and then it was".split()
+
+
+def document(number):
+    """Three lines, which differ between numbers."""
+    words = [WORDS[(number * k + k * k) % len(WORDS)] for k in range(1, 13)]
+    return f"{' '.join(words)}\nnumber {number}\n{' '.join(reversed(words))}"
+
+
+def write(path, numbers):
+    """A parquet file with these documents; blank lines lie within them."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    column = [document(n).replace("\n", "\n\n") for n in numbers]
+    parquet.write_table(pyarrow.table({"id": list(numbers), "text": column}), path)
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A server with English and German text, three files in all, and a cache of its own."""
+    root = tmp_path / "hub"
+    for shard in range(2):
+        file = root / "pages" / "wiki" / "en" / f"train-{shard:05d}-of-00002.parquet"
+        write(file, range(30 * shard, 30 * shard + 30))
+    write(root / "pages" / "wiki" / "en" / "validation-00000-of-00001.parquet", range(90, 95))
+    write(root / "pages" / "wiki" / "de" / "train-00000-of-00001.parquet", range(100, 140))
+    (root / "pages" / "wiki" / "README.md").write_text("About it.")
+
+    with hub_server.serving(root) as server:
+        _reach(monkeypatch, server.url, tmp_path / "cache")
+        yield server
+    text_hub.files.cache_clear()
+
+
+def _reach(monkeypatch, url, cache):
+    """The Hub is at this address, for this process and for those that it starts."""
+    text_hub.files.cache_clear()
+    monkeypatch.setenv("HF_ENDPOINT", url)
+    monkeypatch.setenv("HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr(constants, "ENDPOINT", url)
+    template = url + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+
+
+def documents(spec):
+    """All documents of a source."""
+    (source,) = text.parse(spec)
+    counts = collections.Counter()
+    return [d for unit in text.units(source) for d in unit.documents(OPTIONS, counts)]
+
+
+def test_a_split_is_read_file_by_file_in_order(hub):
+    assert documents("hf:pages/wiki/en") == [document(n) for n in range(60)]
+    assert documents("hf:pages/wiki/en:validation") == [document(n) for n in range(90, 95)]
+    assert documents("hf:pages/wiki/de:train") == [document(n) for n in range(100, 140)]
+
+
+def test_nothing_is_downloaded_before_it_is_read_and_nothing_twice(hub):
+    (source,) = text.parse("hf:pages/wiki/en")
+    units = text.units(source)
+    assert text.size(source) > 0 and len(text.fingerprint(source)) == 2
+    assert [path for _, path, _ in hub.requests] == ["/api/datasets/pages/wiki/revision/main"]
+
+    for _ in range(2):
+        list(units[1].documents(OPTIONS, collections.Counter()))
+    gets = [path.rpartition("/")[2] for method, path, _ in hub.requests if method == "GET"]
+    assert gets == ["main", "train-00001-of-00002.parquet"]
+
+
+def test_another_text_has_another_fingerprint(hub):
+    (source,) = text.parse("hf:pages/wiki/de")
+    before = text.fingerprint(source)
+    write(hub.root / "pages" / "wiki" / "de" / "train-00000-of-00001.parquet", range(101, 141))
+    text_hub.files.cache_clear()
+    assert text.fingerprint(source) != before
+
+
+def test_a_download_that_breaks_off_goes_on_where_it_stopped(hub, monkeypatch):
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 100)
+    hub.broken_off = 1
+    (source,) = text.parse("hf:pages/wiki/de")
+    (unit,) = text.units(source)
+    found = list(unit.documents(OPTIONS, collections.Counter()))
+    assert found == [document(n) for n in range(100, 140)]
+    assert any(range_ for _, _, range_ in hub.requests), "nothing was asked for from the middle on"
+
+
+def test_a_data_set_without_such_files_is_read_from_the_hubs_own_parquet(hub):
+    (hub.root / "pages" / "raw").mkdir()
+    (hub.root / "pages" / "raw" / "pages.xml.bz2").write_bytes(b"x")
+    write(
+        hub.root / "pages" / "raw@refs/convert/parquet" / "default" / "train" / "0000.parquet", [7]
+    )
+    assert documents("hf:pages/raw") == [document(7)]
+
+
+def test_hub_text_is_prepared_as_the_same_text_in_files_is(hub, tmp_path):
+    folder = hub.root / "pages" / "wiki" / "en"
+    shared = dict(vocab="train:wordpiece:150", sequence_length=32, heldout_fraction=0.1, workers=2)
+    ids = []
+    for number, spec in enumerate(("hf:pages/wiki/en", f"text:{folder}/train*.parquet")):
+        settings = planning.Settings(source=spec, **shared)
+        place = preparation.prepare(settings, str(tmp_path / f"data{number}"))
+        opened = records.open(place)
+        ids.append(opened.read("train", 0, np.arange(opened.rows("train", 0)))[0].tolist())
+    assert ids[0] == ids[1] and len(ids[0]) > 20
+
+
+@pytest.mark.parametrize(
+    ("paths", "config", "split", "expected"),
+    [
+        (["en/train-0-of-2.parquet", "de/train-0-of-2.parquet"], "en", "train", [0]),
+        (["data/en/train.jsonl.gz", "data/en/test.jsonl.gz"], "en", "test", [1]),
+        (["en/train/0.parquet", "en/test/0.parquet", "train/0.parquet"], "en", "train", [0]),
+        (["data/train-0.parquet", "data/training.parquet"], "", "train", [0]),
+        (["2023.en/train-0.parquet", "2023.en-x/train-0.parquet"], "2023.en", "train", [0]),
+        (["sample/10BT/000.parquet"], "sample/10BT", "train", []),
+    ],
+)  # fmt: skip
+def test_which_files_belong_to_a_split(paths, config, split, expected):
+    found = text_hub.matching(paths, config, split)
+    assert found == {paths[number] for number in expected}
+
+
+# What cannot be read is an error of one line, in time
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("hf:wiki", "hf:wiki does not name a data set; write hf:OWNER/NAME"),
+        ("hf:pages/nothing", "the Hub knows no data set pages/nothing, or it needs an account"),
+        ("hf:pages/wiki/fr", "of this configuration and split; it has files in de, en"),
+        ("hf:pages/wiki/en:test", "of this configuration and split; it has files in de, en"),
+    ],
+)
+def test_an_unknown_data_set_is_named_with_a_remedy(hub, spec, words):
+    with pytest.raises(ValueError, match=".") as raised:
+        documents(spec)
+    assert words in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_without_a_network_the_remedy_comes_at_once(monkeypatch, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    _reach(monkeypatch, f"http://127.0.0.1:{port}", tmp_path)
+    with pytest.raises(
+        ValueError, match="cannot be listed at .*: ConnectError|cannot be listed at"
+    ) as raised:
+        documents("hf:pages/wiki/en")
+    assert "read your own files, data.source=text:GLOB, or data.source=builtin" in str(raised.value)
+
+
+def test_a_hub_that_does_not_answer_is_given_up(monkeypatch, tmp_path):
+    monkeypatch.setattr(text_hub, "SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        _reach(monkeypatch, f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path)
+        began = time.monotonic()
+        with pytest.raises(ValueError, match="cannot be listed"):
+            documents("hf:pages/wiki/en")
+        assert time.monotonic() - began < 10
+
+
+def test_a_file_that_is_gone_says_that_the_same_command_goes_on(hub, monkeypatch):
+    (source,) = text.parse("hf:pages/wiki/de")
+    (unit,) = text.units(source)
+    monkeypatch.setattr(
+        huggingface_hub,
+        "hf_hub_download",
+        lambda *args, **names: (_ for _ in ()).throw(OSError("full")),
+    )
+    with pytest.raises(ValueError, match="cannot be downloaded .OSError: full.; the same command"):
+        list(unit.documents(OPTIONS, collections.Counter()))

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server on loopback that speaks the part of the Hugging Face Hub's protocol that is read here.
+
+root/OWNER/NAME/FILE                    the main branch of a data set
+root/OWNER/NAME@refs/convert/parquet/   another branch
+"""
+
+import contextlib
+import hashlib
+import http.server
+import json
+import pathlib
+import re
+import threading
+import urllib.parse
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Lists data sets and sends their files, also from the middle on."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self):
+        self._answer(body=False)
+
+    def do_GET(self):
+        self._answer(body=True)
+
+    def log_message(self, *arguments):
+        pass
+
+    def _answer(self, body):
+        path = urllib.parse.unquote(self.path.partition("?")[0])
+        self.server.requests.append((self.command, path, self.headers.get("Range", "")))
+        if found := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)/revision/(.+)", path):
+            self._list(*found.groups())
+        elif found := re.fullmatch(r"/datasets/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
+            self._send_file(*found.groups(), body)
+        else:
+            self._send(404, b"{}")
+
+    def _list(self, name, branch):
+        if not (self.server.root / name).is_dir():
+            return self._send(404, b"{}", {"X-Error-Code": "RepoNotFound"})
+        folder, commit = self._branch(name, branch)
+        if not folder.is_dir():
+            return self._send(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
+
+        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        siblings = [
+            {
+                "rfilename": str(path.relative_to(folder)),
+                "size": path.stat().st_size,
+                "blobId": hashlib.sha1(path.read_bytes()).hexdigest(),
+                "lfs": {
+                    "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+                    "size": path.stat().st_size,
+                    "pointerSize": 130,
+                },
+            }
+            for path in files
+        ]
+        for entry in siblings:  # the Hub keeps small text files in git itself
+            if not entry["rfilename"].endswith(".parquet"):
+                del entry["lfs"]
+        listed = {"id": name, "sha": commit, "siblings": siblings}
+        return self._send(200, json.dumps(listed).encode(), {"Content-Type": "application/json"})
+
+    def _send_file(self, name, commit, file, body):
+        folder, _ = self._branch(name, "main" if commit == COMMIT else "refs/convert/parquet")
+        data = (folder / file).read_bytes()
+        about = {
+            "ETag": f'"{hashlib.sha1(data).hexdigest()}"',
+            "X-Repo-Commit": commit,
+            "Accept-Ranges": "bytes",
+        }
+        first = int(re.sub(r"\D", "", self.headers.get("Range", "")) or 0)
+        if first:
+            about["Content-Range"] = f"bytes {first}-{len(data) - 1}/{len(data)}"
+        cut = len(data)
+        if body and self.server.broken_off:  # the connection ends early, as often as it says
+            self.server.broken_off -= 1
+            cut = first + (len(data) - first) // 2
+        self._send(206 if first else 200, data[first:], about, body, cut - first)
+        if cut < len(data):
+            self.close_connection = True
+
+    def _branch(self, name, branch):
+        if branch == "main":
+            return self.server.root / name, COMMIT
+        return self.server.root / f"{name}@{branch}", COMMIT[::-1]
+
+    def _send(self, code, data, headers=None, body=True, part=None):
+        self.send_response(code)
+        for key, value in {"Content-Length": str(len(data)), **(headers or {})}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        if body:
+            self.wfile.write(data[:part])
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """`requests` holds (method, path, range) of all that came."""
+
+    daemon_threads = True
+
+    def __init__(self, root):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.root, self.requests, self.broken_off = pathlib.Path(root), [], 0
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+
+@contextlib.contextmanager
+def serving(root):
+    """A running server over a folder of data sets."""
+    server = Server(root)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
