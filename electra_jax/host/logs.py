@@ -18,6 +18,7 @@ _TOLD_ELSEWHERE = tuple(
     f"/orbax/checkpoint/{name}.py"
     for name in (
         "_src/futures/future",
+        "_src/metadata/checkpoint",
         "_src/checkpointers/async_checkpointer",
         "checkpoint_manager",
     )

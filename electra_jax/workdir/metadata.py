@@ -55,9 +55,13 @@ def sealed(about: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reason(error: BaseException) -> str:
-    """Returns the innermost cause as one line: orbax wraps the real error several times."""
+    """Returns the innermost cause as one line: orbax wraps the real error several times.
+
+    A long one is shortened in the middle, where tensorstore has paths: the reason comes last.
+    """
     innermost = causes(error)[-1]
-    return " ".join(f"{type(innermost).__name__}: {innermost}".split())[:300]
+    line = " ".join(f"{type(innermost).__name__}: {innermost}".split())
+    return line if len(line) <= 300 else f"{line[:140]} ... {line[-155:]}"
 
 
 def causes(error: BaseException) -> list[BaseException]:

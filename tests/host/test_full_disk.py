@@ -15,9 +15,9 @@ from support.corpus import ROOT
 def test_a_save_that_fails_is_one_line_and_no_traceback(tmp_path):
     worker = [sys.executable, "tests/workers/full_disk_worker.py", tmp_path / "checkpoints"]
     done = subprocess.run(worker, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "[0, 3]\n"
+    assert done.stdout == "[0, 4]\n"
     _, *lines = done.stderr.splitlines()  # absl's own word on logging before flags
-    assert len(lines) == 2, done.stderr
+    assert len(lines) == 3, done.stderr
     for line in lines:
         assert "checkpoint not saved (" in line
         assert "File too large" in line

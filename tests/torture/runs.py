@@ -78,9 +78,9 @@ class Command:
             self._heard.wait_for(lambda: self._ended)
         if self.hung:
             raise Lost(f"no end after {LIMIT} s: {self.lines[-3:]}")
-        told = any("Traceback (most recent" in line for line in self.lines)
+        told = [n for n, line in enumerate(self.lines) if "Traceback (most recent" in line]
         if told and code != -signal.SIGKILL and not self.is_early:
-            raise Lost(f"a traceback: {[x for x in self.lines if x.strip()][-1]}")
+            raise Lost("a traceback:\n" + "\n".join(self.lines[max(0, told[0] - 2) :]))
         return code
 
     def signal(self, number: int) -> None:

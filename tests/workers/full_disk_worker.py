@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saves a checkpoint, then two with files limited to 100 kB, then one without the limit.
+"""Saves a checkpoint, two with files limited to 100 kB, one to 0 bytes, and one without a limit.
 
     python tests/workers/full_disk_worker.py FOLDER
 
@@ -29,6 +29,9 @@ with checkpoint_series.Checkpoints(sys.argv[1], keep_last=9) as saved:
     saved.save(1, tree, {})
     saved.save(2, tree, {})
     saved.wait()
-    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # not even metadata can be written
     saved.save(3, tree, {})
+    saved.wait()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    saved.save(4, tree, {})
 print(metadata.steps(sys.argv[1]))
