@@ -81,6 +81,18 @@ def gather(text: str, doing: str = "") -> list[str]:
     return [bytes(row[:size]).decode() for row, size in zip(everyones, sizes, strict=True)]
 
 
+def compile_together(function: Callable, *arguments: Any) -> None:
+    """Compiles a jitted function on all processes before any of them calls it.
+
+    Otherwise the first to have compiled it waits inside its first exchange between devices: nobody
+    is told for whom, and on CPUs that ends after 30 seconds with an error of jax. The program is
+    kept, so that the call that follows does not compile again.
+    """
+    if jax.process_count() > 1:
+        function.lower(*arguments).compile()
+        gather("", doing="to compile")
+
+
 def _told(failure, kinds):
     """Returns what is needed to raise a similar error elsewhere, as JSON data; None for None."""
     if failure is None:

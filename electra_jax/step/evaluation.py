@@ -19,6 +19,7 @@ from jax.sharding import Mesh
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import metrics, sharding, streams
 from electra_jax.data import totals
+from electra_jax.host import processes
 from electra_jax.objectives import unigram_probe
 from electra_jax.objectives.objective import Objective
 
@@ -125,6 +126,8 @@ def sums_of(
     sums: Any = None
     for lanes in _batches(ids_BL, marks_BL, batch_size, pad_id):
         placed = {lane: _place(array, sharding.rows(mesh)) for lane, array in lanes.items()}
+        if sums is None:
+            processes.compile_together(evaluate, params, placed)
         here = jax.tree.map(
             lambda x: np.asarray(x, np.float64), jax.device_get(evaluate(params, placed))
         )

@@ -18,7 +18,7 @@ from absl import logging
 from electra_jax import config as config_lib
 from electra_jax.core import metrics
 from electra_jax.data import pipeline
-from electra_jax.host import compile_cache, lock, logs, peers, profiler, signals
+from electra_jax.host import compile_cache, lock, logs, peers, processes, profiler, signals
 from electra_jax.report import writers
 from electra_jax.training import before_the_run, output, runs, saved_state, spikes
 from electra_jax.training import budget as budget_lib
@@ -157,6 +157,8 @@ class _Loop:
         run.step += 1
         self._profile.before(run.step, run.state)
         with self._out.off_the_clock() if compiles else contextlib.nullcontext():
+            if compiles:
+                processes.compile_together(run.update, run.state, lanes)
             run.state, measured = run.update(run.state, lanes)
             if compiles:
                 jax.block_until_ready(run.state.step)

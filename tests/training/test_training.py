@@ -18,7 +18,7 @@ import electra_jax
 from electra_jax import config as config_lib
 from electra_jax.core import trees
 from electra_jax.data import pipeline
-from electra_jax.host import lock
+from electra_jax.host import lock, processes
 from electra_jax.objectives import replaced_token_detection
 from electra_jax.report import writers
 from electra_jax.step import plans
@@ -106,6 +106,17 @@ def test_the_next_run_like_it_takes_the_programs_and_another_does_not(text, tmp_
     )
     assert same.update is first.update and same.evaluate is first.evaluate
     assert other.update is not first.update
+
+
+def test_all_processes_compile_a_program_before_one_of_them_runs_it(text, tmp_path, monkeypatch):
+    """One that ran it earlier would wait in its first exchange, on a CPU for 30 seconds at most."""
+    asked = []
+    monkeypatch.setattr(processes, "compile_together", lambda f, *_: asked.append(f.__name__))
+    config = finished_config(text)
+    config.schedule.update(steps=2, warmup_steps=1)
+    config.evaluation.every = 2
+    electra_jax.train(config, tmp_path)
+    assert asked == ["update", "evaluate"]
 
 
 def test_stopped_by_sigterm_and_started_again_is_as_if_never_stopped(text, tmp_path):

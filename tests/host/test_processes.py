@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What processes tell each other, where one process can play its part alone."""
+
+import jax
+from jax import numpy as jnp
+
+from electra_jax.host import processes
+
+
+class Program:
+    """A jitted function that notes what is done with it."""
+
+    def __init__(self, done):
+        self._done = done
+
+    def lower(self, *arguments):
+        self._done.append(("lowered", arguments))
+        return self
+
+    def compile(self):
+        self._done.append("compiled")
+
+
+def test_a_program_is_compiled_and_then_all_wait_for_each_other(monkeypatch):
+    done = []
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(processes, "gather", lambda text, doing: done.append(f"gathered {doing}"))
+    processes.compile_together(Program(done), 3, 4)
+    assert done == [("lowered", (3, 4)), "compiled", "gathered to compile"]
+
+
+def test_one_process_compiles_at_its_first_call_as_always():
+    processes.compile_together(None)
+
+
+def test_what_was_compiled_before_is_not_traced_again():
+    traced = []
+
+    def double(x):
+        traced.append(x)
+        return 2 * x
+
+    program = jax.jit(double)
+    program.lower(jnp.ones(3)).compile()
+    assert program(jnp.ones(3)).tolist() == [2, 2, 2]
+    assert len(traced) == 1
