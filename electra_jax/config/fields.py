@@ -51,7 +51,7 @@ class Data:
     """From text to vocabulary, rows and batches."""
 
     source: str
-    mixture_alpha: float = between(0, 10)
+    mixture_alpha: float = between(0, 10, untouched=(1.0,))
     dir: str
     vocab: str
     vocab_sample_characters: int = between(1_000, math.inf)
@@ -64,8 +64,8 @@ class Data:
     heldout_fraction: float = between(1e-6, 0.5)
     rows: str = one_of("pairs", "packed")
     sequence_length: int = between(8, 65_536)
-    single_segment_rate: float = between(0, 1)
-    short_row_rate: float = between(0, 1)
+    single_segment_rate: float = between(0, 1, untouched=(0.1,))
+    short_row_rate: float = between(0, 1, untouched=(0.05,))
     batch_size: int = between(1, 2**24)
     workers: int = between(0, 4096)
 
@@ -95,13 +95,13 @@ class Model:
     dropout_bits: int = one_of(8, 32)
     initial_scale: float = between(1e-6, 10)
     positions: str = one_of("learned", "rotary")
-    rotary_base: float = between(2, 1e9)
+    rotary_base: float = between(2, 1e9, untouched=(10_000.0,))
     feed_forward_kind: str = one_of("gelu", "geglu")
     norm_place: str = one_of("post", "pre")
     norm_kind: str = one_of("layer", "rms")
     biases: bool
     local_window: int = between(0, 65_536)
-    global_every: int = between(1, 65_536)
+    global_every: int = between(1, 65_536, untouched=(3,))
     attention: str = one_of("auto", "einsum", "splash", "cudnn")
     dtype: str = one_of("auto", "float32", "bfloat16")
     scan: str = one_of("auto", "on", "off")
@@ -156,9 +156,9 @@ class Schedule:
     minutes: float = between(0, 10_000_000)
     warmup_steps: int = between(0, 2**31 - 1)
     shape: str = one_of("linear", "cosine", "warmup_stable_decay")
-    decay_share: float = between(0.000001, 1)
+    decay_share: float = between(0.000001, 1, untouched=(0.1,))
     on_spike: str = one_of("go_on", "skip", "roll_back")
-    spike_factor: float = between(1, 1e6)
+    spike_factor: float = between(1, 1e6, untouched=(5.0,))
     accumulation: int = between(1, 65_536)
     stages: tuple
 
@@ -206,9 +206,9 @@ class Init:
 
     from_: str
     generator_from: str
-    weights: str = one_of("auto", "ema", "raw")
+    weights: str = one_of("auto", "ema", "raw", untouched=("auto",))
     new_tokens: str = one_of("refuse", "mean")
-    longer_positions: str = one_of("copied", "interpolated", "fresh")
+    longer_positions: str = one_of("copied", "interpolated", "fresh", untouched=("copied",))
     missing_generator: str = one_of("fresh", "discriminator")
     optimizer: str = one_of("fresh", "restored")
 

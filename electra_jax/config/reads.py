@@ -60,6 +60,31 @@ ONLY_WITH = {  # path -> (why it may have no effect, whether it has one in a con
         "no step clips gradients of both networks together",
         lambda c: c.optimizer.clip_norm > 0 and not _one_network_a_phase(c),
     ),
+    # All objectives read these.
+    "data.mixture_alpha": (
+        "it needs several sources in data.source",
+        lambda c: ";" in c.data.source.strip("; "),
+    ),
+    "data.single_segment_rate": ("it needs data.rows='pairs'", lambda c: c.data.rows == "pairs"),
+    "data.short_row_rate": ("it needs data.rows='pairs'", lambda c: c.data.rows == "pairs"),
+    "model.rotary_base": (
+        "it needs model.positions='rotary'",
+        lambda c: c.model.positions == "rotary",
+    ),
+    "model.global_every": ("it needs model.local_window", lambda c: c.model.local_window > 0),
+    "schedule.decay_share": (
+        "it needs schedule.shape='warmup_stable_decay'",
+        lambda c: c.schedule.shape == "warmup_stable_decay",
+    ),
+    "schedule.spike_factor": (
+        "it needs schedule.on_spike='skip' or 'roll_back'",
+        lambda c: c.schedule.on_spike != "go_on",
+    ),
+    "init.weights": (
+        "it needs init.from or init.generator_from",
+        lambda c: bool(c.init.from_ or c.init.generator_from),
+    ),
+    "init.longer_positions": ("it needs init.from", lambda c: bool(c.init.from_)),
 }
 
 WITHOUT_GENERATOR = ("uniform_generator", "unigram_generator", "masked_lm")
@@ -78,8 +103,9 @@ def unread(config: Config) -> list[str]:
     `READS` says which settings the objective reads, and `ONLY_WITH` what else these settings need.
     """
     lines, name = [], config.objective.name
-    for path in dict.fromkeys(path for paths in READS.values() for path in paths):
-        if path not in READS[name]:
+    read_by_some = dict.fromkeys(path for paths in READS.values() for path in paths)
+    for path in read_by_some | dict.fromkeys(ONLY_WITH):
+        if path in read_by_some and path not in READS[name]:
             reason = f"{name} does not read it"
         elif not has_use(config, path):
             reason = ONLY_WITH[path][0]

@@ -138,6 +138,12 @@ def _steps_found(workdir, directory, step):
             f" --workdir={workdir}"
         )
 
+    if os.path.lexists(directory) and not os.path.isdir(directory):
+        raise config_lib.ConfigError(
+            f"{directory} is not a folder, and a run keeps its checkpoints there; put the folder"
+            " back, from a copy of the workdir"
+        )
+
     found = processes.of_first(lambda: metadata.steps(directory))
     if not found:
         raise config_lib.ConfigError(

@@ -179,9 +179,12 @@ class Output:
             rows = writers.read(self._path)
             report.write(self._run.workdir, rows, summary(self._run, status, rows))
         except Exception as error:  # a file that cannot be written, memory, a font, ...
+            # Of a file that could not be renamed into place, the second name is that place.
+            place = getattr(error, "filename2", None) or getattr(error, "filename", None)
             logging.warning(
-                "no report: %s; nothing else is lost by that, and the next start draws it again",
+                "no report: %s; nothing else is lost by that; %sthe next start draws it again",
                 " ".join(f"{type(error).__name__}: {error}".split()),
+                f"move {place} away or make it writable, and " if place else "",
             )
 
     def _write(self, step, kind, values):

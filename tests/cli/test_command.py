@@ -67,6 +67,10 @@ def test_looking_at_a_workdir_without_a_run(tmp_path):
         assert "no checkpoint in" in line
         assert "python -m electra_jax.main" in line
 
+    (tmp_path / "checkpoints").write_text("not a folder")
+    line = complaint(TINY, f"--workdir={tmp_path}", module="electra_jax.show")
+    assert f"{tmp_path}/checkpoints is not a folder, and a run keeps its checkpoints there" in line
+
 
 def test_a_missing_file_is_named(tmp_path):
     line = complaint(

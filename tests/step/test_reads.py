@@ -252,6 +252,35 @@ def test_a_setting_is_named_where_it_changes_nothing_and_nowhere_else(name):
             assert f"{value} changes nothing: {name} does not read it" in lines, path
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "partner", "use"),
+    [
+        ("data.mixture_alpha", 0.5, "data.source", "text:a; text:b"),
+        ("data.single_segment_rate", 0.2, "data.rows", "pairs"),
+        ("data.short_row_rate", 0.2, "data.rows", "pairs"),
+        ("model.rotary_base", 500.0, "model.positions", "rotary"),
+        ("model.global_every", 2, "model.local_window", 8),
+        ("schedule.decay_share", 0.2, "schedule.shape", "warmup_stable_decay"),
+        ("schedule.spike_factor", 9.0, "schedule.on_spike", "skip"),
+        ("init.weights", "raw", "init.from", "runs/a"),
+        ("init.longer_positions", "fresh", "init.from", "runs/a"),
+    ],
+)
+def test_a_setting_that_needs_another_one_is_named_without_it(path, value, partner, use):
+    changed = {path: value} | ({"data.rows": "packed"} if partner == "data.rows" else {})
+    (line,) = config_lib.unread(_base_with(changed))
+    assert line.startswith(f"{path}={value!r} changes nothing: it needs ") and partner in line
+    assert config_lib.unread(_base_with({path: value, partner: use})) == []
+
+
+def _base_with(values):
+    tree = config_lib.to_tree(config_lib.parse(base.get_config()))
+    for path, value in values.items():
+        section, name = path.split(".")
+        tree[section][name] = value
+    return config_lib.parse(tree)
+
+
 def test_a_masked_language_model_is_told_of_a_sharing_and_a_head_that_it_does_not_have():
     c = tiny.get_config()
     c.objective.name = "masked_lm"
