@@ -8,7 +8,7 @@
 A probe is a ridge regression on indicators of the classes, fitted on the last hidden states of the
 main network with all weights frozen; its answer is the class with the largest value. It has a
 closed form and one number to choose, the same for all runs. Scores are those of
-`electra_jax.scoring`.
+`electra_jax.score`.
 """
 
 import dataclasses

@@ -5,7 +5,7 @@
                                 ->  mean +- standard error of each arm, distances between arms
                                 ->  table_5.md, table_5.png
 
-Means, errors and what counts as resolved are those of `electra_jax.comparison`.
+Means, errors and what counts as resolved are those of `electra_jax.compare`.
 """
 
 import dataclasses
@@ -252,7 +252,7 @@ def _setting(found):
             " encoder is frozen.",
             "- **Minimal pairs**: 600 made-up pairs that differ in one word (a or an, this or"
             " these, is or are, was or were); how often the right one scores higher"
-            " (`electra_jax.scoring`: BERT masks each word in turn, the others look once). Who"
+            " (`electra_jax.score`: BERT masks each word in turn, the others look once). Who"
             " knows only how frequent words are gets 50 %.",
             "- **Command**: `python benchmarks/table_5.py --workdir=WORKDIR"
             f" --source={_source(about)} --steps={about['arms'][REFERENCE]['steps']}"

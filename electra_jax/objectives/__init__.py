@@ -5,6 +5,6 @@ Everything may be imported from outside; `step/plans.py` chooses an objective by
 goes in; losses and metrics as sums come out, and on request all intermediate values.
 
 Start with `replaced_token_detection.py`, the method of the paper; `masking.py`, `sampling.py` and
-`vocabulary_softmax.py` hold its pure functions. A new objective is a new file here and one line in
-`plans.OBJECTIVES`; docs/objectives.md shows how.
+`vocabulary_softmax.py` hold its pure functions. A new objective is a new file here and the lines in
+other files that CONTRIBUTING.md lists.
 """

@@ -29,8 +29,8 @@ from electra_jax.core import metrics, sharding, streams
 from electra_jax.model import accounting, networks
 from electra_jax.objectives import masking, sampling, unigram_probe, vocabulary_softmax
 
-# An array, or None where an objective has no such. Written with Any, because whoever reads such a
-# field knows its objective; with None each of them would first have to check.
+# An array, or None if the objective does not produce it. It is typed as Any, so that code that is
+# written for one objective need not check for None.
 ArrayOrNone = jax.Array | Any
 
 
@@ -54,7 +54,7 @@ class Phase:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Corrupted:
-    """A batch with other tokens at some slots; a field is None where the objective has no such."""
+    """A batch with other tokens at some slots; a field that is not produced is None."""
 
     chosen: masking.Chosen
     masked_BL: jax.Array  # ids that the generator saw

@@ -8,9 +8,10 @@
     D              original or replaced, for every token      the discriminator's loss
 
 A small generator fills masked slots; for every token the discriminator says whether it was
-replaced. Both learn at once. Sampled ids are integers, so no gradient passes from the
-discriminator's loss to the generator; `stop_gradient` only writes the paper's sentence down. By
-default the two share the embedding tables (`model/networks.py` has the other ways).
+replaced. Both learn at once. No gradient of the discriminator's loss passes through the samples
+into the generator: sampled ids are integers, and `stop_gradient` only writes the paper's sentence
+down. Embedding tables that both networks share, as they do by default, are trained by both losses
+(`model/networks.py` has the other ways).
 """
 
 import dataclasses

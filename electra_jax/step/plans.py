@@ -38,7 +38,9 @@ from electra_jax.objectives import (
 from electra_jax.objectives.objective import Objective
 from electra_jax.step import optimizer, schedule, train_step
 
-OBJECTIVES: dict[str, type[Any]] = {  # Any, because one of them has a field of its own
+# The type is Any because FixedGenerator takes weights_V in addition, so that one constructor call
+# for all of them cannot be checked.
+OBJECTIVES: dict[str, type[Any]] = {
     "replaced_token_detection": replaced_token_detection.ReplacedTokenDetection,
     "decoupled_detection": decoupled_detection.DecoupledDetection,
     "masked_token_detection": masked_token_detection.MaskedTokenDetection,

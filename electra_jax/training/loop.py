@@ -116,8 +116,8 @@ class _Loop:
             measured, compiled_now = self._step()
 
             # The checks of the previous step are read only now, while this step runs, so that the
-            # device never waits. If the run goes back because of them, this step began from
-            # parameters that are given up, and it does not count either.
+            # device never waits. If they make the run go back, the step that was just dispatched
+            # began from parameters that are discarded, and it is discarded too.
             spike = self._checks.read()
             if spike is None:
                 self._count(measured, compiled_now)

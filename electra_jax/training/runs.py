@@ -88,7 +88,9 @@ class Run:
 
 
 def start(config: config_lib.Config, workdir: str) -> Run:
-    """Returns the run before the first step of this start. Its state is the first of these:
+    """Returns the run before the first step of this start.
+
+    Its state comes from the first of these that exists:
 
     1. the newest good checkpoint of this workdir, exactly where it stopped, including the position
        in the data;

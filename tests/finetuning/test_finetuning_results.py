@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scores over seeds, and every form in which they leave the house."""
+"""Scores over seeds, and every form in which they are written."""
 
 import json
 import math
