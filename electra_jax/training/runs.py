@@ -100,7 +100,9 @@ def start(config: config_lib.Config, workdir: str) -> Run:
     """
     for line in config_lib.unread(config):
         logging.warning("%s", line)
-    mesh = plans.mesh(config)  # first, so that a wrong batch size is refused before reading data
+    # First, so that a wrong batch size or path is refused before text is read for hours.
+    mesh = plans.mesh(config)
+    _check_starting_weights(config, workdir)
 
     # Data and programs.
     folders = run_data.prepare(config, workdir)
@@ -177,6 +179,14 @@ class _Programs:
 
 
 _kept_programs: collections.OrderedDict[tuple, _Programs] = collections.OrderedDict()
+
+
+def _check_starting_weights(config, workdir):
+    """Raises ConfigError on all processes if there are no weights where a new run would begin."""
+    if processes.of_first(lambda: metadata.steps(os.path.join(workdir, "checkpoints"))):
+        return
+    kinds = ValueError, OSError, metadata.CheckpointError
+    processes.agree(lambda: starting_weights.check_paths(config), *kinds)
 
 
 def forget_programs() -> None:

@@ -262,6 +262,14 @@ def test_a_batch_that_the_mesh_cannot_split_is_refused_before_anything(text, tmp
     assert not os.path.exists(tmp_path / "checkpoints")
 
 
+def test_weights_that_are_not_there_are_named_before_text_is_prepared(text, tmp_path):
+    config = small_run(text[0], str(tmp_path / "data"))
+    config.init["from"] = str(tmp_path / "nothing")
+    with pytest.raises(config_lib.ConfigError, match="init.from='.*nothing'"):
+        electra_jax.train(config, tmp_path / "run")
+    assert not (tmp_path / "data").exists()
+
+
 def test_weights_of_another_run_are_a_start(text, finished, tmp_path, caplog):
     """Those of its newest checkpoint that can be read."""
     source = tmp_path / "source"
