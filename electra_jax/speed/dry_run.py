@@ -33,7 +33,7 @@ _SPEED_UNKNOWN = "not known before the speed is"
 
 
 def text(config: config_lib.Config, workdir: str) -> str:
-    """Returns the estimate as aligned lines."""
+    """Returns the estimate as aligned lines; half of this function is the list of these lines."""
     mesh = plans.mesh(config)
     try:
         _check(config, workdir)

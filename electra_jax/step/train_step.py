@@ -117,6 +117,9 @@ def make_update(
 ) -> Callable[[TrainState, dict], tuple[TrainState, Measured]]:
     """Returns `update(state, {'ids': [B, L], 'marks': [B, L]}) -> (state, measured)`.
 
+    `update` is one function of more than 60 lines, because it is the step from top to bottom: batch,
+    what all phases share, each phase's gradients and update, the new state and its measurements.
+
     Args:
       objective: what the networks learn, on the mesh if there is one.
       optimizer: from `optimizer.py`, whose `update` takes `applied`. A plain one from optax is
