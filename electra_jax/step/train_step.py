@@ -117,8 +117,8 @@ def make_update(
 ) -> Callable[[TrainState, dict], tuple[TrainState, Measured]]:
     """Returns `update(state, {'ids': [B, L], 'marks': [B, L]}) -> (state, measured)`.
 
-    `update` is one function of more than 60 lines, because it is the step from top to bottom: batch,
-    what all phases share, each phase's gradients and update, the new state and its measurements.
+    `update` is one function of more than 60 lines, because it is the step from top to bottom: the
+    batch, what all phases share, each phase and its update, the new state, what is measured.
 
     Args:
       objective: what the networks learn, on the mesh if there is one.
