@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What electra_jax needs and what is installed; pyproject.toml says what it is.
 
-Every bound carries its reason. A wheel gets copies of the configurations, which lie in a folder of
-their own at the top of a checkout (electra_jax/configs/__init__.py).
+Every bound carries its reason. Each lower bound is a version that exists, and the tests of the
+installed wheel run on exactly these versions (`.ci/lowest.py`, `pytest -m lowest`).
+
+A wheel gets copies of the configurations, which lie in a folder of their own at the top of a
+checkout (electra_jax/configs/__init__.py).
 """
 
 import pathlib
@@ -18,23 +21,24 @@ REQUIRES = [
     "flax>=0.12.8,<0.13",  # the first that runs on jax 0.10 to 0.12; 0.13 may change linen
     "optax>=0.2.6",
     "orbax-checkpoint>=0.12,<1.0",  # its v1 interface moves to the top level in 1.0
-    "etils[epath]>=1.9",  # orbax's paths, which it brings
+    "etils[epath]>=1.9.1",  # orbax's paths, which it brings; tensorflow-datasets' bound
     "ml_collections>=1.1",
     "absl-py>=2.3",
     "numpy>=2.0",
     "sentencepiece>=0.2.1",  # wheels for Python 3.13
-    "tokenizers>=0.22",  # encode_batch_fast
-    "safetensors>=0.6",
+    "tokenizers>=0.23.3",  # encode_batch_fast; the first that goes with huggingface_hub 2
+    "safetensors>=0.6.1",  # there is no 0.6.0
     "ml_dtypes>=0.5",  # bfloat16 in other people's files; jax brings it
     "huggingface_hub>=2.0",  # takes up a download that broke off; 1.9 ends there
     "tensorflow-datasets>=4.9.10",  # its random-access sources run without TensorFlow
-    "importlib_resources",  # tensorflow-datasets imports it and does not ask for it
+    "importlib_resources>=5.2",  # tensorflow-datasets does not ask for it; etils reads _adapters
     "pyarrow>=17",  # parquet and zstd
     "matplotlib>=3.9",
     "tensorboardX>=2.6.4",
     "jinja2>=3.1,<4",  # the pages of reports, whose words and structure are templates
     "rich>=11.1",  # tables for the console; flax's bound, tried with 11.1 and 15.0
-    "flatbuffers>=24",  # jax.export asks for it only when it is used
+    "fsspec>=2023.5",  # text behind addresses; huggingface_hub's bound
+    "flatbuffers>=24.3.6",  # jax.export asks for it only when it is used
 ]
 
 EXTRAS = {
@@ -44,9 +48,20 @@ EXTRAS = {
         "jax[tpu,cuda13-local]",  # libtpu and the CUDA plugin of this jax, no CUDA libraries
         "nvidia-cuda-nvcc>=13,<14",  # ptxas and libdevice, where no CUDA toolkit lies around
     ],
+    "http": ["aiohttp"],  # what fsspec needs for text:https://...
+    "gcs": ["gcsfs"],  # ... for text:gs://...
+    "s3": ["s3fs"],  # ... for text:s3://...
     "wikipedia": ["array_record>=0.8"],  # the format of TFDS's prepared Wikipedia
+    "wandb": ["wandb>=0.31"],  # services of logging.writers; each bound is what was tried
+    "trackio": ["trackio>=0.43"],  # ... finds runs by ids of its own
+    "mlflow": [
+        "mlflow-skinny>=3.17",  # the client alone: 4 MB instead of a server with pandas and flask
+        "sqlalchemy>=2.0",  # these two: for sqlite:///mlflow.db, which the client alone cannot
+        "alembic>=1.10",
+    ],
     "test": [
         "pytest>=8",
+        "aiohttp",  # the extra http
         "setuptools>=77",  # a test builds the wheel, without a network
         "pytest-xdist>=3.6",  # a file of tests a core
         "scipy>=1.14",
@@ -85,6 +100,7 @@ setuptools.setup(
         "electra_jax": ["py.typed"],  # says that the annotations may be used
         "electra_jax.report": ["templates/*"],  # pages are drawn from these files
         "electra_jax.finetuning.results": ["templates/*"],
+        "electra_jax.weights.formats": ["templates/*"],  # the README.md of exports
     },
     install_requires=REQUIRES,
     extras_require=EXTRAS,

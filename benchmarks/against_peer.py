@@ -21,9 +21,9 @@ import sys
 HERE = pathlib.Path(__file__).parent
 sys.path.append(str(HERE.parent))
 
-from electra_jax.configs import base, large, small, tiny  # noqa: E402
+from electra_jax.configs import base, large, small, tiny_paper  # noqa: E402
 
-CONFIGS = {"tiny": tiny, "small": small, "base": base, "large": large}
+CONFIGS = {"tiny_paper": tiny_paper, "small": small, "base": base, "large": large}
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # what `host.huge_pages` asks for
 KEPT_HEAP = {  # as fast for the peer, or faster
     "MALLOC_MMAP_MAX_": "0",

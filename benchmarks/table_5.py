@@ -46,15 +46,15 @@ from electra_jax.speed import flops_figures
 from electra_jax.training import loop
 from electra_jax.workdir import metadata, prepared_data
 
-WIDTH = 128  # of the main network, tiny's
+WIDTH = 128  # of the main network, tiny_paper's
 FILES = {  # arm -> the file of configs/ that has its objective
     "bert": "masked_lm",
     "replace_mlm": "replace_mlm",
     "all_tokens_mlm": "all_tokens_mlm",
     "electra_15": "electra_15",
-    "electra": "tiny",
-    "electra_quarter": "tiny",
-    "electra_whole": "tiny",
+    "electra": "tiny_paper",
+    "electra_quarter": "tiny_paper",
+    "electra_whole": "tiny_paper",
 }
 GENERATOR = {"electra_quarter": WIDTH // 4, "electra_whole": WIDTH}  # its width; else half of it
 HELD_OUT = (  # of the last evaluation
@@ -96,9 +96,9 @@ def chosen(text: str) -> list[str]:
 
 
 def config(arm: str, seed: int, steps: int, source: str, vocab: str, data_dir: str):
-    """The tree of one run: tiny's, with the arm's objective; the rest is the same for all."""
+    """The tree of one run: tiny_paper's, with the arm's objective; the rest is the same for all."""
     module = importlib.import_module(f"configs.{FILES[arm]}")
-    tree = module.get_config() if FILES[arm] == "tiny" else module.get_config("tiny")
+    tree = module.get_config() if FILES[arm] == "tiny_paper" else module.get_config("tiny")
     tree.name, tree.seed = arm, seed
     tree.data.update(source=source, vocab=vocab, dir=data_dir, min_document_characters=300)
     width = GENERATOR.get(arm, WIDTH // 2)
@@ -118,7 +118,9 @@ def equal_compute(source: str, vocab: str, steps: int) -> dict[str, dict[str, fl
     rows = {}
     for arm in FILES:
         parsed = config_lib.parse(config(arm, 0, steps, source, vocab, ""))
-        found = flops_figures.of_config(parsed, prepared_data.vocabulary_size(parsed))
+        found = flops_figures.of_config(
+            parsed, prepared_data.vocabulary_size(prepared_data.RunData.of(parsed, ""))
+        )
         rows[arm] = found["train_per_row"]["honest"]
     total = steps * rows[table_5_page.REFERENCE]
     return {arm: {"flops_per_row": row, "steps": round(total / row)} for arm, row in rows.items()}

@@ -234,8 +234,8 @@ def _setting(found):
             f" {of_text['documents']:,} documents, {style.count(of_text['tokens'])} tokens;"
             f" SentencePiece vocabulary of {of_text['vocabulary']:,} pieces, trained on it; rows"
             f" of {about['length']} tokens, {rows} rows a step.",
-            "- **Networks**: `configs/tiny.py` (two layers of width 128, float32, no dropout) with"
-            " rotary positions and norms before each part. One trunk and one optimizer for all"
+            "- **Networks**: `configs/tiny_paper.py` (two layers of width 128, float32, no dropout)"
+            " with rotary positions and norms before each part. One trunk and one optimizer for all"
             " arms; how it was chosen is in [the log](../LOG.md). The generator has two layers of"
             " half the width, tables are shared; BERT has none.",
             f"- **Equal compute**: {flops / 1e12:.1f}e12 training FLOPs an arm, in the honest"

@@ -11,7 +11,7 @@ from electra_jax.configs import base
 
 
 def get_config(size="small"):
-    """Returns configs/SIZE.py with this objective; SIZE is tiny, small, base or large."""
+    """Returns the size with this objective: tiny (tiny_paper.py), small, base or large."""
     config = base.of(size, "adversarial")
     config.objective.name = "adversarial_generator"
     return config

@@ -11,7 +11,7 @@ from electra_jax.configs import base
 
 
 def get_config(size="small"):
-    """Returns configs/SIZE.py with this objective; SIZE is tiny, small, base or large."""
+    """Returns the size with this objective: tiny (tiny_paper.py), small, base or large."""
     config = base.of(size, "all_tokens_mlm")
     config.objective.name = "all_tokens_mlm"
     config.objective.mlm_weight = 1.0  # its loss is a mean over all tokens, most of them copied

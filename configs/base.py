@@ -13,7 +13,7 @@ The discriminator has 109M parameters. The paper trained it in 4 days on 16 TPU 
 average of 85.1 on the dev sets; that run has not been repeated with this program.
 
 The file is in the order of the data flow: text, networks, objective, optimizer, schedule, devices,
-and what a run writes. `small.py`, `large.py` and `tiny.py` start from it and change a few lines.
+and what a run writes. `small.py`, `large.py` and `tiny_paper.py` start from it and change little.
 Any field can be overridden on the command line: `--config.schedule.steps=1000`.
 """
 
@@ -43,10 +43,12 @@ def get_config() -> ml_collections.ConfigDict:
 
 
 def of(size: str, name: str) -> ml_collections.ConfigDict:
-    """Returns configs/SIZE.py, named NAME_SIZE, for files that change a few lines of any size."""
+    """Returns the paper's method at a size, named NAME_SIZE, for files that change a few lines."""
     if size not in SIZES:
         raise ValueError(f"no size {size!r}; there are {', '.join(SIZES)}")
-    config = importlib.import_module(f"electra_jax.configs.{size}").get_config()
+    # The demo differs from the paper in its method; the size is that of tiny_paper.
+    file = "tiny_paper" if size == "tiny" else size
+    config = importlib.import_module(f"electra_jax.configs.{file}").get_config()
     config.name = f"{name}_{size}"
     return config
 
@@ -54,8 +56,8 @@ def of(size: str, name: str) -> ml_collections.ConfigDict:
 def data() -> ml_collections.ConfigDict:
     """From text to vocabulary, rows of fixed length, and batches."""
     c = ml_collections.ConfigDict()
-    # hf:OWNER/NAME[/CONFIG][:SPLIT] | tfds:NAME[/CONFIG][:SPLIT] | text:GLOB | builtin; several
-    # joined by ';', weighted by '@W'
+    # hf:OWNER/NAME[/CONFIG][:SPLIT] | tfds:NAME[/CONFIG][:SPLIT] | text:GLOB | text:ADDRESS |
+    # builtin; several joined by ';', weighted by '@W'
     c.source = "hf:wikimedia/wikipedia/20231101.en"
     c.mixture_alpha = 1.0  # without weights a source is drawn in proportion to size^alpha
     c.dir = ""  # folder of prepared data, shared by runs with equal settings; '': WORKDIR/data
@@ -76,6 +78,8 @@ def data() -> ml_collections.ConfigDict:
     c.short_row_rate = 0.05  # share of rows with a random shorter length; same file
     c.batch_size = 256  # rows per step, over all devices and processes
     c.workers = 0  # processes that prepare data; 0: one per core
+    # off | 'on': training begins when the first 16 units of text, of about 32 MiB, are prepared
+    c.streaming = "off"
     return c
 
 
@@ -165,7 +169,7 @@ def optimizer() -> ml_collections.ConfigDict:
 def schedule() -> ml_collections.ConfigDict:
     """rate = peak x shape(share of the budget spent) x min(1, step / warmup_steps)."""
     c = ml_collections.ConfigDict()
-    c.steps = 766_000  # length of the run; with another budget, the limit
+    c.steps = 766_000  # length of the run; with another budget, the most steps that it takes
     c.budget = "steps"  # what limits the run: 'steps' | 'tokens' | 'minutes'
     c.tokens = 0  # budget in tokens, without padding
     c.minutes = 0.0  # budget in minutes of training, without evaluating, saving and compiling
@@ -215,16 +219,21 @@ def logging() -> ml_collections.ConfigDict:
     c = ml_collections.ConfigDict()
     c.every = 100  # steps between two log lines
     c.tensorboard = True  # whether to write event files to WORKDIR/tensorboard
-    c.report_every = 5000  # steps between two updates of report.html, also at the end; 0: never
+    # steps between two drawings of report.html and report.png, also at the end; in between, the
+    # page is drawn again every half minute or more, in at most 1 % of the time; 0: never
+    c.report_every = 5000
     c.profile = ()  # (first step, last step) of a trace in WORKDIR/profile; (): none
+    # services that get the metrics too: 'wandb' | 'trackio' | 'mlflow', several joined by ',';
+    # '': none. docs/logging.md has their settings
+    c.writers = ""
     return c
 
 
 def init() -> ml_collections.ConfigDict:
     """Where the initial weights come from."""
     c = ml_collections.ConfigDict()
-    # weights to start from: a workdir, a checkpoint folder, an export, a Hugging Face folder, a
-    # checkpoint of Google's (docs/weights.md); '': fresh weights
+    # weights to start from: a workdir, a checkpoint folder, an export, a Hugging Face folder,
+    # hf:OWNER/NAME of the Hub, a checkpoint of Google's (docs/weights.md); '': fresh weights
     c["from"] = ""
     # a run whose generator is taken; if it has none, its main network, which must predict tokens
     c.generator_from = ""

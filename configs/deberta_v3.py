@@ -12,7 +12,7 @@ from electra_jax.configs import base
 
 
 def get_config(size="small"):
-    """Returns configs/SIZE.py with this objective; SIZE is tiny, small, base or large."""
+    """Returns the size with this objective: tiny (tiny_paper.py), small, base or large."""
     config = base.of(size, "deberta_v3")
     config.objective.name = "decoupled_detection"  # one optimizer per network
     config.objective.mask_token_rate = 1.0  # no slot keeps its token

@@ -14,7 +14,7 @@ from electra_jax.configs import base
 
 
 def get_config(size="small"):
-    """Returns configs/SIZE.py with this objective; SIZE is tiny, small, base or large."""
+    """Returns the size with this objective: tiny (tiny_paper.py), small, base or large."""
     config = base.of(size, "fast_electra")
     config.objective.name = "frozen_generator"
     config.objective.update(first_temperature=2.0, temperature_decay=0.1)  # decay: share of the run

@@ -97,7 +97,8 @@ def span() -> ml_collections.ConfigDict:
     c.n_best = 20  # answers that are kept per question
     c.longest_answer = 30  # tokens
     # training windows without the answer: 'first_position' labels position 0 as the answer, as in
-    # the released code | 'impossible': that, and as a window without answer | 'skip': leaves out
+    # the released code | 'impossible' does that and labels the window as one without an answer |
+    # 'skip' leaves the window out
     c.without_answer = "first_position"
     return c
 

@@ -12,7 +12,7 @@ from electra_jax.configs import base
 
 
 def get_config(size="small"):
-    """Returns configs/SIZE.py with this objective; SIZE is tiny, small, base or large."""
+    """Returns the size with this objective: tiny (tiny_paper.py), small, base or large."""
     config = base.of(size, "masked_lm")
     config.objective.name = "masked_lm"
     config.objective.update(mask_token_rate=0.8, random_token_rate=0.1)

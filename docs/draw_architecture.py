@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws docs/images/architecture.svg: the wings, who imports whom, and the way of a batch.
+"""Draws docs/images/architecture.svg: the subpackages, who imports whom, and the way of a batch.
 
     python docs/draw_architecture.py
 
-The wings, their levels and what they hold are read from the table in docs/architecture.md, the
-imports from the code. Of the imports only the transitive reduction is drawn: an arrow that follows
-from others is left out. The way of a batch is listed here (`WAY`); each of its files has to exist
-and to be named on the page. Whatever does not agree ends the drawing with a message.
+The subpackages, their levels and what they hold are read from the table in docs/architecture.md,
+the imports from the code. Of the imports only the transitive reduction is drawn: an arrow that
+follows from others is left out. The way of a batch is listed here (`WAY`); each of its files has to
+exist and to be named on the page. Whatever does not agree ends the drawing with a message.
 """
 
 import ast
@@ -64,22 +64,24 @@ LONGEST_FILE = 22  # letters that fit beside the last column
 
 
 def levels(page: str) -> list[dict[str, str]]:
-    """The table of the page from the top: per level the phrase of each wing."""
+    """The table of the page from the top: per level the phrase of each subpackage."""
     table = page[page.index("| from the top") :].partition("\n\n")[0]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
     found = []
     for names, holds in rows:
-        wings = re.findall(r"(\w+)", names)
+        subpackages = re.findall(r"(\w+)", names)
         phrases = dict(re.findall(r"`(\w+)/`: (.+?)(?:; (?=`)|$)", holds))
-        if wings == [COMMANDS]:
+        if subpackages == [COMMANDS]:
             phrases = {COMMANDS: holds.partition(":")[0]}
-        elif len(wings) == 1:
-            phrases = {wings[0]: holds}
-        found.append({wing: phrases[wing].replace("`", "") for wing in wings})
+        elif len(subpackages) == 1:
+            phrases = {subpackages[0]: holds}
+        found.append(
+            {subpackage: phrases[subpackage].replace("`", "") for subpackage in subpackages}
+        )
 
     commands = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__", "__main__"}
     folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} - {"configs"}
-    in_table = {wing for level in found for wing in level}
+    in_table = {subpackage for level in found for subpackage in level}
     listed = set(found[0].get(COMMANDS, "").split(", "))
     different = (in_table ^ (folders | {COMMANDS})) | (listed ^ commands)
     if different:
@@ -90,32 +92,32 @@ def levels(page: str) -> list[dict[str, str]]:
     return found
 
 
-def imports(wings: set[str]) -> dict[str, set[str]]:
-    """The other wings whose modules a wing imports."""
-    found = {wing: set() for wing in wings}
+def imports(subpackages: set[str]) -> dict[str, set[str]]:
+    """The other subpackages whose modules a subpackage imports."""
+    found = {subpackage: set() for subpackage in subpackages}
     for path in sorted(PACKAGE.rglob("*.py")):
         folder = path.relative_to(PACKAGE).parts[0]
-        wing = folder if folder in wings else COMMANDS
+        subpackage = folder if folder in subpackages else COMMANDS
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module:
                 for alias in node.names:
                     package, *inside = f"{node.module}.{alias.name}".split(".")
-                    if package == PACKAGE.name and inside[0] in wings - {wing}:
-                        found[wing].add(inside[0])
+                    if package == PACKAGE.name and inside[0] in subpackages - {subpackage}:
+                        found[subpackage].add(inside[0])
     return found
 
 
 def reduced(graph: dict[str, set[str]]) -> set[tuple[str, str]]:
     """The transitive reduction of a graph without circles."""
 
-    def below(wing):
-        return graph[wing].union(*(below(lower) for lower in graph[wing]))
+    def below(subpackage):
+        return graph[subpackage].union(*(below(lower) for lower in graph[subpackage]))
 
     return {
-        (wing, lower)
-        for wing in graph
-        for lower in graph[wing]
-        if not any(lower in below(other) for other in graph[wing])
+        (subpackage, lower)
+        for subpackage in graph
+        for lower in graph[subpackage]
+        if not any(lower in below(other) for other in graph[subpackage])
     }
 
 
@@ -133,7 +135,7 @@ def check_way(page: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Box:
-    wing: str
+    subpackage: str
     lines: list[str]
     level: int
     left: float
@@ -154,21 +156,22 @@ class Box:
 
 def boxes(table: list[dict[str, str]]) -> dict[str, Box]:
     found = {}
-    for level, wings in enumerate(table):
-        width = (RIGHT - LEFT - BETWEEN * (len(wings) - 1)) / len(wings)
-        for place, (wing, phrase) in enumerate(wings.items()):
-            if len(textwrap.wrap(phrase, LETTERS[len(wings)])) > 2:
-                raise SystemExit(f"{wing}: {phrase!r} does not fit into its box; shorten it")
+    for level, subpackages in enumerate(table):
+        width = (RIGHT - LEFT - BETWEEN * (len(subpackages) - 1)) / len(subpackages)
+        for place, (subpackage, phrase) in enumerate(subpackages.items()):
+            if len(textwrap.wrap(phrase, LETTERS[len(subpackages)])) > 2:
+                raise SystemExit(f"{subpackage}: {phrase!r} does not fit into its box; shorten it")
 
             # The narrowest lines that are not more: two of about one length.
             wraps = (
-                textwrap.wrap(phrase, letters) for letters in range(20, LETTERS[len(wings)] + 1)
+                textwrap.wrap(phrase, letters)
+                for letters in range(20, LETTERS[len(subpackages)] + 1)
             )
             lines = min(wraps, key=len)
 
             left = LEFT + place * (width + BETWEEN)
-            sides = ["left"] * (place == 0) + ["right"] * (place == len(wings) - 1)
-            found[wing] = Box(wing, lines, level, left, left + width, frozenset(sides))
+            sides = ["left"] * (place == 0) + ["right"] * (place == len(subpackages) - 1)
+            found[subpackage] = Box(subpackage, lines, level, left, left + width, frozenset(sides))
     return found
 
 
@@ -176,7 +179,7 @@ def boxes(table: list[dict[str, str]]) -> dict[str, Box]:
 class Detour:
     """An arrow that passes at least one level, outside the boxes on one side."""
 
-    wing: str
+    subpackage: str
     lower: str
     side: str
     track: int
@@ -197,11 +200,11 @@ def detours(arrows: set[tuple[str, str]], placed: dict[str, Box]) -> list[Detour
 
     found = []
     for arrow in sorted(sorted(arrows), key=lambda arrow: span(arrow)[1] - span(arrow)[0]):
-        above, below = (placed[wing].sides for wing in arrow)
+        above, below = (placed[subpackage].sides for subpackage in arrow)
         taken = {
             (detour.side, detour.track)
             for detour in found
-            if overlap(span((detour.wing, detour.lower)), span(arrow))
+            if overlap(span((detour.subpackage, detour.lower)), span(arrow))
         }
         free = [
             (track, side)
@@ -214,17 +217,21 @@ def detours(arrows: set[tuple[str, str]], placed: dict[str, Box]) -> list[Detour
     return found
 
 
-def height_at(detour: Detour, wing: str, every: list[Detour], placed: dict[str, Box]) -> float:
+def height_at(
+    detour: Detour, subpackage: str, every: list[Detour], placed: dict[str, Box]
+) -> float:
     """Where a detour touches the side of a box.
 
     From the top: those that arrive, the inner tracks first, then those that leave, the outer tracks
     first. In this order no two of them cross.
     """
-    here = [other for other in every if other.side == detour.side and wing == other.lower]
+    here = [other for other in every if other.side == detour.side and subpackage == other.lower]
     here.sort(key=lambda other: other.track)
-    leaving = [other for other in every if other.side == detour.side and wing == other.wing]
+    leaving = [
+        other for other in every if other.side == detour.side and subpackage == other.subpackage
+    ]
     here += sorted(leaving, key=lambda other: -other.track)
-    return placed[wing].top + HEIGHT * (here.index(detour) + 1) / (len(here) + 1)
+    return placed[subpackage].top + HEIGHT * (here.index(detour) + 1) / (len(here) + 1)
 
 
 # The parts of the picture, as text.
@@ -262,8 +269,8 @@ def head(x: float, y: float, direction: tuple[int, int]) -> str:
 
 
 def draw_detour(detour: Detour, every: list[Detour], placed: dict[str, Box]) -> list[str]:
-    start, end = placed[detour.wing], placed[detour.lower]
-    leaves = height_at(detour, detour.wing, every, placed)
+    start, end = placed[detour.subpackage], placed[detour.lower]
+    leaves = height_at(detour, detour.subpackage, every, placed)
     points = [(start.edge(detour.side), leaves), (detour.x(), leaves)]
 
     if detour.side in end.sides:
@@ -277,9 +284,9 @@ def draw_detour(detour: Detour, every: list[Detour], placed: dict[str, Box]) -> 
     return [line([*points, tip], "arrow"), head(*tip, direction)]
 
 
-def draw_step_down(wing: str, lower: str, placed: dict[str, Box]) -> list[str]:
+def draw_step_down(subpackage: str, lower: str, placed: dict[str, Box]) -> list[str]:
     """An arrow to the next level: straight where one box is above the other."""
-    start, end = placed[wing], placed[lower]
+    start, end = placed[subpackage], placed[lower]
     shared = max(start.left, end.left), min(start.right, end.right)
     if shared[0] < shared[1]:
         points = [(sum(shared) / 2, start.bottom), (sum(shared) / 2, end.top)]
@@ -294,7 +301,7 @@ def draw_step_down(wing: str, lower: str, placed: dict[str, Box]) -> list[str]:
 
 
 def draw_box(box: Box) -> list[str]:
-    name = box.wing if box.wing == COMMANDS else f"{box.wing}/"
+    name = box.subpackage if box.subpackage == COMMANDS else f"{box.subpackage}/"
     first = box.top + (20 if len(box.lines) == 2 else 26)
     parts = [
         f'<rect x="{box.left:g}" y="{box.top:g}" width="{box.right - box.left:g}" '
@@ -304,7 +311,7 @@ def draw_box(box: Box) -> list[str]:
     for place, words in enumerate(box.lines, 1):
         parts.append(text(box.left + 12, first + 2 + 14 * place, words, "holds"))
 
-    here = [i for i, stop in enumerate(WAY, 1) if stop.file.split("/")[0] == box.wing]
+    here = [i for i, stop in enumerate(WAY, 1) if stop.file.split("/")[0] == box.subpackage]
     for place, number in enumerate(reversed(here)):
         parts += draw_number(box.right - 16 - 20 * place, box.top + 16, number)
     return parts
@@ -350,7 +357,7 @@ def draw_label(x: float, y: float, stop: Stop) -> list[str]:
 
 def draw_key(x: float, top: float) -> list[str]:
     return [
-        text(x, top + 20, "The wings of electra_jax", "title"),
+        text(x, top + 20, "The subpackages of electra_jax", "title"),
         line([(x, top + 48), (x + 34, top + 48)], "arrow"),
         head(x + 34, top + 48, (1, 0)),
         text(x + 46, top + 52, "imports; an arrow that follows from others is left out", "key"),
@@ -393,8 +400,8 @@ def picture() -> str:
     around = detours(beside, placed)
 
     parts = draw_way(placed)
-    for wing, lower in sorted(arrows - beside):
-        parts += draw_step_down(wing, lower, placed)
+    for subpackage, lower in sorted(arrows - beside):
+        parts += draw_step_down(subpackage, lower, placed)
     for detour in around:
         parts += draw_detour(detour, around, placed)
     for box in placed.values():
@@ -407,7 +414,7 @@ def picture() -> str:
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:g}" '
             f'viewBox="0 0 {WIDTH} {height:g}" role="img">',
             f"<!-- {COMMAND} -->",
-            "<title>The wings of electra_jax and the way of a batch</title>",
+            "<title>The subpackages of electra_jax and the way of a batch</title>",
             f"<style>\n{style_sheet()}\n</style>",
             f'<rect width="{WIDTH}" height="{height:g}" rx="12" class="page"/>',
             *parts,

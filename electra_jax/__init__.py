@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """ELECTRA pre-training in JAX: `train(config, workdir)`, then `load_encoder(path)`.
 
-The modules of this folder are the commands. The folders are the wings of the package; a wing may
-import only the wings below it (docs/architecture.md). Reading order: `core/batch.py`,
+In a notebook `report_page(workdir)` and `compare_page(*workdirs)` show the pages of runs.
+
+The modules of this folder are the commands. Its folders are the subpackages, each of which imports
+only those below it (docs/architecture.md). Reading order: `core/batch.py`,
 `objectives/replaced_token_detection.py`, `objectives/masking.py`, `model/networks.py`,
 `step/train_step.py`, `training/loop.py`.
 """
@@ -24,3 +26,24 @@ def load_encoder(path, network=None, dtype="float32"):
     from electra_jax.weights.reading import load_encoder as load  # noqa: PLC0415 - as above
 
     return load(path, network, dtype)
+
+
+def report_page(workdir):
+    """Returns the page of a run as it was written last, for a notebook to show.
+
+    The page is a copy: evaluate the cell again for a newer one. Raises ValueError, in one line, if
+    the workdir has no report.html.
+    """
+    from electra_jax.report.notebook import report_page as page  # noqa: PLC0415 - as above
+
+    return page(workdir)
+
+
+def compare_page(*workdirs):
+    """Returns several runs side by side, for a notebook to show; they may still be running.
+
+    Raises ValueError, in one line, for fewer than two workdirs or one without metrics.
+    """
+    from electra_jax.report.notebook import compare_page as page  # noqa: PLC0415 - as above
+
+    return page(workdirs)

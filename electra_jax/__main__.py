@@ -4,7 +4,8 @@
     electra-jax                      lists the commands
     electra-jax COMMAND --help       describes one
     electra-jax main --config=tiny   runs it
-    electra-jax help data.rows       describes a setting, or with `data` all of a section
+    electra-jax help data.rows       describes a setting, or with `data` all of a section;
+                                     those of pre-training and those of fine-tuning
 
 Each command is also a module of its own, so that `python -m` can run it without this one.
 """
@@ -28,8 +29,12 @@ def main() -> None:
     name, *rest = sys.argv[1:] or ["--help"]
     if name in ("-h", "--help"):
         print(overview())
+    elif name == "help" and rest:
+        from electra_jax.cli import settings_help  # noqa: PLC0415 - imports more than this file
+
+        sys.exit(settings_help.show(rest[0], *settings_help.FILES))
     elif name == "help":
-        usage.answer(file_of("main"), argv=["", f"--help={rest[0]}" if rest else "--help"])
+        usage.answer(file_of("main"), argv=["", "--help"])
     elif name in COMMANDS:
         sys.argv[:] = [file_of(name), *rest]
         runpy.run_module(f"electra_jax.{name}", run_name="__main__", alter_sys=True)

@@ -50,7 +50,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
     jax.config.update("jax_enable_compilation_cache", False)
     found = measurement.measure(
         config,
-        _VOCAB.value or prepared_data.vocabulary_size(config, workdir),
+        _VOCAB.value or prepared_data.vocabulary_size(prepared_data.RunData.of(config, workdir)),
         _STEPS.value,
         _PARTS.value,
     )

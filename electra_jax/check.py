@@ -5,7 +5,7 @@
     python -m electra_jax.check --workdir=runs/checks --only=2,4,5,8,15,20,24
     python -m electra_jax.check --workdir=runs/checks --seeds=3
 
-The first command trains nothing and takes minutes. The second trains once, with `configs/tiny.py`
+The first command trains nothing and takes minutes. The second trains once, `configs/tiny_paper.py`
 unless --config names another file. All 24 checks train nine times per seed. Measurements are kept
 in WORKDIR/checks.json, so the same command computes only what is missing. The exit code is 1 if a
 check fails. docs/learning_checks.md describes each check.
@@ -35,7 +35,7 @@ _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object as the last line.", allow_override=True
 )
 
-CONFIG = "tiny"
+CONFIG = "tiny_paper"
 FAILED = 1
 
 

@@ -22,7 +22,7 @@ from absl import flags
 from electra_jax import config as config_lib
 from electra_jax.cli import command
 from electra_jax.host import console_table
-from electra_jax.report import comparison, comparison_page
+from electra_jax.report import comparison, comparison_page, comparison_table
 
 _OUT = flags.DEFINE_string("out", "compare.html", "The page; its picture goes beside it, as .png.")
 
@@ -43,7 +43,7 @@ def main(workdirs: Sequence[str]) -> None:
         raise config_lib.ConfigError(f"--out={_OUT.value}: there is no folder {folder}")
 
     found = comparison.compare([comparison.load(workdir) for workdir in workdirs])
-    console_table.print_coloured(comparison.text(found), comparison.COLOURS)
+    console_table.print_coloured(comparison_table.text(found), comparison_table.COLOURS)
     comparison_page.write(found, _OUT.value, f"{stem}.png")
     print(f"\nwrote {_OUT.value} and {stem}.png")
 

@@ -2,6 +2,7 @@
 """Reads and writes weights in other formats: Hugging Face, plain orbax parameters, StableHLO.
 
     python -m electra_jax.convert --workdir=runs/small --to=hugging_face --out=exports/small
+    python -m electra_jax.convert --workdir=runs/small --to=hugging_face --push=OWNER/NAME
     python -m electra_jax.convert --workdir=runs/small --to=orbax --out=exports/params
     python -m electra_jax.convert --workdir=runs/small --to=stablehlo --out=exports/program
     python -m electra_jax.convert --from=FOLDER --workdir=runs/continued --config=configs/small.py
@@ -12,7 +13,9 @@ With --to weights are exported: from the newest checkpoint of a workdir (or from
 from the folder that --from names; a fine-tuned task is exported with its head. With --from alone
 weights are imported into a new workdir, and `python -m electra_jax.main --workdir=runs/continued`
 goes on with them. The folder is a Hugging Face folder, one that contains a discriminator and a
-generator, or a checkpoint of Google's with its vocab.txt. docs/weights.md has the details.
+generator, a checkpoint of Google's with its vocab.txt, or hf:OWNER/NAME, a repository of the
+Hugging Face Hub. --push uploads the export there, to a private repository without --public.
+docs/weights.md has the details.
 """
 
 if __name__ == "__main__":
@@ -21,8 +24,11 @@ if __name__ == "__main__":
     # Before all other imports, so that help answers at once.
     usage.answer(__file__)
 
+import contextlib
 import json
+import os
 import sys
+import tempfile
 
 import jax
 from absl import flags
@@ -31,10 +37,12 @@ from ml_collections import ConfigDict
 from electra_jax import config as config_lib
 from electra_jax.cli import command
 from electra_jax.finetuning.tuning import export
-from electra_jax.weights import exporting, importing, reading, trained_weights
+from electra_jax.weights import exporting, importing, publishing, reading, trained_weights
 
 _TO = flags.DEFINE_enum("to", None, ["hugging_face", "orbax", "stablehlo"], "What to write.")
-_FROM = flags.DEFINE_string("from", None, "A folder to read instead of a workdir's checkpoint.")
+_FROM = flags.DEFINE_string(
+    "from", None, "A folder, or hf:OWNER/NAME, to read instead of a workdir."
+)
 _OUT = flags.DEFINE_string(
     "out", None, "The folder to write; it must not be there yet.", allow_override=True
 )
@@ -44,6 +52,10 @@ _ONLY = flags.DEFINE_enum(
 _STEP = flags.DEFINE_integer(
     "step", None, "Which checkpoint; the newest without it.", allow_override=True
 )
+_PUSH = flags.DEFINE_string(
+    "push", None, "OWNER/NAME on the Hugging Face Hub to upload to; --out may be left out then."
+)
+_PUBLIC = flags.DEFINE_bool("public", False, "Whether all may see a repository that --push makes.")
 _LICENCE = flags.DEFINE_string("license", "", "For the model card, as apache-2.0.")
 _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object as the last line.", allow_override=True
@@ -64,7 +76,10 @@ def main(config: config_lib.Config | None, workdir: str | None) -> None:
         print(json.dumps(done))
         return
 
-    print(f"written: {done.get('out') or done['workdir']}")
+    if "pushed" in done:
+        print(f"pushed: {done['pushed']} ({'public' if _PUBLIC.value else 'private'})")
+    if done.get("out") or "workdir" in done:
+        print(f"written: {done.get('out') or done['workdir']}")
     names = done["networks"]
     for name in names:
         about = names[name] if isinstance(names, dict) else {}
@@ -76,9 +91,16 @@ def main(config: config_lib.Config | None, workdir: str | None) -> None:
 
 
 def outwards(config: config_lib.Config | None, workdir: str | None) -> dict:
-    """Exports weights from a workdir or a folder to a new folder; returns what was written."""
-    if not _OUT.value:
+    """Exports weights from a workdir or a folder to a new folder or the Hub, or to both.
+
+    Returns what was written.
+    """
+    if not _OUT.value and not _PUSH.value:
         raise config_lib.ConfigError("--out names no folder; say where to write")
+    if _PUSH.value and _TO.value != "hugging_face":
+        raise config_lib.ConfigError(f"--push={_PUSH.value} goes with --to=hugging_face")
+    if _PUBLIC.value and not _PUSH.value:
+        raise config_lib.ConfigError("--public goes with --push=OWNER/NAME")
     if bool(_FROM.value) == bool(config):
         raise config_lib.ConfigError("weights come from --workdir or from --from; give one of them")
     if _STEP.value is not None and _FROM.value:
@@ -86,18 +108,34 @@ def outwards(config: config_lib.Config | None, workdir: str | None) -> dict:
     if _LICENCE.value and _TO.value != "hugging_face":
         raise config_lib.ConfigError("--license is for the model card of --to=hugging_face")
 
+    if not _PUSH.value:
+        return written(config, workdir, _OUT.value)
+
+    publishing.check(_PUSH.value, _PUBLIC.value)
+    with contextlib.ExitStack() as stack:
+        out = _OUT.value
+        if not out:
+            out = os.path.join(stack.enter_context(tempfile.TemporaryDirectory()), "export")
+        done = written(config, workdir, out)
+        done["pushed"] = publishing.push(out, _PUSH.value, _PUBLIC.value)
+    return done if _OUT.value else {name: done[name] for name in done if name != "out"}
+
+
+def written(config: config_lib.Config | None, workdir: str | None, out: str) -> dict:
+    """Exports weights to a new folder; returns what was written."""
     if _FROM.value and export.is_tuned(_FROM.value):
-        return of_task()
+        return of_task(out)
 
     data = config.data.dir if config else ""
     found = reading.open(_FROM.value or workdir, _STEP.value, data)
     if _TO.value == "hugging_face":
-        return exporting.to_hugging_face(found, _OUT.value, _ONLY.value, _LICENCE.value)
+        push = _PUSH.value or ""
+        return exporting.to_hugging_face(found, out, _ONLY.value, _LICENCE.value, push)
     write = {"orbax": exporting.to_orbax, "stablehlo": exporting.to_stablehlo}[_TO.value]
-    return write(found, _OUT.value, _ONLY.value)
+    return write(found, out, _ONLY.value)
 
 
-def of_task() -> dict:
+def of_task(out: str) -> dict:
     """Exports a fine-tuned task to a new folder; returns what was written."""
     if _ONLY.value:
         raise config_lib.ConfigError(f"--only={_ONLY.value}: a tuned task has one network")
@@ -108,16 +146,16 @@ def of_task() -> dict:
 
     found = export.open(_FROM.value)
     if _TO.value == "hugging_face":
-        return export.to_hugging_face(found, _OUT.value, _LICENCE.value)
-    return export.to_orbax(found, _OUT.value)
+        return export.to_hugging_face(found, out, _LICENCE.value, _PUSH.value or "")
+    return export.to_orbax(found, out)
 
 
 def inwards(config: config_lib.Config | None, workdir: str | None) -> dict:
     """Imports weights from a folder into a new workdir; returns what was written."""
     if not _FROM.value:
         raise config_lib.ConfigError("give --to=hugging_face, orbax or stablehlo, or --from=FOLDER")
-    for flag in (_OUT, _ONLY, _STEP, _LICENCE):
-        if flag.value is not None and flag.value != "":
+    for flag in (_OUT, _ONLY, _STEP, _LICENCE, _PUSH, _PUBLIC):
+        if flag.value not in (None, "") and flag.value is not False:
             raise config_lib.ConfigError(f"--{flag.name} goes with --to; here --workdir is written")
 
     if config is None:

@@ -36,8 +36,8 @@ _STEP = flags.DEFINE_integer(
 _DATA = flags.DEFINE_multi_string(
     "data",
     [],
-    "[NAME=]SPEC, as data.source has it: text:GLOB, tfds:NAME, builtin. Several times for several"
-    " texts, or parted by ';'. Without it the run's own held-out records.",
+    "[NAME=]SPEC, as data.source has it, such as text:GLOB or hf:OWNER/NAME. Several times for"
+    " several texts, or parted by ';'. Without it the run's own held-out records.",
 )
 _CHARACTERS = flags.DEFINE_integer(
     "characters", 1_000_000, "Of each text of --data, from its beginning; 0: all.", lower_bound=0
@@ -109,7 +109,7 @@ def _print(opened, what, columns, width):
     c, words = opened.config, opened.vocabulary
     print(
         f"{c.name}, step {opened.step:,} of {c.schedule.steps:,}, on {what}: rows of"
-        f" {c.data.sequence_length} tokens, {words.kind} vocabulary of {words.size:,}\n"
+        f" {opened.stage.sequence_length} tokens, {words.kind} vocabulary of {words.size:,}\n"
     )
     console_table.print_coloured(evaluation_table.table(columns, width), evaluation_table.COLOURS)
 

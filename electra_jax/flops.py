@@ -53,7 +53,10 @@ def main(config: config_lib.Config | None, workdir: str | None) -> None:
         return
 
     found = flops_figures.of_config(
-        config, prepared_data.vocabulary_size(config, workdir), _SPEED.value, _PADDING.value
+        config,
+        prepared_data.vocabulary_size(prepared_data.RunData.of(config, workdir)),
+        _SPEED.value,
+        _PADDING.value,
     )
     if _SPEED.value is not None:
         kind = _DEVICE.value or jax.devices()[0].device_kind

@@ -11,7 +11,6 @@ import os
 import pathlib
 import re
 import sys
-import warnings
 
 import pytest
 
@@ -47,8 +46,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Two other Pythons: one with TensorFlow, and one without electra_jax."""
+    """Other Pythons: with TensorFlow, without electra_jax, of another version, with old ones."""
     parser.addoption("--tensorflow", metavar="PYTHON", help="one with TensorFlow; -m tensorflow")
+    parser.addoption(
+        "--another_python", metavar="PYTHON", help="of another version; -m another_python"
+    )
+    parser.addoption("--lowest", metavar="PYTHON", help="one with .ci/lowest.py's; -m lowest")
     parser.addoption("--stranger", metavar="PYTHON", help="one without electra_jax; -m stranger")
 
 
@@ -94,9 +97,7 @@ def compiled_programs():
     forget_programs()
     if "jax" in sys.modules:
         sys.modules["jax"].clear_caches()
-    with warnings.catch_warnings():  # orbax leaves coroutines where a test makes a save fail
-        warnings.filterwarnings("ignore", "coroutine .* was never awaited")
-        gc.collect()
+    gc.collect()
 
 
 @pytest.fixture(autouse=True)
@@ -123,19 +124,30 @@ def forget_programs() -> None:
 @pytest.fixture
 def tensorflow_python(request: pytest.FixtureRequest) -> str:
     """The Python of --tensorflow."""
-    found = request.config.getoption("--tensorflow")
-    if not found:
-        pytest.fail("give --tensorflow=PYTHON, one that has tensorflow-cpu")
-    return found
+    return _python_of(request, "tensorflow", "that has tensorflow-cpu")
 
 
 @pytest.fixture
 def stranger_python(request: pytest.FixtureRequest) -> str:
     """The Python of --stranger."""
-    found = request.config.getoption("--stranger")
+    needs = "that has orbax-checkpoint, flatbuffers, safetensors and tokenizers"
+    return _python_of(request, "stranger", needs)
+
+
+@pytest.fixture
+def another_python(request: pytest.FixtureRequest) -> str:
+    """The Python of --another_python."""
+    return _python_of(request, "another_python", "of another version with the requirements")
+
+
+@pytest.fixture
+def lowest_python(request: pytest.FixtureRequest) -> str:
+    """The Python of --lowest."""
+    return _python_of(request, "lowest", "that has what `python .ci/lowest.py` prints")
+
+
+def _python_of(request, option, which):
+    found = request.config.getoption(f"--{option}")
     if not found:
-        pytest.fail(
-            "give --stranger=PYTHON, one that has orbax-checkpoint, flatbuffers, safetensors and"
-            " tokenizers"
-        )
+        pytest.fail(f"give --{option}=PYTHON, one {which}")
     return found

@@ -212,7 +212,7 @@ def padding_changes_nothing(config: config_lib.Config, seed: int) -> Result:
         batch = made_up.batch(of)
         keys = made_up.keys(seed, 0, batch)
         played = objective.play(params, batch, keys, knobs)
-        sums, _, _ = objective.loss(params, batch, keys, knobs)
+        sums, _ = objective.loss(params, batch, keys, knobs)
         weights = objective.weights(batch, knobs)
         return played, {term: sums[term] / weights[term] for term in sums}
 

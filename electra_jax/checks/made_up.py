@@ -80,20 +80,20 @@ def objective(small: config_lib.Config) -> Any:
     return plans.of(small, WORDS).objective
 
 
-def lanes(rows: int, seed: int, length: int = LENGTH) -> dict[str, np.ndarray]:
+def lanes(rows: int, seed: int) -> dict[str, np.ndarray]:
     """Returns rows of random ids, of which every second ends in padding."""
-    ids, marks = synthetic.rows(WORDS, rows, length, seed)
+    ids, marks = synthetic.rows(WORDS, rows, LENGTH, seed)
     draw = np.random.default_rng(seed)
     for row in range(0, rows, 2):
         # A row that ends early ends in [SEP] like any other, and padding follows.
-        end = int(draw.integers(length // 2 + 2, length))
+        end = int(draw.integers(LENGTH // 2 + 2, LENGTH))
         ids[row, end - 1], ids[row, end:], marks[row, end:] = WORDS.special_ids[3], WORDS.pad_id, 0
     return {"ids": ids, "marks": marks}
 
 
-def batch(of: dict[str, np.ndarray], first_row: int = 0) -> batch_lib.Batch:
+def batch(of: dict[str, np.ndarray]) -> batch_lib.Batch:
     """Returns the batch that networks read, from ids and marks."""
-    row_B = np.arange(first_row, first_row + len(of["ids"]), dtype=np.uint32)
+    row_B = np.arange(len(of["ids"]), dtype=np.uint32)
     return batch_lib.from_lanes(*map(jnp.asarray, (of["ids"], of["marks"], row_B)), WORDS.pad_id)
 
 
@@ -116,14 +116,14 @@ def weights(objective, seed: int) -> dict:
     return jax.tree_util.tree_map_with_path(leaf, shapes)
 
 
-def with_uneven_scores(params: dict, spread: float = 2.0) -> dict:
+def with_uneven_scores(params: dict) -> dict:
     """Scales the token table so that the generator prefers some tokens to others.
 
     A layer norm gives a vector the length sqrt(E), so the standard deviation of its scores is
-    sqrt(E) times that of the table. Here it becomes `spread`.
+    sqrt(E) times that of the table. Here it becomes 2.
     """
     token_VE = params["embeddings"]["token"]
-    scale = spread / (jnp.sqrt(token_VE.shape[1]) * token_VE.std())
+    scale = 2 / (jnp.sqrt(token_VE.shape[1]) * token_VE.std())
     return params | {"embeddings": params["embeddings"] | {"token": token_VE * scale}}
 
 
@@ -141,7 +141,9 @@ def in_full_size(given: config_lib.Config, seed: int, **model) -> tuple[Any, dic
     tree["objective"]["name"] = "replaced_token_detection"
     tree["model"].update(model)
 
-    words = dataclasses.replace(WORDS, size=prepared_data.vocabulary_size(given))
+    words = dataclasses.replace(
+        WORDS, size=prepared_data.vocabulary_size(prepared_data.RunData.of(given, ""))
+    )
     ids, marks = synthetic.rows(words, 8, given.data.sequence_length, seed)
     objective = plans.of(config_lib.parse(tree), words).objective
     return objective, {"ids": ids, "marks": marks}

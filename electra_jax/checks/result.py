@@ -110,11 +110,11 @@ def table(results: Iterable[tuple[int, Result]]) -> str:
     return "\n".join([head, "-" * max(map(len, lines)), *lines])
 
 
-def calibration(results: Sequence[tuple[int, Result]], least: int = 3) -> str:
+def calibration(results: Sequence[tuple[int, Result]]) -> str:
     """Suggests bounds for numbers that are not calibrated, from their values over the seeds.
 
     Returns a line per number: mean, standard deviation and mean -+ 3 deviations. Numbers with fewer
-    than `least` seeds, too few for a deviation, are left out.
+    than three seeds, too few for a deviation, are left out.
     """
     values: dict[tuple[int, str], list[float]] = {}
     for _, result in results:
@@ -124,7 +124,7 @@ def calibration(results: Sequence[tuple[int, Result]], least: int = 3) -> str:
 
     lines = []
     for (number, name), found in values.items():
-        if len(found) >= least:
+        if len(found) >= 3:
             mean = sum(found) / len(found)
             deviation = math.sqrt(sum((x - mean) ** 2 for x in found) / (len(found) - 1))
             low, high = mean - 3 * deviation, mean + 3 * deviation

@@ -41,7 +41,7 @@ def leak_control(runs: trained.RunsOfSeed) -> tuple[dict, float]:
     )
 
     config = runs.changed("leak", **changes)
-    settings = planning.Settings.from_config(config)
+    settings = planning.Settings.of(config.data, config.seed)
     ordered = preparation.prepare(settings, config.data.dir, logging.info)
 
     root = os.path.join(runs.workdir, "shuffled")

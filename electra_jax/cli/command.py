@@ -108,11 +108,9 @@ def _parsed(argv: Sequence[str], parse: Callable[[ConfigDict], Any]) -> tuple[An
     return config, workdir
 
 
-def run_on_paths(
-    main: Callable[[Sequence[str]], int | None], argv: Sequence[str] | None = None
-) -> None:
+def run_on_paths(main: Callable[[Sequence[str]], int | None]) -> None:
     """Runs a command whose arguments, other than flags, are paths; then exits."""
-    argv = list(sys.argv if argv is None else argv)
+    argv = list(sys.argv)
     app.define_help_flags()
 
     try:

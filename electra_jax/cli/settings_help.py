@@ -21,6 +21,7 @@ from electra_jax import configs
 
 # The name of a configuration's file -> the module whose `Config` declares its settings.
 _DECLARED_IN = {"base": "electra_jax.config", "finetune": "electra_jax.finetuning.config"}
+FILES = tuple(_DECLARED_IN)
 _WIDTH = 96
 _KINDS = {
     str: "text",
@@ -31,26 +32,41 @@ _KINDS = {
 }
 
 
-def show(asked: str, file: str) -> int:
+def show(asked: str, *files: str) -> int:
     """Prints the settings that match and returns 0, or says what is known and returns 2.
 
     Args:
       asked: `data`, `data.rows`, or 'all'.
-      file: 'base' or 'finetune'.
+      files: which of `FILES` are searched. What several of them have, such as `data`, is shown once
+        for each, under its name.
     """
-    known = settings(file)
-    wanted = [path for path in known if asked in (path, "all") or path.startswith(f"{asked}.")]
-    if not wanted:
+    known = {file: settings(file) for file in files}
+    wanted = {file: _matching(asked, known[file]) for file in files}
+    found = {file: paths for file, paths in wanted.items() if paths}
+    if not found:
+        known = list(dict.fromkeys(path for file in files for path in known[file]))
         sections = dict.fromkeys(path.partition(".")[0] for path in known if "." in path)
         near = config_lib.nearest(asked, [*known, *sections]) if "." in asked else ""
         hint = near or f"sections: {', '.join(sections)}; all of them: --help=all"
         print(f"error: --help={asked} is no section and no setting; {hint}", file=sys.stderr)
         return 2
 
-    print("\n".join(known[path] for path in wanted))
-    if not all("." in path for path in wanted) or len(wanted) > 1:
-        print(f"\nDefaults are those of configs/{file}.py; other configurations change some.")
+    blocks = []
+    for file, paths in found.items():
+        lines = [f"configs/{file}.py:"] if len(found) > 1 else []
+        lines += [known[file][path] for path in paths]
+        if len(found) == 1 and len(paths) > 1:
+            lines += [
+                f"\nDefaults are those of configs/{file}.py; other configurations change some."
+            ]
+        blocks.append("\n".join(lines))
+    print("\n\n".join(blocks))
     return 0
+
+
+def _matching(asked, paths):
+    """Returns the paths that are asked for: a setting, the settings of a section, or all."""
+    return [path for path in paths if asked in (path, "all") or path.startswith(f"{asked}.")]
 
 
 def settings(file: str) -> dict[str, str]:

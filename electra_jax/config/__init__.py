@@ -15,6 +15,7 @@ from electra_jax.config import rules
 from electra_jax.config.differences import RESUMABLE, differences
 from electra_jax.config.fields import (
     OBJECTIVES,
+    SERVICES,
     Checkpoint,
     Config,
     Data,
@@ -37,8 +38,8 @@ from electra_jax.config.reads import ONLY_WITH, READS, WITHOUT_GENERATOR, has_us
 from electra_jax.host import safe_files
 
 __all__ = [
-    "OBJECTIVES", "ONLY_WITH", "READS", "RESUMABLE", "WITHOUT_GENERATOR", "Checkpoint", "Config",
-    "ConfigError", "Data", "Evaluation", "Init", "Logging", "Mesh", "Model", "Network",
+    "OBJECTIVES", "ONLY_WITH", "READS", "RESUMABLE", "SERVICES", "WITHOUT_GENERATOR", "Checkpoint",
+    "Config", "ConfigError", "Data", "Evaluation", "Init", "Logging", "Mesh", "Model", "Network",
     "Objective", "Optimizer", "Schedule", "between", "declared", "differences", "flatten",
     "has_use", "nearest", "one_of", "parse", "to_json", "to_tree", "typed", "unread",
 ]  # fmt: skip

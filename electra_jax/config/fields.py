@@ -12,6 +12,8 @@ import dataclasses
 import math
 from typing import Any, dataclass_transform
 
+SERVICES = ("wandb", "trackio", "mlflow")  # the names that logging.writers may hold
+
 OBJECTIVES = (
     "replaced_token_detection",
     "decoupled_detection",
@@ -68,6 +70,7 @@ class Data:
     short_row_rate: float = between(0, 1, untouched=(0.05,))
     batch_size: int = between(1, 2**24)
     workers: int = between(0, 4096)
+    streaming: str = one_of("off", "on", untouched=("off",))
 
 
 @_section
@@ -198,6 +201,7 @@ class Logging:
     tensorboard: bool
     report_every: int = between(0, 2**31 - 1)
     profile: tuple
+    writers: str
 
 
 @_section

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules that involve more than one setting. Each error is one line with the remedy."""
 
-from electra_jax.config.fields import Config, declared
-from electra_jax.config.parsing import ConfigError
+from electra_jax.config.fields import SERVICES, Config, declared
+from electra_jax.config.parsing import ConfigError, nearest
 from electra_jax.config.reads import WITHOUT_GENERATOR
 
 # objective -> the values of `model.sharing` that it supports. All others support every value, or
@@ -25,6 +25,7 @@ def check(c: Config) -> None:
     _check_objective(c)
     _check_init(c)
     _check_rows(c)
+    _check_streaming(c)
     _check_stages(c)
     _check_budget(c)
     _check_rest(c)
@@ -67,6 +68,30 @@ def _check_rows(c: Config) -> None:
         )
 
 
+def _check_streaming(c: Config) -> None:
+    """Checks that rows can be trained on before all text is prepared, if that is asked for."""
+    if c.data.streaming == "off":
+        return
+
+    needs = "set data.streaming=off, with which all text is prepared first"
+    sources = [part for part in c.data.source.split(";") if part.strip()]
+    if len(sources) > 1:
+        raise ConfigError(
+            f"data.streaming='on' reads one source, and data.source={c.data.source!r} has"
+            f" {len(sources)}; {needs}"
+        )
+    if c.schedule.stages:
+        raise ConfigError(
+            "data.streaming='on' prepares rows of one length, and schedule.stages="
+            f"{c.schedule.stages!r} changes them; {needs}"
+        )
+    if c.data.deduplicate:
+        raise ConfigError(
+            "data.deduplicate=True compares all documents before the first row is made, so"
+            f" data.streaming='on' cannot begin; {needs}"
+        )
+
+
 def _check_budget(c: Config) -> None:
     """Checks that `tokens` or `minutes` is above 0 if it is the budget, and 0 if it is not."""
     for budget in ("tokens", "minutes"):
@@ -79,7 +104,7 @@ def _check_budget(c: Config) -> None:
 
 
 def _check_rest(c: Config) -> None:
-    """Checks optimizer, profile, text and mesh."""
+    """Checks optimizer, profile, writers, text and mesh."""
     if c.optimizer.muon_learning_rate and c.optimizer.name != "muon":
         raise ConfigError(
             f"optimizer.muon_learning_rate={c.optimizer.muon_learning_rate} does nothing with"
@@ -95,8 +120,18 @@ def _check_rest(c: Config) -> None:
             " try (10, 12), or () for none"
         )
 
+    named = c.logging.writers.split(",") if c.logging.writers else []
+    for number, name in enumerate(named):
+        if name not in SERVICES:
+            raise ConfigError(
+                f"logging.writers={c.logging.writers!r}: {name!r} is no service;"
+                f" {nearest(name, list(SERVICES))}; several are joined by ',', '' is none"
+            )
+        if name in named[:number]:
+            raise ConfigError(f"logging.writers={c.logging.writers!r} names {name} twice")
+
     if not c.data.source.strip():
-        raise ConfigError("data.source is empty; try builtin, text:GLOB or tfds:NAME")
+        raise ConfigError("data.source is empty; try builtin, text:GLOB or hf:OWNER/NAME")
     if not c.data.vocab.strip():
         raise ConfigError("data.vocab is empty; try train:sentencepiece:8192 or a path")
 

@@ -36,17 +36,6 @@ def of(config: config_lib.Config) -> tuple[Stage, ...]:
     return first, *(Stage(*stage) for stage in config.schedule.stages)
 
 
-def config_of(config: config_lib.Config, number: int) -> config_lib.Config:
-    """The configuration of a run that has only this stage, from its first step to its last."""
-    stage = of(config)[number]
-    data = dataclasses.replace(
-        config.data, sequence_length=stage.sequence_length, batch_size=stage.batch_size
-    )
-    return dataclasses.replace(
-        config, data=data, schedule=dataclasses.replace(config.schedule, stages=())
-    )
-
-
 def begins(schedule: config_lib.Schedule) -> list[float]:
     """What is spent when each stage begins, in steps, tokens or seconds as the budget counts."""
     shares = [0.0, *(stage[0] for stage in schedule.stages)]
@@ -64,17 +53,21 @@ def number(schedule: config_lib.Schedule, step: int, tokens: int, seconds: float
 
 
 def steps(
-    config: config_lib.Config, real: Sequence[float] = (), step_seconds: Sequence[float] = ()
+    schedule: config_lib.Schedule,
+    kinds: Sequence[Stage],
+    real: Sequence[float] = (),
+    step_seconds: Sequence[float] = (),
 ) -> list[int] | None:
     """The number of steps of each stage; None if it depends on a speed that is not given.
 
     Args:
-      config: the configuration.
+      schedule: the section `schedule` of the configuration.
+      kinds: the stages.
       real: for each stage, the share of tokens in its rows that are not padding; 1 if not given.
       step_seconds: for each stage, the seconds per step; needed for a budget of minutes.
     """
     counts: list[int] = []
-    c, kinds = config.schedule, of(config)
+    c = schedule
     if c.budget == "minutes" and not step_seconds:
         return None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a batch is, and the letters that name its dimensions everywhere.
+"""What a batch is, and the letters that name the dimensions of arrays.
 
     B  rows in a batch          V  vocabulary, padded to a multiple of 128
     L  tokens in a row          E  embedding size
@@ -10,8 +10,9 @@
     P  starts in a beam         T  ends in a beam, for each start
     Z  seeds that are fine-tuned side by side
 
-The name of an array ends in its letters (`ids_BL`); a scalar has none. Records hold two
-lanes, `ids` and `marks`. Everything else that a network reads is computed from them on the device:
+The name of an array ends in its letters (`ids_BL`); a scalar has none. A file that needs other
+letters, or these for something else, lists them at its top. Records hold two lanes, `ids` and
+`marks`. Everything else that a network reads is computed from them on the device:
 
     ids       [CLS]  the  cat [SEP] sat  [SEP] [CLS]  no  [SEP] [PAD]
     marks      D+W    W    W    W   B+W    W    D+W    W    W     0      start of a document (D),
@@ -27,7 +28,7 @@ import jax
 from jax import lax
 from jax import numpy as jnp
 
-DOCUMENT_START = 1  # bits of a mark, as data/segments.py writes them; that wing is free of jax
+DOCUMENT_START = 1  # bits of a mark, as data/segments.py writes them, which is free of jax
 SEGMENT_B_START = 2
 WORD_START = 4
 

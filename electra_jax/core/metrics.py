@@ -16,6 +16,7 @@ from jax import numpy as jnp
 
 BINS = 2048  # of a histogram of logits over [-RANGE, RANGE]; equal bins count half
 RANGE = 16.0
+FALSE_ALARMS = 0.02  # the share of original tokens that `disc_recall_at_2` lets be called replaced
 
 Sums = dict[str, jax.Array]
 
@@ -51,13 +52,17 @@ def add(left: Mapping, right: Mapping) -> dict:
 def compute(sums: Mapping[str, jax.Array | np.ndarray]) -> dict[str, float | None]:
     """Returns one number per metric: the sum divided by the weight, None if nothing was counted.
 
-    Adds `disc_f1`, which is computed from precision and recall.
+    Adds `disc_f1`, which is computed from precision and recall, and `disc_recall_at_2`, the recall
+    at the threshold at which 2 % of the original tokens are false alarms. `disc_recall` is that at
+    probability 0.5, which hardly any token reaches while replaced ones are rare.
     """
     values = {name: _value(np.asarray(x, np.float64)) for name, x in sums.items()}
     precision, recall = values.get("disc_precision"), values.get("disc_recall")
     if "disc_precision" in values:
         both = (precision or 0) + (recall or 0)
         values["disc_f1"] = 2 * (precision or 0) * (recall or 0) / both if both else 0.0
+    if "disc_auc" in sums:
+        values["disc_recall_at_2"] = _recall(np.asarray(sums["disc_auc"], np.float64), FALSE_ALARMS)
     return values
 
 
@@ -65,6 +70,22 @@ def _value(x):
     if x.shape == (2,):
         return float(x[0] / x[1]) if x[1] else None
     return _area(x)
+
+
+def _recall(counts, false_alarms):
+    """Returns the share of replaced tokens above the threshold with this share of false alarms.
+
+    Within a bin the curve is a straight line, as for the area: equal scores are drawn by lot.
+    """
+    if not counts.sum(axis=1).all():
+        return None
+    above = np.cumsum(counts[:, ::-1], axis=1) / counts.sum(axis=1, keepdims=True)
+    real, replaced = np.pad(above, [(0, 0), (1, 0)])  # the curve begins where nothing is called
+    after = np.searchsorted(real, false_alarms, side="right")
+    if after == len(real):
+        return 1.0
+    share = (false_alarms - real[after - 1]) / (real[after] - real[after - 1])
+    return float(replaced[after - 1] + share * (replaced[after] - replaced[after - 1]))
 
 
 def _area(counts):

@@ -7,24 +7,26 @@ document) and writes one boolean per document for each unit.
 
 import collections
 import os
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from electra_jax.data import planning, tokenising, unit_files, worker_pool
+from electra_jax.data import planning, progress_lines, tokenising, unit_files, worker_pool
 
 
 def mark(
-    tasks: Sequence[planning.Task], workers: worker_pool.Workers, progress: Callable[[str], Any]
+    tasks: Sequence[planning.UnitTask], workers: worker_pool.Workers, phases: progress_lines.Phases
 ) -> None:
     """Writes .duplicates.npy for each unit, unless all of them exist."""
     if all(os.path.exists(unit_files.unit_path(task, ".duplicates.npy")) for task in tasks):
         return
 
-    progress("looking for duplicates")
     todo = [task for task in tasks if not os.path.exists(unit_files.unit_path(task, ".hashes.npy"))]
-    collections.deque(workers.each(_hash_unit, todo), maxlen=0)  # runs it; the results are in files
+    sizes = {task.name: unit_files.text_bytes(task) for task in todo}
+    done = [0]
+    phases.begin("looking for duplicates", share=lambda: sum(done) / max(1, sum(sizes.values())))
+    for task, _ in workers.each(_hash_unit, todo):  # the results are in files
+        done.append(sizes[task.name])
 
     hashes = [np.load(unit_files.unit_path(task, ".hashes.npy")) for task in tasks]
     whole = np.concatenate(hashes)
@@ -38,7 +40,7 @@ def mark(
     for task, found in zip(tasks, np.split(duplicates, np.cumsum([len(h) for h in hashes])[:-1])):
         unit_files.save_array(unit_files.unit_path(task, ".duplicates.npy"), found)
 
-    progress(f"{duplicates.sum():,} of {len(duplicates):,} documents are duplicates")
+    phases.tell(f"{duplicates.sum():,} of {len(duplicates):,} documents are duplicates")
 
 
 def _hash_unit(task):

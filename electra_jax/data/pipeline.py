@@ -95,6 +95,9 @@ class Order:
 
         return Rows(ids, marks, source_n)
 
+    def close(self) -> None:
+        """Ends a `take` that waits in another thread. Here all rows are there, and none waits."""
+
     def numbers(self, first_row: int, count: int) -> tuple[np.ndarray, np.ndarray]:
         """The sources [count] of the rows, and their numbers within these sources [count]."""
         if first_row < 0 or count < 1:
@@ -135,8 +138,7 @@ class Order:
         for epoch in np.unique(epochs).tolist():
             here = slice(*np.searchsorted(epochs, (epoch, epoch + 1)))
 
-            key = _hash(np.arange(len(shard_rows)), self._seed, 1, source, epoch)
-            shards = np.argsort(key, kind="stable")
+            shards = shuffled_shards(len(shard_rows), self._seed, source, epoch)
             ends = np.cumsum(shard_rows[shards])
 
             group_ends = ends[np.minimum(np.arange(GROUP, len(ends) + GROUP, GROUP), len(ends)) - 1]
@@ -149,8 +151,9 @@ class Order:
             tables[here.start, here.stop] = shards, ends, group_starts
 
         # One call for all epochs: each group has its own key.
-        keys = _hash(group_number, self._seed, 2, source, epochs)
-        shuffled = permute(group_place, group_rows, keys)
+        shuffled = shuffled_places(
+            group_place, group_rows, group_number, self._seed, source, epochs
+        )
 
         # Shuffled place -> shard in the order of its epoch -> row number in the source.
         rows = np.empty(WINDOW, np.int64)
@@ -205,6 +208,11 @@ class Prefetch:
             raise error
 
         return batch
+
+    def is_ready(self, seconds: float) -> bool:
+        """Waits at most so long; returns whether `next` has a result or an error by then."""
+        with self._changed:
+            return self._changed.wait_for(lambda: bool(self._ready) or self._closed, seconds)
 
     def close(self) -> None:
         """Stops the thread and waits for its end."""
@@ -262,6 +270,29 @@ def apportion(weights: list[float], places: int) -> np.ndarray:
         counts[np.argmax(counts)] -= 1
 
     return counts
+
+
+def shuffled_shards(count: int, seed: int, source: int, epoch: int) -> np.ndarray:
+    """The numbers of a source's shards in the order of an epoch [count]."""
+    return np.argsort(_hash(np.arange(count), seed, 1, source, epoch), kind="stable")
+
+
+def shuffled_places(
+    places: np.ndarray,
+    sizes: np.ndarray,
+    groups: np.ndarray,
+    seed: int,
+    source: int,
+    epochs: np.ndarray,
+) -> np.ndarray:
+    """Maps each place within a group of shards to another one; a permutation of each group.
+
+    Args:
+      places, sizes: the place, and the number of rows of its group [n].
+      groups, epochs: the number of the group, and its epoch [n].
+      seed, source: those of the order.
+    """
+    return permute(places, sizes, _hash(groups, seed, 2, source, epochs))
 
 
 def permute(places: np.ndarray, sizes: np.ndarray, keys: np.ndarray) -> np.ndarray:

@@ -12,40 +12,43 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from electra_jax.data import records, text, vocabulary, vocabulary_training
+
+if TYPE_CHECKING:  # each worker would import the parsing of configurations too
+    from electra_jax.config import fields
 
 ROWS = ("pairs", "packed")
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The fields of `config.data` that preparation reads, and the seed; see configs/base.py."""
+    """The settings of the section `data` that preparation reads, and the seed."""
 
     source: str
     vocab: str
     sequence_length: int
-    mixture_alpha: float = 1.0
-    vocab_sample_characters: int = 100_000_000
-    lower_case: bool = True
-    strip_accents: bool = True
-    text_field: str = "text"
-    invalid_utf8: str = "replace"
-    min_document_characters: int = 0
-    deduplicate: bool = False
-    heldout_fraction: float = 0.01
-    rows: str = "pairs"
-    single_segment_rate: float = 0.1
-    short_row_rate: float = 0.05
-    workers: int = 0
-    seed: int = 0
+    mixture_alpha: float
+    vocab_sample_characters: int
+    lower_case: bool
+    strip_accents: bool
+    text_field: str
+    invalid_utf8: str
+    min_document_characters: int
+    deduplicate: bool
+    heldout_fraction: float
+    rows: str
+    single_segment_rate: float
+    short_row_rate: float
+    workers: int
+    seed: int
 
     @classmethod
-    def from_config(cls, config: Any) -> "Settings":
-        """Takes the fields from section `data` of a whole configuration, and its `seed`."""
+    def of(cls, section: "fields.Data", seed: int) -> "Settings":
+        """Takes the fields of that name from the section `data` of a configuration."""
         names = [field.name for field in dataclasses.fields(cls) if field.name != "seed"]
-        return cls(**{name: getattr(config.data, name) for name in names}, seed=config.seed)
+        return cls(**{name: getattr(section, name) for name in names}, seed=seed)
 
 
 def folder_of(settings: Settings, root: str) -> str:
@@ -114,7 +117,7 @@ class DataPlan:
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class UnitTask:
     """One unit of text, with everything that a worker needs to turn it into shards."""
 
     settings: Settings
@@ -162,7 +165,7 @@ def load_vocabulary(settings: Settings) -> vocabulary.Vocabulary:
     return vocabulary.load(settings.vocab, settings.lower_case, settings.strip_accents)
 
 
-def make_tasks(plan: DataPlan) -> list[Task]:
+def make_tasks(plan: DataPlan) -> list[UnitTask]:
     """One task per unit of text, in the order of the sources."""
     heldout_below = int(plan.settings.heldout_fraction * 2**64)  # document hashes have 64 bits
     tasks = []
@@ -170,7 +173,7 @@ def make_tasks(plan: DataPlan) -> list[Task]:
     for s, source in enumerate(plan.sources):
         for u, unit in enumerate(text.units(source)):
             name = f"{source.name}-{u:05d}"
-            tasks.append(Task(plan.settings, plan.folder, name, s, u, unit, heldout_below))
+            tasks.append(UnitTask(plan.settings, plan.folder, name, s, u, unit, heldout_below))
 
     return tasks
 

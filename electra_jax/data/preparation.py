@@ -26,13 +26,14 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from electra_jax.data import (
     duplicates,
     folder_vocabulary,
     planning,
+    progress_lines,
     records,
     totals,
     unit_files,
@@ -45,13 +46,35 @@ from electra_jax.host import lock
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
-def prepare(settings: planning.Settings, root: str, progress: Callable[[str], Any] = print) -> str:
+class Watcher(Protocol):
+    """Is told of each unit, and decides which comes first."""
+
+    def planned(
+        self,
+        tasks: Sequence[planning.UnitTask],
+        words: vocabulary.Vocabulary,
+        workers: worker_pool.Workers,
+    ) -> Mapping[str, int]:
+        """Called before the first unit is built; returns the place of each, by its name."""
+
+    def built(self, task: planning.UnitTask, result: dict[str, Any]) -> None:
+        """Called for each unit that is there, also if an earlier run has built it."""
+
+
+def prepare(
+    settings: planning.Settings,
+    root: str,
+    progress: Callable[[str], Any] = print,
+    watcher: Watcher | None = None,
+) -> str:
     """Prepares the data unless this was done before, and returns the path of its folder.
 
     Args:
       settings: what to prepare, and how.
       root: the folder that holds one folder per prepared data set (data.dir).
       progress: called with each line that tells the user what is happening.
+      watcher: is told of the units as they are built; nothing if the data is there already. If
+        there is one, all units are built in other processes.
 
     Raises:
       ValueError: the text or the vocabulary cannot be used, the disk is full, a worker was killed,
@@ -59,8 +82,8 @@ def prepare(settings: planning.Settings, root: str, progress: Callable[[str], An
     """
     plan = planning.make_plan(settings, root)
 
-    if not _is_whole(plan.folder, progress):
-        _prepare_alone(plan, progress)
+    if not is_whole(plan.folder, progress):
+        _prepare_alone(plan, progress, watcher)
 
     if line := totals.unknown_tokens(records.read_manifest(plan.folder)):
         progress(f"warning: {line}")
@@ -68,13 +91,13 @@ def prepare(settings: planning.Settings, root: str, progress: Callable[[str], An
     return plan.folder
 
 
-def _prepare_alone(plan, progress):
+def _prepare_alone(plan, progress, watcher):
     """Builds the folder under its lock; turns a full disk or a killed worker into one line."""
     with lock.hold(os.path.join(plan.folder, "prepare.lock"), f"the data folder {plan.folder}"):
         try:
             # Another process may have finished the folder before this one got the lock.
-            if not _is_whole(plan.folder, progress):
-                _build(plan, progress)
+            if not is_whole(plan.folder, progress):
+                _build(plan, progress, watcher)
         except OSError as error:
             if error.errno not in _NO_SPACE:
                 raise
@@ -92,7 +115,7 @@ def _prepare_alone(plan, progress):
             _remove_partials(plan.folder)
 
 
-def _is_whole(folder, progress):
+def is_whole(folder: str, progress: Callable[[str], Any]) -> bool:
     """True if there is a manifest and all files fit it; reports damage through `progress`."""
     if not os.path.exists(os.path.join(folder, records.MANIFEST)):
         return False
@@ -122,7 +145,7 @@ def _has_its_vocabulary(folder):
         return False
 
 
-def _build(plan, progress):
+def _build(plan, progress, watcher):
     """Builds the folder up to its manifest, from nothing or from where a run was interrupted."""
     began = time.monotonic()
     progress(f"preparing {plan.settings.source} in {plan.folder}")
@@ -130,29 +153,41 @@ def _build(plan, progress):
     _make_ready(plan.folder)
     tasks = planning.make_tasks(plan)
 
-    with worker_pool.Workers(plan.settings.workers) as workers:
-        words = folder_vocabulary.make(plan, tasks, workers, progress)
-        tasks = [dataclasses.replace(task, vocabulary=words.sha256) for task in tasks]
+    apart = watcher is not None
+    with progress_lines.Phases(progress) as phases:
+        with worker_pool.Workers(plan.settings.workers, apart=apart) as workers:
+            words = folder_vocabulary.make(plan, tasks, workers, phases)
+            tasks = [dataclasses.replace(task, vocabulary=words.sha256) for task in tasks]
 
-        if plan.settings.deduplicate:
-            duplicates.mark(tasks, workers, progress)
+            if plan.settings.deduplicate:
+                duplicates.mark(tasks, workers, phases)
 
-        # The second pass rebuilds only the units that `with_both_splits` has changed.
-        results = units.build_all(tasks, workers, progress)
-        tasks = units.with_both_splits(plan, tasks, results)
-        results = units.build_all(tasks, workers, progress)
+            told, places = None, {}
+            if watcher is not None:
+                told, places = watcher.built, watcher.planned(tasks, words, workers)
 
-    manifest = totals.make_manifest(plan, tasks, results, words, time.monotonic() - began)
-    _remove_strangers(plan.folder, manifest)
-    totals.refuse_unknown(manifest)
+            # The second pass rebuilds only the units that `with_both_splits` has changed. If a run
+            # was interrupted after that, they have their new bounds already, and what the first
+            # pass asks of them, the smallest and the largest hash, does not depend on the bound.
+            finished = unit_files.finished_with_any_bound
+            results = units.build_all(
+                tasks, workers, phases, finished=finished, places=places, built=told
+            )
+            tasks = units.with_both_splits(plan, tasks, results)
+            results = units.build_all(tasks, workers, phases, "cutting rows again")
 
-    # With its manifest the folder counts as complete; only then the units' files may go.
-    records.write_manifest(plan.folder, manifest)
-    shutil.rmtree(os.path.join(plan.folder, unit_files.UNITS))
+        phases.begin("writing", "writing the manifest")
+        manifest = totals.make_manifest(plan, tasks, results, words, time.monotonic() - began)
+        _remove_strangers(plan.folder, manifest)
+        totals.refuse_unknown(manifest)
+
+        # With its manifest the folder counts as complete; only then the units' files may go.
+        records.write_manifest(plan.folder, manifest)
+        shutil.rmtree(os.path.join(plan.folder, unit_files.UNITS))
 
     progress(
         f"prepared {manifest.totals['documents']:,} documents,"
-        f" {manifest.totals['tokens']:,} tokens, {manifest.totals['rows']:,} rows"
+        f" {manifest.totals['tokens']:,} tokens, {manifest.totals['rows']:,} rows\n{phases.table()}"
     )
 
 

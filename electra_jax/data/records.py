@@ -51,7 +51,7 @@ class Shard:
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class RecordedSource:
     """One source of the mixture: its share, its shards and its counts."""
 
     name: str
@@ -75,7 +75,7 @@ class Manifest:
     lanes: dict[str, str]  # name -> dtype
     sequence_length: int
     vocabulary: dict[str, Any]  # kind, size, sha256, special ids
-    sources: tuple[Source, ...]
+    sources: tuple[RecordedSource, ...]
     totals: dict[str, int]  # the counts, summed over the sources
     wasted_fraction: float  # padding tokens / all tokens of the training rows
     two_segment_fraction: float  # of the training rows
@@ -179,9 +179,16 @@ class Records:
         """The number of rows of one source in one split."""
         return int(self._starts[split, source_index][-1])
 
+    def rows_per_epoch(self) -> int | None:
+        """The number of training rows of all sources; None as long as it is not known."""
+        return sum(self.rows("train", index) for index in range(len(self.manifest.sources)))
+
     def shard_rows(self, split: str, source_index: int) -> np.ndarray:
         """The number of rows in each shard [shards], in the order in which `read` counts rows."""
         return np.diff(self._starts[split, source_index])
+
+    def close(self) -> None:
+        """Ends the preparation of rows that are still missing. Here none are."""
 
     def unigram(self) -> np.ndarray:
         """How often each id occurs in train and in held-out text, [2, V] int64.
@@ -239,10 +246,13 @@ class Records:
 
         return ids, marks
 
+    def _shard(self, split, source_index, shard):
+        return self.manifest.sources[source_index].shards[split][shard]
+
     def _refuse_id(self, split, source_index, row, id_, size):
         starts = self._starts[split, source_index]
         shard = int(np.searchsorted(starts, row, side="right")) - 1
-        name = self.manifest.sources[source_index].shards[split][shard].name
+        name = self._shard(split, source_index, shard).name
 
         path = _lane_path(self.directory, split, name, "ids")
         raise ValueError(
@@ -254,7 +264,7 @@ class Records:
         """(ids, marks) of a shard [rows, L]; checks the CRC32 the first time."""
         found = self._maps.get((split, source_index, shard))
         if found is None:
-            about = self.manifest.sources[source_index].shards[split][shard]
+            about = self._shard(split, source_index, shard)
             found = self._maps[split, source_index, shard] = tuple(
                 self._map_lane(_lane_path(self.directory, split, about.name, lane), dtype, crc)
                 for (lane, dtype), crc in zip(self.manifest.lanes.items(), about.crc.values())
@@ -315,12 +325,12 @@ def verify(directory: str, progress: Callable[[str], Any] = lambda line: None) -
     return files
 
 
-def read_manifest(directory: str) -> Manifest:
-    """Reads manifest.json.
+def read_manifest(directory: str, name: str = MANIFEST) -> Manifest:
+    """Reads manifest.json, or another file of that format.
 
     Raises ValueError, one line, if it is missing, of another format version, or altered.
     """
-    path = os.path.join(directory, MANIFEST)
+    path = os.path.join(directory, name)
     try:
         with builtins.open(path, encoding="utf-8") as file:
             tree = json.load(file)
@@ -346,10 +356,10 @@ def read_manifest(directory: str) -> Manifest:
     return manifest
 
 
-def write_manifest(directory: str, manifest: Manifest) -> None:
-    """Writes manifest.json, either completely or not at all."""
+def write_manifest(directory: str, manifest: Manifest, name: str = MANIFEST) -> None:
+    """Writes manifest.json or another file of that format, either completely or not at all."""
     safe_files.write(
-        os.path.join(directory, MANIFEST),
+        os.path.join(directory, name),
         json.dumps(_to_tree(manifest) | {"hash": manifest.hash}, indent=2).encode() + b"\n",
     )
 
@@ -433,7 +443,7 @@ def _from_tree(tree):
     stated = tree.pop("hash", None)
 
     sources = tuple(
-        Source(
+        RecordedSource(
             **source
             | {
                 "shards": {

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from electra_jax.data import builtin, text_files, text_hub, text_tfds
+from electra_jax.data import builtin, text_files, text_hub, text_remote, text_tfds
 
 _STRIPE_BYTES = 32 << 20  # of text
 _STRIPES = 64  # of one file, at most
@@ -56,8 +56,8 @@ def parse(data_source: str) -> tuple[Source, ...]:
         kind = spec.partition(":")[0]
         if spec != "builtin" and (kind not in ("text", "tfds", "hf") or spec.endswith(":")):
             raise ValueError(
-                f"data.source {spec!r} is none of builtin, text:GLOB, tfds:NAME[/CONFIG][:SPLIT],"
-                " hf:OWNER/NAME[/CONFIG][:SPLIT]"
+                f"data.source {spec!r} is none of builtin, text:GLOB, text:ADDRESS,"
+                " tfds:NAME[/CONFIG][:SPLIT], hf:OWNER/NAME[/CONFIG][:SPLIT]"
             )
         if kind == "hf":
             text_hub.parse(spec.partition(":")[2])
@@ -81,63 +81,122 @@ def fingerprint(source: Source) -> list[tuple[str, int]]:
     """(name, size) of everything that the source reads; other text mostly has another fingerprint.
 
     Sizes of files stand for their content. A TFDS data set is identified by its name and version,
-    one of the Hub by the digests of its files, without a download.
+    one of the Hub by the digests of its files, and files behind an address by their sizes and what
+    digests the server gives, without a download.
     """
-    kind, _, rest = source.spec.partition(":")
-
-    if kind == "builtin":
-        return builtin.identity()
-
-    if kind == "tfds":
-        name, split = text_tfds.name_and_split(rest)
-        return [(f"{text_tfds.builder_of(name).info.full_name}:{split}", 0)]
-
-    if kind == "hf":
-        return [(f"{f.name}/{f.path}@{f.digest}", f.bytes) for f in _hub_files(rest)]
-
-    return [(path, os.path.getsize(path)) for path in text_files.matching_paths(rest)]
+    return _reader(source).fingerprint()
 
 
 def size(source: Source) -> int:
     """The approximate size of a source's text in bytes. Downloads a TFDS source if need be."""
-    kind, _, rest = source.spec.partition(":")
-
-    if kind == "builtin":
-        return builtin.BYTES
-
-    if kind == "tfds":
-        name, split = text_tfds.name_and_split(rest)
-        records = len(text_tfds.random_access(name, split))
-        return records * _TFDS_RECORD_BYTES
-
-    if kind == "hf":
-        return sum(text_files.text_bytes(file.path, file.bytes) for file in _hub_files(rest))
-
-    return sum(text_files.text_bytes(path) for path in text_files.matching_paths(rest))
+    return _reader(source).size()
 
 
 def units(source: Source) -> list[Any]:
     """The independent pieces of a source: picklable, each with `documents(options, counts)`.
 
+    Their `bytes`, the approximate size of their text, say how much of the source each one is.
     Downloads a TFDS source if need be. Raises ValueError, one line, if nothing can be read.
     """
+    return _reader(source).units()
+
+
+def _reader(source):
+    """The object that answers the three questions above for this kind of source."""
     kind, _, rest = source.spec.partition(":")
+    if kind == "text" and text_remote.is_address(rest):
+        return _Remote(rest)
+    return {"builtin": _Builtin, "text": _Files, "tfds": _Tfds, "hf": _Hub}[kind](rest)
 
-    if kind == "builtin":
-        return [BuiltinUnit(part) for part in builtin.parts()]
 
-    if kind == "tfds":
-        name, split = text_tfds.name_and_split(rest)
-        size = len(text_tfds.random_access(name, split))
-        starts = range(0, size, _TFDS_UNIT)
-        return [TfdsUnit(name, split, i, min(i + _TFDS_UNIT, size)) for i in starts]
+@dataclasses.dataclass(frozen=True)
+class _Builtin:
+    """`builtin`."""
 
-    if kind == "hf":
-        sizes = [(f, text_files.text_bytes(f.path, f.bytes)) for f in _hub_files(rest)]
-        return [HubUnit(file, *stripe) for file, size in sizes for stripe in _stripes(size)]
+    rest: str
 
-    sizes = [(path, text_files.text_bytes(path)) for path in text_files.matching_paths(rest)]
-    return [FileUnit(path, *stripe) for path, size in sizes for stripe in _stripes(size)]
+    def fingerprint(self):
+        return builtin.identity()
+
+    def size(self):
+        return builtin.BYTES
+
+    def units(self):
+        parts = builtin.parts()
+        return [BuiltinUnit(part, builtin.BYTES // len(parts)) for part in parts]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Files:
+    """`text:GLOB`, files of this machine."""
+
+    pattern: str
+
+    def fingerprint(self):
+        return [(path, os.path.getsize(path)) for path in text_files.matching_paths(self.pattern)]
+
+    def size(self):
+        return sum(map(text_files.text_bytes, text_files.matching_paths(self.pattern)))
+
+    def units(self):
+        return [
+            FileUnit(path, *stripe)
+            for path in text_files.matching_paths(self.pattern)
+            for stripe in _stripes(text_files.text_bytes(path))
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Remote:
+    """`text:ADDRESS`, files that are downloaded when they are read."""
+
+    pattern: str
+
+    def fingerprint(self):
+        return [(f"{file.address}@{file.digest}", file.bytes) for file in self._files()]
+
+    def size(self):
+        return sum(text_files.text_bytes(file.name, file.bytes) for file in self._files())
+
+    def units(self):
+        return [
+            FetchedUnit(file, *stripe)
+            for file in self._files()
+            for stripe in _stripes(text_files.text_bytes(file.name, file.bytes))
+        ]
+
+    def _files(self):
+        return text_remote.files(self.pattern)
+
+
+class _Hub(_Remote):
+    """`hf:OWNER/NAME[/CONFIG][:SPLIT]`."""
+
+    def _files(self):
+        return text_hub.files(text_hub.parse(self.pattern))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tfds:
+    """`tfds:NAME[/CONFIG][:SPLIT]`."""
+
+    rest: str
+
+    def fingerprint(self):
+        name, split = text_tfds.name_and_split(self.rest)
+        return [(f"{text_tfds.builder_of(name).info.full_name}:{split}", 0)]
+
+    def size(self):
+        return self._count() * _TFDS_RECORD_BYTES
+
+    def units(self):
+        name, split = text_tfds.name_and_split(self.rest)
+        count = self._count()
+        starts = range(0, count, _TFDS_UNIT)
+        return [TfdsUnit(name, split, i, min(i + _TFDS_UNIT, count)) for i in starts]
+
+    def _count(self):
+        return len(text_tfds.random_access(*text_tfds.name_and_split(self.rest)))
 
 
 def _stripes(size):
@@ -146,15 +205,12 @@ def _stripes(size):
     return [(stripe, stripes) for stripe in range(stripes)]
 
 
-def _hub_files(rest):
-    return text_hub.files(text_hub.parse(rest))
-
-
 @dataclasses.dataclass(frozen=True)
 class BuiltinUnit:
     """One part of the builtin text."""
 
     part: builtin.Part
+    bytes: int
 
     def documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
         """Yields its documents; counts in `counts` what is left out or was not UTF-8."""
@@ -168,6 +224,11 @@ class FileUnit:
     path: str
     stripe: int  # from 0 to stripes - 1
     stripes: int
+
+    @property
+    def bytes(self) -> int:
+        """The approximate size of its text."""
+        return text_files.text_bytes(self.path) // self.stripes
 
     def documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
         """Yields its documents; counts in `counts` what is left out or was not UTF-8."""
@@ -191,16 +252,21 @@ class FileUnit:
 
 
 @dataclasses.dataclass(frozen=True)
-class HubUnit:
-    """A stripe of a file of the Hub, which is downloaded when it is first read."""
+class FetchedUnit:
+    """A stripe of a file elsewhere, which is downloaded when it is first read."""
 
-    file: text_hub.HubFile
+    file: text_hub.HubFile | text_remote.RemoteFile
     stripe: int  # from 0 to stripes - 1
     stripes: int
 
+    @property
+    def bytes(self) -> int:
+        """The approximate size of its text."""
+        return text_files.text_bytes(self.file.name, self.file.bytes) // self.stripes
+
     def documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
         """Yields its documents; counts in `counts` what is left out or was not UTF-8."""
-        unit = FileUnit(text_hub.local_path(self.file), self.stripe, self.stripes)
+        unit = FileUnit(self.file.local_path(), self.stripe, self.stripes)
         return unit.documents(options, counts)
 
 
@@ -212,6 +278,11 @@ class TfdsUnit:
     split: str
     first: int
     last: int
+
+    @property
+    def bytes(self) -> int:
+        """The approximate size of its text."""
+        return (self.last - self.first) * _TFDS_RECORD_BYTES
 
     def documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
         """Yields their texts; counts in `counts` what is left out or was not UTF-8."""
@@ -254,7 +325,7 @@ def _name(spec, taken):
     """
     kind, _, rest = spec.partition(":")
     words = [word for word in re.split(r"[^0-9A-Za-z_-]+", rest) if word]
-    endings = {"txt", "jsonl", "json", "parquet", "gz", "xz", "zst", "bz2", "train"}
+    endings = {"txt", "jsonl", "json", "ndjson", "parquet", "gz", "xz", "zst", "bz2", "train"}
     telling = [word for word in words if word not in endings] or words or [kind]
     base = name = (telling[0] if kind == "tfds" else telling[-1])[:40]
 

@@ -49,10 +49,14 @@ def matching_paths(pattern: str) -> list[str]:
         raise ValueError(f"text:{pattern} matches no file; the folder {folder} {state}")
 
     for path in found:
-        if unpacked_name(path).endswith(_ARCHIVES):
-            raise ValueError(f"{path} is an archive; unpack it and give its files: text:GLOB")
-
+        refuse_archive(path)
     return found
+
+
+def refuse_archive(path: str) -> None:
+    """Raises ValueError if the ending is that of an archive of several files."""
+    if unpacked_name(path).endswith(_ARCHIVES):
+        raise ValueError(f"{path} is an archive; unpack it and give its files: text:GLOB")
 
 
 def text_bytes(path: str, size: int | None = None) -> int:
@@ -281,6 +285,11 @@ def _opened(path):
 
         return pyarrow.CompressedInputStream(pyarrow.OSFile(path), "zstd")
     return open(path, "rb")
+
+
+def reason(error: Exception) -> str:
+    """The kind and the message of an error, on one line."""
+    return f"{type(error).__name__}: {one_line(error)}"
 
 
 def one_line(error: Exception) -> str:

@@ -3,7 +3,7 @@
 
     hf:OWNER/NAME[/CONFIG][:SPLIT]  ->  parse      ->  DataSet
     DataSet                         ->  files      ->  HubFile, HubFile, ...   (one request)
-    HubFile                         ->  local_path ->  a file in the Hub's cache on this machine
+    HubFile                         ->  .local_path ->  a file in the Hub's cache on this machine
 
 A file is downloaded when it is first read, by the worker that reads it. A download that was broken
 off goes on where it stopped, and what is complete is never fetched again. The cache is where
@@ -17,19 +17,12 @@ are read, on which the Hub keeps a copy of most data sets as CONFIG/SPLIT/NUMBER
 import dataclasses
 import functools
 import re
-import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from electra_jax.data import text_files
+from electra_jax.data import reaching, text_files
 
-SECONDS = 15  # in which the Hub has to list a data set
 _CONVERTED = "refs/convert/parquet"
 _READABLE = re.compile(r"\.(parquet|(jsonl|json|ndjson|txt)(\.(gz|xz|zst|bz2))?)$")
-
-
-class Unreachable(ValueError):
-    """The Hub does not answer, so nothing is known about a data set."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,11 +41,33 @@ class DataSet:
 class HubFile:
     """A file of a data set at one commit."""
 
-    name: str  # OWNER/NAME
+    data_set: str  # OWNER/NAME
     commit: str
-    path: str  # in the repository
+    name: str  # the path in the repository
     bytes: int
     digest: str  # of its content
+
+    @property
+    def address(self) -> str:
+        """The same in a line."""
+        return f"{self.data_set}/{self.name}"
+
+    def local_path(self) -> str:
+        """Returns the file on this machine; downloads it if it is not there yet.
+
+        Raises ValueError, one line, if that fails.
+        """
+        import huggingface_hub  # noqa: PLC0415 - takes 0.5 s, and only these sources need it
+
+        try:
+            return huggingface_hub.hf_hub_download(
+                self.data_set, self.name, repo_type="dataset", revision=self.commit
+            )
+        except Exception as error:  # many kinds: no network, a full disk, access withdrawn
+            raise ValueError(
+                f"hf:{self.data_set}: {self.name} cannot be downloaded"
+                f" ({text_files.reason(error)}); the same command goes on with what is there"
+            ) from error
 
 
 def parse(rest: str) -> DataSet:
@@ -77,19 +92,21 @@ def files(data_set: DataSet) -> list[HubFile]:
 
     Each process asks once, so that all its parts speak of the same commit.
 
-    Raises Unreachable, one line, if the Hub does not answer within `SECONDS`; ValueError, one line,
-    if it does not know the data set, or the data set has no such configuration or split.
+    Raises Unreachable, one line, if the Hub does not answer within `reaching.SECONDS`; ValueError,
+    one line, if it does not know the data set, or the data set has no such configuration or split,
+    or has several configurations and none is named.
     """
     every: list[HubFile] = []
     for branch in ("main", _CONVERTED):
         listed = _listed(data_set, branch)
-        found = [file for file in listed if _READABLE.search(file.path)]
-        mine = matching([file.path for file in found], data_set.config, data_set.split)
+        found = [file for file in listed if _READABLE.search(file.name)]
+        mine = matching([file.name for file in found], data_set.config, data_set.split)
         if mine:
-            return sorted((f for f in found if f.path in mine), key=lambda file: file.path)
+            _refuse_several(data_set, mine)
+            return sorted((f for f in found if f.name in mine), key=lambda file: file.name)
         every += found
 
-    known = sorted({re.sub(r"[^/]*$", "", file.path).rstrip("/") or file.path for file in every})
+    known = sorted({re.sub(r"[^/]*$", "", file.name).rstrip("/") or file.name for file in every})
     there = f"; it has files in {', '.join(known[:8])}" if known else "; it has no readable file"
     raise ValueError(
         f"{data_set} has no parquet, JSON lines or text file of this configuration and"
@@ -106,42 +123,40 @@ def matching(paths: Sequence[str], config: str, split: str) -> set[str]:
     found = set()
     for path in paths:
         *folders, file = path.split("/")
-        inside = "/".join(folders)
-        if config and not (f"/{inside}/").endswith((f"/{config}/", f"/{config}/{split}/")):
+        inside = f"/{'/'.join(folders)}/"
+        if config and not inside.endswith((f"/{config}/", f"/{config}/{split}/")):
             continue
+
         if split in folders[-1:] or re.match(rf"{re.escape(split)}([-_.]|$)", file):
             found.add(path)
     return found
 
 
-def local_path(file: HubFile) -> str:
-    """Returns the file on this machine; downloads it if it is not there yet.
+def _refuse_several(data_set, paths):
+    """Raises ValueError if no configuration is named and the files are those of several.
 
-    Raises ValueError, one line, if that fails.
+    Otherwise `hf:wikimedia/wikipedia` would be all languages one after the other.
     """
-    import huggingface_hub  # noqa: PLC0415 - takes 0.5 s, and only these sources need it
-
-    try:
-        return huggingface_hub.hf_hub_download(
-            file.name, file.path, repo_type="dataset", revision=file.commit
-        )
-    except Exception as error:  # many kinds: no network, a full disk, access withdrawn
+    folders = {path.rpartition("/")[0].removesuffix(f"/{data_set.split}") for path in paths}
+    if not data_set.config and len(folders) > 1:
+        several = sorted(folders)
         raise ValueError(
-            f"hf:{file.name}: {file.path} cannot be downloaded ({_reason(error)}); the same command"
-            " goes on with what is there"
-        ) from error
+            f"{data_set} has {len(several)} configurations; name one, as in"
+            f" hf:{data_set.name}/{several[0]}: {', '.join(several[:8])}"
+            f"{', ...' if len(several) > 8 else ''}"
+        )
 
 
 def _listed(data_set, branch):
     """Returns all files of a branch; none if there is no such branch."""
     import huggingface_hub  # noqa: PLC0415 - as above
-    from huggingface_hub import errors  # noqa: PLC0415
+    from huggingface_hub import errors  # noqa: PLC0415 - as above
 
     api = huggingface_hub.HfApi()
     try:
-        info = _in_time(
+        info = reaching.in_time(
             lambda: api.dataset_info(
-                data_set.name, revision=branch, files_metadata=True, timeout=SECONDS
+                data_set.name, revision=branch, files_metadata=True, timeout=reaching.SECONDS
             )
         )
     except errors.RevisionNotFoundError:
@@ -152,48 +167,18 @@ def _listed(data_set, branch):
             " token is in HF_TOKEN"
         ) from error
     except Exception as error:  # many kinds: no network, no name server, a proxy
-        raise Unreachable(
-            f"{data_set} cannot be listed at {api.endpoint} ({_reason(error)}); without a network"
-            " read your own files, data.source=text:GLOB, or data.source=builtin"
+        raise reaching.Unreachable(
+            f"{data_set} cannot be listed at {api.endpoint} ({text_files.reason(error)});"
+            " without a network read your own files, data.source=text:GLOB, or data.source=builtin"
         ) from error
 
     return [
         HubFile(
-            name=data_set.name,
+            data_set=data_set.name,
             commit=info.sha,
-            path=entry.rfilename,
+            name=entry.rfilename,
             bytes=entry.size or 0,
             digest=entry.lfs["sha256"] if entry.lfs else entry.blob_id or "",
         )
         for entry in info.siblings or ()
     ]
-
-
-def _in_time(work: Callable[[], Any]) -> Any:
-    """Returns what `work()` returns, or raises TimeoutError after `SECONDS` in all.
-
-    A time-out of the library is for one attempt to connect and one read, of which there may be
-    many: each address of a name and each retry has its own.
-    """
-    results: list[tuple[Any, BaseException | None]] = []
-
-    def run():
-        try:
-            results.append((work(), None))
-        except BaseException as error:
-            results.append((None, error))
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(SECONDS)
-    if not results:
-        raise TimeoutError(f"no answer in {SECONDS} s")
-
-    value, error = results[0]
-    if error is not None:
-        raise error
-    return value
-
-
-def _reason(error):
-    return f"{type(error).__name__}: {text_files.one_line(error)}"

@@ -25,7 +25,8 @@ def builder_of(name: str) -> Any:
         return tfds.builder(name, file_format="array_record")
     except Exception as error:  # TFDS raises many kinds of errors for unknown names
         raise ValueError(
-            f"tfds:{name} is not known ({_reason(error)}); your own files: data.source=text:GLOB"
+            f"tfds:{name} is not known ({text_files.reason(error)});"
+            " your own files: data.source=text:GLOB"
         ) from error
 
 
@@ -39,12 +40,9 @@ def random_access(name: str, split: str) -> Any:
     try:
         builder.download_and_prepare()
         return builder.as_data_source(split=split)
-    except Exception as error:  # many kinds: no network, no such split, a missing extra
+    except Exception as error:  # no network, no such split, a missing extra: all of other classes
         raise ValueError(
-            f"tfds:{name}:{split} cannot be had ({_reason(error)}); without network or the extra"
-            " electra_jax[wikipedia], read your own files: data.source=text:GLOB"
+            f"tfds:{name}:{split} cannot be had ({text_files.reason(error)});"
+            " without network or the extra electra_jax[wikipedia], read your own files:"
+            " data.source=text:GLOB"
         ) from error
-
-
-def _reason(error):
-    return f"{type(error).__name__}: {text_files.one_line(error)}"

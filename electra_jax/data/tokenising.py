@@ -58,8 +58,10 @@ def _encoded(lines, words):
     after each of them.
     """
     for batch in batched(lines, _BATCH_CHARACTERS):
-        yield from words.encode(batch)
+        encoded = words.encode(batch)
+        # Before the ids are handed on: nobody asks for more after those of the last line.
         progress_lines.count_characters(sum(map(len, batch)))
+        yield from encoded
 
 
 def line_parts(line: str) -> Iterator[str]:

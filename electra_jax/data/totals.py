@@ -21,7 +21,7 @@ _UNKNOWN_REMEDY = (
 
 def make_manifest(
     plan: planning.DataPlan,
-    tasks: Sequence[planning.Task],
+    tasks: Sequence[planning.UnitTask],
     results: Sequence[dict[str, Any]],
     words: vocabulary.Vocabulary,
     seconds: float,
@@ -53,7 +53,9 @@ def make_manifest(
         sequence_length=plan.settings.sequence_length,
         vocabulary=words.description(),
         sources=tuple(
-            records.Source(source.name, source.spec, share, found, dict(sorted(counts.items())))
+            records.RecordedSource(
+                source.name, source.spec, share, found, dict(sorted(counts.items()))
+            )
             for source, share, found, counts in zip(plan.sources, shares, shards, counted)
         ),
         totals=dict(sorted(totals.items())),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of one unit of text while its folder is being prepared, and the documents it reads.
 
-All of them are in the subfolder `units` and begin with the unit's name (see planning.Task):
+All of them are in the subfolder `units` and begin with the unit's name (see planning.UnitTask):
 
     .documents.json     the documents, if the sample for the vocabulary has read all of them
     .hashes.npy         [documents, 2] uint64, their hashes            duplicates.py
@@ -26,7 +26,7 @@ UNITS = "units"  # subfolder of the prepared folder; removed when that is comple
 DOCUMENTS = ".documents.json"
 
 
-def unit_path(task: planning.Task, ending: str) -> str:
+def unit_path(task: planning.UnitTask, ending: str) -> str:
     """The path of a unit's file; see the endings above."""
     return os.path.join(task.folder, UNITS, task.name + ending)
 
@@ -38,7 +38,13 @@ def save_array(path: str, array: np.ndarray) -> None:
     safe_files.write(path, data.getvalue())
 
 
-def read_documents(task: planning.Task, counts: collections.Counter) -> Iterator[str]:
+def text_bytes(task: planning.UnitTask) -> int:
+    """The approximate size of a unit's text; at least 1."""
+    path = unit_path(task, DOCUMENTS)
+    return max(1, os.path.getsize(path) if os.path.exists(path) else task.unit.bytes)
+
+
+def read_documents(task: planning.UnitTask, counts: collections.Counter) -> Iterator[str]:
     """The documents of a unit, from .documents.json if it exists, else from the source.
 
     Adds to `counts` what the source counts while it is read (empty documents and so on).
@@ -59,7 +65,7 @@ def read_documents(task: planning.Task, counts: collections.Counter) -> Iterator
     return task.unit.documents(options, counts)
 
 
-def read_kept_documents(task: planning.Task, counts: collections.Counter) -> Iterator[str]:
+def read_kept_documents(task: planning.UnitTask, counts: collections.Counter) -> Iterator[str]:
     """The documents of a unit, without duplicates if data.deduplicate is set."""
     documents = read_documents(task, counts)
     if not task.settings.deduplicate:
@@ -76,22 +82,25 @@ def _without(documents, duplicates, counts):
             yield document
 
 
-def finished(task: planning.Task) -> dict[str, Any] | None:
+def finished(task: planning.UnitTask) -> dict[str, Any] | None:
     """The content of the unit's .json file, or None if the unit must be built (again).
 
     It must be built again if it was made with another vocabulary or another bound for held-out
     documents, or if one of its files is missing or has the wrong size.
     """
+    result = finished_with_any_bound(task)
+    return result if result and result["heldout_below"] == task.heldout_below else None
+
+
+def finished_with_any_bound(task: planning.UnitTask) -> dict[str, Any] | None:
+    """The same as `finished`, but whichever bound for held-out documents the unit was made with."""
     try:
         with open(unit_path(task, ".json"), encoding="utf-8") as file:
             result = json.load(file)
     except FileNotFoundError:
         return None
 
-    same = (result["vocabulary"], result["heldout_below"]) == (
-        task.vocabulary,
-        task.heldout_below,
-    )
+    same = result["vocabulary"] == task.vocabulary
     whole = os.path.exists(unit_path(task, ".unigram.npy")) and all(
         records.shards_are_whole(
             task.folder, split, found, task.settings.sequence_length, result["lanes"]

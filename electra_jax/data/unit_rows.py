@@ -29,7 +29,7 @@ _COUNTS = (  # counted per unit, in addition to those of `_SplitWriter`
 )
 
 
-def build(task: planning.Task) -> dict[str, Any]:
+def build(task: planning.UnitTask) -> dict[str, Any]:
     """Writes the shards of one unit; returns what its .json file holds.
 
     Raises ValueError, one line, if the text cannot be read or the vocabulary is unusable.

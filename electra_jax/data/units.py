@@ -4,52 +4,101 @@
 import collections
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from electra_jax.data import planning, progress_lines, unit_files, unit_rows, worker_pool
 
 
 def build_all(
-    tasks: Sequence[planning.Task], workers: worker_pool.Workers, progress: Callable[[str], Any]
+    tasks: Sequence[planning.UnitTask],
+    workers: worker_pool.Workers,
+    phases: progress_lines.Phases,
+    name: str = "cutting rows",
+    finished: Callable[[planning.UnitTask], dict[str, Any] | None] = unit_files.finished,
+    places: Mapping[str, int] = types.MappingProxyType({}),
+    built: Callable[[planning.UnitTask, dict[str, Any]], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """Builds the units that are not finished; returns the results of all, in order of the tasks."""
-    results = {task.name: unit_files.finished(task) for task in tasks}
+    """Builds the units that are not finished; returns the results of all, in order of the tasks.
+
+    Args:
+      tasks: one for each unit.
+      workers: the processes that build.
+      phases: are told how far the work is.
+      name: of the phase in which this is done.
+      finished: returns the result of a unit that needs no building, else None.
+      places: by the name of a unit, its place in the order in which they are built; in the order of
+        the tasks if there are none.
+      built: called for each unit that is finished, first for those that were finished before.
+    """
+    results = {task.name: finished(task) for task in tasks}
+    if built is not None:
+        for task in tasks:
+            if (result := results[task.name]) is not None:
+                built(task, result)
+
     todo = [task for task in tasks if results[task.name] is None]
-    if len(todo) < len(tasks) and todo:
-        progress(f"{len(tasks) - len(todo)} of {len(tasks)} units are there already")
+    todo.sort(key=lambda task: places.get(task.name, 0))
+    if not todo:
+        return [results[task.name] for task in tasks]
+    if len(todo) < len(tasks):
+        phases.tell(f"{len(tasks) - len(todo)} of {len(tasks)} units are there already")
 
-    began, characters = time.monotonic(), workers.characters
-    done = documents = tokens = 0
+    began, tokens = time.monotonic(), 0
+    so_far = _Cut({task.name: unit_files.text_bytes(task) for task in todo}, workers)
+    phases.begin(name, share=so_far.share, more=so_far.characters)
+    for task, result in workers.each(unit_rows.build, todo):
+        results[task.name] = result
+        if built is not None:
+            built(task, result)
+        so_far.add(task.name, result["counts"]["characters"])
+        tokens += result["counts"]["tokens"]
 
-    def so_far(seconds):
-        read = workers.characters - characters
-        left = f", {seconds / done * (len(todo) - done):,.0f} s left" if done else ""
-        return (
-            f"{done:,} of {len(todo):,} units, {documents:,} documents, {tokens:,} tokens;"
-            f" {read:,} characters tokenised, {read / seconds:,.0f} a second{left}"
-        )
-
-    with progress_lines.repeated(progress, so_far):
-        for task, result in workers.each(unit_rows.build, todo):
-            done += 1
-            results[task.name] = result
-            documents += result["counts"]["documents"]
-            tokens += result["counts"]["tokens"]
-
-    if todo:
-        rate, cores = tokens / max(time.monotonic() - began, 1e-9), min(workers.count, len(todo))
-        progress(
-            f"{tokens:,} tokens cut into rows at {rate:,.0f} tokens/s,"
-            f" {rate / cores:,.0f} a core on {cores}"
-        )
-
+    rate, cores = tokens / max(time.monotonic() - began, 1e-9), min(workers.count, len(todo))
+    phases.tell(
+        f"{tokens:,} tokens cut into rows at {rate:,.0f} tokens/s,"
+        f" {rate / cores:,.0f} a core on {cores}"
+    )
     return [results[task.name] for task in tasks]
 
 
+class _Cut:
+    """How much of the text of all units was cut into rows, by all workers together."""
+
+    def __init__(self, sizes: dict[str, int], workers: worker_pool.Workers):
+        """Takes the size of each unit's text in bytes."""
+        self._sizes, self._workers, self._before = sizes, workers, workers.characters
+        self._bytes, self._all = 0, sum(sizes.values())  # of the units that are finished; of all
+        self._finished = 0  # characters of the units that are finished
+
+    def add(self, name: str, characters: int) -> None:
+        """Counts a unit that is finished."""
+        self._finished += characters
+        self._bytes += self._sizes[name]
+
+    def share(self) -> float:
+        """From 0 to 1, which it reaches with the last unit.
+
+        What is finished counts by the size of its text. What the workers have tokenised beyond it
+        counts by its characters, each as large as those before, or one byte at the beginning.
+        """
+        under_way = max(0, self._tokenised() - self._finished)
+        size = self._bytes / self._finished if self._finished else 1.0
+        left = self._all - self._bytes
+        return (self._bytes + min(under_way * size, 0.99 * left)) / self._all
+
+    def characters(self) -> str:
+        """How many characters all workers have tokenised so far."""
+        return f"{self._tokenised():,} characters tokenised"
+
+    def _tokenised(self):
+        return self._workers.characters - self._before
+
+
 def with_both_splits(
-    plan: planning.DataPlan, tasks: Sequence[planning.Task], results: Sequence[dict[str, Any]]
-) -> list[planning.Task]:
+    plan: planning.DataPlan, tasks: Sequence[planning.UnitTask], results: Sequence[dict[str, Any]]
+) -> list[planning.UnitTask]:
     """Changes tasks so that each source has at least one training and one held-out document.
 
     If a source has no held-out document, the bound on the hash is raised just above its smallest

@@ -94,7 +94,22 @@ class SentencePiece:
         return piece.startswith("▁")
 
 
-class WordPiece:
+class _Tokenizers:
+    """What both kinds below let the library `tokenizers` do; `_tokenizer` is its object."""
+
+    def encode(self, lines):
+        batch = self._tokenizer.encode_batch_fast(list(lines), add_special_tokens=False)
+        return [encoding.ids for encoding in batch]
+
+    def encode_with_offsets(self, texts):
+        batch = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [(encoding.ids, encoding.offsets) for encoding in batch]
+
+    def decode(self, ids):
+        return self._tokenizer.decode(ids, skip_special_tokens=False)
+
+
+class WordPiece(_Tokenizers):
     """BERT's tokenizer for a vocab.txt."""
 
     def __init__(self, data, lower_case, strip_accents):
@@ -120,23 +135,12 @@ class WordPiece:
         self._tokenizer.decoder = decoders.WordPiece()
         self.identity = self.pieces
 
-    def encode(self, lines):
-        batch = self._tokenizer.encode_batch_fast(list(lines), add_special_tokens=False)
-        return [encoding.ids for encoding in batch]
-
-    def encode_with_offsets(self, texts):
-        batch = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        return [(encoding.ids, encoding.offsets) for encoding in batch]
-
-    def decode(self, ids):
-        return self._tokenizer.decode(ids, skip_special_tokens=False)
-
     @staticmethod
     def starts_word(piece):
         return not piece.startswith("##")
 
 
-class TokenizerJson:
+class TokenizerJson(_Tokenizers):
     """A tokenizer.json; its truncation, padding and special tokens around texts are not used."""
 
     def __init__(self, data, lower_case, strip_accents):
@@ -165,17 +169,6 @@ class TokenizerJson:
         marked = any(piece.startswith(("Ġ", "▁")) for piece in self.pieces)
         self._begins = ("Ġ", "▁") if marked and model != "WordPiece" else None
 
-    def encode(self, lines):
-        batch = self._tokenizer.encode_batch_fast(list(lines), add_special_tokens=False)
-        return [encoding.ids for encoding in batch]
-
-    def encode_with_offsets(self, texts):
-        batch = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        return [(encoding.ids, encoding.offsets) for encoding in batch]
-
-    def decode(self, ids):
-        return self._tokenizer.decode(ids, skip_special_tokens=False)
-
     def starts_word(self, piece):
         return piece.startswith(self._begins) if self._begins else not piece.startswith("##")
 
@@ -197,7 +190,7 @@ def strip(text: str) -> str:
 
 
 def _places(text):
-    """The index in `text` of each character of `strip(text)`, and at last len(text)."""
+    """The index in `text` of each character of `strip(text)`, followed by len(text)."""
     found = []
 
     for place, character in enumerate(text):

@@ -20,9 +20,15 @@ from electra_jax.data import progress_lines
 
 
 class Workers:
-    """Runs a function on tasks, in a pool of processes if there is more than one worker."""
+    """Runs a function on tasks, in a pool of processes if there is more than one worker.
 
-    def __init__(self, workers: int):
+    Args:
+      workers: data.workers, the number of processes.
+      apart: whether even one worker, and even one task, has a process of its own.
+    """
+
+    def __init__(self, workers: int, apart: bool = False):
+        self._apart = apart
         self._pool = None
         self.count = worker_count(workers)
 
@@ -31,14 +37,13 @@ class Workers:
         self._characters = context.Value("q", 0)
         progress_lines.count_in(self._characters)
 
-        if self.count > 1:
-            # Workers hold `ends` and exit as soon as `_lives` is closed.
-            ends, self._lives = context.Pipe(duplex=False)
+        self._processes: set[multiprocessing.process.BaseProcess] = set()
+        if self.count > 1 or apart:
             self._pool = concurrent.futures.ProcessPoolExecutor(
                 self.count,
                 mp_context=context,
                 initializer=_start_worker,
-                initargs=(ends, self._characters),
+                initargs=(self._characters,),
             )
 
     @property
@@ -50,24 +55,32 @@ class Workers:
         return self
 
     def __exit__(self, kind, *_) -> None:
-        if self._pool:
-            if kind is not None:
-                self._lives.close()  # ends workers at once; their units may take minutes
-            self._pool.shutdown(wait=True, cancel_futures=kind is not None)
-            self._lives.close()
+        if self._pool is None:
+            return
+
+        if kind is not None:
+            self.kill()  # a unit may take minutes, and its process may not have begun to listen
+        self._pool.shutdown(wait=True, cancel_futures=kind is not None)
+
+    def kill(self) -> None:
+        """Kills the processes; `each` raises BrokenExecutor then. May be called in any thread."""
+        for process in list(self._processes):
+            process.kill()
 
     def each(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple]:
         """Yields (task, function(task)) in the order in which the tasks finish.
 
         Raises the ValueError by which one of our functions has refused its task.
         """
-        if self._pool is None or len(tasks) < 2:
+        if self._pool is None or (len(tasks) < 2 and not self._apart):
             for task in tasks:
                 yield task, function(task)
             return
 
+        others = set(multiprocessing.active_children()) - self._processes
         with _no_main(), _no_signals():
             futures = {self._pool.submit(_answer, function, task): task for task in tasks}
+            self._processes = set(multiprocessing.active_children()) - others
 
         for future in concurrent.futures.as_completed(futures):
             answer = future.result()
@@ -105,7 +118,7 @@ def _no_signals():
     """Blocks SIGINT and SIGTERM while processes start, which inherit the blocked signals.
 
     Ctrl-C is sent to all processes of a terminal, and each worker would print a traceback. Workers
-    end when the parent ends or closes the pipe.
+    end when the parent kills them or ends.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
@@ -114,16 +127,15 @@ def _no_signals():
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _start_worker(ends, characters):
+def _start_worker(characters):
     progress_lines.count_in(characters)
 
     # A parent that is killed cannot stop its workers, which would wait forever.
-    threading.Thread(target=_die_with_parent, args=(ends,), daemon=True).start()
+    threading.Thread(target=_die_with_parent, daemon=True).start()
 
 
-def _die_with_parent(ends):
-    """Ends this process when the parent dies or closes its end of the pipe."""
-    multiprocessing.connection.wait([multiprocessing.parent_process().sentinel, ends])
+def _die_with_parent():
+    multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
     os._exit(1)
 
 

@@ -18,7 +18,7 @@ ConfigError = config_lib.ConfigError
 
 
 @dataclasses.dataclass(frozen=True)
-class Data:
+class DataSettings:
     """Where examples come from and how many are used."""
 
     dir: str
@@ -27,7 +27,7 @@ class Data:
 
 
 @dataclasses.dataclass(frozen=True)
-class Encoder:
+class EncoderSettings:
     """The pre-trained encoder that is fine-tuned."""
 
     init: str = one_of("pretrained", "fresh")
@@ -87,7 +87,7 @@ class Grid:
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluation:
+class EvaluationSettings:
     """Evaluations on dev during training."""
 
     times: int = between(1, 100_000)
@@ -95,7 +95,7 @@ class Evaluation:
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class RunSettings:
     """How the computation runs: devices, dtype, compilation, what is saved."""
 
     vmapped_seeds: str = one_of("auto", "on", "off")
@@ -140,13 +140,13 @@ class Config:
     tasks: str
     seeds: int = between(1, 1000)
     seed: int = between(0, 2**31 - 1)
-    data: Data
-    encoder: Encoder
+    data: DataSettings
+    encoder: EncoderSettings
     recipe: Recipe
     span: Span
     grid: Grid
-    evaluation: Evaluation
-    run: Run
+    evaluation: EvaluationSettings
+    run: RunSettings
     custom: Custom
 
     @property

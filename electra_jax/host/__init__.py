@@ -2,8 +2,8 @@
 """What the program needs from the machine: files, logs, locks, signals, other processes, clocks,
 the console.
 
-Everything here has side effects and knows nothing about ELECTRA; no other wing is imported. From
-outside, `peers` brings the processes of a run together before jax starts (with the help of
+Everything here has side effects and knows nothing about ELECTRA; no other subpackage is imported.
+From outside, `peers` brings the processes of a run together before jax starts (with the help of
 `joining`, `peer_group`, `relay`, `waiting` and `wire`, which nothing else needs), `processes` lets
 them agree while they run, `signals` and `ending` stop them, and `safe_files`, `whole_folder` and
 `lock` keep what they write whole. Data goes one way: callers pass plain values in, and the answers

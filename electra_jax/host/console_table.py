@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables for the console: cells in columns as plain text, which a terminal may show in colour."""
 
+import io
 import sys
 from collections.abc import Container, Sequence
 
@@ -29,8 +30,19 @@ def print_coloured(plain: str, pattern: str) -> None:
     What a group of the regular expression `pattern` matches has the colour that the group is named
     after, as in `(?P<red>FAILS)$`.
     """
+    # Without the argument, FORCE_COLOR would put escape codes into files.
+    terminal = console.Console(force_terminal=sys.stdout.isatty())
+    terminal.print(_coloured(plain, pattern), soft_wrap=True)
+
+
+def for_terminal(plain: str, pattern: str) -> str:
+    """Returns the text with codes for colours as in `print_coloured`; plain if NO_COLOR is set."""
+    terminal = console.Console(file=io.StringIO(), force_terminal=True)
+    terminal.print(_coloured(plain, pattern), soft_wrap=True, end="")
+    return terminal.file.getvalue()
+
+
+def _coloured(plain, pattern):
     coloured = text.Text(plain)
     coloured.highlight_regex(pattern)
-
-    # Without the argument, FORCE_COLOR would put escape codes into files.
-    console.Console(force_terminal=sys.stdout.isatty()).print(coloured, soft_wrap=True)
+    return coloured

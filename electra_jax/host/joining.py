@@ -5,7 +5,7 @@ The first process listens (`meet`); each of the others connects to it (`find_fir
 itself with one message (`introduction`). While some are missing, the first process says for whom it
 waits, and tells those that have come. It then sends all of them either "go" with the names of all
 processes, or "no" with the reason: one is missing, two have the same number, or they run different
-code. The open connections are handed to `peer_group.Group`.
+code. The open connections are handed to `peer_group.PeerGroup`.
 """
 
 import hashlib

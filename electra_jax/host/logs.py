@@ -3,14 +3,28 @@
 
 Lines of this package are shown from INFO on. Libraries that use the same logger are shown from
 WARNING on; saving one checkpoint would otherwise print forty lines.
+
+At a terminal a line is only its message, so that all of its 80 columns are left to it; log.txt has
+the times. Elsewhere, in a file or a notebook, the time stands before it. A record may have the
+attribute COLOURS, a regular expression as `console_table.print_coloured` takes it:
+
+    logging.info(text, extra={logs.COLOURS: r"(?P<red>worse)"})
 """
 
 import contextlib
 import logging as std_logging
+import os
 import sys
 from collections.abc import Iterator
 
 from absl import logging
+
+from electra_jax.host import console_table
+
+COLOURS = "colours"
+
+# Its name is no sign: a virtual environment may lie in a checkout that is called electra_jax.
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
 # Each thread of a save logs the traceback of an error that it raises again. `weights.checkpoint`
 # reports that error once, so these files are not shown.
@@ -26,13 +40,17 @@ _TOLD_ELSEWHERE = tuple(
 
 
 def show() -> None:
-    """Sets up the console: time and message, on standard error. May be called twice."""
+    """Sets up the console, on standard error. May be called twice."""
     logging.use_absl_handler()
     logging.set_verbosity(logging.INFO)
     logging.set_stderrthreshold("info")
 
     handler = logging.get_absl_handler()
-    handler.setFormatter(std_logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    handler.setFormatter(
+        _AtTerminal("%(message)s")
+        if sys.stderr.isatty()
+        else std_logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S")
+    )
     if _ours not in handler.filters:
         handler.addFilter(_ours)
 
@@ -61,6 +79,14 @@ def file(path: str) -> Iterator[None]:
             handler.close()
 
 
+class _AtTerminal(std_logging.Formatter):
+    """Formats lines for a terminal, which can show colours."""
+
+    def format(self, record):
+        line, colours = super().format(record), getattr(record, COLOURS, None)
+        return console_table.for_terminal(line, colours) if colours else line
+
+
 class _WithoutLateWrites:
     """A `sys.unraisablehook` that hides the later errors of a save that has already failed.
 
@@ -82,4 +108,8 @@ def _ours(record: std_logging.LogRecord) -> bool:
     """Returns whether a record is shown; a filter of the logging handlers."""
     if record.exc_info and record.pathname.replace("\\", "/").endswith(_TOLD_ELSEWHERE):
         return False
-    return record.levelno >= std_logging.WARNING or "electra_jax" in record.pathname
+    return record.levelno >= std_logging.WARNING or _is_of_package(record)
+
+
+def _is_of_package(record):
+    return os.path.abspath(record.pathname).startswith(_PACKAGE)

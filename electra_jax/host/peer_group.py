@@ -19,6 +19,7 @@ import selectors
 import socket
 import threading
 import time
+from collections.abc import Callable
 
 import jax
 from absl import logging
@@ -28,10 +29,10 @@ from electra_jax.host import ending, waiting, wire
 _FAILS_ALIKE = 5.0  # seconds that the others have to fail in the same way
 _NOTICE = 1.0  # seconds in which the end of another process may explain an error in this one
 _WITH_ERROR = "ended with an error"
-END = 0  # the number of the exchange in which all end; `Group.gather` counts from 1
+END = 0  # the number of the exchange in which all end; `PeerGroup.gather` counts from 1
 
 
-class Group:
+class PeerGroup:
     """The connections between the first process and each of the others, once all have come.
 
     Args:
@@ -39,7 +40,7 @@ class Group:
       sockets: by number, all other processes on process 0, and process 0 on the others.
       names: of all processes, in the order of their numbers.
 
-    Each method `_on_KIND` handles the messages of that kind, one message at a time.
+    Messages are handled one at a time, each kind by a method of its own.
     """
 
     def __init__(self, me: int, sockets: dict[int, socket.socket], names: list[str]):
@@ -63,6 +64,17 @@ class Group:
         self._asked_by = ""
         self._ends_at = float("inf")
 
+        self._on: dict[str, Callable[..., None]] = {
+            "said": self._on_said,
+            "all": self._on_all,
+            "waiting": self._on_waiting,
+            "stop": self._on_stop,
+            "count": self._on_count,
+            "counted": self._on_counted,
+            "stop_at": self._on_stop_at,
+            "failed": self._on_failed,
+            "ended": self._on_ended,
+        }
         threading.Thread(target=self._listen, name="peers", daemon=True).start()
 
     def gather(self, text: str, doing: str = "") -> list[str]:
@@ -143,7 +155,7 @@ class Group:
     # Receiving
 
     def _listen(self):
-        """Reads from all connections as long as one is open, and looks at the clock each second."""
+        """Reads from all connections as long as one is open; process 0 also looks at the clock."""
         received = collections.defaultdict(bytes)
         with selectors.DefaultSelector() as selector:
             for number, connection in self._sockets.items():
@@ -163,7 +175,7 @@ class Group:
 
     def _handle(self, number, message):
         with self._handling:
-            getattr(self, f"_on_{message.pop('kind')}")(number, **message)
+            self._on[message.pop("kind")](number, **message)
 
     def _on_said(self, number, call, text, doing):
         now = time.monotonic()
@@ -195,7 +207,7 @@ class Group:
             self._to_all({"kind": "count"})
 
     def _on_count(self, _):
-        # From here to `_on_stop_at` this process begins no step.
+        # From here to `_on_stop_at` this process does not get past `reached`.
         self._stepping.acquire()
         self._to_first({"kind": "counted", "step": self._step})
 
@@ -222,7 +234,7 @@ class Group:
             self._to_others({"kind": "ended", "number": number, "why": why})
 
         if number == self._me and self._failure is not None:
-            # The others end now, and the cleaning up in this process may wait for them in vain.
+            # The others end now, and this process could hang while it waits for them to clean up.
             self._ends_at = time.monotonic() + _FAILS_ALIKE
             if self._me:
                 self._exit()

@@ -29,7 +29,7 @@ START_SECONDS = 300  # seconds that `join` waits for the others
 # hears no heartbeat from there. Our own connections notice a dead process much sooner.
 _HEARTBEAT = 600
 
-_group: peer_group.Group | None = None
+_group: peer_group.PeerGroup | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,10 +69,10 @@ def join(address: Address, seconds: float = START_SECONDS) -> None:
             first, names = joining.find_first(host.strip("[]"), int(port), about, seconds)
             sockets = {0: first}
             coordinator = f"127.0.0.1:{relay.start(host.strip('[]'), int(port))}"
-        _group = peer_group.Group(address.me, sockets, names)
+        _group = peer_group.PeerGroup(address.me, sockets, names)
 
-    # `Group.reached` does what jax's preemption service does, and that one would take SIGTERM from
-    # `signals`. Not every version of jax has the option.
+    # `PeerGroup.reached` does what jax's preemption service does, and that one would take SIGTERM
+    # from `signals`. Not every version of jax has the option.
     with contextlib.suppress(AttributeError):
         jax.config.update("jax_enable_preemption_service", False)
 
@@ -86,7 +86,7 @@ def join(address: Address, seconds: float = START_SECONDS) -> None:
     )
 
 
-def group() -> peer_group.Group | None:
+def group() -> peer_group.PeerGroup | None:
     """Returns the processes that `join` brought together.
 
     Returns None if there is only one process, or if jax.distributed was started without `join`.

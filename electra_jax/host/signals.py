@@ -3,10 +3,12 @@
 
 | a signal comes | what happens | exit code |
 |---|---|---|
-| while the run trains | it saves at the end of the present step and ends | 0 |
-| and that step does not end in time | it says so and ends without saving | 143, 130 for Ctrl-C |
+| while the run trains | it ends the present step, does what is due after it, saves and ends | 0 |
+| while it evaluates | it evaluates to the end, takes one more step, saves and ends | 0 |
+| and no step or batch of it ends in time | it says so and ends unsaved | 143, 130 for Ctrl-C |
 | a second time, more than a second later | it ends at once without saving | the same |
-| before the first step or after the last | it ends at once; there is nothing to save | the same |
+| after the last step, while it saves and reports | it ends when that is done | 0 |
+| before the first step, or when all is done | it ends at once; nothing is to save | the same |
 
 With several processes a signal to any of them stops all of them after the same step.
 """
@@ -49,6 +51,7 @@ class Stop:
         self.asked = False
         self.saving = False  # the last step is done, and its state is being saved
         self.saved = False  # the save is on disk
+        self.moved = float("-inf")  # when a batch of an evaluation last ended
 
     def requested(self, step: int) -> bool:
         """Returns whether to stop at `step`; it is true on every process at the same step."""
@@ -63,6 +66,10 @@ class Stop:
         if stops:
             self.no_more_steps()
         return stops
+
+    def moves_on(self) -> None:
+        """Says that an evaluation, which may last longer than any step, has not got stuck."""
+        self.moved = time.monotonic()
 
     def no_more_steps(self) -> None:
         """Switches the time limit off: what is left to do, such as a save, may take long."""
@@ -170,9 +177,17 @@ class _Guard:
                 if number in _SIGNALS:
                     self._hear(number)
 
-            saving = self._stop is not None and self._stop.saving
-            if self._ends_at is not None and time.monotonic() > self._ends_at and not saving:
+            if self._is_overdue(time.monotonic()):
                 self._give_up()
+
+    def _is_overdue(self, now):
+        if self._ends_at is None:
+            return False
+        if self._stop is None:
+            return now > self._ends_at
+        return not self._stop.saving and now > max(
+            self._ends_at, self._stop.moved + self._stop_seconds
+        )
 
     def _hear(self, number):
         """Handles a signal as the table at the top says, in the thread that listens."""
@@ -182,6 +197,10 @@ class _Guard:
             self._first = (number, now)
             if self._stop is None:
                 self._ends_at = now + _UNWINDING
+                return
+
+            if self._stop.saving:
+                logging.info("%s: the run is ending already; a second one ends it at once", name)
                 return
 
             self._ends_at = now + self._stop_seconds

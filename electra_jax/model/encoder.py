@@ -38,6 +38,8 @@ FEED_FORWARDS = {
     "geglu": (feed_forward.init_gated, feed_forward.geglu),
 }
 
+PORTABLE = {"attention": "einsum", "scan": False, "remat": "none"}  # computes so on any device
+
 
 @dataclasses.dataclass(frozen=True)
 class EncoderConfig:
@@ -47,22 +49,22 @@ class EncoderConfig:
     width: int
     heads: int
     feed_forward: int
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    dropout_bits: int = 8
-    initial_scale: float = 0.02
-    positions: str = "learned"
-    rotary_base: float = 10_000.0
-    feed_forward_kind: str = "gelu"
-    norm_place: str = "post"
-    norm_kind: str = "layer"
-    biases: bool = True
-    local_window: int = 0
-    global_every: int = 3
-    direction: str = "both"  # 'left_to_right': a token sees itself and those before it
-    attention: str = "einsum"
-    scan: bool = False
-    remat: str = "none"
+    dropout: float
+    attention_dropout: float
+    dropout_bits: int
+    initial_scale: float
+    positions: str
+    rotary_base: float
+    feed_forward_kind: str
+    norm_place: str
+    norm_kind: str
+    biases: bool
+    local_window: int
+    global_every: int
+    attention: str
+    scan: bool
+    remat: str
+    direction: str = "both"  # a tower of Electric: 'left_to_right' sees itself and those before it
 
     def __post_init__(self):
         if self.attention != "einsum" and self.attention_dropout > 0:
@@ -137,9 +139,10 @@ class Encoder(nn.Module):
         weights = layers.cast_for_products(weights, hidden_BLD.dtype)
 
         hidden_BLD = self.placement.keep_rows(hidden_BLD)
-        keys_NB = None if keys_B is None else streams.layers(keys_B, c.layers)
-        is_global_N = c.global_layers if c.local_window else None
-        hidden_BLD = _run(c, layer, hidden_BLD, (keys_NB, weights, is_global_N))
+        # One of each for every layer.
+        keys = None if keys_B is None else streams.layers(keys_B, c.layers)
+        is_global = c.global_layers if c.local_window else None
+        hidden_BLD = _run(c, layer, hidden_BLD, (keys, weights, is_global))
 
         return norm(last_norm, hidden_BLD) if c.norm_place == "pre" else hidden_BLD
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generator and discriminator as pure functions of plain dicts, for all other wings.
+"""Generator and discriminator as pure functions of plain dicts, for all other subpackages.
 
 A batch is embedded, goes through the encoder of a network, and ends in the vectors of its slots
 (`generator_vectors`) or in one logit per token (`discriminate`). Paper: sections 2 and 3.2.
@@ -52,9 +52,9 @@ class NetworksConfig:
     max_positions: int  # 0: no table of positions
     generator: encoder.EncoderConfig
     discriminator: encoder.EncoderConfig
-    dtype: str = "float32"  # of the computation; parameters are float32
-    sharing: str = "embeddings"
-    discriminator_head: str = "token"  # 'cls_context'
+    dtype: str  # of the computation; parameters are float32
+    sharing: str  # what generator and discriminator share: 'embeddings', 'none', 'all', 'gdes'
+    discriminator_head: str  # 'token', 'cls_context'
 
     @property
     def padded_vocab_size(self) -> int:

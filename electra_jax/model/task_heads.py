@@ -191,7 +191,8 @@ def _ends(params, from_token_BLF, from_start_BF, allowed_BL):
 
 
 def _impossible(params, hidden_BLD, start_BL):
-    """Returns scores from [CLS] and the mean token state, weighted by the start's probability."""
+    """Returns scores from two states: that of [CLS], and the mean of all tokens' states, weighted
+    by each token's probability of being the start."""
     if "impossible" not in params:
         return None
     weights_BL = jax.nn.softmax(start_BL).astype(hidden_BLD.dtype)

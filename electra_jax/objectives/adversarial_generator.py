@@ -59,13 +59,8 @@ class AdversarialGenerator(rtd.ReplacedTokenDetection):
         return {"policy": weights["gen"], "baseline": weights["gen"], "disc": weights["disc"]}
 
     def loss(
-        self,
-        params: dict,
-        batch: batch_lib.Batch,
-        keys: streams.Keys,
-        knobs: dict,
-        carry: None = None,
-    ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
+        self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
+    ) -> tuple[dict[str, jax.Array], metrics.Sums]:
         """The three terms as sums, and the metrics."""
         played = self.play(params, batch, keys, knobs)
         used_BN, losses_BL = played.chosen.used_BN, rtd.detection_loss(played)
@@ -94,7 +89,7 @@ class AdversarialGenerator(rtd.ReplacedTokenDetection):
                 "gen_reward": metrics.pair(reward_BN, used_BN),
             }
         )
-        return sums, measured, carry
+        return sums, measured
 
     def _score_sampled(self, params, batch, played, temperature):
         """-log q of the samples, [B, N]."""

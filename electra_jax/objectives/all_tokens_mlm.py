@@ -45,13 +45,8 @@ class AllTokensMLM(replace_mlm.ReplaceMLM):
         }
 
     def loss(
-        self,
-        params: dict,
-        batch: batch_lib.Batch,
-        keys: streams.Keys,
-        knobs: dict,
-        carry: None = None,
-    ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
+        self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
+    ) -> tuple[dict[str, jax.Array], metrics.Sums]:
         """Both losses as sums, and the metrics."""
         made = self.generate(params, batch, keys, knobs)
 
@@ -76,7 +71,7 @@ class AllTokensMLM(replace_mlm.ReplaceMLM):
         measured = measuring.predicted(losses_BL, hits_BL, batch.real_BL, replaced_BL)
         measured["copy_rate"] = metrics.pair(jax.lax.stop_gradient(gate_BL > 0), batch.real_BL)
         measured |= measuring.generated(made, batch) | measuring.corrupted(made, batch)
-        return sums, measured, carry
+        return sums, measured
 
     def token_scores(self, params: dict, batch: batch_lib.Batch) -> jax.Array:
         """log p of every token being the original, with the copy gate: [B, L]."""

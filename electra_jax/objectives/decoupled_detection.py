@@ -44,19 +44,20 @@ class DecoupledDetection(rtd.ReplacedTokenDetection):
         batch: batch_lib.Batch,
         keys: streams.Keys,
         knobs: dict,
-        carry: Corrupted | None = None,
+        carry: None,
     ) -> tuple[dict[str, jax.Array], metrics.Sums, Corrupted]:
         """L_MLM as a sum; the corrupted batch is the carry."""
+        del carry  # the first phase is handed nothing
         made = self.generate(params, batch, keys, knobs)
 
         measured = measuring.generated(made, batch) | measuring.corrupted(made, batch)
         losses_BN = made.gen_losses_BN * made.chosen.used_BN
 
         # The second phase needs the tokens alone.
-        carry = dataclasses.replace(
+        tokens = dataclasses.replace(
             made, gen_losses_BN=None, gen_hits_BN=None, gen_entropies_BN=None, vectors_BNE=None
         )
-        return {"gen": losses_BN.sum()}, measured, carry
+        return {"gen": losses_BN.sum()}, measured, tokens
 
     def discriminator_loss(
         self,

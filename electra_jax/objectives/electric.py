@@ -55,13 +55,8 @@ class Electric(rtd.ReplacedTokenDetection):
         return {"gen": words, "disc": words}
 
     def loss(
-        self,
-        params: dict,
-        batch: batch_lib.Batch,
-        keys: streams.Keys,
-        knobs: dict,
-        carry: None = None,
-    ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
+        self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
+    ) -> tuple[dict[str, jax.Array], metrics.Sums]:
         """Both losses as sums, and the metrics."""
         played, gen_losses_BL, gen_hits_BL = self._play(params, batch, keys, knobs)
         words_BL, losses_BL = self._words(batch), rtd.detection_loss(played)
@@ -79,7 +74,7 @@ class Electric(rtd.ReplacedTokenDetection):
                 "gen_masked_accuracy": metrics.pair(gen_hits_BL, words_BL),
             }
         )
-        return sums, measured, carry
+        return sums, measured
 
     def play(
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict

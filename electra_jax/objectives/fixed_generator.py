@@ -47,17 +47,12 @@ class FixedGenerator(rtd.ReplacedTokenDetection):
         return {"disc": super().weights(batch, knobs)["disc"]}
 
     def loss(
-        self,
-        params: dict,
-        batch: batch_lib.Batch,
-        keys: streams.Keys,
-        knobs: dict,
-        carry: None = None,
-    ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
+        self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
+    ) -> tuple[dict[str, jax.Array], metrics.Sums]:
         """The discriminator's loss as a sum, and the metrics."""
         played = self.play(params, batch, keys, knobs)
         losses_BL = rtd.detection_loss(played) * self.judged(batch, played)
-        return {"disc": losses_BL.sum()}, self.measure(played, batch), carry
+        return {"disc": losses_BL.sum()}, self.measure(played, batch)
 
     def generate(
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict

@@ -31,7 +31,7 @@ class FrozenGenerator(rtd.ReplacedTokenDetection):
         """One, over the parameters that the generator does not read."""
         gdes = self.networks.sharing == "gdes"
         trains = ("discriminator",) if gdes else ("embeddings", "discriminator")
-        return (Phase("discriminator", self.loss, trains),)
+        return (Phase("discriminator", self._only_loss, trains),)
 
     def flops(self, length: int) -> accounting.Flops:
         """Forward operations of a row of `length` tokens."""
@@ -42,17 +42,12 @@ class FrozenGenerator(rtd.ReplacedTokenDetection):
         return {"disc": super().weights(batch, knobs)["disc"]}
 
     def loss(
-        self,
-        params: dict,
-        batch: batch_lib.Batch,
-        keys: streams.Keys,
-        knobs: dict,
-        carry: None = None,
-    ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
+        self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
+    ) -> tuple[dict[str, jax.Array], metrics.Sums]:
         """The discriminator's loss as a sum, and the metrics; the generator has no dropout."""
         without_dropout = dataclasses.replace(keys, generator_B=None)
         made = lax.stop_gradient(self.generate(params, batch, without_dropout, knobs))
 
         played = self.judge(params, batch, made, keys)
         losses_BL = rtd.detection_loss(played) * self.judged(batch, played)
-        return {"disc": losses_BL.sum()}, self.measure(played, batch), carry
+        return {"disc": losses_BL.sum()}, self.measure(played, batch)

@@ -15,7 +15,7 @@ from jax import numpy as jnp
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import metrics, streams
 from electra_jax.model import accounting, networks
-from electra_jax.objectives import masking, measuring, unigram_probe
+from electra_jax.objectives import masking, measuring
 from electra_jax.objectives.objective import Corrupted, Objective
 
 
@@ -45,20 +45,15 @@ class MaskedLM(Objective):
         return {"mlm": self.count(batch, knobs).sum().astype(jnp.float32)}
 
     def loss(
-        self,
-        params: dict,
-        batch: batch_lib.Batch,
-        keys: streams.Keys,
-        knobs: dict,
-        carry: None = None,
-    ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
+        self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
+    ) -> tuple[dict[str, jax.Array], metrics.Sums]:
         """The loss as a sum, and the metrics."""
         made, losses_BN, hits_BN = self._predict(params, batch, keys, knobs)
 
         used_BN, masked_BN = made.chosen.used_BN, made.chosen.masked_BN
         measured = measuring.predicted(losses_BN, hits_BN, used_BN, masked_BN)
         sums = {"mlm": (losses_BN * used_BN).sum()}
-        return sums, measured | measuring.corrupted(made, batch), carry
+        return sums, measured | measuring.corrupted(made, batch)
 
     def play(
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
@@ -78,18 +73,6 @@ class MaskedLM(Objective):
         )
         table = networks.predictor_table(self.networks, params)
         return -self.score(table, vectors_B1E, targets_B1)[0][:, 0]
-
-    def evaluate(
-        self,
-        params: dict,
-        batch: batch_lib.Batch,
-        keys: streams.Keys,
-        knobs: dict,
-        probe: unigram_probe.Probe,
-    ) -> metrics.Sums:
-        """The metrics of a step without dropout."""
-        del probe
-        return self.loss(params, batch, keys, knobs)[1]
 
     def _predict(self, params, batch, keys, knobs):
         chosen = self.choose(batch, keys, knobs)

@@ -4,7 +4,9 @@
     init(key) -> params                        only the subtrees that the objective needs
     knobs(progress) -> {name: value}           what changes during a run: mask rate, temperature
     weights(batch, knobs) -> {term: weight}    from the ids of the whole batch, before any gradient
-    phases                                     each with a loss(params, batch, keys, knobs, carry)
+    loss(params, batch, keys, knobs) -> ({term: sum}, metrics)
+    phases                                     where there are several losses: each with a
+                                                   loss(params, batch, keys, knobs, carry)
                                                    -> ({term: sum}, metrics, carry)
     total(means) -> scalar                     from {term: sum / weight}
     play(params, batch, keys, knobs)           everything that happened to a batch, to be shown
@@ -62,7 +64,7 @@ class Corrupted:
     corrupted_BL: jax.Array  # ids that the discriminator sees
     replaced_BL: jax.Array  # bool: differs from the original
     gen_losses_BN: ArrayOrNone = None  # float32, -log p_G of the originals
-    gen_hits_BN: ArrayOrNone = None  # bool: no token scored higher than the original
+    gen_hits_BN: ArrayOrNone = None  # bool: the original scored highest
     gen_entropies_BN: ArrayOrNone = None  # float32, of p_G, in nats
     vectors_BNE: ArrayOrNone = None  # the generator's output at each slot
 
@@ -81,19 +83,19 @@ class Objective(abc.ABC):
     special_ids: tuple[int, ...]  # never chosen and never sampled
     mask_id: int
     slots: int  # N
-    mask_rate: float = 0.15
-    first_mask_rate: float = 0.0  # 0: mask_rate from the start
-    mask_token_rate: float = 0.85
-    random_token_rate: float = 0.0
-    mask_unit: str = "token"  # 'word', 'span'
-    span_words: float = 3.8
-    temperature: float = 1.0
-    first_temperature: float = 0.0  # 0: temperature from the start
-    temperature_decay: float = 0.1
-    disallow_correct: bool = False
-    gen_weight: float = 1.0
-    disc_weight: float = 50.0
-    mlm_weight: float = 1.0
+    mask_rate: float
+    first_mask_rate: float  # 0: mask_rate from the start
+    mask_token_rate: float
+    random_token_rate: float
+    mask_unit: str  # 'token', 'word', 'span'
+    span_words: float
+    temperature: float
+    first_temperature: float  # 0: temperature from the start
+    temperature_decay: float
+    disallow_correct: bool
+    gen_weight: float
+    disc_weight: float
+    mlm_weight: float
     placement: sharding.Placement = sharding.ONE_DEVICE
 
     terms: ClassVar[tuple[str, ...]] = ()  # names of the losses that are summed
@@ -114,13 +116,8 @@ class Objective(abc.ABC):
 
     @abc.abstractmethod
     def loss(
-        self,
-        params: dict,
-        batch: batch_lib.Batch,
-        keys: streams.Keys,
-        knobs: dict,
-        carry: None = None,
-    ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
+        self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
+    ) -> tuple[dict[str, jax.Array], metrics.Sums]:
         """The losses as sums by term, and the metrics."""
 
     @abc.abstractmethod
@@ -130,6 +127,9 @@ class Objective(abc.ABC):
         """Everything that happens to a batch, to be shown."""
 
     @abc.abstractmethod
+    def flops(self, length: int) -> accounting.Flops:
+        """Operations of a row of `length` tokens."""
+
     def evaluate(
         self,
         params: dict,
@@ -138,16 +138,18 @@ class Objective(abc.ABC):
         knobs: dict,
         probe: unigram_probe.Probe,
     ) -> metrics.Sums:
-        """The metrics of held-out rows, without dropout."""
-
-    @abc.abstractmethod
-    def flops(self, length: int) -> accounting.Flops:
-        """Operations of a row of `length` tokens."""
+        """The metrics of held-out rows, without dropout: those of a step, or more."""
+        del probe
+        return self.loss(params, batch, keys, knobs)[1]
 
     @property
     def phases(self) -> tuple[Phase, ...]:
         """The backward passes of a step; one with all losses, unless an objective has several."""
-        return (Phase("joint", self.loss),)
+        return (Phase("joint", self._only_loss),)
+
+    def _only_loss(self, params, batch, keys, knobs, carry):
+        """`loss` in the form of a phase, for a step of one phase: nothing is handed on."""
+        return *self.loss(params, batch, keys, knobs), carry
 
     @property
     def term_weights(self) -> dict[str, float]:
@@ -255,8 +257,8 @@ class Objective(abc.ABC):
         targets_BN: jax.Array,
         forbidden_ids: tuple[int, ...] = (),
     ) -> tuple[jax.Array, jax.Array]:
-        """-log p of the targets under a token table with its bias, and whether no token scores
-        higher."""
+        """-log p of the targets under a token table with its bias, and whether each scores higher
+        than every other token."""
         return self.placement.rowwise(
             vocabulary_softmax.score,
             (vectors_BNE, targets_BN),

@@ -14,7 +14,7 @@ from jax import numpy as jnp
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import metrics, streams
 from electra_jax.model import accounting, networks
-from electra_jax.objectives import masking, measuring, unigram_probe
+from electra_jax.objectives import masking, measuring
 from electra_jax.objectives import replaced_token_detection as rtd
 from electra_jax.objectives.objective import Corrupted
 
@@ -42,13 +42,8 @@ class ReplaceMLM(rtd.WithGenerator):
         return {"gen": count, "mlm": count}
 
     def loss(
-        self,
-        params: dict,
-        batch: batch_lib.Batch,
-        keys: streams.Keys,
-        knobs: dict,
-        carry: None = None,
-    ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
+        self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
+    ) -> tuple[dict[str, jax.Array], metrics.Sums]:
         """Both losses as sums, and the metrics."""
         made = self.generate(params, batch, keys, knobs)
         chosen = made.chosen
@@ -68,7 +63,7 @@ class ReplaceMLM(rtd.WithGenerator):
         replaced_BN = chosen.used_BN & masking.at(made.replaced_BL, chosen)
         measured = measuring.predicted(losses_BN, hits_BN, chosen.used_BN, replaced_BN)
         measured |= measuring.generated(made, batch) | measuring.corrupted(made, batch)
-        return sums, measured, carry
+        return sums, measured
 
     def play(
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
@@ -84,15 +79,3 @@ class ReplaceMLM(rtd.WithGenerator):
         )
         table = networks.predictor_table(self.networks, params)
         return -self.score(table, vectors_BLE, batch.ids_BL)[0]
-
-    def evaluate(
-        self,
-        params: dict,
-        batch: batch_lib.Batch,
-        keys: streams.Keys,
-        knobs: dict,
-        probe: unigram_probe.Probe,
-    ) -> metrics.Sums:
-        """The metrics of a step without dropout."""
-        del probe
-        return self.loss(params, batch, keys, knobs)[1]

@@ -7,7 +7,8 @@
     x_corrupt [CLS]  the   dog   sat   on   the  mat  [SEP]   replacement
     D              original or replaced, for every token      the discriminator's loss
 
-A small generator fills masked slots; for every token the discriminator says whether it was
+Of the chosen slots, here "cat" and the second "the", 85 % become [MASK] and the others keep their
+token. A small generator fills all of them; for every token the discriminator says whether it was
 replaced. Both learn at once. No gradient of the discriminator's loss passes through the samples
 into the generator: sampled ids are integers, and `stop_gradient` only writes the paper's sentence
 down. Embedding tables that both networks share, as they do by default, are trained by both losses
@@ -81,22 +82,39 @@ class WithGenerator(Objective):
         )
 
 
+def detection_loss(played: Played) -> jax.Array:
+    """L_Disc of each token: binary cross-entropy of "was replaced", [B, L]."""
+    logits_BL = played.disc_logits_BL
+    return jax.nn.softplus(jnp.where(played.replaced_BL, -logits_BL, logits_BL))
+
+
 @dataclasses.dataclass(frozen=True)
 class ReplacedTokenDetection(WithGenerator):
     """The objective of the paper."""
 
-    # L = gen_weight L_MLM + disc_weight L_Disc, lambda = 50
+    # L = gen_weight L_MLM + disc_weight L_Disc; the paper's lambda is disc_weight = 50
     terms: ClassVar[tuple[str, ...]] = ("gen", "disc")
 
+    def judge(
+        self, params: dict, batch: batch_lib.Batch, made: Corrupted, keys: streams.Keys
+    ) -> Played:
+        """D(x_corrupt, t) for every token: adds the discriminator's logits to what was made."""
+        corrupted = dataclasses.replace(batch, ids_BL=made.corrupted_BL)
+        logits_BL = networks.discriminate(
+            self.networks, params, corrupted, keys.discriminator_B, self.placement
+        )
+
+        fields = {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
+        return Played(**fields, disc_logits_BL=logits_BL)
+
     def loss(
-        self,
-        params: dict,
-        batch: batch_lib.Batch,
-        keys: streams.Keys,
-        knobs: dict,
-        carry: None = None,
-    ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
-        """Both losses as sums, and the metrics."""
+        self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
+    ) -> tuple[dict[str, jax.Array], metrics.Sums]:
+        """Both losses as sums, and the metrics.
+
+        The step divides each sum by its weight and adds them up:
+        L = gen_weight gen / weights["gen"] + disc_weight disc / weights["disc"].
+        """
         made = self.generate(params, batch, keys, knobs)
         played = self.judge(params, batch, made, keys)
 
@@ -104,19 +122,7 @@ class ReplacedTokenDetection(WithGenerator):
             "gen": (played.gen_losses_BN * played.chosen.used_BN).sum(),
             "disc": (detection_loss(played) * self.judged(batch, played)).sum(),
         }
-        return sums, self.measure(played, batch), carry
-
-    def judge(
-        self, params: dict, batch: batch_lib.Batch, made: Corrupted, keys: streams.Keys
-    ) -> Played:
-        """D(x_corrupt, t) for every token: adds the discriminator's logits to what was made."""
-        seen = dataclasses.replace(batch, ids_BL=made.corrupted_BL)
-        logits_BL = networks.discriminate(
-            self.networks, params, seen, keys.discriminator_B, self.placement
-        )
-
-        fields = {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
-        return Played(**fields, disc_logits_BL=logits_BL)
+        return sums, self.measure(played, batch)
 
     def judged(self, batch: batch_lib.Batch, played: Played) -> jax.Array:
         """The tokens that L_Disc is a mean over: all of them, [CLS] and [SEP] included.
@@ -173,8 +179,8 @@ class ReplacedTokenDetection(WithGenerator):
         )
 
         probed_BL = unigram_probe.corrupted(probe, batch, self.special_ids, self.placement)
-        seen = dataclasses.replace(batch, ids_BL=probed_BL)
-        logits_BL = networks.discriminate(self.networks, params, seen, placement=self.placement)
+        probed = dataclasses.replace(batch, ids_BL=probed_BL)
+        logits_BL = networks.discriminate(self.networks, params, probed, placement=self.placement)
         sums["disc_auc_unigram"] = metrics.histogram(
             logits_BL, masking.label(batch.ids_BL, probed_BL), batch.real_BL
         )
@@ -190,9 +196,3 @@ class ReplacedTokenDetection(WithGenerator):
         """Forward operations of a row of `length` tokens."""
         judged = accounting.detection(self.networks, length)
         return accounting.with_generator(judged, self.networks, length, self.slots)
-
-
-def detection_loss(played: Played) -> jax.Array:
-    """L_Disc of each token: binary cross-entropy of "was replaced", [B, L]."""
-    logits_BL = played.disc_logits_BL
-    return jax.nn.softplus(jnp.where(played.replaced_BL, -logits_BL, logits_BL))

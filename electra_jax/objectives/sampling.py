@@ -4,6 +4,8 @@
 Sampling by Gumbel noise, as in the reference, takes one random number per id of the vocabulary.
 Here the vocabulary is cut into blocks of 128 ids. One uniform number picks a block by its mass and
 a second one picks an id inside the block, both by inverting a cumulative sum. All in float32.
+
+    G  blocks      I  ids of a block
 """
 
 from collections.abc import Callable

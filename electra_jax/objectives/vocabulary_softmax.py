@@ -6,6 +6,9 @@ step, and softmax, loss and sampling would each read it several times. Here the 
 in pieces of some thousand ids. Of each piece only sums are kept, and for sampling the mass of every
 block of 128 ids. The backward pass computes the scores of each piece again, so no [B, N, V] is ever
 in memory, neither forward nor backward. Source: equations 1 and 2 of the paper, section 2.
+
+    S  slots of all rows      P  ids of a piece      K  pieces
+    G  blocks                 I  ids of a block
 """
 
 import dataclasses
@@ -27,7 +30,7 @@ class Filled:
     """The generator's prediction at each slot, [B, N]."""
 
     losses_BN: jax.Array  # -log p_G of the original, float32; the only one with a gradient
-    hits_BN: jax.Array  # bool: no token scores higher than the original
+    hits_BN: jax.Array  # bool: the original scores higher than every other token
     sampled_BN: jax.Array  # int32, sampled from p_G at a temperature, never a forbidden id
     entropies_BN: jax.Array  # of p_G, in nats, float32
 
@@ -64,11 +67,11 @@ def fill(
         piece, False, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
     )
 
-    seen_SE, table_VE, bias_V = lax.stop_gradient((vectors_SE, table_VE, bias_V))
+    fixed_SE, table_VE, bias_V = lax.stop_gradient((vectors_SE, table_VE, bias_V))
 
     def mass_of(block_BN):
         return _masses_of_blocks(
-            seen_SE, table_VE, bias_V, block_BN.reshape(-1), spared_S, forbidden_V, temperature
+            fixed_SE, table_VE, bias_V, block_BN.reshape(-1), spared_S, forbidden_V, temperature
         ).reshape(b, n, sampling.BLOCK)
 
     # One uniform number picks a block by the masses above; the scores of this block are computed
@@ -90,7 +93,7 @@ def score(
     forbidden_ids: tuple[int, ...] = (),
     piece: int = PIECE,
 ) -> tuple[jax.Array, jax.Array]:
-    """(-log p of the targets, whether no token scores higher), [B, N] each: `fill` without samples.
+    """(-log p of the targets, whether each scores highest), [B, N] each: `fill` without samples.
 
     Forbidden ids have no probability; the loss of a target that is forbidden is about 1e9.
     """
@@ -165,6 +168,7 @@ def _walk_forward(
         # Sums for the softmax, each relative to the best score of the piece.
         best_S = scores_SP.max(-1)
         below_SP = scores_SP - best_S[:, None]
+        tied_S = (below_SP == 0).sum(-1)
         chances_SP = jnp.exp(below_SP)
         sum_S, depth_S = chances_SP.sum(-1), (chances_SP * below_SP).sum(-1)
 
@@ -179,11 +183,12 @@ def _walk_forward(
         mass_SP = jnp.exp(heated_SP - top_S[:, None]) * ~spared_SP
         mass_SG = mass_SP.reshape(len(at_S), -1, sampling.BLOCK).sum(-1)
 
-        return first + len(bias_P), (best_S, sum_S, depth_S, original_S, top_S, mass_SG)
+        of_piece = best_S, tied_S, sum_S, depth_S, original_S, top_S, mass_SG
+        return first + len(bias_P), of_piece
 
     pieces = _cut(piece, table_VE, bias_V, forbidden_V)
     _, sums = lax.scan(step, 0, pieces)
-    best_KS, sum_KS, depth_KS, original_KS, top_KS, mass_KSG = sums
+    best_KS, tied_KS, sum_KS, depth_KS, original_KS, top_KS, mass_KSG = sums
 
     # From sums relative to the best score of each piece to sums relative to the best of all.
     original_S, best_S = original_KS.sum(0), best_KS.max(0)
@@ -191,6 +196,10 @@ def _walk_forward(
     depth_KS = (depth_KS + sum_KS * below_KS) * jnp.exp(below_KS)
     sum_S = (sum_KS * jnp.exp(below_KS)).sum(0)
     whole_S = best_S + jnp.log(sum_S)
+
+    # A tie is no hit: a network that scores all tokens alike has predicted nothing.
+    tied_S = jnp.where(best_KS == best_S, tied_KS, 0).sum(0)
+    hit_S = (original_S == best_S) & (tied_S == 1)
     entropy_S = jnp.log(sum_S) - depth_KS.sum(0) / sum_S  # -sum p log p, from scores below the best
 
     mass_KSG *= jnp.exp(top_KS - top_KS.max(0))[:, :, None]
@@ -200,7 +209,7 @@ def _walk_forward(
     saved: tuple[jax.Array, ...] = vectors_SE, table_VE, bias_V, originals_S, whole_S
     if as_drawn:
         saved = *saved, spared_S, forbidden_V, temperature
-    return (whole_S - original_S, original_S >= best_S, entropy_S, mass_SG), saved
+    return (whole_S - original_S, hit_S, entropy_S, mass_SG), saved
 
 
 def _walk_backward(piece, as_drawn, saved, gradients):

@@ -7,6 +7,7 @@
     disc_accuracy      disc_majority     always saying "original"
                        always replaced   always saying "replaced", if most judged tokens are
     disc_auc           chance            0.5, whatever the share of replaced tokens
+    disc_recall_at_2   chance            2 %, the share of false alarms at its threshold
 
 Each is the score of the best constant answer over the same tokens as its metric. These are the
 chosen slots for the discriminator of ELECTRA 15 %, and the words for that of Electric;
@@ -29,7 +30,15 @@ from collections.abc import Mapping
 Number = float | int | None
 
 CHANCE = 0.5
+FALSE_ALARMS = 0.02  # that of core/metrics.py, which imports jax
 ALWAYS_REPLACED = "always replaced"
+GUESSERS = {  # what each baseline is the score of
+    "unigram_entropy": "answering with the token frequencies (unigram_entropy)",
+    "constant guess": "giving every token the same probability of being replaced",
+    "disc_majority": 'always saying "original" (disc_majority)',
+    ALWAYS_REPLACED: 'always saying "replaced"',
+    "chance": "guessing at random",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +66,8 @@ def of(name: str, metrics: Mapping[str, Number]) -> Baseline | None:
     stem, slash, source = name.partition("/")
     if stem in ("disc_auc", "disc_auc_unigram"):
         return Baseline("chance", CHANCE, lower_wins=False)
+    if stem == "disc_recall_at_2":
+        return Baseline("chance", FALSE_ALARMS, lower_wins=False)
     if stem == "mlm_masked_loss" and f"gen_masked_loss{slash}{source}" in metrics:
         return None  # a generator filled the slots, so the main network is shown no [MASK]
     if stem in ("gen_masked_loss", "mlm_masked_loss"):
@@ -101,18 +112,22 @@ def verdict(metrics: Mapping[str, Number]) -> str:
     for name, who in (("gen_masked_loss", "generator"), ("mlm_masked_loss", "main network")):
         loss, entropy = value(metrics, name), of(name, metrics)
         if loss is not None and entropy is not None:
-            side = entropy.side(loss)
-            parts.append(f"{who} {abs(entropy.margin(loss)):.2f} nats {side} the unigram line")
+            distance = f"{abs(entropy.margin(loss)):.2f} nats"
+            where = "at" if distance == "0.00 nats" else f"{distance} {entropy.side(loss)}"
+            parts.append(f"{who} {where} the unigram line")
 
     auc = value(metrics, "disc_auc")
     accuracy, majority = value(metrics, "disc_accuracy"), of("disc_accuracy", metrics)
     heard = []
     if auc is not None:
-        heard.append(f"AUC {auc:.2f}" + (" (no better than chance)" if auc <= CHANCE else ""))
+        heard.append(
+            f"AUC {auc:.2f}" + (" (no better than chance)" if round(auc, 2) <= CHANCE else "")
+        )
     if accuracy is not None and majority is not None:
-        points, side = 100 * abs(majority.margin(accuracy)), majority.side(accuracy)
+        points = f"{100 * abs(majority.margin(accuracy)):.1f} points"
+        where = "equal to" if points == "0.0 points" else f"{points} {majority.side(accuracy)}"
         answer = "replaced" if majority.name == ALWAYS_REPLACED else "original"
-        heard.append(f'accuracy {points:.1f} points {side} always saying "{answer}"')
+        heard.append(f'accuracy {where} always saying "{answer}"')
     if heard:
         parts.append("discriminator " + ", ".join(heard))
 

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several runs side by side: their settings, their results, and whether a difference is just luck.
 
-    workdirs  ->  Run (its settings, its rows of metrics)
+    workdirs  ->  ComparedRun (its settings, its rows of metrics)
               ->  groups of runs that differ in nothing but their seed
               ->  mean +- standard error of each final metric, and its distance from the first group
 
 The standard error is that of the mean over seeds, s / sqrt(n). A distance is called resolved if it
 is at least two standard errors, those of both groups together. One seed gives no standard error.
-Nothing is drawn here (`comparison_page.py`). The file is a little over 400 lines because the
-table of the console and the page take their words from the same few functions beside the numbers.
+Nothing is shown here: `comparison_table.py` is for the console, `comparison_page.py` for a browser.
 """
 
 import collections
@@ -20,14 +19,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from electra_jax import config as config_lib
-from electra_jax.host import console_table
 from electra_jax.report import baselines, style, writers
 from electra_jax.workdir import saved_config
 
 # Settings that do not change what is learnt. Runs that differ in them stay in one group.
 NEUTRAL = ("name", "data.dir", "data.workers", "checkpoint.", "logging.")
 RESOLVED = 2.0  # standard errors
-COLOURS = r"(?m)  (?:(?P<green>better)|(?P<red>worse))$"  # of verdicts in the table
 
 # The final metrics in the order in which they are shown, and which value is better.
 _LOWER, _HIGHER, _NEITHER = -1, 1, 0
@@ -38,6 +35,7 @@ METRICS = {
     "mlm_masked_accuracy": _HIGHER,
     "disc_auc_unigram": _HIGHER,
     "disc_auc": _HIGHER,
+    "disc_recall_at_2": _HIGHER,
     "disc_loss": _LOWER,
     "disc_accuracy": _HIGHER,
     "disc_f1": _HIGHER,
@@ -49,7 +47,7 @@ METRICS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class ComparedRun:
     """What was read from a workdir: settings by dotted path, and the rows of metrics.jsonl."""
 
     workdir: str
@@ -82,7 +80,7 @@ class Group:
 
     letter: str
     label: str  # the settings that are its own
-    runs: Sequence[Run]
+    runs: Sequence[ComparedRun]
 
     @property
     def title(self) -> str:
@@ -101,7 +99,7 @@ class Comparison:
     notes: Sequence[str]  # what a reader must know before believing a number
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[ComparedRun]:
         return [run for group in self.groups for run in group.runs]
 
 
@@ -135,7 +133,7 @@ class Effect:
         return {True: "better", False: "worse", None: "resolved"}[self.better]
 
 
-def load(workdir: str) -> Run:
+def load(workdir: str) -> ComparedRun:
     """Reads a workdir. Raises ValueError, in one line, if it is not a run with metrics."""
     if not os.path.isdir(workdir):
         raise ValueError(f"{workdir} is not a folder; give the workdirs of runs")
@@ -150,10 +148,10 @@ def load(workdir: str) -> Run:
     rows = [row for row in writers.read(path) if row["kind"] in writers.KINDS]
     if not rows:
         raise ValueError(f"{path} holds no rows yet; wait for the run's first report")
-    return Run(workdir, config_lib.flatten(settings), rows)
+    return ComparedRun(workdir, config_lib.flatten(settings), rows)
 
 
-def compare(runs: Sequence[Run]) -> Comparison:
+def compare(runs: Sequence[ComparedRun]) -> Comparison:
     """Groups the runs in the order they are given; others are compared with the first group.
 
     Raises ValueError if there are fewer than two runs or one is given twice.
@@ -165,7 +163,7 @@ def compare(runs: Sequence[Run]) -> Comparison:
     if twice:
         raise ValueError(f"{twice[0]} is given twice; a run says nothing beside itself")
 
-    alike: dict[tuple, list[Run]] = {}
+    alike: dict[tuple, list[ComparedRun]] = {}
     for run in runs:
         alike.setdefault(_identity(run), []).append(run)
     members = list(alike.values())
@@ -285,60 +283,20 @@ def setting(value: Any) -> str:
     return ", ".join(map(setting, value)) or "-" if isinstance(value, tuple) else str(value) or "-"
 
 
-def text(comparison: Comparison) -> str:
-    """The whole comparison as plain tables for the console."""
-    lines = []
-    for group in comparison.groups:
-        lines.append(group.title)
-        for run in group.runs:
-            row = run.last("eval") or run.last("train")
-            tokens = baselines.value(row, "tokens_seen")
-            seen = f", {style.count(tokens)} tokens" if tokens is not None else ""
-            lines.append(f"   {run.workdir}  seed {run.seed}, step {row['step']:,}{seen}")
-
-    if comparison.differing:
-        lines += ["", "what differs"]
-        table = [["", *(group.letter for group in comparison.groups)]]
-        for path, values in comparison.differing.items():
-            table.append([f"  {path}", *map(setting, values)])
-        lines += console_table.lines(table)
-
-    lines += ["", "final held-out metrics"]
-    table = [["", "", "value", "baseline", "against A", ""]]
-    for name in comparison.metrics:
-        first = final(comparison.groups[0], name)
-        title = f"  {name}"
-        for group in comparison.groups:
-            found = final(group, name)
-            if found is None:
-                continue
-
-            trivial = baseline(group, name)
-            beside = style.metric(name, trivial.value) if trivial else ""
-            cells = [title, group.letter, with_error(name, found), beside, "", ""]
-            if group is not comparison.groups[0] and first is not None:
-                apart = effect(name, found, first)
-                cells[4:] = [signed(name, apart), apart.verdict]
-            table.append(cells)
-            title = ""  # a metric is named in its first row only
-    lines += console_table.lines(table) if len(table) > 1 else ["no run has been evaluated yet"]
-    lines += [f"note: {note}" for note in ("", *comparison.notes) if note]
-
-    return "\n".join(lines)
-
-
 def _parts_groups(path: str) -> bool:
     """Whether runs that differ in this setting belong to different groups."""
     section = path[: path.rfind(".") + 1]
     return path != "seed" and path not in NEUTRAL and section not in NEUTRAL
 
 
-def _identity(run: Run) -> tuple:
+def _identity(run: ComparedRun) -> tuple:
     """Equal for all runs of one group."""
     return tuple((path, repr(value)) for path, value in run.settings.items() if _parts_groups(path))
 
 
-def _labels(members: Sequence[Sequence[Run]], differing: Mapping[str, Sequence]) -> list[str]:
+def _labels(
+    members: Sequence[Sequence[ComparedRun]], differing: Mapping[str, Sequence]
+) -> list[str]:
     """A short label per group: at most two settings, otherwise the names of its workdirs."""
     if len(members) == 1:
         return [members[0][0].settings["name"]]
@@ -355,7 +313,7 @@ def _labels(members: Sequence[Sequence[Run]], differing: Mapping[str, Sequence])
     ]
 
 
-def _shared_name(runs: Sequence[Run]) -> str:
+def _shared_name(runs: Sequence[ComparedRun]) -> str:
     """What the names of the workdirs share: `mask25` for mask25-seed0 and mask25-seed1."""
     names = [os.path.basename(os.path.normpath(run.workdir)) for run in runs]
     shared = os.path.commonprefix(names)

@@ -9,11 +9,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from matplotlib import figure as mpl_figure
 from matplotlib import ticker
 
+from electra_jax.report import charts, drawing, style
 from electra_jax.report import comparison as comparison_lib
-from electra_jax.report import drawing
 
 _CURVES = (  # kind of row, metric, title, unit
     ("eval", "gen_masked_loss", "Generator loss", "held-out gen_masked_loss, nats"),
@@ -25,10 +24,12 @@ _CURVES = (  # kind of row, metric, title, unit
     ("train", "loss", "Training loss", "loss, weighted as each run has it"),
     ("train", "grad_norm", "Gradient norm", "grad_norm, before clipping"),
     ("train", "learning_rate", "Learning rate", "learning_rate"),
-    ("train", "tokens_per_second", "Speed", "tokens_per_second"),
+    ("train", "tokens_per_second", "Speed", "tokens_per_second, padding not counted"),
+    ("train", "padding_rate", "Padding", "padding_rate, share of all places"),
 )
 ALONG = {"step": "steps", "tokens_seen": "tokens seen"}
 _POINTS = 300  # per curve; more than a panel can show
+_LABELS = 9  # one below the other at the ends of the lines; more have no room
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +40,7 @@ class _Line:
     y: np.ndarray
     group: int
     look: str  # 'run', 'mean'
+    name: str  # of the group, and of the run
     error: np.ndarray | None = None  # of a mean: the standard error at each point
 
 
@@ -60,31 +62,46 @@ def panels(comparison: comparison_lib.Comparison, along: str) -> list[_Panel]:
     for kind, name, title, unit in _CURVES:
         lines = []
         for place, group in enumerate(comparison.groups):
-            runs = [run.curve(kind, name, along) for run in group.runs]
-            runs = [_thinned(np.array(x, float), np.array(y, float)) for x, y in runs if x]
+            found = {run.workdir: run.curve(kind, name, along) for run in group.runs}
+            runs = {
+                workdir: _thinned(np.array(x, float), np.array(y, float))
+                for workdir, (x, y) in found.items()
+                if x
+            }
 
             # Training metrics are noisy, so they are smoothed; a learning rate is exact.
             if kind == "train" and name != "learning_rate":
-                runs = [(x, drawing.smoothed(y, 0.1)) for x, y in runs]
-            lines += [_Line(x, y, place, "run") for x, y in runs]
+                runs = {run: (x, drawing.smoothed(y, 0.1)) for run, (x, y) in runs.items()}
+            lines += [
+                _Line(x, y, place, "run", f"{group.letter} {run}") for run, (x, y) in runs.items()
+            ]
 
             if len(group.runs) > 1 and len(runs) == len(group.runs):
-                lines += _mean_line(runs, place)
+                lines += _mean_line(list(runs.values()), place, f"{group.letter} mean")
 
         if lines:
             panels.append(_Panel(title, unit, name, along, lines, _baseline(comparison, name)))
     return panels
 
 
-def svg(panel: _Panel) -> str:
+def chart(panel: _Panel) -> charts.Chart:
     """The curves of one metric for the page."""
-    figure = mpl_figure.Figure(figsize=(4.6, 2.75), facecolor="none")
-    axes = figure.add_axes((0.105, 0.16, 0.67, 0.62))
-    draw(axes, panel, drawing.STAND_INS)
-    return drawing.svg(figure, f"{panel.title} by {ALONG[panel.along]}")
+    return charts.chart(
+        f"{panel.title} by {ALONG[panel.along]}",
+        (4.6, 2.75),
+        (0.105, 0.16, 0.67, 0.62),
+        lambda axes, scale: draw(axes, panel, drawing.STAND_INS, scale),
+        [charts.Curve(line.name, _colour(line.group), line.x, line.y) for line in panel.lines],
+        along="step" if panel.along == "step" else "tokens seen",
+        unit="percent" if style.is_share(panel.name) else "",
+    )
 
 
-def draw(axes, panel: _Panel, palette: Mapping[str, str]) -> None:
+def _colour(group: int) -> str:
+    return style.GROUPS[group % len(style.GROUPS)]
+
+
+def draw(axes, panel: _Panel, palette: Mapping[str, str], scale: str = "linear") -> None:
     """One chart of curves; the runs of a group are faint where their mean is drawn."""
     drawing.frame(axes, palette)
     axes.grid(axis="y", color=palette["grid"], linewidth=0.8)
@@ -111,18 +128,14 @@ def draw(axes, panel: _Panel, palette: Mapping[str, str]) -> None:
 
     # The limits come before the baseline and the labels, which depend on them.
     _limit_curves(axes, panel)
-    end = max(line.x[-1] for line in panel.lines)
-    axes.set_xlim(0, max(end, 1))
+    first, end = min(line.x[0] for line in panel.lines), max(line.x[-1] for line in panel.lines)
+    drawing.along(axes, scale, first, end, ALONG[panel.along], palette)
     low, high = axes.get_ylim()
     if panel.baseline is not None and low <= panel.baseline <= high:
         axes.axhline(panel.baseline, color=palette["muted"], linewidth=1.1, linestyle=(0, (5, 3)))
     _label_ends(axes, ends, palette)
 
-    places = ticker.MaxNLocator(nbins=4, integer=True).tick_values(0, end)
-    places = [place for place in places if 0 <= place <= end]
-    axes.set_xticks(places, [drawing.rounded(place, end) for place in places])
-    axes.set_xlabel(ALONG[panel.along], fontsize=8.5, color=palette["muted"], loc="right")
-    axes.yaxis.set_major_formatter(ticker.FuncFormatter(drawing.tick))
+    drawing.value_ticks(axes.yaxis)
     drawing.title(axes, panel.title, panel.unit, palette)
 
 
@@ -145,7 +158,7 @@ def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return tuple(np.pad(v, (0, fill), "edge").reshape(-1, size).mean(axis=1) for v in (x, y))
 
 
-def _mean_line(runs: Sequence[tuple[np.ndarray, np.ndarray]], group: int) -> list[_Line]:
+def _mean_line(runs: Sequence[tuple[np.ndarray, np.ndarray]], group: int, name: str) -> list[_Line]:
     """The mean of a group, point by point, up to the end of the shortest run.
 
     Returns no line if the runs reported at different steps.
@@ -158,7 +171,7 @@ def _mean_line(runs: Sequence[tuple[np.ndarray, np.ndarray]], group: int) -> lis
         return []
 
     error = ys.std(axis=0, ddof=1) / math.sqrt(len(runs))
-    return [_Line(xs.mean(axis=0), ys.mean(axis=0), group, "mean", error)]
+    return [_Line(xs.mean(axis=0), ys.mean(axis=0), group, "mean", name, error)]
 
 
 def _limit_curves(axes, panel: _Panel) -> None:
@@ -174,6 +187,7 @@ def _limit_curves(axes, panel: _Panel) -> None:
     low, high = np.concatenate(whole).min(), np.quantile(np.concatenate(late), 0.995)
     high = max(high, max(line.y[-1] for line in panel.lines))
 
+    low, high = drawing.room_around(low, high)
     room = 0.08 * (high - low) or 0.05 * abs(high) or 1.0
     zero = panel.name == "tokens_per_second" or (low >= 0 and low < 0.3 * high)
     axes.set_ylim(0 if zero else low - room, high + room)
@@ -188,8 +202,10 @@ def _label_ends(axes, ends: Mapping[int, tuple[float, float]], palette) -> None:
     columns = np.round(points[:, 0] * 6)
     for column in np.unique(columns):
         inside = np.flatnonzero(columns == column)
+        # Where not all labels have room, the pointer says whose the other lines are.
+        by_height = inside[np.argsort(points[inside, 1])]
+        inside = by_height[:: math.ceil(len(inside) / _LABELS)]
         heights = drawing.spread(np.clip(points[inside, 1], 0, 1), 0.105)
-        heights += max(0.0, 0.05 - heights.min())  # keeps clear of the numbers of the axis
 
         for place, height in zip(inside, heights):
             group, (_, value) = list(ends.items())[place]

@@ -11,8 +11,8 @@ import numpy as np
 from matplotlib import figure as mpl_figure
 from matplotlib import ticker
 
+from electra_jax.report import baselines, charts, drawing, style
 from electra_jax.report import comparison as comparison_lib
-from electra_jax.report import drawing, style
 
 _LADDERS = (  # metric, title
     ("gen_masked_loss", "Generator loss"),
@@ -32,14 +32,33 @@ def metrics(comparison: comparison_lib.Comparison) -> list[tuple[str, str]]:
     return [(name, title) for name, title in _LADDERS if name in comparison.metrics]
 
 
-def svg(comparison: comparison_lib.Comparison, name: str, title: str) -> str:
+def chart(comparison: comparison_lib.Comparison, name: str, title: str) -> charts.Chart:
     """The ladder of one metric for the page."""
     rung = 0.42 * len(comparison.groups) + 0.35
     height = rung + 1.0
     figure = mpl_figure.Figure(figsize=(4.6, height), facecolor="none")
     axes = figure.add_axes((0.05, 0.3 / height, 0.55, rung / height))
     draw(axes, comparison, name, title, drawing.STAND_INS)
-    return drawing.svg(figure, title)
+    return charts.alone(
+        figure, title, _readable(comparison, name), "percent" if style.is_share(name) else ""
+    )
+
+
+def _readable(comparison: comparison_lib.Comparison, name: str) -> list[charts.Curve]:
+    """The dots of the runs and the means of the groups, for the pointer."""
+    found = []
+    for place, group in enumerate(comparison.groups):
+        colour = style.GROUPS[place % len(style.GROUPS)]
+        for run in group.runs:
+            value = baselines.value(run.last("eval"), name)
+            if value is not None:
+                at = (np.array([value]), np.array([float(place)]))
+                found.append(charts.Curve(f"{group.letter} {run.workdir}", colour, *at))
+        mean = comparison_lib.final(group, name)
+        if mean is not None and mean.error is not None:
+            at = (np.array([mean.value]), np.array([float(place)]))
+            found.append(charts.Curve(f"{group.letter} mean", colour, *at))
+    return found
 
 
 def draw(
@@ -110,6 +129,7 @@ def _beside(axes, place, name, value, apart, colour, palette) -> None:
 def _limit_ladder(axes, name, shown, trivial, count, palette) -> None:
     """Fits the axis to the runs, and to the baselines that lie near enough not to squeeze them."""
     low, high = min(shown), max(shown)
+    low, high = drawing.room_around(low, high)
     room = (high - low) or 0.02 * abs(high) or 0.01
     for _, guess in trivial:
         if low - 2 * room <= guess.value <= high + 2 * room:
@@ -124,7 +144,4 @@ def _limit_ladder(axes, name, shown, trivial, count, palette) -> None:
         label.set_color(drawing.look(place, palette)[0])
 
     axes.xaxis.set_major_locator(ticker.MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
-    percent = style.is_share(name)
-    axes.xaxis.set_major_formatter(
-        ticker.FuncFormatter(lambda x, _: f"{100 * x:.4g}%" if percent else f"{x:.4g}")
-    )
+    drawing.value_ticks(axes.xaxis, "percent" if style.is_share(name) else "")

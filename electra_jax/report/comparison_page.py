@@ -25,11 +25,11 @@ from electra_jax.report import (
 def write(comparison: comparison_lib.Comparison, page: str, picture: str) -> None:
     """Writes the page and the picture to these paths. A failure never leaves half a file."""
     drawing.write_whole(picture, comparison_drawing.picture(comparison))
-    drawing.write_whole(page, _page(comparison).encode())
+    drawing.write_whole(page, html(comparison).encode())
 
 
-def _page(comparison: comparison_lib.Comparison) -> str:
-    """Fills `templates/comparison.html.j2`."""
+def html(comparison: comparison_lib.Comparison) -> str:
+    """The whole page."""
     groups = [_shown_group(place, group) for place, group in enumerate(comparison.groups)]
     return rendering.render(
         "comparison.html.j2",
@@ -41,7 +41,7 @@ def _page(comparison: comparison_lib.Comparison) -> str:
             for path, values in comparison.differing.items()
         ],
         ladders=[
-            comparison_ladders.svg(comparison, *which)
+            comparison_ladders.chart(comparison, *which)
             for which in comparison_ladders.metrics(comparison)
         ],
         finals=[(name, _finals(comparison, name)) for name in comparison.metrics],
@@ -65,7 +65,7 @@ def _shown_group(place: int, group: comparison_lib.Group) -> dict[str, str]:
     }
 
 
-def _shown_run(run: comparison_lib.Run, group: Mapping[str, str]) -> dict[str, Any]:
+def _shown_run(run: comparison_lib.ComparedRun, group: Mapping[str, str]) -> dict[str, Any]:
     """A row of the table of runs."""
     row = run.last("eval") or run.last("train")
     return {
@@ -116,7 +116,7 @@ def _axes(comparison: comparison_lib.Comparison) -> list[dict[str, Any]]:
             "name": along,
             "words": comparison_curves.ALONG[along],
             "chosen": along == chosen,
-            "charts": [comparison_curves.svg(panel) for panel in panels],
+            "charts": [comparison_curves.chart(panel) for panel in panels],
         }
         for along, panels in drawn.items()
     ]

@@ -5,17 +5,20 @@
     a picture or a page          ->  write_whole  ->  the file, never half of it
 
 `run_drawing.py`, `comparison_curves.py`, `comparison_ladders.py` and `finetuning/results/page.py`
-draw with matplotlib and use these functions, which do not know what is drawn.
+draw with matplotlib and use these functions, which do not know what is drawn. `charts.py` puts
+their drawings into pages.
 """
 
 import html
 import io
+import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import matplotlib
 import numpy as np
-from matplotlib import transforms
+from matplotlib import ticker, transforms
 
 from electra_jax.host import safe_files
 from electra_jax.report import style
@@ -24,9 +27,18 @@ from electra_jax.report import style
 # variable of that name in its place.
 STAND_INS = {name: f"#fe01{place:02x}" for place, name in enumerate(style.LIGHT)}
 
+SCALES = ("linear", "logarithmic")  # of an axis of steps or tokens
 
-def svg(figure, title: str) -> str:
-    """A figure drawn in STAND_INS, as inline SVG in the colours and the font of its page."""
+
+def svg(figure, title: str, axes) -> str:
+    """A figure drawn in STAND_INS, as inline SVG in the colours and the font of its page.
+
+    Args:
+      figure: what is drawn.
+      title: of the SVG; different for all charts of a page.
+      axes: those of the figure. Their place and limits become an attribute of the SVG, from which
+        `templates/charts.js` computes where a value is drawn.
+    """
     file = io.StringIO()
     # Letters stay text. The salt makes the ids of clip paths reproducible, and different between
     # the charts of a page.
@@ -43,7 +55,24 @@ def svg(figure, title: str) -> str:
 
     for name, stand_in in STAND_INS.items():
         drawn = drawn.replace(stand_in, f"var(--{name})")
-    return drawn.replace("<svg", f'<svg aria-label="{html.escape(title)}"', 1)
+    about = html.escape(json.dumps(_place(figure, axes)))
+    return drawn.replace("<svg", f'<svg aria-label="{html.escape(title)}" data-axes="{about}"', 1)
+
+
+def _place(figure, axes) -> dict:
+    """Where axes are in the SVG of their figure, in points, and their limits."""
+    width, height = (72 * inches for inches in figure.get_size_inches())
+    box = axes.get_position()
+    return {
+        "left": round(box.x0 * width, 2),
+        "right": round(box.x1 * width, 2),
+        "top": round((1 - box.y1) * height, 2),
+        "bottom": round((1 - box.y0) * height, 2),
+        "x": [float(limit) for limit in axes.get_xlim()],
+        "y": [float(limit) for limit in axes.get_ylim()],
+        "xlog": axes.get_xscale() == "log",
+        "ylog": axes.get_yscale() == "log",
+    }
 
 
 def smoothed(values: np.ndarray, share: float = 0.04) -> np.ndarray:
@@ -94,23 +123,111 @@ def above(axes, points: float):
     )
 
 
-def spread(places: np.ndarray, gap: float) -> np.ndarray:
-    """Moves heights apart until labels of the height `gap` do not overlap, all near 0 or above."""
-    places, order = np.array(places, float), np.argsort(places)
+def along(axes, scale: str, first: float, end: float, words: str, palette) -> list[float]:
+    """Limits, ticks and name of an axis of steps or tokens; returns the places of the ticks.
+
+    Args:
+      axes: whose x axis it is.
+      scale: one of SCALES.
+      first: the first point of the curves; a logarithmic axis begins there.
+      end: the last point.
+      words: the name of the axis.
+      palette: the colours.
+    """
+    end = max(end, 1)
+    if scale == "logarithmic":
+        first = first if 0 < first < end else end / 10
+        axes.set_xscale("log")
+        # A little room, so that the number of the first step is clear of those of the y axis.
+        axes.set_xlim(first * (first / end) ** 0.06, end)
+        axes.xaxis.set_minor_locator(ticker.NullLocator())
+        places = _powers(first, end)
+        axes.set_xticks(places, [rounded(place, place) for place in places])
+    else:
+        axes.set_xlim(0, end)
+        places = ticker.MaxNLocator(nbins=4, integer=True).tick_values(0, end)
+        places = [place for place in places if 0 <= place <= end]
+        axes.set_xticks(places, [rounded(place, end) for place in places])
+
+    axes.set_xlabel(words, fontsize=8.5, color=palette["muted"], loc="right", labelpad=1)
+    return places
+
+
+def _powers(first: float, end: float) -> list[float]:
+    """At most six ticks of a logarithmic axis: 1, 2, 5, 10 ..., or powers of ten, or some."""
+    powers = range(math.floor(math.log10(first)), math.ceil(math.log10(end)) + 1)
+    for steps in ((1, 2, 5), (1,)):
+        places = [step * 10.0**power for power in powers for step in steps]
+        places = [place for place in places if first <= place <= end]
+        if 2 <= len(places) <= 6:
+            return places
+    return places[:: math.ceil(len(places) / 6)] if len(places) > 6 else [first, end]
+
+
+def value_ticks(axis, unit: str = "") -> None:
+    """Labels the ticks of an axis of values with as many digits as tell them apart.
+
+    Args:
+      axis: `axes.xaxis` or `axes.yaxis`; its limits and its locator are set.
+      unit: 'percent', 'hundredths' or ''.
+    """
+    low, high = sorted(axis.get_view_interval())
+    places = [place for place in axis.get_majorticklocs() if low <= place <= high]
+    axis.set_ticks(places, distinct(places, unit))
+
+
+def distinct(values: Sequence[float], unit: str = "") -> list[str]:
+    """Numbers with at least three digits, and more if two different ones looked the same."""
+    for digits in range(3, 12):
+        if unit:
+            sign = "%" if unit == "percent" else ""
+            labels = [f"{100 * value:.{digits}g}{sign}" for value in values]
+        else:
+            labels = [tick(value, digits=digits) for value in values]
+        if len(set(labels)) == len(set(values)):
+            break
+    return labels
+
+
+def room_around(low: float, high: float) -> tuple[float, float]:
+    """Widens the range of curves that hardly change: their ticks would need too many digits.
+
+    The range becomes a five-hundredth of the values. Curves that do not change at all have no
+    range, and it stays so.
+    """
+    lacking = 0.002 * max(abs(low), abs(high)) - (high - low)
+    return (low - lacking / 2, high + lacking / 2) if lacking > 0 and high > low else (low, high)
+
+
+def spread(places: np.ndarray, gap: float, low: float = 0.02, high: float = 0.97) -> np.ndarray:
+    """Moves heights apart until labels of the height `gap` do not overlap.
+
+    They stay between `low` and `high`, where they are clear of the numbers below and above a
+    chart, unless there are too many.
+    """
+    places, order = np.array(places, float), np.argsort(places, kind="stable")
     for _ in range(60):
         for lower, upper in zip(order[:-1], order[1:]):
             overlap = max(0.0, gap - (places[upper] - places[lower]))
             places[lower] -= overlap / 2
             places[upper] += overlap / 2
 
-    return places + max(0.0, -0.03 - places.min())
+    for limit, neighbour in zip(order[::-1], [None, *order[:0:-1]]):
+        at_most = high if neighbour is None else places[neighbour] - gap
+        places[limit] = min(places[limit], at_most)
+    for limit, neighbour in zip(order, [None, *order[:-1]]):
+        at_least = low if neighbour is None else places[neighbour] + gap
+        places[limit] = max(places[limit], at_least)
+    return places
 
 
-def tick(value: float, _=None) -> str:
+def tick(value: float, _=None, digits: int = 3) -> str:
     """A number beside an axis or at the end of a line."""
     if value and abs(value) < 0.01:
-        return f"{value:.1e}".replace("e-0", "e-")
-    return rounded(value, value) if abs(value) >= 1000 else f"{value:.3g}"
+        return f"{value:.{digits - 2}e}".replace("e-0", "e-")
+    if digits == 3 and abs(value) >= 1000:
+        return rounded(value, value)
+    return f"{value:.{digits}g}" if abs(value) < 10**digits else f"{value:,.0f}"
 
 
 def rounded(number: float, largest: float) -> str:

@@ -17,13 +17,6 @@ from electra_jax.report import baselines, style, text_units
 
 Column = tuple[str, Mapping[str, Any]]  # title, metrics
 
-_GUESSERS = {
-    "unigram_entropy": "always answering with the frequencies of the tokens (unigram_entropy)",
-    "constant guess": "giving every token the same probability of being replaced",
-    "disc_majority": 'always saying "original" (disc_majority)',
-    "always replaced": 'always saying "replaced"',
-    "chance": "guessing",
-}
 _NOT_LEARNT = "!"  # after a value that is no better than its baseline
 _BESIDE = r"\d\S* \(\d\S*\)"  # a value and its baseline
 COLOURS = rf"(?P<green>{_BESIDE})(?=  )|(?P<red>{_BESIDE}{_NOT_LEARNT})"
@@ -71,7 +64,8 @@ _DISCRIMINATOR = {
     "disc_recall": "of the replaced tokens, those that it calls so",
     "disc_f1": "harmonic mean of the two",
     "disc_auc": "chance that a replaced token looks more suspicious than an original",
-    "disc_auc_unigram": "the same where replacements are drawn by frequency, for any generator",
+    "disc_recall_at_2": "replaced tokens it finds if 2 % of the originals may be false alarms",
+    "disc_auc_unigram": "the same AUC where replacements are drawn by frequency, for any generator",
 }
 _CORRUPTION = {
     "masked_rate": "tokens that are chosen",
@@ -156,7 +150,9 @@ def _legend(shown, names):
         for _, values in shown:
             trivial = text_units.baseline(name, values) if name in values else None
             if trivial is not None:
-                found.setdefault(_GUESSERS.get(trivial.name, trivial.name), []).append(name)
+                found.setdefault(baselines.GUESSERS.get(trivial.name, trivial.name), []).append(
+                    name
+                )
                 marked = marked or _cell(name, values).endswith(_NOT_LEARNT)
     if not found:
         return ""

@@ -23,7 +23,7 @@ _TEMPLATES = pathlib.Path(__file__).parent / "templates"
 
 
 def environment(*folders: str | os.PathLike) -> jinja2.Environment:
-    """The templates of this wing, and those of `folders`, which are searched first.
+    """The templates of this subpackage, and those of `folders`, which are searched first.
 
     An environment keeps its compiled templates, so make one per module, not one per page.
     """
@@ -46,5 +46,5 @@ _ENVIRONMENT = environment()
 
 
 def render(template: str, **values: Any) -> str:
-    """A template of this wing with its values. A value that is missing raises an error."""
+    """A template of this subpackage with its values. A value that is missing raises an error."""
     return _ENVIRONMENT.get_template(template).render(values)

@@ -2,7 +2,7 @@
 """The panels of a run, drawn: one picture of all of them, or each as SVG for the page.
 
     panels  ->  draw  ->  picture: report.png
-                      ->  svg:     the charts of report.html
+                      ->  chart:   the charts of report.html
 
 The same function draws a panel for both. In the page its colours are CSS variables, so that it
 follows the reader's light or dark setting.
@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib import figure as mpl_figure
-from matplotlib import ticker
+from matplotlib import ticker, transforms
 
-from electra_jax.report import drawing, run_panels, style
+from electra_jax.report import charts, drawing, run_panels, style
 
 NOTHING_YET = "Nothing to draw yet: the first metrics are on their way."
 
@@ -55,16 +55,39 @@ def picture(
     return file.getvalue()
 
 
-def svg(panel: run_panels.Panel, curves: run_panels.Curves) -> str:
+def chart(panel: run_panels.Panel, curves: run_panels.Curves) -> charts.Chart:
     """A panel as inline SVG in the colours and the font of the page around it."""
-    figure = mpl_figure.Figure(figsize=(4.6, 2.9), facecolor="none")
-    axes = figure.add_axes((0.105, 0.14, 0.63, 0.6))
-    draw(axes, panel, curves, drawing.STAND_INS)
-    return drawing.svg(figure, panel.title)
+    readable = []
+    for line in panel.lines:
+        steps, shown = _drawn(line)
+        name = line.label or panel.title
+        name += " (running mean)" if line.look == "train" else ""
+        readable.append(charts.Curve(name, line.colour, steps, shown))
+
+    return charts.chart(
+        panel.title,
+        (4.6, 2.9),
+        (0.105, 0.14, 0.585, 0.6),
+        lambda axes, scale: draw(axes, panel, curves, drawing.STAND_INS, scale),
+        readable,
+        along="step",
+        unit="percent" if panel.percent else "",
+    )
+
+
+def _drawn(line: run_panels.Line) -> tuple[np.ndarray, np.ndarray]:
+    """The points of a line as they are drawn: (steps, values)."""
+    means, _, _ = run_panels.thinned(line.series)
+    values = drawing.smoothed(means.values) if line.look == "train" else means.values
+    return means.steps, values
 
 
 def draw(
-    axes, panel: run_panels.Panel, curves: run_panels.Curves, palette: Mapping[str, str]
+    axes,
+    panel: run_panels.Panel,
+    curves: run_panels.Curves,
+    palette: Mapping[str, str],
+    scale: str = "linear",
 ) -> None:
     """One panel: lines, their labels at the right end, steps below and tokens seen above."""
     drawing.frame(axes, palette)
@@ -72,38 +95,17 @@ def draw(
     if panel.log:
         axes.set_yscale("log")
 
-    ends, extent = [], []
     for line in panel.lines:
-        colour = palette[line.colour]
-        means, low, high = run_panels.thinned(line.series)
-        steps, shown = means.steps, means.values
-        if line.look == "train":
-            shown = drawing.smoothed(means.values)
-            if len(panel.lines) < 4:  # more bands than that would hide the lines
-                axes.fill_between(steps, low, high, color=colour, alpha=0.14, linewidth=0)
-                axes.plot(steps, means.values, color=colour, alpha=0.2, linewidth=0.7)
-            faint = 0.5 if any(other.look == "eval" for other in panel.lines) else 1.0
-            axes.plot(steps, shown, color=colour, linewidth=1.5, alpha=faint)
-        elif line.look in ("eval", "exact"):
-            axes.plot(steps, shown, color=colour, linewidth=1.8 if line.look == "eval" else 1.5)
-        else:
-            axes.plot(steps, shown, color=colour, linewidth=1.1, linestyle=(0, (5, 3)))
-
-        # A single point is no line, and few evaluations deserve to be seen one by one.
-        if len(steps) == 1 or (line.look == "eval" and len(steps) <= 40):
-            size = 6 if len(steps) == 1 else 3.6
-            axes.plot(steps, shown, "o", color=colour, markersize=size, clip_on=False)
-        extent.append(shown)
-        ends.append((line, shown[-1]))
-
+        _draw_line(axes, panel, line, palette)
     for alarm in curves.alarms:
         if panel.title in run_panels.MARKED[alarm.name]:
             axes.axvline(alarm.step, color=palette["bad"], linewidth=1, linestyle=(0, (1, 2)))
 
     # The limits come before the labels, whose heights depend on them.
-    _limit(axes, panel, np.concatenate(extent))
-    _label_ends(axes, panel, ends, palette)
-    _label_steps(axes, curves, palette)
+    ends = [(line, _drawn(line)[1]) for line in panel.lines]
+    _limit(axes, panel, np.concatenate([values for _, values in ends]))
+    _label_ends(axes, panel, [(line, values[-1]) for line, values in ends], palette)
+    _label_steps(axes, curves, palette, scale)
 
     axes.set_title(
         panel.title, loc="left", fontsize=11, fontweight="bold", color=palette["ink"], pad=34
@@ -113,14 +115,34 @@ def draw(
         parse_math=False,
     )  # fmt: skip
 
-    if panel.percent:
-        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda y, _: f"{100 * y:.4g}%"))
-    elif panel.log:
-        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda y, _: f"{y:g}"))
+    if panel.log:
         axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 3)))
         axes.yaxis.set_minor_locator(ticker.NullLocator())
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda y, _: f"{y:g}"))
     else:
-        axes.yaxis.set_major_formatter(ticker.FuncFormatter(drawing.tick))
+        drawing.value_ticks(axes.yaxis, "percent" if panel.percent else "")
+
+
+def _draw_line(axes, panel: run_panels.Panel, line: run_panels.Line, palette) -> None:
+    """One line of a panel, with its band or its dots."""
+    colour = palette[line.colour]
+    steps, shown = _drawn(line)
+    if line.look == "train":
+        means, low, high = run_panels.thinned(line.series)
+        if len(panel.lines) < 4:  # more bands than that would hide the lines
+            axes.fill_between(steps, low, high, color=colour, alpha=0.14, linewidth=0)
+            axes.plot(steps, means.values, color=colour, alpha=0.2, linewidth=0.7)
+        faint = 0.5 if any(other.look == "eval" for other in panel.lines) else 1.0
+        axes.plot(steps, shown, color=colour, linewidth=1.5, alpha=faint)
+    elif line.look in ("eval", "exact"):
+        axes.plot(steps, shown, color=colour, linewidth=1.8 if line.look == "eval" else 1.5)
+    else:
+        axes.plot(steps, shown, color=colour, linewidth=1.1, linestyle=(0, (5, 3)))
+
+    # A single point is no line, and few evaluations deserve to be seen one by one.
+    if len(steps) == 1 or (line.look == "eval" and len(steps) <= 40):
+        size = 6 if len(steps) == 1 else 3.6
+        axes.plot(steps, shown, "o", color=colour, markersize=size, clip_on=False)
 
 
 def _limit(axes, panel: run_panels.Panel, values: np.ndarray) -> None:
@@ -132,6 +154,7 @@ def _limit(axes, panel: run_panels.Panel, values: np.ndarray) -> None:
         return
 
     # The axis starts at zero if the values come close to it.
+    low, high = drawing.room_around(low, high)
     room = 0.08 * (high - low) or 0.05 * abs(high) or 1.0
     zero = panel.from_zero or (low >= 0 and (low < room or low < 0.3 * high))
     bottom, room = (0.0, max(room, 0.08 * high)) if zero else (low - room, room)
@@ -154,24 +177,18 @@ def _label_ends(axes, panel: run_panels.Panel, ends: list, palette: Mapping[str,
         )  # fmt: skip
 
 
-def _label_steps(axes, curves: run_panels.Curves, palette: Mapping[str, str]) -> None:
+def _label_steps(axes, curves: run_panels.Curves, palette: Mapping[str, str], scale: str) -> None:
     """Steps below the panel, and above it the tokens seen by then, if they are known."""
-    end = max(curves.last_step, 1)
-    ticks = [
-        t for t in ticker.MaxNLocator(nbins=4, integer=True).tick_values(0, end) if 0 <= t <= end
-    ]
-    axes.set_xlim(0, end)
-    axes.set_xticks(ticks, [drawing.rounded(t, end) for t in ticks])
-    axes.set_xlabel("steps", fontsize=8.5, color=palette["muted"], loc="right", labelpad=1)
+    ticks = drawing.along(axes, scale, curves.first_step, curves.last_step, "steps", palette)
 
     tokens = curves.get("train", "tokens_seen") or curves.get("eval", "tokens_seen")
     if not tokens:
         return
     at = np.interp(ticks, np.append(0, tokens.steps), np.append(0, tokens.values))
+    where = transforms.blended_transform_factory(axes.transData, drawing.above(axes, 6))
     for tick, seen in zip(ticks, at):
         if tick:
             label = f"{style.count(seen)} tokens" if tick == ticks[-1] else style.count(seen)
             axes.text(
-                tick / end, 1, label, transform=drawing.above(axes, 6), fontsize=7.5, ha="center",
-                color=palette["muted"],
-            )  # fmt: skip
+                tick, 1, label, transform=where, fontsize=7.5, ha="center", color=palette["muted"]
+            )

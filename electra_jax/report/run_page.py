@@ -5,10 +5,12 @@
     summary of the run     ->  tiles, tables, samples         ->  report.html, one whole file
 
 Every number is shown beside what a guesser that has learnt nothing would get (`baselines.py`).
-Structure and words of the page are `templates/run.html.j2`.
+Structure and words of the page are `templates/run.html.j2`. While the run lasts, an open page loads
+itself again every REFRESH seconds.
 """
 
 import dataclasses
+import datetime
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
@@ -27,21 +29,31 @@ class Summary(TypedDict, total=False):
     device: str  # in words: '8 x TPU v5e'
     elapsed_seconds: float
     parameters: Mapping[str, int]  # part -> count, as 'generator' -> 3_000_000
-    config: Mapping[str, Any]  # highlights or all of it; nested mappings become dotted names
+    config: Mapping[str, Any]  # all settings; nested mappings become dotted names
+    base: Mapping[str, Any]  # the same settings in the base configuration
+    environment: Mapping[str, Any]  # versions, devices and processes of the present start
+    cost: Mapping[str, Any]  # what the run has used so far
     corpus: Mapping[str, Any]  # facts from the data's manifest
     evaluation: Mapping[str, float | None]  # latest; default: the last eval row
-    samples: Sequence[str]  # HTML fragments from `view.to_html`
+    samples: Sequence[str]  # HTML fragments from `view.to_html`, the best first
+    about_samples: str  # how well they were judged, from `ranking.sentence`
     rollbacks: Sequence[str]  # a sentence each time the run went back to a checkpoint, in order
 
 
 STATUSES = ("running", "finished", "stopped")
+REFRESH = 30  # seconds
 
 
-def write(workdir: str | os.PathLike, rows: Sequence[Mapping], summary: Summary) -> None:
+def write(
+    workdir: str | os.PathLike, rows: Sequence[Mapping], summary: Summary, picture: bool = True
+) -> None:
     """Writes `report.png` and `report.html` into `workdir`. A failure never leaves half a file.
 
     Args:
+      workdir: of the run.
       rows: the rows of `metrics.jsonl` in their order. There may be none, and values may be null.
+      summary: what the page says beside the curves.
+      picture: whether `report.png` is drawn too.
 
     Raises:
       ValueError: the summary has an entry or a status that does not exist.
@@ -58,8 +70,9 @@ def write(workdir: str | os.PathLike, rows: Sequence[Mapping], summary: Summary)
     verdict = baselines.verdict(_evaluation(curves, summary))
 
     workdir = os.fspath(workdir)
-    picture = run_drawing.picture(curves, panels, summary.get("name", "run"), verdict)
-    drawing.write_whole(os.path.join(workdir, "report.png"), picture)
+    if picture:
+        drawn = run_drawing.picture(curves, panels, summary.get("name", "run"), verdict)
+        drawing.write_whole(os.path.join(workdir, "report.png"), drawn)
     page = _page(curves, panels, summary, verdict)
     drawing.write_whole(os.path.join(workdir, "report.html"), page.encode())
 
@@ -87,26 +100,38 @@ def _page(
     source_metrics, sources = _sources(evaluation)
     tables = {
         title: {name: _fact(value) for name, value in _flat(summary.get(entry) or {}).items()}
-        for title, entry in (("Data", "corpus"), ("Config", "config"))
+        for title, entry in (("Cost", "cost"), ("Environment", "environment"), ("Data", "corpus"))
     }
+    settings, base = _flat(summary.get("config") or {}), _flat(summary.get("base") or {})
+    now = datetime.datetime.now(datetime.UTC)
 
     return rendering.render(
         "run.html.j2",
         title=summary.get("name", "run"),
         status=summary.get("status"),
+        refresh=REFRESH if summary.get("status") == "running" else None,
+        written=now.isoformat(timespec="seconds"),
+        written_words=f"{now:%Y-%m-%d %H:%M:%S} UTC",
         verdict=verdict,
         **_progress(curves, summary),
         tiles=_tiles(evaluation, curves.last.get("train", {})),
         alarms=[{"step": f"{alarm.step:,}", "sentence": alarm.sentence} for alarm in latest],
         earlier_alarms=len(curves.alarms) - len(latest),
         rollbacks=list(summary.get("rollbacks", ()))[::-1],
-        charts=[run_drawing.svg(panel, curves) for panel in panels],
+        charts=[run_drawing.chart(panel, curves) for panel in panels],
         nothing_yet=run_drawing.NOTHING_YET,
         source_metrics=source_metrics,
         sources=sources,
         samples=summary.get("samples"),
+        about_samples=summary.get("about_samples"),
         parameters=_parameters(summary.get("parameters") or {}),
         tables=[(title, facts) for title, facts in tables.items() if facts],
+        changed=[
+            {"name": name, "base": _fact(base[name]), "here": _fact(value)}
+            for name, value in settings.items()
+            if name in base and base[name] != value
+        ],
+        settings={name: _fact(value) for name, value in settings.items()},
     )
 
 
@@ -168,18 +193,17 @@ def _tiles(evaluation: Mapping, train: Mapping) -> list[_Tile]:
             tiles.append(_Tile(title, shown, "of the masked tokens"))
             continue
 
+        guesser = baseline.name.replace("_", " ")
+        trivial = style.metric(name, baseline.value)
+        amount = style.difference(name, abs(baseline.margin(value)))
+        if shown == trivial or amount == style.difference(name, 0.0):
+            tiles.append(_Tile(title, shown, f"equal to {guesser} {trivial}"))
+            continue
+
         side = baseline.side(value)
         arrow = "▼" if side == "below" else "▲"
-        trivial = style.metric(name, baseline.value)
-        tiles.append(
-            _Tile(
-                title,
-                shown,
-                f"{side} {baseline.name.replace('_', ' ')} {trivial}",
-                f"{arrow} {style.difference(name, abs(baseline.margin(value)))}",
-                "good" if baseline.margin(value) > 0 else "bad",
-            )
-        )
+        mark = "good" if baseline.margin(value) > 0 else "bad"
+        tiles.append(_Tile(title, shown, f"{side} {guesser} {trivial}", f"{arrow} {amount}", mark))
 
     tokens, epoch = baselines.value(train, "tokens_seen"), baselines.value(train, "epoch")
     if tokens is not None:
@@ -187,8 +211,11 @@ def _tiles(evaluation: Mapping, train: Mapping) -> list[_Tile]:
         tiles.append(_Tile("Tokens seen", style.count(tokens), beside))
     speed, mfu = baselines.value(train, "tokens_per_second"), baselines.value(train, "mfu")
     if speed is not None:
-        beside = "" if mfu is None else f"{100 * mfu:.1f}% of the peak (MFU)"
-        tiles.append(_Tile("Tokens per second", style.count(speed), beside))
+        beside = [] if mfu is None else [f"{100 * mfu:.1f}% of the peak (MFU)"]
+        padding = baselines.value(train, "padding_rate")
+        if padding is not None:
+            beside.append(f"padding, not counted: {style.metric('padding_rate', padding)}")
+        tiles.append(_Tile("Tokens per second", style.count(speed), "; ".join(beside)))
     skipped = baselines.value(train, "skipped_steps")
     if skipped:
         beside = "or a spike, never applied"
@@ -218,7 +245,8 @@ def _cell(name: str, evaluation: Mapping) -> dict[str, str]:
     cell = {"value": style.metric(name, value), "trivial": "", "mark": ""}
     if value is not None and baseline is not None:
         cell["trivial"] = style.metric(name, baseline.value)
-        cell["mark"] = "good" if baseline.margin(value) > 0 else "bad"
+        if cell["value"] != cell["trivial"]:  # as they are written
+            cell["mark"] = "good" if baseline.margin(value) > 0 else "bad"
     return cell
 
 
@@ -253,4 +281,6 @@ def _fact(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:.6g}"
-    return ", ".join(map(_fact, value)) if isinstance(value, (list, tuple)) else str(value)
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_fact, value)) or "-"
+    return str(value) or "-"

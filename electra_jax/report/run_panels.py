@@ -35,6 +35,7 @@ class Curves:
 
     series: Mapping[tuple[str, str], Series]
     last: Mapping[str, Mapping]  # kind -> its last row
+    first_step: int
     last_step: int
     alarms: Sequence[alarms_lib.Alarm]
 
@@ -57,8 +58,8 @@ class Curves:
         series = {
             key: Series(np.array(s, float), np.array(v, float)) for key, (s, v) in points.items()
         }
-        end = max((row["step"] for row in rows), default=0)
-        return cls(series, last, end, alarms_lib.alarms(rows))
+        steps = [row["step"] for row in rows] or [0]
+        return cls(series, last, min(steps), max(steps), alarms_lib.alarms(rows))
 
     def get(self, kind: str, name: str) -> Series:
         """The series of a metric; empty if no row has it."""
@@ -118,145 +119,171 @@ class Panel:
 
 
 def panels(curves: Curves) -> list[Panel]:
-    """The panels that have something to show, in the order in which they are drawn.
-
-    The body is long because it is a table of all panels.
-    """
-    end = curves.last_step
-    whole = np.array([0, max(end, 1)], float)
-
-    def train(name, colour, label="train"):
-        return Line(label, curves.get("train", name), "train", colour)
-
-    def held(name, colour, label="held-out"):
-        return Line(label, curves.get("eval", name), "eval", colour)
-
-    def level(name, label):
-        series = curves.get("eval", name) or curves.get("train", name)
-        if len(series.steps) == 1 or (series and np.ptp(series.values) == 0):
-            series = Series(whole, np.full(2, series.values[-1]))
-        return Line(label, series, "baseline", "muted")
-
-    def baseline(name, label):
-        return level(f"baseline of {name}", label)
-
-    unigram = baseline("gen_masked_loss", "unigram")
-    chance = Line("chance", Series(whole, np.full(2, baselines.CHANCE)), "baseline", "muted")
-
-    # The held-out loss is over masked slots alone. The training loss beside it is the one over
-    # masked slots too, if the rows have it.
-    masked = curves.get("train", "gen_masked_loss")
-    trained = "gen_masked_loss" if masked else "gen_loss"
-
-    rates = [
-        Line(label, curves.get("train", name), "exact", colour)
-        for name, colour, label in (
-            ("learning_rate", "shared", ""),
-            ("gen_learning_rate", "generator", "generator"),
-            ("disc_learning_rate", "discriminator", "discriminator"),
-            ("muon_learning_rate", "ink", "matrices"),
-        )
-    ]
-    norms = [train("grad_norm", "muted", "all")] + [
-        train(f"grad_norm_{part}", colour, part)
-        for part, colour in (
-            ("embeddings", "shared"),
-            ("encoder", "shared"),
-            ("generator", "generator"),
-            ("discriminator", "discriminator"),
-        )
-    ]
-
-    g, d = "generator", "discriminator"
-    drafts = [
-        Panel(
-            "Generator loss",
-            f"{trained}, nats" if masked else "train gen_loss, held-out gen_masked_loss, nats",
-            (unigram, train(trained, g), held("gen_masked_loss", g)),
-        ),
-        Panel(
-            "Main network's loss",
-            "mlm_masked_loss, nats",
-            (
-                baseline("mlm_masked_loss", "unigram"),
-                train("mlm_masked_loss", d),
-                held("mlm_masked_loss", d),
-            ),
-        ),
-        Panel(
-            "Main network's accuracy",
-            "mlm_masked_accuracy",
-            (train("mlm_masked_accuracy", d), held("mlm_masked_accuracy", d)),
-            percent=True,
-        ),
-        Panel(
-            "Discriminator loss",
-            "disc_loss, nats",
-            (
-                baseline("disc_loss", "constant guess"),
-                train("disc_loss", d),
-                held("disc_loss", d),
-            ),
-        ),
-        Panel(
-            "Discriminator AUC",
-            "disc_auc",
-            (
-                chance,
-                train("disc_auc", d),
-                held("disc_auc_unigram", "shared", "on unigram"),
-                held("disc_auc", d),
-            ),
-        ),
-        Panel(
-            "Generator accuracy",
-            "gen_masked_accuracy" if masked else "train gen_accuracy, held-out gen_masked_accuracy",
-            (
-                train("gen_masked_accuracy" if masked else "gen_accuracy", g),
-                held("gen_masked_accuracy", g),
-            ),
-            percent=True,
-        ),
-        Panel(  # a network that is well calibrated has an entropy as large as its loss
-            "Generator entropy",
-            "gen_entropy, nats",
-            (
-                unigram,
-                level("gen_masked_loss", "its loss"),
-                train("gen_entropy", g),
-                held("gen_entropy", g),
-            ),
-        ),
-        Panel(
-            "Discriminator accuracy",
-            "disc_accuracy",
-            (
-                baseline("disc_accuracy", "majority"),
-                train("disc_accuracy", d),
-                held("disc_accuracy", d),
-            ),
-            percent=True,
-        ),
-        Panel(
-            "Masked and replaced tokens",
-            "masked_rate, replaced_rate",
-            (train("masked_rate", g, "masked"), train("replaced_rate", d, "replaced")),
-            percent=True,
-        ),
-        Panel("Gradient norms", "grad_norm, before clipping", tuple(norms), log=True),
-        Panel("Learning rate", "learning_rate", tuple(rates)),
-        Panel(
-            "Speed", "tokens_per_second", (train("tokens_per_second", "ink", ""),), from_zero=True
-        ),
-    ]
+    """The panels that have something to show, in the order in which they are drawn."""
+    of = _LinesOf(curves)
+    drafts = [*_losses(of), *_judgements(of), *_shares(of), *_training(of)]
 
     panels = []
     for panel in drafts:
         lines = tuple(line for line in panel.lines if line.series)
         if any(line.look != "baseline" for line in lines):
             panels.append(dataclasses.replace(panel, lines=lines))
-
     return panels
+
+
+@dataclasses.dataclass(frozen=True)
+class _LinesOf:
+    """Makes the lines of panels. A line whose metric no row has is empty."""
+
+    curves: Curves
+
+    def train(self, name: str, colour: str, label: str = "train", look: str = "train") -> Line:
+        """A metric of training."""
+        return Line(label, self.curves.get("train", name), look, colour)
+
+    def held(self, name: str, colour: str, label: str = "held-out") -> Line:
+        """A metric of held-out rows."""
+        return Line(label, self.curves.get("eval", name), "eval", colour)
+
+    def pair(self, name: str, colour: str) -> tuple[Line, Line]:
+        """A metric of training and of held-out rows."""
+        return self.train(name, colour), self.held(name, colour)
+
+    def level(self, name: str, label: str) -> Line:
+        """A metric as a dashed line; over the whole run if it is always the same."""
+        series = self.curves.get("eval", name) or self.curves.get("train", name)
+        if len(series.steps) == 1 or (series and np.ptp(series.values) == 0):
+            return self.constant(float(series.values[-1]), label)
+        return Line(label, series, "baseline", "muted")
+
+    def baseline(self, name: str, label: str) -> Line:
+        """What a guesser gets in a metric."""
+        return self.level(f"baseline of {name}", label)
+
+    def constant(self, value: float, label: str) -> Line:
+        """A dashed line over the whole run."""
+        whole = np.array([0, max(self.curves.last_step, 1)], float)
+        return Line(label, Series(whole, np.full(2, value)), "baseline", "muted")
+
+    @property
+    def masked(self) -> bool:
+        """Whether training rows have the metrics over masked slots alone, as held-out rows do."""
+        return bool(self.curves.get("train", "gen_masked_loss"))
+
+
+_G, _D = "generator", "discriminator"  # colours
+
+
+def _losses(of: _LinesOf) -> list[Panel]:
+    """What each network is trained for, with the main network's accuracy beside its loss."""
+    trained = "gen_masked_loss" if of.masked else "gen_loss"
+    return [
+        Panel(
+            "Generator loss",
+            f"{trained}, nats" if of.masked else "train gen_loss, held-out gen_masked_loss, nats",
+            (
+                of.baseline("gen_masked_loss", "unigram"),
+                of.train(trained, _G),
+                of.held("gen_masked_loss", _G),
+            ),
+        ),
+        Panel(
+            "Main network's loss",
+            "mlm_masked_loss, nats",
+            (of.baseline("mlm_masked_loss", "unigram"), *of.pair("mlm_masked_loss", _D)),
+        ),
+        Panel(
+            "Main network's accuracy",
+            "mlm_masked_accuracy",
+            of.pair("mlm_masked_accuracy", _D),
+            percent=True,
+        ),
+        Panel(
+            "Discriminator loss",
+            "disc_loss, nats",
+            (of.baseline("disc_loss", "constant guess"), *of.pair("disc_loss", _D)),
+        ),
+    ]
+
+
+def _judgements(of: _LinesOf) -> list[Panel]:
+    """How good the answers of both networks are."""
+    accuracy = "gen_masked_accuracy" if of.masked else "gen_accuracy"
+    unit = accuracy if of.masked else "train gen_accuracy, held-out gen_masked_accuracy"
+    return [
+        Panel(
+            "Discriminator AUC",
+            "disc_auc",
+            (
+                of.constant(baselines.CHANCE, "chance"),
+                of.train("disc_auc", _D),
+                of.held("disc_auc_unigram", "shared", "on unigram"),
+                of.held("disc_auc", _D),
+            ),
+        ),
+        Panel(
+            "Generator accuracy",
+            unit,
+            (of.train(accuracy, _G), of.held("gen_masked_accuracy", _G)),
+            percent=True,
+        ),
+        Panel(  # a network that is well calibrated has an entropy as large as its loss
+            "Generator entropy",
+            "gen_entropy, nats",
+            (
+                of.baseline("gen_masked_loss", "unigram"),
+                of.level("gen_masked_loss", "its loss"),
+                *of.pair("gen_entropy", _G),
+            ),
+        ),
+    ]
+
+
+def _shares(of: _LinesOf) -> list[Panel]:
+    """What the discriminator sees, and how often it is right."""
+    return [
+        Panel(
+            "Discriminator accuracy",
+            "disc_accuracy",
+            (of.baseline("disc_accuracy", "majority"), *of.pair("disc_accuracy", _D)),
+            percent=True,
+        ),
+        Panel(
+            "Masked and replaced tokens",
+            "masked_rate, replaced_rate",
+            (of.train("masked_rate", _G, "masked"), of.train("replaced_rate", _D, "replaced")),
+            percent=True,
+        ),
+    ]
+
+
+def _training(of: _LinesOf) -> list[Panel]:
+    """How training goes: gradients, learning rates, speed."""
+    norms = (
+        of.train("grad_norm", "muted", "all"),
+        of.train("grad_norm_embeddings", "shared", "embeddings"),
+        of.train("grad_norm_encoder", "shared", "encoder"),
+        of.train("grad_norm_generator", _G, "generator"),
+        of.train("grad_norm_discriminator", _D, "discriminator"),
+    )
+    rates = (
+        of.train("learning_rate", "shared", "", look="exact"),
+        of.train("gen_learning_rate", _G, "generator", look="exact"),
+        of.train("disc_learning_rate", _D, "discriminator", look="exact"),
+        of.train("muon_learning_rate", "ink", "matrices", look="exact"),
+    )
+    speed = (of.train("tokens_per_second", "ink", ""),)
+    return [
+        Panel("Gradient norms", "grad_norm, before clipping", norms, log=True),
+        Panel("Learning rate", "learning_rate", rates),
+        Panel("Speed", "tokens_per_second", speed, from_zero=True),
+        Panel(
+            "Padding",
+            "padding_rate, the places that tokens_per_second does not count",
+            (of.train("padding_rate", "ink", ""),),
+            percent=True,
+        ),
+    ]
 
 
 MARKED = {  # alarm -> the panels that mark its step

@@ -115,5 +115,8 @@ def difference(name: str, amount: float) -> str:
 def is_share(name: str) -> bool:
     """Whether a metric is a share and is written in percent."""
     stem = name.partition("/")[0]
-    endings = ("_accuracy", "_rate", "_majority", "_precision", "_recall", "mfu", "progress")
+    endings = (
+        "_accuracy", "_rate", "_majority", "_precision", "_recall", "_recall_at_2", "mfu",
+        "progress",
+    )  # fmt: skip
     return stem.endswith(endings) and "learning" not in stem

@@ -33,11 +33,12 @@ def figures(
 ) -> dict[str, float | None]:
     """All FIGURES of a loss in nats per token, for a text of this size.
 
-    All are None if the loss is None; a perplexity that would overflow is None too.
+    All are None if the loss is None; those per word or character are None for a text that has none,
+    and a perplexity that would overflow is None too.
     """
     found = {"perplexity": _exp(loss)}
     for unit, count in zip(UNITS, (words, characters), strict=True):
-        nats = None if loss is None else loss * tokens / count
+        nats = None if loss is None or not count else loss * tokens / count
         found |= {
             f"nats_per_{unit}": nats,
             f"bits_per_{unit}": None if nats is None else nats / math.log(2),

@@ -31,7 +31,7 @@ UNJUDGED = "replaced"  # replaced, and there is no discriminator
 LUCKY = "lucky guess"  # masked, and the generator wrote the original token
 PLAIN = "plain"  # all others: original, and judged original
 
-THRESHOLD = 0.5  # least probability at which a token is judged replaced
+THRESHOLD = 0.5  # where the discriminator finds both answers equally likely
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Example:
       special: whether the piece is [CLS], [SEP] or the like. If empty, no piece is.
       sampled_starts_word: whether the sampled piece begins a word. If empty, it does where the
         original piece does.
+      threshold: the least probability at which a token is judged replaced.
     """
 
     pieces: Sequence[str]
@@ -63,9 +64,12 @@ class Example:
     p_replaced: Sequence[float | None]
     special: Sequence[bool] = ()
     sampled_starts_word: Sequence[bool] = ()
+    threshold: float = THRESHOLD
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
+            if field.name == "threshold":
+                continue
             length = len(getattr(self, field.name))
             optional = field.name in ("special", "sampled_starts_word")
             if length != len(self.pieces) and not (optional and length == 0):
@@ -88,7 +92,7 @@ class Example:
         """CAUGHT, MISSED, UNJUDGED, FALSE_ALARM, LUCKY or PLAIN."""
         if self.replaced[i] and self.p_replaced[i] is None:
             return UNJUDGED
-        accused = self.p_replaced[i] is not None and self.p_replaced[i] >= THRESHOLD
+        accused = self.p_replaced[i] is not None and self.p_replaced[i] >= self.threshold
         if self.replaced[i]:
             return CAUGHT if accused else MISSED
         if accused:
@@ -158,9 +162,8 @@ def page(fragments: Iterable[str], title: str, legend: str = "") -> str:
 
 _MARKS = {CAUGHT: "✓", MISSED: "✗", UNJUDGED: "~", FALSE_ALARM: "!", LUCKY: "=", PLAIN: "·"}
 # Black letters on a colour can be read on dark and on light terminals. The numbers are codes of the
-# 256-colour table: sky blue, orange, yellow, grey. They differ in lightness too, for colour-blind
-# readers.
-_BACKGROUNDS = {CAUGHT: 75, MISSED: 208, UNJUDGED: 208, FALSE_ALARM: 227, LUCKY: 250}
+# 256-colour table: green, red, orange, yellow, grey. For colour-blind readers the marks differ too.
+_BACKGROUNDS = {CAUGHT: 114, MISSED: 203, UNJUDGED: 208, FALSE_ALARM: 227, LUCKY: 250}
 
 
 def _words(example: Example) -> list[list[int]]:

@@ -3,7 +3,7 @@
 
     step, kind, {name: value}  ->  metrics.jsonl   {"step": 20, "kind": "train", "loss": 24.1, ...}
                                ->  events.*        tag train/loss
-                               ->  the log         step  20/100  loss 24.1 ...
+                               ->  the log         step  20/100  gen_masked_loss 6.214 ...
 
 All writers have the same methods and write the same names. They work on the calling thread, so a
 full disk raises an error at the step where it happens and never blocks a queue.
@@ -21,8 +21,8 @@ from absl import logging
 from tensorboardX import event_file_writer
 from tensorboardX.proto import event_pb2, summary_pb2
 
-from electra_jax.host import safe_files
-from electra_jax.report import baselines, style
+from electra_jax.host import logs, safe_files
+from electra_jax.report import console_lines
 
 Number = float | int | None
 KINDS = ("train", "eval")
@@ -123,7 +123,7 @@ class TensorBoard:
 
 
 class Console:
-    """Logs one line for the training metrics of a step, and a block of lines for an evaluation.
+    """Logs one line for the training metrics of a step, and a table for an evaluation.
 
     Args:
       steps: the last step of the run; it is shown beside the step and gives the time left.
@@ -131,13 +131,17 @@ class Console:
 
     def __init__(self, steps: int):
         self._steps = steps
+        self._explained: set[str] = set()  # baselines; the first table that has one explains it
 
     def write(self, step: int, kind: str, metrics: Mapping[str, Number]) -> None:
         _check(kind, metrics)
         if kind == "train":
-            logging.info("%s", progress_line(step, self._steps, metrics))
-        else:
-            logging.info("%s", evaluation_block(step, self._steps, metrics))
+            logging.info("%s", console_lines.step_line(step, self._steps, metrics))
+            return
+
+        table = console_lines.evaluation_table(step, self._steps, metrics, self._explained)
+        logging.info("%s", table, extra={logs.COLOURS: console_lines.COLOURS})
+        self._explained.update(console_lines.shown_baselines(metrics))
 
     def close(self) -> None:
         """Does nothing: the log belongs to the program."""
@@ -168,96 +172,6 @@ def read(path: str | os.PathLike) -> list[dict]:
             ) from None
         rows.append(row)
     return rows
-
-
-def progress_line(step: int, steps: int, metrics: Mapping[str, Number]) -> str:
-    """One line of training metrics, aligned with the lines before it.
-
-    Metrics that the objective does not have are left out, without a gap.
-    """
-    parts = [f"step {_step(step, steps)}"]
-    if "progress" in metrics:  # the budget is not a number of steps
-        parts.append(f"progress {style.metric('progress', metrics['progress']):>7}")
-    for name, width in _PROGRESS.items():
-        if name in metrics:
-            parts.append(f"{name} {style.metric(name, _plain(metrics[name])):>{width}}")
-
-    if metrics.get("tokens_per_second") is not None:
-        speed = style.metric("tokens_per_second", _plain(metrics["tokens_per_second"]))
-        parts.append(f"tokens/s {speed:>5}")
-    if metrics.get("padding_rate") is not None:
-        parts.append(f"padding {style.metric('padding_rate', metrics['padding_rate']):>6}")
-
-    left = baselines.seconds_left(step, steps, metrics)
-    if left:
-        parts.append(f"ETA {style.duration(left):>6}")
-    if baselines.value(metrics, "skipped_steps"):
-        parts.append(f"skipped_steps {metrics['skipped_steps']}")
-    return "  ".join(parts)
-
-
-def evaluation_block(step: int, steps: int, metrics: Mapping[str, Number]) -> str:
-    """A few lines: the metrics that have a baseline, each beside it, then the others."""
-    stems = (
-        "gen_masked_loss", "mlm_masked_loss", "disc_loss", "disc_accuracy", "disc_auc",
-        "disc_auc_unigram",
-    )  # fmt: skip
-    beside = sorted(
-        (name for name in metrics if name.partition("/")[0] in stems),
-        key=lambda name: (name.partition("/")[2], stems.index(name.partition("/")[0])),
-    )
-    width = max(map(len, beside), default=0)
-
-    lines = [f"evaluation at step {_step(step, steps).strip()}"]
-    for name in beside:
-        value, baseline = _plain(metrics[name]), baselines.of(name, metrics)
-        line = f"  {name:<{width}}  {style.metric(name, value):>8}"
-        if value is not None and baseline is not None:
-            trivial = style.metric(name, baseline.value)
-            margin, side = style.difference(name, abs(baseline.margin(value))), baseline.side(value)
-            mark = "" if baseline.margin(value) > 0 else "  (not learnt yet)"
-            line += f"  {baseline.name:<15} {trivial:>8}  {margin:>11} {side}{mark}"
-        lines.append(line)
-
-    others = [
-        f"{name} {style.metric(name, _plain(metrics[name]))}" for name in _ALONE if name in metrics
-    ]
-    if others:
-        lines.append("  " + "  ".join(others))
-    return "\n".join(lines)
-
-
-# The width of each number, so that columns are aligned from line to line.
-_PROGRESS = {
-    "loss": 6,
-    "gen_loss": 6,
-    "mlm_loss": 6,
-    "disc_loss": 6,
-    "gen_accuracy": 6,
-    "mlm_accuracy": 6,
-    "disc_accuracy": 6,
-    "disc_auc": 5,
-    "learning_rate": 8,
-    "gen_learning_rate": 8,
-    "disc_learning_rate": 8,
-    "muon_learning_rate": 8,
-}
-_ALONE = (
-    "gen_masked_accuracy",
-    "gen_sampled_accuracy",
-    "gen_entropy",
-    "mlm_masked_accuracy",
-    "copy_rate",
-    "disc_precision",
-    "disc_recall",
-    "disc_f1",
-    "replaced_rate",
-    "ema_decay",
-)
-
-
-def _step(step: int, steps: int) -> str:
-    return f"{step:>{len(f'{steps:,}')},}/{steps:,}"
 
 
 def _check(kind: str, metrics: Mapping[str, Number]) -> None:

@@ -17,7 +17,7 @@ from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import streams
-from electra_jax.data import planning, records, text_hub
+from electra_jax.data import planning, reaching, records
 from electra_jax.host import console_table
 from electra_jax.model import accounting
 from electra_jax.objectives import vocabulary_softmax
@@ -34,33 +34,29 @@ _SPEED_UNKNOWN = "not known before the speed is"
 
 def text(config: config_lib.Config, workdir: str) -> str:
     """Returns the estimate as aligned lines; half of this function is the list of these lines."""
-    mesh = plans.mesh(config)
+    mesh, data = plans.mesh(config), prepared_data.RunData.of(config, workdir)
     try:
-        _check(config, workdir)
-        opened, notes = _opened(config, workdir), []
-    except text_hub.Unreachable as error:
+        _check(config.init, data)
+        opened, notes = _opened(data), []
+    except reaching.Unreachable as error:
         # All else can be said without the text, on a machine without a network too.
         opened, notes = [None] * len(stages.of(config)), [str(error)]
 
-    vocab_size = prepared_data.vocabulary_size(config, workdir)
+    vocab_size = prepared_data.vocabulary_size(data)
     if opened[0] is not None:
         vocab_size = opened[0].manifest.vocabulary["size"]
-    words, unigram_V = synthetic.Words(vocab_size), np.ones(vocab_size)
+    words = synthetic.Words(vocab_size)
 
     # The state is the same in all stages; row length and batch size may differ.
-    shapes = plans.of(config, words, unigram_V, mesh).shapes
+    plan = plans.of(config, words, mesh=mesh)
+    shapes, kinds = plan.shapes, plan.stages
     parts = accounting.parameters(shapes.params)
-    kinds = stages.of(config)
-    settings = [stages.config_of(config, number) for number in range(len(kinds))]
-    objectives = [plans.of(c, words, unigram_V, mesh).objective for c in settings]
     flops = [
-        objective.flops(kind.sequence_length).train * kind.batch_size
-        for objective, kind in zip(objectives, kinds)
+        plan.objectives[kind.sequence_length].flops(kind.sequence_length).train * kind.batch_size
+        for kind in kinds
     ]
-    scores = [_scores_mib(c, objective, mesh) for c, objective in zip(settings, objectives)]
-    activations = [
-        _activation_bytes(c, objective, words, mesh) for c, objective in zip(settings, objectives)
-    ]
+    scores = [_scores_mib(plan, kind) for kind in kinds]
+    activations = [_activation_bytes(plan, kind) for kind in kinds]
 
     # A budget in minutes becomes steps by the speed, one in tokens by the share of padding.
     device = jax.devices()[0].device_kind
@@ -69,7 +65,7 @@ def text(config: config_lib.Config, workdir: str) -> str:
     seconds = [a_step / rate for a_step in flops] if peak else []
     ready = None not in opened
     real = [1 - found.manifest.wasted_fraction for found in opened] if ready else []
-    steps = stages.steps(config, real, seconds)
+    steps = stages.steps(config.schedule, kinds, real, seconds)
 
     lines = [
         ("devices", f"{jax.device_count()} x {device}, mesh {dict(mesh.shape)}"),
@@ -88,32 +84,32 @@ def text(config: config_lib.Config, workdir: str) -> str:
         ("epochs over the data", _epochs(kinds, steps, opened)),
         ("time", _time(device, seconds, steps)),
     ]
-    if line := plans.peak_not_reached(config, steps and sum(steps)):
+    if line := plan.peak_not_reached(steps and sum(steps)):
         notes.append(line)
     lines += [("note", note) for note in notes]
 
     return "\n".join(console_table.lines(lines))
 
 
-def _check(config, workdir):
+def _check(init, data):
     """Raises the errors of a run that can be found without preparing data or reading weights.
 
     Sources come last: if they cannot be reached, all else has been checked.
     """
-    if not metadata.steps(os.path.join(workdir, "checkpoints")):
-        starting_weights.check_paths(config)
+    if not metadata.steps(os.path.join(data.workdir, "checkpoints")):
+        starting_weights.check_paths(init)
 
-    record = prepared_data.read(workdir)
+    record = prepared_data.read(data.workdir)
     is_there = (
         record is not None
-        and prepared_data.is_of(config, record)
-        and all(prepared_data.folder(config, workdir, part) is not None for part in record.stages)
+        and prepared_data.is_of(data, record)
+        and all(prepared_data.folder(data, part) is not None for part in record.stages)
     )
 
     if not is_there:
-        settings = run_data.stage_settings(config, workdir, 0)
+        settings = run_data.stage_settings(data, 0)
         planning.check_vocabulary(settings)
-        _check_folder(run_data.data_root(config, workdir))
+        _check_folder(data.root)
         planning.check_sources(settings)
 
 
@@ -128,18 +124,18 @@ def _check_folder(path):
         raise config_lib.ConfigError(f"no folder {path} can be made: {place} cannot be written")
 
 
-def _opened(config, workdir) -> list[records.Records | None]:
+def _opened(data) -> list[records.Records | None]:
     """Returns the prepared rows of each stage; None for a stage that is not prepared yet."""
-    record = prepared_data.read(workdir)
-    if record is not None and prepared_data.is_of(config, record):
-        folders = [prepared_data.folder(config, workdir, part) for part in record.stages]
+    record = prepared_data.read(data.workdir)
+    if record is not None and prepared_data.is_of(data, record):
+        folders = [prepared_data.folder(data, part) for part in record.stages]
         return [folder and records.open(folder) for folder in folders]
 
-    root, found = run_data.data_root(config, workdir), []
-    for settings in run_data.data_settings(config, workdir):
+    found: list[records.Records | None] = []
+    for settings in run_data.data_settings(data):
         folder = ""
         if None not in found:  # the others need the vocabulary of the first
-            folder = planning.folder_of(settings, root)
+            folder = planning.folder_of(settings, data.root)
         ready = os.path.exists(os.path.join(folder, records.MANIFEST))
         found.append(records.open(folder) if ready else None)
 
@@ -163,16 +159,17 @@ def _named_counts(parts):
     return ", ".join(f"{name} {count:,}" for name, count in parts.items())
 
 
-def _scores_mib(config, objective, mesh):
+def _scores_mib(plan, stage):
     """Returns the MiB of float32 scores over one piece of the vocabulary, per micro-batch."""
-    rows = config.data.batch_size / config.schedule.accumulation
-    rows /= mesh.shape["data"] * mesh.shape["fsdp"]
+    objective = plan.objectives[stage.sequence_length]
+    rows = stage.batch_size / plan.accumulation
+    rows /= plan.mesh.shape["data"] * plan.mesh.shape["fsdp"]
     piece = min(vocabulary_softmax.PIECE, objective.networks.padded_vocab_size)
-    places = objective.scored_places(config.data.sequence_length)
+    places = objective.scored_places(stage.sequence_length)
     return np.ceil(rows) * places * piece * 4 / 2**20
 
 
-def _activation_bytes(config, objective, words, mesh):
+def _activation_bytes(plan, stage):
     """Returns the bytes that a forward pass keeps for the backward pass, per device.
 
     The number is for one micro-batch and comes from the traced program, without compiling it: it is
@@ -180,19 +177,19 @@ def _activation_bytes(config, objective, words, mesh):
     compiled program keeps less where the compiler recomputes values, and needs more for
     intermediate results.
     """
-    rows = config.data.batch_size // config.schedule.accumulation
-    length = config.data.sequence_length
+    rows, length = stage.batch_size // plan.accumulation, stage.sequence_length
+    objective = plan.objectives[length]
     lanes = {
         "ids": jax.ShapeDtypeStruct((rows, length), np.int32),
         "marks": jax.ShapeDtypeStruct((rows, length), np.uint8),
     }
-    shapes = jax.eval_shape(objective.init, jax.random.key(config.seed))
+    shapes = jax.eval_shape(objective.init, plan.key)
     kept = []  # bytes of each phase, filled while tracing
 
     def trace(params, lanes):
         row_B = jnp.arange(rows, dtype=jnp.uint32)
-        batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, words.pad_id)
-        keys = streams.keys(jax.random.key(config.seed), 0, row_B, dropout=True)
+        batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, plan.pad_id)
+        keys = streams.keys(plan.key, 0, row_B, dropout=True)
         knobs, carry = objective.knobs(0.0), None
 
         for phase in objective.phases:
@@ -214,7 +211,7 @@ def _activation_bytes(config, objective, words, mesh):
         return 0
 
     jax.eval_shape(trace, shapes, lanes)
-    return max(kept) / (mesh.shape["data"] * mesh.shape["fsdp"])
+    return max(kept) / (plan.mesh.shape["data"] * plan.mesh.shape["fsdp"])
 
 
 def _stages(kinds, steps):

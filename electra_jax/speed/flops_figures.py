@@ -14,6 +14,7 @@ import jax
 from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.model import accounting
+from electra_jax.objectives import objective as objective_lib
 from electra_jax.speed import paper_flops, synthetic
 from electra_jax.step import plans
 from electra_jax.training import budget
@@ -74,14 +75,15 @@ def of_config(
       padding_rate: the share of padding in the rows.
     """
     kinds = stages.of(config)
-    each = [_of_rows(stages.config_of(config, n), vocab_size) for n in range(len(kinds))]
+    plan = plans.of(config, synthetic.Words(vocab_size))
+    each = [_of_rows(config, kind, plan.objectives[kind.sequence_length]) for kind in kinds]
 
     seconds = []
     if tokens_per_second is not None:
         places_per_second = tokens_per_second / (1 - padding_rate)
         seconds = [kind.batch_size * kind.sequence_length / places_per_second for kind in kinds]
 
-    steps = stages.steps(config, [1 - padding_rate] * len(kinds), seconds)
+    steps = stages.steps(config.schedule, kinds, [1 - padding_rate] * len(kinds), seconds)
     rows = [kind.batch_size * count for kind, count in zip(kinds, steps)] if steps else None
     train = {
         convention: sum(found["train_per_row"][convention] * n for found, n in zip(each, rows))
@@ -105,16 +107,16 @@ def of_config(
     return found
 
 
-def _of_rows(config: config_lib.Config, vocab_size: int) -> dict:
+def _of_rows(
+    config: config_lib.Config, stage: stages.Stage, objective: objective_lib.Objective
+) -> dict:
     """Returns the numbers of one stage that do not depend on how many rows there are."""
-    plan = plans.of(config, synthetic.Words(vocab_size))
-    objective = plan.objective
-    params = jax.eval_shape(objective.init, plan.key)
-    length = config.data.sequence_length
+    params = jax.eval_shape(objective.init, jax.random.key(0))
+    vocab_size, length = objective.networks.vocab_size, stage.sequence_length
     counted = objective.flops(length)
 
-    billed = _parts(config, vocab_size, paper_flops.OUTPUT_SHARE)
-    parts = _parts(config, objective.networks.padded_vocab_size, objective.slots / length)
+    billed = _parts(config, length, vocab_size, paper_flops.OUTPUT_SHARE)
+    parts = _parts(config, length, objective.networks.padded_vocab_size, objective.slots / length)
     done = {part: operations.products for part, operations in parts.items()}
     # `model.accounting` knows whether a layer sees less than the whole row, `paper_flops` does not.
     # So the layers get what its count leaves after the embeddings and the head.
@@ -132,7 +134,7 @@ def _of_rows(config: config_lib.Config, vocab_size: int) -> dict:
         frozen = part.startswith("generator") and counted.generator_passes == 1
         billed_row += (1 if frozen else 2) * length * operations.billed()
 
-    one = paper_flops.inference(_shape(config, config.model.discriminator, vocab_size))
+    one = paper_flops.inference(_shape(config, config.model.discriminator, length, vocab_size))
     judged = accounting.detection(objective.networks, length)
     return {
         "config": config.name,
@@ -140,7 +142,7 @@ def _of_rows(config: config_lib.Config, vocab_size: int) -> dict:
         "vocab_size": vocab_size,
         "sequence_length": length,
         "slots": objective.slots,
-        "batch_size": config.data.batch_size,
+        "batch_size": stage.batch_size,
         "parameters": {part: accounting.parameters(tree) for part, tree in params.items()},
         "forward_per_token": {
             part: {"paper": billed[part].billed(), "honest": done[part]} for part in done
@@ -151,14 +153,14 @@ def _of_rows(config: config_lib.Config, vocab_size: int) -> dict:
 
 
 def _parts(
-    config: config_lib.Config, vocab_size: int, predicted: float
+    config: config_lib.Config, length: int, vocab_size: int, predicted: float
 ) -> dict[str, paper_flops.Operations]:
     """Returns the operations of one token in a forward pass of each part.
 
     Heads over the vocabulary are used at a share of the positions only, which is `predicted`.
     """
     name, model = config.objective.name, config.model
-    main = _shape(config, model.discriminator, vocab_size)
+    main = _shape(config, model.discriminator, length, vocab_size)
     head = paper_flops.detection_head(main)
     if name in _PREDICTING:
         share = 1.0 if name == "all_tokens_mlm" else predicted
@@ -172,7 +174,7 @@ def _parts(
 
     if name == "electric":
         # Two towers; the head reads the states of both, at every token.
-        tower = _shape(config, model.generator, vocab_size)
+        tower = _shape(config, model.generator, length, vocab_size)
         both = dataclasses.replace(tower, width=2 * tower.width)
         parts |= {
             "generator embeddings": 2 * paper_flops.embeddings(tower),
@@ -180,7 +182,7 @@ def _parts(
             "generator head": paper_flops.masked_head(both),
         }
     elif name not in config_lib.WITHOUT_GENERATOR:
-        generator = _shape(config, model.generator, vocab_size)
+        generator = _shape(config, model.generator, length, vocab_size)
         parts |= {
             "generator embeddings": paper_flops.embeddings(generator),
             "generator layers": paper_flops.layers(generator),
@@ -191,13 +193,13 @@ def _parts(
 
 
 def _shape(
-    config: config_lib.Config, network: config_lib.Network, vocab_size: int
+    config: config_lib.Config, network: config_lib.Network, length: int, vocab_size: int
 ) -> paper_flops.Shape:
     """Returns the shape of a network in the form that the paper's script takes."""
     return paper_flops.Shape(
         network.width,
         network.layers,
-        config.data.sequence_length,
+        length,
         vocab_size,
         config.model.embedding_size,
         network.heads,

@@ -27,8 +27,6 @@ _PIPELINE_ROWS = 65_536  # made-up rows on disk, read in the order of a run
 def measure(config: config_lib.Config, vocab_size: int, steps: int, with_parts: bool) -> dict:
     """Returns all that the table shows, as plain numbers: seconds, bytes, FLOPs.
 
-    Most of the length of this function is the dictionary, whose keys other programs read.
-
     Args:
       config: the configuration to measure.
       vocab_size: the size of the made-up vocabulary.
@@ -37,67 +35,12 @@ def measure(config: config_lib.Config, vocab_size: int, steps: int, with_parts: 
         paper's.
     """
     rehearsed = synthetic.prepare(config, vocab_size)
-    state, lanes = rehearsed.state(), [rehearsed.lanes(number) for number in range(4)]
+    lanes = [rehearsed.lanes(number) for number in range(4)]
+    found = _settings(config, rehearsed, vocab_size) | _step(config, rehearsed, lanes, steps)
+    found |= _pipeline(config, rehearsed, found["step_seconds"])
 
-    # Tracing and compiling are done here by hand, so that each can be timed.
-    begun = time.perf_counter()
-    lowered = rehearsed.update.lower(state, lanes[0])
-    traced = time.perf_counter()
-    compiled = lowered.compile()
-    done = time.perf_counter()
-
-    # The state is donated: each call needs the state that the call before it returned.
-    held = [state, 0]
-
-    def step():
-        held[0], measured = compiled(held[0], lanes[held[1] % len(lanes)])
-        held[1] += 1
-        return held[0], measured
-
-    seconds = timing.calls(step, steps, warm_up=2)
-
-    device, data = jax.devices()[0], config.data
-    objective = rehearsed.plan.objective
-    flops = objective.flops(data.sequence_length)
-    places = data.batch_size * data.sequence_length
-    # Padding is not counted as tokens.
-    padding = float(np.mean([np.mean(lane["ids"] == rehearsed.words.pad_id) for lane in lanes]))
-    rate = flops.train * data.batch_size / seconds.median
-    peak = accounting.peak(device.device_kind)
-    product_rate = _product_rate(objective.networks.dtype)
-    memory = compiled.memory_analysis()
-    program = jax.make_jaxpr(rehearsed.plan.update)(rehearsed.plan.shapes, lanes[0])
-
-    found = {
-        "config": config.name,
-        "device": device.device_kind,
-        "devices": jax.device_count(),
-        "jax": jax.__version__,
-        "dtype": objective.networks.dtype,
-        "layers": "scanned" if objective.networks.discriminator.scan else "unrolled",
-        "batch_size": data.batch_size,
-        "sequence_length": data.sequence_length,
-        "vocab_size": vocab_size,
-        "tokens_per_second": places * (1 - padding) / seconds.median,
-        "padding_rate": padding,
-        "step_seconds": seconds.median,
-        "step_seconds_fastest": seconds.spread[0],
-        "step_seconds_slowest": seconds.spread[1],
-        "flops_per_step": flops.train * data.batch_size,
-        "flops_per_second": rate,
-        "mfu": rate / (peak * jax.device_count()) if peak else None,
-        "product_flops_per_second": product_rate,
-        "share_of_product_rate": rate / (product_rate * jax.device_count()),
-        "step_bytes": memory.temp_size_in_bytes + memory.argument_size_in_bytes,
-        "peak_bytes": _peak_bytes(device),
-        "trace_seconds": traced - begun,
-        "compile_seconds": done - traced,
-        "random_bits_per_step": accounting.random_bits(program),
-    }
-    found |= _pipeline(config, rehearsed, seconds.median)
-
-    # The parts need the memory. `step_parts` knows only those of the paper's objective.
-    del held[:], state
+    # The parts need the memory of the state, which is gone by now. `step_parts` knows only those of
+    # the paper's objective.
     published = config.objective.name == "replaced_token_detection"
     if with_parts and published and jax.device_count() == 1:
         found["parts"] = {
@@ -159,6 +102,72 @@ def table(found: dict) -> str:
         lines.append(("rest", f"{rest:6.1%} (below 0: parts that overlap within the step)"))
 
     return "\n".join(console_table.lines(lines))
+
+
+def _settings(config, rehearsed, vocab_size):
+    """Returns what was measured, and on what."""
+    shape = rehearsed.plan.objective.networks
+    return {
+        "config": config.name,
+        "device": jax.devices()[0].device_kind,
+        "devices": jax.device_count(),
+        "jax": jax.__version__,
+        "dtype": shape.dtype,
+        "layers": "scanned" if shape.discriminator.scan else "unrolled",
+        "batch_size": config.data.batch_size,
+        "sequence_length": config.data.sequence_length,
+        "vocab_size": vocab_size,
+    }
+
+
+def _step(config, rehearsed, lanes, steps):
+    """Returns speed, memory and compilation of the step; what it holds is free when it returns."""
+    data, objective, device = config.data, rehearsed.plan.objective, jax.devices()[0]
+    state = rehearsed.state()
+
+    # Tracing and compiling are done here by hand, so that each can be timed.
+    begun = time.perf_counter()
+    lowered = rehearsed.update.lower(state, lanes[0])
+    traced = time.perf_counter()
+    compiled = lowered.compile()
+    done = time.perf_counter()
+
+    # The state is donated: each call needs the state that the call before it returned.
+    held = [state, 0]
+
+    def step():
+        held[0], measured = compiled(held[0], lanes[held[1] % len(lanes)])
+        held[1] += 1
+        return held[0], measured
+
+    seconds = timing.calls(step, steps, warm_up=2)
+
+    # Padding is not counted as tokens.
+    padding = float(np.mean([np.mean(lane["ids"] == rehearsed.words.pad_id) for lane in lanes]))
+    flops = objective.flops(data.sequence_length).train * data.batch_size
+    rate, peak = flops / seconds.median, accounting.peak(device.device_kind)
+    product_rate = _product_rate(objective.networks.dtype)
+    memory = compiled.memory_analysis()
+    program = jax.make_jaxpr(rehearsed.update)(rehearsed.plan.shapes, lanes[0])
+
+    places = data.batch_size * data.sequence_length
+    return {
+        "tokens_per_second": places * (1 - padding) / seconds.median,
+        "padding_rate": padding,
+        "step_seconds": seconds.median,
+        "step_seconds_fastest": seconds.spread[0],
+        "step_seconds_slowest": seconds.spread[1],
+        "flops_per_step": flops,
+        "flops_per_second": rate,
+        "mfu": rate / (peak * jax.device_count()) if peak else None,
+        "product_flops_per_second": product_rate,
+        "share_of_product_rate": rate / (product_rate * jax.device_count()),
+        "step_bytes": memory.temp_size_in_bytes + memory.argument_size_in_bytes,
+        "peak_bytes": _peak_bytes(device),
+        "trace_seconds": traced - begun,
+        "compile_seconds": done - traced,
+        "random_bits_per_step": accounting.random_bits(program),
+    }
 
 
 def _compiled(function, arguments):

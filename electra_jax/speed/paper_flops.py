@@ -38,7 +38,8 @@ class Operations:
         return Operations(times * self.products, times * self.lookup, times * self.others)
 
     def billed(self, sparse: bool = False) -> float:
-        """Returns what the script counts; `sparse` leaves out the look-up, as the script's flag."""
+        """Returns what the script counts. With `sparse` the look-up is not counted; the script has
+        a flag that does the same."""
         return self.products + self.others + (0.0 if sparse else self.lookup)
 
 

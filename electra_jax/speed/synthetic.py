@@ -66,7 +66,8 @@ def prepare(
     mesh = plans.mesh(config, devices)
     words = Words(vocab_size)
     plan = plans.of(config, words, mesh=mesh)
-    update = train_step.compile_update(plan.update, plan.shapes, mesh)
+    step = plan.update(config.data.sequence_length)
+    update = train_step.compile_update(step, plan.shapes, mesh)
     return Rehearsal(config, mesh, words, plan, update)
 
 
@@ -93,7 +94,7 @@ def write_records(words: Words, count: int, length: int, folder: str) -> records
     writer.write(*made)
     shards = {"train": writer.close(), "heldout": ()}
 
-    source = records.Source("made-up", "made-up", 1.0, shards, {"rows": count})
+    source = records.RecordedSource("made-up", "made-up", 1.0, shards, {"rows": count})
     unigram_crc = records.write_unigram(folder, np.ones((2, words.size), np.int64))
     records.write_manifest(
         folder,

@@ -71,23 +71,29 @@ def run(
     batch_size: int,
     pad_id: int,
     mesh: Mesh,
+    progress: Callable[[int], None] = lambda rows: None,
 ) -> dict[str, float | None]:
     """Returns all metrics over the rows of all sources, and a few for each source (`BY_SOURCE`).
 
     Args:
       evaluate: from `compile_evaluate`.
       sources: (name, ids [n, L], marks [n, L]) of each source.
+      progress: called after each batch with the number of rows of its source that are done.
 
     `unigram_entropy` is computed from these rows, not from everything that was prepared: then a
     source has the same weight in it as in the losses that are compared with it.
+
+    Raises ValueError, one line, if there is no source or one of them has no rows.
     """
+    _refuse_without_rows(sources)
+
     values: dict[str, float | None] = {}
     merged: Any = None
     all_counts_V: Any = 0
     for name, ids_BL, marks_BL in sources:
         counts_V = _counts(ids_BL, objective)
         all_counts_V = all_counts_V + counts_V
-        sums = sums_of(evaluate, params, ids_BL, marks_BL, batch_size, pad_id, mesh)
+        sums = sums_of(evaluate, params, ids_BL, marks_BL, batch_size, pad_id, mesh, progress)
         if len(sources) > 1:
             computed = metrics.compute(sums)
             values |= {
@@ -141,6 +147,16 @@ def with_loss(values: dict, objective: Objective) -> dict:
     known = {term: values.get(f"{term}_loss") for term in objective.terms}
     loss = None if None in known.values() else float(objective.total(known))
     return {"loss": None} | values | ({} if loss is None else {"loss": loss})
+
+
+def _refuse_without_rows(sources):
+    """Raises ValueError if there is nothing to evaluate, before anything is compiled."""
+    empty = [name for name, ids_BL, _ in sources if not len(ids_BL)]
+    if empty or not sources:
+        raise ValueError(
+            f"{', '.join(empty) or 'no source'} has {'no' if empty else 'any'} rows to evaluate;"
+            " give it more text, or raise data.heldout_fraction"
+        )
 
 
 def _counts(ids_BL, objective):

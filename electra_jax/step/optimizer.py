@@ -40,7 +40,8 @@ class PeakRates:
         """The rate of the parameter at this path, as a share of the peak."""
         if self.matrices is not None and matrix(path):
             return self._share(self.matrices)
-        return self._share(getattr(self, network(path)))
+        by_network = {"generator": self.generator, "discriminator": self.discriminator}
+        return self._share(by_network[network(path)])
 
     def named(self) -> dict[str, float]:
         """{metric: share of the peak} of the rates that a run logs.

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns a configuration into the typed parts of its training.
 
-    config, vocabulary, mesh -> networks, objective, optimizer, rate, progress, extras -> Plan
+    config, vocabulary, mesh -> networks, objectives, optimizer, rate, stages, extras -> Plan
 
-Every variant that a configuration names is chosen here and only here. `of` returns a `Plan` of all
-parts; the functions after it make single parts.
+Objective, optimizer, schedule, dtype and the way of attention are chosen here; what is masked
+(`mask_unit`) and shared (`sharing`) is a value that objectives and networks act by. `of` returns a
+`Plan` of all parts; the functions after it make single parts. Networks, objectives and the step
+never see the configuration.
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -54,8 +56,6 @@ OBJECTIVES: dict[str, type[Any]] = {
     "all_tokens_mlm": all_tokens_mlm.AllTokensMLM,
 }
 
-_REACHED = 0.75  # share of the peak; a run whose rate stays below it logs a warning at its start
-
 OPTIMIZERS = {
     "reference_adamw": optimizer.reference_adamw,
     "adamw": optimizer.adamw,
@@ -63,24 +63,44 @@ OPTIMIZERS = {
 }
 
 
+SHAPES: dict[str, Callable[..., jax.Array]] = {
+    "linear": schedule.linear,
+    "cosine": schedule.cosine,
+    "warmup_stable_decay": schedule.warmup_stable_decay,
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """All parts of the training of one configuration, for rows of one length.
+    """All parts of the training of one configuration.
 
     Step, objectives and networks get these parts and never see the configuration.
     """
 
     mesh: Mesh | None
-    objective: Objective  # with the shapes of both networks; placed on the mesh, if there is one
+    stages: tuple[stages.Stage, ...]
+    # By row length, each with the shapes of both networks; placed on the mesh, if there is one.
+    objectives: Mapping[int, Objective]
     optimizer: optax.GradientTransformation
     # (step, progress) -> the rate of the parameters with the highest peak
     rate: Callable[..., jax.Array]
+    peak: float  # of the rate, without warmup and decay
+    warmup_steps: int
     progress: Callable  # state -> spent share of the budget, or None if steps are the budget
     extras: train_step.Extras
     key: jax.Array  # everything random on the device is derived from it
     pad_id: int
     accumulation: int  # micro-batches per step
     steps: int  # number of steps of the whole run
+
+    @property
+    def objective(self) -> Objective:
+        """The objective for the rows of the first stage."""
+        return self.objectives[self.stages[0].sequence_length]
+
+    def peak_not_reached(self, steps: int | None) -> str | None:
+        """A warning if the rate stays far below its peak in so many steps; else None."""
+        return schedule.peak_not_reached(self.rate, self.peak, self.warmup_steps, self.steps, steps)
 
     @property
     def networks(self) -> networks.NetworksConfig:
@@ -101,20 +121,22 @@ class Plan:
         """The sharding of each array of the state."""
         return sharding.shardings(self.shapes, self._mesh())
 
-    @functools.cached_property
-    def update(self) -> Callable:
-        """The function of one step, not compiled: (state, lanes) -> (state, measured)."""
+    def update(self, sequence_length: int) -> Callable:
+        """The step on rows of this length, not compiled: (state, lanes) -> (state, measured).
+
+        The length must be that of a stage.
+        """
         return train_step.make_update(
-            self.objective,
-            self.optimizer,
-            self.rate,
-            self.key,
-            self.pad_id,
-            self.accumulation,
-            sharding.while_used(self._mesh()),
-            self.progress,
-            self.extras,
-            self.steps,
+            objective=self.objectives[sequence_length],
+            optimizer=self.optimizer,
+            rate=self.rate,
+            key=self.key,
+            pad_id=self.pad_id,
+            accumulation=self.accumulation,
+            while_used=sharding.while_used(self._mesh()),
+            progress=self.progress,
+            extras=self.extras,
+            steps=self.steps,
         )
 
     def _mesh(self):
@@ -126,25 +148,31 @@ class Plan:
 def of(
     config: config_lib.Config,
     vocabulary: vocabulary_lib.Vocabulary,
-    unigram_V: np.ndarray | None = None,
+    unigrams: Mapping[int, np.ndarray] | None = None,
     mesh: Mesh | None = None,
 ) -> Plan:
     """Returns the plan of a configuration. Raises ConfigError.
 
     Args:
-      config: the configuration; its row length is that of the plan.
-      vocabulary: the vocabulary of the rows, or a `synthetic.Words` in its place.
-      unigram_V: how often the training text has each id. If None, all ids count as equally
-        frequent, which is enough if nothing is sampled by frequency.
+      config: the configuration.
+      vocabulary: the vocabulary of the rows, or what has its size and special ids.
+      unigrams: by row length, how often the training text has each id, [V]. For a length that is
+        not there all ids count as equally frequent, which is enough if nothing is sampled by
+        frequency.
       mesh: where to train; if None, the objective runs on one device.
     """
-    if unigram_V is None:
-        unigram_V = np.ones(vocabulary.size)
+    all_stages, known, equal_V = stages.of(config), unigrams or {}, np.ones(vocabulary.size)
     return Plan(
         mesh=mesh,
-        objective=objective(config, vocabulary, unigram_V, mesh),
+        stages=all_stages,
+        objectives={
+            length: objective(config, vocabulary, known.get(length, equal_V), mesh, length)
+            for length in dict.fromkeys(stage.sequence_length for stage in all_stages)
+        },
         optimizer=optimizer_of(config),
         rate=rate(config),
+        peak=peak_rates(config).peak,
+        warmup_steps=config.schedule.warmup_steps,
         progress=progress(config),
         extras=extras(config),
         key=jax.random.key(config.seed),
@@ -181,26 +209,31 @@ def mesh(config: config_lib.Config, devices: Sequence[jax.Device] | None = None)
 
 
 def networks_config(
-    config: config_lib.Config, vocab_size: int, mesh: Mesh | None = None
+    config: config_lib.Config,
+    vocab_size: int,
+    mesh: Mesh | None = None,
+    sequence_length: int | None = None,
 ) -> networks.NetworksConfig:
     """The shapes of both networks, with every 'auto' resolved.
 
-    It is resolved for the devices of the mesh, or for those of this machine without one. Raises
-    ConfigError if these devices cannot compute attention in the way that the configuration names.
+    It is resolved for the devices of the mesh, or for those of this machine without one, and for
+    rows of the length, or for those of the first stage without one. Raises ConfigError if these
+    devices cannot compute attention in the way that the configuration names.
     """
+    length = sequence_length or config.data.sequence_length
     model, platform = config.model, _platform(mesh)
     scan = platform == "tpu" if model.scan == "auto" else model.scan == "on"
     dtype = model.dtype
     if dtype == "auto":
         dtype = "float32" if platform == "cpu" else "bfloat16"
 
-    # Settings of the section `model` reach both encoders through the fields of the same name.
+    # norm_kind, positions, biases and so on: each field of EncoderConfig that `model` has too.
     shared = {
         field.name: getattr(model, field.name)
         for field in dataclasses.fields(encoder.EncoderConfig)
         if hasattr(model, field.name)
     }
-    shared |= {"attention": _attention(config, platform, dtype), "scan": scan}
+    shared |= {"attention": _attention(model, length, platform, dtype), "scan": scan}
 
     def shape(network):
         return encoder.EncoderConfig(**shared | dataclasses.asdict(network))
@@ -226,19 +259,28 @@ def objective(
     vocabulary: vocabulary_lib.Vocabulary,
     unigram_V: np.ndarray,
     mesh: Mesh | None = None,
+    sequence_length: int | None = None,
 ) -> Objective:
     """The objective, with its networks and its settings.
 
     On a mesh each device chooses slots, samples and computes attention for its own rows.
+
+    Args:
+      config: the configuration.
+      vocabulary: the vocabulary of the rows, or what has its size and special ids.
+      unigram_V: how often the training text has each id.
+      mesh: where to train; if None, on one device.
+      sequence_length: tokens per row; if None, those of the first stage.
     """
+    length = sequence_length or config.data.sequence_length
     settings = dataclasses.asdict(config.objective)
     name = settings.pop("name")
-    networks_ = networks_config(config, vocabulary.size, mesh)
+    networks_ = networks_config(config, vocabulary.size, mesh, length)
     objective = OBJECTIVES[name](
         networks=networks_,
         special_ids=tuple(vocabulary.special_ids),
         mask_id=vocabulary.mask_id,
-        slots=slots(config),
+        slots=slots(config.objective, length),
         placement=sharding.placement(mesh),
         **settings,
     )
@@ -251,9 +293,8 @@ def objective(
     return objective
 
 
-def slots(config: config_lib.Config) -> int:
-    """N, the largest number of slots in a row at any time of the run."""
-    length, chosen = config.data.sequence_length, config.objective
+def slots(chosen: config_lib.Objective, length: int) -> int:
+    """N, the largest number of slots in a row of this length at any time of the run."""
     return min(masking.slots(max(chosen.mask_rate, chosen.first_mask_rate), length), length)
 
 
@@ -284,49 +325,10 @@ def rate(config: config_lib.Config) -> Callable[..., jax.Array]:
 
     The optimizer scales the others down.
     """
-    c = config.schedule
-    shapes: dict[str, Callable[[jax.Array], jax.Array]] = {
-        "linear": schedule.linear,
-        "cosine": schedule.cosine,
-        "warmup_stable_decay": functools.partial(
-            schedule.warmup_stable_decay, decay_share=c.decay_share
-        ),
-    }
-    return schedule.rate(peak_rates(config).peak, c.steps, c.warmup_steps, shapes[c.shape])
-
-
-def peak_not_reached(config: config_lib.Config, steps: int | None) -> str | None:
-    """A warning if the learning rate stays far below its peak during the whole run; else None.
-
-    `linear` falls from step 0, so a little is always missing: 10 % with a warmup of a tenth of the
-    steps. This is how the reference works and needs no warning.
-
-    Args:
-      config: the configuration.
-      steps: how many steps the budget allows, or None if that depends on an unknown speed. Then
-        the only warning is for a warmup that is longer than the limit `schedule.steps`.
-    """
-    c, peak = config.schedule, peak_rates(config).peak
-    end = steps or c.steps
-    too_long = c.warmup_steps >= end
-    if steps is None and not too_long:
-        return None
-
-    # The rate is looked at in a thousand places, and where the warmup ends.
-    at = np.unique(np.append(np.linspace(0, end - 1, 1000).round(), min(c.warmup_steps, end - 1)))
-    highest = float(np.max(rate(config)(at, at / end)))
-    if highest >= _REACHED * peak:
-        return None
-
-    why = (
-        f"the run ends at step {end:,}, within the warmup"
-        if too_long
-        else f"it falls while the warmup goes on, for {c.warmup_steps:,} of {end:,} steps"
-    )
-    return (
-        f"the learning rate reaches at most {highest:.3g}, {highest / peak:.0%} of its peak of"
-        f" {peak:.3g}: {why}; schedule.warmup_steps={c.warmup_steps}, try {end // 10}"
-    )
+    c, shape = config.schedule, SHAPES[config.schedule.shape]
+    if c.shape == "warmup_stable_decay":
+        shape = functools.partial(shape, decay_share=c.decay_share)
+    return schedule.rate(peak_rates(config).peak, c.steps, c.warmup_steps, shape)
 
 
 def progress(config: config_lib.Config) -> Callable[[train_step.TrainState], jax.Array | None]:
@@ -364,12 +366,11 @@ def _platform(mesh):
     return "gpu" if platform in ("cuda", "rocm") else platform
 
 
-def _attention(config, platform, dtype):
-    """How attention is computed on this platform.
+def _attention(model, length, platform, dtype):
+    """How attention over rows of this length is computed on this platform.
 
     Raises ConfigError if the configuration names a way that is not possible here.
     """
-    model, length = config.model, config.data.sequence_length
     sizes = [network.width // network.heads for network in (model.generator, model.discriminator)]
 
     if model.attention == "auto":

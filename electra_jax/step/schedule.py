@@ -17,7 +17,10 @@ with the decay 1 - sqrt of Haegele et al. 2024 (arXiv:2405.18392), as in ModernB
 from collections.abc import Callable
 
 import jax
+import numpy as np
 from jax import numpy as jnp
+
+_REACHED = 0.75  # share of the peak; a run whose rate stays below it logs a warning at its start
 
 
 def linear(progress: jax.Array) -> jax.Array:
@@ -65,3 +68,41 @@ def tokens_share(tokens_seen: jax.Array, tokens: int) -> jax.Array:
     """The spent share of a budget of tokens; `tokens_seen` holds two uint32 words, low first."""
     low, high = tokens_seen.astype(jnp.float32)
     return (low + high * 2.0**32) / float(tokens)  # the int may not fit into 32 bits
+
+
+def peak_not_reached(
+    rate: Callable[..., jax.Array], peak: float, warmup_steps: int, limit: int, steps: int | None
+) -> str | None:
+    """A warning if the learning rate stays far below its peak during the whole run; else None.
+
+    `linear` falls from step 0, so a little is always missing: 10 % with a warmup of a tenth of the
+    steps. This is how the reference works and needs no warning.
+
+    Args:
+      rate: (step, progress) -> the rate.
+      peak: its peak, without warmup and decay.
+      warmup_steps: the steps of the warmup.
+      limit: the largest number of steps, `schedule.steps`.
+      steps: how many steps the budget allows, or None if that depends on an unknown speed. Then
+        the only warning is for a warmup that is longer than the limit.
+    """
+    end = steps or limit
+    too_long = warmup_steps >= end
+    if steps is None and not too_long:
+        return None
+
+    # The rate is looked at in a thousand places, and where the warmup ends.
+    at = np.unique(np.append(np.linspace(0, end - 1, 1000).round(), min(warmup_steps, end - 1)))
+    highest = float(np.max(rate(at, at / end)))
+    if highest >= _REACHED * peak:
+        return None
+
+    why = (
+        f"the run ends at step {end:,}, within the warmup"
+        if too_long
+        else f"it falls while the warmup goes on, for {warmup_steps:,} of {end:,} steps"
+    )
+    return (
+        f"the learning rate reaches at most {highest:.3g}, {highest / peak:.0%} of its peak of"
+        f" {peak:.3g}: {why}; schedule.warmup_steps={warmup_steps}, try {end // 10}"
+    )

@@ -7,7 +7,8 @@
 Losses are sums over the whole batch, divided by weights that are known before any gradient. So the
 number of micro-batches, devices and processes changes nothing but the order of additions. A step
 whose loss or gradient is not finite changes neither parameters nor optimizer and is counted as
-skipped. A step whose gradient norm is a spike is treated the same way, if `Extras` asks for that.
+skipped. A step whose gradient norm is a spike changes nothing either, if `Extras` asks for that,
+but its metrics are kept.
 """
 
 import dataclasses
@@ -23,7 +24,6 @@ from jax.sharding import Mesh
 from electra_jax.core import averages, counters, metrics, sharding, streams
 from electra_jax.core import batch as batch_lib
 from electra_jax.objectives.objective import Objective, Phase
-from electra_jax.step import optimizer as optimizer_lib
 
 
 @jax.tree_util.register_dataclass
@@ -54,9 +54,8 @@ class Extras:
     ema_decay: float = 0.0  # of the averaged parameters; 0: no averages
     spike_factor: float = 0.0  # skip gradient norms above this multiple of their mean; 0: none
     timed: bool = False  # whether the state counts seconds of training
-    logged_shares: Mapping[str, float] | None = (
-        None  # metric -> share of the rate; None: one rate for all
-    )
+    # metric -> share of the rate; None: one rate for all
+    logged_shares: Mapping[str, float] | None = None
 
 
 @jax.tree_util.register_dataclass
@@ -105,7 +104,7 @@ def state_of(
 
 def make_update(
     objective: Objective,
-    optimizer: optax.GradientTransformation,
+    optimizer: optax.GradientTransformationExtraArgs,
     rate: Callable[..., jax.Array],
     key: jax.Array,
     pad_id: int,
@@ -122,8 +121,7 @@ def make_update(
 
     Args:
       objective: what the networks learn, on the mesh if there is one.
-      optimizer: from `optimizer.py`, whose `update` takes `applied`. A plain one from optax is
-        wrapped so that it takes it too.
+      optimizer: from `optimizer.py`, whose `update` takes `applied`.
       rate: the learning rate, as a function of (step, progress).
       key: the run's key; see `core/streams.py`.
       pad_id: the id of padding.
@@ -135,8 +133,6 @@ def make_update(
       steps: the number of steps of the whole run. If `progress` returns None, the progress is
         state.step / steps.
     """
-    if not isinstance(optimizer, optax.GradientTransformationExtraArgs):
-        optimizer = optimizer_lib.held_where_not_applied(optimizer)
 
     def update(state, lanes):
         size = lanes["ids"].shape[0]
@@ -169,9 +165,9 @@ def make_update(
 
             # The checks of earlier phases stay in, so the last verdict is that of the whole step.
             squares = _with_squares(squares, gradients)
-            norms = {f"grad_norm_{part}": jnp.sqrt(square) for part, square in squares.items()}
-            norm = optax.tree.norm(norms)
-            checks |= {f"{term}_loss": mean for term, mean in means.items()} | norms
+            by_part = {f"grad_norm_{part}": jnp.sqrt(square) for part, square in squares.items()}
+            norm = optax.tree.norm(by_part)
+            checks |= {f"{term}_loss": mean for term, mean in means.items()} | by_part
             finite, applied = _verdict(checks, norm, limits)
 
             params, moments[phase.name] = _stepped(
@@ -185,7 +181,7 @@ def make_update(
         # A step that was not finite reports zeros, since one NaN would spoil the mean of many
         # steps. A skipped spike is finite and is reported.
         measured |= {"loss": _once(sum(losses)), "grad_norm": _once(norm)}
-        measured |= {name: _once(x) for name, x in norms.items()}
+        measured |= {name: _once(x) for name, x in by_part.items()}
         measured |= _logged_rates(step_size, extras)
         measured["padding_rate"] = metrics.pair(~batch.real_BL, jnp.ones_like(batch.real_BL))
         measured = jax.tree.map(lambda x: jnp.where(finite, x, jnp.zeros_like(x)), measured)

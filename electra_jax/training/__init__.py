@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training run: everything with side effects between a configuration and a finished workdir.
+"""A training run: everything that happens between a configuration and a finished workdir.
 
 From outside, import `loop` to train, `opened` and `other_text` to evaluate what was trained,
 `run_data` to find or prepare a run's data, and `budget` and `feed` to measure speed. A

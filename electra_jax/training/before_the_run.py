@@ -61,7 +61,7 @@ def check_places(workdir: str) -> None:
             )
         _check_right(path)
 
-    for name in ("run.lock", "log.txt", "metrics.jsonl"):
+    for name in ("run.lock", "log.txt", "metrics.jsonl", "starts.jsonl"):
         path = os.path.join(workdir, name)
         if os.path.isdir(path):
             raise config_lib.ConfigError(

@@ -10,7 +10,9 @@ import jax
 from jax.sharding import Mesh
 
 from electra_jax.core import sharding
-from electra_jax.data import pipeline
+from electra_jax.data import pipeline, streaming
+
+Order = pipeline.Order | streaming.StreamedOrder
 
 
 class Feed:
@@ -19,14 +21,12 @@ class Feed:
     The first batch begins with row number `rows_seen` of the run.
     """
 
-    def __init__(
-        self, order: pipeline.Order, mesh: Mesh, rows_seen: int, batch_size: int, length: int
-    ):
+    def __init__(self, order: Order, mesh: Mesh, rows_seen: int, batch_size: int, length: int):
         self._where = sharding.rows(mesh)
         self._prefetch = None
         self.turn_to(order, rows_seen, batch_size, length)
 
-    def turn_to(self, order: pipeline.Order, rows_seen: int, batch_size: int, length: int) -> None:
+    def turn_to(self, order: Order, rows_seen: int, batch_size: int, length: int) -> None:
         """Continues with other rows or from another position; drops what was loaded ahead."""
         if self._prefetch is not None:
             self.close()
@@ -42,8 +42,13 @@ class Feed:
         self.close()
 
     def close(self) -> None:
-        """Ends the loading thread."""
+        """Ends the loading thread, also if it waits for rows that are not prepared yet."""
+        self._order.close()
         self._prefetch.close()
+
+    def is_ready(self, seconds: float) -> bool:
+        """Waits at most so long; returns whether the next batch, or an error, is there by then."""
+        return self._prefetch.is_ready(seconds)
 
     def __next__(self):
         return next(self._prefetch)

@@ -4,8 +4,8 @@ checkpoint, a report.
 
     config, workdir -> checks -> runs.start -> _Loop: feed -> update -> budget, spikes -> output
 
-`train` is the public function. All side effects of training are in this wing; the mathematics is in
-`step/`.
+`train` is the public function. This subpackage decides when something is written, and `weights/`
+and `report/` write it; the mathematics is in `step/`.
 """
 
 import contextlib
@@ -17,15 +17,18 @@ from absl import logging
 
 from electra_jax import config as config_lib
 from electra_jax.core import metrics
-from electra_jax.data import pipeline
+from electra_jax.data import streaming
 from electra_jax.host import compile_cache, lock, logs, peers, processes, profiler, signals
-from electra_jax.report import writers
+from electra_jax.report import closing, services, writers
 from electra_jax.training import before_the_run, output, runs, saved_state, spikes
 from electra_jax.training import budget as budget_lib
 from electra_jax.training import feed as feed_lib
-from electra_jax.weights import checkpoint_series
+from electra_jax.weights import checkpoint_series, exporting
+from electra_jax.workdir import metadata
 
 TrainingError = spikes.TrainingError
+
+_LOOK_SECONDS = 0.2  # between two looks at signals while rows are waited for
 
 
 def train(
@@ -64,9 +67,14 @@ def train(
         before_the_run.check_same_everywhere(config)
         before_the_run.continue_or_begin(config, workdir)
 
+        # Before text is prepared for hours and a step is compiled, since a service may refuse.
+        continues = bool(metadata.steps(os.path.join(workdir, "checkpoints")))
+        senders = stack.enter_context(services.opened(config, workdir, continues))
+
         run = runs.start(config, workdir)
+        stack.callback(run.records.close)
         stop = stack.enter_context(signals.stop_on_signals())
-        return _train(run, stop, extra_writers)
+        return _train(run, stop, (*extra_writers, *senders))
 
 
 def _train(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float | None]:
@@ -77,12 +85,38 @@ def _train(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float 
     out = output.Output(run, budget, extra_writers)
     profile = profiler.Profile(c.logging.profile, run.workdir)
 
-    with feed, saved_state.checkpoints_of(c, run.workdir) as saved, out, profile, peers.telling():
-        final = _Loop(run, stop, feed, budget, saved, out, profile).to_the_end()
+    series = saved_state.checkpoints_of(c.checkpoint, run.workdir)
+    with feed, series as saved, out, profile, peers.telling():
+        loop = _Loop(run, stop, feed, budget, saved, out, profile)
+        with _told_on_the_page(out):
+            final = loop.to_the_end()
 
     if not budget.over:
         logging.info("stopped and saved at step %d; the same command goes on", run.step)
+    elif jax.process_index() == 0:
+        reported = c.logging.report_every > 0
+        with contextlib.suppress(OSError):  # the terminal was closed, and nobody reads it
+            print("\n" + closing.text(final, run.workdir, reported, _export(run.plan)), flush=True)
     return final
+
+
+@contextlib.contextmanager
+def _told_on_the_page(out: output.Output):
+    """Where an error ends the run, its page says so, and does not wait for news any longer."""
+    try:
+        yield
+    except Exception as error:
+        out.refresh_page("stopped", note=" ".join(f"{error}".split()) or type(error).__name__)
+        raise
+
+
+def _export(plan):
+    """The form in which most people can use the weights: orbax if Hugging Face's has no such."""
+    try:
+        exporting.check_trunk(plan.networks)
+    except config_lib.ConfigError:
+        return "orbax"
+    return "hugging_face"
 
 
 class _Loop:
@@ -106,6 +140,7 @@ class _Loop:
         self._fed = run.stage_number  # the stage whose rows the feed loads; None after going back
         self._compiled: set[int] = set()  # the stages whose step was compiled
         self._stopping = False  # whether a signal asked to stop: the run saves and ends
+        self._saved_step = run.step if run.restored else -1  # of the newest checkpoint
         self._final: dict[str, float | None] = {}
 
     def to_the_end(self) -> dict[str, float | None]:
@@ -113,7 +148,10 @@ class _Loop:
         self._begin()
 
         while not (self._budget.over or self._stopping):
-            measured, compiled_now = self._step()
+            lanes = self._next_lanes()
+            if lanes is None:
+                break
+            measured, compiled_now = self._step(lanes)
 
             # The checks of the previous step are read only now, while this step runs, so that the
             # device never waits. If they make the run go back, the step that was just dispatched
@@ -121,11 +159,12 @@ class _Loop:
             spike = self._checks.read()
             if spike is None:
                 self._count(measured, compiled_now)
+                self._stopping = not self._budget.over and self._stop.requested(self._run.step)
                 if self._is_due():  # a log line or a checkpoint must not contain an unread spike
                     spike = self._checks.read()
 
             if spike is None:
-                self._now_and_then()
+                self._do_what_is_due()
             else:
                 self._go_back(spike)
 
@@ -137,30 +176,71 @@ class _Loop:
         if self._budget.over:
             spent = budget_lib.in_words(self._c.schedule)
             logging.info("nothing to do: step %d, and %s are done", run.step, spent)
-            self._final = self._out.evaluate(write=False)
+            self._final = self._out.evaluate(self._stop.moves_on, write=False)
         else:
+            self._out.refresh_page()
             self._out.stage_begins()
 
         if self._c.schedule.on_spike == "roll_back" and not run.restored:
             self._save()  # so that there is a state to go back to
 
-    def _step(self):
-        """Dispatches one step; returns what it measures and whether it had to be compiled."""
+    def _next_lanes(self):
+        """The next batch; None if a signal came while its rows were not prepared yet.
+
+        Raises TrainingError, with the state saved, if the rows cannot be prepared.
+        """
         run = self._run
         if self._fed != run.stage_number:
             self._fed = run.stage_number
             self._feed.turn_to(**_next_rows(run))
             self._out.stage_begins()
-        lanes = next(self._feed)
+        if self._c.data.streaming == "off":
+            return next(self._feed)
 
+        try:
+            if not self._feed.is_ready(0):
+                with self._out.off_the_clock():
+                    self._wait_for_rows()
+            return None if self._stopping else next(self._feed)
+        except streaming.PreparationError as error:
+            self._save_before_the_end()
+            self._finish()
+            raise TrainingError(
+                f"the rows of step {run.step + 1} cannot be prepared: {error}; the run is saved at"
+                f" step {run.step}, and the same command goes on"
+            ) from error
+
+    def _wait_for_rows(self):
+        """Waits until rows are prepared, or until a signal asks to stop; then it saves."""
+        self._out.doing("waiting for rows")
+        while not self._feed.is_ready(_LOOK_SECONDS):
+            if self._stop.requested(self._run.step):
+                self._save_before_the_end()
+                return
+
+    def _save_before_the_end(self):
+        """Saves the last step, whose checks have not been read yet, unless it was a spike."""
+        self._stop.no_more_steps()
+        self._stopping = True
+        spike = self._checks.read()
+        if spike is not None:
+            self._go_back(spike)
+        elif self._run.step > self._saved_step:
+            self._save()
+
+    def _step(self, lanes):
+        """Dispatches one step; returns what it measures and whether it had to be compiled."""
+        run = self._run
         compiles = run.stage_number not in self._compiled
         run.step += 1
         self._profile.before(run.step, run.state)
         with self._out.off_the_clock() if compiles else contextlib.nullcontext():
             if compiles:
+                self._out.compiling()
                 processes.compile_together(run.update, run.state, lanes)
             run.state, measured = run.update(run.state, lanes)
             if compiles:
+                self._out.compiled()  # a call returns while its step still runs
                 jax.block_until_ready(run.state.step)
         self._profile.after(run.step, run.state)
 
@@ -168,20 +248,19 @@ class _Loop:
         return measured, compiles
 
     def _count(self, measured, compiled_now):
-        """Counts a dispatched step: its rows, what it spends, and whether it is the last."""
+        """Counts a dispatched step: its rows, and what it spends."""
         run = self._run
-        size = run.stage.config.data.batch_size
+        size = run.stage.batch_size
         self._checks.sent(run.step, run.rows_seen, size, measured)
         run.rows_seen += size
         run.rows_by_stage[run.stage_number] += size
         run.state = self._budget.after(run.step, run.state, measured)
-        self._stopping = not self._budget.over and self._stop.requested(run.step)
-
+        self._out.step_done()
         if compiled_now:
             self._compiled.add(run.stage_number)
             self._out.first_step_done()
 
-    def _now_and_then(self):
+    def _do_what_is_due(self):
         """Writes a log line, an evaluation, a checkpoint and a report, each if it is due.
 
         The order matters: a checkpoint is saved after the metrics of its step were written, so that
@@ -196,13 +275,16 @@ class _Loop:
         run.stage_number = self._budget.stage
         if self._evaluates():
             with out.off_the_clock():
-                self._final = out.evaluate()
+                self._final = out.evaluate(self._stop.moves_on)
         if self._saves():
             with out.off_the_clock():
                 self._save()
         if self._reports():
             with out.off_the_clock():
                 out.report("running")
+        elif self._logs() and not (self._budget.over or self._stopping) and out.page_is_old():
+            with out.off_the_clock():
+                out.refresh_page()
 
     def _go_back(self, spike):
         """Restores the state of the newest checkpoint and continues with the rows after the spike.
@@ -216,27 +298,27 @@ class _Loop:
         self._checks.forget()
         self._budget.turn_to(run.state)
         self._out.goes_back()
-        run.stage_number, self._fed = (
-            self._budget.stage,
-            None,
-        )  # the feed has loaded other rows ahead
+        run.stage_number = self._budget.stage
+        self._fed = None  # the feed has loaded other rows ahead
 
         if self._budget.over:
             saved_state.note_spent(run.workdir, run.step, run.state)
-            self._final = self._out.evaluate()
+            self._final = self._out.evaluate(self._stop.moves_on)
 
     def _finish(self):
         """Waits for the last checkpoint, draws the last report and returns the last evaluation."""
         self._stop.no_more_steps()
-        self._saved.wait()
-        self._stop.saved = True
+        self._out.doing("saving")
+        self._stop.saved = self._saved.wait()
         self._out.report("finished" if self._budget.over else "stopped")
         return self._final
 
     def _save(self):
         run = self._run
+        self._out.doing("saving")
         tree = saved_state.tree_of(run.state, run.interval)
         self._saved.save(run.step, tree, runs.metadata_of(run))
+        self._saved_step = run.step
 
     def _logs(self):
         return self._every(self._c.logging.every) or self._budget.over
@@ -262,10 +344,9 @@ class _Loop:
 
 def _next_rows(run: runs.Run) -> dict:
     """The arguments with which the feed loads the rows that come next."""
-    data = run.stage.config.data
     return {
-        "order": pipeline.Order(run.records, run.config.seed),
+        "order": run.order,
         "rows_seen": run.rows_seen,
-        "batch_size": data.batch_size,
-        "length": data.sequence_length,
+        "batch_size": run.stage.batch_size,
+        "length": run.stage.sequence_length,
     }

@@ -12,13 +12,11 @@ import os
 from typing import Any
 
 import jax
-import numpy as np
-from absl import logging
 
 from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import sharding, trees
-from electra_jax.data import records, vocabulary
+from electra_jax.data import background, records, vocabulary
 from electra_jax.host import processes
 from electra_jax.step import evaluation, plans
 from electra_jax.training import run_data
@@ -30,7 +28,8 @@ from electra_jax.workdir import metadata, prepared_data, saved_config
 class Opened:
     """A checkpoint and everything that is needed to evaluate it."""
 
-    config: config_lib.Config  # row length and batch size of the stage that the run was in
+    config: config_lib.Config
+    stage: stages.Stage  # that the run was in
     records: records.Records | None  # None if rows were not asked for
     vocabulary: vocabulary.Vocabulary
     objective: Any
@@ -58,41 +57,37 @@ def open_workdir(
         if there is no checkpoint of this step, or if the prepared data is gone.
     """
     directory = os.path.join(workdir, "checkpoints")
-    found = _steps_found(workdir, directory, step)
+    steps = _steps_found(workdir, directory, step)
     config = _as_trained(config, workdir)
 
-    folders, opened = [], None
+    folders = prepared_data.folders(prepared_data.RunData.of(config, workdir)) if with_rows else []
     if with_rows:
-        folders = prepared_data.folders(config, workdir)
-        opened = records.open(folders[0])
         words = vocabulary.load(os.path.join(folders[0], records.VOCABULARY))
     else:
-        words = _vocabulary(config, workdir, directory, found)
+        words = _vocabulary(config, workdir, directory, steps)
 
-    unigram_V = _unigram(opened, words)
+    # Only a generator that samples by frequency needs frequencies, and without rows nothing is
+    # sampled.
+    opened = [_rows(config, folder) for folder in folders]
+    unigrams = {found.manifest.sequence_length: found.unigram()[0] for found in opened}
     mesh = plans.mesh(config)
-    plan = plans.of(config, words, unigram_V, mesh)
+    plan = plans.of(config, words, unigrams, mesh)
     part = "ema" if config.optimizer.ema_decay else "params"
-    params_shardings, restored = _restore(plan, part, directory, found if step is None else [step])
-    longest_row = _longest_row(config, restored.metadata)
+    params_shardings, restored = _restore(plan, part, directory, steps, step)
 
-    stage = restored.metadata.get("stage", 0)
-    if stage:  # what was made above is for the rows of the first stage
-        config = stages.config_of(config, stage)
-        if with_rows:
-            opened = records.open(folders[stage])
-        plan = plans.of(config, words, _unigram(opened, words), mesh)
-
+    number = restored.metadata.get("stage", 0)
+    stage = plan.stages[number]
     return Opened(
         config=config,
-        records=opened,
+        stage=stage,
+        records=opened[number] if with_rows else None,
         vocabulary=words,
-        objective=plan.objective,
+        objective=plan.objectives[stage.sequence_length],
         mesh=mesh,
         params_shardings=params_shardings,
         params=restored.tree[part],
         step=restored.step,
-        longest_row=longest_row,
+        longest_row=_longest_row(config, restored.metadata),
     )
 
 
@@ -120,7 +115,7 @@ def evaluate(opened: Opened) -> dict[str, float | None]:
         opened.objective,
         opened.params,
         run_data.heldout(opened.records, c.evaluation.rows),
-        c.evaluation.batch_size or c.data.batch_size,
+        c.evaluation.batch_size or opened.stage.batch_size,
         opened.vocabulary.pad_id,
         opened.mesh,
     )
@@ -168,22 +163,29 @@ def _vocabulary(config, workdir, directory, found):
     raise metadata.CheckpointError(f"no checkpoint in {directory} can be read")
 
 
-def _unigram(opened, words):
-    """[V] how often the training text has each id; all equal if there are no rows."""
-    # Only a generator that samples by these frequencies needs them, and without rows nothing is
-    # sampled.
-    return np.ones(words.size) if opened is None else opened.unigram()[0]
+def _rows(config, folder):
+    """The rows of a stage, in the order in which the run takes its held-out rows."""
+    if config.data.streaming == "on":
+        return background.open_whole(folder)
+    return records.open(folder)
 
 
-def _restore(plan, part, directory, steps):
-    """(shardings of the parameters, the newest good checkpoint of these steps).
+def _restore(plan, part, directory, steps, step):
+    """(shardings of the parameters, the checkpoint of `step`, or for None the newest good one).
 
     Of the checkpoint only one part is read: `params`, or `ema` for the averages.
     """
     shapes = jax.eval_shape(plan.objective.init, plan.key)
     where = sharding.shardings({part: shapes}, plan.mesh)
     abstract = trees.shapes_at({part: shapes}, where)
-    return where[part], _newest(directory, steps, abstract)
+    if step is None:
+        return where[part], _newest(directory, steps, abstract)
+    try:
+        return where[part], checkpoint.restore(os.path.join(directory, str(step)), abstract)
+    except metadata.CheckpointError as error:
+        raise metadata.CheckpointError(
+            f"{error}; leave --step out for the newest checkpoint that can be read"
+        ) from error
 
 
 def _longest_row(config, about):
@@ -202,12 +204,10 @@ def _longest_row(config, about):
 
 def _newest(directory, found, abstract):
     """The newest of these checkpoints that can be restored. Raises CheckpointError if none can."""
-    for number in reversed(found):
-        try:
-            return checkpoint.restore(os.path.join(directory, str(number)), abstract)
-        except metadata.CheckpointError as error:
-            logging.error("checkpoint %d cannot be used: %s", number, error)
-    raise metadata.CheckpointError(f"no checkpoint in {directory} can be read")
+    newest = metadata.newest_good(directory, found, lambda path: checkpoint.restore(path, abstract))
+    if newest is None:
+        raise metadata.CheckpointError(f"no checkpoint in {directory} can be read")
+    return newest[0]
 
 
 def _as_trained(config, workdir):

@@ -54,8 +54,12 @@ def read(
     Raises:
       ValueError: if text cannot be read, or a source has none; the message is one line.
     """
-    settings = planning.Settings.from_config(opened.config)
-    settings = dataclasses.replace(settings, text_field=text_field or settings.text_field)
+    settings = planning.Settings.of(opened.config.data, opened.config.seed)
+    settings = dataclasses.replace(
+        settings,
+        sequence_length=opened.stage.sequence_length,
+        text_field=text_field or settings.text_field,
+    )
 
     texts = []
     for source in sources:
@@ -88,7 +92,7 @@ def evaluate(
             opened.params,
             text.ids,
             text.marks,
-            c.evaluation.batch_size or c.data.batch_size,
+            c.evaluation.batch_size or opened.stage.batch_size,
             opened.vocabulary.pad_id,
             opened.mesh,
             _progress(text, progress),
@@ -190,9 +194,8 @@ def _values(opened, sums, texts) -> Values:
     values["tokens_per_character"] = size[0] / size[2]
     values["unk_rate"] = float(counts_V[opened.vocabulary.unk_id] / counts_V.sum())
     if opened.config.optimizer.ema_decay:
-        values["ema_decay"] = (
-            opened.config.optimizer.ema_decay
-        )  # shows that averages were evaluated
+        # Shows that averages were evaluated.
+        values["ema_decay"] = opened.config.optimizer.ema_decay
     return values
 
 

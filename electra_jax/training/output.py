@@ -9,28 +9,30 @@ Metrics are computed on all processes, since that needs all devices; process 0 a
 """
 
 import contextlib
+import math
 import operator
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 from absl import logging
 from jax import numpy as jnp
 
-from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import counters, metrics
-from electra_jax.data import pipeline, records
 from electra_jax.host import safe_files
 from electra_jax.model import accounting
-from electra_jax.report import alarms, samples, view, writers
-from electra_jax.report import run_page as report
+from electra_jax.report import alarms, live_line, ranking, samples, view, writers
+from electra_jax.report import run_page as page
 from electra_jax.step import evaluation
 from electra_jax.training import budget as budget_lib
-from electra_jax.training import run_data, runs, spikes
+from electra_jax.training import run_data, run_facts, runs
 
 SAMPLES = 8  # rows shown in the report
+_COMPILING = "compiling the step"
+LIVE_SECONDS = 30.0  # at least, between two drawings of the page while the run lasts
+LIVE_SHARE = 0.01  # of the time goes into these drawings at most
 
 
 class Output:
@@ -45,6 +47,7 @@ class Output:
         self._run, self._c, self._budget = run, run.config, budget
         self._speaks = jax.process_index() == 0
         self._writers: list[writers.Writer] = []
+        self._line: live_line.LiveLine | None = None  # while the run trains, at a terminal
         self._path = os.path.join(run.workdir, "metrics.jsonl")
 
         if self._speaks:
@@ -53,19 +56,25 @@ class Output:
             self._lines = writers.JsonLines(self._path)
             self._lines.drop_after(run.step)
             self._writers = [self._lines, writers.Console(self._c.schedule.steps), *extra_writers]
+            run_facts.note_start(run)
             self._tensorboard = None
             if self._c.logging.tensorboard:
                 self._open_tensorboard(run.step if run.restored else None)
         self._watch = self._told()
 
+        self._drawn, self._drawing = -math.inf, 0.0  # when the page was drawn, and for how long
+        self._samples: page.Summary = {}  # those of the last whole report
         self._heldout = {}  # stage -> held-out rows, of the stage that was evaluated last
-        self._epoch_rows = [
-            pipeline.Order(stage.records, self._c.seed).rows_per_epoch for stage in run.stages
-        ]
         self._begun, self._clock = time.monotonic(), budget.clock.seconds
         self._clock_step, self._tokens = run.step, self._tokens_seen()
+        self._compile_begun = self._compile_seconds = 0.0
 
     def __enter__(self):
+        # With several processes at one terminal, lines of the others would be written over it.
+        if jax.process_count() == 1 and live_line.is_wanted():
+            self._line = live_line.LiveLine(self._c.schedule.steps)
+            self._line.doing(_COMPILING)
+            self._writers.append(self._line)
         return self
 
     def __exit__(self, *_):
@@ -74,7 +83,7 @@ class Output:
 
     def stage_begins(self) -> None:
         """Logs which rows come from the next step on, if the run has several stages."""
-        run, all_stages = self._run, stages.of(self._c)
+        run, all_stages = self._run, self._run.plan.stages
         if len(all_stages) > 1:
             jax.block_until_ready(run.state.step)  # dispatched steps belong to the old stage's time
             self._begun = time.monotonic()
@@ -84,10 +93,34 @@ class Output:
                 stages.in_words(all_stages[run.stage_number]),
             )  # fmt: skip
 
+    def step_done(self) -> None:
+        """Moves the line at the bottom of a terminal on."""
+        if self._line is not None:
+            self._line.step_done(self._run.step)
+
+    def doing(self, what: str) -> None:
+        """Says there what the run does until the next step is done."""
+        if self._line is not None:
+            self._line.doing(what)
+
+    def compiling(self) -> None:
+        """Says that the step of this stage is compiled now."""
+        logging.info(_COMPILING)
+        self.doing(_COMPILING)
+        self._compile_begun = time.monotonic()
+
+    def compiled(self) -> None:
+        """Notes that the step was compiled and is running for the first time."""
+        self._compile_seconds = time.monotonic() - self._compile_begun
+
     def first_step_done(self) -> None:
         """Starts measuring speed, once the first step is done and compilation is over."""
         jax.block_until_ready(self._run.state.step)
-        logging.info("first step after %.1f s", time.monotonic() - self._begun)
+        seconds = time.monotonic() - self._begun
+        logging.info(
+            "first step after %.1f s, %.1f s of them (%.0f%%) compiling",
+            seconds, self._compile_seconds, 100 * self._compile_seconds / seconds,
+        )  # fmt: skip
         self._budget.clock.begin()
         self._restart_clock()
 
@@ -118,13 +151,20 @@ class Output:
         values |= self._speed(step - self._clock_step, now - self._clock, tokens - self._tokens)
         values |= {
             "tokens_seen": tokens,
-            "epoch": sum(map(operator.truediv, run.rows_by_stage, self._epoch_rows)),
+            "epoch": self._epochs(),
             "skipped_steps": int(run.state.skipped_steps),
         }
         values |= self._budget.metrics(step, values)
 
         self._write(step, "train", values)
         self._clock, self._clock_step, self._tokens = now, step, tokens
+
+    def _epochs(self):
+        """The epochs of all stages so far; None while the text is not prepared to its end."""
+        sizes = [stage.records.rows_per_epoch() for stage in self._run.stages]
+        if None in sizes:
+            return None
+        return sum(map(operator.truediv, self._run.rows_by_stage, sizes))
 
     def _speed(self, steps: int, seconds: float, tokens: int) -> dict[str, float | None]:
         """Speed of the steps since the last log line.
@@ -138,17 +178,23 @@ class Output:
         peak = accounting.peak(jax.devices()[0].device_kind)
         # All these steps are of one stage: this clock starts anew with a stage, and `run.stage`
         # changes only after the log line of its last step.
-        rows = self._run.stage.config.data
-        flops = self._run.objective.flops(rows.sequence_length).train * rows.batch_size * steps
+        stage = self._run.stage
+        flops = stage.objective.flops(stage.sequence_length).train * stage.batch_size * steps
         return {
             "tokens_per_second": tokens / seconds,  # padding is not counted, see `padding_rate`
             "step_seconds": seconds / steps,
             "mfu": flops / seconds / (peak * jax.device_count()) if peak else None,
         }
 
-    def evaluate(self, write: bool = True) -> dict[str, float | None]:
-        """The held-out metrics of the present state; `write` also sends them to the writers."""
+    def evaluate(self, moves_on: Callable[[], None], write: bool = True) -> dict[str, float | None]:
+        """The held-out metrics of the present state.
+
+        Args:
+          moves_on: called after each batch.
+          write: whether they also go to the writers.
+        """
         run, c = self._run, self._c
+        self.doing("evaluating")
         if run.stage_number not in self._heldout:
             self._heldout = {run.stage_number: run_data.heldout(run.records, c.evaluation.rows)}
 
@@ -157,9 +203,10 @@ class Output:
             run.objective,
             run.state.evaluated,
             self._heldout[run.stage_number],
-            c.evaluation.batch_size or run.stage.config.data.batch_size,
+            c.evaluation.batch_size or run.stage.batch_size,
             run.vocabulary.pad_id,
             run.mesh,
+            lambda rows: moves_on(),
         )
         values["tokens_seen"] = self._tokens_seen()
         if run.state.ema is not None:
@@ -171,13 +218,35 @@ class Output:
 
     def report(self, status: str) -> None:
         """Draws report.html and report.png again. An error there is logged and never ends a run."""
+        self._draw(status, whole=True)
+
+    def refresh_page(self, status: str = "running", note: str = "") -> None:
+        """Draws report.html alone, with the samples of the last whole report.
+
+        Args:
+          status: as `report`.
+          note: plain words, such as why the run stopped.
+        """
+        self._draw(status, whole=False, note=note)
+
+    def page_is_old(self) -> bool:
+        """Whether the page can be drawn again without taking a noticeable share of the time."""
+        patience = max(LIVE_SECONDS, self._drawing / LIVE_SHARE)
+        return self._speaks and time.monotonic() - self._drawn > patience
+
+    def _draw(self, status, whole, note=""):
         wanted = self._speaks and self._c.logging.report_every
-        if not wanted or not os.path.exists(self._path):
+        if not wanted:
             return
 
+        self.doing("drawing the report")
+        begun = time.monotonic()
         try:
-            rows = writers.read(self._path)
-            report.write(self._run.workdir, rows, summary(self._run, status, rows))
+            rows = writers.read(self._path) if os.path.exists(self._path) else []
+            if whole:
+                self._samples = _samples(self._run)
+            said = run_facts.summary(self._run, status, rows) | self._samples
+            page.write(self._run.workdir, rows, said | {"note": note}, picture=whole)
         except Exception as error:  # a file that cannot be written, memory, a font, ...
             # Of a file that could not be renamed into place, the second name is that place.
             place = getattr(error, "filename2", None) or getattr(error, "filename", None)
@@ -186,6 +255,7 @@ class Output:
                 " ".join(f"{type(error).__name__}: {error}".split()),
                 f"move {place} away or make it writable, and " if place else "",
             )
+        self._drawn, self._drawing = time.monotonic(), time.monotonic() - begun
 
     def _write(self, step, kind, values):
         """Sends a row to every writer, and logs the alarms that it raises."""
@@ -235,57 +305,23 @@ class Output:
         return counters.to_int(jax.device_get(self._run.state.tokens_seen))
 
 
-def summary(run: runs.Run, status: str, rows: Sequence[Mapping]) -> report.Summary:
-    """What the report shows in addition to the curves."""
-    c, manifest = run.config, run.records.manifest
+def _samples(run: runs.Run) -> page.Summary:
+    """A few held-out rows with the outputs of both networks, the best judged first."""
+    if jax.process_count() > 1:
+        return {}  # process 0 cannot run the networks without the others
 
-    fragments = []
-    if jax.process_count() == 1:  # process 0 cannot run the networks without the others
-        name, ids, marks = run_data.heldout(run.records, SAMPLES)[0]
-        shown = samples.examples(
-            run.objective.placed(),
-            run.state.evaluated,
-            run.vocabulary,
-            ids,
-            marks,
-            jax.random.key(evaluation.KEY),
-        )
-        fragments = [view.to_html(example) for example in shown]
-
-    return report.Summary(
-        name=c.name,
-        status=status,
-        steps=c.schedule.steps if c.schedule.budget == "steps" else 0,
-        budget=budget_lib.in_words(c.schedule),
-        device=f"{jax.device_count()} x {jax.devices()[0].device_kind}",
-        elapsed_seconds=sum(
-            row["step_seconds"] * gap for row, gap in _gaps(rows) if row.get("step_seconds")
-        ),
-        parameters=accounting.parameters(run.state.params),
-        config=config_lib.flatten(c),
-        corpus=_corpus(manifest),
-        samples=fragments,
-        rollbacks=[spikes.in_words(rollback) for rollback in run.rollbacks],
+    name, ids, marks = run_data.heldout(run.records, SAMPLES)[0]
+    judged = samples.examples(
+        run.objective.placed(),
+        run.state.evaluated,
+        run.vocabulary,
+        ids,
+        marks,
+        jax.random.key(evaluation.KEY),
     )
-
-
-def _corpus(manifest: records.Manifest) -> dict:
-    """The facts of the manifest that the report shows."""
-    return {
-        "sources": ", ".join(source.spec for source in manifest.sources),
-        "vocabulary": f"{manifest.vocabulary['kind']}, {manifest.vocabulary['size']:,} pieces",
-        **manifest.totals,
-        "padding": f"{manifest.wasted_fraction:.2%} of all places",
-        "unknown tokens": f"{manifest.unk_rate:.4%}",
-        "unigram entropy": f"{manifest.unigram_entropy:.3f} nats, of all held-out text",
-        "hash": manifest.hash[:16],
-    }
-
-
-def _gaps(rows):
-    """Yields each training row with the number of steps that it covers."""
-    before = 0
-    for row in rows:
-        if row["kind"] == "train":
-            yield row, row["step"] - before
-            before = row["step"]
+    shown = ranking.ranked(ranking.judged(judged))
+    sentence = ranking.sentence(shown)
+    return page.Summary(
+        samples=[view.to_html(example) for example in shown],
+        about_samples=f"At step {run.step:,}: {sentence}" if sentence else "",
+    )

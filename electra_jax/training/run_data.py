@@ -9,15 +9,14 @@ changed or is gone. One process prepares the data, and all others look for what 
 
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
 from absl import logging
 
 from electra_jax import config as config_lib
-from electra_jax.config import stages
-from electra_jax.data import pipeline, planning, preparation, records
+from electra_jax.data import background, pipeline, planning, preparation, records
 from electra_jax.host import processes
 from electra_jax.workdir import metadata, prepared_data
 
@@ -30,66 +29,58 @@ def prepare(config: config_lib.Config, workdir: str) -> list[str]:
     uses what was prepared for it beforehand. Without a shared file system every process prepares
     its own copy, and all copies come out equal. Raises ConfigError.
     """
-    record, begun = _recorded(workdir)
-    if record is not None and not prepared_data.is_of(config, record):
+    data = prepared_data.RunData.of(config, workdir)
+    record, begun = recorded(workdir)
+    if record is not None and not prepared_data.is_of(data, record):
         # The record belongs to other settings. If a run was trained with them, it keeps its record.
-        folders = _from_source(config, workdir)
+        folders = _from_source(data)
         if not begun:
-            _record(config, workdir, folders)
+            _record(data, folders)
         return folders
 
     changed = (
-        "" if record is None else processes.of_first(lambda: prepared_data.changed(config, record))
+        "" if record is None else processes.of_first(lambda: prepared_data.changed(data, record))
     )
-    out_of_reach = bool(changed) and not processes.of_first(lambda: _in_reach(config))
-    gone = not begun and not processes.of_first(lambda: _all_folders_exist(config, workdir, record))
+    out_of_reach = bool(changed) and not processes.of_first(lambda: _in_reach(data))
+    gone = not begun and not processes.of_first(lambda: _all_folders_exist(data, record))
     if record is None or ((changed or gone) and not begun and not out_of_reach):
-        folders = _from_source(config, workdir)
-        _check_trained_on(folders, workdir)
-        _record(config, workdir, folders)
+        folders = _from_source(data)
+        _check_rows(data, folders)
+        _record(data, folders)
         return folders
 
     if changed:
         logging.info("%s; this run goes on with the data that was prepared for it", changed)
-    folders = _as_recorded(config, workdir, record)
-    _check_trained_on(folders, workdir)
+    folders = _as_recorded(data, record)
+    _check_rows(data, folders)
     processes.of_first(lambda: prepared_data.keep_vocabulary(workdir, folders[0]))
     return folders
 
 
-def data_root(config: config_lib.Config, workdir: str) -> str:
-    """The folder of all prepared data, with one folder for each hash of settings."""
-    return prepared_data.root(config, workdir)
-
-
-def data_settings(config: config_lib.Config, workdir: str) -> Iterator[planning.Settings]:
+def data_settings(data: prepared_data.RunData) -> Iterator[planning.Settings]:
     """Yields how the rows of each stage are made.
 
     All stages have the vocabulary of the first, so the first must have been prepared before the
     second is requested from this iterator.
     """
-    first = stage_settings(config, workdir, 0)
+    first = stage_settings(data, 0)
     yield first
-    for number in range(1, len(stages.of(config))):
-        folder = planning.folder_of(first, data_root(config, workdir))
-        yield stage_settings(config, workdir, number, folder)
+    for number in range(1, len(data.lengths)):
+        yield stage_settings(data, number, planning.folder_of(first, data.root))
 
 
 def stage_settings(
-    config: config_lib.Config, workdir: str, number: int, first_folder: str = ""
+    data: prepared_data.RunData, number: int, first_folder: str = ""
 ) -> planning.Settings:
     """How the rows of one stage are made.
 
     A later stage with rows of another length reads the vocabulary that was trained for the first
     stage, from `first_folder`.
     """
-    whole = planning.Settings.from_config(config)
-    settings = planning.Settings.from_config(stages.config_of(config, number))
-    words = prepared_data.own_vocabulary(config, workdir)
-    longer = settings.sequence_length != whole.sequence_length
-    if longer and words.startswith("train:"):
+    length, words = data.lengths[number], prepared_data.own_vocabulary(data)
+    if length != data.lengths[0] and words.startswith("train:"):
         words = os.path.join(first_folder, records.VOCABULARY)
-    return dataclasses.replace(settings, vocab=words)
+    return dataclasses.replace(data.settings, sequence_length=length, vocab=words)
 
 
 def heldout(run_records: records.Records, limit: int) -> list[tuple[str, np.ndarray, np.ndarray]]:
@@ -102,7 +93,7 @@ def heldout(run_records: records.Records, limit: int) -> list[tuple[str, np.ndar
     return sources
 
 
-def _recorded(workdir):
+def recorded(workdir: str) -> tuple[prepared_data.Record | None, bool]:
     """(the record of the run's data or None, whether the run has checkpoints).
 
     Process 0 looks, and all processes get what it has found.
@@ -136,77 +127,74 @@ def _has_trained(workdir):
     return False
 
 
-def _record(config, workdir, folders):
+def _record(data, folders):
     """Process 0 writes which data the run has."""
-    processes.of_first(lambda: prepared_data.write(config, workdir, folders))
+    processes.of_first(lambda: prepared_data.write(data, folders))
 
 
-def _all_folders_exist(config, workdir, record):
+def _all_folders_exist(data, record):
     """Whether every folder of rows that the record names exists; True without a record."""
     parts = () if record is None else record.stages
-    return all(prepared_data.folder(config, workdir, part) is not None for part in parts)
+    return all(prepared_data.folder(data, part) is not None for part in parts)
 
 
-def _in_reach(config):
+def _in_reach(data):
     """Whether all sources can be read."""
     try:
-        planning.check_sources(planning.Settings.from_config(config))
+        planning.check_sources(data.settings)
     except (ValueError, OSError):
         return False
     return True
 
 
-def _from_source(config, workdir):
+def _from_source(data):
     """One folder of rows per stage, prepared from the sources as they are now."""
-    root = data_root(config, workdir)
     return [
-        _folder_on_all_processes(_preparing(each, root)) for each in data_settings(config, workdir)
+        _folder_on_all_processes(lambda each=each: _prepared(data, each))
+        for each in data_settings(data)
     ]
 
 
-def _preparing(settings, root):
-    """A function that prepares these rows and returns their folder."""
-    return lambda: preparation.prepare(settings, root, logging.info)
+def _prepared(data, settings):
+    """Prepares these rows and returns their folder."""
+    folder = preparation.prepare(settings, data.root, logging.info)
+    if data.streaming:
+        background.keep_plan(planning.make_plan(settings, data.root))
+    return folder
 
 
-def _as_recorded(config, workdir, record):
+def _as_recorded(data, record):
     """The folders that a record names. Rows that are missing are prepared again."""
     folders = []
     for number, part in enumerate(record.stages):
-        settings = stage_settings(config, workdir, number, folders[0] if folders else "")
+        settings = stage_settings(data, number, folders[0] if folders else "")
 
         def find(part=part, settings=settings):
-            there = prepared_data.folder(config, workdir, part)
-            return there or _prepare_again(config, workdir, part, settings)
+            return prepared_data.folder(data, part) or _prepare_again(data, part, settings)
 
         folders.append(_folder_on_all_processes(find))
     return folders
 
 
-def _prepare_again(config, workdir, part, settings):
+def _prepare_again(data, part, settings):
     """Prepares rows that were recorded and are missing; returns their folder.
 
     Raises ConfigError if they do not come out equal to the recorded ones.
     """
-    root = data_root(config, workdir)
     try:
-        now = os.path.basename(planning.folder_of(settings, root))
+        now = os.path.basename(planning.folder_of(settings, data.root))
     except ValueError as error:
         raise config_lib.ConfigError(
-            prepared_data.missing(config, workdir, part, f", and its source neither: {error}")
+            prepared_data.missing(data, part, f", and its source neither: {error}")
         ) from error
 
     if now == part.folder:
-        folder = preparation.prepare(settings, root, logging.info)
-        if records.read_manifest(folder).hash == part.hash:
+        folder = _prepared(data, settings)
+        if prepared_data.identity(data, folder) == part.hash:
             return folder
 
-    raise config_lib.ConfigError(
-        prepared_data.missing(
-            config, workdir, part,
-            f", and {settings.source} is not what it was prepared from: files or packages changed",
-        )
-    )  # fmt: skip
+    why = f", and {settings.source} is not what it was prepared from: files or packages changed"
+    raise config_lib.ConfigError(prepared_data.missing(data, part, why))
 
 
 def _folder_on_all_processes(find) -> str:
@@ -235,11 +223,18 @@ def _folder_on_all_processes(find) -> str:
     return folder
 
 
-def _check_trained_on(folders, workdir):
-    """Raises ConfigError if the newest checkpoint was trained on other rows than these."""
+def _check_rows(data, folders):
+    hashes = [prepared_data.identity(data, folder) for folder in folders]
+    check_trained_on(hashes, data.workdir)
+
+
+def check_trained_on(hashes: Sequence[str], workdir: str) -> None:
+    """Raises ConfigError if the newest checkpoint was trained on other rows than these.
+
+    `hashes` are those of their manifests, one per stage.
+    """
     about = processes.of_first(lambda: _newest_metadata(workdir))
     trained_on = about.get("data")  # None if the checkpoint holds imported weights only
-    hashes = [records.read_manifest(folder).hash for folder in folders]
     if trained_on and trained_on not in hashes:
         raise config_lib.ConfigError(
             f"{workdir} was trained on prepared data {trained_on[:16]}, here is {hashes[0][:16]};"

@@ -21,19 +21,20 @@ from jax.sharding import Mesh
 from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import counters, metrics, sharding, trees
-from electra_jax.data import records, vocabulary
+from electra_jax.data import pipeline, records, streaming, vocabulary
 from electra_jax.host import processes
 from electra_jax.step import evaluation, plans, train_step
-from electra_jax.training import budget, run_data, saved_state
+from electra_jax.training import budget, run_data, saved_state, streamed_data
 from electra_jax.weights import starting_weights, warm_start
 from electra_jax.workdir import metadata
 
 
 @dataclasses.dataclass(frozen=True)
-class Stage:
+class RowsAndPrograms:
     """What the steps of one stage use. Within a stage row length and batch size are constant."""
 
-    config: config_lib.Config  # with this stage's row length and batch size as those of the run
+    sequence_length: int  # tokens per row
+    batch_size: int  # rows per step
     records: records.Records
     objective: Any
     update: Callable
@@ -46,9 +47,10 @@ class Run:
 
     config: config_lib.Config
     workdir: str
+    plan: plans.Plan
     mesh: Mesh
     vocabulary: vocabulary.Vocabulary
-    stages: tuple[Stage, ...]
+    stages: tuple[RowsAndPrograms, ...]
     abstract: train_step.TrainState  # shapes and shardings of the state
     restored: bool  # whether it continues from a checkpoint of this workdir
 
@@ -56,13 +58,14 @@ class Run:
     state: train_step.TrainState
     interval: metrics.Sums  # added up since the last log line
     step: int  # the number of the last step taken
-    rows_seen: int  # rows taken so far, and the number of the next row
+    # Rows taken so far in all stages; also the number of the next row in the order of its stage.
+    rows_seen: int
     stage_number: int  # the stage of the next step
     rows_by_stage: list[int]  # rows taken so far in each stage
     rollbacks: list[dict]  # each time that the run went back, see `spikes.go_back`
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> RowsAndPrograms:
         """The stage of the next step."""
         return self.stages[self.stage_number]
 
@@ -70,6 +73,13 @@ class Run:
     def records(self) -> records.Records:
         """The prepared rows of the stage."""
         return self.stage.records
+
+    @property
+    def order(self) -> pipeline.Order | streaming.StreamedOrder:
+        """The order of the training rows of the stage."""
+        if isinstance(self.records, streaming.StreamedRecords):
+            return streaming.StreamedOrder(self.records, self.config.seed)
+        return pipeline.Order(self.records, self.config.seed)
 
     @property
     def objective(self) -> Any:
@@ -104,31 +114,52 @@ def start(config: config_lib.Config, workdir: str) -> Run:
     mesh = plans.mesh(config)
     _check_starting_weights(config, workdir)
 
-    # Data and programs.
-    folders = run_data.prepare(config, workdir)
-    words = vocabulary.load(os.path.join(folders[0], records.VOCABULARY))
-    parts, programs = _stages(config, folders, words, mesh)
-    _warn_of_low_rate(config, parts)
+    rows = _rows(config, workdir)
+    try:
+        return _with_rows(config, workdir, mesh, rows)
+    except BaseException:
+        for found in rows:
+            found.close()
+        raise
+
+
+def _rows(config, workdir) -> list[records.Records]:
+    """The rows of each stage; with data.streaming=on as soon as the first are prepared."""
+    if config.data.streaming == "on":
+        return [streamed_data.open_rows(config, workdir)]
+    return [records.open(folder) for folder in run_data.prepare(config, workdir)]
+
+
+def _with_rows(config, workdir, mesh, opened) -> Run:
+    """The run on these rows of each stage, before its first step."""
+    words = vocabulary.load(os.path.join(opened[0].directory, records.VOCABULARY))
+    for found in opened:
+        _check_records(found, words)
+    programs = _programs(config, words, mesh, opened)
+    plan = programs.plan
+    _warn_of_low_rate(plan, config.schedule, opened)
 
     # The state.
-    abstract = trees.shapes_at(programs.plan.shapes, programs.plan.where)
-    interval = _zero_interval(programs.plan, config)
-    with saved_state.checkpoints_of(config, workdir) as saved:
+    where = sharding.shardings(plan.shapes, mesh, lambda line: logging.warning("%s", line))
+    abstract = trees.shapes_at(plan.shapes, where)
+    interval = _zero_interval(plan)
+    with saved_state.checkpoints_of(config.checkpoint, workdir) as saved:
         like = saved_state.tree_of(abstract, trees.shapes_like(interval))
-        restored = saved.restore_latest(like, optional="interval")  # older ones lack metrics
+        restored = saved.restore_latest(like)
 
     if restored is not None:
         starting_weights.check_vocabulary(restored.metadata, words, workdir)
         tree = dict(restored.tree)
-        interval = interval | tree.pop("interval")
+        interval = tree.pop("interval")
         state = saved_state.with_spent(train_step.TrainState(**tree), restored.step, workdir)
         logging.info("resuming from step %d of %s", restored.step, workdir)
     else:
         state = programs.init()
         if config.init.from_ or config.init.generator_from:
-            begins = _with_own_weights(config, workdir)
-            phases = programs.plan.objective.phases
-            state = warm_start.state(begins, state, phases, words, mesh)
+            init, phases = _with_own_weights(config.init, workdir), plan.objective.phases
+            state = warm_start.state(
+                starting_weights.Beginning(init, config.optimizer.name, state, phases, words, mesh)
+            )
 
     about = {} if restored is None else restored.metadata
     rows_seen = counters.to_int(jax.device_get(state.rows_seen))
@@ -136,9 +167,10 @@ def start(config: config_lib.Config, workdir: str) -> Run:
     return Run(
         config=config,
         workdir=workdir,
+        plan=plan,
         mesh=mesh,
         vocabulary=words,
-        stages=parts,
+        stages=tuple(map(programs.of_stage, plan.stages, opened)),
         abstract=abstract,
         restored=restored is not None,
         state=state,
@@ -146,7 +178,7 @@ def start(config: config_lib.Config, workdir: str) -> Run:
         step=int(state.step),
         rows_seen=rows_seen,
         stage_number=budget.stage_of(config.schedule, state),
-        rows_by_stage=list(about.get("rows_by_stage", [rows_seen] + [0] * (len(parts) - 1))),
+        rows_by_stage=list(about.get("rows_by_stage", [rows_seen] + [0] * (len(opened) - 1))),
         rollbacks=list(about.get("rollbacks", [])),
     )
 
@@ -164,18 +196,28 @@ def metadata_of(run: Run) -> dict:
     }
 
 
-_PROGRAMS_KEPT = 4  # per process; a run needs one for each of its row lengths
+_PROGRAMS_KEPT = 4  # runs with different settings, per process
 
 
 @dataclasses.dataclass(frozen=True)
 class _Programs:
-    """The jitted functions for one row length, and the warnings that came with them."""
+    """The plan of a run and its jitted functions, those of a step by row length."""
 
     plan: plans.Plan
     init: Callable
-    update: Callable
-    evaluate: Callable
-    warnings: tuple[str, ...]
+    update: dict[int, Callable]  # jit itself handles another batch size
+    evaluate: dict[int, Callable]
+
+    def of_stage(self, stage: stages.Stage, opened: records.Records) -> RowsAndPrograms:
+        length = stage.sequence_length
+        return RowsAndPrograms(
+            length,
+            stage.batch_size,
+            opened,
+            self.plan.objectives[length],
+            self.update[length],
+            self.evaluate[length],
+        )
 
 
 _kept_programs: collections.OrderedDict[tuple, _Programs] = collections.OrderedDict()
@@ -186,7 +228,7 @@ def _check_starting_weights(config, workdir):
     if processes.of_first(lambda: metadata.steps(os.path.join(workdir, "checkpoints"))):
         return
     kinds = ValueError, OSError, metadata.CheckpointError
-    processes.agree(lambda: starting_weights.check_paths(config), *kinds)
+    processes.agree(lambda: starting_weights.check_paths(config.init), *kinds)
 
 
 def forget_programs() -> None:
@@ -194,57 +236,39 @@ def forget_programs() -> None:
     _kept_programs.clear()
 
 
-def _stages(config, folders, words, mesh) -> tuple[tuple[Stage, ...], _Programs]:
-    """The parts of each stage, and the programs of the first."""
-    stages_found, programs_by_length = [], {}
-    for number, folder in enumerate(folders):
-        opened = records.open(folder)
-        _check_records(opened, words)
-        settings = stages.config_of(config, number)
-        length = settings.data.sequence_length
+def _programs(config, words, mesh, opened) -> _Programs:
+    """The plan and its jitted functions, taken from an earlier run if it had equal ones.
 
-        if length not in programs_by_length:  # jit itself handles another batch size
-            programs_by_length[length] = _programs(settings, words, mesh, opened.unigram()[0])
-            if number == 0:
-                for line in programs_by_length[length].warnings:
-                    logging.warning("%s", line)
-        programs = programs_by_length[length]
-        stages_found.append(
-            Stage(settings, opened, programs.plan.objective, programs.update, programs.evaluate)
-        )
-    return tuple(stages_found), programs_by_length[config.data.sequence_length]
-
-
-def _programs(settings, words, mesh, unigram_V) -> _Programs:
-    """The jitted functions for these settings, taken from an earlier run if it had equal ones."""
-    c = settings
-    made_of = (
-        c.model,
-        c.objective,
-        c.optimizer,
-        c.schedule,
-        c.mesh,
-        c.seed,
-        c.data.sequence_length,
-    )
-    about_data = (words.sha256, unigram_V.tobytes())
+    Args:
+      config: the configuration.
+      words: the vocabulary of the run.
+      mesh: where it trains.
+      opened: the prepared rows of each stage.
+    """
+    c = config
+    unigrams = {found.manifest.sequence_length: found.unigram()[0] for found in opened}
+    made_of = c.model, c.objective, c.optimizer, c.schedule, c.mesh, c.seed, c.data.sequence_length
+    about_data = words.sha256, *(unigram_V.tobytes() for unigram_V in unigrams.values())
     # The function `plans.objective` is part of the key because tests replace it.
     key = (plans.objective, made_of, about_data, mesh)
     if key in _kept_programs:
         _kept_programs.move_to_end(key)
         return _kept_programs[key]
 
-    warnings: list[str] = []
-    plan = plans.of(settings, words, unigram_V, mesh)
-    sharding.shardings(plan.shapes, mesh, warnings.append)
+    plan = plans.of(config, words, unigrams, mesh)
     programs = _Programs(
         plan=plan,
         init=jax.jit(plan.init, out_shardings=plan.where),
-        update=train_step.compile_update(plan.update, plan.shapes, mesh),
-        evaluate=evaluation.compile_evaluate(
-            plan.objective, plan.pad_id, unigram_V, mesh, plan.where.params
-        ),
-        warnings=tuple(warnings),
+        update={
+            length: train_step.compile_update(plan.update(length), plan.shapes, mesh)
+            for length in plan.objectives
+        },
+        evaluate={
+            length: evaluation.compile_evaluate(
+                objective, plan.pad_id, unigrams[length], mesh, plan.where.params
+            )
+            for length, objective in plan.objectives.items()
+        },
     )
 
     _kept_programs[key] = programs
@@ -253,11 +277,11 @@ def _programs(settings, words, mesh, unigram_V) -> _Programs:
     return programs
 
 
-def _warn_of_low_rate(config, parts):
+def _warn_of_low_rate(plan, schedule, opened):
     """Warns if the learning rate stays far below its peak during the whole run."""
-    real = [1 - part.records.manifest.wasted_fraction for part in parts]
-    counts = stages.steps(config, real)
-    if line := plans.peak_not_reached(config, counts and sum(counts)):
+    real = [1 - found.manifest.wasted_fraction for found in opened]
+    counts = stages.steps(schedule, plan.stages, real)
+    if line := plan.peak_not_reached(counts and sum(counts)):
         logging.warning("%s", line)
 
 
@@ -271,26 +295,25 @@ def _check_records(opened: records.Records, words: vocabulary.Vocabulary) -> Non
         )
 
 
-def _with_own_weights(config, workdir):
-    """The configuration, with `init.from` set to the workdir itself if it holds weights.
+def _with_own_weights(init, workdir):
+    """The section `init`, with `init.from` set to the workdir itself if it holds weights.
 
     Weights that were imported into this workdir are the ones to start from. `init.from` names the
     folder in which they were imported, and the workdir may have been moved since.
     """
     own = processes.of_first(lambda: metadata.steps(os.path.join(workdir, "checkpoints")))
-    if not (own and config.init.from_):
-        return config
-    return dataclasses.replace(config, init=dataclasses.replace(config.init, from_=workdir))
+    return dataclasses.replace(init, from_=workdir) if own and init.from_ else init
 
 
-def _zero_interval(plan, config) -> metrics.Sums:
+def _zero_interval(plan) -> metrics.Sums:
     """Metric sums of zero, with the names and shapes of those that a step returns."""
-    size = (config.data.batch_size, config.data.sequence_length)
+    stage = plan.stages[0]
+    size = (stage.batch_size, stage.sequence_length)
     lanes = {
         "ids": jax.ShapeDtypeStruct(size, jnp.uint16),
         "marks": jax.ShapeDtypeStruct(size, jnp.uint8),
     }
-    sums = jax.eval_shape(plan.update, plan.shapes, lanes)[1].sums
+    sums = jax.eval_shape(plan.update(stage.sequence_length), plan.shapes, lanes)[1].sums
 
     def zeros():
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), sums)

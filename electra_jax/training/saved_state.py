@@ -32,11 +32,10 @@ from electra_jax.weights import checkpoint_series
 SPENT = "spent.json"  # the note, in the workdir; see `note_spent`
 
 
-def checkpoints_of(config: config_lib.Config, workdir: str) -> checkpoint_series.Checkpoints:
-    """The series of checkpoints in a workdir; the configuration says which of them are kept."""
-    c = config.checkpoint
+def checkpoints_of(settings: config_lib.Checkpoint, workdir: str) -> checkpoint_series.Checkpoints:
+    """The series of checkpoints in a workdir; the section `checkpoint` says which are kept."""
     return checkpoint_series.Checkpoints(
-        os.path.join(workdir, "checkpoints"), c.keep_last, c.keep_every
+        os.path.join(workdir, "checkpoints"), settings.keep_last, settings.keep_every
     )
 
 
@@ -69,7 +68,7 @@ def with_spent(state, step, workdir):
         try:
             with open(path, encoding="utf-8") as file:
                 found = json.load(file)
-            if found.pop("check", None) not in (None, _check_of(found)):  # None: no digest
+            if found.pop("check", None) != _check_of(found):
                 raise ValueError("a digit of it changed")
             # A later checkpoint includes the lost time already.
             return float(found["seconds"]) if found["step"] == step else 0.0

@@ -20,7 +20,6 @@ import dataclasses
 import jax
 import numpy as np
 from absl import logging
-from jax import numpy as jnp
 
 from electra_jax import config as config_lib
 from electra_jax.core import counters, trees
@@ -106,7 +105,7 @@ def go_back(run: runs.Run, saved: checkpoint_series.Checkpoints, spike: Sent) ->
     Raises TrainingError if the run has gone back to this checkpoint `ROLLBACKS` times already.
     """
     like = saved_state.tree_of(run.abstract, trees.shapes_like(run.interval))
-    restored = saved.reread(like, optional="interval")
+    restored = saved.reread(like)
 
     again = sum(rollback["to"] == restored.step for rollback in run.rollbacks)
     if again >= ROLLBACKS:
@@ -117,14 +116,13 @@ def go_back(run: runs.Run, saved: checkpoint_series.Checkpoints, spike: Sent) ->
         )
 
     tree = dict(restored.tree)
-    # The checkpoint's sums may lack metrics that the run has now; these begin at zero.
-    run.interval = jax.tree.map(jnp.zeros_like, run.interval) | tree.pop("interval")
+    run.interval = tree.pop("interval")
     state = train_step.TrainState(**tree)
     first = counters.to_int(jax.device_get(state.rows_seen))
-    words = counters.from_int(spike.last_row + 1)
+    low_high = counters.from_int(spike.last_row + 1)
     if state.seconds is not None:  # lost time stays spent
         state = dataclasses.replace(state, seconds=run.state.seconds)
-    run.state = dataclasses.replace(state, rows_seen=_like(state.rows_seen, words))
+    run.state = dataclasses.replace(state, rows_seen=_like(state.rows_seen, low_high))
     run.step, run.rows_seen = restored.step, spike.last_row + 1
 
     rollback = {

@@ -43,7 +43,7 @@ class Restored:
     metadata: dict[str, Any]
 
 
-def restore(path: str, abstract: dict[str, Any], optional: str = "") -> Restored:
+def restore(path: str, abstract: dict[str, Any]) -> Restored:
     """Loads one checkpoint, or the part of it that `abstract` names, and verifies every array.
 
     All processes must call it at the same time; a failure on one of them is raised on all.
@@ -51,18 +51,12 @@ def restore(path: str, abstract: dict[str, Any], optional: str = "") -> Restored
     Args:
       path: the folder of the checkpoint.
       abstract: the tree of shapes, dtypes and shardings to load; the arrays are placed so.
-      optional: a key of `abstract`; entries of that dict that were not saved are left out.
 
     Raises CheckpointError, whatever is wrong.
     """
     own = processes.agree(lambda: metadata.read(path), metadata.CheckpointError)
     # All processes follow the metadata of the first one: another copy may list other arrays.
     about = processes.of_first(lambda: own)
-
-    if optional:
-        there = about["digest"]
-        kept = {n: x for n, x in abstract[optional].items() if f"{optional}/{n}" in there}
-        abstract = abstract | {optional: kept}
 
     if missing := [name for name in trees.flat(abstract) if name not in about["digest"]]:
         raise metadata.CheckpointError(

@@ -63,9 +63,7 @@ class Checkpoints:
     def __exit__(self, kind, *_):
         self.close(quiet=kind is not None)
 
-    def restore_latest(
-        self, abstract: dict[str, Any], optional: str = ""
-    ) -> checkpoint.Restored | None:
+    def restore_latest(self, abstract: dict[str, Any]) -> checkpoint.Restored | None:
         """Returns the newest good checkpoint, or None if there is no checkpoint at all.
 
         Bad checkpoints that are newer than the good one are renamed. A checkpoint that holds
@@ -74,25 +72,17 @@ class Checkpoints:
 
         Args:
           abstract: the tree of shapes, dtypes and shardings to load; the arrays are placed so.
-          optional: a key of `abstract` whose entries may be missing in the checkpoint.
 
         Raises CheckpointError if there are checkpoints and none is good: starting over would look
         like resuming. They keep their names then, since the cause may lie elsewhere (memory, a
         permission).
         """
         found, aside = processes.of_first(self._found)
-        bad: list[int] = []
-
-        for step in reversed(found):
-            try:
-                good = checkpoint.restore(
-                    os.path.join(self._directory, str(step)), abstract, optional
-                )
-            except metadata.CheckpointError as error:
-                logging.error("checkpoint %d cannot be used: %s", step, error)
-                bad.append(step)
-                continue
-
+        newest = metadata.newest_good(
+            self._directory, found, lambda path: checkpoint.restore(path, abstract)
+        )
+        if newest is not None:
+            good, bad = newest
             # Only now, since an older one could be read: the newer ones must be damaged.
             for step in bad:
                 logging.error("checkpoint %d is damaged and set aside", step)
@@ -129,23 +119,23 @@ class Checkpoints:
             self.wait()
             self._trusted = self._is_on_disk() and self._read_back(step, tree, about)
 
-    def wait(self) -> None:
-        """Blocks until the save in progress is on disk. A failure is logged."""
-        if self._orbax is None:
-            return
-        try:
-            self._orbax.wait()
-        except (OSError, ValueError) as error:
-            self._note_failure(error)
+    def wait(self) -> bool:
+        """Blocks until the save in progress is on disk; returns whether it is. Logs a failure."""
+        if self._orbax is not None:
+            try:
+                self._orbax.wait()
+            except (OSError, ValueError) as error:
+                self._note_failure(error)
+        return self._failure is None
 
-    def reread(self, abstract: dict[str, Any], optional: str = "") -> checkpoint.Restored:
+    def reread(self, abstract: dict[str, Any]) -> checkpoint.Restored:
         """Returns the newest good checkpoint again, in the middle of a run that saves here.
 
         Raises CheckpointError if there is none.
         """
         # Closed, since orbax keeps the list of steps that it made when it was opened.
         self.close(quiet=True)
-        restored = self.restore_latest(abstract, optional)
+        restored = self.restore_latest(abstract)
         if restored is None:
             raise metadata.CheckpointError(
                 f"no checkpoint in {self._directory} to go back to; free some space and run the"

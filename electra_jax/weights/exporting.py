@@ -22,8 +22,8 @@ from absl import logging
 
 from electra_jax import config as config_lib
 from electra_jax.core import trees
-from electra_jax.host import whole_folder
-from electra_jax.model import networks
+from electra_jax.host import safe_files, whole_folder
+from electra_jax.model import encoder, networks
 from electra_jax.weights import card_facts, reading, trained_weights
 from electra_jax.weights.formats import (
     card,
@@ -39,13 +39,18 @@ _FOLDERS = {"judges": "discriminator", "predicts": "masked_lm", "encodes": "enco
 
 
 def to_hugging_face(
-    found: trained_weights.Weights, out: str, only: str | None = None, licence: str = ""
+    found: trained_weights.Weights,
+    out: str,
+    only: str | None = None,
+    licence: str = "",
+    repository: str = "",
 ) -> dict:
     """Writes OUT/discriminator and OUT/generator, or OUT/masked_lm, depending on the networks.
 
     Args:
       only: the name of one network; None for all.
       licence: an identifier for the model card; '' if none was chosen.
+      repository: OWNER/NAME on the Hub if the folder goes there, for the model cards.
 
     Returns a summary for printing. Raises ConfigError, in one line, for a setting that Hugging
     Face's ELECTRA does not have.
@@ -58,7 +63,10 @@ def to_hugging_face(
         for network in chosen:
             role = found.role(network)
             name = "generator" if network == "generator" else _FOLDERS[role]
-            written[name] = _write_folder(found, network, os.path.join(folder, name), licence)
+            below = name if network == "generator" and len(chosen) > 1 else ""
+            card_of = _card_of(repository, below) if repository else {"name": name}
+            to = os.path.join(folder, name)
+            written[name] = _write_folder(found, network, to, licence, card_of)
 
         # Each network must be readable alone, and two of them also as a pair.
         again = reading.open(folder)
@@ -141,7 +149,7 @@ def write_network(
         raise config_lib.ConfigError(str(error)) from error
 
     config = hugging_face.to_config(
-        hugging_face.Shape(
+        hugging_face.HuggingFaceShape(
             role=role,
             vocab_size=words.size,
             embedding_size=shape.embedding_size,
@@ -158,7 +166,8 @@ def write_network(
         task=task,
     )
 
-    write_text(os.path.join(folder, "config.json"), json.dumps(config, indent=2) + "\n")
+    text = json.dumps(config, indent=2) + "\n"
+    safe_files.write(os.path.join(folder, "config.json"), text.encode())
     tensor_files.write(os.path.join(folder, tensor_files.SAFETENSORS), tensors)
     return tensors
 
@@ -172,12 +181,6 @@ def write_tokenizer(found: trained_weights.Weights, folder: str) -> None:
     except ValueError as error:
         logging.warning("no tokenizer/: %s", error)
         shutil.rmtree(target, ignore_errors=True)
-
-
-def write_text(path: str, text: str) -> None:
-    """Writes a file in UTF-8."""
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
 
 
 def sha256(path: str) -> str:
@@ -197,7 +200,13 @@ def about(found: trained_weights.Weights) -> dict:
     }
 
 
-def _write_folder(found, network, folder, licence):
+def _card_of(repository, below):
+    """Returns what a card calls a network that lies in a repository, or in a folder of one."""
+    place = f'"{repository}", subfolder="{below}"' if below else f'"{repository}"'
+    return {"name": f"{repository}, {below}" if below else repository, "place": place}
+
+
+def _write_folder(found, network, folder, licence, card_of):
     """Writes the folder of one network with its card; returns class and number of parameters."""
     one, role = found.alone(network), found.role(network)
     flat = trees.flat(jax.device_get({"embeddings": one.params["embeddings"]}))
@@ -214,7 +223,7 @@ def _write_folder(found, network, folder, licence):
     parameters = sum(x.size for x in tensors.values())
 
     text = card.text(
-        name=os.path.basename(folder),
+        **card_of,
         role=role,
         licence=licence,
         training={"parameters": f"{parameters:,}"} | card_facts.training_facts(found),
@@ -224,7 +233,7 @@ def _write_folder(found, network, folder, licence):
         left_out=card_facts.left_out(found),
         checksums={tensor_files.SAFETENSORS: sha256(path)},
     )
-    write_text(os.path.join(folder, "README.md"), text)
+    safe_files.write(os.path.join(folder, "README.md"), text.encode())
     return {"class": hugging_face.ROLES[role], "parameters": parameters}
 
 
@@ -262,9 +271,8 @@ def _shapes_of(config: networks.NetworksConfig) -> dict:
 
 def _trunk(config):
     """Returns the fields of an encoder's configuration, except those on how it is computed."""
-    computed = ("scan", "remat", "attention")
-    fields = [field.name for field in dataclasses.fields(config) if field.name not in computed]
-    return {name: getattr(config, name) for name in fields}
+    fields = dataclasses.asdict(config)
+    return {name: value for name, value in fields.items() if name not in encoder.PORTABLE}
 
 
 def _title(found):

@@ -147,7 +147,10 @@ def _objective_name(found, recipe):
 def _optimizer(named, found, config):
     """Returns the optimizer state before the first step; zeros where the source has no moments."""
     objective, fresh = _fresh_state(found, config)
-    moments = starting_weights.moments_of_others(named, found, config, fresh, objective.phases)
+    begins = starting_weights.Beginning(
+        config.init, config.optimizer.name, fresh, objective.phases, found.vocabulary
+    )
+    moments = starting_weights.moments_of_others(named, found, begins)
     leaves = [
         moments.get(path, np.zeros(x.shape, x.dtype))
         for path, x in trees.flat(fresh.optimizer).items()

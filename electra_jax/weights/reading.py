@@ -7,6 +7,7 @@ A path may name:
     an export of `convert --to=orbax`
     a Hugging Face folder, or a folder with several: discriminator, generator, or both
     a checkpoint of google-research/electra, with its vocab.txt beside it
+    hf:OWNER/NAME[@REVISION], a repository of the Hugging Face Hub, which is downloaded first
 
 This module decides what a path holds; `reading_workdir` and `reading_foreign` read it. Only the
 vocabulary must be there, no text and no prepared records.
@@ -24,6 +25,7 @@ from electra_jax.data import vocabulary
 from electra_jax.model import encoder, networks
 from electra_jax.weights import (
     encoding,
+    hub,
     reading_foreign,
     reading_workdir,
     trained_weights,
@@ -41,13 +43,17 @@ def open(
     """Reads the weights at a path.
 
     Args:
-      path: a folder or file of one of the kinds above.
+      path: a folder, file or address of one of the kinds above.
       step: the checkpoint of a workdir; None means the newest that can be read.
       data_dir: the folder of a workdir's prepared data, if it is not where its configuration says.
 
     Raises ConfigError or CheckpointError, in one line, if there is nothing, or it is damaged or of
     an unknown kind.
     """
+    if hub.is_address(path):
+        found = open(hub.folder(os.fspath(path)), step, data_dir)
+        return dataclasses.replace(found, source=os.fspath(path))
+
     path = os.path.normpath(os.fspath(path))
     parent, name = os.path.split(path)
     if os.path.basename(parent) == "checkpoints" and name.isdecimal():
@@ -70,7 +76,12 @@ def open(
 
 
 def is_foreign(path: str) -> bool:
-    """Returns True if `path` holds an export or files of another program, not a checkpoint."""
+    """Returns True if `path` holds an export or files of another program, not a checkpoint.
+
+    A repository of the Hub is downloaded for it, so that what it lacks is known at once.
+    """
+    if hub.is_address(path):
+        path = hub.folder(path)
     if orbax_export.is_one(path) or reading_foreign.hugging_face_folders(path):
         return True
     return tensorflow_bundle.prefix_of(path) is not None
@@ -118,7 +129,8 @@ def _of_export(path):
     about = orbax_export.about(path)
     words = vocabulary.load(os.path.join(path, orbax_export.VOCABULARY))
     trunks = {
-        name: encoder.EncoderConfig(**about["networks"][name]) for name in trained_weights.NETWORKS
+        name: encoder.EncoderConfig(**about["networks"][name] | encoder.PORTABLE)
+        for name in trained_weights.NETWORKS
     }
     shape = networks.NetworksConfig(**about["networks"] | trunks)
     params = jax.tree.map(jnp.asarray, orbax_export.read(path))

@@ -125,6 +125,9 @@ def _networks_config(main, other, words):
         max_positions=main.max_positions,
         generator=_encoder_config(other),
         discriminator=_encoder_config(main),
+        dtype="float32",
+        sharing="embeddings",
+        discriminator_head="token",
     )
 
 
@@ -196,7 +199,9 @@ def of_google(prefix: str) -> trained_weights.Weights:
         max_positions=found.max_positions,
         generator=_encoder_config(found.generator or found.discriminator),
         discriminator=_encoder_config(found.discriminator),
+        dtype="float32",
         sharing=found.sharing,
+        discriminator_head="token",
     )
     _check_parameters(prefix, shape, trees.nested(found.params))
     moments = {name: _with_padded_rows(getattr(found, name), shape) for name in ("mu", "nu")}
@@ -250,7 +255,10 @@ def _with_padded_rows(leaves, shape):
 
 
 def _encoder_config(shape):
+    """The published trunk in this shape; weights that were read are not trained, so none drops."""
     return encoder.EncoderConfig(
         shape.layers, shape.width, shape.heads, shape.feed_forward,
-        dropout=0.0, attention_dropout=0.0,
+        dropout=0.0, attention_dropout=0.0, dropout_bits=8, initial_scale=0.02,
+        positions="learned", rotary_base=10_000.0, feed_forward_kind="gelu", norm_place="post",
+        norm_kind="layer", biases=True, local_window=0, global_every=1, **encoder.PORTABLE,
     )  # fmt: skip

@@ -31,22 +31,20 @@ def read(workdir: str, step: int | None = None, data_dir: str = "") -> trained_w
             f"no checkpoint of step {step} in {directory}; there are {', '.join(map(str, found))}"
         )
 
-    for number in reversed(found) if step is None else [step]:
-        path = os.path.join(directory, str(number))
-        try:
-            about = metadata.read(path)
-            config = config_lib.parse(about["config"])
-            words, data = vocabulary_of(workdir, config, about["vocabulary"], data_dir)
-            part = "ema" if any(name.startswith("ema/") for name in about["digest"]) else "params"
-            shapes = stored_shapes(config, words, about["digest"], part)
-            params = checkpoint.restore(path, {part: checkpoint.on_one_device(shapes)}).tree[part]
-        except metadata.CheckpointError as error:
-            logging.error("checkpoint %d cannot be used: %s", number, error)
-            continue
-
+    def read_one(path):
+        about = metadata.read(path)
+        config = config_lib.parse(about["config"])
+        words, data = vocabulary_of(workdir, config, about["vocabulary"], data_dir)
+        part = "ema" if any(name.startswith("ema/") for name in about["digest"]) else "params"
+        shapes = stored_shapes(config, words, about["digest"], part)
+        params = checkpoint.restore(path, {part: checkpoint.on_one_device(shapes)}).tree[part]
         shape = _portable_networks(config, words)
-        return trained_weights.Weights(workdir, number, shape, params, words, config, data)
-    raise metadata.CheckpointError(f"no checkpoint in {directory} can be read")
+        return trained_weights.Weights(workdir, about["step"], shape, params, words, config, data)
+
+    newest = metadata.newest_good(directory, found if step is None else [step], read_one)
+    if newest is None:
+        raise metadata.CheckpointError(f"no checkpoint in {directory} can be read")
+    return newest[0]
 
 
 def stored_shapes(config: config_lib.Config, words, digest: dict[str, str], part: str) -> dict:
@@ -76,7 +74,8 @@ def vocabulary_of(
     if data_dir:
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, dir=data_dir))
 
-    root, inside = prepared_data.root(config, workdir), os.path.join(workdir, "data")
+    data = prepared_data.RunData.of(config, workdir)
+    root, inside = data.root, os.path.join(workdir, "data")
     places = [os.path.join(workdir, prepared_data.VOCABULARY)]
     for folder in dict.fromkeys((root, inside)):
         places += sorted(glob.glob(os.path.join(glob.escape(folder), "*", records.VOCABULARY)))
@@ -89,9 +88,7 @@ def vocabulary_of(
         except ValueError as error:
             logging.error("%s cannot be used: %s", place, error)
             continue
-        return words, prepared_data.manifest(config, workdir) or _manifest_beside(
-            os.path.dirname(place)
-        )
+        return words, prepared_data.manifest(data) or _manifest_beside(os.path.dirname(place))
     raise config_lib.ConfigError(
         f"the vocabulary {sha256[:12]} of {workdir} is neither in {places[0]} nor under {root};"
         " copy it there, or give --config.data.dir the folder of its prepared data"

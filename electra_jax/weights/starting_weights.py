@@ -3,7 +3,8 @@
 
     a workdir                  its newest checkpoint that can be read, else the one before it
     WORKDIR/checkpoints/STEP   this checkpoint
-    anything else that `reading.open` knows: an export, a Hugging Face folder, Google's checkpoint
+    anything else that `reading.open` knows: an export, a Hugging Face folder, hf:OWNER/NAME,
+    Google's checkpoint
 
 From each come the arrays by path, how its tokens grow if the vocabulary is another one, and Adam's
 moments with init.optimizer='restored'. Everything that can be refused without looking at single
@@ -23,6 +24,7 @@ from electra_jax import config as config_lib
 from electra_jax.core import sharding, trees
 from electra_jax.data import vocabulary
 from electra_jax.host import processes
+from electra_jax.objectives.objective import Phase
 from electra_jax.step import plans, train_step
 from electra_jax.weights import (
     checkpoint,
@@ -37,6 +39,18 @@ _NO_AVERAGES = "init.weights='ema', but {} holds no averages; use 'auto' or 'raw
 
 
 @dataclasses.dataclass(frozen=True)
+class Beginning:
+    """The run that begins with weights, before its first step."""
+
+    init: config_lib.Init  # the section of the configuration
+    optimizer: str  # its name in the configuration
+    fresh: train_step.TrainState  # placed on the run's devices; or its shapes
+    phases: tuple[Phase, ...]  # of the run's objective
+    vocabulary: vocabulary.Vocabulary
+    mesh: Mesh | None = None  # None if only shapes are compared
+
+
+@dataclasses.dataclass(frozen=True)
 class StartingWeights:
     """Weights that a setting names, with arrays by path."""
 
@@ -46,27 +60,18 @@ class StartingWeights:
     moments: dict[str, Any] | None  # by the paths of a fresh optimizer state; None if not read
 
 
-def open(
-    setting: str,
-    config: config_lib.Config,
-    fresh: train_step.TrainState,
-    phases: tuple,
-    words: vocabulary.Vocabulary,
-    mesh: Mesh,
-) -> StartingWeights:
+def open(setting: str, run: Beginning) -> StartingWeights:
     """Opens a workdir, one checkpoint folder, or weights that no run of this package made.
 
     Averages are taken if the run was evaluated by them, unless `init.weights` says otherwise.
 
     Args:
       setting: 'init.from' or 'init.generator_from'.
-      fresh: the run's state before the first step.
-      phases: the phases of the run's objective.
-      words: the run's vocabulary.
+      run: the run that begins with them.
 
     Raises ConfigError or CheckpointError.
     """
-    init = config.init
+    init, words = run.init, run.vocabulary
     path = init.from_ if setting == "init.from" else init.generator_from
     named, wants = f"{setting}={path!r}", init.optimizer == "restored" and setting == "init.from"
     steps = processes.of_first(lambda: metadata.steps(os.path.join(path, "checkpoints")))
@@ -81,39 +86,41 @@ def open(
             raise _nothing_there(named)
         return path
 
-    found, moments = processes.agree(looked_up, config_lib.ConfigError, OSError), None
+    found = processes.agree(looked_up, config_lib.ConfigError, OSError)
 
     if isinstance(found, trained_weights.Weights):
         _check_init_vocabulary(named, init, found.vocabulary.sha256, words)
         if init.weights == "ema":
             raise config_lib.ConfigError(_NO_AVERAGES.format(path))
         tokens = _grown_tokens(named, found.vocabulary, words)
-        if wants:
-            moments = moments_of_others(named, found, config, fresh, phases)
+        moments = moments_of_others(named, found, run) if wants else None
         return StartingWeights(named, trees.flat(found.params), tokens, moments)
     if found is not None:
-        return _of_checkpoint(named, found, wants, config, phases, words, mesh)
+        return _of_checkpoint(named, found, wants, run)
 
-    for step in reversed(steps):
-        folder = os.path.join(path, "checkpoints", str(step))
-        try:
-            return _of_checkpoint(named, folder, wants, config, phases, words, mesh)
-        except metadata.CheckpointError as error:
-            logging.error("%s: checkpoint %d cannot be used: %s", named, step, error)
-    raise metadata.CheckpointError(
-        f"{named}: no checkpoint in {os.path.join(path, 'checkpoints')} can be read; copy the"
-        " workdir anew, or name another"
+    directory = os.path.join(path, "checkpoints")
+    newest = metadata.newest_good(
+        directory,
+        steps,
+        lambda folder: _of_checkpoint(named, folder, wants, run),
+        named,
     )
+    if newest is None:
+        raise metadata.CheckpointError(
+            f"{named}: no checkpoint in {directory} can be read; copy the workdir anew, or name"
+            " another"
+        )
+    return newest[0]
 
 
-def check_paths(config: config_lib.Config) -> None:
+def check_paths(init: config_lib.Init) -> None:
     """Raises ConfigError or CheckpointError if there are no weights at the paths of `init`.
 
     No weights are read.
     """
     for setting, path in (
-        ("init.from", config.init.from_),
-        ("init.generator_from", config.init.generator_from),
+        ("init.from", init.from_),
+        ("init.generator_from", init.generator_from),
     ):
         steps = metadata.steps(os.path.join(path, "checkpoints")) if path else ()
         if not path or steps or reading.is_foreign(path):
@@ -140,25 +147,23 @@ def check_vocabulary(
         )
 
 
-def moments_of_others(
-    named: str, found: trained_weights.Weights, config: config_lib.Config, fresh: Any, phases: tuple
-) -> dict[str, Any]:
+def moments_of_others(named: str, found: trained_weights.Weights, run: Beginning) -> dict[str, Any]:
     """Returns Adam's moments of Google's weights, by the paths of a fresh optimizer state.
 
     Args:
       named: what messages call the weights.
-      fresh: a state before the first step, or its shapes.
-      phases: the phases of the run's objective.
+      found: the weights.
+      run: the run that begins with them; shapes of its state are enough.
 
     Raises ConfigError if they have none, or if this run has another optimizer than theirs.
     """
     if found.moments is None:
         raise no_moments(named)
     # Google's code trains all parameters together with its own AdamW.
-    _check_optimizer(named, config, phases, "reference_adamw", [("joint", None)])
+    _check_optimizer(named, run, "reference_adamw", [("joint", None)])
 
-    leaves, moments = trees.flat(fresh.params), {}
-    for path in trees.flat(fresh.optimizer):
+    leaves, moments = trees.flat(run.fresh.params), {}
+    for path in trees.flat(run.fresh.optimizer):
         param = parameter_of(path, leaves)
         kind = path.removesuffix(f"/{param}").rpartition("/")[2]
         if param in found.moments.get(kind, {}):
@@ -186,11 +191,12 @@ def no_moments(named: str) -> config_lib.ConfigError:
     )
 
 
-def _of_checkpoint(named, folder, wants, config, phases, words, mesh) -> StartingWeights:
+def _of_checkpoint(named, folder, wants, run) -> StartingWeights:
     """Reads a checkpoint of this package; `wants` asks for the optimizer's moments too."""
     about = processes.agree(lambda: metadata.read(folder), metadata.CheckpointError)
     trained = config_lib.parse(about["config"])
-    _check_init_vocabulary(named, config.init, about["vocabulary"], words)
+    init, words = run.init, run.vocabulary
+    _check_init_vocabulary(named, init, about["vocabulary"], words)
 
     old = words
     if about["vocabulary"] != words.sha256:
@@ -199,7 +205,7 @@ def _of_checkpoint(named, folder, wants, config, phases, words, mesh) -> Startin
             config_lib.ConfigError,
         )
 
-    tokens, init = _grown_tokens(named, old, words), config.init
+    tokens = _grown_tokens(named, old, words)
     averaged = any(name.startswith("ema/") for name in about["digest"])
     if init.weights == "ema" and not averaged:
         raise config_lib.ConfigError(_NO_AVERAGES.format(folder))
@@ -211,14 +217,14 @@ def _of_checkpoint(named, folder, wants, config, phases, words, mesh) -> Startin
     if wants and any(name.startswith("optimizer/") for name in about["digest"]):
         plan = plans.of(trained, old)
         theirs = [(phase.name, phase.trains) for phase in plan.objective.phases]
-        _check_optimizer(named, config, phases, trained.optimizer.name, theirs)
+        _check_optimizer(named, run, trained.optimizer.name, theirs)
 
         shapes["optimizer"] = plan.shapes.optimizer
         if part == "ema":
             logging.warning("%s: moments of the last weights beside averages; init.weights='raw'"
                             " takes those that they belong to", named)  # fmt: skip
 
-    abstract = trees.shapes_at(shapes, sharding.shardings(shapes, mesh))
+    abstract = trees.shapes_at(shapes, sharding.shardings(shapes, run.mesh))
     tree = checkpoint.restore(folder, abstract).tree
     if "optimizer" in shapes:
         moments = trees.flat(tree["optimizer"])
@@ -252,15 +258,15 @@ def _check_init_vocabulary(named, init, sha256, words):
         check_vocabulary({"vocabulary": sha256}, words, named, remedy)
 
 
-def _check_optimizer(named, config, phases, name, theirs):
+def _check_optimizer(named, run, name, theirs):
     """Raises ConfigError unless moments come from the same optimizer over the same parameters."""
-    if name != config.optimizer.name:
+    if name != run.optimizer:
         raise config_lib.ConfigError(
             f"init.optimizer='restored': {named} was trained with optimizer.name={name!r}, not"
-            f" {config.optimizer.name!r}; set that, or init.optimizer='fresh'"
+            f" {run.optimizer!r}; set that, or init.optimizer='fresh'"
         )
 
-    ours = [(phase.name, phase.trains) for phase in phases]
+    ours = [(phase.name, phase.trains) for phase in run.phases]
     if theirs != ours:
         raise config_lib.ConfigError(
             f"init.optimizer='restored': {named} was trained in the phases"

@@ -23,11 +23,9 @@ import jax
 import numpy as np
 from absl import logging
 from jax import numpy as jnp
-from jax.sharding import Mesh
 
 from electra_jax import config as config_lib
 from electra_jax.core import sharding, trees
-from electra_jax.data import vocabulary
 from electra_jax.step import train_step
 from electra_jax.weights import growing, starting_weights
 
@@ -41,40 +39,29 @@ _HEADS = {  # kind of head -> start of the path of a parameter that only this ki
 }
 
 
-def state(
-    config: config_lib.Config,
-    fresh: train_step.TrainState,
-    phases: tuple,
-    words: vocabulary.Vocabulary,
-    mesh: Mesh,
-) -> train_step.TrainState:
-    """Returns the fresh state with the weights that `init` names in it.
-
-    Args:
-      fresh: the run's state before the first step, placed on its devices.
-      phases: the phases of the run's objective.
-      words: the run's vocabulary.
+def state(run: starting_weights.Beginning) -> train_step.TrainState:
+    """Returns the run's fresh state with the weights that `init` names in it.
 
     Raises ConfigError or CheckpointError.
     """
-    leaves, init = trees.flat(fresh.params), config.init
-    taken, moments = {}, trees.flat(fresh.optimizer)
+    fresh, init = run.fresh, run.init
+    leaves, taken, moments = trees.flat(fresh.params), {}, trees.flat(fresh.optimizer)
 
     source = None
     if init.from_:
-        source = starting_weights.open("init.from", config, fresh, phases, words, mesh)
-        taken = _main_network(config, source, leaves, mesh)
+        source = starting_weights.open("init.from", run)
+        taken = _main_network(run, source, leaves)
     ours = set(taken)  # parameters whose moments init.from has, not those of another source
 
     if init.generator_from:
-        other = starting_weights.open("init.generator_from", config, fresh, phases, words, mesh)
-        its_generator = _generator(config, other, leaves, mesh)
+        other = starting_weights.open("init.generator_from", run)
+        its_generator = _generator(run, other, leaves)
         taken |= its_generator
         ours -= set(its_generator)
     elif source:
-        taken |= _missing_generator(config, source, taken, leaves, mesh)
+        taken |= _missing_generator(run, source, taken, leaves)
     if init.optimizer == "restored":
-        moments = _with_moments(config, source, moments, ours, leaves, mesh)
+        moments = _with_moments(run, source, moments, ours, leaves)
 
     params = _placed(leaves | taken, fresh.params)
     return dataclasses.replace(
@@ -105,13 +92,13 @@ def lower_layers(
         ) from error
 
 
-def _main_network(config, source, fresh, mesh):
+def _main_network(run, source, fresh):
     """Returns what is taken from `init.from`, by path: the main network, and a fitting generator.
 
     A missing or different part of the encoder raises ConfigError; a head of another kind stays
     fresh.
     """
-    found = _fitted(source, source.params, fresh, config.init, mesh)
+    found = _fitted(run, source, source.params, fresh)
     # A generator is taken as a whole or not at all, below; a head only by one of its own kind.
     other_head = _head_kind(source.params, "discriminator/") != _head_kind(fresh, "discriminator/")
     apart = ("generator/", "discriminator/head/") if other_head else ("generator/",)
@@ -172,7 +159,7 @@ def _head_kind(leaves, network):
     return next(kinds, None)
 
 
-def _generator(config, source, fresh, mesh):
+def _generator(run, source, fresh):
     """Returns the generator that `init.generator_from` names, with its tables, by path.
 
     Raises ConfigError unless it predicts masked tokens, has an encoder of its own and fits.
@@ -204,7 +191,7 @@ def _generator(config, source, fresh, mesh):
     found = {f"generator/{path}": x for path, x in own.items() if path not in read}
     found |= {f"{tables}/{path.removeprefix('embeddings/')}": x for path, x in read.items()}
 
-    found = _fitted(source, found, fresh, config.init, mesh)
+    found = _fitted(run, source, found, fresh)
     needed = [
         path
         for path in fresh
@@ -223,7 +210,7 @@ def _generator(config, source, fresh, mesh):
     return {path: found[path] for path in needed}
 
 
-def _missing_generator(config, source, taken, fresh, mesh):
+def _missing_generator(run, source, taken, fresh):
     """Returns the encoder and the tables of a generator that the source lacks, by path.
 
     They come from the discriminator's lowest layers with init.missing_generator='discriminator';
@@ -232,20 +219,20 @@ def _missing_generator(config, source, taken, fresh, mesh):
     needed = [path for path in fresh if path.startswith(_ENCODER)]
     if not needed or all(path in taken for path in needed):
         return {}
-    if config.init.missing_generator == "fresh":
+    if run.init.missing_generator == "fresh":
         logging.info("%s has no such generator: it begins fresh", source.named)
         return {}
 
     taken = lower_layers(source.named, source.params, fresh)
     layers = next(len(x) for path, x in taken.items() if path.startswith(f"{_ENCODER}attention"))
 
-    if config.model.sharing == "none":
+    if _has(fresh, "generator/embeddings/"):  # the networks share no tables
         tables = {
             f"generator/{path}": x
             for path, x in source.params.items()
             if path.startswith("embeddings/")
         }
-        tables = _fitted(source, tables, fresh, config.init, mesh)
+        tables = _fitted(run, source, tables, fresh)
         taken |= {
             path: x for path, x in tables.items() if path in fresh and x.shape == fresh[path].shape
         }
@@ -258,9 +245,9 @@ def _missing_generator(config, source, taken, fresh, mesh):
     return {path: jnp.copy(x) for path, x in taken.items()}
 
 
-def _fitted(source, found, fresh, init, mesh):
+def _fitted(run, source, found, fresh):
     """Returns the source's arrays with tables by token and by position in this run's sizes."""
-    fitted = dict(found)
+    fitted, mesh = dict(found), run.mesh
     # Sorted, since `_on_host` is a collective operation: all processes need the same order.
     for path in sorted(found.keys() & fresh.keys()):
         x, ours = found[path], fresh[path]
@@ -269,14 +256,14 @@ def _fitted(source, found, fresh, init, mesh):
         if source.tokens is not None and path.endswith(growing.BY_TOKEN):
             fitted[path] = growing.rows(_on_host(x, mesh), _on_host(ours, mesh), source.tokens)
         elif path.endswith(growing.BY_POSITION) and x.shape != ours.shape:
-            how = init.longer_positions
+            how = run.init.longer_positions
             fitted[path] = growing.positions(_on_host(x, mesh), _on_host(ours, mesh), how)
             verb = how if len(x) < len(ours) else "cut"
             logging.info("%s: %d positions become %d, %s", path, len(x), len(ours), verb)
     return fitted
 
 
-def _with_moments(config, source, fresh, ours, leaves, mesh):
+def _with_moments(run, source, fresh, ours, leaves):
     """Returns the optimizer's arrays by path, with the source's moments.
 
     Args:
@@ -289,7 +276,7 @@ def _with_moments(config, source, fresh, ours, leaves, mesh):
     if source.moments is None:
         raise starting_weights.no_moments(source.named)
 
-    found, left = dict(fresh), set()
+    found, left, mesh = dict(fresh), set(), run.mesh
     for path, zeros in fresh.items():
         param = starting_weights.parameter_of(path, leaves)
         x = source.moments.get(path)
@@ -299,7 +286,7 @@ def _with_moments(config, source, fresh, ours, leaves, mesh):
         if param is not None and param.endswith(growing.BY_TOKEN) and source.tokens is not None:
             x = growing.kept_rows(_on_host(x, mesh), _on_host(zeros, mesh), source.tokens)
         elif param is not None and param.endswith(growing.BY_POSITION) and x.shape != zeros.shape:
-            how = config.init.longer_positions
+            how = run.init.longer_positions
             x = growing.kept_positions(_on_host(x, mesh), _on_host(zeros, mesh), how)
 
         if x.shape != zeros.shape:

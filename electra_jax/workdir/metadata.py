@@ -9,12 +9,15 @@ one of them starts a device. The metadata contain a digest of themselves, so a f
 import hashlib
 import json
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from absl import logging
+
+T = TypeVar("T")
 
 WEIGHTS_ONLY = "weights_only"  # marks a checkpoint to begin from, not to resume from
 
-_SEALED = "sealed"  # marks metadata with a digest; older checkpoints have neither
 _DIGEST = "metadata_digest"
 _FILE = "_CHECKPOINT_METADATA"  # orbax's name
 
@@ -47,10 +50,34 @@ def read(path: str) -> dict[str, Any]:
     return _verified(path, found)
 
 
+def newest_good(
+    directory: str, steps: Sequence[int], read: Callable[[str], T], named: str = ""
+) -> tuple[T, list[int]] | None:
+    """Reads the newest checkpoint that can be read; an error in the log names each that cannot.
+
+    Args:
+      directory: the folder of checkpoints.
+      steps: which of them may be read, oldest first.
+      read: reads the checkpoint in a folder; raises CheckpointError if it cannot be used.
+      named: what the log calls them, in front of their steps.
+
+    Returns (what `read` returned, the newer steps that cannot be used); None if none can be read.
+    """
+    bad: list[int] = []
+    for step in reversed(steps):
+        try:
+            return read(os.path.join(directory, str(step))), bad
+        except CheckpointError as error:
+            where = f"{named}: checkpoint" if named else "checkpoint"
+            logging.error("%s %d cannot be used: %s", where, step, error)
+            bad.append(step)
+    return None
+
+
 def sealed(about: Mapping[str, Any]) -> dict[str, Any]:
     """Returns metadata as JSON will give them back, with a digest of all of them added."""
     # Through JSON, since the digest must be that of what is read: with lists in place of tuples.
-    plain = json.loads(json.dumps(about | {_SEALED: True}))
+    plain = json.loads(json.dumps(dict(about)))
     return plain | {_DIGEST: _digest(plain)}
 
 
@@ -78,9 +105,7 @@ def _verified(path, found):
         raise CheckpointError(f"{path} has no digest, so its weights cannot be verified")
 
     about = dict(found)
-    sealed = _SEALED in about
-    stated = about.pop(_DIGEST, None)
-    if (sealed or stated is not None) and stated != _digest(about):
+    if about.pop(_DIGEST, None) != _digest(about):
         raise CheckpointError(f"{path}: its metadata are not what was saved (digest differs)")
 
     if not isinstance(about.get("digest"), Mapping) or not isinstance(about.get("step"), int):

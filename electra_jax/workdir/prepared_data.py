@@ -21,11 +21,33 @@ from typing import Any
 
 from electra_jax import config as config_lib
 from electra_jax.config import stages
-from electra_jax.data import planning, records, text, vocabulary
+from electra_jax.data import planning, records, streaming, text, vocabulary
 from electra_jax.host import safe_files
 
 RECORD = "data.json"
 VOCABULARY = "vocab"
+
+
+@dataclasses.dataclass(frozen=True)
+class RunData:
+    """Which data a run needs: how its rows are made, and where they are looked for."""
+
+    settings: planning.Settings  # those of the rows of the first stage
+    lengths: tuple[int, ...]  # tokens per row of each stage
+    root: str  # the folder of prepared data, with one folder in it per hash of settings
+    workdir: str  # '' if there is none
+    streaming: bool  # whether the run begins before all its rows are prepared
+
+    @classmethod
+    def of(cls, config: config_lib.Config, workdir: str) -> "RunData":
+        """The data of a run with these settings in this workdir."""
+        return cls(
+            settings=planning.Settings.of(config.data, config.seed),
+            lengths=tuple(stage.sequence_length for stage in stages.of(config)),
+            root=config.data.dir or os.path.join(workdir, "data"),
+            workdir=workdir,
+            streaming=config.data.streaming == "on",
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,23 +68,18 @@ class Record:
     stages: tuple[Prepared, ...]
 
 
-def root(config: config_lib.Config, workdir: str) -> str:
-    """Returns the folder of prepared data, with one folder in it per hash of settings."""
-    return config.data.dir or os.path.join(workdir, "data")
-
-
-def settings_of(config: config_lib.Config) -> dict[str, Any]:
+def settings_of(data: RunData) -> dict[str, Any]:
     """Returns the settings that prepared data depends on, as JSON data."""
-    settings = dataclasses.asdict(planning.Settings.from_config(config))
+    settings = dataclasses.asdict(data.settings)
     # The rows are the same for any number of workers.
     del settings["workers"]
-    return settings | {"lengths": [stage.sequence_length for stage in stages.of(config)]}
+    return settings | {"lengths": list(data.lengths)}
 
 
-def is_of(config: config_lib.Config, record: Record) -> bool:
+def is_of(data: RunData, record: Record) -> bool:
     """Returns whether these settings are those of the record."""
     # Only settings that both versions of the program know can be compared.
-    now = settings_of(config)
+    now = settings_of(data)
     return all(now[name] == value for name, value in record.settings.items() if name in now)
 
 
@@ -91,23 +108,36 @@ def read(workdir: str) -> Record | None:
     return found
 
 
-def write(config: config_lib.Config, workdir: str, folders: Sequence[str]) -> None:
-    """Writes the record of complete folders, one per stage, and copies their vocabulary."""
+def write(data: RunData, folders: Sequence[str]) -> None:
+    """Writes the record of folders, one per stage, and copies their vocabulary.
+
+    They are complete or, with data.streaming=on, have at least their plan.
+    """
     words = vocabulary.load(os.path.join(folders[0], records.VOCABULARY))
     found = Record(
-        settings=settings_of(config),
-        sources=_sources_if_there(config),
+        settings=settings_of(data),
+        sources=_sources_if_there(data.settings),
         vocabulary=words.sha256,
         stages=tuple(
-            Prepared(os.path.basename(folder), records.read_manifest(folder).hash)
-            for folder in folders
+            Prepared(os.path.basename(folder), identity(data, folder)) for folder in folders
         ),
     )
 
     # The record is last: if it is there, the vocabulary is there too.
-    keep_vocabulary(workdir, folders[0])
-    if read_quietly(workdir) != found:
-        save(found, workdir)
+    keep_vocabulary(data.workdir, folders[0])
+    if read_quietly(data.workdir) != found:
+        save(found, data.workdir)
+
+
+def identity(data: RunData, folder: str) -> str:
+    """Returns the hash by which a run knows its rows.
+
+    It is that of the manifest or, with data.streaming=on, of the plan: such a run begins before
+    there is a manifest. Raises ValueError, one line, if the file cannot be read.
+    """
+    if data.streaming:
+        return streaming.read_plan(folder).hash
+    return records.read_manifest(folder).hash
 
 
 def save(record: Record, workdir: str) -> None:
@@ -132,90 +162,91 @@ def read_quietly(workdir: str) -> Record | None:
         return None
 
 
-def folder(config: config_lib.Config, workdir: str, part: Prepared) -> str | None:
+def folder(data: RunData, part: Prepared) -> str | None:
     """Returns the folder with the complete recorded rows, or None.
 
     It is below data.dir or in the workdir.
     """
-    return next((place for place in _places(config, workdir, part) if _is(place, part)), None)
+    return next((place for place in _places(data, part) if _is(place, part)), None)
 
 
-def missing(config: config_lib.Config, workdir: str, part: Prepared, why: str = "") -> str:
+def missing(data: RunData, part: Prepared, why: str = "") -> str:
     """Returns a line that says where the rows of a run were looked for, and what to do."""
-    places = " or ".join(dict.fromkeys(_places(config, workdir, part)))
+    places = " or ".join(dict.fromkeys(_places(data, part)))
     return (
-        f"the prepared data of {workdir} is not (whole) at {places}{why}; copy it there, give"
+        f"the prepared data of {data.workdir} is not (whole) at {places}{why}; copy it there, give"
         " --config.data.dir the folder that holds it, or make it again from the same source:"
-        f" python -m electra_jax.prepare --workdir={workdir}"
+        f" python -m electra_jax.prepare --workdir={data.workdir}"
     )
 
 
-def folders(config: config_lib.Config, workdir: str) -> list[str]:
+def folders(data: RunData) -> list[str]:
     """Returns the folders of a run's rows, one per stage; they are only read.
 
     Raises ConfigError if there is no record or the rows are gone.
     """
-    record = read(workdir)
+    record = read(data.workdir)
     if record is None:
         raise config_lib.ConfigError(
-            f"{os.path.join(workdir, RECORD)} is missing, which names the prepared data of this"
-            f" run; python -m electra_jax.prepare --workdir={workdir} writes it again"
+            f"{os.path.join(data.workdir, RECORD)} is missing, which names the prepared data of"
+            f" this run; python -m electra_jax.prepare --workdir={data.workdir} writes it again"
         )
 
     found = []
     for part in record.stages:
-        place = folder(config, workdir, part)
+        place = folder(data, part)
         if place is None:
-            raise config_lib.ConfigError(missing(config, workdir, part))
+            raise config_lib.ConfigError(missing(data, part))
         found.append(place)
 
     return found
 
 
-def manifest(config: config_lib.Config, workdir: str) -> records.Manifest | None:
+def manifest(data: RunData) -> records.Manifest | None:
     """Returns the manifest of the first stage, even if its rows are not complete; or None."""
-    record = read_quietly(workdir)
-    for place in _places(config, workdir, record.stages[0]) if record else ():
+    record = read_quietly(data.workdir)
+    for place in _places(data, record.stages[0]) if record else ():
         try:
             found = records.read_manifest(place)
         except ValueError:
             continue
-        if found.hash == record.stages[0].hash:
+        if record.stages[0].hash in (found.hash, _hash_of_plan(place)):
             return found
 
     return None
 
 
-def own_vocabulary(config: config_lib.Config, workdir: str) -> str:
+def own_vocabulary(data: RunData) -> str:
     """Returns data.vocab, or the copy in the workdir if data.vocab names a file that is gone."""
-    named = config.data.vocab
-    here = os.path.join(workdir, VOCABULARY)
-    gone = bool(workdir) and not named.startswith("train:") and not os.path.exists(named)
+    named = data.settings.vocab
+    here = os.path.join(data.workdir, VOCABULARY)
+    gone = bool(data.workdir) and not named.startswith("train:") and not os.path.exists(named)
     return here if gone and os.path.isdir(here) else named
 
 
-def vocabulary_size(config: config_lib.Config, workdir: str = "") -> int:
+def vocabulary_size(data: RunData) -> int:
     """Returns the size of the run's vocabulary or, without one, the size that data.vocab asks for.
 
     Raises ValueError if data.vocab names a vocabulary that cannot be read.
     """
+    workdir, settings = data.workdir, data.settings
     record = read_quietly(workdir) if workdir else None
-    if record is not None and is_of(config, record):
+    if record is not None and is_of(data, record):
         if _is_here(workdir, record.vocabulary):
             return vocabulary.load(os.path.join(workdir, VOCABULARY)).size
 
-    if config.data.vocab.startswith("train:"):
-        return planning.trained_kind(config.data.vocab)[1]
+    if settings.vocab.startswith("train:"):
+        return planning.trained_kind(settings.vocab)[1]
 
-    named, c = own_vocabulary(config, workdir), config.data
+    named = own_vocabulary(data)
     planning.check_vocabulary_path(named)
-    return vocabulary.load(named, c.lower_case, c.strip_accents).size
+    return vocabulary.load(named, settings.lower_case, settings.strip_accents).size
 
 
-def changed(config: config_lib.Config, record: Record) -> str:
+def changed(data: RunData, record: Record) -> str:
     """Returns what is known to have changed in the sources, by cheap checks; '' if nothing."""
     try:
-        now = _sources(config)
+        now = _sources(data.settings)
     except (ValueError, OSError):
         return "the source or the vocabulary that the data was made of cannot be read"
     names = [name for name in record.sources if now.get(name) != record.sources[name]]
@@ -228,19 +259,19 @@ def _digest(record):
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _sources(config):
+def _sources(settings):
     """Returns {source: a hash of the names and sizes of its files}, and that of a given vocabulary.
 
     The hash of a vocabulary is of its content. Raises ValueError or OSError if one cannot be read.
     """
     found = {}
-    for source in text.parse(config.data.source):
+    for source in text.parse(settings.source):
         # Of a source elsewhere only the name counts: finding out its version takes seconds.
-        elsewhere = source.spec.startswith(("tfds:", "hf:"))
+        elsewhere = source.spec.startswith(("tfds:", "hf:")) or "://" in source.spec
         known = [] if elsewhere else text.fingerprint(source)
         found[source.spec] = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
 
-    c = config.data
+    c = settings
     if not c.vocab.startswith("train:"):
         planning.check_vocabulary_path(c.vocab)
         found[c.vocab] = vocabulary.load(c.vocab, c.lower_case, c.strip_accents).sha256[:16]
@@ -248,18 +279,18 @@ def _sources(config):
     return found
 
 
-def _sources_if_there(config):
+def _sources_if_there(settings):
     """Returns the same, or {} if the data was made earlier and its source is gone."""
     try:
-        return _sources(config)
+        return _sources(settings)
     except (ValueError, OSError):
         return {}
 
 
-def _places(config, workdir, part):
+def _places(data, part):
     """Returns the folders that may hold the rows of one stage, the likeliest first."""
     # A workdir that was moved may name a data.dir that does not exist any more.
-    roots = (root(config, workdir), os.path.join(workdir, "data"))
+    roots = (data.root, os.path.join(data.workdir, "data"))
     return [os.path.join(place, part.folder) for place in roots]
 
 
@@ -273,7 +304,16 @@ def _is(place, part):
         return False
 
     about = opened.manifest
-    return about.hash == part.hash and about.vocabulary["sha256"] == words.sha256
+    is_it = part.hash in (about.hash, _hash_of_plan(place))
+    return is_it and about.vocabulary["sha256"] == words.sha256
+
+
+def _hash_of_plan(place):
+    """Returns the hash of the plan of a folder; None if it has no plan."""
+    try:
+        return streaming.read_plan(place).hash
+    except ValueError:
+        return None
 
 
 def _is_here(workdir, sha256):

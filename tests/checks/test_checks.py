@@ -380,6 +380,31 @@ def test_the_loss_over_words_is_binary_cross_entropy():
     assert found.rate == 0.5
 
 
+class Ended:
+    """What check 4 reads of a run that has not been evaluated."""
+
+    evaluations = ()
+
+    def __init__(self, judged):
+        self.judged = judged
+
+
+@pytest.mark.parametrize(
+    ("corrupted", "verdicts"),
+    [
+        ([[5, 6, 8]], ["passes", "not calibrated", "passes"]),
+        ([[5, 6, 7]], ["FAILS", "not calibrated", "FAILS"]),
+    ],
+)
+def test_4_fails_where_no_word_is_replaced(corrupted, verdicts):
+    found = micro_run.discriminator_beats_a_constant(
+        Ended(judged(corrupted, [[5, 6, 7]], [[-3.0, -3.0, 3.0]]))
+    )
+    assert [measure.verdict for measure in found.measures[1:]] == verdicts
+    assert found.verdict == verdicts[0]
+    assert result_lib.table([(0, found)])
+
+
 def test_what_identity_gives_away_is_arithmetic_for_draws_without_context():
     """Uniform draws into Zipf's text: rare words are suspect. Draws from the text itself: none."""
     draw = np.random.default_rng(0)

@@ -125,7 +125,7 @@ def test_a_field_that_is_a_word_of_python_can_be_given(tmp_path):
         ({"data__vocab": "train:sentencepiece:abc"}, "the size 'abc' is not a whole number from"),
         ({"data__vocab": "/nonexistent/vocab.txt"}, "'/nonexistent/vocab.txt' does not exist"),
         ({"data__source": "text:/nowhere/*.txt"}, "matches no file; the folder /nowhere does not"),
-        ({"data__source": "books"}, "'books' is none of builtin, text:GLOB, tfds"),
+        ({"data__source": "books"}, "'books' is none of builtin, text:GLOB, text:ADDRESS"),
         ({"data__dir": f"{ROOT}/pyproject.toml"}, "pyproject.toml is a file"),
         ({"init__from": "/nonexistent"}, "init.from='/nonexistent' is neither a workdir"),
         ({"init__from": f"{ROOT}/tests"}, "tests cannot be read"),

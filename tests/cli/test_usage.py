@@ -133,6 +133,27 @@ def test_an_unknown_command_is_an_error_with_a_hint(capsys, monkeypatch):
     assert "did you mean 'evaluate'?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("asked", "code", "lines"),
+    [
+        ("recipe.layer_decay", 0, ["recipe.layer_decay = 0.0   a number, 0 to 1"]),
+        ("data.rows", 0, ["data.rows = 'pairs'   one of 'pairs', 'packed'"]),
+        ("evaluation", 0, ["configs/base.py:", "configs/finetune.py:", "evaluation.times = 4"]),
+        ("data.dev_shar", 2, ["did you mean 'data.dev_share'?"]),
+        ("nonsense", 2, ["schedule", "recipe"]),
+    ],
+)
+def test_help_knows_the_settings_of_pre_training_and_of_fine_tuning(
+    asked, code, lines, capsys, monkeypatch
+):
+    monkeypatch.setattr(sys, "argv", ["electra-jax", "help", asked])
+    with pytest.raises(SystemExit) as ended:
+        __main__.main()
+    assert ended.value.code == code
+    shown = "".join(capsys.readouterr())
+    assert all(line in shown for line in lines), shown
+
+
 # Configurations by name
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights go out and come back bit for bit, strangers read them, bad input writes nothing."""
+"""Weights go out and come back bit for bit, and strangers read them."""
 
 import io
 import json
@@ -13,49 +13,31 @@ import jax
 import numpy as np
 import pytest
 import sentencepiece
-from absl import flags
-from absl.testing import flagsaver
 
 import electra_jax
 from electra_jax import config as config_lib
 from electra_jax import convert as convert_command
 from electra_jax.core import trees
-from electra_jax.data import vocabulary, vocabulary_training
+from electra_jax.data import vocabulary
 from electra_jax.model import networks
 from electra_jax.step import plans, train_step
-from electra_jax.weights import exporting, importing, reading, trained_weights, warm_start
+from electra_jax.weights import (
+    exporting,
+    importing,
+    reading,
+    starting_weights,
+    trained_weights,
+    warm_start,
+)
 from electra_jax.weights.formats import tensor_files
 from electra_jax.workdir import metadata
 from support import odd, workdirs
-from support.commands import command
+from support.changed_files import json_change, tensor_change
+from support.commands import convert
 from support.corpus import small_run, write_corpus
+from support.workdirs import recipe
 
 TEXTS = ["the cat sees a letter.", "a bird", "my sister paints the river every day."]
-
-
-@pytest.fixture(scope="module")
-def words(tmp_path_factory):
-    corpus = write_corpus(tmp_path_factory.mktemp("text") / "corpus.txt")
-    return vocabulary_training.train("sentencepiece", 64, iter(corpus.read_text().splitlines()))
-
-
-@pytest.fixture(scope="module")
-def workdir(words, tmp_path_factory):
-    path = tmp_path_factory.mktemp("runs") / "made"
-    workdirs.made(path, words)
-    return path
-
-
-@pytest.fixture(scope="module")
-def folder(workdir, tmp_path_factory):
-    """The Hugging Face folder of that workdir."""
-    out = tmp_path_factory.mktemp("out") / "folder"
-    exporting.to_hugging_face(reading.open(workdir), str(out))
-    return out
-
-
-def recipe(**overrides):
-    return config_lib.parse(small_run(workdirs.NO_SOURCE, "", **overrides))
 
 
 def in_several_files(folder, out):
@@ -89,10 +71,6 @@ def equal(ours, theirs):
         assert x.tobytes() == theirs[name].tobytes(), name
 
 
-def convert(*arguments):
-    return command(*arguments, module="electra_jax.convert")
-
-
 # Hugging Face, there and back
 
 
@@ -106,7 +84,9 @@ def test_the_command_there_and_back_is_bitwise(workdir, tmp_path):
         "generator": {"class": "ElectraForMaskedLM", "parameters": 4_192},
     }
     back = convert(
-        f"--from={tmp_path / 'hf'}", f"--workdir={tmp_path / 'run'}", "--config=configs/tiny.py"
+        f"--from={tmp_path / 'hf'}",
+        f"--workdir={tmp_path / 'run'}",
+        "--config=configs/tiny_paper.py",
     )
     assert back.returncode == 0, back.stderr[-2000:]
     assert f"electra_jax.main --workdir={tmp_path / 'run'}" in back.stdout
@@ -347,7 +327,10 @@ def test_init_from_takes_workdirs_folders_and_exports(words, workdir, folder, tm
     params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)), seed=4)
     params = jax.tree.map(jax.numpy.asarray, params)
     fresh = train_step.state_of(objective, plans.optimizer_of(config), params)
-    found = warm_start.state(config, fresh, objective.phases, words, mesh).params
+    run = starting_weights.Beginning(
+        config.init, config.optimizer.name, fresh, objective.phases, words, mesh
+    )
+    found = warm_start.state(run).params
     found = trees.flat(jax.device_get(found))
     for path, x in trees.flat(reading.open(workdir).params).items():
         rows = words.size if path.endswith(("embeddings/token", "head/bias")) else None
@@ -491,146 +474,3 @@ def test_a_text_that_does_not_fit_is_named_or_cut(workdir):
     assert found["mask_BL"].sum() == 32 and found["types_BL"].sum() == len(
         tokenizer.vocabulary.encode(["a bird"])[0]
     ) + 1  # fmt: skip
-
-
-# Bad input
-
-
-def damaged(folder, tmp_path, name, change):
-    """A copy of the folder with one file changed."""
-    copy = tmp_path / "copy"
-    shutil.copytree(folder, copy)
-    change(copy / name)
-    return copy
-
-
-def json_change(**values):
-    def change(path):
-        path.write_text(json.dumps(json.loads(path.read_text()) | values))
-
-    return change
-
-
-def tensor_change(edit):
-    def change(path):
-        tensors = tensor_files.read_file(str(path))
-        edit(tensors)
-        tensor_files.write(str(path), tensors)
-
-    return change
-
-
-BIAS = "electra.embeddings.LayerNorm.bias"
-DAMAGES = {
-    "a tensor is missing": (
-        "discriminator/model.safetensors",
-        tensor_change(lambda t: t.pop(BIAS)),
-        f"copy/discriminator: tensor {BIAS} is missing",
-    ),
-    "a tensor is too many": (
-        "generator/model.safetensors",
-        tensor_change(lambda t: t.update(extra=np.zeros(2, np.float32))),
-        "copy/generator: tensor extra is not one of ElectraForMaskedLM's",
-    ),
-    "a tensor has another shape": (
-        "discriminator/model.safetensors",
-        tensor_change(lambda t: t.update({BIAS: np.zeros(15, np.float32)})),
-        rf"copy/discriminator: tensor {BIAS} has shape \(15,\), but config.json makes it \(16,\)",
-    ),
-    "the file is cut off": (
-        "generator/model.safetensors",
-        lambda path: path.write_bytes(path.read_bytes()[:-9]),
-        "generator/model.safetensors: damaged or cut off",
-    ),
-    "the file is a pickle that runs something": (
-        "discriminator/model.safetensors",
-        lambda path: (
-            path.unlink(),
-            (path.parent / "pytorch_model.bin").write_bytes(b"cposix\nmkdir\n(Vtrap\ntR."),
-        ),
-        "discriminator/pytorch_model.bin: no archive of tensors: it holds the instruction UNICODE",
-    ),
-    "another architecture": (
-        "discriminator/config.json",
-        json_change(architectures=["ElectraForMultipleChoice"]),
-        "discriminator/config.json: architectures=.'ElectraForMultipleChoice'. is none of",
-    ),
-    "another vocabulary": (
-        "discriminator/config.json",
-        json_change(vocab_size=50),
-        "has 50 rows for a vocabulary of 64",
-    ),
-    "another tokenizer": (
-        "generator/vocab/vocabulary.json",
-        lambda path: vocabulary.Vocabulary(
-            "wordpiece", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n", True, True
-        ).save(str(path.parent)),
-        "have different vocabularies; they are no pair",
-    ),
-    "no pair": (
-        "generator/config.json",
-        json_change(embedding_size=8),
-        "differ in embedding_size: 16 and 8; they are no pair",
-    ),
-    "a damaged vocabulary": (
-        "discriminator/vocab/vocabulary.json",
-        lambda path: path.write_text("{"),
-        "vocabulary.json is damaged",
-    ),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_input_is_one_line_and_writes_nothing(folder, tmp_path, damage, monkeypatch):
-    name, change, message = DAMAGES[damage]
-    monkeypatch.chdir(tmp_path)
-    copy = damaged(folder, tmp_path, name, change)
-    with pytest.raises(config_lib.ConfigError, match=message) as error:
-        importing.to_workdir(str(copy), recipe(), str(tmp_path / "run"))
-    assert "\n" not in str(error.value)
-    assert [path.name for path in tmp_path.iterdir()] == ["copy"]
-
-
-def test_what_fails_halfway_leaves_nothing(workdir, tmp_path, monkeypatch):
-    def fail(*_):
-        raise OSError("no space left")
-
-    monkeypatch.setattr(tensor_files, "write", fail)
-    with pytest.raises(OSError, match="no space left"):
-        exporting.to_hugging_face(reading.open(workdir), str(tmp_path / "hf"))
-    assert not list(tmp_path.iterdir())
-
-
-def test_what_is_there_is_not_written_over(workdir, tmp_path):
-    (tmp_path / "hf").mkdir()
-    (tmp_path / "hf" / "mine").write_text("kept")
-    with pytest.raises(ValueError, match="hf is there already; choose another folder"):
-        exporting.to_hugging_face(reading.open(workdir), str(tmp_path / "hf"))
-    assert (tmp_path / "hf" / "mine").read_text() == "kept"
-
-
-def test_bad_input_is_one_line_and_exit_code_2(tmp_path):
-    done = convert(f"--from={tmp_path}", "--to=orbax", f"--out={tmp_path / 'x'}")
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {tmp_path} is neither a workdir with checkpoints")
-    assert len(done.stderr.strip().splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"to": "hugging_face"}, "--out names no folder"),
-        ({"to": "orbax", "out": "x"}, "weights come from --workdir or from --from"),
-        ({"to": "orbax", "out": "x", "from": "y", "license": "mit"}, "--license is for the model"),
-        ({"to": "orbax", "out": "x", "from": "y", "step": 0}, "--step chooses a checkpoint of"),
-        ({}, "give --to=hugging_face, orbax or stablehlo, or --from=FOLDER"),
-        ({"from": "x", "out": "y"}, "--out goes with --to"),
-        ({"from": "x", "step": 0}, "--step goes with --to"),
-        ({"from": "x"}, "--workdir names no folder"),
-    ],
-)
-def test_flags_that_do_not_go_together(given, message):
-    if not flags.FLAGS.is_parsed():
-        flags.FLAGS.mark_as_parsed()
-    with flagsaver.flagsaver(**given), pytest.raises(config_lib.ConfigError, match=message):
-        convert_command.main(None, None)

@@ -15,8 +15,6 @@ import sys
 import jax
 import numpy as np
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
 from electra_jax import config as config_lib
 from electra_jax import convert as convert_command
@@ -26,6 +24,7 @@ from electra_jax.model import task_heads
 from electra_jax.weights import encoding, reading
 from electra_jax.weights.formats import hugging_face, tensor_files
 from support import encoder_workdir, finetunings
+from support.commands import convert_flags
 
 CLASSES = {
     "classification": "ElectraForSequenceClassification",
@@ -281,19 +280,15 @@ def test_a_file_that_does_not_hold_what_was_tuned_is_not_left(folders, tmp_path,
     ],
 )
 def test_flags_that_a_tuned_task_does_not_take(folders, tmp_path, given, message):
-    if not flags.FLAGS.is_parsed():
-        flags.FLAGS.mark_as_parsed()
     given = given | {"from": folders("classification"), "out": str(tmp_path / "out")}
-    with flagsaver.flagsaver(**given), pytest.raises(config_lib.ConfigError, match=message):
+    with convert_flags(**given), pytest.raises(config_lib.ConfigError, match=message):
         convert_command.main(None, None)
     assert not list(tmp_path.iterdir())
 
 
 def test_the_command_writes_a_task(folders, tmp_path, capsys):
-    if not flags.FLAGS.is_parsed():
-        flags.FLAGS.mark_as_parsed()
     given = {"to": "hugging_face", "from": folders("classification"), "out": str(tmp_path / "hf")}
-    with flagsaver.flagsaver(**given):
+    with convert_flags(**given):
         convert_command.main(None, None)
     assert "custom, class ElectraForSequenceClassification, parameters" in capsys.readouterr().out
     assert (tmp_path / "hf" / "model.safetensors").exists()

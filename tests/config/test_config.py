@@ -10,7 +10,9 @@ from electra_jax.config import stages
 from electra_jax.finetuning import config as finetuning_config
 from support.corpus import ROOT, load_config, small_run
 
-EVERY = ("base", "small", "large", "tiny", "modern_small", "continue_from_google_small")
+EVERY = (
+    "base", "small", "large", "tiny", "tiny_paper", "modern_small", "continue_from_google_small",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -66,7 +68,7 @@ def test_the_modern_recipe_ends_with_longer_rows_and_as_many_tokens_a_step():
     assert (short.sequence_length, long.sequence_length) == (128, 512)
     assert short.batch_size * 128 == long.batch_size * 512
     assert long.share == 1 - config.schedule.decay_share == 0.9
-    assert stages.steps(config) == [900_000, 100_000]
+    assert stages.steps(config.schedule, (short, long)) == [900_000, 100_000]
     assert stages.begins(config.schedule)[1] % config.checkpoint.keep_every == 0  # to go on from
     assert config.model.positions == "rotary"  # so that no table would begin untrained there
 

@@ -71,9 +71,9 @@ class Pull:
 
     @property
     def phases(self):
-        return (Phase("joint", self.loss, ("generator", "discriminator")),)
+        return (Phase("joint", self.pulled, ("generator", "discriminator")),)
 
-    def loss(self, params, batch, keys, knobs, carry=None):
+    def pulled(self, params, batch, keys, knobs, carry):
         sums = {"gen": knobs["force"] * (params["generator"]["w"] + params["discriminator"]["w"])}
         return sums, {"gen_loss": metrics.pair(sums["gen"], jnp.ones(()))}, carry
 
@@ -88,7 +88,7 @@ class PullInTurn(Pull):
             for part in ("generator", "discriminator")
         )
 
-    def loss_of(self, part, params, batch, keys, knobs, carry=None):
+    def loss_of(self, part, params, batch, keys, knobs, carry):
         force = knobs["force"] if part == "discriminator" else 1.0
         sums = {"gen": force * params[part]["w"]}
         return sums, {"gen_loss": metrics.pair(sums["gen"], jnp.ones(()))}, carry
@@ -98,9 +98,10 @@ def pulled(
     steps, extras, force=1.0, progress=lambda state: None, kind=Pull, descent=optax.identity
 ):
     """The states after each step from weights of 10; plain descent at a rate of 1."""
+    descent = optimizer.held_where_not_applied(descent())
     step = train_step.make_update(
         kind(force),
-        descent(),
+        descent,
         schedule.rate(1.0, 10**9, 0),
         KEY,
         odd.PAD,
@@ -109,7 +110,7 @@ def pulled(
         steps=10,
     )
     params = {"generator": {"w": jnp.array(10.0)}, "discriminator": {"w": jnp.array(10.0)}}
-    state = train_step.state_of(kind(force), descent(), params, extras)
+    state = train_step.state_of(kind(force), descent, params, extras)
     lanes, update, found = jax.tree.map(jnp.asarray, odd.LANES), odd.jit(step), []
     for _ in range(steps):
         state, measured = update(state, lanes)

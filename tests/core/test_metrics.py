@@ -33,7 +33,8 @@ def test_two_pairs_merge_into_the_mean_of_all_and_not_of_means():
 
 def test_nothing_counted_is_none():
     assert metrics.compute({"gen_loss": np.zeros(2)}) == {"gen_loss": None}
-    assert metrics.compute({"disc_auc": np.zeros((2, metrics.BINS))}) == {"disc_auc": None}
+    nothing = metrics.compute({"disc_auc": np.zeros((2, metrics.BINS))})
+    assert nothing == {"disc_auc": None, "disc_recall_at_2": None}
 
 
 def test_precision_and_recall_make_f1():
@@ -73,6 +74,23 @@ def test_the_area_is_that_of_all_pairs():
     # On the grid of the bins itself nothing is lost.
     logits = np.round(logits * 8) / 8
     assert area_of(logits, positive) == pytest.approx(area(logits, positive), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("logits", "positive", "expected"),
+    [
+        (range(102), [0] * 100 + [1, 1], 1.0),  # both above all originals
+        (range(102), [1, 1] + [0] * 100, 0.0),
+        (range(102), [1] + [0] * 97 + [1] + [0] * 3, 0.0),  # three originals above the better one
+        (range(102), [1] + [0] * 98 + [1] + [0] * 2, 0.5),  # two: 2 % of the originals
+        ([0] * 102, [0] * 100 + [1, 1], 0.02),  # all alike: by lot
+    ],
+)
+def test_recall_at_two_percent_of_false_alarms_by_eye(logits, positive, expected):
+    logits, positive = (np.array(list(x), np.float32)[None] for x in (logits, positive))
+    every = jnp.ones(logits.shape, bool)
+    sums = {"disc_auc": metrics.histogram(jnp.array(logits / 8), positive > 0, every)}
+    assert metrics.compute(sums)["disc_recall_at_2"] == pytest.approx(expected)
 
 
 def test_padding_is_not_in_the_area():

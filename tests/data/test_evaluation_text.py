@@ -7,14 +7,13 @@ import pytest
 from electra_jax.data import (
     evaluation_text,
     pipeline,
-    planning,
     preparation,
     records,
     tokenising,
     totals,
     vocabulary,
 )
-from support.corpus import write_corpus
+from support.corpus import text_settings, write_corpus
 
 DRAWN = (  # 3 documents, 11 words, 46 characters with one blank between words
     "the cat\nsat  down .\n"  # 'the cat sat down .' 18
@@ -46,7 +45,7 @@ def letters(tmp_path):
 
 
 def read(spec, words, limit=0, **changes):
-    settings = planning.Settings(spec, "", 16, **changes)
+    settings = text_settings(spec, "", 16, **changes)
     (source,) = evaluation_text.parse(spec)
     return evaluation_text.read(source, settings, words, limit)
 
@@ -54,7 +53,7 @@ def read(spec, words, limit=0, **changes):
 @pytest.mark.parametrize("rows", ["pairs", "packed"])
 def test_heldout_text_of_a_run_gives_the_heldout_rows_of_the_run(rows, tmp_path):
     corpus = write_corpus(tmp_path / "corpus.txt", documents=120)
-    settings = planning.Settings(
+    settings = text_settings(
         f"text:{corpus}", "train:sentencepiece:64", 32, heldout_fraction=0.3, rows=rows, workers=1
     )
     opened = records.open(preparation.prepare(settings, str(tmp_path / "data"), lambda line: None))

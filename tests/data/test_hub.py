@@ -12,8 +12,9 @@ import pytest
 from huggingface_hub import constants
 from pyarrow import parquet
 
-from electra_jax.data import planning, preparation, records, text, text_hub
+from electra_jax.data import preparation, reaching, records, text, text_hub
 from support import hub_server
+from support.corpus import text_settings
 
 OPTIONS = text.Options()
 WORDS = "the a cat dog sat ran on under mat tree and then it was".split()
@@ -114,10 +115,10 @@ def test_a_data_set_without_such_files_is_read_from_the_hubs_own_parquet(hub):
 
 def test_hub_text_is_prepared_as_the_same_text_in_files_is(hub, tmp_path):
     folder = hub.root / "pages" / "wiki" / "en"
-    shared = dict(vocab="train:wordpiece:150", sequence_length=32, heldout_fraction=0.1, workers=2)
+    shared = "train:wordpiece:150", 32
     ids = []
     for number, spec in enumerate(("hf:pages/wiki/en", f"text:{folder}/train*.parquet")):
-        settings = planning.Settings(source=spec, **shared)
+        settings = text_settings(spec, *shared, heldout_fraction=0.1, workers=2)
         place = preparation.prepare(settings, str(tmp_path / f"data{number}"))
         opened = records.open(place)
         ids.append(opened.read("train", 0, np.arange(opened.rows("train", 0)))[0].tolist())
@@ -148,6 +149,7 @@ def test_which_files_belong_to_a_split(paths, config, split, expected):
     [
         ("hf:wiki", "hf:wiki does not name a data set; write hf:OWNER/NAME"),
         ("hf:pages/nothing", "the Hub knows no data set pages/nothing, or it needs an account"),
+        ("hf:pages/wiki", "has 2 configurations; name one, as in hf:pages/wiki/de: de, en"),
         ("hf:pages/wiki/fr", "of this configuration and split; it has files in de, en"),
         ("hf:pages/wiki/en:test", "of this configuration and split; it has files in de, en"),
     ],
@@ -171,7 +173,7 @@ def test_without_a_network_the_remedy_comes_at_once(monkeypatch, tmp_path):
 
 
 def test_a_hub_that_does_not_answer_is_given_up(monkeypatch, tmp_path):
-    monkeypatch.setattr(text_hub, "SECONDS", 0.5)
+    monkeypatch.setattr(reaching, "SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         _reach(monkeypatch, f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path)
         began = time.monotonic()

@@ -121,7 +121,7 @@ def test_a_truncated_file_is_named(ending, tmp_path):
     ("spec", "message"),
     [
         ("", "data.source is empty"),
-        ("wiki", "'wiki' is none of builtin, text:GLOB, tfds:NAME"),
+        ("wiki", "'wiki' is none of builtin, text:GLOB, text:ADDRESS"),
         ("text:", "is none of"),
         ("builtin@-1", "must be a positive number"),
         ("builtin@1;text:a.txt", "1 of 2 sources of data.source have a weight"),

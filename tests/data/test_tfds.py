@@ -31,10 +31,11 @@ TinyBooks(file_format="array_record").download_and_prepare()
 
 READ = """
 import json, sys
-from electra_jax.data import planning, preparation, records, text
+from electra_jax.data import preparation, records, text
+from support.corpus import text_settings
 
 def main():
-    settings = planning.Settings(
+    settings = text_settings(
         "tfds:tiny_books@1;tfds:tiny_books:test@1", "train:sentencepiece:32", 16, workers=2,
         heldout_fraction=0.2, vocab_sample_characters=100_000)
     folder = preparation.prepare(settings, sys.argv[1])
@@ -47,12 +48,28 @@ if __name__ == "__main__":
     main()
 """
 
+TRAIN = """
+import sys
+import electra_jax
+from support.corpus import small_run
+
+if __name__ == "__main__":
+    config = small_run("tfds:tiny_books", "", schedule__steps=2, schedule__warmup_steps=1)
+    config.data.update(vocab="train:sentencepiece:32", heldout_fraction=0.2)
+    final = electra_jax.train(config, sys.argv[1])
+    assert 0 < final["gen_masked_loss"] < 10, final
+    assert "tensorflow" not in sys.modules
+"""
+
 
 def run(code, tmp_path, *arguments):
     """Runs a program of its own, since data sets register themselves for good."""
     path = tmp_path / "program.py"
     path.write_text(textwrap.dedent(code))
-    environment = os.environ | {"TFDS_DATA_DIR": str(tmp_path / "tfds"), "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {
+        "TFDS_DATA_DIR": str(tmp_path / "tfds"),
+        "PYTHONPATH": f"{ROOT}:{ROOT}/tests",
+    }
     return subprocess.run(
         [sys.executable, str(path), *arguments],
         env=environment,
@@ -62,7 +79,7 @@ def run(code, tmp_path, *arguments):
     )
 
 
-def test_a_prepared_data_set_is_read_by_name_in_worker_processes(tmp_path):
+def test_a_prepared_data_set_is_read_by_name_in_worker_processes_and_trained_on(tmp_path):
     made = run(MAKE, tmp_path)
     assert made.returncode == 0, made.stderr[-2000:]
     done = run(READ, tmp_path, str(tmp_path / "data"))
@@ -71,6 +88,10 @@ def test_a_prepared_data_set_is_read_by_name_in_worker_processes(tmp_path):
     assert train == ["tiny_books", 40, 0.5]
     assert test == ["tiny_books2", 3, 0.5]
     assert tensorflow is False
+
+    trained = run(TRAIN, tmp_path, str(tmp_path / "run"))
+    assert trained.returncode == 0, trained.stderr[-2000:]
+    assert "prepared 40 documents" in trained.stderr
 
 
 def test_a_data_set_that_nobody_knows_offers_local_text(tmp_path):

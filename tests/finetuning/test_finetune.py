@@ -53,6 +53,7 @@ def test_the_loss_falls_and_the_task_is_learnt(finished):
         assert seed.scores["dev"]["accuracy"] > 0.95
     assert task.seeds[0].curve != task.seeds[1].curve
     assert task.tokens_per_second > 0 and task.choice == "last"
+    assert 0 < task.padding_rate < 0.9
 
 
 def test_what_a_run_leaves_behind(finished, places):

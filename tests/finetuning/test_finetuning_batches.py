@@ -54,7 +54,7 @@ def test_epochs_differ_and_the_shapes_do_not_come_in_a_row():
     assert any(order != sorted(order) for order in orders)
 
 
-ROWS = batches.Rows(
+ROWS = batches.TaskRows(
     ids=[np.array([5, 6, 7]), np.array([5, 8])],
     marks=[np.array([1, 0, 0], np.uint8), np.array([1, 4], np.uint8)],
     labels={
@@ -66,7 +66,7 @@ ROWS = batches.Rows(
 
 
 def test_a_batch_is_padded_to_its_length_and_to_its_rows():
-    made = batches.arrays(ROWS, batches.Piece(4, np.array([1, 0])), 3, pad_id=9)
+    made = batches.arrays(ROWS, batches.BatchPiece(4, np.array([1, 0])), 3, pad_id=9)
     assert made["ids"].tolist() == [[5, 8, 9, 9], [5, 6, 7, 9], [9, 9, 9, 9]]
     assert made["marks"].tolist() == [[1, 4, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
     assert made["weight"].tolist() == [1, 1, 0]
@@ -75,11 +75,13 @@ def test_a_batch_is_padded_to_its_length_and_to_its_rows():
     assert made["allowed"].tolist() == [
         [True, True, False, False], [True, False, True, False], [False] * 4,
     ]  # fmt: skip
-    assert batches.tokens([batches.Piece(4, np.array([1, 0]))], ROWS.lengths) == 5
+    pieces = [batches.BatchPiece(4, np.array([1, 0])), batches.BatchPiece(8, np.array([0]))]
+    assert batches.tokens(pieces, ROWS.lengths) == 5 + 3
+    assert batches.places(pieces, batch_size=2) == 2 * 4 + 2 * 8
 
 
 def test_seeds_lie_side_by_side():
-    pieces = [batches.Piece(4, np.array([0])), batches.Piece(4, np.array([1]))]
+    pieces = [batches.BatchPiece(4, np.array([0])), batches.BatchPiece(4, np.array([1]))]
     made = batches.stacked(ROWS, pieces, 1, pad_id=0)
     assert made["ids"].tolist() == [[[5, 6, 7, 0]], [[5, 8, 0, 0]]]
 

@@ -253,7 +253,9 @@ def test_chunks_are_read_from_a_member_of_an_archive_and_dev_is_cut_off(tmp_path
         archive.writestr("conll2000/train.txt", train)
         archive.writestr("conll2000/test.txt", "a DT B-NP\nb NN I-NP\n")
     data = read("chunking", tmp_path)
-    assert data.test["test"].examples == (examples.Words("0", ("a", "b"), ("B-NP", "I-NP")),)
+    assert data.test["test"].examples == (
+        examples.TaggedExample("0", ("a", "b"), ("B-NP", "I-NP")),
+    )
     assert len(data.train.examples) + len(data.dev["dev"].examples) == 40
     assert data.train.files == (f"{tmp_path}/conll2000.zip/conll2000/train.txt",)
 
@@ -267,7 +269,7 @@ def test_columns_that_change_are_refused_and_document_marks_left_out(tmp_path):
     # A no-break space is a word, not the end of a column.
     path.write_text("-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\n\xa0 VBD  B-VP O\n")
     assert read("ner", tmp_path).train.examples == (
-        examples.Words("0", ("EU", "\xa0"), ("B-ORG", "O")),
+        examples.TaggedExample("0", ("EU", "\xa0"), ("B-ORG", "O")),
     )
     path.write_text("EU\nsaid\n")
     with pytest.raises(ValueError, match="train.txt:1: a word without a tag"):
@@ -289,7 +291,7 @@ def test_squad_of_both_versions(tmp_path):
     write_squad(tmp_path / "dev-v1.1.json", qa("2", [("Bob", 12), ("Ann", 20)]))
     data = read("squad", tmp_path)
     context = "Ann sleeps. Bob and Ann eat."
-    assert data.train.examples == (examples.Question("1", "Who ?", context, (("Ann", 0),)),)
+    assert data.train.examples == (examples.QuestionExample("1", "Who ?", context, (("Ann", 0),)),)
     assert data.dev["dev"].examples[0].answers == (("Bob", 12), ("Ann", 20))
     hopeless = qa("3", [], is_impossible=True, plausible_answers=[])
     write_squad(tmp_path / "train-v2.0.json", qa("1", [("Ann", 0)], is_impossible=False), hopeless)
@@ -438,7 +440,8 @@ def test_a_tfds_set_gives_texts_questions_and_words_without_tensorflow(tmp_path)
     )
     assert done.returncode == 0, done.stderr[-2000:]
     found = [line[6:] for line in done.stdout.splitlines() if line.startswith("found")]
-    names = {name: getattr(examples, name) for name in ("Text", "Question", "Words")}
+    kinds = (examples.TextExample, examples.QuestionExample, examples.TaggedExample)
+    names = {kind.__name__: kind for kind in kinds}
     texts_, questions, sentences = (eval(line, names) for line in found)
     assert {e.label for e in texts_[:3]} == {0, 1} and texts_[3:] == [1, ("bad", "good")]
     assert questions[0].answers == (("Bob", 0), ("Zoë", 8)) and questions[0].context[8:] == "Zoë"

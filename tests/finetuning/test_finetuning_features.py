@@ -41,7 +41,10 @@ def pieces(row):
 
 
 def test_a_text_and_a_pair_in_the_lanes_of_pre_training(words):
-    found = [examples.Text("0", "the cat", None, 1), examples.Text("1", "the cat", "sat .", 0)]
+    found = [
+        examples.TextExample("0", "the cat", None, 1),
+        examples.TextExample("1", "the cat", "sat .", 0),
+    ]
     made, report = make("classification", found, words, labels=("no", "yes"))
     assert [pieces(row) for row in made.ids] == [
         "[CLS] the cat [SEP]",
@@ -70,8 +73,8 @@ def test_the_longer_side_of_a_pair_gives():
 
 def test_what_is_cut_is_counted(words):
     found = [
-        examples.Text("0", "a b c d e f", "the cat", 0),
-        examples.Text("1", "a " * 30, None, 0),
+        examples.TextExample("0", "a b c d e f", "the cat", 0),
+        examples.TextExample("1", "a " * 30, None, 0),
     ]
     made, report = make("classification", found, words, length=8, labels=("0", "1"))
     assert [pieces(row) for row in made.ids] == [
@@ -82,7 +85,7 @@ def test_what_is_cut_is_counted(words):
 
 
 def test_empty_texts_still_are_rows(words):
-    found = [examples.Text("0", "", None), examples.Text("1", "", "", None)]
+    found = [examples.TextExample("0", "", None), examples.TextExample("1", "", "", None)]
     made, _ = make("classification", found, words, labels=("0", "1"))
     assert [pieces(row) for row in made.ids] == ["[CLS] [SEP]", "[CLS] [SEP] [SEP]"]
     assert made.marks[1].tolist() == [D | W, W, B | W]
@@ -90,9 +93,9 @@ def test_empty_texts_still_are_rows(words):
 
 
 def test_scores_and_several_labels(words):
-    made, _ = make("regression", [examples.Text("0", "a", "b", 3.8)], words)
+    made, _ = make("regression", [examples.TextExample("0", "a", "b", 3.8)], words)
     assert made.labels.dtype == np.float32 and made.labels.tolist() == [np.float32(3.8)]
-    found = [examples.Text("0", "a", None, (2, 0)), examples.Text("1", "b", None, ())]
+    found = [examples.TextExample("0", "a", None, (2, 0)), examples.TextExample("1", "b", None, ())]
     made, _ = make("multi_label", found, words, labels=("x", "y", "z"))
     assert made.labels.tolist() == [[1, 0, 1], [0, 0, 0]]
 
@@ -101,7 +104,9 @@ TAGS = ("O", "B-X", "I-X")
 
 
 def test_the_first_token_of_a_word_speaks_for_it(words):
-    found = [examples.Words("0", ("the", "Electra", "\u200b", "mat"), ("O", "B-X", "O", "I-X"))]
+    found = [
+        examples.TaggedExample("0", ("the", "Electra", "\u200b", "mat"), ("O", "B-X", "O", "I-X"))
+    ]
     made, report = make("tagging", found, words, labels=TAGS)
     assert pieces(made.ids[0]) == "[CLS] the elect ##ra [UNK] mat [SEP]"
     assert made.labels[0].tolist() == [-1, 0, 1, -1, 0, 2, -1]
@@ -112,9 +117,9 @@ def test_the_first_token_of_a_word_speaks_for_it(words):
 def test_a_long_sentence_goes_on_in_further_rows_and_loses_no_word(words):
     sentence = ("electra", "a", "electra", "electra", "b", "electra", "c")
     found = [
-        examples.Words("0", sentence, ("B-X",) * 7),
-        examples.Words("1", ("d",), ("I-Y",)),
-        examples.Words("2", ("electra" + "ra" * 20,), ("O",)),
+        examples.TaggedExample("0", sentence, ("B-X",) * 7),
+        examples.TaggedExample("1", ("d",), ("I-Y",)),
+        examples.TaggedExample("2", ("electra" + "ra" * 20,), ("O",)),
     ]
     made, report = make("tagging", found, words, length=8, labels=TAGS)
     assert [pieces(row) for row in made.ids][:4] == [
@@ -140,7 +145,7 @@ CONTEXT = "a b c d e f the cat sat on the mat ."  # 13 tokens
 
 
 def question(answers=(), impossible=False, text="who ?"):
-    return examples.Question("q", text, CONTEXT, answers, impossible)
+    return examples.QuestionExample("q", text, CONTEXT, answers, impossible)
 
 
 def test_windows_overlap_and_the_answer_stands_where_it_is(words):
@@ -273,13 +278,13 @@ def test_a_long_question_is_cut(words):
     ],
 )
 def test_settings_out_of_bounds_are_refused(kind, options, message, words):
-    found = [question()] if kind == "span" else [examples.Text("0", "a", None, None)]
+    found = [question()] if kind == "span" else [examples.TextExample("0", "a", None, None)]
     with pytest.raises(ValueError, match=message):
         make(kind, found, words, name="train", labels=("0", "1"), **options)
 
 
 def test_both_orders_double_the_pairs():
-    split = examples.Split("train", (examples.Text("0", "a", "b", 1.0),), ("made",))
+    split = examples.Split("train", (examples.TextExample("0", "a", "b", 1.0),), ("made",))
     doubled = examples.both_orders(split)
     turned = dataclasses.replace(split.examples[0], a="b", b="a")
     assert doubled.examples == (split.examples[0], turned)

@@ -8,17 +8,15 @@ from jax import numpy as jnp
 
 from electra_jax.core import trees
 from electra_jax.finetuning.tuning import rates
-from electra_jax.model import encoder, networks
+from electra_jax.model import networks
 from support import odd
 
 HEAD = {"output": {"kernel": jnp.zeros((10, 2)), "bias": jnp.zeros(2)}}
 
-POST = networks.NetworksConfig(
-    37, 6, 13, odd.NETWORKS.generator, encoder.EncoderConfig(3, 10, 2, 14)
-)
-PRE = networks.NetworksConfig(
+POST = odd.pair(37, 6, 13, odd.NETWORKS.generator, odd.trunk(3, 10, 2, 14))
+PRE = odd.pair(
     37, 6, 0, odd.NETWORKS.generator,
-    encoder.EncoderConfig(3, 10, 2, 14, norm_place="pre", positions="rotary"),
+    odd.trunk(3, 10, 2, 14, norm_place="pre", positions="rotary"),
 )  # fmt: skip
 
 

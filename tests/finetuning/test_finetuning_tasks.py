@@ -25,15 +25,16 @@ def test_every_task_is_consistent():
     for name, task in built_in.TASKS.items():
         assert task.name == name and task.kind in task_lib.KINDS
         assert task.main in task.metrics and set(task.metrics) <= set(task_lib.METRICS[task.kind])
-        assert {source.format for source in task.files.values()} <= {"", *task_lib.FORMATS}
+        formats = {"", *task_lib.TEXT_FORMATS, "conll", "squad"}
+        assert {source.format for source in task.files.values()} <= formats
         hash(task)
 
 
 def test_dev_sets_are_named():
-    assert built_in.TASKS["mnli"].dev_splits == ("dev_matched", "dev_mismatched")
-    assert built_in.TASKS["mnli"].test_splits == ("test_matched", "test_mismatched")
-    assert built_in.TASKS["subjectivity"].dev_splits == ("dev",)  # cut off train
-    assert built_in.TASKS["ax"].dev_splits == () and built_in.TASKS["ax"].model_of == "mnli"
+    matched = {f"{split}_{kind}" for split in ("dev", "test") for kind in ("matched", "mismatched")}
+    assert built_in.TASKS["mnli"].files.keys() == {"train"} | matched
+    assert built_in.TASKS["subjectivity"].files.keys() == {"train"}  # dev is cut off train
+    assert built_in.TASKS["ax"].files.keys() == {"test"} and built_in.TASKS["ax"].model_of == "mnli"
     assert built_in.TASKS["rte"].pairs and not built_in.TASKS["cola"].pairs
 
 

@@ -10,7 +10,7 @@ from jax import numpy as jnp
 
 from electra_jax.finetuning.tuning import batches, loop, tuning_step
 
-ROWS = batches.Rows(
+ROWS = batches.TaskRows(
     ids=[np.array([7] * n) for n in (3, 4, 5, 6, 3)],
     marks=[np.zeros(n, np.uint8) for n in (3, 4, 5, 6, 3)],
     labels={"label": np.arange(5, dtype=np.int32)},

@@ -115,8 +115,8 @@ def test_a_port_in_use_is_one_line():
 def groups():
     """Three groups of one process; nobody of them may end."""
     pairs = {number: socket.socketpair() for number in (1, 2)}
-    first = peer_group.Group(0, {number: pair[0] for number, pair in pairs.items()}, NAMES)
-    return [first] + [peer_group.Group(n, {0: pair[1]}, NAMES) for n, pair in pairs.items()]
+    first = peer_group.PeerGroup(0, {number: pair[0] for number, pair in pairs.items()}, NAMES)
+    return [first] + [peer_group.PeerGroup(n, {0: pair[1]}, NAMES) for n, pair in pairs.items()]
 
 
 def part(run):
@@ -250,3 +250,21 @@ def test_one_that_is_late_is_named_and_its_death_ends_the_waiting():
     rest = [process.communicate(timeout=10)[1] for process in run[:2]]
     run[2].communicate()
     assert all(" died; " in text and len(text.splitlines()) == 1 for text in rest), rest
+
+
+@pytest.mark.slow
+def test_sigterm_to_one_that_hangs_ends_it_in_the_stated_time_and_the_others_with_it():
+    port = free_port()
+    run = [start(port, n, 3, "60", "hang") for n in range(3)]
+    next(line for line in run[1].stdout if line == "hanging\n")
+    run[1].send_signal(signal.SIGTERM)
+    said = [process.communicate(timeout=60)[1] for process in run]
+    assert [process.returncode for process in run] == [1, 128 + signal.SIGTERM, 1], said
+    *_, why = said[1].splitlines()
+    assert why.startswith("error: SIGTERM: no step ended within 2 s, so it ends without saving")
+    for text in (said[0], said[2]):
+        *_, why = text.splitlines()
+        assert why.startswith(f"error: process 1 (pid {run[1].pid} on "), text
+        assert why.endswith(
+            ") was ended by SIGTERM; the same command goes on from the newest checkpoint"
+        )

@@ -64,6 +64,22 @@ def test_a_step_that_hangs_ends_in_the_stated_time():
     )
 
 
+@pytest.mark.parametrize(
+    ("phase", "words"),
+    [
+        ("evaluating", "SIGTERM: saving and stopping; without a step's end in 1 s it gives up"),
+        ("ending", "SIGTERM: the run is ending already; a second one ends it at once"),
+    ],
+)
+def test_an_evaluation_and_the_last_save_may_take_longer_than_a_step(phase, words):
+    process = hanging(phase, 1)
+    process.send_signal(signal.SIGTERM)
+    done, said = process.communicate(timeout=60)
+    assert (process.returncode, done) == (0, "to the end\n"), said
+    *_, line = said.splitlines()
+    assert line.endswith(words)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_at_once_but_not_the_echo_of_the_first(number):
     process = hanging("training", 100)
@@ -91,10 +107,16 @@ def test_a_second_signal_after_the_last_save_does_not_say_that_nothing_was_saved
     assert said == "error: SIGTERM: ended; nothing is lost, the same command goes on\n"
 
 
-def test_ctrl_c_while_text_is_prepared_leaves_no_process_and_no_traceback(tmp_path):
-    """The terminal sends it to the workers as well; what they finished is not done again."""
-    for number in range(8):
-        write_corpus(tmp_path / f"{number}.txt", seed=number)
+@pytest.mark.parametrize(
+    ("number", "send"), [(signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)]
+)
+def test_a_signal_while_text_is_prepared_leaves_no_process_and_no_traceback(tmp_path, number, send):
+    """A terminal sends Ctrl-C to the workers as well; SIGTERM may come to the command alone.
+
+    What the workers finished is not done again.
+    """
+    for file in range(8):
+        write_corpus(tmp_path / f"{file}.txt", seed=file)
     pipe, text = tmp_path / "pipe", tmp_path / "0.txt"
     os.mkfifo(pipe)
     config = small_run(f"text:{tmp_path}/*.txt", str(tmp_path / "data"), data__workers=2)
@@ -103,17 +125,18 @@ def test_ctrl_c_while_text_is_prepared_leaves_no_process_and_no_traceback(tmp_pa
     (tmp_path / "run" / "config.json").write_text(config_lib.to_json(config_lib.parse(config)))
     command = ("-m", "electra_jax.prepare", f"--workdir={tmp_path / 'run'}")
     interrupted = start(*command, start_new_session=True)
-    read_until(interrupted.stderr, "training a wordpiece vocabulary")
+    read_until(interrupted.stderr, "reading text to train a vocabulary on")
     # The files are known, and no worker has begun: the one that takes the first will wait there.
     os.rename(text, tmp_path / "kept")
     os.rename(pipe, text)
     writer = open(text, "w")  # goes on as soon as a worker reads
-    os.killpg(interrupted.pid, signal.SIGINT)
+    send(interrupted.pid, number)
     # Its end is that of the last process that could still write there.
     _, said = interrupted.communicate(timeout=60)
-    assert interrupted.returncode == 130, said
+    assert interrupted.returncode == 128 + number, said
+    name = signal.Signals(number).name
     assert said.splitlines()[-1] == (
-        "error: SIGINT: ended; nothing is lost, the same command goes on"
+        f"error: {name}: ended; nothing is lost, the same command goes on"
     ), said
     assert "Traceback" not in said and "leaked" not in said, said
     writer.close()
@@ -122,3 +145,31 @@ def test_ctrl_c_while_text_is_prepared_leaves_no_process_and_no_traceback(tmp_pa
     _, said = again.communicate(timeout=100)
     assert again.returncode == 0, said
     assert "prepared 2,400 documents" in said
+
+
+# What each Python of a preparation runs first; a worker tells that it exists, and never begins.
+NEVER_BEGINS = """
+import os, signal, sys
+if "--multiprocessing-fork" in sys.orig_argv:
+    open(os.environ["STARTED"], "w").close()
+    signal.pause()
+"""
+
+
+def test_workers_that_have_not_begun_are_ended_too(tmp_path):
+    """Otherwise the command waits for them until its time is over and leaves semaphores behind."""
+    for file in range(8):
+        write_corpus(tmp_path / f"{file}.txt", seed=file)
+    config = small_run(f"text:{tmp_path}/*.txt", str(tmp_path / "data"), data__workers=2)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text(config_lib.to_json(config_lib.parse(config)))
+    (tmp_path / "sitecustomize.py").write_text(NEVER_BEGINS)
+    os.mkfifo(tmp_path / "started")
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    environment = os.environ | {"PYTHONPATH": path, "STARTED": str(tmp_path / "started")}
+    process = start("-m", "electra_jax.prepare", f"--workdir={tmp_path / 'run'}", env=environment)
+    open(tmp_path / "started").close()  # returns as soon as a worker exists
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert said.splitlines()[-1].endswith("nothing is lost, the same command goes on"), said

@@ -11,7 +11,7 @@ import pytest
 from jax import numpy as jnp
 
 from electra_jax.core import streams
-from electra_jax.model import accounting, encoder, layers, networks
+from electra_jax.model import accounting, layers, networks
 from support import corpus, odd
 from support.published import VOCABULARY, shapes_of, tree_of
 
@@ -43,9 +43,9 @@ def test_the_tree_keeps_its_names_and_shapes():
 
 
 def test_a_projection_stands_only_where_sizes_differ():
-    network = encoder.EncoderConfig(1, 8, 2, 4)
+    network = odd.trunk(1, 8, 2, 4)
     for size, projected in ((8, False), (6, True)):
-        config = networks.NetworksConfig(37, size, 13, network, network)
+        config = odd.pair(37, size, 13, network, network)
         shapes = jax.eval_shape(lambda c=config: networks.init(c, jax.random.key(0)))
         for part in ("generator", "discriminator"):
             assert ("projection" in shapes[part]) is projected

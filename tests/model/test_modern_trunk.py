@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trunk's settings against NumPy, and fused attention against plain products."""
+"""The trunk's settings against NumPy."""
 
 import dataclasses
 import functools
@@ -13,7 +13,6 @@ import jax
 import numpy as np
 import pytest
 from jax import numpy as jnp
-from jax.experimental.pallas.ops.tpu import splash_attention
 
 from electra_jax import config as config_lib
 from electra_jax.core import batch as batch_lib
@@ -22,27 +21,17 @@ from electra_jax.model import accounting, attention, encoder, networks
 from electra_jax.step import optimizer, plans
 from support import corpus, odd
 
-MODERN = dict(
-    positions="rotary",
-    rotary_base=100.0,
-    feed_forward_kind="geglu",
-    norm_place="pre",
-    norm_kind="rms",
-    biases=False,
-    local_window=2,
-    global_every=2,
-)
 PLAIN = dict(dropout=0, attention_dropout=0)
 
 
 def with_trunk(**settings):
     """Networks of odd sizes and even heads; three layers, so that a local one has a neighbour."""
-    return networks.NetworksConfig(
+    return odd.pair(
         vocab_size=37,
         embedding_size=6,
         max_positions=0 if settings.get("positions") == "rotary" else 13,
-        generator=encoder.EncoderConfig(3, 8, 2, 10, **PLAIN | settings),
-        discriminator=encoder.EncoderConfig(3, 12, 2, 14, **PLAIN | settings),
+        generator=odd.trunk(3, 8, 2, 10, **PLAIN | settings),
+        discriminator=odd.trunk(3, 12, 2, 14, **PLAIN | settings),
     )
 
 
@@ -126,7 +115,7 @@ SWITCHES = {
     "local": dict(local_window=2),
     "local, every second whole": dict(local_window=2, global_every=2),
     "a narrower window": dict(local_window=1),
-    "all": MODERN,
+    "all": odd.MODERN,
 }
 
 
@@ -204,7 +193,7 @@ def test_places_restart_with_each_document():
 
 def reached(window, layers, every=9, cut=True):
     """[from, to]: which of nine tokens of one document feel another; the first layer may be cut."""
-    c = encoder.EncoderConfig(
+    c = odd.trunk(
         layers, 4, 1, 4, **PLAIN, local_window=window, global_every=every, norm_place="pre"
     )
     documents_BL = jnp.ones((1, 9), jnp.int32)
@@ -247,7 +236,7 @@ def test_two_local_layers_reach_twice_as_far_and_a_global_one_everywhere():
 
 def test_which_layers_are_global():
     def of(**settings):
-        c = encoder.EncoderConfig(7, 4, 1, 4, **settings)
+        c = odd.trunk(7, 4, 1, 4, **settings)
         return c.global_layers.astype(int).tolist()
 
     assert of() == [1, 1, 1, 1, 1, 1, 1]
@@ -262,7 +251,7 @@ def test_which_layers_are_global():
 @pytest.fixture(scope="module")
 def judge():
     """Runs the modern discriminator forward and backward, with dropout: (logits, gradients)."""
-    config, batch = with_trunk(**MODERN), odd.batch()
+    config, batch = with_trunk(**odd.MODERN), odd.batch()
     params = odd.weights(config)
     keys_B = streams.row_keys(jax.random.key(0), 0, batch.row_B)
     direction_BL = jnp.array(np.random.default_rng(0).standard_normal((6, 11)), jnp.float32)
@@ -303,7 +292,7 @@ def test_every_parameter_learns(unrolled):
 
 def test_packed_documents_run_as_if_alone():
     """Row 0 holds two documents; here each has a row of its own, generator included."""
-    config = with_trunk(**MODERN)
+    config = with_trunk(**odd.MODERN)
     params, packed = odd.weights(config), odd.forward(config)(odd.weights(config), odd.batch())
     ids_BL, marks_BL = np.zeros((2, 6, 11), int)
     for row, (start, stop) in enumerate([(0, 7), (7, 10)]):
@@ -319,7 +308,7 @@ def test_packed_documents_run_as_if_alone():
 
 
 def test_the_tree_of_the_modern_trunk():
-    config = with_trunk(**MODERN)
+    config = with_trunk(**odd.MODERN)
     shapes = jax.eval_shape(lambda: networks.init(config, jax.random.key(0)))
     found = {path: x.shape for path, x in trees.flat(shapes).items()}
     assert {p.removeprefix("embeddings/") for p in found if p.startswith("embeddings/")} == {
@@ -352,8 +341,8 @@ def test_operations_of_gates_and_windows():
     """A row of 5 tokens, width 4, feed-forward 6: by hand."""
 
     def of(**settings):
-        shape = encoder.EncoderConfig(2, 4, 1, 6, **settings)
-        config = networks.NetworksConfig(37, 4, 13, shape, shape)
+        shape = odd.trunk(2, 4, 1, 6, **settings)
+        config = odd.pair(37, 4, 13, shape, shape)
         return accounting.with_generator(accounting.Flops(0), config, 5, 1).generator
 
     products = 2 * 5 * 4 * (4 * 4 + 2 * 6)  # of a layer: query, key, value, output; in, out
@@ -363,112 +352,6 @@ def test_operations_of_gates_and_windows():
     assert of(local_window=1) == 2 * products + 4 * 4 * (25 + seen)
     assert of(local_window=64) == of()
     assert of(local_window=1, global_every=1) == of()
-
-
-# Fused attention
-
-
-def rows_of(documents, heads=2, size=8, seed=0):
-    """(query, key, value), documents_BL and a direction for gradients, zero at padding."""
-    documents_BL = jnp.asarray(documents, jnp.int32)
-    draw = np.random.default_rng(seed)
-    shape = (*documents_BL.shape, heads, size)
-    *inputs, direction = (jnp.array(draw.standard_normal(shape), jnp.float32) for _ in range(4))
-    return inputs, documents_BL, direction * (documents_BL > 0)[:, :, None, None]
-
-
-def value_and_gradients(mix, inputs, direction):
-    @jax.jit
-    def run(inputs):
-        mixed, back = jax.vjp(mix, *inputs)
-        return mixed, back(direction)
-
-    return run(inputs)
-
-
-@pytest.fixture
-def interpreted(monkeypatch):
-    """Splash on a CPU."""
-    made = functools.partial(splash_attention.make_splash_mha, interpret=True)
-    monkeypatch.setattr(splash_attention, "make_splash_mha", made)
-
-
-DOCUMENTS = [  # (document, tokens) along a row of 384: three blocks of 128
-    [(1, 100), (2, 200), (3, 60), (0, 24)],
-    [(1, 384)],
-    [(1, 130), (0, 254)],
-    [(0, 384)],
-]
-DOCUMENTS_BL = [[n for n, count in row for _ in range(count)] for row in DOCUMENTS]
-
-
-@pytest.mark.parametrize("window", [0, 20])
-def test_splash_agrees_with_einsum_on_every_real_token(interpreted, window):
-    inputs, documents_BL, direction = rows_of(DOCUMENTS_BL)
-    visible_BLL = attention.visible(documents_BL)
-    if window:
-        visible_BLL &= attention.near(384, window)
-    plain = value_and_gradients(lambda *x: attention.einsum(*x, visible_BLL), inputs, direction)
-    fused = value_and_gradients(
-        lambda *x: attention.splash(*x, documents_BL, window=window), inputs, direction
-    )
-    real_BL = documents_BL > 0
-    assert np.isfinite(fused[0]).all()
-    np.testing.assert_allclose(fused[0][real_BL], plain[0][real_BL], atol=2e-6)
-    for found, expected in zip(fused[1], plain[1]):
-        np.testing.assert_allclose(found, expected, atol=2e-5)
-        assert not found[~real_BL].any()  # nothing comes back to padding
-
-
-def encoder_of(way, scan):
-    """A modern encoder over a row of 256 tokens: hidden states and gradients."""
-    c = encoder.EncoderConfig(
-        2, 8, 2, 8, **PLAIN, **MODERN | dict(local_window=40), attention=way, scan=scan
-    )
-    documents_BL = jnp.asarray([[1] * 150 + [2] * 90 + [0] * 16], jnp.int32)
-    draw = np.random.default_rng(0)
-    x_BLD = jnp.array(draw.standard_normal((1, 256, 8)), jnp.float32)
-    direction_BLD = jnp.array(draw.standard_normal((1, 256, 8))) * (documents_BL > 0)[..., None]
-    params = encoder.Encoder(c).init(jax.random.key(0), x_BLD, documents_BL, None)
-    params = jax.tree.map(lambda x: x + 0.3 * draw.standard_normal(x.shape), params)
-
-    @jax.jit
-    def run(params, x_BLD):
-        hidden_BLD, back = jax.vjp(
-            lambda p, x: encoder.Encoder(c).apply(p, x, documents_BL, None), params, x_BLD
-        )
-        return hidden_BLD * (documents_BL > 0)[..., None], back(direction_BLD)
-
-    return odd.flat(run(params, x_BLD))
-
-
-@pytest.mark.parametrize("scan", [False, True])
-def test_layers_with_splash_are_those_with_einsum(interpreted, scan):
-    plain, fused = encoder_of("einsum", scan), encoder_of("splash", scan)
-    for path, x in fused.items():
-        assert abs(x - plain[path]).max() <= 2e-5 * max(1, abs(plain[path]).max()), path
-
-
-@pytest.mark.parametrize("window", [0, 3])
-def test_what_is_handed_to_cudnn_gives_the_numbers_of_einsum(window):
-    """Its own kernel needs a GPU; the same call with XLA in its place."""
-    inputs, documents_BL, direction = rows_of(odd.batch().documents_BL)
-    visible_BLL = attention.visible(documents_BL)
-    if window:
-        visible_BLL &= attention.near(11, window)
-    plain = value_and_gradients(lambda *x: attention.einsum(*x, visible_BLL), inputs, direction)
-    same = functools.partial(attention.cudnn, implementation="xla")
-    fused = value_and_gradients(lambda *x: same(*x, visible_BLL), inputs, direction)
-    real_BL = documents_BL > 0
-    assert np.isfinite(fused[0]).all()
-    np.testing.assert_allclose(fused[0][real_BL], plain[0][real_BL], atol=1e-6)
-    for found, expected in zip(fused[1], plain[1]):
-        np.testing.assert_allclose(found, expected, atol=5e-6)
-
-
-def test_fused_attention_never_drops_probabilities_in_silence():
-    with pytest.raises(ValueError, match="attention='splash' drops no probabilities, but"):
-        encoder.EncoderConfig(1, 8, 2, 4, attention="splash", attention_dropout=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -501,73 +384,6 @@ def parsed(**overrides):
     return config_lib.parse(corpus.small_run("builtin", "", **overrides))
 
 
-def settled(platform, monkeypatch, **overrides):
-    """How attention is computed on a platform; rows of 512 without attention dropout."""
-    monkeypatch.setattr(plans, "_platform", lambda mesh: platform)
-    long = dict(data__sequence_length=512, model__max_positions=512, model__attention_dropout=0.0)
-    return plans.networks_config(parsed(**long | overrides), 100).generator.attention
-
-
-@pytest.mark.parametrize(
-    ("platform", "overrides", "way"),
-    [
-        ("tpu", {}, "splash"),
-        ("tpu", dict(model__attention_dropout=0.1), "einsum"),
-        ("tpu", dict(data__sequence_length=384), "einsum"),  # scores are small there
-        ("tpu", dict(data__sequence_length=500), "einsum"),
-        ("tpu", dict(model__attention="einsum"), "einsum"),
-        ("tpu", dict(model__attention="splash", data__sequence_length=128), "splash"),
-        ("gpu", {}, "einsum"),
-        ("gpu", dict(model__attention="cudnn"), "cudnn"),
-        ("cpu", {}, "einsum"),
-    ],
-)
-def test_auto_is_conservative(platform, overrides, way, monkeypatch):
-    assert settled(platform, monkeypatch, **overrides) == way
-
-
-@pytest.mark.parametrize(
-    ("platform", "overrides", "message"),
-    [
-        (
-            "cpu",
-            dict(model__attention="splash"),
-            "'splash' needs a TPU, not a CPU; try model.att",
-        ),
-        (
-            "gpu",
-            dict(model__attention="splash"),
-            "'splash' needs a TPU, not a GPU; try model.att",
-        ),
-        ("cpu", dict(model__attention="cudnn"), "'cudnn' needs a GPU, not a CPU; try model.att"),
-        (
-            "tpu",
-            dict(model__attention="splash", data__sequence_length=500),
-            "needs rows of a multiple of 128 tokens, not of 500; try model.attention=einsum",
-        ),
-        (
-            "gpu",
-            dict(model__attention="cudnn", model__dtype="float32"),
-            "cannot compute in float32; try model.dtype=bfloat16 or model.attention=einsum",
-        ),
-        (
-            "gpu",
-            dict(model__attention="cudnn", data__sequence_length=501),
-            "needs rows of an even number of tokens, not of 501",
-        ),
-        (
-            "gpu",
-            dict(model__attention="cudnn", model__generator__width=24),
-            "needs heads of a multiple of 8, at most 128, not of 12 and 16",
-        ),
-    ],
-)
-def test_what_a_device_cannot_compute_is_refused(platform, overrides, message, monkeypatch):
-    with pytest.raises(config_lib.ConfigError) as error:
-        settled(platform, monkeypatch, **overrides)
-    assert message in str(error.value) and "\n" not in str(error.value)
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -593,10 +409,10 @@ def test_settings_that_do_not_go_together_are_refused(overrides, message):
 
 
 def test_the_settings_reach_both_networks():
-    settings = {f"model__{name}": value for name, value in MODERN.items()}
+    settings = {f"model__{name}": value for name, value in odd.MODERN.items()}
     config = plans.networks_config(parsed(**settings, model__max_positions=8), 100)
     for network in (config.generator, config.discriminator):
-        assert {name: getattr(network, name) for name in MODERN} == MODERN
+        assert {name: getattr(network, name) for name in odd.MODERN} == odd.MODERN
     assert config.max_positions == 0  # no table, so no row is too long for it
 
 

@@ -95,6 +95,19 @@ def test_an_original_that_is_the_best_is_a_hit():
         assert (filled.hits_BN == expected).all()
 
 
+@pytest.mark.parametrize("piece", PIECES)
+def test_a_tie_is_no_hit(piece):
+    """Also between two tokens of different pieces; among all tokens it is that of new networks."""
+    vectors_BNE, table_VE, _, _ = inputs()
+    originals_BN = jnp.full((B, N), 3)
+    for ties, expected in (((3,), True), ((3, 5), False), ((3, SIZE - 1), False), ((), False)):
+        bias_V = jnp.zeros(V).at[jnp.array(ties, int)].set(1.0)
+        _, hits_BN = vocabulary_softmax.score(
+            0 * table_VE, bias_V, vectors_BNE, originals_BN, size=SIZE, piece=piece
+        )
+        assert (hits_BN == expected).all(), ties
+
+
 def test_a_block_of_forbidden_ids_is_never_drawn():
     vectors_BNE, table_VE, bias_V, originals_BN = inputs()
     filled = vocabulary_softmax.fill(

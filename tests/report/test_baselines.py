@@ -21,7 +21,7 @@ from electra_jax.objectives import (
     replaced_token_detection,
     unigram_probe,
 )
-from electra_jax.report import alarms, baselines, writers
+from electra_jax.report import alarms, baselines, console_lines
 from electra_jax.step import evaluation
 from support import odd
 
@@ -72,6 +72,10 @@ def test_one_answer_to_every_token_is_at_its_baseline_exactly(name):
         return evaluated(objective, one_answer(params, logit), batch)
 
     original, replaced = (metrics.compute(jax.device_get(sums(logit))) for logit in (-1e4, 1e4))
+    for values in (original, replaced):
+        chance = baselines.of("disc_recall_at_2", values).value
+        assert values["disc_recall_at_2"] == pytest.approx(chance, abs=1e-6)
+
     majority = original["disc_majority"]
     assert 0 < majority < 1 and majority == replaced["disc_majority"]
     assert original["disc_accuracy"] == majority
@@ -79,7 +83,7 @@ def test_one_answer_to_every_token_is_at_its_baseline_exactly(name):
     better = original if majority > 0.5 else replaced
     line = baselines.of("disc_accuracy", better)
     assert line.margin(better["disc_accuracy"]) == pytest.approx(0)
-    assert "accuracy 0.0 points" in baselines.verdict(better)
+    assert "accuracy equal to always saying" in baselines.verdict(better)
 
     if name != "electric":  # whose logit holds log q too
         best = metrics.compute(jax.device_get(sums(np.log((1 - majority) / majority))))
@@ -116,7 +120,7 @@ def test_where_most_are_replaced_the_guesser_says_replaced():
     values = {"disc_accuracy": 0.75, "disc_majority": 0.2}
     assert baselines.of("disc_accuracy", values).value == 0.8
     assert 'accuracy 5.0 points below always saying "replaced"' in baselines.verdict(values)
-    assert "always replaced" in writers.evaluation_block(1, 2, values)
+    assert 'always "replaced"' in console_lines.evaluation_table(1, 2, values)
 
 
 def test_a_main_network_that_is_shown_no_mask_has_no_line_of_word_frequencies():
@@ -186,6 +190,17 @@ def sources():
         ("wiki", np.tile(odd.IDS_BL, (2, 1)), np.tile(odd.MARKS_BL, (2, 1))),
         ("books", few, odd.MARKS_BL[:5]),
     ]
+
+
+def test_no_rows_are_refused_in_one_line_before_anything_is_compiled(sources):
+    wiki, (_, *books) = sources
+    nothing = ("books", *(lane[:0] for lane in books))
+    for given, line in (
+        ([wiki, nothing], "books has no rows to evaluate; give it more text"),
+        ([], "no source has any rows to evaluate"),
+    ):
+        with pytest.raises(ValueError, match=f"^{line}.*data.heldout_fraction$"):
+            evaluation.run(None, None, None, given, 6, odd.PAD, None)
 
 
 def test_each_source_has_the_entropy_of_its_own_rows_and_all_have_that_of_what_is_evaluated(

@@ -35,10 +35,10 @@ def test_a_metric_stands_beside_what_it_has_to_beat_in_words():
     assert shown.endswith(
         """
 In brackets what a guesser gets who has learnt nothing:
-  gen_masked_loss             always answering with the frequencies of the tokens (unigram_entropy)
+  gen_masked_loss             answering with the token frequencies (unigram_entropy)
   disc_loss                   giving every token the same probability of being replaced
   disc_accuracy               always saying "original" (disc_majority)
-  disc_auc, disc_auc_unigram  guessing
+  disc_auc, disc_auc_unigram  guessing at random
 ! no better than that: not learnt yet."""
     )
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A report can be drawn from any number of rows, holds all it needs, and is never half written."""
 
+import html
+import json
 import math
 import re
 
@@ -19,7 +21,7 @@ def _rows(count):
         names = "loss gen_loss disc_loss gen_accuracy disc_accuracy replaced_rate grad_norm"
         metrics = dict.fromkeys(names.split(), 0.5 / i)
         metrics |= {"learning_rate": 1e-4, "tokens_seen": 100 * i, "tokens_per_second": 5e4}
-        metrics |= {"step_seconds": 0.5, "grad_norm_generator": 0.2}
+        metrics |= {"step_seconds": 0.5, "grad_norm_generator": 0.2, "padding_rate": 0.125}
         rows.append({"step": 10 * i, "kind": "train"} | metrics)
         if i == 3:
             rows[-1] |= dict.fromkeys(metrics)
@@ -51,6 +53,7 @@ SUMMARY = {
     "config": {"data": {"source": "builtin & co", "batch_size": 32}, "seed": 0},
     "corpus": {"documents": 1234, "unk_rate": 0.001},
     "samples": ['<article class="sample card"><p>the sample</p></article>'],
+    "about_samples": "8 held-out rows, 9 tokens replaced: 11.1% caught",
 }
 
 
@@ -71,6 +74,8 @@ def test_a_report_tells_the_verdict_the_baselines_and_the_settings(tmp_path):
     assert "Discriminator accuracy 88.00% ▼ 2.00 points below disc majority 90.00%" in shown
     assert "wiki 0.720 vs 0.500 93.00% vs 91.00%" in shown
     assert "books 0.450 vs 0.500 -" in shown
+    assert "Tokens per second 50.0k padding, not counted: 12.50%" in shown
+    assert "9 tokens replaced: 11.1% caught. The row in which" in shown
     assert "data.source builtin &amp; co data.batch_size 32 seed 0" in shown
     assert "documents 1,234 unk_rate 0.001" in shown
     assert "the sample" in shown
@@ -85,10 +90,10 @@ def test_what_beats_its_baseline_and_what_does_not_differ_by_more_than_hue(tmp_p
     assert '<span class="bad">▼ 2.00 points</span> below disc majority' in page
 
 
-@pytest.mark.parametrize("count, charts", [(0, 0), (1, 8), (3, 8), (5, 9)])
+@pytest.mark.parametrize("count, charts", [(0, 0), (1, 9), (3, 9), (5, 10)])
 def test_any_number_of_rows_can_be_drawn(tmp_path, count, charts):
     page, _ = _written(tmp_path, _rows(count), SUMMARY)
-    assert page.count("<svg") == charts
+    assert page.count('class="chart card"') == charts
     assert ("Nothing to draw yet" in page) == (count == 0)
     assert ("No held-out evaluation yet." in page) == (count < 5)
 
@@ -97,6 +102,78 @@ def test_rows_of_nothing_but_nulls_are_as_good_as_none(tmp_path):
     rows = [{"step": 10, "kind": "train", "loss": None, "gen_loss": math.nan}]
     page, _ = _written(tmp_path, rows, {})
     assert "Nothing to draw yet" in page
+
+
+def test_an_open_page_asks_for_news_only_while_the_run_lasts(tmp_path):
+    for status, waits in (("running", True), ("finished", False), ("stopped", False)):
+        page, _ = _written(tmp_path, _rows(5), SUMMARY | {"status": status})
+        assert ('data-refresh="30"' in page) == waits
+        assert ('<meta http-equiv="refresh" content="30">' in page) == waits
+        assert re.search(
+            r'written <time datetime="20[-0-9T:]+\+00:00">20[-0-9: ]+ UTC</time>', page
+        )
+        assert f'<span class="status {status}">{status}</span>' in page
+
+
+def test_settings_that_differ_from_the_base_stand_beside_them_and_all_are_folded_away(tmp_path):
+    base = {"data": {"source": "hf:wiki", "batch_size": 32}, "seed": 0}
+    page, _ = _written(tmp_path, _rows(5), SUMMARY | {"base": base})
+    changed, all_settings = re.search(
+        r'<table class="changed">(.*?)</table>.*<details id="all-settings">(.*?)</details>',
+        page, re.DOTALL,
+    ).groups()  # fmt: skip
+    changed = " ".join(re.sub("<[^>]*>", " ", changed).split())
+    assert changed == "field base here data.source hf:wiki builtin &amp; co"
+    assert "All 3 settings" in all_settings and "data.batch_size" in all_settings
+    assert 'class="changed"' not in _written(tmp_path, _rows(5), SUMMARY)[0]
+
+
+def test_what_is_written_as_equal_is_neither_good_nor_bad(tmp_path):
+    even = {"disc_accuracy": 0.90001, "disc_accuracy/wiki": 0.91001, "gen_masked_loss": 7.2998}
+    page, _ = _written(tmp_path, [], SUMMARY | {"evaluation": EVALUATION | even})
+    shown = " ".join(re.sub("<[^>]*>", " ", page).split())
+    assert "Discriminator accuracy 90.00% equal to disc majority 90.00%" in shown
+    assert "Generator loss 7.300 equal to unigram entropy 7.300" in shown
+    assert "Generator at the unigram line" in shown
+    assert 'accuracy equal to always saying "original"' in html.unescape(shown)
+    assert '<span class="">91.00%</span>' in page  # of one source
+
+
+def test_ticks_have_as_many_digits_as_tell_them_apart():
+    assert drawing.distinct([0.8873, 0.8874, 0.8875], "percent") == ["88.73%", "88.74%", "88.75%"]
+    assert drawing.distinct([0.5, 0.55]) == ["0.5", "0.55"]
+    assert drawing.distinct([10.01, 10.02]) == ["10.01", "10.02"]
+    assert drawing.distinct([1000, 1500]) == ["1,000", "1,500"]
+    assert len({*drawing.distinct([12_340_000, 12_341_000])}) == 2
+
+
+def test_curves_that_hardly_change_get_a_range_that_few_digits_tell():
+    assert drawing.room_around(0.88741, 0.88743) == pytest.approx((0.88653, 0.88831), abs=1e-5)
+    assert drawing.room_around(0.5, 0.9) == (0.5, 0.9)
+    assert drawing.room_around(0.5, 0.5) == (0.5, 0.5)
+
+
+def test_labels_that_overlap_move_apart_and_stay_beside_their_chart():
+    for places in ([1.0, 1.0, 1.0], [0.0, 0.01, 0.0], [0.97, 0.5, 0.96, 0.94], [0.5]):
+        moved = drawing.spread(np.array(places), 0.105)
+        assert moved.min() >= 0.02 and moved.max() <= 0.97 + 1e-9
+        assert (np.diff(np.sort(moved)) >= 0.105 - 1e-9).all()
+        assert (np.argsort(moved) == np.argsort(places, kind="stable")).all()
+
+
+def test_a_chart_has_both_axes_and_the_points_that_the_pointer_reads(tmp_path):
+    page, _ = _written(tmp_path, _rows(20), SUMMARY)
+    card = re.search('data-curves="([^"]*)"(?:(?!data-curves).)*Learning rate', page, re.DOTALL)
+    curves = json.loads(html.unescape(card[1]))
+    assert (curves["along"], curves["unit"]) == ("step", "")
+    (line,) = curves["lines"]
+    assert line["x"] == [10.0 * i for i in range(1, 21) if i != 3] and {*line["y"]} == {1e-4}
+
+    drawn = pages.charts(page)
+    for title, log in (("Learning rate", False), ("Learning rate, logarithmic scale", True)):
+        axes = json.loads(html.unescape(re.search('data-axes="([^"]*)"', drawn[title])[1]))
+        first = 10 * (10 / 200) ** 0.06 if log else 0
+        assert (axes["x"], axes["xlog"]) == ([pytest.approx(first), 200], log)
 
 
 def test_an_objective_without_discriminator_gets_no_empty_panels(tmp_path):
@@ -108,7 +185,7 @@ def test_an_objective_without_discriminator_gets_no_empty_panels(tmp_path):
 def test_the_page_is_one_file_in_light_and_dark(tmp_path):
     page, _ = _written(tmp_path, _rows(20), SUMMARY)
     assert "prefers-color-scheme:dark" in page
-    for outside in ("src=", "<script", "<link", "@import", "url(http"):
+    for outside in ("src=", "<link", "@import", "url(http"):
         assert outside not in page
     # Charts follow the palette: no colour of their own is left in them.
     charts = "".join(re.findall("<svg.*?</svg>", page, re.DOTALL))

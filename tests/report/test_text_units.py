@@ -42,6 +42,7 @@ def test_no_loss_gives_no_figure_and_no_number_is_infinite():
     found = text_units.figures(900.0, 5, 4, 15)
     assert found["perplexity"] is None
     assert found["nats_per_word"] == 1125
+    assert text_units.figures(2.4, 5, words=0, characters=15)["bits_per_word"] is None
 
 
 def test_each_figure_stands_beside_the_unigram_line_in_its_unit():

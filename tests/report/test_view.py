@@ -66,8 +66,8 @@ def test_lines_wrap_between_words_and_never_exceed_the_width():
 def test_colour_adds_escapes_and_nothing_else():
     coloured = view.to_terminal(EXAMPLE, width=80, colour=True)
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == view.to_terminal(EXAMPLE, 80, colour=False)
-    assert "\x1b[38;5;16;48;5;75mman\x1b[0m" in coloured
-    assert "\x1b[38;5;16;48;5;208malled\x1b[0m" in coloured
+    assert "\x1b[38;5;16;48;5;114mman\x1b[0m" in coloured
+    assert "\x1b[38;5;16;48;5;203malled\x1b[0m" in coloured
     assert "\x1b" not in view.terminal_key(colour=False)
 
 

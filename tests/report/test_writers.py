@@ -12,7 +12,8 @@ import pytest
 from absl import logging
 from tensorboardX.proto import event_pb2
 
-from electra_jax.report import baselines, style, writers
+from electra_jax.host import logs
+from electra_jax.report import baselines, console_lines, style, writers
 from support.tensorboard import events_of
 
 
@@ -155,74 +156,42 @@ def test_tensorboard_hides_what_lies_beyond_the_step_resumed_from(tmp_path):
 
 TRAIN = {
     "loss": 24.1234,
-    "gen_loss": 9.4,
+    "gen_loss": 8.1,
+    "gen_masked_loss": 9.4,
     "disc_loss": 0.2987,
-    "gen_accuracy": 0.0123,
-    "disc_accuracy": 0.912,
-    "learning_rate": 1.2e-4,
-    "tokens_per_second": 1_234_567.0,
-    "padding_rate": 0.0234,
+    "tokens_per_second": 13_456.0,
     "step_seconds": 0.372,
-    "epoch": 0.1,
+}
+EVAL = {
+    "gen_masked_loss": 6.91,
+    "unigram_entropy": 7.3,
+    "disc_accuracy": 0.89,
+    "disc_majority": 0.9,
+    "disc_auc": 0.71,
+    "gen_masked_accuracy": 0.12,
 }
 
 
-def test_the_progress_line_has_the_contracts_names_and_the_time_left():
-    assert writers.progress_line(200, 10_200, TRAIN) == (
-        "step    200/10,200  loss 24.123  gen_loss  9.400  disc_loss  0.299  gen_accuracy  1.23%"
-        "  disc_accuracy 91.20%  learning_rate 1.20e-04  tokens/s 1.23M  padding  2.34%"
-        "  ETA  1h02m"
-    )
-
-
-def test_progress_lines_stand_under_each_other():
-    early = writers.progress_line(20, 10_200, TRAIN)
-    late = writers.progress_line(10_199, 10_200, TRAIN | {"loss": 7.0, "gen_loss": None})
-    assert [early.index(name) for name in ("gen_loss", "disc_loss", "tokens/s", "ETA")] == [
-        late.index(name) for name in ("gen_loss", "disc_loss", "tokens/s", "ETA")
-    ]
-    assert "gen_loss      -" in late
-
-
-def test_a_metric_that_the_objective_lacks_leaves_no_gap():
-    line = writers.progress_line(2, 9, {"loss": 7.0, "gen_learning_rate": 1e-4, "skipped_steps": 3})
-    assert line == "step 2/9  loss  7.000  gen_learning_rate 1.00e-04  skipped_steps 3"
-
-
-def test_the_evaluation_block_puts_each_metric_beside_its_trivial_baseline():
-    block = writers.evaluation_block(
-        1200,
-        10_000,
-        {
-            "gen_masked_loss": 6.91,
-            "unigram_entropy": 7.3,
-            "disc_accuracy": 0.89,
-            "disc_majority": 0.9,
-            "disc_auc": 0.71,
-            "gen_masked_accuracy": 0.12,
-        },
-    )
-    assert block == (
-        "evaluation at step 1,200/10,000\n"
-        "  gen_masked_loss     6.910  unigram_entropy    7.300        0.390 below\n"
-        "  disc_accuracy      89.00%  disc_majority     90.00%  1.00 points below"
-        "  (not learnt yet)\n"
-        "  disc_auc            0.710  chance             0.500        0.210 above\n"
-        "  gen_masked_accuracy 12.00%"
-    )
-
-
-def test_the_console_logs_a_line_for_training_and_a_block_for_an_evaluation(monkeypatch):
+def test_the_console_explains_each_baseline_once(monkeypatch):
     logged = []
-    monkeypatch.setattr(logging, "info", lambda text, *values: logged.append(text % values))
+    monkeypatch.setattr(
+        logging, "info", lambda text, *values, **more: logged.append((text % values, more))
+    )
     console = writers.Console(10_200)
     console.write(200, "train", TRAIN)
     console.write(200, "eval", {"disc_auc": 0.71})
+    console.write(400, "eval", EVAL)
     console.close()
-    assert logged == [
-        writers.progress_line(200, 10_200, TRAIN),
-        writers.evaluation_block(200, 10_200, {"disc_auc": 0.71}),
+
+    line, first, second = (text for text, _ in logged)
+    assert line == console_lines.step_line(200, 10_200, TRAIN)
+    assert first.splitlines()[-1] == "    chance             guessing at random"
+    assert second.splitlines()[-2:] == [
+        "    token frequencies  answering with the token frequencies (unigram_entropy)",
+        '    always "original"  always saying "original" (disc_majority)',
     ]
+    colours = [more for _, more in logged]
+    assert colours == [{}] + 2 * [{"extra": {logs.COLOURS: console_lines.COLOURS}}]
 
 
 def test_baselines_are_those_of_a_guesser_that_has_learnt_nothing():

@@ -19,9 +19,8 @@ MIB = 2**20
 
 def of(tree):
     config = config_lib.parse(tree)
-    vocab_size = prepared_data.vocabulary_size(config)
-    mesh, words = plans.mesh(config), synthetic.Words(vocab_size)
-    return config, words, mesh, plans.objective(config, words, np.ones(vocab_size), mesh)
+    vocab_size = prepared_data.vocabulary_size(prepared_data.RunData.of(config, ""))
+    return config, plans.of(config, synthetic.Words(vocab_size), mesh=plans.mesh(config))
 
 
 @pytest.mark.parametrize(
@@ -40,8 +39,8 @@ def test_the_scores_of_a_piece_are_of_all_places_that_are_asked(name, expected):
     tree.data.update(batch_size=128, vocab="train:wordpiece:32768")
     if name == "masked_lm":
         tree.model.sharing = "embeddings"
-    config, _, mesh, objective = of(tree)
-    assert dry_run._scores_mib(config, objective, mesh) == expected
+    _, plan = of(tree)
+    assert dry_run._scores_mib(plan, plan.stages[0]) == expected
 
 
 def test_the_dry_run_says_what_is_kept_and_what_is_not_reached(tmp_path):
@@ -85,17 +84,17 @@ def test_activations_and_scores_are_what_the_compiler_takes(name):
     tree.model.discriminator.update(layers=4, width=128, heads=4, feed_forward=512)
     tree.model.generator.update(layers=2, width=64, heads=2, feed_forward=128)
     tree.objective.name = name
-    config, words, mesh, objective = of(tree)
+    config, plan = of(tree)
     lanes = {
         "ids": jax.ShapeDtypeStruct((16, 64), np.uint16),
         "marks": jax.ShapeDtypeStruct((16, 64), np.uint8),
     }
-    rehearsed = synthetic.prepare(config, words.size)
+    rehearsed = synthetic.prepare(config, plan.networks.vocab_size)
     compiled = rehearsed.update.lower(rehearsed.plan.shapes, lanes).compile()
     taken = compiled.memory_analysis().temp_size_in_bytes / MIB
 
     params = jax.tree.leaves(rehearsed.plan.shapes.params)
     gradients = sum(x.size * x.dtype.itemsize for x in params) / MIB
-    kept = dry_run._activation_bytes(config, objective, words, mesh) / MIB
-    told = kept + 2 * dry_run._scores_mib(config, objective, mesh) + gradients
+    kept = dry_run._activation_bytes(plan, plan.stages[0]) / MIB
+    told = kept + 2 * dry_run._scores_mib(plan, plan.stages[0]) + gradients
     assert 0.75 * taken < told < 1.3 * taken, (told, taken)

@@ -6,8 +6,9 @@ import json
 import pytest
 
 from electra_jax import config as config_lib
-from electra_jax.model import accounting, encoder, networks
+from electra_jax.model import accounting
 from electra_jax.speed import flops_figures, flops_tables, paper_flops
+from support import odd
 from support.commands import command, complaint
 from support.corpus import load_config
 
@@ -200,12 +201,12 @@ def test_the_honest_convention_is_that_of_the_mfu():
         run.steps,
         paper_flops.Shape(64, 12, 128, words, 128),
     )
-    shapes = networks.NetworksConfig(
+    shapes = odd.pair(
         words,
         128,
         512,
-        generator=encoder.EncoderConfig(12, 64, 1, 256),
-        discriminator=encoder.EncoderConfig(12, 256, 4, 1024),
+        generator=odd.trunk(12, 64, 1, 256),
+        discriminator=odd.trunk(12, 256, 4, 1024),
     )
     counted = accounting.with_generator(accounting.detection(shapes, 128), shapes, 128, 19)
     assert paper_flops.honest(run) == pytest.approx(counted.train * run.batch * run.steps)

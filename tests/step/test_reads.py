@@ -5,6 +5,7 @@ does; and what a run is told of settings that change nothing."""
 import dataclasses
 import functools
 import importlib
+import re
 
 import jax
 import pytest
@@ -12,7 +13,7 @@ from jax import numpy as jnp
 
 from electra_jax import config as config_lib
 from electra_jax.checks import made_up
-from electra_jax.configs import base, tiny
+from electra_jax.configs import base, tiny_paper
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import streams, trees
 from electra_jax.objectives import unigram_probe
@@ -52,7 +53,7 @@ def config(name):
     needed = {}
     if name == "frozen_generator":
         needed = dict(model__sharing="none", init__generator_from="runs/generator")
-    plain = made_up.config(config_lib.parse(tiny.get_config()), name, **needed)
+    plain = made_up.config(config_lib.parse(tiny_paper.get_config()), name, **needed)
     plain = with_(plain, "objective.mask_unit", "span")
     return with_(plain, "objective.first_temperature", 2.0)
 
@@ -227,16 +228,19 @@ def test_rates_and_clipping_have_something_to_act_on_unless_they_are_named(name,
 # What a run is told
 
 
+WITHOUT_SIZE = ("continue_from_google_small", "modern_small", "tiny_paper")
+
+
 @pytest.mark.parametrize("size", base.SIZES)
 def test_a_configuration_of_the_package_is_told_nothing(size):
     known = {path.stem for path in (ROOT / "configs").glob("*.py")} - {"__init__"}
-    known -= {"finetune", "finetune_custom", "continue_from_google_small", "modern_small"}
+    known -= {"finetune", "finetune_custom", *WITHOUT_SIZE}
     for file in sorted(known):
         get_config = importlib.import_module(f"configs.{file}").get_config
         arguments = {"two_stage": [f"{size},generator", f"{size},discriminator"]}.get(file, [size])
         for argument in [()] if file in base.SIZES else [(x,) for x in arguments]:
             assert config_lib.unread(config_lib.parse(get_config(*argument))) == [], file
-    for file in ("continue_from_google_small", "modern_small"):
+    for file in WITHOUT_SIZE:
         whole = importlib.import_module(f"configs.{file}").get_config()
         assert config_lib.unread(config_lib.parse(whole)) == []
 
@@ -282,7 +286,7 @@ def _base_with(values):
 
 
 def test_a_masked_language_model_is_told_of_a_sharing_and_a_head_that_it_does_not_have():
-    c = tiny.get_config()
+    c = tiny_paper.get_config()
     c.objective.name = "masked_lm"
     c.model.sharing, c.model.discriminator_head = "gdes", "cls_context"
     assert sorted(config_lib.unread(config_lib.parse(c))) == [
@@ -292,10 +296,37 @@ def test_a_masked_language_model_is_told_of_a_sharing_and_a_head_that_it_does_no
 
 
 def test_networks_of_one_shape_are_asked_only_of_what_has_two_networks():
-    c = tiny.get_config()
+    c = tiny_paper.get_config()
     c.objective.name, c.model.sharing = "unigram_generator", "all"
     c.model.generator.layers = 1
     config_lib.parse(c)
     c.objective.name = "replaced_token_detection"
     with pytest.raises(config_lib.ConfigError, match="needs networks of one shape"):
         config_lib.parse(c)
+
+
+def test_the_table_of_the_page_is_reads():
+    """docs/objectives.md: names in backticks; 'the same' is what the row above has."""
+    page = (ROOT / "docs" / "objectives.md").read_text(encoding="utf-8")
+    of_all, table, *_ = page.split("## What each objective reads\n")[1].split("\n\n")
+    every = {f"objective.{name}" for name in re.findall(r"`(\w+)`", of_all)} & {*PATHS}
+    assert len(every) == 4  # which slots are chosen
+
+    told, above = {}, ([], [])
+    for line in table.splitlines()[2:]:
+        names, *columns = (cell.strip() for cell in line.strip("|").split("|"))
+        found = []
+        for section, cell, before in zip(("objective", "model"), columns, above):
+            known = {path.partition(".")[2] for path in PATHS if path.startswith(section)}
+            written = [name for name in re.findall(r"`(\w+)`", cell) if name in known]
+            if cell.startswith("the same"):
+                written = [name for name in before if name not in written]  # "without `...`"
+            found.append(written)
+        above = found
+        paths = {f"{s}.{name}" for s, part in zip(("objective", "model"), found) for name in part}
+        told |= dict.fromkeys(re.findall(r"`(\w+)`", names), paths | every)
+
+    assert told == {
+        name: {path for path in paths if not path.startswith("optimizer.")}
+        for name, paths in config_lib.READS.items()
+    }

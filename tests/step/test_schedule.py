@@ -9,6 +9,7 @@ import pytest
 from jax import numpy as jnp
 
 from electra_jax import config as config_lib
+from electra_jax.speed import synthetic
 from electra_jax.step import plans, schedule
 from support.corpus import small_run
 
@@ -113,7 +114,7 @@ def test_progress_counts_what_the_budget_says(budget, expected):
 
 def not_reached(steps=None, **changes):
     config = config_lib.parse(small_run("text:nowhere", "", **changes))
-    return plans.peak_not_reached(config, steps)
+    return plans.of(config, synthetic.Words(64)).peak_not_reached(steps)
 
 
 def test_a_warmup_that_outlasts_the_run_is_told_with_the_rate_that_is_reached():

@@ -14,7 +14,7 @@ from jax import numpy as jnp
 
 from electra_jax import config as config_lib
 from electra_jax.checks import made_up
-from electra_jax.configs import tiny
+from electra_jax.configs import tiny_paper
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import streams
 from electra_jax.model import networks, task_heads
@@ -32,7 +32,7 @@ def objective(name, **changes):
     settings = dict(model__dropout=0.1, model__attention_dropout=0.1, model__scan="on")
     if name == "frozen_generator":
         settings |= dict(model__sharing="none", init__generator_from="runs/generator")
-    config = made_up.config(config_lib.parse(tiny.get_config()), name, **settings | changes)
+    config = made_up.config(config_lib.parse(tiny_paper.get_config()), name, **settings | changes)
     deep = {
         network: dataclasses.replace(getattr(config.model, network), layers=LAYERS)
         for network in ("generator", "discriminator")

@@ -36,6 +36,15 @@ def load_config(name: str, *argument: str):
     return module.get_config(*argument)
 
 
+def text_settings(source: str, vocab: str, length: int, **changes):
+    """How configs/base.py prepares text, but from this source and with these changes."""
+    from electra_jax.data import planning  # noqa: PLC0415 - after conftest.py has set up jax
+
+    data, seed = load_config("base").data, changes.pop("seed", 0)
+    data.update({"source": source, "vocab": vocab, "sequence_length": length} | changes)
+    return planning.Settings.of(data, seed)
+
+
 def small_run(source: str, data_dir: str, **overrides):
     """configs/base.py with sizes for which a step takes milliseconds.
 

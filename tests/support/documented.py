@@ -8,6 +8,8 @@ layout(folder)    the runs, texts and tables that these commands name
 
 import ast
 import dataclasses
+import gzip
+import lzma
 import pathlib
 import re
 import shutil
@@ -98,6 +100,11 @@ def layout(folder: pathlib.Path, run: pathlib.Path | None = None) -> pathlib.Pat
     for name in ("corpus", "other", "domain", "general"):
         (folder / name).mkdir()
         corpus.write_corpus(folder / name / "text.txt", 60)
+    (folder / "n.txt").write_text("the cat sees a letter.\n\na bird finds the river.\n")
+    with gzip.open(folder / "n.jsonl.gz", "wt") as file:
+        file.write('{"text": "the cat sees a letter."}\n{"text": "a bird finds the river."}\n')
+    with lzma.open(folder / "articles.txt.xz", "wt") as file:
+        file.write("the cat sees a letter.\n\na bird finds the river.\n")
     (folder / "sentences.txt").write_text("the cat sees a letter.\na bird.\n")
     (folder / "pairs.tsv").write_text("the cat sees a letter.\tletter the a sees cat.\n")
 

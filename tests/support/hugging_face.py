@@ -8,7 +8,7 @@ import dataclasses
 
 import numpy as np
 
-from electra_jax.model import encoder, networks
+from electra_jax.model import networks
 
 from . import odd
 
@@ -38,14 +38,14 @@ SHAPES = {  # who projects the embeddings: both networks, neither, the generator
     "neither": dataclasses.replace(
         odd.NETWORKS,
         embedding_size=8,
-        generator=encoder.EncoderConfig(1, 8, 2, 12, dropout=0, attention_dropout=0),
-        discriminator=encoder.EncoderConfig(3, 8, 4, 10, dropout=0, attention_dropout=0),
+        generator=odd.trunk(1, 8, 2, 12, dropout=0, attention_dropout=0),
+        discriminator=odd.trunk(3, 8, 4, 10, dropout=0, attention_dropout=0),
     ),
     "generator": dataclasses.replace(
         odd.NETWORKS,
         embedding_size=12,
-        generator=encoder.EncoderConfig(2, 4, 1, 18, dropout=0, attention_dropout=0),
-        discriminator=encoder.EncoderConfig(2, 12, 3, 14, dropout=0, attention_dropout=0),
+        generator=odd.trunk(2, 4, 1, 18, dropout=0, attention_dropout=0),
+        discriminator=odd.trunk(2, 12, 3, 14, dropout=0, attention_dropout=0),
     ),
 }
 

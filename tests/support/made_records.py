@@ -23,7 +23,7 @@ def write(directory, sources, length=4, heldout_rows=3, dtype="<u2"):
             shards[split] += writer.close()
             row += rows if split == "train" else 0
         made.append(
-            records.Source(
+            records.RecordedSource(
                 name=f"source{s}",
                 spec=f"text:{s}",
                 weight=1 / len(sources),

@@ -16,12 +16,45 @@ from electra_jax.objectives.objective import Objective
 PAD, UNK, CLS, SEP, MASK = range(5)
 D, B = batch_lib.DOCUMENT_START, batch_lib.SEGMENT_B_START
 
-NETWORKS = networks.NetworksConfig(
+
+# Every layer of the trunk that has an alternative, in that alternative.
+MODERN = dict(
+    positions="rotary",
+    rotary_base=100.0,
+    feed_forward_kind="geglu",
+    norm_place="pre",
+    norm_kind="rms",
+    biases=False,
+    local_window=2,
+    global_every=2,
+)
+
+
+def trunk(layers: int, width: int, heads: int, feed_forward: int, **changes):
+    """An encoder of this shape with the paper's trunk, but for these changes."""
+    settings = dict(
+        dropout=0.1, attention_dropout=0.1, dropout_bits=8, initial_scale=0.02,
+        positions="learned", rotary_base=10_000.0, feed_forward_kind="gelu", norm_place="post",
+        norm_kind="layer", biases=True, local_window=0, global_every=3,
+        attention="einsum", scan=False, remat="none",
+    )  # fmt: skip
+    return encoder.EncoderConfig(layers, width, heads, feed_forward, **settings | changes)
+
+
+def pair(vocab_size: int, embedding_size: int, max_positions: int, generator, discriminator):
+    """Two such networks that share their embeddings, in float32, with the paper's head."""
+    return networks.NetworksConfig(
+        vocab_size, embedding_size, max_positions, generator, discriminator,
+        dtype="float32", sharing="embeddings", discriminator_head="token",
+    )  # fmt: skip
+
+
+NETWORKS = pair(
     vocab_size=37,
     embedding_size=6,
     max_positions=13,
-    generator=encoder.EncoderConfig(2, 8, 2, 12, dropout=0, attention_dropout=0),
-    discriminator=encoder.EncoderConfig(2, 10, 2, 14, dropout=0, attention_dropout=0),
+    generator=trunk(2, 8, 2, 12, dropout=0, attention_dropout=0),
+    discriminator=trunk(2, 10, 2, 14, dropout=0, attention_dropout=0),
 )
 SLOTS = 3
 
@@ -59,7 +92,18 @@ def objective(kind=replaced_token_detection.ReplacedTokenDetection, **changes) -
         mask_id=MASK,
         slots=SLOTS,
         mask_rate=0.3,
+        first_mask_rate=0.0,
         mask_token_rate=0.6,
+        random_token_rate=0.0,
+        mask_unit="token",
+        span_words=3.8,
+        temperature=1.0,
+        first_temperature=0.0,
+        temperature_decay=0.1,
+        disallow_correct=False,
+        gen_weight=1.0,
+        disc_weight=50.0,
+        mlm_weight=1.0,
     )
     return kind(**settings | changes)
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workdirs with a checkpoint of random weights, made without training and without text."""
 
+import os
+
 import jax
 import numpy as np
 
@@ -15,9 +17,20 @@ NO_SOURCE = "text:nowhere/*.txt"
 STEP = 7
 
 
+def recipe(**overrides):
+    """The configuration of a small run whose text is not there."""
+    return config_lib.parse(small_run(NO_SOURCE, "", **overrides))
+
+
+def begin(workdir, config):
+    """Makes a workdir whose run has not begun; `config` is a tree of settings."""
+    os.makedirs(workdir)
+    (workdir / "config.json").write_text(config_lib.to_json(config_lib.parse(config)))
+
+
 def made(workdir, words, **overrides):
     """Writes a workdir; returns its configuration and its parameters."""
-    config = config_lib.parse(small_run(NO_SOURCE, "", **overrides))
+    config = recipe(**overrides)
     objective = plans.objective(config, words, np.ones(words.size))
     params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)))
     words.save(str(workdir / "data" / "key" / "vocab"))

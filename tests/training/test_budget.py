@@ -6,7 +6,7 @@ import pytest
 
 import electra_jax
 from electra_jax import config as config_lib
-from electra_jax.report import style, writers
+from electra_jax.report import console_lines, style, writers
 from electra_jax.speed import dry_run
 from electra_jax.step import plans
 from electra_jax.training import budget, runs
@@ -133,8 +133,8 @@ def test_a_budget_stands_in_the_dry_run(text, spent):
 
 def test_the_console_says_how_much_is_spent_and_left():
     row = {"loss": 7.0, "step_seconds": 1.0, "progress": 0.25, "seconds_left": 90.0}
-    assert writers.progress_line(2, 9000, row) == (
-        "step     2/9,000  progress  25.00%  loss  7.000  ETA  1m30s"
+    assert console_lines.step_line(2, 9000, row) == (
+        "step    2 ( 25%)  loss 7.000          ETA  1m30s"
     )
 
 

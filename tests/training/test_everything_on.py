@@ -13,7 +13,7 @@ from electra_jax.report import alarms
 from electra_jax.step import plans
 from electra_jax.training import opened as opened_lib
 from electra_jax.training import runs, saved_state
-from electra_jax.weights import checkpoint, checkpoint_series, warm_start
+from electra_jax.weights import checkpoint, checkpoint_series, starting_weights, warm_start
 from electra_jax.workdir import metadata
 from support.corpus import StopAt, small_run
 from support.outcomes import digest, rows
@@ -108,9 +108,20 @@ def test_init_from_takes_the_averages_unless_told_otherwise(text, finished, weig
     config.init["from"], config.init.weights = str(workdir), weights
     parsed = config_lib.parse(config)
     run = runs.start(_config(workdir), str(workdir))
-    begin = run.state, run.objective.phases, run.vocabulary, run.mesh
-    found = warm_start.state(parsed, *begin).params
+    found = warm_start.state(beginning(parsed, run)).params
     assert checkpoint.digest(found) == _part(workdir, part)
+
+
+def beginning(config, run):
+    """A run with these settings that begins where the other one is now."""
+    return starting_weights.Beginning(
+        config.init,
+        config.optimizer.name,
+        run.state,
+        run.objective.phases,
+        run.vocabulary,
+        run.mesh,
+    )
 
 
 def test_averages_that_are_not_there_are_refused(text, finished, tmp_path):
@@ -122,11 +133,10 @@ def test_averages_that_are_not_there_are_refused(text, finished, tmp_path):
         saved.save(STEPS, raw, runs.metadata_of(run))
     config = settings(text)
     config.init["from"], config.init.weights = str(tmp_path), "ema"
-    begin = run.state, run.objective.phases, run.vocabulary, run.mesh
     with pytest.raises(config_lib.ConfigError, match="holds no averages; use 'auto' or 'raw'"):
-        warm_start.state(config_lib.parse(config), *begin)
+        warm_start.state(beginning(config_lib.parse(config), run))
     config.init.weights = "auto"
-    found = warm_start.state(config_lib.parse(config), *begin).params
+    found = warm_start.state(beginning(config_lib.parse(config), run)).params
     assert checkpoint.digest(found) == _part(workdir, "params")
 
 

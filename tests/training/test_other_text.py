@@ -39,7 +39,7 @@ def opened(workdir):
 @pytest.fixture(scope="module")
 def heldout(corpus, opened, tmp_path_factory):
     """The documents that the run held out, as a file."""
-    settings = planning.Settings.from_config(opened.config)
+    settings = planning.Settings.of(opened.config.data, opened.config.seed)
     below = int(settings.heldout_fraction * 2**64)
     documents = corpus.read_text().strip().split("\n\n")
     kept = [document for document in documents if tokenising.document_hash(document)[0] < below]

@@ -123,7 +123,7 @@ def test_a_checkpoint_is_looked_at_with_the_rows_that_come_next(text, finished, 
     config = config_lib.parse(staged(text))
     opened = opened_lib.open_workdir(config, str(finished[0]), step)
     assert opened.records.manifest.sequence_length == length
-    assert (opened.config.data.sequence_length, opened.config.data.batch_size) == (length, size)
+    assert (opened.stage.sequence_length, opened.stage.batch_size) == (length, size)
     assert opened.objective.slots == masking.slots(0.15, length)
 
 
@@ -219,15 +219,18 @@ def test_the_steps_of_each_stage_by_hand():
         settings = dict(schedule__stages=((0.25, 64, 4),), model__max_positions=64) | changes
         return config_lib.parse(small_run("builtin", "", **settings))
 
-    assert stages.steps(config(schedule__steps=100)) == [25, 75]
+    def steps(config, *args):
+        return stages.steps(config.schedule, stages.of(config), *args)
+
+    assert steps(config(schedule__steps=100)) == [25, 75]
     tokens = dict(schedule__budget="tokens", schedule__tokens=102_400)
     # 25,600 of them in steps of 8 x 32 = 256, 76,800 in steps of 4 x 64 = 256; half of it padding
-    assert stages.steps(config(schedule__steps=10_000, **tokens)) == [100, 300]
-    assert stages.steps(config(schedule__steps=10_000, **tokens), [1.0, 0.5]) == [100, 600]
-    assert stages.steps(config(schedule__steps=150, **tokens)) == [100, 50]  # their limit
+    assert steps(config(schedule__steps=10_000, **tokens)) == [100, 300]
+    assert steps(config(schedule__steps=10_000, **tokens), [1.0, 0.5]) == [100, 600]
+    assert steps(config(schedule__steps=150, **tokens)) == [100, 50]  # their limit
     minutes = config(schedule__budget="minutes", schedule__minutes=1.0, schedule__steps=100)
-    assert stages.steps(minutes) is None
-    assert stages.steps(minutes, (), [1.0, 3.0]) == [15, 15]
+    assert steps(minutes) is None
+    assert steps(minutes, (), [1.0, 3.0]) == [15, 15]
 
 
 def test_the_dry_run_and_the_accountant_add_up_the_stages(text, finished, run):
@@ -307,7 +310,7 @@ def test_stages_survive_config_json():
 def test_stages_on_the_command_line(tmp_path):
     """Given with a configuration, and again for a workdir whose config.json has them as lists."""
     given = "--config.schedule.stages=((0.75,32,128),)"
-    flags = ["--config=configs/tiny.py", "--config.schedule.steps=100"]
+    flags = ["--config=configs/tiny_paper.py", "--config.schedule.steps=100"]
     result = command(*flags, given, f"--workdir={tmp_path}/new", "--dry_run")
     assert result.returncode == 0, result.stderr
     assert (

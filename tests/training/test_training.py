@@ -21,15 +21,14 @@ from electra_jax.data import pipeline
 from electra_jax.host import lock, processes
 from electra_jax.objectives import replaced_token_detection
 from electra_jax.report import writers
+from electra_jax.speed import synthetic
 from electra_jax.step import plans
-from electra_jax.training import loop, runs, saved_state
+from electra_jax.training import loop, runs
 from electra_jax.weights import checkpoint_series
 from electra_jax.workdir import metadata, saved_config
+from support.commands import command
 from support.corpus import finished_config, small_run
 from support.outcomes import digest, rows
-
-# Orbax leaves them behind where a save is made to fail.
-pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 
 STEPS = 6
 
@@ -70,6 +69,21 @@ def test_a_run_leaves_what_the_contract_says(text, finished):
     assert saved == config_lib.parse(finished_config(text))
 
 
+def test_the_command_ends_with_what_was_learnt_and_what_to_do_next(text, finished, tmp_path):
+    shutil.copytree(finished[0], tmp_path / "run")
+    done = command(f"--workdir={tmp_path / 'run'}")
+    assert done.returncode == 0, done.stderr
+    assert f"report     file://{tmp_path}/run/report.html\n" in done.stdout
+    assert "unigram line; discriminator AUC 0." in " ".join(done.stdout.split())
+    assert "--to=hugging_face" in done.stdout
+
+    # What Hugging Face's ELECTRA has not goes out for orbax.
+    config = config_lib.parse(finished_config(text))
+    model = dataclasses.replace(config.model, norm_place="pre")
+    other = plans.of(dataclasses.replace(config, model=model), synthetic.Words(64))
+    assert loop._export(other) == "orbax"
+
+
 def test_a_trace_of_the_steps_that_were_asked_for(text, finished, tmp_path):
     """Beyond the end of the finished run, which may be profiled like any continuation."""
     config = small_run(*text, schedule__steps=8, logging__profile=(7, 8))
@@ -106,6 +120,13 @@ def test_the_next_run_like_it_takes_the_programs_and_another_does_not(text, tmp_
     )
     assert same.update is first.update and same.evaluate is first.evaluate
     assert other.update is not first.update
+
+
+def test_a_run_whose_rate_stays_below_its_peak_says_so_at_its_start(text, tmp_path, caplog):
+    config = small_run(*text, schedule__steps=6, schedule__warmup_steps=5000)
+    runs.start(config_lib.parse(config), str(tmp_path))
+    (said,) = (m for m in caplog.messages if "schedule.warmup_steps" in m)
+    assert "the run ends at step 6, within the warmup" in said
 
 
 def test_all_processes_compile_a_program_before_one_of_them_runs_it(text, tmp_path, monkeypatch):
@@ -158,22 +179,6 @@ def test_a_damaged_newest_checkpoint_is_set_aside(text, finished, tmp_path, capl
     assert final == finished[1]
     assert digest(tmp_path / "run", STEPS) == digest(finished[0], STEPS)
     assert rows(tmp_path / "run") == rows(finished[0])
-
-
-def test_a_checkpoint_from_before_a_metric_is_gone_on_with(text, finished, tmp_path):
-    """The mean since the last log then lacks the steps before the stop, of that metric alone."""
-    config = config_lib.parse(small_run(*text))
-    run = runs.start(config, str(finished[0]))
-    interval = {name: x + 1 for name, x in run.interval.items()}
-    older = {name: x for name, x in interval.items() if name != "gen_entropy"}
-    with saved_state.checkpoints_of(config, str(tmp_path)) as saved:
-        saved.save(STEPS, saved_state.tree_of(run.state, older), runs.metadata_of(run))
-    shutil.copy(finished[0] / "config.json", tmp_path)
-    restored = runs.start(config, str(tmp_path))
-    assert restored.restored and restored.state.step == STEPS
-    assert restored.interval.keys() == interval.keys()
-    assert restored.interval["gen_entropy"].tolist() == [0, 0]
-    assert restored.interval["gen_loss"].tolist() == interval["gen_loss"].tolist()
 
 
 def test_another_configuration_is_refused_and_nothing_touched(text, finished, tmp_path):
@@ -304,9 +309,9 @@ class Poisoned(replaced_token_detection.ReplacedTokenDetection):
         poison = jnp.where(jnp.isin(step, jnp.array(self.steps)), jnp.nan, 1.0)
         return super().knobs(progress) | {"poison": poison}
 
-    def loss(self, params, batch, keys, knobs, carry=None):
-        sums, measured, carry = super().loss(params, batch, keys, knobs, carry)
-        return {term: x * knobs["poison"] for term, x in sums.items()}, measured, carry
+    def loss(self, params, batch, keys, knobs):
+        sums, measured = super().loss(params, batch, keys, knobs)
+        return {term: x * knobs["poison"] for term, x in sums.items()}, measured
 
 
 @pytest.fixture

@@ -15,7 +15,14 @@ from electra_jax.core import trees
 from electra_jax.data import pipeline
 from electra_jax.step import plans
 from electra_jax.training import feed, opened, run_data, runs
-from electra_jax.weights import checkpoint, exporting, importing, reading, warm_start
+from electra_jax.weights import (
+    checkpoint,
+    exporting,
+    importing,
+    reading,
+    starting_weights,
+    warm_start,
+)
 from electra_jax.weights.formats import google as google_reader
 from electra_jax.workdir import metadata
 from support import google_layouts, tensorflow_writer
@@ -81,8 +88,11 @@ def test_moments_of_something_else_are_refused(text, finished, tmp_path, overrid
     tree.init["from"] = str(finished[0])
     config = config_lib.parse(tree)
     phases = plans.objective(config, run.vocabulary, run.records.unigram()[0]).phases
+    other = starting_weights.Beginning(
+        config.init, config.optimizer.name, run.state, phases, run.vocabulary, run.mesh
+    )
     with pytest.raises(config_lib.ConfigError, match=message) as error:
-        warm_start.state(config, run.state, phases, run.vocabulary, run.mesh)
+        warm_start.state(other)
     assert "init.optimizer='fresh'" in str(error.value)
 
 

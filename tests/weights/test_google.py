@@ -18,13 +18,13 @@ import pytest
 from electra_jax import config as config_lib
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import trees
-from electra_jax.model import encoder, networks
+from electra_jax.model import networks
 from electra_jax.weights import exporting, importing, reading, trained_weights
 from electra_jax.weights.formats import checksums, google, tensorflow_bundle
 from electra_jax.workdir import metadata
-from support import corpus, tensorflow_writer
+from support import corpus, odd, tensorflow_writer
 from support import google_layouts as layouts
-from support.commands import command
+from support.commands import convert
 
 GOLDEN = corpus.ROOT / "tests" / "golden"
 TINY = str(GOLDEN / "google_tiny")
@@ -75,8 +75,8 @@ def test_heads_lie_side_by_side():
 
 def test_shapes_step_and_sharing_are_read_off():
     found = google.read(tensorflow_bundle.Bundle(TINY))
-    assert found.discriminator == google.Shape(layers=2, width=8, heads=1, feed_forward=32)
-    assert found.generator == google.Shape(layers=2, width=4, heads=1, feed_forward=16)
+    assert found.discriminator == google.GoogleShape(layers=2, width=8, heads=1, feed_forward=32)
+    assert found.generator == google.GoogleShape(layers=2, width=4, heads=1, feed_forward=16)
     assert (found.vocab_size, found.embedding_size, found.max_positions) == (12, 4, 8)
     assert found.sharing == "embeddings"
     assert found.step == int(tensorflow_writer.value_of("global_step", "int64", []))
@@ -144,10 +144,6 @@ def test_another_vocabulary_is_refused(tmp_path):
         reading.open(path)
 
 
-def convert(*arguments):
-    return command(*arguments, module="electra_jax.convert")
-
-
 def equal(found, wanted):
     """The same networks, bit for bit, but for the padded tail."""
     for network in trained_weights.NETWORKS:
@@ -161,7 +157,7 @@ def test_a_folder_of_theirs_becomes_a_workdir(tmp_path):
     """By the command: its shapes, its vocabulary, its weights; the rest is the recipe's."""
     (tmp_path / "theirs").mkdir()
     path, run = folder(tmp_path / "theirs"), tmp_path / "run"
-    done = convert(f"--from={path}", f"--workdir={run}", "--config=configs/tiny.py")
+    done = convert(f"--from={path}", f"--workdir={run}", "--config=configs/tiny_paper.py")
     assert done.returncode == 0, done.stderr[-2000:]
     assert "Adam's moments stay behind; init.optimizer='restored' takes them" in done.stderr
     equal(reading.open(run), reading.open(path))
@@ -176,7 +172,7 @@ def test_their_moments_go_into_the_workdir_too(tmp_path):
     (tmp_path / "theirs").mkdir()
     done = convert(
         f"--from={folder(tmp_path / 'theirs')}", f"--workdir={tmp_path / 'run'}",
-        "--config=configs/tiny.py", "--config.init.optimizer=restored",
+        "--config=configs/tiny_paper.py", "--config.init.optimizer=restored",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     saved = set(metadata.read(str(tmp_path / "run" / "checkpoints" / "0"))["digest"])
@@ -223,7 +219,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, damage, message):
     (tmp_path / "theirs").mkdir()
     path = folder(tmp_path / "theirs")
     damage(tmp_path / "theirs")
-    recipe = config_lib.parse(corpus.load_config("tiny"))
+    recipe = config_lib.parse(corpus.load_config("tiny_paper"))
     with pytest.raises(config_lib.ConfigError, match=message) as error:
         importing.to_workdir(path, recipe, str(tmp_path / "run"))
     assert "\n" not in str(error.value)
@@ -266,8 +262,8 @@ def test_logits_are_those_of_hugging_face_with_the_same_tensors(tmp_path, width,
             token_type_ids=torch.tensor(types),
         ).logits.numpy()
     found = google.read(tensors)
-    trunk = encoder.EncoderConfig(2, width, heads, 4 * width, dropout=0.0, attention_dropout=0.0)
-    shape = networks.NetworksConfig(12, 4, 8, generator=trunk, discriminator=trunk)
+    trunk = odd.trunk(2, width, heads, 4 * width, dropout=0.0, attention_dropout=0.0)
+    shape = odd.pair(12, 4, 8, generator=trunk, discriminator=trunk)
     params: dict = {}
     for path, x in found.params.items():
         node = params

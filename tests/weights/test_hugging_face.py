@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from electra_jax.core import trees
-from electra_jax.model import encoder, networks
+from electra_jax.model import networks
 from electra_jax.weights.formats import hugging_face
 from support import odd
 
@@ -154,8 +154,8 @@ def test_electra_small_has_as_many_parameters_as_theirs(name, role, parameters):
         vocab_size=30_522,
         embedding_size=128,
         max_positions=512,
-        discriminator=encoder.EncoderConfig(12, 256, 4, 1024),
-        generator=encoder.EncoderConfig(12, 64, 1, 256),
+        discriminator=odd.trunk(12, 256, 4, 1024),
+        generator=odd.trunk(12, 64, 1, 256),
     )
     shapes = jax.eval_shape(lambda: networks.init(config, jax.random.key(0)))
     one = jax.eval_shape(lambda params: networks.alone(config, params, name), shapes)
@@ -164,7 +164,7 @@ def test_electra_small_has_as_many_parameters_as_theirs(name, role, parameters):
     assert sum(x.size for x in theirs.values()) == parameters
 
 
-SHAPE = hugging_face.Shape("judges", 37, 6, 13, 2, 10, 2, 14)
+SHAPE = hugging_face.HuggingFaceShape("judges", 37, 6, 13, 2, 10, 2, 14)
 
 
 def config_json(**changes):

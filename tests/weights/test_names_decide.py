@@ -14,9 +14,9 @@ import pytest
 
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
-from electra_jax.model import encoder, networks
+from electra_jax.model import networks
 from electra_jax.step import plans, train_step
-from electra_jax.weights import reading, reading_foreign, warm_start
+from electra_jax.weights import reading, reading_foreign, starting_weights, warm_start
 from support import odd, workdirs
 from support.corpus import small_run
 
@@ -62,8 +62,9 @@ def start(source, name, size, generator_from="", **changes):
     params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)), seed=4)
     before = odd.flat(params)
     fresh = train_step.state_of(objective, plans.optimizer_of(config), params)
-    begin = warm_start.state(config, fresh, objective.phases, WORDS, plans.mesh(config))
-    after = odd.flat(begin.params)
+    mesh, optimizer = plans.mesh(config), config.optimizer.name
+    run = starting_weights.Beginning(config.init, optimizer, fresh, objective.phases, WORDS, mesh)
+    after = odd.flat(warm_start.state(run).params)
     unchanged = {path for path in before if np.array_equal(before[path], after[path])}
     return set(after) - unchanged, unchanged
 
@@ -81,8 +82,8 @@ PAIRS = [
 
 def test_an_array_as_long_as_the_padded_vocabulary_is_no_table_by_token():
     """100 tokens are padded to 128, which is here the size of everything else as well."""
-    shape = encoder.EncoderConfig(1, 128, 2, 128)
-    config = networks.NetworksConfig(100, 128, 8, generator=shape, discriminator=shape)
+    shape = odd.trunk(1, 128, 2, 128)
+    config = odd.pair(100, 128, 8, generator=shape, discriminator=shape)
     params = jax.eval_shape(lambda: networks.init(config, jax.random.key(0)))
     params = jax.tree.map(lambda x: np.zeros(x.shape, np.float32), params)
     params["embeddings"]["token"] = params["embeddings"]["token"][:100]

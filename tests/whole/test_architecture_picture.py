@@ -14,14 +14,16 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 def test_the_committed_picture_is_the_one_that_is_drawn_now():
     same = PICTURE.read_text(encoding="utf-8") == draw_architecture.picture()
-    assert same, f"the wings or their imports have changed; run `{draw_architecture.COMMAND}`"
+    assert same, f"the subpackages or their imports have changed; run `{draw_architecture.COMMAND}`"
 
 
 def test_every_wing_is_in_the_picture_and_the_page_shows_it():
     words = [node.text for node in xml.etree.ElementTree.parse(PICTURE).iter()]
-    wings = {path.parent.name for path in (ROOT / "electra_jax").glob("*/__init__.py")}
-    wings.remove("configs")  # no wing: only the name under which configurations are imported
-    assert {f"{wing}/" for wing in wings} <= set(words)
+    subpackages = {path.parent.name for path in (ROOT / "electra_jax").glob("*/__init__.py")}
+    subpackages.remove(
+        "configs"
+    )  # no subpackage: only the name under which configurations are imported
+    assert {f"{subpackage}/" for subpackage in subpackages} <= set(words)
     assert "(images/architecture.svg)" in PAGE
 
 

@@ -89,6 +89,9 @@ ONLY_READ = {
     "check ": "trains for minutes; checks/test_checks.py runs each check",
     "--from=electra_small": "needs Google's checkpoint; weights/test_google.py makes such ones",
     "configs/continue_from_google_small.py": "needs Google's checkpoint",
+    "--push=": "needs an account of the Hub; weights/test_weights_on_the_hub.py",
+    "=hf:": "reads the Hub; weights/test_weights_on_the_hub.py",
+    "logging.writers=": "needs the package; report/test_real_services.py",
     "configs/base.py --json": "times a base model for minutes",
     "batch_size=16": "times what configs/small.py alone has; speed/test_benchmark.py",
 }
@@ -249,6 +252,9 @@ def smaller(command):
         if "two_stage" in command.rest:  # whose networks have one shape
             shape = {n: v for n, v in SMALLER.items() if ".discriminator." in n}
             more |= {n.replace("discriminator", "generator"): v for n, v in shape.items()}
+        if "generator_alone" in command.rest:  # its one network is the generator of the next run
+            shape = SMALLER_GENERATOR.items()
+            more |= {n.replace("generator", "discriminator"): v for n, v in shape}
         if "--from=" in command.rest:  # shapes are the folder's
             more = {n: v for n, v in more.items() if ".model." not in n and "vocab" not in n}
         steps = ["--steps=1"] if command.module == "benchmark" else []
@@ -272,10 +278,7 @@ def test_every_command_line_runs(command, server, prepared, tmp_path):
             pytest.skip(why)
     folder = tmp_path / "here"
     shutil.copytree(prepared, folder, symlinks=True)
-    if command.module in (
-        "main",
-        "prepare",
-    ):  # which begin a run under the name that they are given
+    if command.module in ("main", "prepare") and "--config=" in command.rest:  # begins a run
         shutil.rmtree(folder / "runs")
         (folder / "runs").mkdir()
     first = next((before for part, before in AFTER.items() if part in command.what), None)

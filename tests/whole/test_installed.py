@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel, installed away from the checkout and used in an empty folder."""
+"""The wheel, installed away from the checkout and used in an empty folder.
 
+The tier `lowest` uses it with another Python, which has the lowest versions that setup.py allows.
+"""
+
+import email
+import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 
 import pytest
+from packaging import requirements, version
 
 from support.corpus import ROOT
 
@@ -19,6 +27,9 @@ PARTS = (
     "MANIFEST.in",
     "README.md",
     "LICENSE",
+    "CHANGELOG.md",
+    "CITATION.cff",
+    "CONTRIBUTING.md",
 )
 
 
@@ -42,11 +53,22 @@ def installed(tmp_path_factory):
     return site, empty, wheel
 
 
-def run(installed, *arguments, code=0):
+@pytest.fixture(
+    params=[
+        pytest.param("this", marks=pytest.mark.slow),
+        pytest.param("lowest", marks=pytest.mark.lowest),
+    ]
+)
+def python(request):
+    """The Python that uses the wheel: this one, or that of --lowest."""
+    return sys.executable if request.param == "this" else request.getfixturevalue("lowest_python")
+
+
+def run(installed, python, *arguments, code=0):
     """Runs electra-jax in the empty folder; returns what it prints."""
     site, empty, _ = installed
     done = subprocess.run(
-        [sys.executable, site / "bin" / "electra-jax", *map(str, arguments)],
+        [python, site / "bin" / "electra-jax", *map(str, arguments)],
         cwd=empty,
         env=os.environ | {"PYTHONPATH": str(site)},
         capture_output=True,
@@ -69,24 +91,81 @@ def test_the_wheel_has_every_configuration_and_every_template(installed):
 
 
 @pytest.mark.slow
-def test_it_trains_shows_and_scores_in_an_empty_folder(installed, text):
+def test_the_wheel_says_what_it_is_and_what_it_needs(installed):
+    with zipfile.ZipFile(installed[2]) as wheel:
+        (about,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+        found = email.message_from_bytes(wheel.read(about))
+        assert about.replace("METADATA", "licenses/LICENSE") in wheel.namelist()
+
+    assert found["Name"] == "electra_jax" and found["License-Expression"] == "Apache-2.0"
+    assert set(found["Requires-Python"].split(",")) == {">=3.11", "<3.14"}
+    needs = [requirements.Requirement(line) for line in found.get_all("Requires-Dist")]
+    for line in runpy.run_path(ROOT / ".ci" / "lowest.py")["lowest"]():
+        name, _, bound = line.partition("==")
+        (need,) = (x for x in needs if x.name == name.partition("[")[0] and not x.marker)
+        assert need.specifier.contains(bound)
+    assert {"tpu", "cuda", "wikipedia", "test"} <= set(found.get_all("Provides-Extra"))
+
+
+@pytest.mark.slow
+def test_the_source_distribution_has_what_goes_with_the_code(tmp_path):
+    for part in PARTS:
+        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
+        copy(ROOT / part, tmp_path / part)
+    build = [sys.executable, "setup.py", "--quiet", "sdist"]
+    subprocess.run(build, check=True, capture_output=True, text=True, cwd=tmp_path)
+    (made,) = (tmp_path / "dist").glob("*.tar.gz")
+    with tarfile.open(made) as source:
+        names = {name.partition("/")[2] for name in source.getnames()}
+    assert {"LICENSE", "CITATION.cff", "CHANGELOG.md", "configs/tiny.py"} <= names
+    assert "electra_jax/py.typed" in names
+
+
+@pytest.mark.lowest
+def test_every_requirement_is_at_its_lower_bound(lowest_python):
+    wanted = runpy.run_path(ROOT / ".ci" / "lowest.py")["lowest"]()
+    ask = "import importlib.metadata as m, json, sys; "
+    ask += "print(json.dumps({name: m.version(name) for name in sys.argv[1:]}))"
+    bounds = dict(line.split("==") for line in wanted)
+    names = {name: name.partition("[")[0] for name in bounds}
+    done = subprocess.run(
+        [lowest_python, "-c", ask, *names.values()], check=True, capture_output=True, text=True
+    )
+    there = json.loads(done.stdout)
+    for name, bound in bounds.items():
+        assert version.parse(there[names[name]]) == version.parse(bound), name
+
+
+def test_it_trains_shows_evaluates_scores_and_converts_in_an_empty_folder(installed, python, text):
     source, folder = text
+    _, empty, _ = installed
+    workdir = f"run{len(list(empty.iterdir()))}"  # two Pythons share the folder
     small = ("--config.model.discriminator.layers=1", "--config.model.generator.layers=1")
     rows = ("--config.data.sequence_length=16", "--config.data.batch_size=8")
     run(
-        installed, "main", "--config=tiny", *small, *rows, "--config.schedule.steps=2",
-        "--config.schedule.warmup_steps=1", "--config.evaluation.rows=8", "--workdir=run",
+        installed, python, "main", "--config=tiny_paper", *small, *rows,
+        "--config.schedule.steps=2", "--config.schedule.warmup_steps=1",
+        "--config.evaluation.rows=8", f"--workdir={workdir}",
         f"--config.data.source={source}", "--config.data.vocab=train:sentencepiece:60",
         f"--config.data.dir={folder}",
     )  # fmt: skip
-    site, empty, _ = installed
-    assert (empty / "run" / "checkpoints" / "2").is_dir()
-    assert "masked" in run(installed, "show", "--workdir=run", "--rows=1")
+    assert (empty / workdir / "checkpoints" / "2").is_dir()
+    where = f"--workdir={workdir}"
+    assert "masked" in run(installed, python, "show", where, "--rows=1")
+    assert "disc_auc" in run(installed, python, "evaluate", where)
     (empty / "s.txt").write_text("one two\nthree\n")
-    assert "one two" in run(installed, "score", "--workdir=run", "--input=s.txt")
+    assert "one two" in run(installed, python, "score", where, "--input=s.txt")
+    for form in ("hugging_face", "orbax"):
+        run(installed, python, "convert", where, f"--to={form}", f"--out={workdir}/{form}")
+    assert list((empty / workdir / "hugging_face").rglob("*.safetensors"))
 
     # Without --config these three use a configuration that lies in the package.
     missing = "there is no workdir or folder of weights nowhere"
-    assert missing in run(installed, "finetune", "--workdir=nowhere", "--config.tasks=cola", code=2)
-    assert missing in run(installed, "convert", "--from=nowhere", "--workdir=new", code=2)
-    assert "passes" in run(installed, "check", "--workdir=checks", "--only=22")
+    tasks = "--config.tasks=cola"
+    assert missing in run(installed, python, "finetune", "--workdir=nowhere", tasks, code=2)
+    new = f"--workdir={workdir}/new"
+    assert missing in run(installed, python, "convert", "--from=nowhere", new, code=2)
+    checks = f"--workdir={workdir}/checks"
+    assert "passes" in run(installed, python, "check", checks, "--only=22")
+    assert "recipe.layer_decay" in run(installed, python, "help", "recipe")
+    assert "--config=NAME" in run(installed, python, "finetune", "--help")

@@ -13,37 +13,17 @@ import sys
 import pytest
 
 import electra_jax
-from electra_jax import config as config_lib
 from electra_jax.report import writers
 from electra_jax.workdir import metadata
-from support.commands import command, complaint
+from support.commands import command, complaint, read_until, start
 from support.corpus import ROOT, small_run, write_corpus
 from support.outcomes import digest, rows
+from support.workdirs import begin
 
 pytestmark = pytest.mark.slow
 
 STEPS = 120
 KILLS = 10
-
-
-def start(workdir, *flags):
-    """The real command on a workdir that holds a config.json, in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "electra_jax.main", f"--workdir={workdir}", *flags],
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def read_until(process, text):
-    """Follows what a run says until a line has `text`; what was read."""
-    said = ""
-    for line in process.stderr:
-        said += line
-        if text in line:
-            return said
-    raise AssertionError(f"ended without {text!r}:\n{said[-2000:]}")
 
 
 @pytest.fixture(scope="module")
@@ -62,11 +42,6 @@ def whole(tmp_path_factory):
     )
     electra_jax.train(config, base / "whole")
     return config, base / "whole"
-
-
-def begin(workdir, config):
-    os.makedirs(workdir)
-    (workdir / "config.json").write_text(config_lib.to_json(config_lib.parse(config)))
 
 
 def same(workdir, other):

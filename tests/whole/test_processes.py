@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import electra_jax
-from electra_jax import config as config_lib
 from electra_jax.report import writers
 from electra_jax.workdir import metadata
 from support.commands import free_port
 from support.corpus import ROOT, small_run, write_corpus
+from support.workdirs import begin
 
 pytestmark = pytest.mark.slow
 
@@ -65,11 +65,6 @@ def alone(tmp_path_factory):
     )
     electra_jax.train(config, base / "alone")
     return config, base / "alone"
-
-
-def begin(workdir, config):
-    os.makedirs(workdir)
-    (workdir / "config.json").write_text(config_lib.to_json(config_lib.parse(config)))
 
 
 def test_sigterm_to_one_stops_both_at_one_step_and_one_process_goes_on(alone, tmp_path):

@@ -148,7 +148,7 @@ def upgraded(monkeypatch):
 
 def builtin_run():
     """tiny.py's text, with rows that are quickly made."""
-    tree = load_config("tiny")
+    tree = load_config("tiny_paper")
     tree.data.update(vocab="train:sentencepiece:300", workers=1)
     return config_lib.parse(tree)
 
@@ -157,7 +157,7 @@ def test_a_package_upgrade_changes_nothing_for_a_run_that_has_begun(tmp_path, up
     config = builtin_run()
     before = run_data.prepare(config, str(tmp_path))
     upgraded()
-    assert prepared_data.folders(config, str(tmp_path)) == before
+    assert prepared_data.folders(prepared_data.RunData.of(config, str(tmp_path))) == before
     begun(tmp_path)
     assert run_data.prepare(config, str(tmp_path)) == before
     assert "builtin changed since the data was prepared" in caplog.text
@@ -170,7 +170,7 @@ def test_a_package_upgrade_is_another_corpus_for_a_new_run(tmp_path, upgraded):
     upgraded()
     (after,) = run_data.prepare(config, str(tmp_path))
     assert os.path.basename(after) != os.path.basename(before)
-    assert prepared_data.folders(config, str(tmp_path)) == [after]
+    assert prepared_data.folders(prepared_data.RunData.of(config, str(tmp_path))) == [after]
 
 
 def test_records_that_would_come_out_otherwise_are_refused(tmp_path, upgraded):
@@ -214,7 +214,10 @@ def test_a_vocabulary_that_was_given_by_path_may_go_too(trained, tmp_path):
     shutil.rmtree(tmp_path / "vocab")
     shutil.rmtree(folder)
     assert run_data.prepare(config, str(tmp_path / "run")) == [folder]
-    assert prepared_data.vocabulary_size(config, str(tmp_path / "run")) == words.size
+    assert (
+        prepared_data.vocabulary_size(prepared_data.RunData.of(config, str(tmp_path / "run")))
+        == words.size
+    )
 
 
 def test_a_missing_or_exchanged_record_is_named(trained, moved):
@@ -230,7 +233,7 @@ def test_a_missing_or_exchanged_record_is_named(trained, moved):
 def trained_on(config, workdir, folder):
     """A checkpoint as of a run that was trained on this folder."""
     about = {"data": records.read_manifest(folder).hash, "config": config_lib.to_tree(config)}
-    with saved_state.checkpoints_of(config, str(workdir)) as saved:
+    with saved_state.checkpoints_of(config.checkpoint, str(workdir)) as saved:
         saved.save(2, {"params": {"x": np.zeros(3, np.float32)}}, about)
 
 

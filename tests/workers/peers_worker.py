@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """One of several processes that do nothing but compute together.
 
-    python tests/workers/peers_worker.py PORT ID COUNT SECONDS walk|fail|ask|fail_asked
+    python tests/workers/peers_worker.py PORT ID COUNT SECONDS walk|fail|ask|fail_asked|hang
 
 SECONDS is how long it waits for the others. With `walk` the processes compute together until they
 are killed, with `fail` the second one fails alone. With `ask` they call processes.agree again and
-again, and with `fail_asked` the second one fails while they do.
+again, and with `fail_asked` the second one fails while they do. With `hang` they train, and at its
+fifth step the second one hangs where no signal reaches its main thread.
 """
 
 import os
+import signal
 import sys
+import time
 
 sys.path.insert(0, os.getcwd())
 port, me, count, seconds, does = sys.argv[1:]
@@ -20,11 +23,13 @@ import numpy as np  # noqa: E402
 from jax.experimental import multihost_utils  # noqa: E402
 
 from electra_jax.cli import command  # noqa: E402
-from electra_jax.host import peers, processes  # noqa: E402
+from electra_jax.host import peers, processes, signals  # noqa: E402
 
 
 def work():
     peers.join(peers.Address(f"127.0.0.1:{port}", int(count), int(me)), float(seconds))
+    if does == "hang":
+        train()
     said = False
     for step in range(10**9):
         if does in ("ask", "fail_asked"):
@@ -38,6 +43,19 @@ def work():
             raise KeyError("no such thing")
 
 
+def train():
+    if me == "1":  # its main thread hears of none; another thread does
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
+    with signals.stop_on_signals() as stop:
+        for step in range(10**9):
+            multihost_utils.process_allgather(np.float32(step))
+            if me == "1" and step == 5:
+                print("hanging", flush=True)
+                time.sleep(1000)
+            if stop.requested(step):
+                return
+
+
 assert jax.config.jax_platforms == "cpu"
-command.flags.FLAGS(sys.argv[:1])
+command.flags.FLAGS([*sys.argv[:1], "--stop_timeout=2"])
 command._run(work, sys.argv)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A command whose main thread receives no signals, as during a long computation.
 
-    python tests/workers/signals_worker.py before|training|saved SECONDS
+    python tests/workers/signals_worker.py before|training|saved|evaluating|ending SECONDS
 
 SECONDS is what a step may take after a signal (--stop_timeout).
 """
@@ -22,10 +22,18 @@ signals.guard(float(seconds))
 # The main thread blocks them: the system hands them to another one, and Python's own handler, which
 # runs in the main thread alone, has no turn before the call into the system comes back.
 signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
-if phase in ("training", "saved"):
+if phase != "before":
     with signals.stop_on_signals() as stop:
         stop.saved = phase == "saved"
+        if phase == "ending":
+            stop.no_more_steps()
         print("ready", flush=True)
+        if phase in ("evaluating", "ending"):  # for longer than a step may take
+            for _ in range(40):
+                time.sleep(0.1)
+                stop.moves_on()
+            print("to the end", flush=True)
+            os._exit(0)
         time.sleep(1000)
 is_ready = False
 while True:

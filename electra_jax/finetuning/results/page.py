@@ -24,7 +24,7 @@ from matplotlib import ticker
 
 from electra_jax.finetuning.results import results_table, run_results
 from electra_jax.finetuning.results import scores as scores_lib
-from electra_jax.report import drawing, rendering, style
+from electra_jax.report import charts, drawing, rendering, style
 
 _OURS, _CONTROL, _FAILED = "second", "first", "bad"
 
@@ -51,7 +51,8 @@ class _Line:
     y: np.ndarray
     colour: str
     look: str  # 'seed', 'median'
-    label: str = ""
+    name: str  # for the pointer
+    label: str = ""  # at its end
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,16 +106,16 @@ def _lines(task: run_results.TaskResult, runs) -> list[_Line]:
         alone = len(runs) == 1
         colour = _FAILED if seed in named else _OURS
         label = f"seed {seed}" if seed in named and not alone else ""
-        lines.append(_Line(x, y, colour, "median" if alone else "seed", label))
+        lines.append(_Line(x, y, colour, "median" if alone else "seed", f"seed {seed}", label))
 
     together = len(runs) > 1 and all(np.array_equal(x, runs[0][1][0]) for _, (x, _) in runs)
     if together:
         median = np.median([y for _, (_, y) in runs], axis=0)
-        lines.append(_Line(runs[0][1][0], median, _OURS, "median", "median"))
+        lines.append(_Line(runs[0][1][0], median, _OURS, "median", "median", "median"))
     return lines
 
 
-def _draw_curves(axes, panel: _Panel, palette: Mapping[str, str]) -> None:
+def _draw_curves(axes, panel: _Panel, palette: Mapping[str, str], scale: str) -> None:
     """One chart of curves, with the baseline if it is near them."""
     drawing.frame(axes, palette)
     axes.grid(axis="y", color=palette["grid"], linewidth=0.8)
@@ -128,7 +129,7 @@ def _draw_curves(axes, panel: _Panel, palette: Mapping[str, str]) -> None:
 
     # A baseline far from all curves would squeeze them, so it is left out.
     values = np.concatenate([line.y for line in panel.lines])
-    low, high = values.min(), values.max()
+    low, high = drawing.room_around(values.min(), values.max())
     room = 0.08 * (high - low) or 0.05 * abs(high) or 0.05
     guess = panel.guess
     if guess is not None and low - 0.5 * (high - low) <= guess <= high + 0.5 * (high - low):
@@ -138,17 +139,9 @@ def _draw_curves(axes, panel: _Panel, palette: Mapping[str, str]) -> None:
         axes.axhline(guess, color=palette["muted"], linewidth=1.1, linestyle=(0, (5, 3)))
 
     axes.yaxis.set_major_locator(ticker.MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
-    hundred = panel.metric and panel.metric not in scores_lib.LOWER_IS_BETTER
-    axes.yaxis.set_major_formatter(
-        ticker.FuncFormatter(lambda y, _: f"{100 * y:.4g}" if hundred else drawing.tick(y))
-    )
-
-    end = max(line.x[-1] for line in panel.lines)
-    axes.set_xlim(0, max(end, 1))
-    places = ticker.MaxNLocator(nbins=4, integer=True).tick_values(0, end)
-    places = [place for place in places if 0 <= place <= end]
-    axes.set_xticks(places, [drawing.rounded(place, end) for place in places])
-    axes.set_xlabel("steps", fontsize=8.5, color=palette["muted"], loc="right")
+    drawing.value_ticks(axes.yaxis, _unit(panel.metric))
+    first, end = min(line.x[0] for line in panel.lines), max(line.x[-1] for line in panel.lines)
+    drawing.along(axes, scale, first, end, "steps", palette)
     _label_ends(axes, panel, palette)
 
     unit = panel.unit
@@ -176,9 +169,12 @@ def _label_ends(axes, panel: _Panel, palette: Mapping[str, str]) -> None:
 
 def _short(panel: _Panel, value: float) -> str:
     """A value in hundredths, or as it is for a loss and for an error."""
-    if panel.metric and panel.metric not in scores_lib.LOWER_IS_BETTER:
-        return f"{100 * value:.1f}"
-    return drawing.tick(value)
+    return f"{100 * value:.1f}" if _unit(panel.metric) else drawing.tick(value)
+
+
+def _unit(metric: str) -> str:
+    """How values of a metric are written, as in `charts.UNITS`; '' also for the loss."""
+    return "hundredths" if metric and metric not in scores_lib.LOWER_IS_BETTER else ""
 
 
 # --- where the seeds ended --------------------------------------------------------------------
@@ -218,11 +214,7 @@ def _draw_rungs(axes, rungs: Sequence[_Rung], palette: Mapping[str, str]) -> Non
     axes.grid(axis="x", color=palette["grid"], linewidth=0.8)
     least = 0.0
     for place, rung in enumerate(rungs):
-        # If there is a control, it takes the lower half of the rung.
-        beside = rung.control is not None
-        sets = [(rung.task, _OURS, -0.17 if beside else 0)]
-        sets += [(rung.control, _CONTROL, 0.17)] if beside else []
-        for task, colour, off in sets:
+        for task, colour, off in _sets(rung):
             values = [v for v in task.values(rung.split, rung.metric) if math.isfinite(v)]
             if not values:
                 continue
@@ -252,7 +244,7 @@ def _draw_rungs(axes, rungs: Sequence[_Rung], palette: Mapping[str, str]) -> Non
     axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{100 * x:.4g}"))
 
 
-def _rungs_svg(rungs: Sequence[_Rung]) -> str:
+def _rungs_chart(rungs: Sequence[_Rung]) -> charts.Chart:
     """All rungs as one chart; its height grows with their number."""
     rung = 0.56 if any(one.control is not None for one in rungs) else 0.4
     high = rung * len(rungs) + 0.1
@@ -260,7 +252,27 @@ def _rungs_svg(rungs: Sequence[_Rung]) -> str:
     figure = mpl_figure.Figure(figsize=(11.6, height), facecolor="none")
     axes = figure.add_axes((0.17, 0.3 / height, 0.76, high / height))
     _draw_rungs(axes, rungs, drawing.STAND_INS)
-    return drawing.svg(figure, "Where the seeds ended")
+    return charts.alone(figure, "Where the seeds ended", _readable(rungs), "hundredths")
+
+
+def _readable(rungs: Sequence[_Rung]) -> list[charts.Curve]:
+    """The dots of the seeds, for the pointer."""
+    found = []
+    for place, rung in enumerate(rungs):
+        for task, colour, off in _sets(rung):
+            for seed in task.seeds:
+                value = seed.scores.get(rung.split, {}).get(rung.metric, math.nan)
+                if math.isfinite(value):
+                    at = (np.array([value]), np.array([place + off]))
+                    found.append(charts.Curve(f"{rung.name}, seed {seed.seed}", colour, *at))
+    return found
+
+
+def _sets(rung: _Rung) -> list[tuple[run_results.TaskResult, str, float]]:
+    """(results, colour, distance from the middle): a control takes the lower half of the rung."""
+    if rung.control is None:
+        return [(rung.task, _OURS, 0.0)]
+    return [(rung.task, _OURS, -0.17), (rung.control, _CONTROL, 0.17)]
 
 
 # --- the page ---------------------------------------------------------------------------------
@@ -276,7 +288,7 @@ def _page(results: run_results.Results, control: run_results.Results | None) -> 
             f"GLUE average of {len(run_results.GLUE)} medians: {100 * results.glue_average:.2f}"
         )
     rungs = _rungs(results, control)
-    curves = [[_curve_svg(panel) for panel in _panels(task)] for task in results.tasks]
+    curves = [[_curve_chart(panel) for panel in _panels(task)] for task in results.tasks]
 
     return _ENVIRONMENT.get_template("finetuning.html.j2").render(
         title=f"Fine-tuning: {results.name}",
@@ -290,7 +302,7 @@ def _page(results: run_results.Results, control: run_results.Results | None) -> 
         ],
         head=results_table.HEAD,
         scores=_scores(results),
-        rungs=_rungs_svg(rungs) if rungs else None,
+        rungs=_rungs_chart(rungs) if rungs else None,
         against=[] if control is None else _against(results, control),
         curves=[charts for charts in curves if charts],
         training=[_training(task) for task in results.tasks],
@@ -347,12 +359,18 @@ def _training(task: run_results.TaskResult) -> dict[str, str]:
         "checkpoint": task.choice,
         "took": "-" if task.minutes is None else style.duration(60 * task.minutes),
         "speed": "-" if speed is None else style.count(speed),
+        "padding": style.metric("padding_rate", task.padding_rate),
         "settings": ", ".join(f"{name} {value}" for name, value in task.settings.items()),
     }
 
 
-def _curve_svg(panel: _Panel) -> str:
-    figure = mpl_figure.Figure(figsize=(6.2, 2.6), facecolor="none")
-    axes = figure.add_axes((0.085, 0.17, 0.74, 0.59))
-    _draw_curves(axes, panel, drawing.STAND_INS)
-    return drawing.svg(figure, panel.title)
+def _curve_chart(panel: _Panel) -> charts.Chart:
+    return charts.chart(
+        panel.title,
+        (6.2, 2.6),
+        (0.085, 0.17, 0.74, 0.59),
+        lambda axes, scale: _draw_curves(axes, panel, drawing.STAND_INS, scale),
+        [charts.Curve(line.name, line.colour, line.x, line.y) for line in panel.lines],
+        along="step",
+        unit=_unit(panel.metric),
+    )

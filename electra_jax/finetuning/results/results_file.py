@@ -75,6 +75,7 @@ def from_json(tree: Mapping) -> run_results.Results:
             },
             minutes=one["minutes"],
             tokens_per_second=one["tokens_per_second"],
+            padding_rate=one["padding_rate"],
             settings=one["settings"],
             notes=one["notes"],
         )
@@ -144,6 +145,7 @@ def _task_to_json(task: run_results.TaskResult) -> dict:
         "examples": task.examples,
         "minutes": task.minutes,
         "tokens_per_second": task.tokens_per_second,
+        "padding_rate": task.padding_rate,
         "settings": task.settings,
         "notes": task.notes,
         "warnings": [{"seed": seed, "warning": words} for seed, words in task.warnings],

@@ -20,7 +20,7 @@ HEAD = ("task", "split", "metric", "median", "mean ± sd", "best", "n", "guess")
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class ScoreRow:
     """One row of the table: one metric of one dev split, as text."""
 
     task: str
@@ -35,7 +35,7 @@ class Row:
     learnt: bool  # whether the median is better than the guess
 
 
-def table_rows(results: run_results.Results) -> list[Row]:
+def table_rows(results: run_results.Results) -> list[ScoreRow]:
     """All rows by task and split, the main metric first."""
     rows = []
     for task in results.tasks:
@@ -43,7 +43,7 @@ def table_rows(results: run_results.Results) -> list[Row]:
             for metric in task.metrics(split):
                 found, guess = task.summary(split, metric), task.baseline(split, metric)
                 rows.append(
-                    Row(
+                    ScoreRow(
                         task=task.task,
                         split=split,
                         metric=metric,
@@ -136,7 +136,7 @@ def shown(metric: str, value: float | None) -> str:
     return f"{value:.4f}" if metric in scores_lib.LOWER_IS_BETTER else f"{100 * value:.2f}"
 
 
-def with_sd(metric: str, found: statistics_lib.Summary) -> str:
+def with_sd(metric: str, found: statistics_lib.SeedStatistics) -> str:
     """Mean and standard deviation, `84.31 ± 0.42`; of one seed `84.31`."""
     return with_error(metric, found.mean, found.sd)
 

@@ -52,6 +52,7 @@ class TaskResult:
     baselines: Scores = dataclasses.field(default_factory=dict)  # scores of a constant guess
     minutes: float | None = None  # of all seeds, evaluation included
     tokens_per_second: float | None = None  # in training, padding not counted
+    padding_rate: float | None = None  # the share of padding in the batches of training
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     notes: Sequence[str] = ()  # what was cut, skipped, or chosen
 
@@ -69,7 +70,7 @@ class TaskResult:
         """One value per seed, in order; nan for a seed that has none."""
         return [seed.scores.get(split, {}).get(metric, math.nan) for seed in self.seeds]
 
-    def summary(self, split: str, metric: str) -> statistics_lib.Summary:
+    def summary(self, split: str, metric: str) -> statistics_lib.SeedStatistics:
         """Statistics of one metric over the seeds."""
         return statistics_lib.summarise(metric, self.values(split, metric))
 
@@ -117,18 +118,18 @@ class Results:
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
+class SplitComparison:
     """The main metric of one dev split in two Results."""
 
     task: str
     split: str
     metric: str
-    first: statistics_lib.Summary
-    second: statistics_lib.Summary
+    first: statistics_lib.SeedStatistics
+    second: statistics_lib.SeedStatistics
     difference: statistics_lib.Difference
 
 
-def compare(first: Results, second: Results) -> list[Comparison]:
+def compare(first: Results, second: Results) -> list[SplitComparison]:
     """`first` minus `second`, for the tasks and dev splits that both have."""
     others, rows = {task.task: task for task in second.tasks}, []
     for task in first.tasks:
@@ -140,5 +141,5 @@ def compare(first: Results, second: Results) -> list[Comparison]:
 
             pair = [one.values(split, task.main) for one in (task, other)]
             apart = statistics_lib.difference(task.main, *pair)
-            rows.append(Comparison(task.task, split, task.main, ours, theirs, apart))
+            rows.append(SplitComparison(task.task, split, task.main, ours, theirs, apart))
     return rows

@@ -26,7 +26,7 @@ FAR_AT_LEAST = 0.05  # and this much in the metric, as nearly equal seeds have t
 
 
 @dataclasses.dataclass(frozen=True)
-class Summary:
+class SeedStatistics:
     """One metric over seeds; sd (with n - 1) and error are None for a single finite value."""
 
     median: float
@@ -59,18 +59,18 @@ class Difference:
         return "better" if self.better else "worse"
 
 
-def summarise(metric: str, values: Sequence[float]) -> Summary:
+def summarise(metric: str, values: Sequence[float]) -> SeedStatistics:
     """Statistics over one value per seed; nan if no value is finite."""
     finite = [float(value) for value in values if math.isfinite(value)]
     failed = len(values) - len(finite)
     if not finite:
-        return Summary(math.nan, math.nan, None, None, math.nan, 0, failed)
+        return SeedStatistics(math.nan, math.nan, None, None, math.nan, 0, failed)
 
     mean = comparison.mean(finite)
     sd = None if mean.error is None else mean.error * math.sqrt(mean.count)
     best = min(finite) if metric in scores_lib.LOWER_IS_BETTER else max(finite)
     middle = statistics.median(finite)
-    return Summary(middle, mean.value, sd, mean.error, best, mean.count, failed)
+    return SeedStatistics(middle, mean.value, sd, mean.error, best, mean.count, failed)
 
 
 def degenerate(kind: str, metric: str, predictions, labels, names: Sequence[str] = ()) -> list[str]:

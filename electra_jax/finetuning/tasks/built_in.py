@@ -10,7 +10,7 @@ google-research/electra; main metrics are from section 3.1 of the paper.
 
 import dataclasses
 
-from electra_jax.finetuning.tasks.task import METRICS, Source, Task
+from electra_jax.finetuning.tasks.task import METRICS, SplitFiles, Task
 
 
 def named(name: str) -> Task:
@@ -43,7 +43,7 @@ def _glue(name, folder, labels, files, tfds, metrics=("accuracy",), **others):
         folders=(folder, folder.lower(), f"glue/{folder}", f"{folder}.zip/{folder}"),
         files=files,
         tfds={
-            split: Source(
+            split: SplitFiles(
                 files=(f"tfds:glue/{name}:{splits.get(split, split)}",),
                 a=a,
                 b=b,
@@ -56,18 +56,20 @@ def _glue(name, folder, labels, files, tfds, metrics=("accuracy",), **others):
     )
 
 
-def _tables(a, b, label, identity="index", **others) -> dict[str, Source]:
+def _tables(a, b, label, identity="index", **others) -> dict[str, SplitFiles]:
     """Returns sources for train.tsv, dev.tsv and test.tsv with a header, as most of GLUE has."""
-    labelled = Source(("",), a=a, b=b, label=label, **others)
+    labelled = SplitFiles(("",), a=a, b=b, label=label, **others)
     found = {
         split: dataclasses.replace(labelled, files=(f"{split}.tsv",)) for split in ("train", "dev")
     }
-    return found | {"test": Source(("test.tsv",), a=a, b=b, id=identity)}
+    return found | {"test": SplitFiles(("test.tsv",), a=a, b=b, id=identity)}
 
 
-def _mnli() -> dict[str, Source]:
+def _mnli() -> dict[str, SplitFiles]:
     """Returns the sources of MNLI, which has two dev sets and two test sets."""
-    labelled = Source(("train.tsv",), a="sentence1", b="sentence2", label="gold_label", id="index")
+    labelled = SplitFiles(
+        ("train.tsv",), a="sentence1", b="sentence2", label="gold_label", id="index"
+    )
     found = {"train": labelled}
     for split, label in (("dev", "gold_label"), ("test", None)):
         for part in ("matched", "mismatched"):
@@ -86,11 +88,11 @@ def _squad(name, version, **others) -> Task:
         main="span_f1",
         folders=("", name, "squad", "qa"),
         files={
-            split: Source((f"{split}-v{version}.json",), format="squad")
+            split: SplitFiles((f"{split}-v{version}.json",), format="squad")
             for split in ("train", "dev", "test")
         },
         tfds={
-            split: Source((f"tfds:squad/v{version}:{part}",), format="squad")
+            split: SplitFiles((f"tfds:squad/v{version}:{part}",), format="squad")
             for split, part in (("train", "train"), ("dev", "validation"))
         },
         epochs=2,
@@ -108,7 +110,8 @@ def _tagging(name, folders, files) -> Task:
         main="entity_f1",
         folders=folders,
         files={
-            split: Source((found,), a=0, label=-1, format="conll") for split, found in files.items()
+            split: SplitFiles((found,), a=0, label=-1, format="conll")
+            for split, found in files.items()
         },
         sequence_length=256,
     )
@@ -124,7 +127,7 @@ def _two_files(name, folder, classes, encoding) -> Task:
         main="accuracy",
         labels=tuple(label for _, label in classes),
         folders=_nltk(folder),
-        files={"train": Source(files, format="lines", encoding=encoding)},
+        files={"train": SplitFiles(files, format="lines", encoding=encoding)},
     )
 
 
@@ -145,9 +148,9 @@ _ALL = (
         "CoLA",
         _BINARY,
         {  # train and dev have no header; test has one, and other columns
-            "train": Source(("train.tsv",), a=3, label=1, header=False),
-            "dev": Source(("dev.tsv",), a=3, label=1, header=False),
-            "test": Source(("test.tsv",), a="sentence", id="index"),
+            "train": SplitFiles(("train.tsv",), a=3, label=1, header=False),
+            "dev": SplitFiles(("dev.tsv",), a=3, label=1, header=False),
+            "test": SplitFiles(("test.tsv",), a="sentence", id="index"),
         },
         ("sentence", None),
         metrics=("mcc", "accuracy"),
@@ -198,7 +201,7 @@ _ALL = (
             "ax",
             "diagnostic",
             _INFERENCE,
-            {"test": Source(("diagnostic.tsv",), a=_PAIR[0], b=_PAIR[1], id="index")},
+            {"test": SplitFiles(("diagnostic.tsv",), a=_PAIR[0], b=_PAIR[1], id="index")},
             ("premise", "hypothesis"),
             metrics=("mcc", "accuracy"),
             model_of="mnli",

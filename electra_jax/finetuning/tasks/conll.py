@@ -19,8 +19,8 @@ _DOCUMENT = "-DOCSTART-"
 
 
 def read(
-    path: str, source: task.Source, labelled: bool, where: str, report: examples.Report
-) -> list[examples.Words]:
+    path: str, source: task.SplitFiles, labelled: bool, where: str, report: examples.Report
+) -> list[examples.TaggedExample]:
     """Returns the sentences of a file, numbered from 0.
 
     Args:
@@ -38,7 +38,9 @@ def read(
         report.note(f"{path}: {prefix!r} taken off every word")
 
     return [
-        examples.Words(str(number), tuple(word.removeprefix(prefix) for word in words), tags)
+        examples.TaggedExample(
+            str(number), tuple(word.removeprefix(prefix) for word in words), tags
+        )
         for number, (words, tags) in enumerate(sentences)
     ]
 

@@ -60,7 +60,7 @@ def task(settings: Mapping[str, Any]) -> task_lib.Task:
         the first) and `label` that of the tag (by default the last).
       labels: names of the labels; by default those found in train.
       separator: between several labels in one cell.
-      format, header, quotes, encoding, odd_rows: as in `task.Source`.
+      format, header, quotes, encoding, odd_rows: as in `task.SplitFiles`.
       metrics, main, epochs, sequence_length, both_orders, label_range, impossible: as in
         `task.Task`. With sequence_length 0 or without metrics, those of the kind are used.
 
@@ -120,7 +120,7 @@ def _labels(name, label, given):
 
 def _files(name, kind, label, known):
     """{split: its source}, of the splits that have files."""
-    source = task_lib.Source(
+    source = task_lib.SplitFiles(
         files=(),
         a=_column_of(known["text"], 0),
         b=_column_of(known["pair"], None),

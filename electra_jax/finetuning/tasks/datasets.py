@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prepares a task's splits for training and scoring, and turns a head's outputs into predictions.
 
-files -> examples -> features -> Rows (ids, marks, labels as the step reads them)
+files -> examples -> features -> TaskRows (ids, marks, labels as the step reads them)
                   -> targets (classes, values, tags, texts as `scores` reads them)
 outputs of rows -> predict(...) -> decide(...) -> scores
 """
@@ -25,12 +25,12 @@ _SAMPLE_SEED = 1729  # seed that picks `data.train_examples`: the same examples 
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class PreparedSplit:
     """One split: its examples, their arrays, and the targets that predictions are compared with."""
 
     split: examples.Split
     features: features.Features
-    rows: batches.Rows
+    rows: batches.TaskRows
     targets: Any  # None if the split has no labels
 
     @property
@@ -40,13 +40,13 @@ class Part:
 
 
 @dataclasses.dataclass(frozen=True)
-class Prepared:
+class PreparedTask:
     """A task with all its splits, ready for fine-tuning."""
 
     task: task_lib.Task  # with its labels filled in
-    train: Part | None
-    dev: Mapping[str, Part]
-    test: Mapping[str, Part]
+    train: PreparedSplit | None
+    dev: Mapping[str, PreparedSplit]
+    test: Mapping[str, PreparedSplit]
     length: int  # largest number of tokens in a row
     buckets: tuple[int, ...]  # the lengths that rows are padded to
     scale: tuple[float, float]  # regression: lowest and highest label; the head learns 0 to 1
@@ -58,7 +58,7 @@ class Prepared:
         return next(iter(self.dev))
 
     @property
-    def scored(self) -> dict[str, Part]:
+    def scored(self) -> dict[str, PreparedSplit]:
         """All splits with labels except train: dev sets first, then labelled test sets."""
         return dict(self.dev) | {
             n: part for n, part in self.test.items() if part.targets is not None
@@ -101,7 +101,7 @@ def prepare(
     words: vocabulary.Vocabulary,
     max_tokens: int = 0,
     pretrained_tokens: int = 0,
-) -> Prepared:
+) -> PreparedTask:
     """Reads the files of a task and makes arrays of every split that exists.
 
     Args:
@@ -136,7 +136,7 @@ def prepare(
             stride=config.span.stride,
             without_answer=config.span.without_answer,
         )
-        return Part(split, made, _rows(made, scale), _targets(task, split, made))
+        return PreparedSplit(split, made, _rows(made, scale), _targets(split, made))
 
     trained = part(train, training=True) if train is not None else None
     dev = {name: part(split) for name, split in data.dev.items()}
@@ -152,7 +152,7 @@ def prepare(
             f" {pretrained_tokens} tokens of pre-training; places beyond are untrained"
         )
 
-    return Prepared(task, trained, dev, test, length, buckets, scale, report)
+    return PreparedTask(task, trained, dev, test, length, buckets, scale, report)
 
 
 def _train_split(config, task, train, report):
@@ -172,8 +172,8 @@ def _train_split(config, task, train, report):
 
 
 def predict(
-    prepared: Prepared,
-    part: Part,
+    prepared: PreparedTask,
+    part: PreparedSplit,
     outputs: Mapping[str, Sequence[np.ndarray]],
     span: finetuning_config.Span | None = None,
 ) -> Any:
@@ -197,7 +197,7 @@ def predict(
     return 1 / (1 + np.exp(-scores_RC)) if kind == "multi_label" else scores_RC
 
 
-def decide(prepared: Prepared, predictions: Any, threshold: float | None = None) -> Any:
+def decide(prepared: PreparedTask, predictions: Any, threshold: float | None = None) -> Any:
     """Turns predictions into decisions that `scores` compares with targets: classes, labels, texts.
 
     With a threshold, a question whose null score is above it is left unanswered.
@@ -208,7 +208,7 @@ def decide(prepared: Prepared, predictions: Any, threshold: float | None = None)
     return scores.decide(kind, predictions)
 
 
-def best_threshold(prepared: Prepared, part: Part, predictions: Any) -> float | None:
+def best_threshold(prepared: PreparedTask, part: PreparedSplit, predictions: Any) -> float | None:
     """Finds on this split the null score above which a question is best left unanswered.
 
     Returns None if the task has no unanswerable questions or the split has no labels.
@@ -222,7 +222,7 @@ def best_threshold(prepared: Prepared, part: Part, predictions: Any) -> float | 
     return question_scores.best_threshold(f1_Q, texts, part.targets, null_Q).value
 
 
-def label_names(prepared: Prepared, predictions: Any) -> list:
+def label_names(prepared: PreparedTask, predictions: Any) -> list:
     """Returns predictions as files show them, with the names of labels instead of numbers."""
     labels = prepared.task.labels
     if prepared.task.kind == "classification":
@@ -278,10 +278,10 @@ def _rows(made, scale):
             values = ((values - low) / (high - low)).astype(np.float32)
         labels = {"tags" if made.kind == "tagging" else "label": values}
 
-    return batches.Rows(made.ids, made.marks, labels)
+    return batches.TaskRows(made.ids, made.marks, labels)
 
 
-def _targets(task, split, made):
+def _targets(split, made):
     """Returns what predictions of a split are compared with; None without labels."""
     if not split.labelled:
         return None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Examples as text: every file format is read into these types, and features are made of them.
 
-    classification, regression, multi_label    Text('17', 'A sentence .', None, 1)
-    tagging                                    Words('3', ('Ann', 'sleeps'), ('B-PER', 'O'))
-    span                                       Question('7', 'Who ?', 'Ann sleeps', (('Ann', 0),))
+    tagging    TaggedExample('3', ('Ann', 'sleeps'), ('B-PER', 'O'))
+    span       QuestionExample('7', 'Who ?', 'Ann sleeps', (('Ann', 0),))
+    others     TextExample('17', 'A sentence .', None, 1)
 
 Next: `reading.py` reads the splits of a task; `tuning/features.py` makes arrays of a split.
 """
@@ -13,7 +13,7 @@ import dataclasses
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Text:
+class TextExample:
     """One text or a pair. `label` is a class number, a score, or a tuple of class numbers."""
 
     id: str
@@ -23,7 +23,7 @@ class Text:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Words:
+class TaggedExample:
     """A sentence as words with one tag each (BIO, BIOES or plain), as the file spells them."""
 
     id: str
@@ -32,7 +32,7 @@ class Words:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Question:
+class QuestionExample:
     """A question about a text.
 
     `answers` holds (words, position in characters); -1 if the context does not contain the words.
@@ -45,7 +45,7 @@ class Question:
     impossible: bool = False
 
 
-Example = Text | Words | Question
+Example = TextExample | TaggedExample | QuestionExample
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,9 +106,9 @@ def take_id(identity: str, place: str, taken: dict[str, str]) -> None:
 
 def is_labelled(example: Example) -> bool:
     """Whether an example has a label, tags or an answer; a known lack of an answer counts too."""
-    if isinstance(example, Text):
+    if isinstance(example, TextExample):
         return example.label is not None
-    if isinstance(example, Words):
+    if isinstance(example, TaggedExample):
         return example.tags is not None
     return bool(example.answers) or example.impossible
 

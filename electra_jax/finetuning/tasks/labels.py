@@ -16,7 +16,7 @@ from electra_jax.finetuning.tasks import task as task_lib
 _MOST_LABELS = 1000  # labels; with more, the column probably holds texts or numbers, not labels
 
 
-def known(rows: Iterable[tables.Row], task: task_lib.Task, separator: str) -> tuple[str, ...]:
+def known(rows: Iterable[tables.TableRow], task: task_lib.Task, separator: str) -> tuple[str, ...]:
     """Returns the labels of the task or, if it names none, those found in the rows, sorted."""
     if task.labels or task.kind not in ("classification", "multi_label"):
         return task.labels
@@ -34,8 +34,8 @@ def known(rows: Iterable[tables.Row], task: task_lib.Task, separator: str) -> tu
 
 
 def text(
-    row: tables.Row, task: task_lib.Task, number: str, separator: str, labelled: bool
-) -> examples.Text:
+    row: tables.TableRow, task: task_lib.Task, number: str, separator: str, labelled: bool
+) -> examples.TextExample:
     """Returns the example in a row.
 
     Args:
@@ -51,7 +51,7 @@ def text(
         raise ValueError(f"{row.where}: no label; look at label, its column or field")
 
     value = None if label is None else _value(row._replace(label=label), task, separator)
-    return examples.Text(row.id or number, row.a, row.b, value)
+    return examples.TextExample(row.id or number, row.a, row.b, value)
 
 
 def _value(row, task, separator):

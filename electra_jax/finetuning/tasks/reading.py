@@ -32,7 +32,7 @@ _ENTITY = re.compile(r"[BIES]-.+")
 
 
 @dataclasses.dataclass(frozen=True)
-class Data:
+class TaskExamples:
     """A task with its labels filled in, and its splits: train, dev or dev_*, test or test_*."""
 
     task: task_lib.Task
@@ -55,7 +55,7 @@ class Data:
         return {name: split for name, split in self.splits.items() if name.startswith("test")}
 
 
-def read(task: task_lib.Task, place: str, dev_share: float = 0.1) -> Data:
+def read(task: task_lib.Task, place: str, dev_share: float = 0.1) -> TaskExamples:
     """Reads every split that exists.
 
     Args:
@@ -101,10 +101,10 @@ def read(task: task_lib.Task, place: str, dev_share: float = 0.1) -> Data:
     if task.kind == "span":
         _check_questions(task, splits)
 
-    return Data(task, splits, report)
+    return TaskExamples(task, splits, report)
 
 
-def _sources(task, place) -> dict[str, tuple[task_lib.Source, tuple[str, ...]]]:
+def _sources(task, place) -> dict[str, tuple[task_lib.SplitFiles, tuple[str, ...]]]:
     """Returns {split: (source, names of its files)} of the splits that exist."""
     if place == "tfds":
         if task.tfds:
@@ -137,7 +137,7 @@ def _sources(task, place) -> dict[str, tuple[task_lib.Source, tuple[str, ...]]]:
 
 
 def _matches(folder, entry, layout):
-    """Returns the paths that one entry of `Source.files` stands for, each with its '=label'."""
+    """Returns the paths that one entry of `SplitFiles.files` stands for, each with its '=label'."""
     if entry.startswith("tfds:"):
         return [entry]
     name, label = tables.without_label(entry) if layout == "lines" else (entry, None)
@@ -169,7 +169,7 @@ def _rows(task, split, source, names, report):
             found += tables.read(name, source, labelled, where, report)
 
     for number, row in enumerate(found):
-        if isinstance(row, tables.Row):  # a row without an id gets its number as id
+        if isinstance(row, tables.TableRow):  # a row without an id gets its number as id
             examples.take_id(row.id or str(number), row.where, taken)
     return found
 
@@ -189,7 +189,7 @@ def _records(task, name, source, labelled, where, report, taken):
             examples.take_id(question.id, place, taken)
             yield question
         elif task.kind == "tagging":
-            yield examples.Words("", tuple(record[source.a]), tuple(record[source.label]))
+            yield examples.TaggedExample("", tuple(record[source.a]), tuple(record[source.label]))
         else:
             row = tables.of_record(record, source, place, labelled)
             yield row._replace(label=renamed.get(row.label, row.label))
@@ -203,9 +203,9 @@ def _answer_dicts(answers) -> list[dict]:
 
 def _example(row, task, number, source, labelled):
     """Returns the example in a row; `number` is its position in the split."""
-    if isinstance(row, tables.Row):
+    if isinstance(row, tables.TableRow):
         return labels.text(row, task, str(number), source.separator, labelled)
-    if isinstance(row, examples.Words):  # numbered per file so far; now per split
+    if isinstance(row, examples.TaggedExample):  # numbered per file so far; now per split
         return dataclasses.replace(row, id=str(number))
     return row
 
@@ -213,10 +213,10 @@ def _example(row, task, number, source, labelled):
 def _report_empty(where, found, report):
     """Reports examples that lack a text, a word or an answer."""
     for example in found:
-        if isinstance(example, examples.Text):
+        if isinstance(example, examples.TextExample):
             if not example.a or example.b == "":
                 report.count(where, "empty texts kept")
-        elif isinstance(example, examples.Words):
+        elif isinstance(example, examples.TaggedExample):
             if not all(word.strip() for word in example.words):
                 report.count(where, "sentences with an empty word kept")
         elif not example.answers and not example.impossible and not where.endswith("test"):
@@ -258,9 +258,9 @@ def _text_fraction(example) -> float:
 
     Questions about the same context get the same number, so they stay together.
     """
-    if isinstance(example, examples.Text):
+    if isinstance(example, examples.TextExample):
         text = f"{example.a}\0{example.b or ''}"
-    elif isinstance(example, examples.Words):
+    elif isinstance(example, examples.TaggedExample):
         text = "\0".join(example.words)
     else:
         text = example.context

@@ -17,12 +17,12 @@ from electra_jax.finetuning.tasks import examples, files, task
 
 def read(
     path: str,
-    source: task.Source,
+    source: task.SplitFiles,
     impossible: bool,
     where: str,
     report: examples.Report,
     taken: dict[str, str],
-) -> list[examples.Question]:
+) -> list[examples.QuestionExample]:
     """Returns all questions of a file, in its order.
 
     Args:
@@ -48,7 +48,7 @@ def read(
     return found
 
 
-def of_fields(place, context, qa, impossible, where, report) -> examples.Question:
+def of_fields(place, context, qa, impossible, where, report) -> examples.QuestionExample:
     """Returns the question in one entry of `qas`, or in a TFDS record with the same fields."""
     answers = []
     for number, answer in enumerate(_field(qa, "answers", list, place, default=[])):
@@ -61,7 +61,7 @@ def of_fields(place, context, qa, impossible, where, report) -> examples.Questio
     if unanswerable and not impossible:
         raise ValueError(f"{place}: a question without an answer; SQuAD 2.0 is task squad2")
 
-    return examples.Question(
+    return examples.QuestionExample(
         id=str(_field(qa, "id", str | int, place)),
         question=_field(qa, "question", str, place).strip(),
         context=context,

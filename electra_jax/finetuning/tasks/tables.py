@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads TSV, CSV, JSONL and plain lines as rows, each with the place it came from.
 
-    index \\t sentence \\t label        the header names the columns
-    0 \\t It 's " fine " . \\t 1        ->  Row('dev.tsv:2', '0', 'It \\'s " fine " .', None, '1')
+    index \\t sentence \\t label   the header names the columns
+    0 \\t It 's " fine " . \\t 1   ->  TableRow('dev.tsv:2', '0', 'It \\'s " fine " .', None, '1')
 
 In TSV a quotation mark is an ordinary character; in CSV it may enclose commas and line ends. A row
 with too few or too many cells raises an error that names its line or, with odd_rows='skip', is
@@ -21,7 +21,7 @@ from electra_jax.finetuning.tasks import examples, files, task
 RawLabel = str | tuple[str, ...] | None
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """One example with its label as the file spells it."""
 
     where: str  # file:line
@@ -32,8 +32,8 @@ class Row(NamedTuple):
 
 
 def read(
-    path: str, source: task.Source, labelled: bool, where: str, report: examples.Report
-) -> list[Row]:
+    path: str, source: task.SplitFiles, labelled: bool, where: str, report: examples.Report
+) -> list[TableRow]:
     """Returns all rows of a file.
 
     Args:
@@ -65,7 +65,7 @@ def read(
     return found
 
 
-def of_record(record: dict, source: task.Source, place: str, labelled: bool) -> Row:
+def of_record(record: dict, source: task.SplitFiles, place: str, labelled: bool) -> TableRow:
     """Returns the row in a record of field names and values."""
 
     def value(column, needed=True):
@@ -88,7 +88,7 @@ def of_record(record: dict, source: task.Source, place: str, labelled: bool) -> 
         label = _label_text(value(source.label, labelled), place)
 
     identity = value(source.id, needed=False)
-    return Row(
+    return TableRow(
         place,
         None if identity is None else str(identity),
         text(source.a) or "",
@@ -112,12 +112,12 @@ _FORMATS = {
 }
 
 
-def _lines(path, source, where, report) -> Iterator[Row]:
+def _lines(path, source, where, report) -> Iterator[TableRow]:
     """Yields every line as a text; its label, if any, belongs to the whole file."""
     name, label = without_label(path) if source.format == "lines" else (path, None)
     for number, line in enumerate(files.lines(name, source.encoding), 1):
         if line.strip():
-            yield Row(f"{name}:{number}", None, line.strip(), None, label)
+            yield TableRow(f"{name}:{number}", None, line.strip(), None, label)
         else:
             report.count(where, "blank lines skipped")
 
@@ -125,7 +125,7 @@ def _lines(path, source, where, report) -> Iterator[Row]:
 _BLANK = re.compile("[ \t]+")  # without the no-break space, which may be part of a text
 
 
-def _label_first(path, source, where, report) -> Iterator[Row]:
+def _label_first(path, source, where, report) -> Iterator[TableRow]:
     """Yields rows from lines such as 'DESC:manner How did serfdom develop ?': label, then text."""
     for number, line in enumerate(files.lines(path, source.encoding), 1):
         if not line.strip():
@@ -135,10 +135,10 @@ def _label_first(path, source, where, report) -> Iterator[Row]:
         label, *text = _BLANK.split(line.strip(), maxsplit=1)
         if not text:
             raise ValueError(f"{path}:{number}: {line[:60]!r} is no label with a text behind it")
-        yield Row(f"{path}:{number}", None, text[0], None, label)
+        yield TableRow(f"{path}:{number}", None, text[0], None, label)
 
 
-def _table(path, source, kind, labelled, where, report) -> Iterator[Row]:
+def _table(path, source, kind, labelled, where, report) -> Iterator[TableRow]:
     """Yields the rows of a TSV or CSV file; the first row fixes the number of columns."""
     quotes = kind == "csv" if source.quotes is None else source.quotes
     cells = _cells(path, source.encoding, "," if kind == "csv" else "\t", quotes)
@@ -205,7 +205,7 @@ class _CellPicker:
             self._labels = None if None in places else places
         self._label = None if self._columns else self._place(source.label, labelled)
 
-    def row(self, number, row) -> Row:
+    def row(self, number, row) -> TableRow:
         """Returns the row in the cells of one line."""
         where = f"{self._path}:{number}"
         if self._columns:
@@ -214,7 +214,7 @@ class _CellPicker:
         else:
             label = None if self._label is None else row[self._label].strip()
 
-        return Row(
+        return TableRow(
             where,
             None if self._id is None else row[self._id].strip(),
             row[self._a].strip(),
@@ -247,7 +247,7 @@ class _CellPicker:
         raise ValueError(f"{self._path}:1: no column {column!r}; there is {known[:200]}")
 
 
-def _json_lines(path, source, labelled, where, report) -> Iterator[Row]:
+def _json_lines(path, source, labelled, where, report) -> Iterator[TableRow]:
     """Yields a row for each JSON object; one object per line."""
     for number, line in enumerate(files.lines(path, source.encoding), 1):
         place = f"{path}:{number}"

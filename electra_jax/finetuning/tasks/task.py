@@ -2,8 +2,8 @@
 """What a task is: its kind, the files and columns of its splits, its metrics.
 
     Task(kind='classification', labels=('0', '1'), main='mcc', ...)
-      .files           {'train': Source(('train.tsv',), a=3, label=1, header=False), ...}
-      .tfds            {'train': Source(('tfds:glue/cola:train',), a='sentence', ...), ...}
+      .files           {'train': SplitFiles(('train.tsv',), a=3, label=1, header=False), ...}
+      .tfds            {'train': SplitFiles(('tfds:glue/cola:train',), a='sentence', ...), ...}
 
 `built_in.py` holds the tasks of the paper and some more; `custom.py` makes a task from a few lines
 of a configuration.
@@ -27,13 +27,12 @@ METRICS = {  # the metrics that fit each kind
     ),
 }
 TEXT_FORMATS = ("tsv", "csv", "jsonl", "lines", "label_first")  # for texts with labels
-FORMATS = (*TEXT_FORMATS, "conll", "squad")
 
 Column = str | int  # a name in the header, a field of JSON, or a number from 0
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class SplitFiles:
     """The files of one split and the meaning of their columns.
 
     `files` holds names, globs, members of zip archives (`x.zip/train.txt`) or `tfds:NAME:SPLIT`.
@@ -47,7 +46,7 @@ class Source:
     b: Column | None = None  # the second text of a pair
     label: Column | tuple[Column, ...] | None = None  # a tuple: one column of 0 and 1 per label
     id: Column | None = None  # None: rows are numbered from 0
-    format: str = ""  # one of FORMATS; "": by the file extension
+    format: str = ""  # of TEXT_FORMATS, 'conll' or 'squad'; "": by file extension
     header: bool = True  # the first line names the columns
     quotes: bool | None = None  # cells may be enclosed in "..."; None: yes in CSV, no in TSV
     separator: str = ","  # between several labels in one cell
@@ -63,27 +62,16 @@ class Task:
     kind: str
     metrics: tuple[str, ...]
     main: str  # the metric that selects settings and that tables show
-    files: Mapping[str, Source] = dataclasses.field(hash=False)  # by split
+    files: Mapping[str, SplitFiles] = dataclasses.field(hash=False)  # by split
     labels: tuple[str, ...] = ()  # (): taken from the train split
     folders: tuple[str, ...] = ("",)  # in the data folder; the first that holds any file is used
-    tfds: Mapping[str, Source] = dataclasses.field(default_factory=dict, hash=False)
+    tfds: Mapping[str, SplitFiles] = dataclasses.field(default_factory=dict, hash=False)
     epochs: int = 3
     both_orders: bool = False  # also train on every pair with its texts swapped
     sequence_length: int = 128
     label_range: tuple[float, float] | None = None  # regression: lowest and highest label
     impossible: bool = False  # span: some questions may have no answer
     model_of: str = ""  # the task whose fine-tuned model is used for this one
-
-    @property
-    def dev_splits(self) -> tuple[str, ...]:
-        """The names of its dev sets; if there is none, a share of train becomes 'dev'."""
-        found = tuple(name for name in self.files if name.startswith("dev"))
-        return found or (("dev",) if "train" in self.files else ())
-
-    @property
-    def test_splits(self) -> tuple[str, ...]:
-        """The names of its test sets."""
-        return tuple(name for name in self.files if name.startswith("test"))
 
     @property
     def pairs(self) -> bool:

@@ -25,7 +25,7 @@ LEAST_SHARE = 0.05  # of all rows; a bucket with fewer rows is not worth a compi
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class TaskRows:
     """The rows that batches are made of; every field has one entry per row."""
 
     ids: Sequence[np.ndarray]
@@ -42,7 +42,7 @@ class Rows:
 
 
 @dataclasses.dataclass(frozen=True)
-class Piece:
+class BatchPiece:
     """The numbers of the rows in one batch; fewer than the batch size if the batch is padded."""
 
     length: int
@@ -79,7 +79,7 @@ def epoch(
     seed: int,
     shared_seed: int,
     number: int,
-) -> list[Piece]:
+) -> list[BatchPiece]:
     """The batches of one epoch of one seed.
 
     Args:
@@ -95,7 +95,7 @@ def epoch(
     return [pieces[place] for place in shapes]
 
 
-def in_order(lengths: np.ndarray, buckets: Sequence[int], batch_size: int) -> list[Piece]:
+def in_order(lengths: np.ndarray, buckets: Sequence[int], batch_size: int) -> list[BatchPiece]:
     """All rows once, short ones first; for evaluation."""
     return _filled(np.arange(len(lengths)), lengths, buckets, batch_size)
 
@@ -105,12 +105,19 @@ def steps(rows: int, batch_size: int, epochs: int) -> int:
     return epochs * -(-rows // batch_size)
 
 
-def tokens(pieces: Sequence[Piece], lengths: np.ndarray) -> int:
+def tokens(pieces: Sequence[BatchPiece], lengths: np.ndarray) -> int:
     """The number of tokens in these batches, padding not counted."""
     return int(sum(lengths[piece.rows].sum() for piece in pieces))
 
 
-def arrays(rows: Rows, piece: Piece, batch_size: int, pad_id: int) -> dict[str, np.ndarray]:
+def places(pieces: Sequence[BatchPiece], batch_size: int) -> int:
+    """The number of tokens that would fit these batches."""
+    return sum(batch_size * piece.length for piece in pieces)
+
+
+def arrays(
+    rows: TaskRows, piece: BatchPiece, batch_size: int, pad_id: int
+) -> dict[str, np.ndarray]:
     """One batch: ids and marks [B, L], weight [B] (0 in padded rows), and the labels."""
     shape = (batch_size, piece.length)
     made = {
@@ -130,20 +137,21 @@ def arrays(rows: Rows, piece: Piece, batch_size: int, pad_id: int) -> dict[str, 
 
 
 def stacked(
-    rows: Rows, pieces: Sequence[Piece], batch_size: int, pad_id: int
+    rows: TaskRows, pieces: Sequence[BatchPiece], batch_size: int, pad_id: int
 ) -> dict[str, np.ndarray]:
     """The batches of several seeds stacked, [Z, B, ...]."""
     made = [arrays(rows, piece, batch_size, pad_id) for piece in pieces]
     return {name: np.stack([one[name] for one in made]) for name in made[0]}
 
 
-def side_by_side(epochs: Sequence[Sequence[Piece]]) -> Iterator[tuple[Piece, ...]]:
+def side_by_side(epochs: Sequence[Sequence[BatchPiece]]) -> Iterator[tuple[BatchPiece, ...]]:
     """Step by step the batches of all seeds, which `epoch` gives the same shapes."""
     return zip(*epochs, strict=True)
 
 
 def _filled(order, lengths, buckets, batch_size):
-    """Whole batches per bucket; rows left over go to the next bucket, at the end to a short one."""
+    """Full batches of each bucket. Rows left over go to the next longer bucket; in the longest they
+    become one batch that is not full."""
     pieces, carried = [], order[:0]
     below = -1
     for length in buckets:
@@ -151,10 +159,11 @@ def _filled(order, lengths, buckets, batch_size):
         queue = np.concatenate([carried, mine])
         full = len(queue) // batch_size * batch_size
         pieces += [
-            Piece(length, queue[first : first + batch_size]) for first in range(0, full, batch_size)
+            BatchPiece(length, queue[first : first + batch_size])
+            for first in range(0, full, batch_size)
         ]
         carried, below = queue[full:], length
-    return pieces + ([Piece(buckets[-1], carried)] if len(carried) else [])
+    return pieces + ([BatchPiece(buckets[-1], carried)] if len(carried) else [])
 
 
 def _labels(name, values, piece, shape):

@@ -28,7 +28,7 @@ class Session:
     config: finetuning_config.Config
     folder: str
     mesh: Mesh
-    encoder: encoders.Encoder
+    encoder: encoders.LoadedEncoder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +88,7 @@ def tasks_in_order(config: finetuning_config.Config) -> list[str]:
 
 
 def points(
-    config: finetuning_config.Config, encoder: encoders.Encoder, epochs: int
+    config: finetuning_config.Config, encoder: encoders.LoadedEncoder, epochs: int
 ) -> list[GridPoint]:
     """All points of the grid; without a grid the one point of the recipe.
 
@@ -100,7 +100,7 @@ def points(
     return [GridPoint(float(rate), epochs) for rate in learning_rates for epochs in epochs_list]
 
 
-def layer_decay(config: finetuning_config.Config, encoder: encoders.Encoder) -> float:
+def layer_decay(config: finetuning_config.Config, encoder: encoders.LoadedEncoder) -> float:
     """The factor of the learning rate per layer: as set, or as published for the encoder's size."""
     shape = encoder.networks.discriminator
     return config.recipe.layer_decay or rates.published(shape.layers, shape.width).layer_decay
@@ -108,8 +108,8 @@ def layer_decay(config: finetuning_config.Config, encoder: encoders.Encoder) -> 
 
 def setup(
     config: finetuning_config.Config,
-    encoder: encoders.Encoder,
-    prepared: datasets.Prepared,
+    encoder: encoders.LoadedEncoder,
+    prepared: datasets.PreparedTask,
     seeds: int,
 ) -> tuning_step.Setup:
     """What the compiled programs of a task depend on."""
@@ -142,7 +142,9 @@ def setup(
     )
 
 
-def train_together(config: finetuning_config.Config, encoder: encoders.Encoder, mesh: Mesh) -> bool:
+def train_together(
+    config: finetuning_config.Config, encoder: encoders.LoadedEncoder, mesh: Mesh
+) -> bool:
     """Whether all seeds train in one program.
 
     By default they do on accelerators with small encoders, where one seed leaves the device idle.

@@ -24,7 +24,7 @@ from electra_jax.weights import checkpoint, reading
 
 
 @dataclasses.dataclass(frozen=True)
-class Encoder:
+class LoadedEncoder:
     """The pre-trained encoder that every task starts from."""
 
     networks: networks.NetworksConfig  # with the dropout of fine-tuning
@@ -46,7 +46,7 @@ class Start:
     note: str  # where they come from, for readers of the results
 
 
-def read(config: finetuning_config.Config, workdir: str, mesh: Mesh) -> Encoder:
+def read(config: finetuning_config.Config, workdir: str, mesh: Mesh) -> LoadedEncoder:
     """Reads the encoder that the settings name, by default that of `workdir`; writes nothing.
 
     Raises ConfigError or CheckpointError.
@@ -69,7 +69,7 @@ def read(config: finetuning_config.Config, workdir: str, mesh: Mesh) -> Encoder:
         trunk = networks.main_trunk(own.networks, own.params)
         trunk = jax.device_put(trunk, sharding.replicated(mesh))
         identity, about = identity_of(trunk), {"from": source, "step": found.step}
-    return Encoder(
+    return LoadedEncoder(
         networks=shape,
         vocabulary=found.vocabulary,
         trunk=trunk,

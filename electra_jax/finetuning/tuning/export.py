@@ -24,7 +24,7 @@ from electra_jax.core import trees
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import results_table, statistics
 from electra_jax.finetuning.tuning import run_folder
-from electra_jax.host import whole_folder
+from electra_jax.host import safe_files, whole_folder
 from electra_jax.model import networks, task_heads
 from electra_jax.weights import card_facts, checkpoint, exporting, reading, trained_weights
 from electra_jax.weights.formats import (
@@ -126,8 +126,12 @@ def open(path: str) -> TunedNetwork:
     )
 
 
-def to_hugging_face(tuned: TunedNetwork, out: str, licence: str = "") -> dict:
+def to_hugging_face(tuned: TunedNetwork, out: str, licence: str = "", repository: str = "") -> dict:
     """Writes a folder that ElectraForSequenceClassification and its siblings load.
+
+    Args:
+      licence: an identifier for the model card; '' if none was chosen.
+      repository: OWNER/NAME on the Hub if the folder goes there, for the model card.
 
     Raises ConfigError, one line, if Hugging Face has no class for the head or the encoder.
     """
@@ -151,9 +155,9 @@ def to_hugging_face(tuned: TunedNetwork, out: str, licence: str = "") -> dict:
         tensors = exporting.write_network(folder, one, flat, role, dropouts, task)
         parameters = sum(x.size for x in tensors.values())
         _check(folder, flat, role, one.vocabulary.size)
-        name = os.path.basename(os.path.abspath(out))
+        name = repository or os.path.basename(os.path.abspath(out))
         text = _card(tuned, folder, name, role, parameters, licence)
-        exporting.write_text(os.path.join(folder, "README.md"), text)
+        safe_files.write(os.path.join(folder, "README.md"), text.encode())
 
     done = {"class": hugging_face.TASK_ROLES[role], "parameters": parameters}
     return {"out": os.path.abspath(out), "networks": {about["task"]: done}}

@@ -289,11 +289,7 @@ class _Cut:
 
 
 def _of_questions(split, vocab, layout, cut, where, report):
-    """Rows of questions, one per window of the context.
-
-    It stays one function: three places decide whether a question or window is left out, and each
-    must be counted in the report before the row is made.
-    """
+    """Rows of questions, one per window of the context; what is left out is counted in `report`."""
     questions = vocab.encode([example.question for example in split.examples])
     contexts = list(dict.fromkeys(example.context for example in split.examples))
     read = dict(zip(contexts, vocab.encode_with_offsets(contexts)))
@@ -330,18 +326,11 @@ def _of_questions(split, vocab, layout, cut, where, report):
                 impossible = cut.training and cut.without_answer == "impossible"
 
             row, marks = _row(query, tokens[begin:end], layout)
-            first = len(query) + 2  # place of the window's first token
-            inside = slice(first, first + end - begin)
-            allowed = np.zeros(len(row), bool)
-            allowed[0] = allowed[inside] = True
-            offsets = np.full((len(row), 2), -1, np.int32)
-            offsets[inside] = spans[begin:end]
-            shown_best = np.zeros(len(row), bool)
-            shown_best[inside] = best[begin:end] == window
-
-            shift = first - begin
+            shift = len(query) + 2 - begin  # from a token of the context to its place in the row
             start, stop = (answer[0] + shift, answer[1] + shift) if here else (0, 0)
-            rows.append((number, row, marks, start, stop, impossible, allowed, offsets, shown_best))
+            inside = slice(begin + shift, end + shift)
+            lanes = _window_lanes(len(row), inside, spans[begin:end], best[begin:end] == window)
+            rows.append((number, row, marks, start, stop, impossible, *lanes))
 
     columns = [list(column) for column in zip(*rows)] or [[] for _ in range(9)]
     number, ids, marks, starts, ends, impossible, allowed, offsets, best = columns
@@ -359,3 +348,21 @@ def _of_questions(split, vocab, layout, cut, where, report):
             best_context=best,
         ),
     )
+
+
+def _window_lanes(length, inside, spans, best):
+    """What is known of each token of a row: (may be an answer, place in the text, best window).
+
+    Args:
+      length: of the row.
+      inside: where the window's tokens are in it; the values outside are False and -1.
+      spans: the places of these tokens in the text.
+      best: whether this is the window that shows most of the text around them.
+    """
+    allowed = np.zeros(length, bool)
+    allowed[0] = allowed[inside] = True
+    offsets = np.full((length, 2), -1, np.int32)
+    offsets[inside] = spans
+    shown_best = np.zeros(length, bool)
+    shown_best[inside] = best
+    return allowed, offsets, shown_best

@@ -42,7 +42,7 @@ class TuningPlan:
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluation:
+class SeedEvaluation:
     """One evaluation of one seed."""
 
     step: int
@@ -55,11 +55,12 @@ class TrainedSeeds:
     """What training some seeds came to."""
 
     params: dict  # the weights that are kept, leaves [Z, ...]
-    evaluations: list[list[Evaluation]]  # per seed
+    evaluations: list[list[SeedEvaluation]]  # per seed
     chosen: list[int]  # per seed, the place of the kept weights among its evaluations
     skipped: list[int]  # per seed, steps that were not finite and not applied
     seconds: float  # of training, without compilation and evaluation
     tokens: int  # trained on in these seconds, over all seeds, padding not counted
+    places: int  # of tokens and padding, in the same batches
     compile_seconds: float
 
 
@@ -71,12 +72,12 @@ def train(
     state: tuning_step.State,
     keys_Z: jax.Array,
     seeds: Sequence[int],
-    rows: batches.Rows,
+    rows: batches.TaskRows,
     plan: TuningPlan,
     pad_id: int,
     score: Score,
     better: Callable[[Mapping, Mapping], bool],
-    report: Callable[[int, int, list[Evaluation]], None] = lambda step, steps, evaluations: None,
+    report: Callable[[int, int, list[SeedEvaluation]], None] = lambda *_: None,
 ) -> TrainedSeeds:
     """Trains to the end of the plan.
 
@@ -93,7 +94,7 @@ def train(
     lengths, steps = rows.lengths, plan.steps(len(rows))
     looks = evaluated_at(steps, plan.evaluate_times)
     course = tuning_step.course(plan.peak, steps, plan.warmup_share)
-    evaluations: list[list[Evaluation]] = [[] for _ in seeds]
+    evaluations: list[list[SeedEvaluation]] = [[] for _ in seeds]
     chosen, kept, losses = [0] * len(seeds), None, []
     clock, number, compiled = _Clock(), 0, set()
 
@@ -112,6 +113,7 @@ def train(
             if pieces[0].length in compiled:
                 state, loss_Z = programs.update(state, batch, course, keys_Z)
                 clock.tokens += batches.tokens(pieces, lengths)
+                clock.places += batches.places(pieces, plan.batch_size)
             else:
                 # A first call compiles. Both waits keep it out of the time of training.
                 jax.block_until_ready(state)
@@ -132,7 +134,7 @@ def train(
                 losses = []
                 found = score(state.params)
                 for one, mean, scores in zip(evaluations, mean_Z, found):
-                    one.append(Evaluation(number, float(mean), scores))
+                    one.append(SeedEvaluation(number, float(mean), scores))
                 kept, chosen = _keep(plan, kept, state.params, evaluations, chosen, better)
                 report(number, steps, [one[-1] for one in evaluations])
 
@@ -143,6 +145,7 @@ def train(
         skipped=jax.device_get(state.skipped).tolist(),
         seconds=clock.seconds,
         tokens=clock.tokens,
+        places=clock.places,
         compile_seconds=clock.compile_seconds,
     )
 
@@ -156,7 +159,7 @@ def evaluated_at(steps: int, times: int) -> set[int]:
 def predict(
     programs: tuning_step.Programs,
     params: dict,
-    rows: batches.Rows,
+    rows: batches.TaskRows,
     buckets: Sequence[int],
     batch_size: int,
     pad_id: int,
@@ -218,7 +221,7 @@ class _Clock:
 
     def __init__(self):
         self._begun, self._out = time.perf_counter(), 0.0
-        self.compile_seconds, self.tokens = 0.0, 0
+        self.compile_seconds, self.tokens, self.places = 0.0, 0, 0
 
     @property
     def seconds(self):

@@ -112,8 +112,8 @@ def finish(folder: str, record: Mapping[str, Any]) -> None:
 
 def write_predictions(
     where: str,
-    prepared: datasets.Prepared,
-    parts: Mapping[str, datasets.Part],
+    prepared: datasets.PreparedTask,
+    parts: Mapping[str, datasets.PreparedSplit],
     said: Mapping[str, Any],
     threshold: float | None,
 ) -> None:

@@ -33,7 +33,7 @@ from electra_jax.finetuning.tuning import (
 
 def records(
     session: choices.Session,
-    prepared: datasets.Prepared,
+    prepared: datasets.PreparedTask,
     start: encoders.Start,
     point: choices.GridPoint,
     folder: str,
@@ -62,8 +62,8 @@ def records(
 def predictions(
     session: choices.Session,
     programs: tuning_step.Programs,
-    prepared: datasets.Prepared,
-    part: datasets.Part,
+    prepared: datasets.PreparedTask,
+    part: datasets.PreparedSplit,
     params: dict,
 ) -> list:
     """Per seed the predictions for the examples of a split, as `datasets.predict` gives them."""
@@ -80,11 +80,7 @@ def predictions(
 
 
 def _train(session, prepared, start, point, folder, seeds, made_of) -> list[dict]:
-    """Trains some seeds in one program; writes and returns their records.
-
-    It is over 60 lines because three of its parts are functions that the loop calls back, with the
-    programs and the data of this call.
-    """
+    """Trains some seeds in one program; writes and returns their records."""
     begun = time.perf_counter()
     config, name = session.config, prepared.task.name
     main, first_dev = prepared.task.main, prepared.first_dev
@@ -131,23 +127,25 @@ def _train(session, prepared, start, point, folder, seeds, made_of) -> list[dict
         outcome = _outcome(prepared, tuned, place, mine, thresholds[place])
         where = run_folder.seed_folder(folder, seed)
         run_folder.write_predictions(where, prepared, parts, mine, thresholds[place])
-        written.append(
-            made_of
-            | {
-                "seed": seed,
-                **outcome,
-                "seconds": tuned.seconds / len(seeds),
-                "tokens": tuned.tokens / len(seeds),
-                "compile_seconds": tuned.compile_seconds / len(seeds),
-                "minutes": (time.perf_counter() - begun) / 60 / len(seeds),
-            }
-        )
+        share = _share(tuned, time.perf_counter() - begun, len(seeds))
+        written.append(made_of | {"seed": seed, **outcome, **share})
 
     # Records come last: a seed that is interrupted before has none and is trained again.
     _save_weights(session, prepared, point, folder, tuned, written)
     for record in written:
         run_folder.finish(folder, record)
     return written
+
+
+def _share(tuned, seconds, seeds):
+    """What one of the seeds cost that were trained together in so many seconds."""
+    return {
+        "seconds": tuned.seconds / seeds,
+        "tokens": tuned.tokens / seeds,
+        "places": tuned.places / seeds,
+        "compile_seconds": tuned.compile_seconds / seeds,
+        "minutes": seconds / 60 / seeds,
+    }
 
 
 def _plan(config, prepared, point) -> loop.TuningPlan:
@@ -213,7 +211,7 @@ def _warnings(prepared, said, threshold, tuned, place) -> list[str]:
 
 def _save_weights(
     session: choices.Session,
-    prepared: datasets.Prepared,
+    prepared: datasets.PreparedTask,
     point: choices.GridPoint,
     folder: str,
     tuned: loop.TrainedSeeds,

@@ -17,7 +17,7 @@ from electra_jax.finetuning.tuning import choices
 Records = Sequence[Mapping[str, Any]]  # one per seed
 
 
-def best_seed(prepared: datasets.Prepared, records: Records) -> int:
+def best_seed(prepared: datasets.PreparedTask, records: Records) -> int:
     """The place in `records` of the best seed on the first dev split; the first of equals."""
     main, best = prepared.task.main, 0
     values = [record["scores"][prepared.first_dev][main] for record in records]
@@ -28,7 +28,7 @@ def best_seed(prepared: datasets.Prepared, records: Records) -> int:
 
 
 def best_point(
-    prepared: datasets.Prepared, records_at: Mapping[choices.GridPoint, Records]
+    prepared: datasets.PreparedTask, records_at: Mapping[choices.GridPoint, Records]
 ) -> choices.GridPoint:
     """The point with the best median over seeds on the first dev split; the first of equals."""
     best = None
@@ -41,7 +41,7 @@ def best_point(
 
 def task_result(
     session: choices.Session,
-    prepared: datasets.Prepared,
+    prepared: datasets.PreparedTask,
     records_at: Mapping[choices.GridPoint, Records],
     chosen: choices.GridPoint,
     start_note: str,
@@ -58,6 +58,7 @@ def task_result(
 
     seconds = sum(record["seconds"] for record in records)
     tokens = sum(record["tokens"] for record in records)
+    places = sum(record["places"] for record in records)
     spent = sum(record["minutes"] for found in records_at.values() for record in found)
     return run_results.TaskResult(
         task=task.name,
@@ -72,13 +73,14 @@ def task_result(
         },
         minutes=spent,
         tokens_per_second=tokens / seconds if seconds else None,
+        padding_rate=1 - tokens / places if places else None,
         settings=settings(session, prepared, chosen),
         notes=notes,
     )
 
 
 def settings(
-    session: choices.Session, prepared: datasets.Prepared, point: choices.GridPoint
+    session: choices.Session, prepared: datasets.PreparedTask, point: choices.GridPoint
 ) -> dict[str, Any]:
     """The settings that a task was trained with, values for which 0 stood filled in."""
     config, recipe = session.config, session.config.recipe

@@ -123,7 +123,7 @@ def _start(session: choices.Session, name: str) -> encoders.Start:
     return encoders.Start(trunk, encoders.identity_of(trunk), note)
 
 
-def _answer_by(session: choices.Session, prepared: datasets.Prepared, other: str) -> str:
+def _answer_by(session: choices.Session, prepared: datasets.PreparedTask, other: str) -> str:
     """Predicts a task's test splits with the model of another task.
 
     Returns the folder of the predictions.

@@ -14,5 +14,6 @@ files. They turn files into dicts of numpy arrays by path and back, and know not
     orbax_export          parameters as an orbax checkpoint, both ways
     stablehlo             the encoder as a program, writing only
     card                  the README.md of a network
+    readme                the README.md of any export, from the files in `templates/`
     json_files            reading a file that holds a JSON object
 """

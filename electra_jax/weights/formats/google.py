@@ -54,7 +54,7 @@ _STEP = "global_step"
 
 
 @dataclasses.dataclass(frozen=True)
-class Shape:
+class GoogleShape:
     """The sizes of one encoder."""
 
     layers: int
@@ -75,8 +75,8 @@ class Found:
     vocab_size: int
     embedding_size: int
     max_positions: int
-    discriminator: Shape
-    generator: Shape | None  # None if the checkpoint has no generator
+    discriminator: GoogleShape
+    generator: GoogleShape | None  # None if the checkpoint has no generator
 
 
 def read(tensors: Mapping[str, np.ndarray]) -> Found:
@@ -197,7 +197,7 @@ def _stacked(flat: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return found
 
 
-def _shape(flat, trunk) -> Shape:
+def _shape(flat, trunk) -> GoogleShape:
     """Returns the sizes of the encoder at a path, told by its arrays."""
     query, wide = f"{trunk}/attention/query/kernel", f"{trunk}/feed_forward/in/kernel"
     for path in (query, wide):
@@ -206,7 +206,7 @@ def _shape(flat, trunk) -> Shape:
 
     layers, width, _ = flat[query].shape
     heads = max(1, width // HEAD_SIZE)  # no tensor tells the number of heads
-    return Shape(layers, width, heads, flat[wide].shape[-1])
+    return GoogleShape(layers, width, heads, flat[wide].shape[-1])
 
 
 def _by_head(flat, sharing, shapes) -> dict[str, np.ndarray]:

@@ -88,7 +88,7 @@ _COUNTERS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Shape:
+class HuggingFaceShape:
     """What their config.json says of one network."""
 
     role: str
@@ -189,7 +189,7 @@ def without_head(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def to_config(
-    shape: Shape,
+    shape: HuggingFaceShape,
     *,
     dropout: float,
     attention_dropout: float,
@@ -241,7 +241,7 @@ def task_config(kind: str, labels: Sequence[str], dropout: float) -> dict:
     return found | ({"problem_type": problem[kind]} if kind in problem else {})
 
 
-def from_config(config: Mapping) -> Shape:
+def from_config(config: Mapping) -> HuggingFaceShape:
     """Reads their config.json.
 
     Raises ValueError, in one line, if it is not an ELECTRA or of a kind that we cannot compute.
@@ -278,7 +278,7 @@ def from_config(config: Mapping) -> Shape:
             f"hidden_size={values['width']} is not divisible by"
             f" num_attention_heads={values['heads']}"
         )
-    return Shape(role=role, **values)
+    return HuggingFaceShape(role=role, **values)
 
 
 def _name(path, role):

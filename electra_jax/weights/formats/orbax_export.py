@@ -24,55 +24,11 @@ import numpy as np
 
 from electra_jax.core import trees
 from electra_jax.weights import checkpoint
+from electra_jax.weights.formats import readme
 from electra_jax.workdir import metadata
 
 PARAMS, ABOUT, VOCABULARY, TOKENIZER = "params", "metadata.json", "vocab", "tokenizer"
 FORMAT = "electra_jax parameters 1"
-
-README = """\
-# {title}
-
-Parameters of {what}, as an [orbax](https://orbax.readthedocs.io) checkpoint of plain arrays,
-float32. With orbax 0.12 or newer:
-
-```python
-import os
-from orbax.checkpoint import v1 as ocp
-
-params = ocp.load(os.path.abspath("params"))
-```
-
-`params` is a nested dict of arrays; `metadata.json` lists every path with its shape, and the shapes
-of the networks. Layers are stacked: `encoder/attention/query/kernel` is [layers, width, heads, head
-size]. Rows of `embeddings/token` from {vocab_size} on are padding and belong to no token. `sha256`
-in `metadata.json` is that of the bytes of all arrays, one after the other as jax lists the leaves:
-
-```python
-import hashlib, json, os, jax
-from orbax.checkpoint import v1 as ocp
-
-leaves = jax.tree_util.tree_leaves(ocp.load(os.path.abspath("params")))
-found = hashlib.sha256(b"".join(x.tobytes() for x in leaves)).hexdigest()
-assert found == json.load(open("metadata.json"))["sha256"]
-```
-{tokenizer}
-With electra_jax installed:
-
-```python
-import electra_jax
-apply, params, tokenizer = electra_jax.load_encoder("{name}")
-pooled_BD = apply(params, **tokenizer(["A sentence.", "Another one."])).pooled_BD
-```
-"""
-
-_TOKENIZER_README = """
-The tokenizer, with the `tokenizers` library:
-
-```python
-from tokenizers import Tokenizer
-ids = Tokenizer.from_file("tokenizer/tokenizer.json").encode("A sentence.").ids
-```
-"""
 
 
 def write(folder: str, params: Any, about: Mapping[str, Any], name: str, title: str) -> None:
@@ -113,17 +69,16 @@ def write(folder: str, params: Any, about: Mapping[str, Any], name: str, title: 
         what = "an ELECTRA that was fine-tuned and of the head of its task (`fine_tuning` in\n"
         what += "`metadata.json`: which kind, which labels)"
 
-    has_tokenizer = os.path.exists(os.path.join(folder, TOKENIZER))
+    text = readme.render(
+        "parameters.md.j2",
+        title=title,
+        what=what,
+        vocab_size=about["networks"]["vocab_size"],
+        has_tokenizer=os.path.exists(os.path.join(folder, TOKENIZER)),
+        name=name,
+    )
     with open(os.path.join(folder, "README.md"), "w", encoding="utf-8") as file:
-        file.write(
-            README.format(
-                title=title,
-                what=what,
-                vocab_size=about["networks"]["vocab_size"],
-                tokenizer=_TOKENIZER_README if has_tokenizer else "",
-                name=name,
-            )
-        )
+        file.write(text)
 
     again = jax.tree_util.tree_leaves_with_path(read(folder))
     for (path, x), (where, y) in zip(leaves.items(), again, strict=True):

@@ -21,43 +21,14 @@ from jax import export as jax_export
 from jax import numpy as jnp
 
 from electra_jax.core import trees
+from electra_jax.host import safe_files
 from electra_jax.model import networks
 from electra_jax.weights import encoding
-from electra_jax.weights.formats import tensor_files
+from electra_jax.weights.formats import readme, tensor_files
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 PROGRAM, PARAMS, ABOUT = "encoder.stablehlo", "params.safetensors", "metadata.json"
 
-README = """\
-# {title}
-
-An encoder as a StableHLO program of `jax.export`, for {platforms}. With jax, flatbuffers and
-safetensors:
-
-```python
-import numpy as np
-from jax import export
-from safetensors.numpy import load_file
-
-encoder = export.deserialize(bytearray(open("encoder.stablehlo", "rb").read()))
-ids = np.array([[{cls}, {sep}]], np.int32)  # [CLS] ... [SEP]; any batch, {length}
-found = encoder.call(load_file("params.safetensors"), ids, np.ones_like(ids), np.zeros_like(ids))
-found["tokens"], found["pooled"]  # [B, L, {width}], [B, {width}]
-```
-
-Inputs are int32 [batch, length]: ids; a mask that is 1 where a token is and 0 at padding; types, 0
-in the first text and 1 in the second. `pooled` is the state of the first token. Positions count
-from the beginning of a row.
-{tokenizer}"""
-
-_TOKENIZER_README = """
-The tokenizer, with the `tokenizers` library:
-
-```python
-from tokenizers import Tokenizer
-ids = Tokenizer.from_file("tokenizer/tokenizer.json").encode("A sentence.").ids
-```
-"""
 _TRIED = (2, 7)  # batch and length of the call that checks the program
 _ROUNDING = 1e-3  # allowed difference, relative to the largest number; on a CPU there is none
 
@@ -99,21 +70,22 @@ def write(
     tensor_files.write(os.path.join(folder, PARAMS), flat)
     with open(os.path.join(folder, PROGRAM), "wb") as file:
         file.write(program(config, flat))
-    _write(os.path.join(folder, ABOUT), json.dumps(dict(about), indent=2) + "\n")
+    safe_files.write(
+        os.path.join(folder, ABOUT), (json.dumps(dict(about), indent=2) + "\n").encode()
+    )
 
-    has_tokenizer = os.path.exists(os.path.join(folder, "tokenizer"))
     limit = config.max_positions
-
-    text = README.format(
+    text = readme.render(
+        "program.md.j2",
         title=title,
         platforms=", ".join(PLATFORMS),
         cls=cls_sep[0],
         sep=cls_sep[1],
         length=f"at most {limit} tokens" if limit else "any length",
         width=config.discriminator.width,
-        tokenizer=_TOKENIZER_README if has_tokenizer else "",
+        has_tokenizer=os.path.exists(os.path.join(folder, "tokenizer")),
     )
-    _write(os.path.join(folder, "README.md"), text)
+    safe_files.write(os.path.join(folder, "README.md"), text.encode())
     _check_program(folder, config, params)
 
 
@@ -135,8 +107,3 @@ def _check_program(folder, config, params):
     expected = np.asarray(encode(config, params, ids_BL, mask_BL, types_BL).tokens_BLD)
     if not np.allclose(found["tokens"], expected, atol=_ROUNDING * abs(expected).max()):
         raise OSError(f"{folder}: the program does not give what the encoder does")
-
-
-def _write(path, text):
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)

@@ -25,7 +25,6 @@ _FOOTER = 48  # bytes
 _TRAILER = 5  # bytes after each block: its compression and a checksum
 _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 6: "i1", 9: "<i8", 10: "?", 14: "bfloat16",
            19: "<f2"}  # fmt: skip
-_BFLOAT16 = 14
 
 
 class BundleError(ValueError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports point down: the wings of the package as a table, held against the code."""
+"""Imports point down: the subpackages as a table, held against the code."""
 
 import ast
 import graphlib
@@ -7,7 +7,7 @@ import re
 
 from support.corpus import ROOT
 
-WINGS = (  # from the ground up: a wing may use any wing on a line above its own
+SUBPACKAGES = (  # from the ground up: a subpackage may use any subpackage on a line above its own
     "host core",
     "config",
     "data model",
@@ -51,28 +51,28 @@ def libraries(path):
             yield from (alias.name.split(".")[0] for alias in node.names)
 
 
-def wing(module):
+def subpackage(module):
     return module.split(".")[0]
 
 
 def test_every_module_is_a_command_or_stands_in_a_wing():
-    known = {name for line in WINGS for name in line.split()}
-    found = {wing(module) for module in modules()}
-    assert found - set(TOP) == known, "give each new wing a line in WINGS"
+    known = {name for line in SUBPACKAGES for name in line.split()}
+    found = {subpackage(module) for module in modules()}
+    assert found - set(TOP) == known, "give each new subpackage a line in SUBPACKAGES"
 
 
 def test_imports_point_down():
-    line = {name: number for number, names in enumerate(WINGS) for name in names.split()}
-    line |= dict.fromkeys(TOP, len(WINGS))
+    line = {name: number for number, names in enumerate(SUBPACKAGES) for name in names.split()}
+    line |= dict.fromkeys(TOP, len(SUBPACKAGES))
     upwards = [
         f"{module} -> {imported}"
         for module, path in modules().items()
         for imported in imports(path)
-        if wing(imported) in line
-        and wing(imported) != wing(module)
-        and line[wing(imported)] >= line[wing(module)]
+        if subpackage(imported) in line
+        and subpackage(imported) != subpackage(module)
+        and line[subpackage(imported)] >= line[subpackage(module)]
     ]
-    assert upwards == [], "move what they share to a lower wing"
+    assert upwards == [], "move what they share to a lower subpackage"
 
 
 def test_no_circle_of_modules():
@@ -99,6 +99,18 @@ def test_preparing_needs_no_jax():
             assert "jax" not in libraries(path), module
 
 
+def test_the_plan_turns_the_configuration_into_parts_and_below_it_nobody_sees_it():
+    """Data, networks, objectives and the step get typed arguments; a section at most."""
+    free = ("core.", "host.", "data.", "model.", "objectives.", "step.")
+    who = {
+        module
+        for module, path in modules().items()
+        if module.startswith(free) and any(name.split(".")[0] == "config" for name in imports(path))
+    }
+    # `planning` names the type of the section `data`, from which it takes its settings.
+    assert who == {"step.plans", "data.planning"}
+
+
 def test_what_a_workdir_says_is_read_without_orbax():
     for module in ("metadata", "saved_config"):
         assert not {"orbax", "jax"} & set(libraries(modules()[f"workdir.{module}"]))
@@ -108,17 +120,19 @@ def test_the_page_on_architecture_has_the_same_wings():
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     table = page[page.index("| from the top") :].partition("\n\n")[0]
     rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")]
-    head, commands, *wings = rows
+    head, commands, *subpackages = rows
     assert (head, commands) == ("from the top", "commands")
-    assert [row.replace("`", "").replace("/", "") for row in reversed(wings)] == list(WINGS)
+    assert [row.replace("`", "").replace("/", "") for row in reversed(subpackages)] == list(
+        SUBPACKAGES
+    )
     for name in COMMANDS:
         assert f"`{name}`" in page, name
 
 
 def test_every_file_that_the_page_on_architecture_names_is_there():
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    known = " ".join(WINGS).split()
+    known = " ".join(SUBPACKAGES).split()
     named = set(re.findall(rf"\b({'|'.join(known)})/(\w+)\b", page))
     assert len(named) > 15
-    for wing_, name in named:
-        assert (ROOT / "electra_jax" / wing_ / f"{name}.py").exists(), f"{wing_}/{name}"
+    for subpackage_, name in named:
+        assert (ROOT / "electra_jax" / subpackage_ / f"{name}.py").exists(), f"{subpackage_}/{name}"

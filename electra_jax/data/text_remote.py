@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text files behind an address: which files there are, and a file brought to this machine.
+
+    text:gs://bucket/en/*.jsonl.gz  ->  files       ->  RemoteFile, RemoteFile, ...  (one listing)
+    RemoteFile                      ->  .local_path ->  a file in the cache on this machine
+
+fsspec speaks with the server, with one more library for most kinds of addresses: aiohttp for
+https://, gcsfs for gs://, s3fs for s3://. A file is downloaded when it is first read, by the worker
+that reads it, and kept: what is complete is never fetched again. The cache is the folder that
+ELECTRA_JAX_CACHE names, or ~/.cache/electra_jax.
+"""
+
+import dataclasses
+import fcntl
+import functools
+import hashlib
+import os
+import posixpath
+import re
+import urllib.parse
+
+from electra_jax.data import reaching, text_files
+
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_PATTERN = re.compile(r"[*?[]")
+# What servers call a digest of a file's content; blob_id is the Hugging Face Hub's.
+_DIGESTS = ("ETag", "etag", "md5Hash", "crc32c", "blob_id")
+
+
+@dataclasses.dataclass(frozen=True)
+class RemoteFile:
+    """A file behind an address, as it was when it was listed."""
+
+    address: str
+    bytes: int
+    digest: str  # of its content, in the server's own kind; '' if the server says none
+
+    @property
+    def name(self) -> str:
+        """The last part of its path, whose ending says how it is read; 'text' if there is none."""
+        return posixpath.basename(urllib.parse.urlsplit(self.address).path) or "text"
+
+    def local_path(self) -> str:
+        """Returns the file on this machine; downloads it if it is not there yet.
+
+        Raises ValueError, one line, if that fails.
+        """
+        identity = f"{self.address}\n{self.bytes}\n{self.digest}"
+        folder = os.path.join(cache(), hashlib.sha256(identity.encode()).hexdigest()[:32])
+        path = os.path.join(folder, self.name)
+
+        try:
+            os.makedirs(folder, exist_ok=True)
+            # Several workers may need one file; the first fetches it.
+            with open(os.path.join(folder, "lock"), "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not os.path.exists(path):
+                    _download(self, path)
+        except Exception as error:  # many kinds: no network, a full disk, access withdrawn
+            raise ValueError(
+                f"{self.address} cannot be downloaded ({text_files.reason(error)}); the same"
+                " command goes on with what is there"
+            ) from error
+        return path
+
+
+def is_address(pattern: str) -> bool:
+    """Returns whether what follows `text:` is an address; else it is a path of this machine."""
+    return _ADDRESS.match(pattern) is not None
+
+
+@functools.cache
+def files(pattern: str) -> list[RemoteFile]:
+    """Asks the server for the files that match, sorted by address; downloads none of them.
+
+    Each process asks once. The `?` of a web address begins its query; elsewhere it stands for a
+    letter.
+
+    Raises Unreachable, one line, if the server does not answer within `reaching.SECONDS`;
+    ValueError, one line, if there is no such file, kind of address or library.
+    """
+    if "::" in pattern:
+        raise ValueError(
+            f"text:{pattern} names files inside of another file; unpack that, and give its files:"
+            " text:GLOB"
+        )
+    try:
+        found = reaching.in_time(lambda: _listed(pattern))
+    except ImportError as error:  # fsspec names what to install
+        raise ValueError(f"text:{pattern}: {text_files.one_line(error)}") from error
+    except Exception as error:  # many kinds: no network, no right to read, an unknown protocol
+        if "Protocol not known" in str(error):
+            raise ValueError(
+                f"text:{pattern} is no kind of address that fsspec knows; gs://, s3:// and https://"
+                " are some"
+            ) from error
+        raise reaching.Unreachable(
+            f"text:{pattern} cannot be listed ({text_files.reason(error)}); copy the files to this"
+            " machine, data.source=text:GLOB, or take data.source=builtin"
+        ) from error
+
+    if not found:
+        inside = f"; the files of a folder are text:{pattern.rstrip('/')}/*"
+        raise ValueError(
+            f"text:{pattern} matches no file{'' if _PATTERN.search(pattern) else inside}"
+        )
+    for file in found:
+        text_files.refuse_archive(file.address)
+        if file.bytes < 0:
+            raise ValueError(
+                f"{file.address}: the server does not say how large it is; download it, and give"
+                " its path: data.source=text:PATH"
+            )
+    return found
+
+
+def cache() -> str:
+    """Returns the folder of downloaded files."""
+    found = os.environ.get("ELECTRA_JAX_CACHE") or os.path.join("~", ".cache", "electra_jax")
+    return os.path.join(os.path.expanduser(found), "text")
+
+
+def _listed(pattern):
+    import fsspec  # noqa: PLC0415 - takes 0.1 s, and only these sources need it
+
+    system, path = fsspec.core.url_to_fs(pattern)
+    # The name of an existing file is not a pattern; the web cannot be asked for less than a page.
+    web = pattern.startswith(("http://", "https://"))
+    if "*" in path or (_PATTERN.search(path) and not web):
+        found = system.glob(path, detail=True)
+    else:
+        found = {path: {}}
+    for name, about in found.items():
+        if about.get("size") is None:  # a page of the web lists names alone
+            found[name] = _info(system, name)
+
+    return [
+        RemoteFile(
+            address=system.unstrip_protocol(name),
+            bytes=-1 if about.get("size") is None else about["size"],
+            digest=next((str(about[key]) for key in _DIGESTS if about.get(key)), ""),
+        )
+        for name, about in sorted(found.items())
+        if about.get("type") == "file"
+    ]
+
+
+def _info(system, path):
+    """Returns what is known of a file; {} if there is none. Raises OSError without an answer."""
+    try:
+        return system.info(path)
+    except FileNotFoundError as error:
+        # Of a web server that cannot be reached fsspec says the same as of one without this file.
+        if isinstance(error.__cause__, OSError) and not isinstance(
+            error.__cause__, FileNotFoundError
+        ):
+            raise error.__cause__ from None
+        return {}
+
+
+def _download(file, path):
+    """Fetches a file; a reader finds all of it or nothing."""
+    import fsspec  # noqa: PLC0415 - as above
+
+    system, there = fsspec.core.url_to_fs(file.address)
+    partial = f"{path}.partial"
+    system.get_file(there, partial)
+    if (size := os.path.getsize(partial)) != file.bytes:
+        raise OSError(f"{size:,} bytes came of the {file.bytes:,} that were listed")
+    os.replace(partial, path)

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a finished run says last: what was learnt, where the report is, what can be done next."""
+
+import pathlib
+import shlex
+import textwrap
+from collections.abc import Mapping
+
+from electra_jax.report import baselines, console_lines
+
+_LINE = "(the unigram line is the loss of knowing only how frequent each token is)"
+
+
+def text(metrics: Mapping[str, float | None], workdir: str, reported: bool, export: str) -> str:
+    """Returns the lines.
+
+    Args:
+      metrics: of the last evaluation.
+      workdir: of the run.
+      reported: whether the run has drawn a report.
+      export: the form that its weights can be exported in, as `convert --to` takes it.
+    """
+    verdict = baselines.verdict(metrics)
+    lines = textwrap.wrap(verdict, console_lines.COLUMNS)
+    lines += [*([_LINE] if "unigram line" in verdict else []), ""]
+
+    if reported:
+        page = pathlib.Path(workdir).absolute() / "report.html"
+        lines.append(f"report     {page.as_uri()}")
+    run = f"--workdir={shlex.quote(workdir)}"
+    lines += [
+        f"look       python -m electra_jax.show {run}",
+        f"fine-tune  python -m electra_jax.finetune {run} --config.data.dir=FOLDER_OF_GLUE",
+        f"export     python -m electra_jax.convert {run} --to={export} --out=FOLDER",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the report of a run says beside its curves, each from what the run has recorded.
+
+settings, and those of configs/base.py  ->  what was changed
+versions, devices, processes            ->  the environment of this start, noted in starts.jsonl
+rows of metrics.jsonl, starts.jsonl     ->  what the run has cost
+"""
+
+import datetime
+import importlib.metadata
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+
+import electra_jax
+from electra_jax import config as config_lib
+from electra_jax.configs import base
+from electra_jax.data import records
+from electra_jax.host import code_version
+from electra_jax.model import accounting
+from electra_jax.report import run_page, style
+from electra_jax.training import budget as budget_lib
+from electra_jax.training import runs, spikes
+from electra_jax.workdir import starts
+
+
+def summary(run: runs.Run, status: str, rows: Sequence[Mapping]) -> run_page.Summary:
+    """All that the report shows beside the curves, without samples."""
+    c = run.config
+    return run_page.Summary(
+        name=c.name,
+        status=status,
+        steps=c.schedule.steps if c.schedule.budget == "steps" else 0,
+        budget=budget_lib.in_words(c.schedule),
+        device=_devices(),
+        elapsed_seconds=sum(seconds for _, seconds in _intervals(rows)),
+        parameters=accounting.parameters(run.state.params),
+        config=config_lib.flatten(c),
+        base=config_lib.flatten(config_lib.parse(base.get_config())),
+        environment=_environment(),
+        cost=_cost(run, rows),
+        corpus=_corpus(run.records.manifest),
+        rollbacks=[spikes.in_words(rollback) for rollback in run.rollbacks],
+    )
+
+
+def note_start(run: runs.Run) -> None:
+    """Adds this start of the run to starts.jsonl."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    about = {"step": run.step, "time": now, "device_count": jax.device_count()}
+    starts.note(run.workdir, about | _environment())
+
+
+def _environment() -> dict[str, Any]:
+    """Versions, devices and processes of this start."""
+    found = {
+        "electra_jax": electra_jax.__version__,
+        "commit": code_version.commit(),
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "flax")},
+        "devices": _devices(),
+        "processes": jax.process_count(),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _devices() -> str:
+    return f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+
+
+def _cost(run: runs.Run, rows: Sequence[Mapping]) -> dict[str, str]:
+    """What the steps so far have used; what is not known is left out.
+
+    Compilation, evaluations and steps that were lost in an interruption are not counted.
+    """
+    last = next((row for row in reversed(rows) if row["kind"] == "train"), {})
+    found = {}
+    if last.get("tokens_seen") is not None:
+        found["tokens"] = f"{style.count(last['tokens_seen'])}, padding not counted"
+
+    flops = sum(
+        stage.objective.flops(stage.sequence_length).train * count
+        for stage, count in zip(run.stages, run.rows_by_stage)
+    )
+    if run.step:
+        found["FLOPs"] = f"{flops:.3g} in matrix products"
+
+    seconds = starts.device_seconds(list(_intervals(rows)), starts.read(run.workdir))
+    if seconds is not None:
+        found["device-hours"] = f"{seconds / 3600:.3g}, of training steps alone"
+    return found
+
+
+def _corpus(manifest: records.Manifest) -> dict[str, Any]:
+    """The facts of the manifest that the report shows."""
+    return {
+        "sources": ", ".join(source.spec for source in manifest.sources),
+        "vocabulary": f"{manifest.vocabulary['kind']}, {manifest.vocabulary['size']:,} pieces",
+        **manifest.totals,
+        **(_of_whole_text(manifest) if manifest.totals else {}),
+        "hash": manifest.hash[:16],
+    }
+
+
+def _of_whole_text(manifest):
+    """Facts that are known when the text is prepared to its end."""
+    return {
+        "padding": f"{manifest.wasted_fraction:.2%} of all places",
+        "unknown tokens": f"{manifest.unk_rate:.4%}",
+        "unigram entropy": f"{manifest.unigram_entropy:.3f} nats, of all held-out text",
+    }
+
+
+def _intervals(rows: Sequence[Mapping]) -> Iterator[tuple[int, float]]:
+    """Yields (last step, seconds) of each training row whose speed is known."""
+    before = 0
+    for row in rows:
+        if row["kind"] == "train":
+            if row.get("step_seconds"):
+                yield row["step"], row["step_seconds"] * (row["step"] - before)
+            before = row["step"]

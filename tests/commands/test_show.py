@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""show prints the rows asked for, in the order asked for, and counts over all that it judged."""
+
+import re
+import shutil
+
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from electra_jax import show
+from electra_jax.training import opened
+from electra_jax.workdir import metadata, saved_config
+
+
+@pytest.fixture
+def shown(finished, capsys):
+    """Runs the command with flags; returns what it prints."""
+    workdir = str(finished[0])
+    config = saved_config.read(workdir)
+
+    def run(**values):
+        if not flags.FLAGS.is_parsed():
+            flags.FLAGS.mark_as_parsed()
+        with flagsaver.flagsaver(colour="never", **values):
+            show.main(config, workdir)
+        return capsys.readouterr().out
+
+    return run
+
+
+def counts(text):
+    """(replaced, caught, missed) of each row that is shown, in order."""
+    found = re.findall(r"(\d+) of \d+ tokens replaced: (\d+) caught, (\d+) missed", text)
+    return [tuple(map(int, row)) for row in found]
+
+
+def test_the_best_rows_are_the_worst_ones_backwards(shown):
+    best, worst = (shown(rows=16, among=16, order=order) for order in ("best", "worst"))
+    assert counts(best) == counts(worst)[::-1] and len(counts(best)) == 16
+    as_they_are = shown(rows=16, among=16, order="text")
+    assert sorted(counts(as_they_are)) == sorted(counts(best))
+    assert counts(as_they_are) != counts(best)
+
+
+def test_what_is_said_of_all_rows_is_the_sum_over_them(shown):
+    text = shown(rows=16, among=16)
+    rows = counts(text)
+    replaced, caught = sum(row[0] for row in rows), sum(row[1] for row in rows)
+    said = " ".join(text.split())
+    assert f"16 held-out rows, {replaced} tokens replaced: {caught / replaced:.1%} caught" in said
+    assert "Shown: 16 of them, the best first." in said
+
+
+def test_more_rows_are_judged_than_shown_and_a_page_says_the_same(shown, tmp_path):
+    text = shown(rows=2, among=16)
+    assert len(counts(text)) == 2
+    page = tmp_path / "rows.html"
+    assert shown(rows=2, among=16, html=str(page)) == f"wrote {page}\n"
+    title, _, rest = text.partition("\n\n")
+    assert title == "test, step 6" and title in page.read_text()
+    about = " ".join(rest.split()).split(" ✓ replaced")[0]
+    assert about in page.read_text()
+    assert page.read_text().count("<article") == 2
+
+
+def test_a_damaged_checkpoint_is_shown_by_no_other_if_it_was_asked_for(finished, tmp_path):
+    workdir = tmp_path / "run"
+    shutil.copytree(finished[0], workdir)
+    (workdir / "checkpoints" / "6" / "_CHECKPOINT_METADATA").write_text("{")
+    config = saved_config.read(str(workdir))
+    assert opened.open_workdir(config, str(workdir)).step == 4
+    with pytest.raises(metadata.CheckpointError, match="leave --step out for the newest"):
+        opened.open_workdir(config, str(workdir), 6)

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text behind addresses: real files over HTTP on loopback and through `file://`."""
+
+import bz2
+import collections
+import functools
+import gzip
+import http.server
+import lzma
+import re
+import threading
+
+import numpy as np
+import pytest
+
+from electra_jax.data import preparation, reaching, records, text, text_remote
+from support.corpus import text_settings, write_corpus
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    """Serves a folder; notes which files were sent, and says of some less than others do."""
+
+    def do_GET(self):
+        if self.path.startswith("/hanging"):
+            self.server.ended.wait(60)
+            return
+        if self.path.startswith("/endless"):  # no length, as of a page that is made when asked for
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"a document\n")
+            return
+        if not self.path.endswith("/"):
+            self.server.sent[self.path] += 1
+        super().do_GET()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def web(tmp_path, monkeypatch):
+    """A server of the folder `web.root`; `web.at` is its address."""
+    monkeypatch.setenv("ELECTRA_JAX_CACHE", str(tmp_path / "cache"))
+    text_remote.files.cache_clear()
+    root = tmp_path / "web"
+    (root / "en").mkdir(parents=True)
+    for number in range(3):
+        lines = write_corpus(tmp_path / f"{number}.txt", 30, seed=number).read_bytes()
+        (root / "en" / f"{number}.txt.gz").write_bytes(gzip.compress(lines))
+    handler = functools.partial(Handler, directory=str(root))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.root, server.sent = root, collections.Counter()
+        server.at = f"http://127.0.0.1:{server.server_port}"
+        server.ended = threading.Event()
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.ended.set()
+        server.shutdown()
+        thread.join()
+    text_remote.files.cache_clear()
+
+
+def documents(spec):
+    (source,) = text.parse(spec)
+    counts = collections.Counter()
+    return [one for unit in text.units(source) for one in unit.documents(text.Options(), counts)]
+
+
+def test_files_behind_an_address_are_read_as_files_are(web):
+    here = documents(f"text:{web.root}/en/*.txt.gz")
+    assert len(here) == 90
+    assert documents(f"text:file://{web.root}/en/*.txt.gz") == here
+    assert documents(f"text:{web.at}/en/*.gz") == here
+    assert documents(f"text:{web.at}/en/1.txt.gz") == here[30:60]
+
+
+def test_another_kind_of_address_is_read_in_the_same_way(web, tmp_path):
+    """The memory of this process, with files of several compressions and folders in folders."""
+    import fsspec  # noqa: PLC0415 - no other test needs it
+
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/some/en/0.txt.gz", (web.root / "en" / "0.txt.gz").read_bytes())
+    memory.pipe("/some/en/deep/1.txt.bz2", bz2.compress(b"a first one\n\na second one\n"))
+    memory.pipe("/some/en/deep/2.jsonl.xz", lzma.compress(b'{"text": "a third one"}\n'))
+    try:
+        packed = documents(f"text:{web.root}/en/0.txt.gz")
+        rest = ["a first one", "a second one", "a third one"]
+        assert documents("text:memory://some/en/*.gz") == packed
+        assert documents("text:memory://some/**/[12].*") == rest
+        settings = text_settings(
+            "text:memory://some/en/**", "train:wordpiece:150", 32, heldout_fraction=0.1, workers=1
+        )
+        opened = records.open(preparation.prepare(settings, str(tmp_path / "data")))
+        assert opened.manifest.totals["documents"] == len(packed) + len(rest)
+    finally:
+        memory.rm("/some", recursive=True)
+
+
+def test_a_file_is_downloaded_once(web):
+    source = f"text:{web.at}/en/1.txt.gz"
+    for _ in range(2):
+        documents(source)
+    assert web.sent == {"/en/1.txt.gz": 1}
+    (place,) = text_remote.files(f"{web.at}/en/1.txt.gz")
+    with open(place.local_path(), "rb") as file:
+        assert file.read() == (web.root / "en" / "1.txt.gz").read_bytes()
+
+
+def test_prepared_by_several_workers_its_rows_are_those_of_the_same_files(web, tmp_path):
+    ids = []
+    for spec in (f"text:{web.at}/en/*.gz", f"text:{web.root}/en/*.gz"):
+        settings = text_settings(spec, "train:wordpiece:150", 32, heldout_fraction=0.1, workers=2)
+        place = preparation.prepare(settings, str(tmp_path / f"data{len(ids)}"))
+        opened = records.open(place)
+        ids.append(opened.read("train", 0, np.arange(opened.rows("train", 0)))[0].tolist())
+    assert ids[0] == ids[1] and len(ids[0]) > 20
+    assert set(web.sent.values()) == {1} and len(web.sent) == 3  # workers share what is fetched
+
+
+def test_another_size_is_another_text(web):
+    (source,) = text.parse(f"text:{web.at}/en/*.gz")
+    before = text.fingerprint(source)
+    with gzip.open(web.root / "en" / "0.txt.gz", "at") as file:
+        file.write("one more document\n")
+    text_remote.files.cache_clear()
+    assert text.fingerprint(source) != before and text.size(source) > 0
+
+
+def test_a_file_that_changed_since_it_was_listed_is_refused_and_not_kept(web, tmp_path):
+    (listed,) = text_remote.files(f"{web.at}/en/0.txt.gz")
+    (web.root / "en" / "0.txt.gz").write_bytes(b"short")
+    with pytest.raises(ValueError, match=r"0\.txt\.gz cannot be downloaded .*5 bytes came of the"):
+        listed.local_path()
+    assert not list((tmp_path / "cache").rglob("0.txt.gz"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("{at}/fr/*.gz", "matches no file"),
+        ("{at}/en/9.txt", "matches no file"),
+        ("memory://nothing/of/that", "the files of a folder are text:memory://nothing/of/that/*"),
+        ("zip://*.txt::{at}/en.zip", "files inside of another file; unpack that"),
+        ("{at}/endless.txt", "the server does not say how large it is; download it"),
+        ("{at}/en.zip", "en.zip is an archive; unpack it and give its files"),
+        ("abc://bucket/x.txt", "is no kind of address that fsspec knows; gs://, s3:// and https"),
+        ("gs://bucket/x.txt", "install gcsfs"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_a_remedy(web, monkeypatch, spec, message):
+    (web.root / "en.zip").write_bytes(b"x")
+    monkeypatch.setitem(__import__("sys").modules, "gcsfs", None)  # as where it is not installed
+    with pytest.raises(ValueError, match=re.escape(message)) as raised:
+        documents(f"text:{spec.format(at=web.at)}")
+    assert "\n" not in str(raised.value)
+    assert not isinstance(raised.value, reaching.Unreachable)
+
+
+def test_a_server_that_does_not_answer_is_one_line_in_time(web, monkeypatch):
+    monkeypatch.setattr(reaching, "SECONDS", 0.5)
+    for address in ("http://127.0.0.1:9/x.txt", f"{web.at}/hanging.txt"):
+        with pytest.raises(reaching.Unreachable, match="cannot be listed") as raised:
+            documents(f"text:{address}")
+        assert "copy the files to this machine" in str(raised.value)
+        assert "\n" not in str(raised.value)

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ways to compute attention: each against plain products, and which one a device gets."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+from jax.experimental.pallas.ops.tpu import splash_attention
+
+from electra_jax import config as config_lib
+from electra_jax.model import attention, encoder
+from electra_jax.step import plans
+from support import corpus, odd
+
+
+def rows_of(documents, heads=2, size=8, seed=0):
+    """(query, key, value), documents_BL and a direction for gradients, zero at padding."""
+    documents_BL = jnp.asarray(documents, jnp.int32)
+    draw = np.random.default_rng(seed)
+    shape = (*documents_BL.shape, heads, size)
+    *inputs, direction = (jnp.array(draw.standard_normal(shape), jnp.float32) for _ in range(4))
+    return inputs, documents_BL, direction * (documents_BL > 0)[:, :, None, None]
+
+
+def value_and_gradients(mix, inputs, direction):
+    @jax.jit
+    def run(inputs):
+        mixed, back = jax.vjp(mix, *inputs)
+        return mixed, back(direction)
+
+    return run(inputs)
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    """Splash on a CPU."""
+    made = functools.partial(splash_attention.make_splash_mha, interpret=True)
+    monkeypatch.setattr(splash_attention, "make_splash_mha", made)
+
+
+DOCUMENTS = [  # (document, tokens) along a row of 384: three blocks of 128
+    [(1, 100), (2, 200), (3, 60), (0, 24)],
+    [(1, 384)],
+    [(1, 130), (0, 254)],
+    [(0, 384)],
+]
+DOCUMENTS_BL = [[n for n, count in row for _ in range(count)] for row in DOCUMENTS]
+
+
+@pytest.mark.parametrize("window", [0, 20])
+def test_splash_agrees_with_einsum_on_every_real_token(interpreted, window):
+    inputs, documents_BL, direction = rows_of(DOCUMENTS_BL)
+    visible_BLL = attention.visible(documents_BL)
+    if window:
+        visible_BLL &= attention.near(384, window)
+    plain = value_and_gradients(lambda *x: attention.einsum(*x, visible_BLL), inputs, direction)
+    fused = value_and_gradients(
+        lambda *x: attention.splash(*x, documents_BL, window=window), inputs, direction
+    )
+    real_BL = documents_BL > 0
+    assert np.isfinite(fused[0]).all()
+    np.testing.assert_allclose(fused[0][real_BL], plain[0][real_BL], atol=2e-6)
+    for found, expected in zip(fused[1], plain[1]):
+        np.testing.assert_allclose(found, expected, atol=2e-5)
+        assert not found[~real_BL].any()  # nothing comes back to padding
+
+
+def encoder_of(way, scan):
+    """A modern encoder over a row of 256 tokens: hidden states and gradients."""
+    settings = odd.MODERN | dict(local_window=40, dropout=0, attention_dropout=0)
+    c = odd.trunk(2, 8, 2, 8, **settings, attention=way, scan=scan)
+    documents_BL = jnp.asarray([[1] * 150 + [2] * 90 + [0] * 16], jnp.int32)
+    draw = np.random.default_rng(0)
+    x_BLD = jnp.array(draw.standard_normal((1, 256, 8)), jnp.float32)
+    direction_BLD = jnp.array(draw.standard_normal((1, 256, 8))) * (documents_BL > 0)[..., None]
+    params = encoder.Encoder(c).init(jax.random.key(0), x_BLD, documents_BL, None)
+    params = jax.tree.map(lambda x: x + 0.3 * draw.standard_normal(x.shape), params)
+
+    @jax.jit
+    def run(params, x_BLD):
+        hidden_BLD, back = jax.vjp(
+            lambda p, x: encoder.Encoder(c).apply(p, x, documents_BL, None), params, x_BLD
+        )
+        return hidden_BLD * (documents_BL > 0)[..., None], back(direction_BLD)
+
+    return odd.flat(run(params, x_BLD))
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_layers_with_splash_are_those_with_einsum(interpreted, scan):
+    plain, fused = encoder_of("einsum", scan), encoder_of("splash", scan)
+    for path, x in fused.items():
+        assert abs(x - plain[path]).max() <= 2e-5 * max(1, abs(plain[path]).max()), path
+
+
+@pytest.mark.parametrize("window", [0, 3])
+def test_what_is_handed_to_cudnn_gives_the_numbers_of_einsum(window):
+    """Its own kernel needs a GPU; the same call with XLA in its place."""
+    inputs, documents_BL, direction = rows_of(odd.batch().documents_BL)
+    visible_BLL = attention.visible(documents_BL)
+    if window:
+        visible_BLL &= attention.near(11, window)
+    plain = value_and_gradients(lambda *x: attention.einsum(*x, visible_BLL), inputs, direction)
+    same = functools.partial(attention.cudnn, implementation="xla")
+    fused = value_and_gradients(lambda *x: same(*x, visible_BLL), inputs, direction)
+    real_BL = documents_BL > 0
+    assert np.isfinite(fused[0]).all()
+    np.testing.assert_allclose(fused[0][real_BL], plain[0][real_BL], atol=1e-6)
+    for found, expected in zip(fused[1], plain[1]):
+        np.testing.assert_allclose(found, expected, atol=5e-6)
+
+
+def test_fused_attention_never_drops_probabilities_in_silence():
+    with pytest.raises(ValueError, match="attention='splash' drops no probabilities, but"):
+        odd.trunk(1, 8, 2, 4, attention="splash", attention_dropout=0.1)
+
+
+# Which one a device gets
+
+
+def settled(platform, monkeypatch, **overrides):
+    """How attention is computed on a platform; rows of 512 without attention dropout."""
+    monkeypatch.setattr(plans, "_platform", lambda mesh: platform)
+    long = dict(data__sequence_length=512, model__max_positions=512, model__attention_dropout=0.0)
+    config = config_lib.parse(corpus.small_run("builtin", "", **long | overrides))
+    return plans.networks_config(config, 100).generator.attention
+
+
+@pytest.mark.parametrize(
+    ("platform", "overrides", "way"),
+    [
+        ("tpu", {}, "splash"),
+        ("tpu", dict(model__attention_dropout=0.1), "einsum"),
+        ("tpu", dict(data__sequence_length=384), "einsum"),  # scores are small there
+        ("tpu", dict(data__sequence_length=500), "einsum"),
+        ("tpu", dict(model__attention="einsum"), "einsum"),
+        ("tpu", dict(model__attention="splash", data__sequence_length=128), "splash"),
+        ("gpu", {}, "einsum"),
+        ("gpu", dict(model__attention="cudnn"), "cudnn"),
+        ("cpu", {}, "einsum"),
+    ],
+)
+def test_auto_is_conservative(platform, overrides, way, monkeypatch):
+    assert settled(platform, monkeypatch, **overrides) == way
+
+
+@pytest.mark.parametrize(
+    ("platform", "overrides", "message"),
+    [
+        (
+            "cpu",
+            dict(model__attention="splash"),
+            "'splash' needs a TPU, not a CPU; try model.att",
+        ),
+        (
+            "gpu",
+            dict(model__attention="splash"),
+            "'splash' needs a TPU, not a GPU; try model.att",
+        ),
+        ("cpu", dict(model__attention="cudnn"), "'cudnn' needs a GPU, not a CPU; try model.att"),
+        (
+            "tpu",
+            dict(model__attention="splash", data__sequence_length=500),
+            "needs rows of a multiple of 128 tokens, not of 500; try model.attention=einsum",
+        ),
+        (
+            "gpu",
+            dict(model__attention="cudnn", model__dtype="float32"),
+            "cannot compute in float32; try model.dtype=bfloat16 or model.attention=einsum",
+        ),
+        (
+            "gpu",
+            dict(model__attention="cudnn", data__sequence_length=501),
+            "needs rows of an even number of tokens, not of 501",
+        ),
+        (
+            "gpu",
+            dict(model__attention="cudnn", model__generator__width=24),
+            "needs heads of a multiple of 8, at most 128, not of 12 and 16",
+        ),
+    ],
+)
+def test_what_a_device_cannot_compute_is_refused(platform, overrides, message, monkeypatch):
+    with pytest.raises(config_lib.ConfigError) as error:
+        settled(platform, monkeypatch, **overrides)
+    assert message in str(error.value) and "\n" not in str(error.value)

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a finished run says last."""
+
+import pytest
+
+from electra_jax.report import closing
+
+METRICS = {"gen_masked_loss": 5.0, "unigram_entropy": 6.5, "disc_auc": 0.71}
+
+
+def test_it_says_what_was_learnt_where_the_report_is_and_what_to_do_next(tmp_path):
+    said = closing.text(METRICS, f"{tmp_path}/a run", True, "hugging_face").splitlines()
+    assert said == [
+        "Generator 1.50 nats below the unigram line; discriminator AUC 0.71.",
+        "(the unigram line is the loss of knowing only how frequent each token is)",
+        "",
+        f"report     file://{tmp_path}/a%20run/report.html",
+        f"look       python -m electra_jax.show --workdir='{tmp_path}/a run'",
+        f"fine-tune  python -m electra_jax.finetune --workdir='{tmp_path}/a run'"
+        " --config.data.dir=FOLDER_OF_GLUE",
+        f"export     python -m electra_jax.convert --workdir='{tmp_path}/a run'"
+        " --to=hugging_face --out=FOLDER",
+    ]
+
+
+def test_a_long_verdict_is_wrapped_for_a_terminal_of_80_columns():
+    metrics = METRICS | {"disc_accuracy": 0.7, "disc_majority": 0.71}
+    said = closing.text(metrics, "runs/a", False, "orbax").splitlines()
+    assert said[:2] == [
+        "Generator 1.50 nats below the unigram line; discriminator AUC 0.71, accuracy 1.0",
+        'points below always saying "original".',
+    ]
+
+
+@pytest.mark.parametrize("metrics", [{"disc_auc": 0.5}, {}])
+def test_without_a_report_or_a_generator_it_does_not_speak_of_them(metrics):
+    said = closing.text(metrics, "runs/a", False, "orbax")
+    assert "report" not in said and "unigram line" not in said and "--to=orbax" in said

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages in a real Chromium: nothing overlaps, the pointer reads the right value, pages follow runs.
+
+Run with `pytest -m browser`; needs Chromium (`apt-get install chromium`).
+"""
+
+import json
+import math
+import shutil
+
+import pytest
+
+from electra_jax.finetuning.results import page as finetuning_page
+from electra_jax.finetuning.results import run_results
+from electra_jax.report import comparison, comparison_page, run_page, writers
+from support import browser, made_results
+from support.made_runs import workdir
+
+pytestmark = pytest.mark.browser
+
+VISIBLE = "[...document.querySelectorAll('.chart svg')].filter((svg) => svg.checkVisibility())"
+# [chart, text, text] for each pair of texts that overlap by more than a pixel and a half, and
+# [chart, text] for each text that leaves its card.
+MISPLACED = (
+    VISIBLE
+    + """.flatMap((svg) => {
+  const card = svg.closest('.chart').getBoundingClientRect();
+  const texts = [...svg.querySelectorAll('text')].filter((text) => text.textContent.trim());
+  const boxes = texts.map((text) => text.getBoundingClientRect());
+  const bad = [];
+  boxes.forEach((one, i) => {
+    const words = texts[i].textContent;
+    if (one.left < card.left || one.right > card.right) bad.push([svg.ariaLabel, words]);
+    for (let j = 0; j < i; j++) {
+      const other = boxes[j];
+      const wide = Math.min(one.right, other.right) - Math.max(one.left, other.left);
+      const high = Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top);
+      if (wide > 1.5 && high > 1.5) bad.push([svg.ariaLabel, words, texts[j].textContent]);
+    }
+  });
+  return bad;
+})"""
+)
+WIDTHS = "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+READING = "document.querySelector('.reading:not([hidden])')?.innerText"
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    """A browser for all tests of this file."""
+    binary = browser.found()
+    if binary is None:
+        pytest.fail("no chromium here; install it: apt-get install chromium")
+    with browser.Browser(binary, tmp_path_factory.mktemp("profile")) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory, finished):
+    """{name: page} of a real run, of runs side by side, and of fine-tuning with its control."""
+    folder = tmp_path_factory.mktemp("pages")
+    runs = [
+        workdir(folder, f"{name}-seed{seed}", [9.0, 6.0, loss], seed=seed, objective__disc_weight=w)
+        for name, w, losses in (("low", 5.0, (1.0, 2.0, 3.0)), ("high", 50.0, (4.0, 6.0, 8.0)))
+        for seed, loss in enumerate(losses)
+    ]
+    compared = comparison.compare([comparison.load(run) for run in runs])
+    comparison_page.write(compared, str(folder / "compare.html"), str(folder / "compare.png"))
+    control = run_results.Results("fresh", [made_results.task("cola", [0.05, 0.02, 0.1])])
+    finetuning_page.write(str(folder / "finetuning.html"), made_results.three(), control)
+    return {
+        "run": finished[0] / "report.html",
+        "compare": folder / "compare.html",
+        "finetuning": folder / "finetuning.html",
+    }
+
+
+@pytest.mark.parametrize("name", ["run", "compare", "finetuning"])
+@pytest.mark.parametrize("width, dark", [(400, False), (1400, True)])
+def test_nothing_overlaps_and_no_script_complains(chromium, pages, name, width, dark):
+    page = chromium.open(pages[name], width, dark)
+    for scale in ("linear", "logarithmic"):
+        page.click(f"#scale-{scale} + label")
+        assert page.run(MISPLACED) == [], scale
+        whole, seen = page.run(WIDTHS)
+        assert whole <= seen, scale
+    assert page.run(f"{VISIBLE}.length") > 2
+    assert page.complaints() == []
+
+
+def test_the_page_follows_the_setting_of_light_or_dark(chromium, pages):
+    colour = "getComputedStyle(document.body).backgroundColor"
+    page = chromium.open(pages["run"], 1400)
+    assert page.run(colour) == "rgb(247, 247, 245)"
+    page.look(1400, dark=True)
+    assert page.run(colour) == "rgb(19, 21, 23)"
+
+
+@pytest.mark.parametrize("scale", ["linear", "logarithmic"])
+def test_the_pointer_reads_the_value_of_the_nearest_point(chromium, pages, finished, scale):
+    rows = [row for row in writers.read(finished[0] / "metrics.jsonl") if row["kind"] == "train"]
+    assert [row["step"] for row in rows] == [2, 4, 6]
+    page = chromium.open(pages["run"], 1400)
+    page.click(f"#scale-{scale} + label")
+
+    find = f"{VISIBLE}.find((svg) => svg.ariaLabel.startsWith('Learning rate'))"
+    page.run(f"{find}.scrollIntoView({{block: 'center'}})")
+    box = page.run(f"{find}.getBoundingClientRect().toJSON()")
+    axes = json.loads(page.run(f"{find}.dataset.axes"))
+    unit = box["width"] / page.run(f"{find}.viewBox.baseVal.width")
+    for row in rows:
+        # Where the value is, by the limits that the drawing says; and a little beside it.
+        share = (row["step"] - axes["x"][0]) / (axes["x"][1] - axes["x"][0])
+        if axes["xlog"]:
+            low, high = map(math.log, axes["x"])
+            share = (math.log(row["step"]) - low) / (high - low)
+        up = (row["learning_rate"] - axes["y"][0]) / (axes["y"][1] - axes["y"][0])
+        x = axes["left"] + share * (axes["right"] - axes["left"])
+        y = axes["bottom"] + up * (axes["top"] - axes["bottom"])
+        page.point(box["x"] + x * unit + 3, box["y"] + y * unit - 3)
+        assert page.run(READING) == (
+            f"Learning rate {_exponential(row['learning_rate'])}\nstep {row['step']}"
+        )
+
+    page.point(5, 5)
+    assert page.run(READING) is None
+
+
+def _exponential(value):
+    return f"{value:.3e}".replace("e-0", "e-")
+
+
+def test_the_button_changes_the_axis_of_all_charts(chromium, pages):
+    page = chromium.open(pages["run"], 1400)
+    scales = f"[...new Set({VISIBLE}.map((svg) => JSON.parse(svg.dataset.axes).xlog))]"
+    count = page.run(f"{VISIBLE}.length")
+    assert page.run(scales) == [False]
+    page.click("#scale-logarithmic + label")
+    assert page.run(scales) == [True]
+    assert page.run(f"{VISIBLE}.length") == count
+
+
+def test_a_page_of_a_running_run_loads_itself_again_and_keeps_its_place(
+    chromium, tmp_path, finished
+):
+    rows = writers.read(finished[0] / "metrics.jsonl")
+    run_page.write(tmp_path, rows, {"status": "running", "name": "before"}, picture=False)
+    page = chromium.open(tmp_path / "report.html", 400)
+    # What the page would do after a time, the test does when it is ready.
+    page.before_scripts("window.setTimeout = (act, after) => { window.due = { act, after }; }")
+    page.reload("location.reload()")
+    assert page.run("window.due.after") == 30_000
+    page.click("#scale-logarithmic + label")
+    page.run("window.scrollTo(0, 700)")
+
+    run_page.write(tmp_path, rows, {"status": "finished", "name": "after"}, picture=False)
+    page.reload("window.due.act()")
+    assert page.run("document.title") == "after"
+    assert page.run("window.scrollY") == 700
+    assert page.run("document.querySelector('#scale-logarithmic').checked") is True
+    assert page.run("document.querySelector('[data-refresh], noscript')") is None
+    assert page.run("window.due") is None  # no more news
+
+
+def test_a_copy_needs_no_other_file(chromium, tmp_path, pages):
+    for name, path in pages.items():
+        alone = tmp_path / name / "page.html"
+        alone.parent.mkdir()
+        shutil.copy(path, alone)
+        page = chromium.open(alone, 1400)
+        asked = "performance.getEntriesByType('resource').map((entry) => entry.name)"
+        assert page.run(asked) == [] and page.complaints() == []

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of a run is there from its start, follows the run, and says what the run cost."""
+
+import json
+import math
+import re
+
+import pytest
+
+import electra_jax
+from electra_jax.report import writers
+from electra_jax.training import output
+from electra_jax.workdir import starts
+from support.corpus import small_run
+
+
+class _Seen:
+    """A writer that keeps what the page says when a step is logged, and may end the run."""
+
+    def __init__(self, workdir, fails_at=None):
+        self.pages, self._workdir, self._fails_at = {}, workdir, fails_at
+
+    def write(self, step, kind, metrics):
+        if kind == "train":
+            page = (self._workdir / "report.html").read_text()
+            self.pages[step] = " ".join(re.sub("<[^>]*>", " ", page).split())
+        if step == self._fails_at:
+            raise RuntimeError("no power <left>")
+
+    def close(self):
+        pass
+
+
+def test_the_page_is_there_before_the_first_step_and_says_why_a_run_ended(
+    text, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(output, "LIVE_SECONDS", 0.0)
+    monkeypatch.setattr(output, "LIVE_SHARE", math.inf)
+    seen = _Seen(tmp_path, fails_at=6)
+    with pytest.raises(RuntimeError, match="no power"):
+        electra_jax.train(small_run(*text, logging__report_every=1000), tmp_path, [seen])
+
+    assert "Nothing to draw yet" in seen.pages[2]  # drawn at the start
+    assert "step 2 of 6" in seen.pages[4]  # drawn at the log line of step 2
+    assert all("running" in page for page in seen.pages.values())
+    page = (tmp_path / "report.html").read_text()
+    assert '<span class="status stopped">' in page and "no power &lt;left&gt;" in page
+    assert "data-refresh=" not in page
+
+
+def test_a_page_that_was_just_drawn_is_left_alone(text, tmp_path, monkeypatch):
+    monkeypatch.setattr(output, "LIVE_SECONDS", math.inf)
+    seen = _Seen(tmp_path)
+    config = small_run(*text, logging__report_every=1000, schedule__steps=4, evaluation__every=4)
+    electra_jax.train(config, tmp_path, [seen])
+    assert "Nothing to draw yet" in seen.pages[4]
+
+
+def test_each_start_is_noted_and_the_cost_is_theirs(finished):
+    workdir, _ = finished
+    (start,) = starts.read(workdir)
+    assert start["step"] == 0 and start["device_count"] >= 1
+    assert {"python", "jax", "jaxlib", "flax", "devices", "processes"} <= start.keys()
+
+    page = " ".join(re.sub("<[^>]*>", " ", (workdir / "report.html").read_text()).split())
+    for name in ("python", "jax", "jaxlib", "flax"):
+        assert f"{name} {start[name]} " in page
+    last = [row for row in writers.read(workdir / "metrics.jsonl") if row["kind"] == "train"][-1]
+    assert f"Cost tokens {last['tokens_seen']:,}, padding not counted FLOPs " in page
+    assert "data.batch_size 256 8" in page  # of base and of this run
+
+
+def test_device_seconds_count_the_devices_of_the_start_that_trained(tmp_path):
+    for step, devices in ((0, 1), (20, 4), (10, 8)):  # the third goes back behind the second
+        starts.note(tmp_path, {"step": step, "device_count": devices})
+    found = starts.read(tmp_path)
+    assert starts.device_seconds([(10, 5.0), (20, 1.0), (30, 1.0)], found) == 5.0 + 8.0 + 8.0
+    assert starts.device_seconds([(10, 5.0)], found[1:]) is None  # who trained it is not known
+    assert starts.device_seconds([], found) is None
+
+
+def test_a_torn_line_of_a_killed_start_is_left_out(tmp_path):
+    (tmp_path / starts.NAME).write_text('{"step": 0, "device_count": 2}\n{"step": 5, "dev')
+    starts.note(tmp_path, {"step": 6, "device_count": 3})
+    assert [start["step"] for start in starts.read(tmp_path)] == [0, 6]
+    lines = (tmp_path / starts.NAME).read_text().splitlines()
+    assert json.loads(lines[-1]) == {"step": 6, "device_count": 3}
