@@ -393,9 +393,15 @@ def test_one_enormous_line_gives_signs_of_life(tmp_path, vocab, monkeypatch):
         assert any(400_000 <= count < len(words) for count in counts), lines
 
         # Of all text, by all workers together: it never falls, and is 100% of nothing unfinished.
-        cutting = [line for line in lines if line.startswith("cutting rows: ")]
-        shares = [int(re.match(r"cutting rows: (\d+)%", line)[1]) for line in cutting]
-        assert shares == sorted(shares) and 30 < shares[-1] < 100, lines
+        cutting = r"cutting rows: (\d+)%.* ([\d,]+) characters tokenised"
+        shares = [
+            (int(match[1]), int(match[2].replace(",", "")))
+            for match in (re.match(cutting, line) for line in lines)
+            if match
+        ]
+        assert shares == sorted(shares), lines
+        assert any(30 < share < 100 for share, _ in shares), lines
+        assert {count for share, count in shares if share == 100} <= {max(counts)}, lines
 
 
 def test_the_sample_for_a_vocabulary_stops_within_an_enormous_document(tmp_path, vocab):
