@@ -123,17 +123,28 @@ class Page:
         return answer["result"].get("value")
 
     def point(self, x: float, y: float) -> None:
-        """Moves the mouse to a place of the window."""
+        """Moves the mouse to a place of the window, and returns once the page has heard of it."""
+        self._wait_until_drawn()
         self.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        self._wait_until_drawn()
 
     def click(self, selector: str) -> None:
         """Presses and releases the mouse over an element."""
         self.run(f"document.querySelector({selector!r}).scrollIntoView({{block: 'center'}})")
+        self._wait_until_drawn()
         box = self.run(f"document.querySelector({selector!r}).getBoundingClientRect().toJSON()")
         place = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
         for kind in ("mousePressed", "mouseReleased"):
             about = {"type": kind, "button": "left", "clickCount": 1}
             self.ask("Input.dispatchMouseEvent", **about, **place)
+
+    def _wait_until_drawn(self) -> None:
+        """Returns once the page is drawn as it is now.
+
+        Which element the mouse is over is decided by the picture that was drawn last, and moves of
+        the mouse are told to the page when the next one is drawn.
+        """
+        self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def wait_until_loaded(self) -> None:
         """Returns once the page is complete."""

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains variants of the method on equal terms at a size that two cores carry, and compares them.
+
+Every arm gets the same text, trunk, optimizer and rows a step, and the same training FLOPs in the
+honest convention of `electra_jax.flops` (or a stated share of them); so the arms differ in steps.
+A run goes by steps and not by the clock: what else the machine does changes no number. Seed 0 of
+all arms comes first, then seed 1, so that what there is can be compared at any time.
+
+    WORKDIR/experiment.json          what all runs share, and the steps of each arm
+    WORKDIR/data                     prepared text (a seed also draws how text is cut into rows)
+    WORKDIR/seedS/ARM                an ordinary workdir
+    WORKDIR/seedS/ARM/finished.json  trained and measured: never trained again
+
+The same command continues where it stopped; Ctrl-C or SIGTERM saves first. `table_5.py` and
+`section_3.py` are two such comparisons. What is asked of the finished encoders is in
+`frozen_encoder.py`, and `equal_compute_page.py` has the tables that both pages share.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import jax
+import ml_collections
+
+from benchmarks import equal_compute_page, frozen_encoder
+from electra_jax import config as config_lib
+from electra_jax.checks import trained
+from electra_jax.report import drawing
+from electra_jax.speed import flops_figures
+from electra_jax.training import loop
+from electra_jax.workdir import metadata, prepared_data
+
+WIDTH = 128  # of the main network, tiny_paper's
+REFERENCE = equal_compute_page.REFERENCE
+HELD_OUT = (  # of the last evaluation
+    "gen_masked_loss", "gen_masked_accuracy", "gen_entropy", "mlm_masked_loss", "unigram_entropy",
+    "disc_auc", "disc_auc_unigram", "disc_accuracy", "disc_majority", "disc_recall_at_2",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """What one arm has of its own. All else is the same for all."""
+
+    tree: Callable[[], ml_collections.ConfigDict]  # its configuration, of tiny_paper's size
+    generator: int = WIDTH // 2  # the generator's width
+    share: float = 1.0  # of the training FLOPs
+    after: str = ""  # the arm that trains its generator, in as many steps and out of the same FLOPs
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """A comparison: its arms, among them `electra`, and its page."""
+
+    name: str  # of the default workdir and of the page in docs/experiments
+    arms: Mapping[str, Arm]
+    write: Callable[[equal_compute_page.Found, str], None]  # writes the page to a path
+    titles: Mapping[str, str]  # of the arms that the page shows, in its order
+
+
+def main(experiment: Experiment, description: str) -> None:
+    """Trains what is missing, and writes the page of what there is."""
+    arms = experiment.arms
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--workdir", default=f"runs/{experiment.name}")
+    parser.add_argument("--source", default="builtin", help="as data.source")
+    parser.add_argument("--corpus", default="", help="what the page calls the text")
+    parser.add_argument("--vocab", default="train:sentencepiece:2048", help="as data.vocab")
+    parser.add_argument("--steps", type=int, default=2000, help="of ELECTRA; others by FLOPs")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--arms", default="", help=f"some of {','.join(arms)}; '' is all")
+    parser.add_argument("--downstream", help="folder with conll2000.zip and subjectivity.zip")
+    parser.add_argument("--report", action="store_true", help="train nothing, write the page")
+    parser.add_argument("--page", default=f"docs/experiments/{experiment.name}.md")
+    arguments = parser.parse_args()
+
+    asked = chosen(arms, arguments.arms)
+    if not arguments.report:
+        about = begin(arms, arguments)
+        for seed in range(arguments.seeds):
+            for name in asked:
+                run(arms, arguments, about, name, seed)
+
+    found = equal_compute_page.collect(arguments.workdir, experiment.titles)
+    experiment.write(found, arguments.page)
+    print(f"{arguments.page}: {len(found.seeds)} complete seeds")
+
+
+def chosen(arms: Mapping[str, Arm], text: str) -> list[str]:
+    """The arms of --arms in the order of the experiment; all without any. Raises SystemExit."""
+    names = [name for name in text.split(",") if name]
+    for name in names:
+        if name not in arms:
+            raise SystemExit(f"--arms={name} is no arm; there are {', '.join(arms)}")
+
+    # A generator that is trained first belongs to the arms that come after it.
+    needed = {arms[name].after for name in names} | set(names)
+    return [name for name in arms if name in needed or not names]
+
+
+def config(
+    arm: Arm, name: str, seed: int, steps: int, source: str, vocab: str, workdir: str
+) -> ml_collections.ConfigDict:
+    """The tree of one run: tiny_paper's, with the arm's objective; the rest is the same for all."""
+    tree = arm.tree()
+    tree.name, tree.seed = name, seed
+    data = os.path.join(workdir, "data")
+    tree.data.update(source=source, vocab=vocab, dir=data, min_document_characters=300)
+    width = arm.generator
+    tree.model.generator.update(width=width, heads=width // 32, feed_forward=4 * width)
+    # The trunk that leaves the unigram plateau early; the rate was tried on ELECTRA: docs/LOG.md.
+    tree.model.update(positions="rotary", norm_place="pre")
+    tree.optimizer.learning_rate = 4e-3
+    tree.schedule.update(steps=steps, warmup_steps=steps // 10)
+    tree.checkpoint.update(every=max(1, steps // 4), keep_last=1)
+    tree.evaluation.update(every=max(1, steps // 4), rows=1024)
+    tree.logging.update(every=max(1, steps // 40), report_every=steps, tensorboard=False)
+
+    first = _folder(workdir, seed, arm.after)
+    for field in ("from", "generator_from"):
+        tree.init[field] = first if arm.after and tree.init[field] else ""
+    return tree
+
+
+def equal_compute(
+    arms: Mapping[str, Arm], source: str, vocab: str, steps: int
+) -> dict[str, dict[str, float]]:
+    """arm -> what a row costs in training, and its steps for its share of `steps` of ELECTRA."""
+    rows = {}
+    for name, arm in arms.items():
+        parsed = config_lib.parse(config(arm, name, 0, steps, source, vocab, ""))
+        found = flops_figures.of_config(
+            parsed, prepared_data.vocabulary_size(prepared_data.RunData.of(parsed, ""))
+        )
+        rows[name] = found["train_per_row"]["honest"]
+
+    total = steps * rows[REFERENCE]
+    counts = {
+        name: round(total * arm.share / (rows[name] + rows.get(arm.after, 0)))
+        for name, arm in arms.items()
+    }
+    # A generator that is trained first gets as many steps as the arm that comes after it.
+    for name, arm in arms.items():
+        if arm.after:
+            counts[arm.after] = counts[name]
+    return {name: {"flops_per_row": rows[name], "steps": counts[name]} for name in arms}
+
+
+def begin(arms: Mapping[str, Arm], arguments) -> dict:
+    """experiment.json, written by the first call; another one with other settings is refused."""
+    path = os.path.join(arguments.workdir, equal_compute_page.EXPERIMENT)
+    asked = {name: getattr(arguments, name) for name in ("source", "vocab", "steps")}
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        for name, value in asked.items():
+            if found[name] != value:
+                raise SystemExit(
+                    f"{arguments.workdir} holds an experiment with --{name}={found[name]}, not"
+                    f" {value}; choose another --workdir"
+                )
+        return found
+
+    shape = config(arms[REFERENCE], REFERENCE, 0, **asked, workdir="").data
+    found = asked | {
+        "corpus": arguments.corpus,
+        "rows": shape.batch_size,
+        "length": shape.sequence_length,
+        "arms": equal_compute(arms, **asked),
+    }
+    os.makedirs(arguments.workdir, exist_ok=True)
+    _write(path, found)
+    return found
+
+
+def run(arms: Mapping[str, Arm], arguments, about: dict, name: str, seed: int) -> None:
+    """Trains and measures one run, as far as that is not done. SystemExit where it was stopped."""
+    folder = _folder(arguments.workdir, seed, name)
+    path = os.path.join(folder, equal_compute_page.FINISHED)
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            measured = json.load(file)["measures"]
+        if not arguments.downstream or "chunk_accuracy" in measured:
+            return
+
+    steps = about["arms"][name]["steps"]
+    tree = config(arms[name], name, seed, steps, about["source"], about["vocab"], arguments.workdir)
+    parsed = config_lib.parse(tree)
+    begun = time.monotonic()
+    if _newest(folder) < steps:
+        loop.train(parsed, folder)
+    if _newest(folder) < steps:
+        raise SystemExit(f"{folder} was stopped; the same command goes on")
+
+    seconds = time.monotonic() - begun
+    opened = trained.FinishedRun.open(parsed, folder)
+    last = opened.evaluations[-1]
+    found = {metric: last[metric] for metric in HELD_OUT if metric in last}
+    found |= frozen_encoder.measure(opened, opened.params, arguments.downstream)
+    content = {"seed": seed, "steps": steps, "seconds": seconds, "measures": found}
+    if name == REFERENCE:  # the floor: the same encoder as it was before training
+        first = frozen_encoder.measure(opened, opened.first_params, arguments.downstream)
+        content["untrained"] = first
+    content["text"] = _text(opened, about["corpus"])
+    _write(path, content)
+    jax.clear_caches()  # the next arm is another program
+    print(f"finished: seed {seed}, {name}, {seconds:.0f} s, {json.dumps(found)}", flush=True)
+
+
+def _folder(workdir: str, seed: int, name: str) -> str:
+    """The workdir of one run."""
+    return os.path.join(workdir, f"seed{seed}", name)
+
+
+def _newest(folder: str) -> int:
+    """The step of the newest checkpoint; -1 where there is none."""
+    return max(metadata.steps(os.path.join(folder, "checkpoints")), default=-1)
+
+
+def _text(opened: trained.FinishedRun, corpus: str) -> dict:
+    """What the page says of the text that was trained on."""
+    manifest = opened.opened.records.manifest
+    return {
+        "corpus": corpus,
+        "documents": manifest.totals["documents"],
+        "characters": manifest.totals["characters"],
+        "tokens": manifest.totals["tokens"],
+        "vocabulary": manifest.vocabulary["size"],
+    }
+
+
+def _write(path: str, content: Sequence | dict) -> None:
+    drawing.write_whole(path, json.dumps(content, indent=1).encode())

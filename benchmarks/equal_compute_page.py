@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the runs of a comparison at equal compute came to: tables and a picture. Trains nothing.
+
+    finished.json of every run  ->  collect  ->  seeds in which no arm is missing
+                                ->  mean +- standard error of each arm, differences between arms
+                                ->  the blocks of a page, and a picture
+
+Means, errors and what counts as resolved are those of `electra_jax.compare`. A page chooses among
+the blocks and adds its own: `table_5_page.py`, `section_3_page.py`.
+"""
+
+import dataclasses
+import glob
+import io
+import json
+import os
+import statistics
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+
+from matplotlib import figure as mpl_figure
+from matplotlib import ticker
+
+from electra_jax.report import comparison, drawing, style
+
+EXPERIMENT, FINISHED = "experiment.json", "finished.json"
+REFERENCE = "electra"  # whose steps are given, and what others are compared with
+DOWNSTREAM = {
+    "chunk_accuracy": "chunk tags",
+    "subjectivity_accuracy": "subjectivity",
+    "pair_accuracy": "minimal pairs",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """The complete seeds, and what all runs share."""
+
+    about: Mapping
+    titles: Mapping[str, str]  # of the arms, in the order of the page
+    arms: Sequence[str]  # that have finished runs, in the order of the page
+    seeds: Sequence[int]  # in which all of these are finished
+    left_out: int  # finished runs of other seeds
+    runs: Mapping[tuple[str, int], Mapping]  # (arm, seed) -> finished.json
+
+    def values(self, arm: str, name: str) -> list[float]:
+        """A measure of an arm's runs over the complete seeds; empty where one has none."""
+        found = [self.runs[arm, seed]["measures"].get(name) for seed in self.seeds]
+        return [] if None in found else found
+
+    def mean(self, arm: str, name: str) -> comparison.Mean | None:
+        """The same as mean and standard error."""
+        values = self.values(arm, name) if arm in self.arms else []
+        return comparison.mean(values) if values else None
+
+    def untrained(self, name: str) -> comparison.Mean | None:
+        """Of the same encoder before training."""
+        found = [self.runs[REFERENCE, seed].get("untrained", {}).get(name) for seed in self.seeds]
+        return None if None in found else comparison.mean(found)
+
+    def apart(self, arm: str, other: str, name: str) -> comparison.Effect | None:
+        """`arm` less `other`."""
+        one, two = self.mean(arm, name), self.mean(other, name)
+        return None if one is None or two is None else comparison.effect(name, one, two)
+
+
+def collect(workdir: str, titles: Mapping[str, str]) -> Found:
+    """Reads what is finished of these arms. Raises SystemExit if no seed is complete."""
+    path = os.path.join(workdir, EXPERIMENT)
+    if not os.path.exists(path):
+        raise SystemExit(f"{workdir} holds no {EXPERIMENT}; give the --workdir of an experiment")
+    runs: dict[tuple[str, int], Mapping] = {}
+    for name in glob.glob(os.path.join(workdir, "seed*", "*", FINISHED)):
+        found, arm = _read(name), os.path.basename(os.path.dirname(name))
+        if arm in titles:
+            runs[arm, found["seed"]] = found
+    arms = [arm for arm in titles if any(arm == name for name, _ in runs)]
+    seeds = sorted({seed for _, seed in runs})
+    complete = [seed for seed in seeds if all((arm, seed) in runs for arm in arms)]
+    if not complete or REFERENCE not in arms:
+        raise SystemExit(f"{workdir}: no seed is complete yet ({len(runs)} runs are finished)")
+    left_out = sum(seed not in complete for _, seed in runs)
+    return Found(_read(path), titles, arms, complete, left_out, runs)
+
+
+def verdict(apart: comparison.Effect) -> str:
+    """Whether a distance is more than luck may make: two standard errors or more."""
+    if apart.amount == 0:
+        return "equal"
+    if apart.resolved is None:
+        return "one seed"
+    if not apart.resolved:
+        return "not resolved"
+    return "**higher**" if apart.amount > 0 else "**lower**"
+
+
+def write(found: Found, page: str, blocks: Callable[[Found, str], Sequence[str]]) -> None:
+    """Writes the page of these blocks and the picture, each at once or not at all."""
+    os.makedirs(os.path.dirname(page) or ".", exist_ok=True)
+    picture = os.path.splitext(page)[0] + ".png"
+    drawing.write_whole(picture, draw(found))
+    drawing.write_whole(page, text(blocks(found, os.path.basename(picture))).encode())
+
+
+def text(blocks: Sequence[str]) -> str:
+    """The page of these blocks, with lines of at most 100 characters."""
+    return "\n\n".join(map(_wrapped, blocks)) + "\n"
+
+
+def draw(found: Found) -> bytes:
+    """A panel a measure, a row an arm; PNG."""
+    palette = style.LIGHT
+    titles = DOWNSTREAM | {"disc_auc_unigram": "AUC on unigram replacements"}
+    shown = [name for name in titles if found.mean(REFERENCE, name) is not None]
+    height = 0.34 * len(found.arms) + 1.1
+    figure = mpl_figure.Figure(figsize=(2.6 + 2.7 * len(shown), height), facecolor=palette["card"])
+    panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+    for axes, name in zip(panels, shown):
+        scale = 100 if style.is_share(name) else 1
+        axes.set_facecolor(palette["card"])
+        for place, arm in enumerate(found.arms):
+            mean = found.mean(arm, name)
+            if mean is None:
+                continue
+            colour = palette["third" if arm == REFERENCE else "second"]
+            values = [scale * value for value in found.values(arm, name)]
+            axes.plot(values, [place] * len(values), "o", color=colour, alpha=0.35, markersize=5,
+                      markeredgewidth=0)  # fmt: skip
+            middle, spread = scale * mean.value, 2 * scale * (mean.error or 0)
+            axes.plot([middle - spread, middle + spread], [place, place], color=colour, linewidth=2)
+            axes.plot(middle, place, "D", color=colour, markersize=6.5)
+        floor = found.untrained(name)
+        if floor is not None:
+            axes.axvline(scale * floor.value, color=palette["muted"], linewidth=1.2,
+                         linestyle=(0, (4, 3)))  # fmt: skip
+        axes.set_title(titles[name] + (", %" if scale == 100 else ""), fontsize=10, loc="left",
+                       color=palette["ink"])  # fmt: skip
+        axes.grid(axis="x", color=palette["grid"], linewidth=0.8)
+        axes.tick_params(colors=palette["muted"], labelsize=8.5, length=0)
+        axes.xaxis.set_major_locator(ticker.MaxNLocator(nbins=4))
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        axes.set_axisbelow(True)
+    panels[0].set_yticks(range(len(found.arms)), [found.titles[arm] for arm in found.arms])
+    panels[0].tick_params(axis="y", colors=palette["ink"], labelsize=9.5)
+    panels[0].set_ylim(len(found.arms) - 0.5, -0.5)
+    figure.tight_layout(w_pad=2)
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=130)
+    return file.getvalue()
+
+
+# --- blocks of a page -------------------------------------------------------------------------
+
+
+def of_text(found: Found) -> str:
+    """The text that was trained on."""
+    about, text_ = found.about, found.runs[REFERENCE, found.seeds[0]]["text"]
+    return (
+        f"- **Text**: {text_['corpus'] or 'text'} of {text_['characters'] / 1e6:.0f} million"
+        f" characters, {text_['documents']:,} documents, {style.count(text_['tokens'])} tokens;"
+        f" SentencePiece vocabulary of {text_['vocabulary']:,} pieces, trained on it; rows"
+        f" of {about['length']} tokens, {about['rows']} rows a step."
+    )
+
+
+def of_compute(found: Found) -> str:
+    """How many FLOPs and tokens an arm gets."""
+    about = found.about
+    reference, rows = about["arms"][REFERENCE], about["rows"]
+    flops = reference["steps"] * reference["flops_per_row"] * rows
+    tokens = reference["steps"] * rows * about["length"]
+    return (
+        f"- **Equal compute**: {flops / 1e12:.1f}e12 training FLOPs an arm, in the honest"
+        " convention of `electra_jax.flops` (three forward passes of matrix products, look-ups"
+        " free). So an arm with a dearer step gets fewer steps; ELECTRA's are"
+        f" {style.count(tokens)} places in rows. The rate falls in a straight line to 0 over each"
+        " arm's own steps, after a tenth of them as warmup."
+    )
+
+
+def of_probes() -> str:
+    """What is asked of the encoders."""
+    return """\
+- **Chunk tags**: CoNLL-2000, 2,000 sentences to fit a linear probe and the whole test set to try \
+it, from the last hidden state at each word's first token. Share of words.
+- **Subjectivity**: 10,000 sentences, half to fit and half to try, from the mean of the last hidden \
+states. Share of sentences. Both probes are ridge regressions; the encoder is frozen.
+- **Minimal pairs**: 600 made-up pairs that differ in one word (a or an, this or these, is or are, \
+was or were); how often the right one scores higher (`electra_jax.score`: BERT masks each word in \
+turn, the others look once). Who knows only how frequent words are gets 50 %."""
+
+
+def of_command(found: Found, script: str) -> str:
+    """How the runs are made again, and how long they took."""
+    about = found.about
+    kind, has_path, _ = about["source"].partition(":")
+    source = f"{kind}:TEXT" if has_path else kind  # a path is of one machine only
+    minutes = statistics.median(run["seconds"] for run in found.runs.values()) / 60
+    return "\n".join(
+        [
+            f"- **Command**: `python benchmarks/{script}.py --workdir=WORKDIR --source={source}"
+            f" --steps={about['arms'][REFERENCE]['steps']} --seeds={len(found.seeds)}`, and"
+            " `--downstream` with the folder of the two sets. Run again, it goes on.",
+            f"- **Time**: {minutes:.1f} minutes a run (median) on two cores that did other work"
+            " too. Runs go by steps, so that this changes no number.",
+        ]
+    )
+
+
+def measured(found: Found) -> list[str]:
+    """The downstream measures that there are."""
+    return [name for name in DOWNSTREAM if found.mean(REFERENCE, name) is not None]
+
+
+def results(found: Found, arms: Sequence[str], more: Mapping[str, Mapping[str, str]]) -> str:
+    """A row an arm: steps and downstream measures, and further columns {title: {arm: cell}}."""
+    named = measured(found)
+    head = ["", "steps", *(DOWNSTREAM[name] for name in named), *more]
+    rows = []
+    for arm in (arm for arm in arms if arm in found.arms):
+        cells = [mean_cell(found.mean(arm, name), name) for name in named]
+        others = [column.get(arm, "") for column in more.values()]
+        rows.append([found.titles[arm], f"{found.about['arms'][arm]['steps']:,}", *cells, *others])
+    floor = [mean_cell(found.untrained(name), name) for name in named]
+    rows.append(["before training", "0", *floor, *("" for _ in more)])
+    return table(head, rows)
+
+
+def of_seeds(found: Found) -> str:
+    """How many seeds there are, and what was left out."""
+    count = len(found.seeds)
+    seeds = f"{count} seeds" if count > 1 else "one seed, so no error is known"
+    error = " Mean ± standard error of the mean over seeds." if count > 1 else ""
+    rest = ""
+    if found.left_out:
+        rest = f" {found.left_out} finished runs of seeds that are not complete are left out."
+    return f"{seeds[0].upper()}{seeds[1:]}.{error}{rest}"
+
+
+def against(found: Found, arms: Sequence[str], reference: str = REFERENCE) -> str:
+    """Every arm less the reference, in each downstream measure."""
+    named = measured(found)
+    head = [f"less {found.titles[reference]}", *(DOWNSTREAM[name] for name in named)]
+    rows = [
+        [
+            found.titles[arm],
+            *(apart_cell(found.apart(arm, reference, name), name) for name in named),
+        ]
+        for arm in arms
+        if arm in found.arms and arm != reference
+    ]
+    return table(head, rows)
+
+
+def told_apart(found: Found, reference: str = REFERENCE) -> str:
+    """Which differences to the reference are resolved, in words."""
+    other = found.titles[reference]
+    apart = [
+        (arm, name, found.apart(arm, reference, name))
+        for arm in found.arms
+        for name in measured(found)
+        if arm != reference
+    ]
+    told = [
+        f"{found.titles[arm]} is {'above' if effect.amount > 0 else 'below'} {other} in"
+        f" {DOWNSTREAM[name]} ({comparison.signed(name, effect)})"
+        for arm, name, effect in apart
+        if effect is not None and effect.resolved
+    ]
+    first = f"Resolved, {len(told)} of {len(apart)} differences: {'; '.join(told)}."
+    if not told:
+        first = f"None of {len(apart)} differences to {other} is resolved."
+    return (
+        f"- {first} Whatever else is in the tables is **not resolved**: these runs do not tell"
+        " it from luck."
+    )
+
+
+def of_errors(found: Found) -> str:
+    """What the errors are, and what they are not."""
+    often = {2: "five", 3: "eight"}.get(len(found.seeds))
+    weakness = ""
+    if often is not None:  # Student's t, two means of so many seeds
+        weakness = (
+            f" With {len(found.seeds)} seeds that is a weak rule: luck alone passes it about one"
+            f" time in {often} (Student's t), so of this many differences some would."
+        )
+    return "\n".join(
+        [
+            f"- Below two standard errors a difference counts as not resolved.{weakness}",
+            "- Errors are over seeds: first weights, order and cut of the text, masks, samples. The"
+            " questions are the same for all, and how much their choice matters is not in the"
+            " errors.",
+            "- A linear probe is not fine-tuning, three small sets are not GLUE, and the encoders"
+            " are at the very beginning of what they could learn. That one arm leads here does not"
+            " say that it would lead later; which of them learn fastest at first is what is seen.",
+        ]
+    )
+
+
+def mean_cell(mean: comparison.Mean | None, name: str) -> str:
+    """A mean with its error; '-' without any."""
+    return "-" if mean is None else comparison.with_error(name, mean)
+
+
+def apart_cell(effect: comparison.Effect | None, name: str) -> str:
+    """A difference with its error and verdict; '-' without any."""
+    return "-" if effect is None else f"{comparison.signed(name, effect)}, {verdict(effect)}"
+
+
+def margin_cell(found: Found, arm: str, name: str) -> str:
+    """A loss less the entropy of its own run's text."""
+    if name == "mlm_masked_loss" and found.values(arm, "gen_masked_loss"):
+        return "-"  # it is shown no [MASK]: `electra_jax/report/baselines.py`
+    losses, entropies = found.values(arm, name), found.values(arm, "unigram_entropy")
+    if not losses or not entropies:
+        return "-"
+    mean = comparison.mean([loss - entropy for loss, entropy in zip(losses, entropies)])
+    return comparison.with_error(name, mean)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _wrapped(block):
+    """Lines of prose cut at 100 characters; tables, headings and pictures as they are."""
+    lines = []
+    for line in block.splitlines():
+        if line.startswith(("|", "#", "!")):
+            lines.append(line)
+            continue
+        inside = "  " if line.startswith("- ") else ""
+        lines += textwrap.wrap(
+            line, 100, subsequent_indent=inside, break_long_words=False, break_on_hyphens=False
+        ) or [""]
+    return "\n".join(lines)
+
+
+def _read(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
