@@ -181,14 +181,20 @@ def of_compute(found: Found) -> str:
 
 def of_probes() -> str:
     """What is asked of the encoders."""
-    return """\
-- **Chunk tags**: CoNLL-2000, 2,000 sentences to fit a linear probe and the whole test set to try \
-it, from the last hidden state at each word's first token. Share of words.
-- **Subjectivity**: 10,000 sentences, half to fit and half to try, from the mean of the last hidden \
-states. Share of sentences. Both probes are ridge regressions; the encoder is frozen.
-- **Minimal pairs**: 600 made-up pairs that differ in one word (a or an, this or these, is or are, \
-was or were); how often the right one scores higher (`electra_jax.score`: BERT masks each word in \
-turn, the others look once). Who knows only how frequent words are gets 50 %."""
+    return "\n".join(
+        [
+            "- **Chunk tags**: CoNLL-2000, 2,000 sentences to fit a linear probe and the whole test"
+            " set to try it, from the last hidden state at each word's first token. Share of"
+            " words.",
+            "- **Subjectivity**: 10,000 sentences, half to fit and half to try, from the mean of"
+            " the last hidden states. Share of sentences. Both probes are ridge regressions; the"
+            " encoder is frozen.",
+            "- **Minimal pairs**: 600 made-up pairs that differ in one word (a or an, this or"
+            " these, is or are, was or were); how often the right one scores higher"
+            " (`electra_jax.score`: BERT masks each word in turn, the others look once). Who"
+            " knows only how frequent words are gets 50 %.",
+        ]
+    )
 
 
 def of_command(found: Found, script: str) -> str:

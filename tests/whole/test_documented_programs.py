@@ -28,14 +28,17 @@ SMALLER = {
         "--config=tiny_paper --batch_size=2 --length=32 --vocab_size=512 --rounds=1 --steps=1"
     ),
     "benchmarks/fused_attention.py": "--rows=2 --length=16 --heads=1 --size=8 --steps=1",
+    "benchmarks/section_3.py": (
+        "--vocab=train:wordpiece:150 --steps=16 --seeds=1 --arms=electra,two_stage"
+    ),
     "benchmarks/table_5.py": "--vocab=train:wordpiece:150 --steps=2 --seeds=1 --arms=electra",
 }
 # Parts of commands that are read and not run here, and why.
 ONLY_READ = {
     "gpu_checks": "runs for ten minutes on a GPU",
     "tests.torture": "test_torture.py runs it",
-    "--downstream": "needs the two sets that NLTK packs; test_table_5.py has the probes",
-    "--report": "writes the page of runs that are there; test_table_5.py",
+    "--downstream": "needs the two sets that NLTK packs; test_frozen_encoder.py has the probes",
+    "--report": "writes the page of runs that are there; test_equal_compute.py",
     "--rounds=5": "needs torch: this holds ours against the peer",
     "against_peer.py --config=small --batch_size=16": "the same",
 }
@@ -49,7 +52,7 @@ def test_the_pages_have_programs():
     """If none are found, nothing below would fail."""
     assert {one.what for one in PROGRAMS} == {
         "benchmarks/against_peer.py", "benchmarks/fused_attention.py", "benchmarks/gpu_checks.py",
-        "benchmarks/table_5.py", "tests.torture", "pytest",
+        "benchmarks/section_3.py", "benchmarks/table_5.py", "tests.torture", "pytest",
     }  # fmt: skip
     assert len(OF_PYTEST) > 7
 

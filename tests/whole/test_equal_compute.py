@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparisons at equal compute: the arms cost the same, made-up results become the right words."""
+
+import json
+
+import pytest
+
+from benchmarks import (
+    equal_compute,
+    equal_compute_page,
+    section_3,
+    section_3_page,
+    table_5,
+    table_5_page,
+)
+
+
+def write(workdir, results, untrained=0.30):
+    """Runs as they are left behind: {arm: chunk accuracy of seed 0, 1, ...}."""
+    arms = {arm: {"steps": 100, "flops_per_row": 1e6} for arm in table_5.ARMS | section_3.ARMS}
+    about = {"source": "text:corpus", "rows": 64, "length": 64, "arms": arms}
+    (workdir / "experiment.json").write_text(json.dumps(about))
+    text = {"corpus": "", "documents": 5, "characters": 2e6, "tokens": 9, "vocabulary": 64}
+    for arm, accuracies in results.items():
+        for seed, accuracy in enumerate(accuracies):
+            measures = {"chunk_accuracy": accuracy, "gen_masked_loss": 5.0, "unigram_entropy": 6.0}
+            measures |= {"disc_accuracy": accuracy, "disc_majority": 0.5}
+            content = {"seed": seed, "steps": 100, "seconds": 60, "text": text}
+            content |= {"measures": measures, "untrained": {"chunk_accuracy": untrained}}
+            folder = workdir / f"seed{seed}" / arm
+            folder.mkdir(parents=True)
+            (folder / "finished.json").write_text(json.dumps(content))
+    return str(workdir)
+
+
+def of_table_5(workdir):
+    return equal_compute_page.collect(workdir, table_5_page.TITLES)
+
+
+def text(found):
+    return equal_compute_page.text(table_5_page.blocks(found, "picture.png"))
+
+
+def rows(page, heading):
+    """{first cell: other cells} of the table under a heading."""
+    block = page.split(f"## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in block.splitlines() if line.startswith("| ")]
+    return {cells[0]: cells[1:] for cells in (line.strip("| ").split(" | ") for line in lines)}
+
+
+def test_numbers_become_means_errors_and_verdicts(tmp_path):
+    # Means 50, 60, 61; errors 1 / sqrt(3) = 0.58 each. 10 apart is resolved, 1 apart is not.
+    found = of_table_5(
+        write(tmp_path, {"bert": [0.49, 0.50, 0.51], "replace_mlm": [0.60, 0.61, 0.62],
+                         "electra": [0.59, 0.60, 0.61]})
+    )  # fmt: skip
+    page = text(found)
+    assert rows(page, "Results")["BERT (MLM)"] == ["100", "50.00% ± 0.58", "82.2"]
+    assert rows(page, "Results")["before training"][1].startswith("30.00%")
+    against = rows(page, "Against ELECTRA")
+    assert against["BERT (MLM)"] == ["-10.00 ± 0.82 points, **lower**"]
+    assert against["Replace MLM"] == ["+1.00 ± 0.82 points, not resolved"]
+    argument = rows(page, "The paper's argument, step by step")
+    assert argument["all of it"] == [
+        "ELECTRA less BERT (MLM)", "+2.8", "+10.00 ± 0.82 points, **higher**",
+    ]  # fmt: skip
+    assert "Resolved, 1 of 2 differences: BERT (MLM) is below ELECTRA" in page
+    assert "3 seeds." in page
+    assert rows(page, "Pre-training metrics")["ELECTRA"][0] == "-1.000 ± 0.000"
+
+
+def test_only_seeds_that_no_arm_lacks_are_shown(tmp_path):
+    found = of_table_5(write(tmp_path, {"bert": [0.5, 0.6], "electra": [0.7, 0.7, 0.9]}))
+    assert (found.seeds, found.left_out) == ([0, 1], 1)
+    assert found.values("electra", "chunk_accuracy") == [0.7, 0.7]
+    page = " ".join(text(found).split())
+    assert "1 finished runs of seeds that are not complete are left out" in page
+
+
+def test_one_seed_has_no_error(tmp_path):
+    found = of_table_5(write(tmp_path, {"bert": [0.5], "electra": [0.7]}))
+    page = text(found)
+    assert rows(page, "Against ELECTRA")["BERT (MLM)"] == ["-20.00 points, one seed"]
+    assert "None of 1 differences to ELECTRA is resolved" in page
+
+
+def test_nothing_complete_is_said_in_one_line(tmp_path):
+    with pytest.raises(SystemExit, match="no experiment.json"):
+        of_table_5(str(tmp_path))
+    with pytest.raises(SystemExit, match=r"no seed is complete yet \(1 runs are finished\)"):
+        of_table_5(write(tmp_path, {"bert": [0.5]}))
+
+
+def test_page_and_picture_are_written(tmp_path):
+    found = of_table_5(write(tmp_path, {"bert": [0.5, 0.6], "electra": [0.7, 0.8]}))
+    table_5_page.write(found, str(tmp_path / "docs" / "page.md"))
+    assert "(page.png)" in (tmp_path / "docs" / "page.md").read_text()
+    assert (tmp_path / "docs" / "page.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("arms", [table_5.ARMS, section_3.ARMS], ids=["table_5", "section_3"])
+def test_arms_cost_the_same(arms):
+    found = equal_compute.equal_compute(arms, "builtin", "train:sentencepiece:2048", 1600)
+    assert found["electra"]["steps"] == 1600
+    reference = 1600 * found["electra"]["flops_per_row"]
+    stages = {arm.after for arm in arms.values()}
+    for name in arms.keys() - stages:
+        first = found.get(arms[name].after, {"steps": 0, "flops_per_row": 0})
+        cost = sum(one["steps"] * one["flops_per_row"] for one in (found[name], first))
+        assert cost / reference == pytest.approx(arms[name].share, rel=1e-3), name
+        assert first["steps"] in (0, found[name]["steps"])
+
+
+def test_a_cheaper_step_leaves_more_of_them():
+    found = equal_compute.equal_compute(table_5.ARMS, "builtin", "train:sentencepiece:2048", 1000)
+    assert found["bert"]["steps"] > 1000 > found["all_tokens_mlm"]["steps"]
+    assert found["electra_quarter"]["steps"] > 1000 > found["electra_whole"]["steps"]
+
+
+def test_the_second_stage_starts_from_the_first_of_its_seed():
+    def init(name):
+        arm = section_3.ARMS[name]
+        tree = equal_compute.config(arm, name, 2, 100, "builtin", "train:wordpiece:500", "runs")
+        return tree.init["from"], tree.init.generator_from
+
+    first = "runs/seed2/first_stage"
+    assert init("two_stage") == (first, first)
+    assert init("two_stage_fresh") == ("", first)
+    assert init("electra") == init("first_stage") == ("", "")
+
+
+def test_asked_for_a_second_stage_the_first_is_trained_before_it():
+    asked = equal_compute.chosen(section_3.ARMS, "two_stage_fresh,electra")
+    assert asked == ["electra", "first_stage", "two_stage_fresh"]
+    assert equal_compute.chosen(section_3.ARMS, "") == list(section_3.ARMS)
+    with pytest.raises(SystemExit, match="--arms=gan is no arm; there are electra, "):
+        equal_compute.chosen(section_3.ARMS, "gan")
+
+
+def test_arms_differ_in_nothing_else():
+    """What a comparison would be worth if the arms had other rates, rows or trunks."""
+    free = {"name", "objective", "init"}
+    trees = [
+        equal_compute.config(arm, "x", 0, 100, "builtin", "train:wordpiece:500", "runs").to_dict()
+        for arm in (table_5.ARMS | section_3.ARMS).values()
+    ]
+    for tree in trees:
+        for section in tree.keys() - free:
+            for field in ("generator", "sharing"):
+                tree["model"].pop(field, None)
+            assert tree[section] == trees[0][section], section
+    assert len(trees[0].keys() - free) > 8
+
+
+def test_the_page_of_section_3_shows_the_parts_that_were_trained(tmp_path):
+    # Means 60 and 50, errors 0.58 each; the discriminator is 10 and 0 points beyond the majority.
+    made = {"electra": [0.59, 0.60, 0.61], "adversarial": [0.49, 0.50, 0.51], "first_stage": [0.9]}
+    found = equal_compute_page.collect(write(tmp_path, made), section_3_page.TITLES)
+    assert (found.seeds, found.left_out) == ([0, 1, 2], 0)
+    page = equal_compute_page.text(section_3_page.blocks(found, "picture.png"))
+
+    heading = "Other ways to train the generator"
+    assert rows(page, heading)["ELECTRA"][:2] == ["-1.000 ± 0.000", "-"]  # the last of its tables
+    assert rows(page, heading)["ELECTRA"][-1] == "+10.00 ± 0.58 points"
+    assert rows(page, heading)["adversarial"][-1] == "0.00 ± 0.58 points"
+    assert "| adversarial | -10.00 ± 0.82 points, **lower** |" in page
+    assert "Weights that both networks share" not in page
+    assert "Less compute" not in page

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a finished encoder is asked: minimal pairs and linear probes."""
+
+import types
+
+import numpy as np
+
+from benchmarks import frozen_encoder
+
+
+def test_pairs_hold_each_word_in_both_roles():
+    for kind, group in frozen_encoder.pairs().items():
+        assert len(set(group)) == len(group), kind
+        swaps = [set(good.split()) ^ set(bad.split()) for good, bad in group]
+        assert all(len(swap) == 2 for swap in swaps), kind
+        for words in map(frozenset, swaps):
+            right = [good for good, bad in group if set(good.split()) ^ set(bad.split()) == words]
+            first = sorted(words)[0]
+            assert sum(first in good.split() for good in right) * 2 == len(right), (kind, words)
+
+
+def test_a_probe_finds_what_is_linear_and_misses_what_was_never_shown():
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((400, 3))
+    classes = np.where(x[:, 0] > 0, "right", "left")
+    assert frozen_encoder.accuracy(x[:300], classes[:300], x[300:], classes[300:]) > 0.95
+    assert frozen_encoder.accuracy(x[:300], classes[:300], x[300:], ["up"] * 100) == 0
+
+
+class Letters:
+    """A vocabulary of letters, a piece each."""
+
+    unk_id = 99
+
+    def encode(self, lines):
+        return [np.array([ord(letter) - ord("a") for letter in line]) for line in lines]
+
+
+def test_a_sentence_longer_than_a_row_is_read_in_parts_and_each_word_is_asked_once():
+    config = types.SimpleNamespace(data=types.SimpleNamespace(sequence_length=7))
+    run = types.SimpleNamespace(opened=types.SimpleNamespace(vocabulary=Letters()), config=config)
+    words = ["ab", "cde", "f", "", "abcdefgh"]  # five pieces fit a row
+    parts = [
+        (row.tolist(), places.tolist(), tags)
+        for row, places, tags in frozen_encoder.rows_of(run, words, "VWXYZ")
+    ]
+    assert parts == [
+        ([0, 1, 2, 3, 4], [1, 3], ["V", "W"]),
+        ([5, 99], [1, 2], ["X", "Y"]),
+        ([0, 1, 2, 3, 4], [1], ["Z"]),
+    ]
