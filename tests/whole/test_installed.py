@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wheel, installed away from the checkout and used in an empty folder.
 
-The tier `lowest` uses it with another Python, which has the lowest versions that setup.py allows.
+The tier `lowest` uses it with another Python, which has the lowest versions that setup.py allows,
+and the tier `another_python` with one that has the newest.
 """
 
 import email
@@ -56,21 +57,24 @@ def installed(tmp_path_factory):
 @pytest.fixture(
     params=[
         pytest.param("this", marks=pytest.mark.slow),
-        pytest.param("lowest", marks=pytest.mark.lowest),
+        pytest.param("lowest_python", marks=pytest.mark.lowest),
+        pytest.param("another_python", marks=pytest.mark.another_python),
     ]
 )
 def python(request):
-    """The Python that uses the wheel: this one, or that of --lowest."""
-    return sys.executable if request.param == "this" else request.getfixturevalue("lowest_python")
+    """The Python that uses the wheel: this one, that of --lowest, or that of --another_python."""
+    return sys.executable if request.param == "this" else request.getfixturevalue(request.param)
 
 
 def run(installed, python, *arguments, code=0):
     """Runs electra-jax in the empty folder; returns what it prints."""
     site, empty, _ = installed
+    # XLA_FLAGS are those of this jaxlib; another may refuse them.
+    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     done = subprocess.run(
         [python, site / "bin" / "electra-jax", *map(str, arguments)],
         cwd=empty,
-        env=os.environ | {"PYTHONPATH": str(site)},
+        env=environment | {"PYTHONPATH": str(site)},
         capture_output=True,
         text=True,
         check=False,
