@@ -72,7 +72,9 @@ def main(experiment: Experiment, description: str) -> None:
     parser.add_argument("--vocab", default="train:sentencepiece:2048", help="as data.vocab")
     parser.add_argument("--steps", type=int, default=2000, help="of ELECTRA; others by FLOPs")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--arms", default="", help=f"some of {','.join(arms)}; '' is all")
+    parser.add_argument(
+        "--arms", default="", help=f"what to train and show: some of {','.join(arms)}; '' is all"
+    )
     parser.add_argument("--downstream", help="folder with conll2000.zip and subjectivity.zip")
     parser.add_argument("--report", action="store_true", help="train nothing, write the page")
     parser.add_argument("--page", default=f"docs/experiments/{experiment.name}.md")
@@ -85,7 +87,8 @@ def main(experiment: Experiment, description: str) -> None:
             for name in asked:
                 run(arms, arguments, about, name, seed)
 
-    found = equal_compute_page.collect(arguments.workdir, experiment.titles)
+    titles = {name: title for name, title in experiment.titles.items() if name in asked}
+    found = equal_compute_page.collect(arguments.workdir, titles)
     experiment.write(found, arguments.page)
     print(f"{arguments.page}: {len(found.seeds)} complete seeds")
 
