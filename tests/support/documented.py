@@ -26,7 +26,7 @@ PLACEHOLDERS = {
     "--workdir=WORKDIR": "--workdir=runs/mine",
     "--workdir=DIR": "--workdir=runs/pod",
     "--workdir=/shared/runs/base": "--workdir=runs/shared",
-    "--workdir=/content/run": "--workdir=runs/mine",
+    "--workdir=/content/small": "--workdir=runs/mine",
     "--out=/content/exported": "--out=exports/content",
     "--config=configs/text_tokens.py:tiny": "--config=configs/electra_15.py:tiny",
     "--input=FILE": "--input=sentences.txt",

@@ -184,6 +184,30 @@ np.savez("read.npz", **read)
             np.testing.assert_allclose(theirs, own, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
+def test_the_guide_reads_parameters_and_program(workdir, tmp_path, stranger_python):
+    """docs/guides/exports.md gives the states of a sentence, from either folder."""
+    guide = (ROOT / "docs" / "guides" / "exports.md").read_text(encoding="utf-8")
+    of_program = blocks(guide.partition("## A program\n")[2])[0]
+    v1, v0, of_text = blocks(guide.partition("## Parameters\n")[2].partition("## A program\n")[0])
+    params, program = tmp_path / "params", tmp_path / "program"
+    exporting.to_orbax(reading.open(workdir), str(params))
+    exporting.to_stablehlo(reading.open(workdir), str(program))
+    forward = blocks((params / "README.md").read_text().partition("## The forward pass\n")[2])[0]
+
+    save = 'np.savez("read.npz", ids=ids, states={})\n'
+    ask(stranger_python, params, v1 + v0 + forward + of_text + save.format("states"))
+    ask(stranger_python, program, of_program + save.format('found["tokens"]'))
+
+    apply, ours, tokenizer = electra_jax.load_encoder(workdir)
+    rows = tokenizer(["A sentence."])
+    length = int(rows["mask_BL"].sum())
+    expected_BLD = np.asarray(apply(ours, **rows).tokens_BLD)[:, :length]
+    for folder in (params, program):
+        with np.load(folder / "read.npz") as read:
+            np.testing.assert_array_equal(read["ids"], rows["ids_BL"][:, :length])
+            np.testing.assert_allclose(read["states"], expected_BLD, rtol=1e-5, atol=1e-5)
+
+
 def test_the_checksum_of_the_readme_is_compared_there(workdir, tmp_path, stranger_python):
     exporting.to_orbax(reading.open(workdir), str(tmp_path / "params"))
     check = blocks((tmp_path / "params" / "README.md").read_text())[2]
