@@ -176,7 +176,9 @@ def _sources(files):
 def _source(path):
     text = (ROOT / path).read_text(encoding="utf-8")
     language = LANGUAGES.get(pathlib.Path(path).suffix, "text")
-    return f'# `{path}`\n\n``````{language} linenums="1"\n{text}``````\n'
+    # Words of a source are found, but below pages that explain them.
+    begin = f"---\nsearch:\n  boost: 0.1\n---\n\n# `{path}`\n\n"
+    return f'{begin}``````{language} linenums="1"\n{text}``````\n'
 
 
 def _configurations():
