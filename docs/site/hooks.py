@@ -87,11 +87,19 @@ def source_page(path):
     return f"source/{path}.md"
 
 
+def linked(target, page):
+    """Returns the path in the repository that a link of one of its files leads to, or None."""
+    parts = parse.urlsplit(target)
+    if parts.scheme or parts.netloc or not parts.path:
+        return None
+    return posixpath.normpath(posixpath.join(posixpath.dirname(page), parts.path))
+
+
 def page_of(path):
     """Returns the page of a path in the repository, or None if it has none."""
     if path in PAGES:
         return PAGES[path]
-    if path.startswith("docs/"):
+    if path.startswith("docs/") and not path.endswith(".py"):
         return path.removeprefix("docs/")
     return source_page(path) if (ROOT / path).is_file() else None
 
@@ -114,15 +122,15 @@ class _Links(markdown.Extension):
 
     def to_page(self, target):
         """Returns a link of the current page as mkdocs reads it."""
-        parts = parse.urlsplit(target)
-        if self.origin is None or parts.scheme or parts.netloc or not parts.path:
-            return target
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(self.origin), parts.path))
-        page = page_of(path)
+        path = linked(target, self.origin) if self.origin else None
+        page = page_of(path) if path else None
         if page is None:
             return target
-        near = posixpath.relpath(page, posixpath.dirname(self.page) or ".")
-        return parts._replace(path=near).geturl()
+        return parse.urlsplit(target)._replace(path=self.near(page)).geturl()
+
+    def near(self, page):
+        """Returns the path of a page from the current one."""
+        return posixpath.relpath(page, posixpath.dirname(self.page) or ".")
 
 
 class _LinkProcessor(treeprocessors.Treeprocessor):
@@ -142,10 +150,8 @@ class _LinkProcessor(treeprocessors.Treeprocessor):
         for place, child in enumerate(parent):
             named = re.fullmatch(r"configs/\w+\.py", child.text or "")
             if child.tag == "code" and named and (ROOT / child.text).is_file():
-                page = posixpath.relpath(
-                    source_page(child.text), posixpath.dirname(self.links.page) or "."
-                )
-                link = ElementTree.Element("a", href=page)
+                page = source_page(child.text)
+                link = ElementTree.Element("a", href=self.links.near(page))
                 link.tail, child.tail = child.tail, None
                 link.append(child)
                 parent[place] = link
@@ -165,10 +171,8 @@ def _sources(files):
         if not (ROOT / page).is_file():  # a page of PAGES
             continue
         for target in _LINK.findall((ROOT / page).read_text(encoding="utf-8")):
-            path = parse.urlsplit(target).path
-            path = posixpath.normpath(posixpath.join(posixpath.dirname(page), path))
-            inside = path.startswith(("docs/", "../")) or path in PAGES
-            if not inside and not parse.urlsplit(target).scheme and (ROOT / path).is_file():
+            path = linked(target, page)
+            if path and page_of(path) == source_page(path):
                 found.add(path)
     return found
 
