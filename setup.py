@@ -75,6 +75,12 @@ EXTRAS = {
         "onnxruntime",
         "onnxscript",
     ],
+    "docs": [
+        "mkdocs>=1.6.1,<2",  # this and the next two: what was tried; the theme needs mkdocs 1
+        "mkdocs-material>=9.8.1",  # ... brings pymdown-extensions, which mkdocs.yml names
+        "mkdocstrings[python]>=1.0.8",  # ... reads docstrings without importing anything
+        "ruff>=0.14",  # breaks long signatures; the extra dev
+    ],
     "dev": [
         "ruff>=0.14",
         "mypy>=2.4",  # the annotations are checked with it; an older one may infer other types

@@ -13,7 +13,25 @@ __version__ = "0.1.0"
 
 
 def train(config, workdir, extra_writers=()):
-    """Pre-trains and returns the final held-out metrics; see `training.loop.train`."""
+    """Pre-trains until the budget is spent and returns the last held-out metrics.
+
+    Does the same as `python -m electra_jax.main`; notebooks may call it directly.
+
+    Args:
+      config: an ml_collections tree such as `configs/tiny.py` returns, or a parsed Config.
+      workdir: where checkpoints, metrics and the report are written. A second call continues the
+        run that is there.
+      extra_writers: objects with `write(step, kind, metrics)` and `close()`. They get every row
+        that goes to metrics.jsonl. If the run goes back behind a spike, they get the repeated steps
+        a second time.
+
+    Raises:
+      ConfigError: a setting that cannot be used, or not with the run that is in the workdir.
+      CheckpointError: a checkpoint that cannot be used.
+      TrainingError: training cannot go on.
+
+    The message of each is one line with the remedy.
+    """
     # Not at the top of the file: worker processes that prepare data import this package, and they
     # need no jax.
     from electra_jax.training.loop import train as run  # noqa: PLC0415
@@ -22,7 +40,23 @@ def train(config, workdir, extra_writers=()):
 
 
 def load_encoder(path, network=None, dtype="float32"):
-    """Returns (apply, params, tokenizer) of an encoder; see `weights.reading.load_encoder`."""
+    """Returns an encoder as (apply, params, tokenizer).
+
+        found = apply(params, **tokenizer(["A sentence."]))
+        found.tokens_BLD, found.pooled_BD
+
+    Args:
+      path: a workdir, one of its `checkpoints/STEP`, an export, a Hugging Face folder,
+        `hf:OWNER/NAME[@REVISION]`, or a checkpoint of google-research/electra.
+      network: 'discriminator' or 'generator'; None means the one that is fine-tuned.
+      dtype: dtype of the computation; 'bfloat16' is faster on accelerators.
+
+    Raises:
+      ConfigError: there is nothing at the path, no such network, or files of an unknown kind.
+      CheckpointError: the files are damaged.
+
+    The message of each is one line.
+    """
     from electra_jax.weights.reading import load_encoder as load  # noqa: PLC0415 - as above
 
     return load(path, network, dtype)
@@ -31,8 +65,13 @@ def load_encoder(path, network=None, dtype="float32"):
 def report_page(workdir):
     """Returns the page of a run as it was written last, for a notebook to show.
 
-    The page is a copy: evaluate the cell again for a newer one. Raises ValueError, in one line, if
-    the workdir has no report.html.
+    The page is a copy: evaluate the cell again for a newer one.
+
+    Args:
+      workdir: that of a run, which may still be running.
+
+    Raises:
+      ValueError: the workdir has no report.html; one line.
     """
     from electra_jax.report.notebook import report_page as page  # noqa: PLC0415 - as above
 
@@ -40,9 +79,13 @@ def report_page(workdir):
 
 
 def compare_page(*workdirs):
-    """Returns several runs side by side, for a notebook to show; they may still be running.
+    """Returns several runs side by side, for a notebook to show.
 
-    Raises ValueError, in one line, for fewer than two workdirs or one without metrics.
+    Args:
+      workdirs: those of two runs or more, which may still be running.
+
+    Raises:
+      ValueError: there are fewer than two workdirs, or one has no metrics; one line.
     """
     from electra_jax.report.notebook import compare_page as page  # noqa: PLC0415 - as above
 

@@ -8,6 +8,7 @@ A comment belongs to a setting if it ends the setting's line or stands in the li
 """
 
 import ast
+import dataclasses
 import importlib
 import math
 import os
@@ -30,6 +31,15 @@ _KINDS = {
     float: "a number",
     tuple: "a tuple",
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One setting as it is declared, with what its configuration's file says about it."""
+
+    default: object
+    takes: str  # 'one of ...', or a type with its bounds
+    reason: str  # unit or reason; '' if the file has no comment on it
 
 
 def show(asked: str, *files: str) -> int:
@@ -70,26 +80,31 @@ def _matching(asked, paths):
 
 
 def settings(file: str) -> dict[str, str]:
-    """Returns a description of every setting by its path, such as `data.rows`."""
+    """Returns a description of every setting by its path, such as `data.rows`, for a console."""
+    return {path: _in_lines(path, setting) for path, setting in described(file).items()}
+
+
+def described(file: str) -> dict[str, Setting]:
+    """Returns every setting that one of `FILES` has, by its path."""
     values = importlib.import_module(f"electra_jax.configs.{file}").get_config()
-    declared = config_lib.declared(importlib.import_module(_DECLARED_IN[file]).Config)
     reasons = comments(os.path.join(configs.FOLDER, f"{file}.py"))
 
-    described = {}
-    for path, field in declared.items():
+    found = {}
+    for path, field in config_lib.declared(_declaring(file)).items():
         value = values
         for name in path.split("."):
             value = value[name]
-        lines = [f"{path} = {value!r}   {_allowed(field)}"]
-        lines += textwrap.wrap(
-            reasons.get(path) or reasons.get(path.rpartition(".")[0], ""),
-            _WIDTH,
-            initial_indent="    ",
-            subsequent_indent="    ",
-        )
-        described[path] = "\n".join(lines)
+        reason = reasons.get(path) or reasons.get(path.rpartition(".")[0], "")
+        found[path] = Setting(value, _allowed(field), reason)
+    return found
 
-    return described
+
+def sections(file: str) -> dict[str, str]:
+    """Returns what each section of one of `FILES` is about, by its name."""
+    fields = dataclasses.fields(_declaring(file))
+    return {
+        field.name: field.type.__doc__ for field in fields if dataclasses.is_dataclass(field.type)
+    }
 
 
 def comments(file: str) -> dict[str, str]:
@@ -115,6 +130,17 @@ def comments(file: str) -> dict[str, str]:
             if name:
                 found[section + name] = _around(node, by_line)
     return found
+
+
+def _declaring(file):
+    """Returns the class that declares the settings of one of `FILES`."""
+    return importlib.import_module(_DECLARED_IN[file]).Config
+
+
+def _in_lines(path, setting):
+    lines = [f"{path} = {setting.default!r}   {setting.takes}"]
+    lines += textwrap.wrap(setting.reason, _WIDTH, initial_indent="    ", subsequent_indent="    ")
+    return "\n".join(lines)
 
 
 def _name(target):

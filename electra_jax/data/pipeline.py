@@ -288,9 +288,12 @@ def shuffled_places(
     """Maps each place within a group of shards to another one; a permutation of each group.
 
     Args:
-      places, sizes: the place, and the number of rows of its group [n].
-      groups, epochs: the number of the group, and its epoch [n].
-      seed, source: those of the order.
+      places: places within the groups [n].
+      sizes: the number of rows of the group of each [n].
+      groups: the number of the group of each [n].
+      seed: that of the order.
+      source: the number of the source that the groups belong to.
+      epochs: the epoch of each [n].
     """
     return permute(places, sizes, _hash(groups, seed, 2, source, epochs))
 

@@ -153,7 +153,8 @@ class Cutter:
       kind: 'pairs' or 'packed'.
       length: tokens in a row, including special tokens.
       seeds: integers that identify the text, such as seed, source, unit and split.
-      single_segment_rate, short_row_rate: see `pairs`; packed rows use no random numbers.
+      single_segment_rate: see `pairs`; packed rows use no random numbers.
+      short_row_rate: see `pairs`.
     """
 
     def __init__(

@@ -71,7 +71,7 @@ class HubFile:
 
 
 def parse(rest: str) -> DataSet:
-    """Parses 'OWNER/NAME[/CONFIG][:SPLIT]'; the split is 'train' if none is given.
+    """Parses `OWNER/NAME[/CONFIG][:SPLIT]`; the split is 'train' if none is given.
 
     Raises ValueError, one line, for anything else.
     """

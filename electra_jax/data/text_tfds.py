@@ -8,7 +8,7 @@ from electra_jax.data import text_files
 
 
 def name_and_split(rest: str) -> tuple[str, str]:
-    """Splits 'NAME[/CONFIG][:SPLIT]'; the split is 'train' if none is given."""
+    """Splits `NAME[/CONFIG][:SPLIT]`; the split is 'train' if none is given."""
     name, _, split = rest.partition(":")
     return name, split or "train"
 

@@ -34,21 +34,7 @@ _LOOK_SECONDS = 0.2  # between two looks at signals while rows are waited for
 def train(
     config, workdir: str | os.PathLike, extra_writers: Sequence[writers.Writer] = ()
 ) -> dict[str, float | None]:
-    """Pre-trains until the budget is spent and returns the last held-out metrics.
-
-    Does the same as `python -m electra_jax.main`; notebooks may call it directly.
-
-    Args:
-      config: an ml_collections tree such as `configs/tiny.py` returns, or a parsed Config.
-      workdir: where checkpoints, metrics and the report are written. A second call continues the
-        run that is there.
-      extra_writers: objects with `write(step, kind, metrics)` and `close()`. They get every row
-        that goes to metrics.jsonl. If the run goes back behind a spike, they get the repeated steps
-        a second time.
-
-    Raises:
-      ConfigError, CheckpointError, TrainingError: each message is one line with the remedy.
-    """
+    """Pre-trains and returns the last held-out metrics; see `electra_jax.train`."""
     if not isinstance(config, config_lib.Config):
         config = config_lib.parse(config)
     workdir = os.fspath(workdir)

@@ -30,7 +30,7 @@ _WHOLE = "norm/"  # the part of an encoder that is not stacked by layer
 class Tokens:
     """What each new row is made of: the mean of the old rows `ids[starts[v] : starts[v + 1]]`.
 
-    An example: old vocabulary [PAD] [UNK] moon ##light, new vocabulary [PAD] [UNK] moonlight:
+    An example: old vocabulary `[PAD] [UNK] moon ##light`, new `[PAD] [UNK] moonlight`:
 
         new token    [PAD]  [UNK]  moonlight
         old rows     0      1      2, 3           ids = 0 1 2 3

@@ -90,15 +90,9 @@ def is_foreign(path: str) -> bool:
 def load_encoder(
     path: str | os.PathLike, network: str | None = None, dtype: str = "float32"
 ) -> tuple[Callable[..., encoding.Encoded], dict, encoding.Tokenizer]:
-    """Returns an encoder as (apply, params, tokenizer), from any path that `open` reads.
+    """Returns (apply, params, tokenizer); see `electra_jax.load_encoder`.
 
-        found = apply(params, **tokenizer(["A sentence."]))
-        found.tokens_BLD, found.pooled_BD
-
-    Args:
-      path: see `open`.
-      network: 'discriminator' or 'generator'; None means the one that is fine-tuned.
-      dtype: dtype of the computation; 'bfloat16' is faster on accelerators.
+    The path is one that `open` reads.
     """
     found = open(path)
     name = network or found.main()

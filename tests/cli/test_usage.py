@@ -81,6 +81,16 @@ def test_every_setting_has_its_default_and_a_reason(file):
             assert reason, f"{path} has no comment in configs/{file}.py"
 
 
+@pytest.mark.parametrize("file", ("base", "finetune"))
+def test_every_section_says_what_it_is_about(file):
+    """A page of the documentation begins each section with it."""
+    abouts = settings_help.sections(file)
+    paths = settings_help.described(file)
+    assert set(abouts) == {path.partition(".")[0] for path in paths if "." in path}
+    for section, about in abouts.items():
+        assert about.endswith(".") and "(" not in about.split()[0], section  # not dataclasses' own
+
+
 def test_a_setting_is_described_from_where_it_is_declared(capsys):
     assert settings_help.show("model.norm_place", "base") == 0
     assert capsys.readouterr().out.splitlines() == [

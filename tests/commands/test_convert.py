@@ -366,7 +366,7 @@ def test_a_stranger_reads_the_parameters_with_orbax_alone(workdir, tmp_path):
 def test_the_readme_checks_its_checksum(workdir, tmp_path):
     exporting.to_orbax(reading.open(workdir), str(tmp_path / "params"))
     text = (tmp_path / "params" / "README.md").read_text()
-    check = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[1]
+    check = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[2]
     assert "sha256" in check
     subprocess.run([sys.executable, "-c", check], cwd=tmp_path / "params", check=True)
 

@@ -167,7 +167,7 @@ def test_every_command_line_is_read(server, tmp_path):
 
 
 FIELD = re.compile(r"(?:--config\.)?((?:[a-z_]+\.)+[a-z_0-9]+)(?:=.*)?")
-FILE = re.compile(r"\.(py|safetensors|json|txt)$")
+FILE = re.compile(r"\.(py|safetensors|stablehlo|json|txt)$")
 
 
 def test_every_setting_that_a_page_names_is_one():
@@ -207,7 +207,7 @@ def prepared(server, tmp_path_factory):
         server(documented.Command("here", 0, module, "", rest), plain, more)
 
     more = added({**SMALLER, **SMALLER_GENERATOR}, "")
-    run("main", "--config=configs/tiny.py --workdir=made", more)
+    run("main", "--config=configs/tiny_paper.py --workdir=made", more)
     folder = documented.layout(base / "folder", plain / "made")
     shutil.copytree(plain / "made", plain / "runs" / "tuned")
     run(
@@ -229,7 +229,9 @@ def added(settings, rest):
 
 def is_dry(command):
     """Whether it only says what it would do."""
-    if command.script or command.page.startswith("docs/experiments/"):
+    if command.script or "--dry_run" in command.rest:
+        return True
+    if command.page.startswith("docs/experiments/"):
         return True
     return command.module == "main" and not any(part in f"{command.rest} " for part in TRAINED)
 

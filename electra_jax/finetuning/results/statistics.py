@@ -77,8 +77,10 @@ def degenerate(kind: str, metric: str, predictions, labels, names: Sequence[str]
     """Reasons, in words, to think that a seed has learnt nothing; empty if there are none.
 
     Args:
-      predictions, labels: as `scores` takes them.
+      kind: that of the task.
       metric: the one that counts for the task; it is compared with that of `scores.guess`.
+      predictions: as `scores` takes them.
+      labels: as `scores` takes them.
       names: the names of the classes, used in the texts.
     """
     warnings = []

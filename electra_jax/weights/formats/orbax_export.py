@@ -69,11 +69,16 @@ def write(folder: str, params: Any, about: Mapping[str, Any], name: str, title: 
         what = "an ELECTRA that was fine-tuned and of the head of its task (`fine_tuning` in\n"
         what += "`metadata.json`: which kind, which labels)"
 
+    words = about["vocabulary"]
     text = readme.render(
         "parameters.md.j2",
         title=title,
         what=what,
-        vocab_size=about["networks"]["vocab_size"],
+        networks=about["networks"],
+        parts=_parts(leaves),
+        head_kind=about["fine_tuning"]["head"]["kind"] if "head" in params else "",
+        cls=words["cls_id"],
+        sep=words["sep_id"],
         has_tokenizer=os.path.exists(os.path.join(folder, TOKENIZER)),
         name=name,
     )
@@ -84,6 +89,12 @@ def write(folder: str, params: Any, about: Mapping[str, Any], name: str, title: 
     for (path, x), (where, y) in zip(leaves.items(), again, strict=True):
         if path != trees.path_name(where) or y.tobytes() != x.tobytes():
             raise OSError(f"{folder}: {path} is not what was written; write it again")
+
+
+def _parts(paths):
+    """Returns every folder of the tree, and every leaf: {'generator', 'generator/head', ...}."""
+    names = (path.split("/") for path in paths)
+    return {"/".join(name[:end]) for name in names for end in range(1, len(name) + 1)}
 
 
 def is_one(folder: str) -> bool:
