@@ -206,8 +206,9 @@ def of_command(found: Found, script: str) -> str:
     return "\n".join(
         [
             f"- **Command**: `python benchmarks/{script}.py --workdir=WORKDIR --source={source}"
-            f" --steps={about['arms'][REFERENCE]['steps']} --seeds={len(found.seeds)}`, and"
-            " `--downstream` with the folder of the two sets. Run again, it goes on.",
+            f" --steps={about['arms'][REFERENCE]['steps']} --seeds={len(found.seeds)}"
+            f" --arms={','.join(found.arms)}`, and `--downstream` with the folder of the two sets."
+            " Run again, it goes on.",
             f"- **Time**: {minutes:.1f} minutes a run (median) on two cores that did other work"
             " too. Runs go by steps, so that this changes no number.",
         ]
@@ -302,6 +303,14 @@ def of_errors(found: Found) -> str:
             " are at the very beginning of what they could learn. That one arm leads here does not"
             " say that it would lead later; which of them learn fastest at first is what is seen.",
         ]
+    )
+
+
+def of_trunk() -> str:
+    """How what all arms share was chosen."""
+    return (
+        "- Trunk and learning rate were chosen on the ELECTRA arm, by two short trials, and are"
+        " the same for all: this can only favour ELECTRA."
     )
 
 

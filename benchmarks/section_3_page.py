@@ -98,11 +98,7 @@ def blocks(found: pages.Found, picture: str) -> Sequence[str]:
         " the encoder before training.",
         *(block for part in shown for block in _part(found, part)),
         "## How to read this",
-        _legend(),
-        pages.told_apart(found),
-        pages.of_errors(found),
-        "- Trunk and learning rate were chosen on the ELECTRA arm, by two short trials, and are"
-        " the same for all: this can only favour ELECTRA.",
+        "\n".join([_legend(), pages.told_apart(found), pages.of_errors(found), pages.of_trunk()]),
     ]
 
 
@@ -116,8 +112,8 @@ def _setting(found):
             " two stages it has the discriminator's size, since it gives its weights to it. BERT"
             " has none.",
             pages.of_compute(found),
-            "- **Two stages**: both count, and each has as many steps as the other. The generator"
-            " is trained once for both arms that begin with it.",
+            "- **Two stages**: the steps in the tables are those of the second; the first has as"
+            " many, and both count as compute.",
             pages.of_probes(),
             pages.of_command(found, "section_3"),
         ]

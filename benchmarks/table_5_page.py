@@ -69,10 +69,7 @@ def blocks(found: pages.Found, picture: str) -> Sequence[str]:
         "## Pre-training metrics",
         _metrics(found),
         "## How to read this",
-        pages.told_apart(found),
-        pages.of_errors(found),
-        "- Trunk and learning rate were chosen on the ELECTRA arm, by two short trials, and are"
-        " the same for all: this can only favour ELECTRA.",
+        "\n".join([pages.told_apart(found), pages.of_errors(found), pages.of_trunk()]),
     ]
 
 
