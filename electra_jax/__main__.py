@@ -20,7 +20,7 @@ from electra_jax.cli import usage
 HERE = os.path.dirname(os.path.abspath(__file__))
 COMMANDS = (  # in the order in which they are needed
     "prepare", "main", "show", "evaluate", "score", "finetune", "convert", "compare", "check",
-    "flops", "benchmark",
+    "flops", "compile", "benchmark",
 )  # fmt: skip
 
 

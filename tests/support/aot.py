@@ -5,59 +5,25 @@
 
 prints figures of each variant with LAYERS layers per network (2), and writes its HLO to FOLDER.
 
-The step is the one that a run takes (`speed.synthetic.prepare`), over the described devices of a
-topology; states are shapes and nothing is allocated. Needs the extra `aot`: the compilers come in
-the wheels `libtpu` and `jax-cuda*-plugin`.
+`electra_jax.speed.ahead_of_time` compiles, as for the command `electra_jax.compile`. Needs the
+extra `aot`: the compilers come in the wheels `libtpu` and `jax-cuda*-plugin`.
 """
 
 import collections
-import contextlib
 import dataclasses
-import importlib.util
 import os
 import pathlib
 import sys
-import time
-from typing import Any
 
 import jax
-from jax import numpy as jnp
-from jax.experimental import topologies
-from jax.experimental.compilation_cache import compilation_cache
 
 from electra_jax import config as config_lib
-from electra_jax.speed import synthetic
+from electra_jax.speed import ahead_of_time, chips, hlo
 
-from . import hlo
 from .corpus import ROOT, load_config
 
 VOCAB = 30522
 LENGTH = 128
-H100 = """
-gpu_device_info {
-  name: "H100 SXM, 80 GB"
-  cuda_compute_capability { major: 9 minor: 0 }
-  core_count: 132
-  fpus_per_core: 128
-  clock_rate_ghz: 1.98
-  memory_bandwidth: 3350000000000
-  device_memory_size: 85899345920
-  l2_cache_size: 52428800
-  threads_per_warp: 32
-  threads_per_block_limit: 1024
-  threads_per_core_limit: 2048
-  registers_per_block_limit: 65536
-  registers_per_core_limit: 65536
-  shared_memory_per_block: 49152
-  shared_memory_per_block_optin: 232448
-  shared_memory_per_core: 233472
-  block_dim_limit_x: 2147483647
-  block_dim_limit_y: 65535
-  block_dim_limit_z: 65535
-}
-platform_name: "CUDA"
-dnn_version_info { major: 9 minor: 12 }
-"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,23 +65,20 @@ CUDA = {
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """A compiled step and what is known about it."""
+    """A compiled step and the number of arrays of its state."""
 
-    text: str  # optimised HLO
-    memory: Any  # bytes on one chip
-    seconds: float  # of processor time, to compile
-    leaves: int  # arrays of the state
+    program: ahead_of_time.Program
+    leaves: int
+
+    @property
+    def text(self) -> str:
+        """Optimised HLO."""
+        return self.program.text
 
 
 def missing(chip: str) -> str:
     """Why this machine cannot compile for a chip; '' if it can."""
-    if chip == "tpu":
-        there = importlib.util.find_spec("libtpu")
-    else:
-        plugins = importlib.util.find_spec("jax_plugins")
-        folders = [pathlib.Path(p) for p in plugins.submodule_search_locations] if plugins else []
-        there = [found for folder in folders for found in folder.glob("xla_cuda*")]
-    return "" if there else f"no compiler for {chip} here; install the extra: pip install '.[aot]'"
+    return ahead_of_time.missing(chip)
 
 
 def compile_step(variant: Variant, layers: int = 2) -> Compiled:
@@ -129,20 +92,13 @@ def compile_step(variant: Variant, layers: int = 2) -> Compiled:
         )
     tree.model.discriminator.layers = tree.model.generator.layers = layers
     tree.mesh.update(data=variant.data, fsdp=variant.fsdp, tensor=variant.tensor)
-    ready = synthetic.prepare(config_lib.parse(tree), VOCAB, _devices(variant))
-    lanes = {
-        "ids": jax.ShapeDtypeStruct((variant.rows, variant.length), jnp.uint16),
-        "marks": jax.ShapeDtypeStruct((variant.rows, variant.length), jnp.uint8),
-    }
-    lowered = ready.update.lower(ready.plan.shapes, lanes)
-    # Without a chip no kernel can be timed, so none is chosen by its time.
-    options = {"xla_gpu_autotune_level": 0} if variant.chip == "cuda" else None
-    begin = time.process_time()
-    with _without_cache():
-        compiled = lowered.compile(compiler_options=options)
-    seconds = time.process_time() - begin
-    leaves = len(jax.tree.leaves(ready.plan.shapes))
-    return Compiled(compiled.as_text(), compiled.memory_analysis(), seconds, leaves)
+
+    # libtpu otherwise looks for a machine with TPUs, and lets one process in at a time.
+    for name, value in ahead_of_time.ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    topology = chips.topology("h100:1" if variant.chip == "cuda" else "v5e:2x2")
+    program, ready = ahead_of_time.compile_step(config_lib.parse(tree), topology, VOCAB)
+    return Compiled(program, len(jax.tree.leaves(ready.plan.shapes)))
 
 
 def counted(compiled: Compiled) -> dict[str, int]:
@@ -150,37 +106,8 @@ def counted(compiled: Compiled) -> dict[str, int]:
     return dict(collections.Counter(c.kind for c in hlo.collectives(compiled.text)))
 
 
-def _devices(variant):
-    if variant.chip == "cuda":
-        return topologies.get_topology_desc(
-            "h100",
-            "cuda",
-            target_config=H100,
-            topology=f"1x1x{variant.data * variant.fsdp}",
-        ).devices
-    # libtpu otherwise looks for a machine with TPUs, and lets one process in at a time.
-    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
-    os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
-    os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-8")
-    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
-    return topologies.get_topology_desc("v5e:2x2", "tpu").devices
-
-
-@contextlib.contextmanager
-def _without_cache():
-    """jax writes a program for an absent chip to its cache, but cannot read it back there."""
-    before = jax.config.jax_enable_compilation_cache
-    jax.config.update("jax_enable_compilation_cache", False)
-    compilation_cache.reset_cache()  # jax decides once a process whether it uses the cache
-    try:
-        yield
-    finally:
-        jax.config.update("jax_enable_compilation_cache", before)
-        compilation_cache.reset_cache()
-
-
 def _main(layers: int, folder: str | None) -> None:
-    print("| step | compile, CPU s | kernels | GB moved | peak MiB a chip | collectives (MB) |")
+    print("| step | compile, s | kernels | GB moved | peak MiB a chip | collectives (MB) |")
     print("| --- | --- | --- | --- | --- | --- |")
     for variant in (*TPU.values(), *LONG.values(), *CUDA.values()):
         if missing(variant.chip):
@@ -198,8 +125,8 @@ def _main(layers: int, folder: str | None) -> None:
         listed = ", ".join(
             f"{number} {kind} ({exchanged[kind]:.1f})" for kind, number in counted(made).items()
         )
-        peak = made.memory.peak_memory_in_bytes / 2**20
-        print(f"| {variant} | {made.seconds:.0f} | {kernels} | {moved} | {peak:.0f} | {listed} |")
+        seconds, peak = made.program.seconds, made.program.peak / 2**20
+        print(f"| {variant} | {seconds:.0f} | {kernels} | {moved} | {peak:.0f} | {listed} |")
 
 
 if __name__ == "__main__":

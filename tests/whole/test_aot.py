@@ -10,7 +10,8 @@ import functools
 
 import pytest
 
-from support import aot, hlo
+from electra_jax.speed import hlo
+from support import aot
 
 pytestmark = pytest.mark.aot
 
@@ -55,15 +56,15 @@ def test_tpu_every_byte_of_the_state_is_donated(mesh):
     padded_rows = 8  # 7 rows a chip; a TPU lays rows out in eights
     lanes = padded_rows * aot.LENGTH * 3  # ids of two bytes, marks of one
     assert hlo.aliased(made.text) == made.leaves
-    assert made.memory.argument_size_in_bytes - made.memory.alias_size_in_bytes == lanes
+    assert made.program.arguments - made.program.state == lanes
 
 
 @meshes
 def test_tpu_a_chip_holds_its_part_of_the_state_and_fits_the_budget(mesh):
     made, whole = step("tpu", mesh), step("tpu", "data")
-    part = made.memory.alias_size_in_bytes / whole.memory.alias_size_in_bytes
+    part = made.program.state / whole.program.state
     assert part <= STATE_PART[mesh]
-    assert made.memory.peak_memory_in_bytes / 2**20 <= EXCHANGES[mesh][1]
+    assert made.program.peak / 2**20 <= EXCHANGES[mesh][1]
 
 
 @meshes
@@ -96,7 +97,7 @@ def test_tpu_splash_runs_on_the_heads_of_a_chip_and_holds_no_scores():
     assert sum(mine in line for line in kernels) == 3
     assert f"{variant.length},{variant.length}]" not in made.text
     assert hlo.aliased(made.text) == made.leaves
-    assert made.memory.peak_memory_in_bytes / 2**20 <= SPLASH_MEBIBYTES
+    assert made.program.peak / 2**20 <= SPLASH_MEBIBYTES
 
 
 @layers
@@ -104,7 +105,7 @@ def test_h100_every_byte_of_the_state_is_donated(layers):
     made = step("cuda", layers)
     lanes = aot.CUDA[layers].rows * aot.LENGTH * 3
     assert hlo.aliased(made.text) == made.leaves
-    assert made.memory.argument_size_in_bytes - made.memory.alias_size_in_bytes == lanes
+    assert made.program.arguments - made.program.state == lanes
 
 
 @layers
@@ -112,4 +113,4 @@ def test_h100_kernels_bytes_and_memory_of_a_step_stay_under_their_budgets(layers
     made, (kernels, gigabytes, mebibytes) = step("cuda", layers), H100[layers]
     assert hlo.launches(made.text) <= kernels
     assert hlo.bytes_moved(made.text) <= gigabytes * 1e9
-    assert made.memory.peak_memory_in_bytes <= mebibytes * 2**20
+    assert made.program.peak <= mebibytes * 2**20

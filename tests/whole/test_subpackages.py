@@ -20,7 +20,10 @@ SUBPACKAGES = (  # from the ground up: a subpackage may use any subpackage on a 
     "checks",
     "cli",
 )
-COMMANDS = "main prepare show evaluate finetune convert score compare check flops benchmark".split()
+COMMANDS = (
+    *("main", "prepare", "show", "evaluate", "finetune", "convert", "score", "compare"),
+    *("check", "flops", "compile", "benchmark"),
+)
 TOP = (*COMMANDS, "__main__")  # the last runs a command by its name
 
 

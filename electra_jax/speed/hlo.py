@@ -108,6 +108,7 @@ class Collective:
     kind: str
     shapes: tuple[Shape, ...]  # its results on one device
     source: str
+    times: int  # in one run of the program
 
     @property
     def bytes(self) -> int:
@@ -164,13 +165,17 @@ def bytes_moved(text: str) -> int:
 
 
 def collectives(text: str) -> list[Collective]:
-    """Every exchange that stands in the text, those inside a loop once, each named by its opcode.
+    """Every exchange that stands in the text, each named by its opcode.
 
     A compiler may cut one exchange into halves (`-start`, `-done`) or spread it over several
-    fusions; pieces of one exchange have its channel and shapes, and count once.
+    fusions; pieces of one exchange have its channel and shapes, and are one exchange here. One
+    inside a loop stands here once, with the number of times that the loop runs; a loop of which
+    the compiler does not know it counts as run once.
     """
-    found = {}
-    for computation in parse(text).computations.values():
+    module = parse(text)
+    times = _times(module)
+    found: dict[tuple, Collective] = {}
+    for name, computation in module.computations.items():
         for x in computation.values():
             kind = x.opcode.removesuffix("-start")
             if kind not in COLLECTIVES:
@@ -179,8 +184,18 @@ def collectives(text: str) -> list[Collective]:
             shapes = x.shapes
             if x.opcode == "all-gather-start":  # (operands, results)
                 shapes = shapes[len(shapes) // 2 :]
-            found.setdefault((kind, channel, shapes), Collective(kind, shapes, x.source))
+            one = Collective(kind, shapes, x.source, times.get(name, 1))
+            found.setdefault((kind, channel, shapes), one)
     return list(found.values())
+
+
+def exchanged(text: str) -> dict[str, tuple[int, int]]:
+    """{kind of collective: (how many in one run, bytes of their results on one device)}."""
+    total: dict[str, tuple[int, int]] = {}
+    for one in collectives(text):
+        count, size = total.get(one.kind, (0, 0))
+        total[one.kind] = (count + one.times, size + one.times * one.bytes)
+    return total
 
 
 def aliased(text: str) -> int:
@@ -193,16 +208,44 @@ def aliased(text: str) -> int:
     return header[begin : _closing(header, begin)].count("-alias)")
 
 
+def _times(module):
+    """{computation: how often it runs in one run of the program}, fusions included."""
+    times: dict[str, int] = {}
+    waiting = [(module.entry, 1)]
+    while waiting:
+        name, count = waiting.pop()
+        times[name] = times.get(name, 0) + count
+        for x in module.computations[name].values():
+            for called in _called(x):
+                if called in module.computations:
+                    waiting.append((called, count * (_trips(x) or 1)))
+    return times
+
+
+def _called(x):
+    """Every computation that an instruction runs; of a loop also the condition."""
+    plain = (x.called(attribute) for attribute in ("body", "condition", "to_apply", "calls"))
+    return [name for name in plain if name] + (_branches(x) if x.opcode == "conditional" else [])
+
+
+def _trips(x):
+    """How often an instruction runs what it calls; None if the compiler does not know it."""
+    if x.opcode != "while":
+        return 1
+    found = _TRIPS.search(x.attributes)
+    return int(found[1]) if found else None
+
+
 def _walk(module, name, times) -> Iterator[Kernel]:
     computation = module.computations[name]
     for x in computation.values():
         if x.opcode in _FREE or x.opcode.endswith(("-done", "-update")):
             continue
         if x.opcode == "while":
-            trips = _TRIPS.search(x.attributes)
-            if not trips:
+            trips = _trips(x)
+            if trips is None:
                 raise ValueError(f"{x.name}: how often this loop runs is not in the text")
-            yield from _walk(module, x.called("body"), times * int(trips[1]))
+            yield from _walk(module, x.called("body"), times * trips)
         elif x.opcode == "call":
             yield from _walk(module, x.called("to_apply"), times)
         elif x.opcode == "conditional":

@@ -3,7 +3,7 @@
 
 import pytest
 
-from support import hlo
+from electra_jax.speed import hlo
 
 PROGRAM = """\
 HloModule step, is_scheduled=true, input_output_alias={ {0}: (0, {}, may-alias), \
@@ -137,3 +137,12 @@ def test_text_that_is_no_program_is_refused():
 )
 def test_sizes_of_types(shape, size):
     assert shape.bytes == size
+
+
+def test_an_exchange_in_a_loop_counts_as_often_as_the_loop_runs():
+    told = "  %told = f32[1,8]{1,0} all-reduce(%taken), channel_id=3, to_apply=%add\n"
+    text = PROGRAM.replace("  %next = s32[] copy(%i)\n", told + "  %next = s32[] copy(%i)\n")
+    # Eight floats once and four times eight in the loop; bf16[6,5] are 60 bytes.
+    assert hlo.exchanged(text) == {"all-reduce": (5, 32 + 4 * 32), "all-gather": (1, 60)}
+    unknown = text.replace('"known_trip_count":{"n":"4"},', "")
+    assert hlo.exchanged(unknown) == {"all-reduce": (2, 32 + 32), "all-gather": (1, 60)}

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles the training step of a configuration for chips that this machine does not have.
+
+    configuration, topology -> described devices -> the step of a run, traced over shapes
+                            -> optimised program -> memory, operations, exchanges, floor of a step
+
+The step is the one that a run takes (`speed.synthetic`); states are shapes and nothing is
+allocated. The compilers come in the wheels `libtpu` and `jax-cuda*-plugin`, the extra `aot`. They
+write to standard error and may end the process, so `compile_apart` works in a process of its own.
+"""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import importlib.util
+import multiprocessing
+import os
+import pathlib
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import ml_collections
+from jax import numpy as jnp
+from jax.experimental import topologies
+from jax.experimental.compilation_cache import compilation_cache
+
+from electra_jax import config as config_lib
+from electra_jax.speed import chips, hlo, synthetic
+
+# What the CUDA compiler asks about a GPU that is not there: H100 SXM. The H200 differs from it in
+# its memory.
+_GPU = """
+gpu_device_info {{
+  name: "{name}"
+  cuda_compute_capability {{ major: 9 minor: 0 }}
+  core_count: 132
+  fpus_per_core: 128
+  clock_rate_ghz: 1.98
+  memory_bandwidth: {bandwidth}
+  device_memory_size: {memory}
+  l2_cache_size: 52428800
+  threads_per_warp: 32
+  threads_per_block_limit: 1024
+  threads_per_core_limit: 2048
+  registers_per_block_limit: 65536
+  registers_per_core_limit: 65536
+  shared_memory_per_block: 49152
+  shared_memory_per_block_optin: 232448
+  shared_memory_per_core: 233472
+  block_dim_limit_x: 2147483647
+  block_dim_limit_y: 65535
+  block_dim_limit_z: 65535
+}}
+platform_name: "CUDA"
+dnn_version_info {{ major: 9 minor: 12 }}
+"""
+# libtpu otherwise looks for a machine with TPUs, and lets one process in at a time. The programs of
+# both compilers are run by nobody, so jax must not look for devices but the CPU.
+ENVIRONMENT = {
+    "JAX_PLATFORMS": "cpu",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-8",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
+_NEEDED = re.compile(r"[Uu]sed ([\d.]+[KMGT]?) of ([\d.]+[KMGT]?)|\(([\d.]+[KMGT])\) exceeds")
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A compiled step, and what is known of it without running it. Bytes are of one chip."""
+
+    text: str  # optimised HLO
+    arguments: int  # bytes of state and rows
+    state: int  # bytes of parameters, optimizer and the like: what the results take over
+    peak: int  # most bytes in use at a time, the state included
+    seconds: float  # to compile
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What a compiled step needs on each chip, and how fast it can be at most."""
+
+    state: int = 0  # bytes
+    peak: int = 0  # bytes; what the compiler says it would need, if it does not fit
+    flops: float = 0.0  # of a step, over all chips, in the honest convention
+    exchanged: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    moved: int | None = (
+        None  # bytes that kernels read and write; None if a loop's length is unknown
+    )
+    seconds: float = 0.0  # to compile
+    problem: str = ""  # why it did not compile; "" if it did
+
+    def fits(self, chip: chips.Chip) -> bool:
+        """Whether a chip has this much memory."""
+        return not self.problem and self.peak <= chip.memory
+
+
+def missing(platform: str) -> str:
+    """Returns why this machine cannot compile for 'tpu' or 'cuda'; '' if it can."""
+    if platform == "tpu":
+        there: Any = importlib.util.find_spec("libtpu")
+    else:
+        plugins = importlib.util.find_spec("jax_plugins")
+        places = plugins.submodule_search_locations if plugins else None
+        there = [found for place in places or () for found in pathlib.Path(place).glob("xla_cuda*")]
+    return (
+        "" if there else f"no compiler for {platform} here; install the extra: pip install '.[aot]'"
+    )
+
+
+def compile_apart(
+    tree: ml_collections.ConfigDict, topology: chips.Topology, vocab_size: int
+) -> Found:
+    """Compiles in a process of its own, whose standard error is not shown.
+
+    Raises ValueError, one line, if the configuration does not fit the topology (as a mesh or a
+    batch that cannot be split), or if there is no compiler for these chips.
+    """
+    if reason := missing(topology.chip.platform):
+        raise ValueError(reason)
+
+    # The environment is read when jax is imported, in the new process.
+    with _environment(ENVIRONMENT), tempfile.NamedTemporaryFile(mode="r") as errors:
+        context = multiprocessing.get_context("spawn")
+        with concurrent.futures.ProcessPoolExecutor(1, context) as apart:
+            work = apart.submit(_work, tree.to_dict(), topology, vocab_size, errors.name)
+            try:
+                return work.result()
+            except concurrent.futures.BrokenExecutor:
+                said = errors.read().strip().splitlines()
+                return Found(problem=f"the compiler ended: {said[-1] if said else 'nothing said'}")
+
+
+def compile_step(
+    config: config_lib.Config, topology: chips.Topology, vocab_size: int
+) -> tuple[Program, synthetic.Rehearsal]:
+    """Traces and compiles the step. Raises the error of the compiler, e.g. too little memory."""
+    ready = synthetic.prepare(config, vocab_size, devices(topology))
+    data, shapes = config.data, ready.plan.shapes
+    ids = jnp.uint16 if vocab_size <= 2**16 else jnp.uint32
+    lanes = {
+        "ids": jax.ShapeDtypeStruct((data.batch_size, data.sequence_length), ids),
+        "marks": jax.ShapeDtypeStruct((data.batch_size, data.sequence_length), jnp.uint8),
+    }
+    lowered = ready.update.lower(shapes, lanes)
+
+    # Without a GPU no kernel can be timed, so none is chosen by its time.
+    cuda = topology.chip.platform == "cuda"
+    options = {"xla_gpu_autotune_level": 0} if cuda else None
+    begin = time.monotonic()
+    with without_cache():
+        compiled = lowered.compile(compiler_options=options)
+
+    memory, seconds = compiled.memory_analysis(), time.monotonic() - begin
+    program = Program(
+        compiled.as_text(),
+        memory.argument_size_in_bytes,
+        memory.alias_size_in_bytes,
+        memory.peak_memory_in_bytes,
+        seconds,
+    )
+    return program, ready
+
+
+def devices(topology: chips.Topology) -> list[jax.Device]:
+    """Returns descriptions of the chips, which a mesh can be made of and a step compiled for."""
+    chip = topology.chip
+    if chip.platform == "cuda":
+        about = _GPU.format(name=chip.name, bandwidth=int(chip.bandwidth), memory=chip.memory)
+        described = topologies.get_topology_desc(
+            chip.name, "cuda", target_config=about, topology=f"1x1x{topology.chips}"
+        )
+        return list(described.devices)
+
+    more: dict[str, Any] = {}
+    if chip.name == "v4":
+        more["chip_config_name"] = "megacore"  # one device a chip
+    if topology.chips == 1:
+        more["chips_per_host_bounds"] = [1] * 3
+    return list(topologies.get_topology_desc(str(topology), "tpu", **more).devices)
+
+
+@contextlib.contextmanager
+def without_cache() -> Iterator[None]:
+    """jax writes a program for an absent chip to its cache, but cannot read it back there."""
+    before = jax.config.jax_enable_compilation_cache
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()  # jax decides once a process whether it uses the cache
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_compilation_cache", before)
+        compilation_cache.reset_cache()
+
+
+def _work(tree: dict, topology: chips.Topology, vocab_size: int, errors: str) -> Found:
+    """In the process of the compiler: compiles and reads the program."""
+    with open(errors, "w", encoding="utf-8") as file:
+        os.dup2(file.fileno(), 2)
+
+    config = config_lib.parse(ml_collections.ConfigDict(tree))
+    try:
+        program, ready = compile_step(config, topology, vocab_size)
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            return Found(problem=str(error).splitlines()[0])
+        return Found(peak=_needed(str(error)), problem="needs more memory than a chip has")
+
+    length, rows = config.data.sequence_length, config.data.batch_size
+    flops = ready.plan.objectives[length].flops(length).train * rows
+    return Found(
+        program.state,
+        program.peak,
+        flops,
+        hlo.exchanged(program.text),
+        _moved(program.text),
+        program.seconds,
+    )
+
+
+def _moved(text: str) -> int | None:
+    """Bytes that the kernels of a step read and write; None if the length of a loop is unknown."""
+    try:
+        return hlo.bytes_moved(text)
+    except ValueError:
+        return None
+
+
+def _needed(error: str) -> int:
+    """The bytes that the compiler says the program would need; 0 if it does not say."""
+    found = _NEEDED.search(error)
+    if found is None:
+        return 0
+    number = found[1] or found[3]
+    unit = number[-1] if number[-1] in _UNITS else ""
+    return int(float(number.removesuffix(unit)) * _UNITS[unit])
+
+
+@contextlib.contextmanager
+def _environment(names: dict[str, str]) -> Iterator[None]:
+    """Environment variables for as long as the block lasts."""
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(names)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

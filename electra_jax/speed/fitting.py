@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a configuration fits a topology, what would make it fit, and how fast it can be.
+
+    compiled step -> memory of a chip against what it has -> verdict
+    if it does not fit: the same with other settings, until one of each kind fits
+
+The floor of a step is what the datasheet allows: the longest of computing all products at the peak
+rate, and exchanging all bytes over all links. A real step takes longer. Operations are in the
+honest convention (`model/accounting.py`): what is recomputed under `model.remat` is not counted.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+import ml_collections
+
+from electra_jax.host import console_table
+from electra_jax.speed import ahead_of_time, chips
+
+Compile = Callable[[ml_collections.ConfigDict], ahead_of_time.Found]
+_AROUND_A_RING = {"all-reduce": 2}  # times its bytes pass a link; the others once
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A change of settings and what came of it; no change is the configuration itself."""
+
+    changes: dict[str, object]  # by path: {"model.remat": "full"}
+    found: ahead_of_time.Found
+
+    def __str__(self) -> str:
+        return " ".join(f"--config.{path}={value}" for path, value in self.changes.items())
+
+
+def trials(
+    tree: ml_collections.ConfigDict, topology: chips.Topology, compile_: Compile, remedies: bool
+) -> Iterator[Trial]:
+    """Compiles the configuration and, if it does not fit and `remedies`, what may make it fit.
+
+    Of each kind of remedy (recompute in the backward pass, split the state over more chips, smaller
+    micro-batches), the mildest comes first, and those beyond the first that fits are not tried.
+    """
+    first = Trial({}, compile_(tree))
+    yield first
+    if first.found.fits(topology.chip) or not remedies or not first.found.peak:
+        return
+
+    for kind in (_recompute(tree), _split(tree, topology), _accumulate(tree, topology)):
+        for changes in kind:
+            trial = Trial(changes, compile_(_changed(tree, changes)))
+            yield trial
+            if trial.found.fits(topology.chip):
+                break
+
+
+def floor(found: ahead_of_time.Found, topology: chips.Topology) -> dict[str, float]:
+    """Returns the seconds that each limit allows for a step at the least, by name."""
+    chip = topology.chip
+    exchanged = sum(
+        _AROUND_A_RING.get(kind, 1) * size for kind, (_, size) in found.exchanged.items()
+    )
+    return {
+        "products": found.flops / topology.chips / chip.peak,
+        "exchange": exchanged / chip.links,
+    }
+
+
+def table(
+    tree: ml_collections.ConfigDict, topology: chips.Topology, made: list[Trial]
+) -> list[str]:
+    """Returns what was found as aligned lines, the verdict last."""
+    chip, found = topology.chip, made[0].found
+    rows = [("topology", f"{topology}, {topology.chips} chips of {_gib(chip.memory)} GiB")]
+    if not found.problem:
+        rows += _of_program(tree, topology, found)
+
+    lines = console_table.lines(rows)
+    lines.append(verdict(made[0], topology))
+    lines += [f"  {trial}: {_tried(trial, topology)}" for trial in made[1:]]
+    return lines
+
+
+def verdict(trial: Trial, topology: chips.Topology) -> str:
+    """Returns in one line whether it fits and by how much."""
+    found, has = trial.found, topology.chip.memory
+    if found.fits(topology.chip):
+        return f"fits: {_gib(has - found.peak)} GiB of {_gib(has)} GiB a chip are left"
+    if found.peak > has:
+        return f"does not fit: {_gib(found.peak - has)} GiB a chip too much"
+    return f"does not compile: {found.problem}"
+
+
+def as_json(
+    tree: ml_collections.ConfigDict, topology: chips.Topology, made: list[Trial]
+) -> dict[str, object]:
+    """Returns everything as plain numbers; bytes and seconds."""
+    first = made[0].found
+    return {
+        "topology": str(topology),
+        "chips": topology.chips,
+        "memory_bytes": topology.chip.memory,
+        "fits": first.fits(topology.chip),
+        "floor_seconds": floor(first, topology) if not first.problem else {},
+        "tokens_per_second_at_most": _speed(tree, first, topology) if not first.problem else None,
+        "trials": [{"changes": trial.changes, **dataclasses.asdict(trial.found)} for trial in made],
+    }
+
+
+def _of_program(tree, topology, found):
+    """The rows about a step that compiled."""
+    data, limits = tree.data, floor(found, topology)
+    slowest = max(limits, key=lambda name: limits[name])
+    rows = [
+        ("rows a step", f"{data.batch_size:,} of {data.sequence_length} tokens"),
+        ("state a chip", f"{_gib(found.state)} GiB"),
+        ("most in use a chip", f"{_gib(found.peak)} GiB"),
+        ("FLOPs a step", f"{found.flops:.3g} (3 x forward matrix products)"),
+    ]
+    for kind, (count, size) in sorted(found.exchanged.items()):
+        rows.append((kind, f"{count} a step, {size / 2**20:,.1f} MiB a chip"))
+    if found.moved is not None:
+        rows.append(("read and written", f"{found.moved / 1e9:,.2f} GB a chip, on chip or off"))
+    rows += [
+        (
+            "a step takes at least",
+            f"{1e3 * limits[slowest]:,.2f} ms ({slowest}; "
+            + ", ".join(f"{name} {1e3 * limits[name]:,.2f}" for name in limits)
+            + ")",
+        ),
+        ("so at most", f"{_speed(tree, found, topology):,.0f} tokens/s"),
+        ("compiled in", f"{found.seconds:,.0f} s"),
+    ]
+    return rows
+
+
+def _speed(tree, found, topology):
+    """The most tokens in a second that the datasheet allows, padding counted."""
+    return tree.data.batch_size * tree.data.sequence_length / max(floor(found, topology).values())
+
+
+def _tried(trial, topology):
+    found = trial.found
+    if found.fits(topology.chip):
+        return f"fits, {_gib(found.peak)} GiB a chip"
+    return f"does not fit, {_gib(found.peak)} GiB a chip" if found.peak else found.problem
+
+
+def _gib(size):
+    return f"{size / 2**30:,.2f}"
+
+
+def _changed(tree, changes):
+    """A copy of the settings with some changed."""
+    copy = ml_collections.ConfigDict(tree.to_dict())
+    for path, value in changes.items():
+        section, field = path.split(".")
+        copy[section][field] = value
+    return copy
+
+
+def _recompute(tree):
+    kinds = ("none", "dots", "full")
+    for kind in kinds[kinds.index(tree.model.remat) + 1 :]:
+        yield {"model.remat": kind}
+
+
+def _split(tree, topology):
+    """More chips that share one copy of the state: up to a host's 8, then up to all."""
+    for size in (2, 4, 8, 16, 32, 64):
+        free = topology.chips // tree.mesh.tensor
+        if tree.mesh.fsdp < size <= free and free % size == 0:
+            yield {"mesh.data": -1, "mesh.fsdp": size}
+
+
+def _accumulate(tree, topology):
+    """Micro-batches: so many that each chip still has whole rows."""
+    ways = topology.chips // tree.mesh.tensor
+    for count in (2, 4, 8, 16):
+        if count > tree.schedule.accumulation and tree.data.batch_size % (ways * count) == 0:
+            yield {"schedule.accumulation": count}

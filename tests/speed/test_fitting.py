@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a configuration fits a topology, and what is tried if it does not; without a compiler."""
+
+import ml_collections
+import pytest
+
+from electra_jax import config as config_lib
+from electra_jax.speed import ahead_of_time, chips, fitting
+from support.corpus import load_config
+
+GIB = 2**30
+V5E = chips.topology("v5e:2x4")  # eight chips of 15.75 GiB
+
+
+def tree(**mesh):
+    """small's settings: 128 rows of 128."""
+    made = load_config("small")
+    made.mesh.update(mesh)
+    return ml_collections.ConfigDict(config_lib.to_tree(config_lib.parse(made)))
+
+
+def compiled(gib, **more):
+    return ahead_of_time.Found(state=GIB, peak=int(gib * GIB), flops=8e12, **more)
+
+
+def run(needs, settings=None, remedies=True):
+    """[(changed settings, GiB)] of what was tried, if a step needs `needs(settings)` GiB."""
+
+    def compile_(changed):
+        return compiled(needs(changed))
+
+    made = fitting.trials(settings or tree(), V5E, compile_, remedies)
+    return [(trial.changes, trial.found.peak / GIB) for trial in made]
+
+
+@pytest.mark.parametrize(
+    "text, chip, count",
+    [
+        ("v5e:16x16", "v5e", 256),
+        ("v4:2x2x4", "v4", 16),
+        ("h200:8", "h200", 8),
+        ("v6e:1x1", "v6e", 1),
+    ],
+)
+def test_a_topology_has_so_many_chips_of_a_kind(text, chip, count):
+    found = chips.topology(text)
+    assert (found.chip.name, found.chips, str(found)) == (chip, count, text)
+    assert found.chip.peak > 100e12
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("v5e", "--topology=v5e is no topology; write one such as v5e:2x4, v4:2x2x2 or h100:8"),
+        ("v5litepod:8", "no chip v5litepod is known; there are v4, v5e, v5p, v6e, h100, h200"),
+        ("v5e:8", "v5e takes two lengths from 1 on"),
+        ("v4:2x2", "v4 takes three lengths from 1 on"),
+        ("h100:2x4", "h100 takes a number from 1 on"),
+        ("v5e:0x4", "v5e takes two lengths from 1 on"),
+    ],
+)
+def test_what_is_no_topology_is_refused_in_one_line(text, message):
+    with pytest.raises(ValueError, match=message) as error:
+        chips.topology(text)
+    assert "\n" not in str(error.value)
+
+
+def test_what_fits_is_compiled_once():
+    assert run(lambda settings: 15.75) == [({}, 15.75)]
+
+
+def test_the_mildest_remedy_of_each_kind_that_fits_ends_its_kind():
+    def needs(settings):
+        recomputed = {"none": 20, "dots": 18, "full": 9}[settings.model.remat]
+        return recomputed * 0.9 ** (settings.mesh.fsdp - 1) / settings.schedule.accumulation**0.1
+
+    tried = run(needs)
+    assert tried[0] == ({}, 20)
+    # 18 GiB are too many, 9 fit. 20 x 0.9 = 18 are too many, 20 x 0.9^3 = 14.6 fit. Of the
+    # micro-batches, 16 are the most that leave each chip a whole row, and just enough.
+    assert [changes for changes, _ in tried[1:]] == [
+        {"model.remat": "dots"},
+        {"model.remat": "full"},
+        {"mesh.data": -1, "mesh.fsdp": 2},
+        {"mesh.data": -1, "mesh.fsdp": 4},
+        {"schedule.accumulation": 2},
+        {"schedule.accumulation": 4},
+        {"schedule.accumulation": 8},
+        {"schedule.accumulation": 16},
+    ]
+    assert [gib < 15.75 for _, gib in tried[1:]] == [False, True, False, True, *[False] * 3, True]
+
+
+def test_what_is_in_use_already_is_no_remedy():
+    settings = tree(fsdp=4)
+    settings.model.remat = "full"
+    settings.schedule.accumulation = 8
+    assert [changes for changes, _ in run(lambda _: 99, settings)[1:]] == [
+        {"mesh.data": -1, "mesh.fsdp": 8},
+        {"schedule.accumulation": 16},
+    ]
+
+
+def test_without_remedies_nothing_more_is_compiled():
+    assert run(lambda _: 99, remedies=False) == [({}, 99)]
+
+
+def test_a_program_that_does_not_compile_for_another_reason_is_not_tried_again():
+    broken = ahead_of_time.Found(problem="no such kernel")
+    (only,) = fitting.trials(tree(), V5E, lambda _: broken, remedies=True)
+    assert fitting.verdict(only, V5E) == "does not compile: no such kernel"
+
+
+def test_the_floor_is_the_slowest_of_products_and_exchange():
+    # 8e12 FLOPs over eight chips of 197e12 a second: 5.08 ms. An all-reduce passes the links twice:
+    # 2 x 200 MB, and 100 MB gathered, at 200 GB/s: 2.5 ms.
+    exchanged = {"all-reduce": (3, 200_000_000), "all-gather": (1, 100_000_000)}
+    found = compiled(4, exchanged=exchanged, moved=3_000_000_000, seconds=40)
+    limits = fitting.floor(found, V5E)
+    assert limits == {
+        "products": pytest.approx(1e12 / 197e12),
+        "exchange": pytest.approx(0.5e9 / 200e9),
+    }
+
+    lines = fitting.table(tree(), V5E, [fitting.Trial({}, found)])
+    assert lines[0] == "topology               v5e:2x4, 8 chips of 15.75 GiB"
+    assert "most in use a chip     4.00 GiB" in lines
+    assert "all-reduce             3 a step, 190.7 MiB a chip" in lines
+    assert "a step takes at least  5.08 ms (products; products 5.08, exchange 2.50)" in lines
+    # 128 rows of 128 tokens in 5.076 ms.
+    assert "so at most             3,227,648 tokens/s" in lines
+    assert lines[-1] == "fits: 11.75 GiB of 15.75 GiB a chip are left"
+
+
+def test_what_was_tried_stands_below_the_verdict():
+    too_much = fitting.Trial({}, ahead_of_time.Found(peak=20 * GIB, problem="needs more memory"))
+    remedy = fitting.Trial({"model.remat": "full"}, compiled(9))
+    lines = fitting.table(tree(), V5E, [too_much, remedy])
+    assert lines[-2:] == [
+        "does not fit: 4.25 GiB a chip too much",
+        "  --config.model.remat=full: fits, 9.00 GiB a chip",
+    ]
+    found = fitting.as_json(tree(), V5E, [too_much, remedy])
+    assert found["fits"] is False and found["tokens_per_second_at_most"] is None
+    assert [one["peak"] / GIB for one in found["trials"]] == [20, 9]
+
+
+@pytest.mark.parametrize(
+    "said, gib",
+    [
+        ("RESOURCE_EXHAUSTED: ... memory required for HLO temporaries (18.31G) exceeds", 18.31),
+        (
+            "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 34.5G of 15.75G hbm.",
+            34.5,
+        ),
+        ("RESOURCE_EXHAUSTED: something else", 0),
+    ],
+)
+def test_the_compiler_says_how_much_it_needs(said, gib):
+    assert ahead_of_time._needed(said) / GIB == pytest.approx(gib)
