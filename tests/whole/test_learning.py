@@ -20,7 +20,7 @@ pytestmark = pytest.mark.learning
 
 
 # What is asked of tiny, the demo: means of three seeds less three deviations (docs/LOG.md).
-DEMO = {"margin": 1.255, "disc_auc": 0.724, "disc_auc_unigram": 0.826, "disc_recall_at_2": 0.151}
+DEMO = {"margin": 1.044, "disc_auc": 0.721, "disc_auc_unigram": 0.832, "disc_recall_at_2": 0.129}
 
 
 @pytest.fixture(scope="module")
