@@ -193,6 +193,9 @@ def mesh() -> ml_collections.ConfigDict:
     c.data = -1  # copies of the model; -1: all devices that the other two axes leave
     c.fsdp = 1  # devices that split parameters and optimizer state, and the batch too
     c.tensor = 1  # devices that split the matrix products
+    # slices, or machines of GPUs, that only the data centre's network connects: `data` goes across
+    # them, `fsdp` and `tensor` stay inside one. 0: as many as the devices say they are of
+    c.slices = 0
     return c
 
 

@@ -168,11 +168,12 @@ class Schedule:
 
 @_section
 class Mesh:
-    """The number of devices along each axis."""
+    """The number of devices along each axis, and of slices that they belong to."""
 
     data: int
     fsdp: int
     tensor: int
+    slices: int = between(0, 65_536)
 
 
 @_section

@@ -139,6 +139,11 @@ def _check_rest(c: Config) -> None:
         size = getattr(c.mesh, axis)
         if size < 1 and not (axis == "data" and size == -1):
             raise ConfigError(f"mesh.{axis}={size} must be positive (mesh.data may be -1)")
+    if c.mesh.slices and c.mesh.data != -1 and c.mesh.data % c.mesh.slices:
+        raise ConfigError(
+            f"mesh.data={c.mesh.data} copies of the model cannot be shared out evenly over"
+            f" mesh.slices={c.mesh.slices}; set mesh.data=-1 or to a multiple of {c.mesh.slices}"
+        )
 
 
 def _check_stages(c: Config) -> None:

@@ -3,8 +3,11 @@
 
 The mesh has three axes: `data` (parameters are copied), `fsdp` (parameters are split and gathered
 when used) and `tensor` (matrix products are split). The rows of a batch are split over `data` and
-`fsdp`. The table is matched against the paths of parameters. The optimizer's moments have paths
-that end like those of their parameters, so they are split in the same way.
+`fsdp`. Where devices are of several slices, which only the network of the data centre connects,
+`data` goes across the slices, and the other two axes stay inside one: gradients leave a slice once
+a step, and what every layer exchanges does not. The table is matched against the paths of
+parameters. The optimizer's moments have paths that end like those of their parameters, so they are
+split in the same way.
 """
 
 import dataclasses
@@ -14,6 +17,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
+from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from electra_jax.core import trees
@@ -45,10 +50,13 @@ def make_mesh(
     fsdp: int = 1,
     tensor: int = 1,
     devices: Sequence[jax.Device] | None = None,
+    slices: int = 0,
 ) -> Mesh:
     """Returns the mesh; `data=-1` takes all devices that remain after the other two axes.
 
-    Raises ValueError if the product of the sizes is not the number of devices.
+    With several slices (see `count_slices`) the first copies of the model are those of the first
+    slice, the next ones those of the second, and so on. Raises ValueError, one line, if the product
+    of the sizes is not the number of devices, or if a copy of the model would lie in two slices.
     """
     devices = jax.devices() if devices is None else devices
     if fsdp < 1 or tensor < 1 or (data < 1 and data != -1):
@@ -65,10 +73,59 @@ def make_mesh(
             f" {len(devices)}"
         )
 
+    count = count_slices(devices, slices)
+    if data % count:
+        raise ValueError(
+            f"mesh.fsdp={fsdp} x mesh.tensor={tensor} does not divide the {len(devices) // count}"
+            f" devices of each of {count} slices, and a copy of the model must lie in one; let it"
+            f" divide {len(devices) // count}"
+        )
+
+    # Axes of the mesh may be parts of an axis of the chips' torus, as 8 of 16.
+    if count == 1:
+        placed = mesh_utils.create_device_mesh(
+            (data, fsdp, tensor), devices, allow_split_physical_axes=True
+        )
+    elif count == len(_slice_numbers(devices)):
+        placed = mesh_utils.create_hybrid_device_mesh(
+            (data // count, fsdp, tensor),
+            (count, 1, 1),
+            devices,
+            allow_split_physical_axes=True,
+        )
+    else:  # as many groups as were asked for, in the order of the devices
+        placed = np.asarray(devices).reshape(data, fsdp, tensor)
+
     # With Explicit axes, jax's newer default, the gathers here and in flax raise errors.
-    return jax.make_mesh(
-        (data, fsdp, tensor), AXES, devices=devices, axis_types=(AxisType.Auto,) * 3
-    )
+    return Mesh(placed, AXES, axis_types=(AxisType.Auto,) * 3)
+
+
+def count_slices(devices: Sequence[jax.Device], asked: int = 0) -> int:
+    """Returns how many slices the devices are of.
+
+    With `asked=0` the devices say it: chips of a TPU pod belong to a slice, GPUs to a machine or to
+    what NVLink connects. Other devices than TPUs can be counted as `asked` equal groups instead.
+    Raises ValueError, one line, if they cannot.
+    """
+    found = len(_slice_numbers(devices))
+    if asked in (0, found):
+        return found
+    if devices[0].platform == "tpu":
+        raise ValueError(
+            f"mesh.slices={asked}, but these TPUs are of {found}"
+            f" slice{'s' if found > 1 else ''}; set mesh.slices=0, which asks the devices"
+        )
+    if len(devices) % asked:
+        raise ValueError(
+            f"mesh.slices={asked} does not divide {len(devices)} devices; try a divisor of"
+            f" {len(devices)}, or 0, which asks the devices"
+        )
+    return asked
+
+
+def _slice_numbers(devices):
+    """The slices that devices say they are of; those that say nothing are of one."""
+    return {getattr(device, "slice_index", 0) for device in devices}
 
 
 def rows(mesh: Mesh) -> NamedSharding:

@@ -90,6 +90,8 @@ class Found:
     peak: int = 0  # bytes; what the compiler says it would need, if it does not fit
     flops: float = 0.0  # of a step, over all chips, in the honest convention
     exchanged: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    # The same of those between slices, with the bytes that a chip sends to other slices.
+    crossing: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
     moved: int | None = (
         None  # bytes that kernels read and write; None if a loop's length is unknown
     )
@@ -174,16 +176,21 @@ def devices(topology: chips.Topology) -> list[jax.Device]:
     if chip.platform == "cuda":
         about = _GPU.format(name=chip.name, bandwidth=int(chip.bandwidth), memory=chip.memory)
         described = topologies.get_topology_desc(
-            chip.name, "cuda", target_config=about, topology=f"1x1x{topology.chips}"
+            chip.name,
+            "cuda",
+            target_config=about,
+            topology=f"{topology.slices}x1x{topology.chips_a_slice}",
         )
         return list(described.devices)
 
     more: dict[str, Any] = {}
+    if topology.slices > 1:
+        more["num_slices"] = topology.slices
     if chip.name == "v4":
         more["chip_config_name"] = "megacore"  # one device a chip
-    if topology.chips == 1:
+    if topology.chips_a_slice == 1:
         more["chips_per_host_bounds"] = [1] * 3
-    return list(topologies.get_topology_desc(str(topology), "tpu", **more).devices)
+    return list(topologies.get_topology_desc(topology.slice, "tpu", **more).devices)
 
 
 @contextlib.contextmanager
@@ -219,6 +226,7 @@ def _work(tree: dict, topology: chips.Topology, vocab_size: int, errors: str) ->
         program.peak,
         flops,
         hlo.exchanged(program.text),
+        hlo.crossing(program.text, topology.chips_a_slice),
         _moved(program.text),
         program.seconds,
     )

@@ -5,7 +5,8 @@
     if it does not fit: the same with other settings, until one of each kind fits
 
 The floor of a step is what the datasheet allows: the longest of computing all products at the peak
-rate, and exchanging all bytes over all links. A real step takes longer. Operations are in the
+rate, exchanging all bytes over all links, and sending those for other slices over the network of
+the data centre. A real step takes longer. Operations are in the
 honest convention (`model/accounting.py`): what is recomputed under `model.remat` is not counted.
 """
 
@@ -59,10 +60,24 @@ def floor(found: ahead_of_time.Found, topology: chips.Topology) -> dict[str, flo
     exchanged = sum(
         _AROUND_A_RING.get(kind, 1) * size for kind, (_, size) in found.exchanged.items()
     )
-    return {
+    limits = {
         "products": found.flops / topology.chips / chip.peak,
         "exchange": exchanged / chip.links,
     }
+    if topology.slices > 1 and chip.network is not None:
+        limits["network"] = (
+            sum(
+                _to_others(kind, topology.slices) * size
+                for kind, (_, size) in found.crossing.items()
+            )
+            / chip.network
+        )
+    return limits
+
+
+def _to_others(kind, slices):
+    """How often its bytes leave a chip for other slices; of an all-reduce twice all but its own."""
+    return 2 * (slices - 1) / slices if kind == "all-reduce" else 1
 
 
 def table(
@@ -70,7 +85,8 @@ def table(
 ) -> list[str]:
     """Returns what was found as aligned lines, the verdict last."""
     chip, found = topology.chip, made[0].found
-    rows = [("topology", f"{topology}, {topology.chips} chips of {_gib(chip.memory)} GiB")]
+    chips_ = f"{topology}, {topology.chips} chips of {_gib(chip.memory)} GiB"
+    rows = [("topology", chips_ + f" in {topology.slices} slices" * (topology.slices > 1))]
     if not found.problem:
         rows += _of_program(tree, topology, found)
 
@@ -98,6 +114,7 @@ def as_json(
     return {
         "topology": str(topology),
         "chips": topology.chips,
+        "slices": topology.slices,
         "memory_bytes": topology.chip.memory,
         "fits": first.fits(topology.chip),
         "floor_seconds": floor(first, topology) if not first.problem else {},
@@ -118,6 +135,8 @@ def _of_program(tree, topology, found):
     ]
     for kind, (count, size) in sorted(found.exchanged.items()):
         rows.append((kind, f"{count} a step, {size / 2**20:,.1f} MiB a chip"))
+    for kind, (count, size) in sorted(found.crossing.items()):
+        rows.append((f"{kind} across", f"{count} a step, {size / 2**20:,.1f} MiB a chip"))
     if found.moved is not None:
         rows.append(("read and written", f"{found.moved / 1e9:,.2f} GB a chip, on chip or off"))
     rows += [
@@ -165,9 +184,9 @@ def _recompute(tree):
 
 
 def _split(tree, topology):
-    """More chips that share one copy of the state: up to a host's 8, then up to all."""
+    """More chips that share one copy of the state: up to a host's 8, then up to a slice's."""
     for size in (2, 4, 8, 16, 32, 64):
-        free = topology.chips // tree.mesh.tensor
+        free = topology.chips_a_slice // tree.mesh.tensor
         if tree.mesh.fsdp < size <= free and free % size == 0:
             yield {"mesh.data": -1, "mesh.fsdp": size}
 

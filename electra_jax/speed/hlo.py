@@ -12,10 +12,13 @@ it: into the bodies of loops (as often as they run), calls and branches, but not
 which is one kernel. Nothing here needs jax.
 """
 
+import collections
 import dataclasses
 import math
 import re
 from collections.abc import Iterator
+
+import numpy as np
 
 COLLECTIVES = (
     "all-reduce",
@@ -35,6 +38,9 @@ _SHAPE = re.compile(r"([a-z][a-z0-9]*)\[([0-9,]*)\]")
 _HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
 _BEGIN = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = ")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{((?:\{[\d,]*\},?)*)\}")
+_COUNTED = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_PARTITIONS = re.compile(r"num_partitions=(\d+)")
 _OPEN, _CLOSE = "({[", ")}]"
 
 
@@ -172,21 +178,7 @@ def collectives(text: str) -> list[Collective]:
     inside a loop stands here once, with the number of times that the loop runs; a loop of which
     the compiler does not know it counts as run once.
     """
-    module = parse(text)
-    times = _times(module)
-    found: dict[tuple, Collective] = {}
-    for name, computation in module.computations.items():
-        for x in computation.values():
-            kind = x.opcode.removesuffix("-start")
-            if kind not in COLLECTIVES:
-                continue
-            channel = _attribute(x, r"channel_id=(\d+)") or x.name
-            shapes = x.shapes
-            if x.opcode == "all-gather-start":  # (operands, results)
-                shapes = shapes[len(shapes) // 2 :]
-            one = Collective(kind, shapes, x.source, times.get(name, 1))
-            found.setdefault((kind, channel, shapes), one)
-    return list(found.values())
+    return [one for one, _ in _exchanges(parse(text))]
 
 
 def exchanged(text: str) -> dict[str, tuple[int, int]]:
@@ -198,6 +190,39 @@ def exchanged(text: str) -> dict[str, tuple[int, int]]:
     return total
 
 
+def crossing(text: str, per_slice: int) -> dict[str, tuple[int, int]]:
+    """{kind of collective: (how many in one run, bytes that a device sends to other slices)}.
+
+    Only those between slices count. A slice has `per_slice` devices, and devices are numbered one
+    slice after the other. The program of a TPU is that of a single slice: what leaves it goes
+    through the host and carries its kind with it. In the program of a GPU the groups of devices
+    show it; bytes are then shared out over the devices of a slice that are in the same group, each
+    of which can send its part. Raises ValueError if groups are written in an unknown way.
+    """
+    module = parse(text)
+    total: dict[str, tuple[int, int]] = {}
+
+    def add(kind, times, size):
+        count, before = total.get(kind, (0, 0))
+        total[kind] = (count + times, before + times * size)
+
+    for times, x in _sent_through_hosts(module):
+        kind = _attribute(x, r'_xla_megascale_transfer_type="(\w+)"')
+        add(kind.lower().replace("_", "-"), times, x.shapes[0].bytes)
+
+    found = _PARTITIONS.search(text[: text.index("\n")])
+    devices = int(found[1]) if found else 1
+    if devices > per_slice:
+        for one, x in _exchanges(module):
+            members = [
+                collections.Counter(n // per_slice for n in group) for group in _groups(x, devices)
+            ]
+            sharing = [max(slices.values()) for slices in members if len(slices) > 1]
+            if sharing:
+                add(one.kind, one.times, one.bytes // min(sharing))
+    return total
+
+
 def aliased(text: str) -> int:
     """How many results take the memory of an argument."""
     header = text[: text.index("\n")]
@@ -206,6 +231,50 @@ def aliased(text: str) -> int:
         return 0
     begin = header.index("{", begin)
     return header[begin : _closing(header, begin)].count("-alias)")
+
+
+def _exchanges(module):
+    """Yields (Collective, its instruction) for each exchange, pieces of one only once."""
+    times, seen = _times(module), set()
+    for name, computation in module.computations.items():
+        for x in computation.values():
+            kind = x.opcode.removesuffix("-start")
+            if kind not in COLLECTIVES:
+                continue
+            shapes = x.shapes
+            if x.opcode == "all-gather-start":  # (operands, results)
+                shapes = shapes[len(shapes) // 2 :]
+
+            one = kind, _attribute(x, r"channel_id=(\d+)") or x.name, shapes
+            if one not in seen:
+                seen.add(one)
+                yield Collective(kind, shapes, x.source, times.get(name, 1)), x
+
+
+def _sent_through_hosts(module):
+    """Yields (how often it runs, instruction) for what the host of a TPU sends to other slices."""
+    times = _times(module)
+    for name, computation in module.computations.items():
+        for x in computation.values():
+            if x.opcode == "send" and "_xla_megascale_transfer_type=" in x.attributes:
+                yield times.get(name, 1), x
+
+
+def _groups(x, devices):
+    """The groups of devices that exchange with each other, as lists of numbers."""
+    listed = _LISTED.search(x.attributes)
+    if listed is not None:
+        groups = re.findall(r"\{([\d,]+)\}", listed[1])
+        return [[int(n) for n in one.split(",")] for one in groups] or [list(range(devices))]
+
+    counted = _COUNTED.search(x.attributes)
+    if counted is None:
+        raise ValueError(f"{x.name}: which devices exchange is not in the text in a known way")
+    sizes, dims, order = (
+        [int(n) for n in part.split(",")] if part else None for part in counted.groups()
+    )
+    numbers = np.arange(math.prod(dims)).reshape(dims)
+    return np.transpose(numbers, order).reshape(sizes).tolist()
 
 
 def _times(module):

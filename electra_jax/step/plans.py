@@ -190,7 +190,7 @@ def mesh(config: config_lib.Config, devices: Sequence[jax.Device] | None = None)
     """
     c = config.mesh
     try:
-        made = sharding.make_mesh(c.data, c.fsdp, c.tensor, devices)
+        made = sharding.make_mesh(c.data, c.fsdp, c.tensor, devices, c.slices)
     except ValueError as error:
         raise config_lib.ConfigError(str(error)) from error
 

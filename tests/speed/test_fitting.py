@@ -40,6 +40,8 @@ def run(needs, settings=None, remedies=True):
         ("v4:2x2x4", "v4", 16),
         ("h200:8", "h200", 8),
         ("v6e:1x1", "v6e", 1),
+        ("2xv5e:4x4", "v5e", 32),
+        ("4xv5p:2x2x1", "v5p", 16),
     ],
 )
 def test_a_topology_has_so_many_chips_of_a_kind(text, chip, count):
@@ -51,12 +53,13 @@ def test_a_topology_has_so_many_chips_of_a_kind(text, chip, count):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("v5e", "--topology=v5e is no topology; write one such as v5e:2x4, v4:2x2x2 or h100:8"),
+        ("v5e", "--topology=v5e is no topology; write one such as v5e:2x4, 2xv5e:4x4"),
         ("v5litepod:8", "no chip v5litepod is known; there are v4, v5e, v5p, v6e, h100, h200"),
         ("v5e:8", "v5e takes two lengths from 1 on"),
         ("v4:2x2", "v4 takes three lengths from 1 on"),
         ("h100:2x4", "h100 takes a number from 1 on"),
         ("v5e:0x4", "v5e takes two lengths from 1 on"),
+        ("0xv5e:2x4", "0 slices have no chip"),
     ],
 )
 def test_what_is_no_topology_is_refused_in_one_line(text, message):

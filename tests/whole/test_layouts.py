@@ -28,6 +28,7 @@ LAYOUTS = {  # name -> devices a process, mesh, accumulation, processes
     "fsdp 8": (8, "1,8,1", 1, 1),
     "2 x 2 x 2": (8, "2,2,2", 1, 1),
     "2 x 2 x 2 accumulated": (8, "2,2,2", 2, 1),
+    "2 x 2 x 2 in two slices": (8, "2,2,2,2", 1, 1),
     "two processes": (2, "2,2,1", 1, 2),
 }
 
