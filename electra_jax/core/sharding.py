@@ -168,26 +168,39 @@ def shardings(tree: Any, mesh: Mesh, report: Callable[[str], None] = lambda line
     return result
 
 
-def while_used(mesh: Mesh) -> Callable[[dict], dict]:
-    """Returns a function that gathers the embedding tables over `fsdp` for use in a step.
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Copies:
+    """An array of which each device that holds rows has a copy of its own, as the step uses it.
 
-    A look-up in a table that is split along E would give activations that are split over the same
-    mesh axis as their rows, and XLA can undo that only by gathering the activations. Layers do not
-    have this problem.
+    Only `Placement.rowwise` reads it: its function gets the device's copy. The gradients of all
+    uses are added up on each device and then summed over the devices once.
     """
-    if mesh.shape["fsdp"] == 1:
+
+    stacked: jax.Array  # the copies along the first dimension; no device holds more than its own
+
+
+def while_used(mesh: Mesh) -> Callable[[dict], dict]:
+    """Returns a function that gives each device its `Copies` of the embedding tables for a step.
+
+    The tables are read three times: by the look-ups of both networks, and by the generator's
+    softmax. If XLA splits a look-up by itself, it merges the gradients of both into one scatter,
+    for which it moves rows between devices, across slices too; and a table that is split along E
+    would give activations that are split over the same mesh axis as their rows. Layers do not have
+    these problems.
+    """
+    if mesh.size == 1:
         return lambda params: params
 
-    def gathered(path, x):
-        name = trees.path_name(path)
-        if not re.search(r"(^|/)embeddings(_delta)?/", name):
+    def copied(path, x):
+        if not re.search(r"(^|/)embeddings(_delta)?/", trees.path_name(path)):
             return x
-        spec = spec_for(name)
-        axes = [axis if axis != "fsdp" and _divides(mesh, n, axis) else None
-                for n, axis in zip(x.shape, spec, strict=False)]  # fmt: skip
-        return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(*axes)))
+        own = jax.shard_map(
+            lambda x: x, mesh=mesh, in_specs=PartitionSpec(), out_specs=ROWS, check_vma=False
+        )
+        return Copies(own(x))
 
-    return lambda params: jax.tree_util.tree_map_with_path(gathered, params)
+    return lambda params: jax.tree_util.tree_map_with_path(copied, params)
 
 
 def spec_for(path: str) -> tuple[str | None, ...]:
@@ -221,14 +234,24 @@ class Placement:
         """Calls `function(*shared, *rows, **settings)` on each device with the rows that it holds.
 
         The first dimension of `rows` and of all results is the rows of the batch. `shared` are
-        trees that every device gets whole; their gradients are summed over the devices once.
+        trees that every device gets whole; their gradients are summed over the devices once, and
+        those of `Copies` not here but where the copies were made.
         """
         local = functools.partial(function, **settings)
         if self.mesh is None:
             return local(*shared, *rows)
 
-        specs = (*(PartitionSpec() for _ in shared), *(ROWS for _ in rows))
-        return self._on_each_device(local, specs, ROWS)(*shared, *rows)
+        def own(*arguments):
+            return local(*jax.tree.map(_own, arguments, is_leaf=_is_copies))
+
+        def spec(x):
+            return Copies(ROWS) if _is_copies(x) else PartitionSpec()
+
+        specs = (
+            *(jax.tree.map(spec, tree, is_leaf=_is_copies) for tree in shared),
+            *(ROWS for _ in rows),
+        )
+        return self._on_each_device(own, specs, ROWS)(*shared, *rows)
 
     def headwise(self, function: Callable) -> Callable:
         """Returns `function(query, key, value, *rows)` as each device runs it by itself.
@@ -261,6 +284,14 @@ ONE_DEVICE = Placement()
 def placement(mesh: Mesh | None) -> Placement:
     """The devices of a mesh; `ONE_DEVICE` if there is nothing to split."""
     return ONE_DEVICE if mesh is None or mesh.size == 1 else Placement(mesh)
+
+
+def _is_copies(x):
+    return isinstance(x, Copies)
+
+
+def _own(x):
+    return x.stacked if _is_copies(x) else x
 
 
 def _divides(mesh, size, axis):

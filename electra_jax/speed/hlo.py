@@ -40,6 +40,7 @@ _BEGIN = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = ")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{((?:\{[\d,]*\},?)*)\}")
 _COUNTED = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_NAMED = re.compile(r"replica_groups=mesh\[((?:'\w+'=\d+,?)+)\] \{((?:'\w+',?)+)\}")
 _PARTITIONS = re.compile(r"num_partitions=(\d+)")
 _OPEN, _CLOSE = "({[", ")}]"
 
@@ -267,14 +268,23 @@ def _groups(x, devices):
         groups = re.findall(r"\{([\d,]+)\}", listed[1])
         return [[int(n) for n in one.split(",")] for one in groups] or [list(range(devices))]
 
+    named = _NAMED.search(x.attributes)
+    if named is not None:
+        sizes = {name: int(size) for name, size in re.findall(r"'(\w+)'=(\d+)", named[1])}
+        along = re.findall(r"'(\w+)'", named[2])
+        numbers = np.arange(math.prod(sizes.values())).reshape(list(sizes.values()))
+        last = range(-len(along), 0)
+        numbers = np.moveaxis(numbers, [list(sizes).index(name) for name in along], list(last))
+        return numbers.reshape(-1, math.prod(sizes[name] for name in along)).tolist()
+
     counted = _COUNTED.search(x.attributes)
     if counted is None:
         raise ValueError(f"{x.name}: which devices exchange is not in the text in a known way")
-    sizes, dims, order = (
+    shape, dims, order = (
         [int(n) for n in part.split(",")] if part else None for part in counted.groups()
     )
     numbers = np.arange(math.prod(dims)).reshape(dims)
-    return np.transpose(numbers, order).reshape(sizes).tolist()
+    return np.transpose(numbers, order).reshape(shape).tolist()
 
 
 def _times(module):
@@ -287,7 +297,8 @@ def _times(module):
         for x in module.computations[name].values():
             for called in _called(x):
                 if called in module.computations:
-                    waiting.append((called, count * (_trips(x) or 1)))
+                    trips = _trips(module, module.computations[name], x) or 1
+                    waiting.append((called, count * trips))
     return times
 
 
@@ -297,12 +308,55 @@ def _called(x):
     return [name for name in plain if name] + (_branches(x) if x.opcode == "conditional" else [])
 
 
-def _trips(x):
-    """How often an instruction runs what it calls; None if the compiler does not know it."""
+def _trips(module, computation, x):
+    """How often an instruction runs what it calls; None if that is not in the text.
+
+    The compiler of GPUs writes it down. That of TPUs does not; there it is known if the loop counts
+    a number of its carry from one constant to another in constant steps.
+    """
     if x.opcode != "while":
         return 1
     found = _TRIPS.search(x.attributes)
-    return int(found[1]) if found else None
+    if found:
+        return int(found[1])
+
+    condition, body = (module.computations[x.called(name)] for name in ("condition", "body"))
+    compared = next(y for y in condition.values() if y.root)
+    if compared.opcode != "compare" or "direction=LT" not in compared.attributes:
+        return None
+    counter, end = (condition[name] for name in compared.operands)
+    place = _attribute(counter, r"index=(\d+)")
+    carry, result = computation[x.operands[0]], next(y for y in body.values() if y.root)
+    if place is None or carry.opcode != "tuple" or result.opcode != "tuple":
+        return None
+
+    begin = _constant(computation, carry.operands[int(place)])
+    last, step = _constant(condition, end.name), _increment(body, result.operands[int(place)])
+    if None in (begin, last, step):
+        return None
+    return max(0, -((begin - last) // step))
+
+
+def _constant(computation, name):
+    """The whole number that a name stands for; None if it is no constant."""
+    x = computation[name]
+    while x.opcode in ("copy", "bitcast"):
+        x = computation[x.operands[0]]
+    return int(x.text) if x.opcode == "constant" and re.fullmatch(r"-?\d+", x.text) else None
+
+
+def _increment(computation, name):
+    """What is added to a number of the carry; None if something else happens to it."""
+    x = computation[name]
+    while x.opcode in ("copy", "bitcast"):
+        x = computation[x.operands[0]]
+    if x.opcode != "add":
+        return None
+    added = [_constant(computation, operand) for operand in x.operands]
+    kinds = {computation[operand].opcode for operand in x.operands}
+    if kinds != {"get-tuple-element", "constant"}:
+        return None
+    return next((number for number in added if number is not None and number > 0), None)
 
 
 def _walk(module, name, times) -> Iterator[Kernel]:
@@ -311,7 +365,7 @@ def _walk(module, name, times) -> Iterator[Kernel]:
         if x.opcode in _FREE or x.opcode.endswith(("-done", "-update")):
             continue
         if x.opcode == "while":
-            trips = _trips(x)
+            trips = _trips(module, computation, x)
             if trips is None:
                 raise ValueError(f"{x.name}: how often this loop runs is not in the text")
             yield from _walk(module, x.called("body"), times * trips)

@@ -135,6 +135,29 @@ def test_the_floor_is_the_slowest_of_products_and_exchange():
     assert lines[-1] == "fits: 11.75 GiB of 15.75 GiB a chip are left"
 
 
+def test_what_leaves_a_slice_is_a_limit_of_its_own():
+    # 100 MB of an all-reduce over four slices: 2 x 3/4 of them leave a chip, and 25 MB of a
+    # permutation once, at 25 Gbps a chip: 56 ms.
+    slices = chips.topology("4xv5e:2x4")
+    crossing = {"all-reduce": (9, 100_000_000), "collective-permute": (1, 25_000_000)}
+    found = compiled(4, crossing=crossing)
+    assert fitting.floor(found, slices)["network"] == pytest.approx(0.056)
+    assert "network" not in fitting.floor(found, V5E)
+
+    lines = fitting.table(tree(), slices, [fitting.Trial({}, found)])
+    assert lines[0] == "topology                   4xv5e:2x4, 32 chips of 15.75 GiB in 4 slices"
+    assert "all-reduce across          9 a step, 95.4 MiB a chip" in lines
+    limits = "56.00 ms (network; products 1.27, exchange 0.00, network 56.00)"
+    assert f"a step takes at least      {limits}" in lines
+    assert fitting.as_json(tree(), slices, [fitting.Trial({}, found)])["slices"] == 4
+
+
+def test_the_state_is_split_over_chips_of_one_slice_only():
+    slices = chips.topology("2xv5e:1x2")
+    tried = fitting.trials(tree(), slices, lambda _: compiled(99), remedies=True)
+    assert [trial.changes["mesh.fsdp"] for trial in tried if "mesh.fsdp" in trial.changes] == [2]
+
+
 def test_what_was_tried_stands_below_the_verdict():
     too_much = fitting.Trial({}, ahead_of_time.Found(peak=20 * GIB, problem="needs more memory"))
     remedy = fitting.Trial({"model.remat": "full"}, compiled(9))

@@ -47,7 +47,7 @@ def step(chip, name):
     """Each step is compiled once for all tests."""
     if reason := aot.missing(chip):
         pytest.skip(reason)
-    return aot.compile_step({"tpu": aot.TPU | aot.LONG, "cuda": aot.CUDA}[chip][name])
+    return aot.compile_step({"tpu": aot.TPU | aot.LONG | aot.SLICES, "cuda": aot.CUDA}[chip][name])
 
 
 @meshes
@@ -86,6 +86,19 @@ def test_tpu_nothing_that_belongs_to_rows_is_gathered(mesh):
     ]
     assert of_rows == []
     assert max([c.bytes for c in gathered], default=0) <= TABLE_BYTES
+
+
+@pytest.mark.parametrize("slices", aot.SLICES)
+def test_tpu_between_slices_go_the_gradients_and_nothing_else(slices):
+    """No weights that fsdp or tensor split, no rows: sums, a chip's share of the parameters once.
+
+    A slice first sums what its four chips have, so that each of them sends a quarter. The gradients
+    of tables and norms are float32, all others bfloat16.
+    """
+    made = step("tpu", slices)
+    crossing = hlo.crossing(made.text, 4)
+    assert set(crossing) == {"all-reduce"}
+    assert 0.7 < crossing["all-reduce"][1] / (made.parameters / 4) < 1.1
 
 
 def test_tpu_splash_runs_on_the_heads_of_a_chip_and_holds_no_scores():

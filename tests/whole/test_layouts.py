@@ -100,6 +100,14 @@ def test_parameters_stay_together(ran, name):
             assert np.abs(ran[name][key] - value).mean() < rate / 20, key
 
 
+def test_slices_change_no_bit(ran):
+    """On CPU devices: two slices of four have the same mesh as eight devices of one."""
+    one, two = ran["2 x 2 x 2"], ran["2 x 2 x 2 in two slices"]
+    assert one.keys() == two.keys()
+    for key, value in one.items():
+        np.testing.assert_array_equal(two[key], value, err_msg=key)
+
+
 def test_the_table_really_splits_parameters(ran):
     assert "('tensor', 'fsdp')" in ran["2 x 2 x 2"]["specs"]
     assert "(None, 'fsdp', 'tensor')" in ran["fsdp 8"]["specs"]

@@ -32,7 +32,7 @@ from electra_jax.training import runs  # noqa: E402
 from support.corpus import small_run  # noqa: E402
 
 config = small_run(f"text:{corpus}", data, data__batch_size=16)
-config.mesh.update(zip(("data", "fsdp", "tensor", "slices"), map(int, mesh.split(","))))
+config.mesh.update(dict(zip(("data", "fsdp", "tensor", "slices"), map(int, mesh.split(",")))))
 config.schedule.accumulation = int(accumulation)
 config.schedule.steps = 1000
 run = runs.start(config_lib.parse(config), workdir)
