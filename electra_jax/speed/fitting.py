@@ -19,7 +19,7 @@ from electra_jax.host import console_table
 from electra_jax.speed import ahead_of_time, chips
 
 Compile = Callable[[ml_collections.ConfigDict], ahead_of_time.Found]
-_AROUND_A_RING = {"all-reduce": 2}  # times its bytes pass a link; the others once
+AROUND_A_RING = {"all-reduce": 2}  # times its bytes pass a link; the others once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ def floor(found: ahead_of_time.Found, topology: chips.Topology) -> dict[str, flo
     """Returns the seconds that each limit allows for a step at the least, by name."""
     chip = topology.chip
     exchanged = sum(
-        _AROUND_A_RING.get(kind, 1) * size for kind, (_, size) in found.exchanged.items()
+        AROUND_A_RING.get(kind, 1) * size for kind, (_, size) in found.exchanged.items()
     )
     limits = {
         "products": found.flops / topology.chips / chip.peak,
@@ -67,7 +67,7 @@ def floor(found: ahead_of_time.Found, topology: chips.Topology) -> dict[str, flo
     if topology.slices > 1 and chip.network is not None:
         limits["network"] = (
             sum(
-                _to_others(kind, topology.slices) * size
+                to_other_slices(kind, topology.slices) * size
                 for kind, (_, size) in found.crossing.items()
             )
             / chip.network
@@ -75,8 +75,11 @@ def floor(found: ahead_of_time.Found, topology: chips.Topology) -> dict[str, flo
     return limits
 
 
-def _to_others(kind, slices):
-    """How often its bytes leave a chip for other slices; of an all-reduce twice all but its own."""
+def to_other_slices(kind: str, slices: int) -> float:
+    """Returns how often its bytes leave a chip for other slices.
+
+    Those of an all-reduce do so twice, except the part that the slice itself adds up.
+    """
     return 2 * (slices - 1) / slices if kind == "all-reduce" else 1
 
 
@@ -111,15 +114,26 @@ def as_json(
 ) -> dict[str, object]:
     """Returns everything as plain numbers; bytes and seconds."""
     first = made[0].found
+
+    def limits(found):
+        if found.problem:
+            return {"floor_seconds": {}, "tokens_per_second_at_most": None}
+        return {
+            "floor_seconds": floor(found, topology),
+            "tokens_per_second_at_most": _speed(tree, found, topology),
+        }
+
     return {
         "topology": str(topology),
         "chips": topology.chips,
         "slices": topology.slices,
         "memory_bytes": topology.chip.memory,
         "fits": first.fits(topology.chip),
-        "floor_seconds": floor(first, topology) if not first.problem else {},
-        "tokens_per_second_at_most": _speed(tree, first, topology) if not first.problem else None,
-        "trials": [{"changes": trial.changes, **dataclasses.asdict(trial.found)} for trial in made],
+        **limits(first),
+        "trials": [
+            {"changes": trial.changes, **dataclasses.asdict(trial.found), **limits(trial.found)}
+            for trial in made
+        ],
     }
 
 
