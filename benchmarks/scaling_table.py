@@ -128,7 +128,7 @@ def costs() -> list[str]:
                 f"{place} ({one.chips:,})",
                 *("" if limit is None else f"{1e3 * limit:,.2f}" for limit in limits),
                 f"{one.exchanged:.0%}",
-                " or ".join(f"{one.hours(steps):,.2g}" for steps in budgets),
+                " or ".join(f"{one.hours(steps):,.3g}" for steps in budgets),
                 " or ".join(f"{one.chip_hours(steps):,.0f}" for steps in budgets),
             ]
             rows.append(f"| {' | '.join(cells)} |")

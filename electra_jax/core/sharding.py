@@ -177,7 +177,7 @@ class Copies:
     uses are added up on each device and then summed over the devices once.
     """
 
-    stacked: jax.Array  # the copies along the first dimension; no device holds more than its own
+    stacked: Any  # array of the copies along the first dimension (each device holds its own)
 
 
 def while_used(mesh: Mesh) -> Callable[[dict], dict]:
