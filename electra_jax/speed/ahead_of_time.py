@@ -68,6 +68,7 @@ ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
 _NEEDED = re.compile(r"[Uu]sed ([\d.]+[KMGT]?) of ([\d.]+[KMGT]?)|\(([\d.]+[KMGT])\) exceeds")
+_SIGNAL = re.compile(r"Raising signal (\d+)")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -135,14 +136,17 @@ def compile_apart(
             try:
                 return work.result()
             except concurrent.futures.BrokenExecutor:
-                said = errors.read().strip().splitlines()
-                return Found(problem=f"the compiler ended: {said[-1] if said else 'nothing said'}")
+                return Found(problem=f"the compiler ended: {_last_words(errors.read())}")
 
 
 def compile_step(
     config: config_lib.Config, topology: chips.Topology, vocab_size: int
 ) -> tuple[Program, synthetic.Rehearsal]:
     """Traces and compiles the step. Raises the error of the compiler, e.g. too little memory."""
+    if topology.chip.platform == "cuda" and not config.mesh.slices:
+        # GPUs that are only described do not say which machine they are of.
+        mesh = dataclasses.replace(config.mesh, slices=topology.slices)
+        config = dataclasses.replace(config, mesh=mesh)
     ready = synthetic.prepare(config, vocab_size, devices(topology))
     data, shapes = config.data, ready.plan.shapes
     ids = jnp.uint16 if vocab_size <= 2**16 else jnp.uint32
@@ -230,6 +234,14 @@ def _work(tree: dict, topology: chips.Topology, vocab_size: int, errors: str) ->
         _moved(program.text),
         program.seconds,
     )
+
+
+def _last_words(said: str) -> str:
+    """What a compiler wrote before it ended its process: the signal it met, or its last line."""
+    met = _SIGNAL.search(said)
+    if met:
+        return f"it met signal {met[1]}, an error of its own"
+    return said.strip().splitlines()[-1] if said.strip() else "nothing said"
 
 
 def _moved(text: str) -> int | None:

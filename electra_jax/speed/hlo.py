@@ -337,23 +337,27 @@ def _trips(module, computation, x):
     return max(0, -((begin - last) // step))
 
 
-def _constant(computation, name):
-    """The whole number that a name stands for; None if it is no constant."""
+def _uncopied(computation, name):
+    """The instruction that a name stands for, behind all copies of it."""
     x = computation[name]
     while x.opcode in ("copy", "bitcast"):
         x = computation[x.operands[0]]
+    return x
+
+
+def _constant(computation, name):
+    """The whole number that a name stands for; None if it is no constant."""
+    x = _uncopied(computation, name)
     return int(x.text) if x.opcode == "constant" and re.fullmatch(r"-?\d+", x.text) else None
 
 
 def _increment(computation, name):
     """What is added to a number of the carry; None if something else happens to it."""
-    x = computation[name]
-    while x.opcode in ("copy", "bitcast"):
-        x = computation[x.operands[0]]
+    x = _uncopied(computation, name)
     if x.opcode != "add":
         return None
     added = [_constant(computation, operand) for operand in x.operands]
-    kinds = {computation[operand].opcode for operand in x.operands}
+    kinds = {_uncopied(computation, operand).opcode for operand in x.operands}
     if kinds != {"get-tuple-element", "constant"}:
         return None
     return next((number for number in added if number is not None and number > 0), None)

@@ -78,3 +78,11 @@ def test_bytes_and_operations_are_those_of_compiled_programs(size):
                 assert size_ == pytest.approx(work.gradients, rel=0.06), line
                 compared += 1
     assert compared
+
+
+def test_the_page_shows_both_tables():
+    """docs/scaling.md has every row of what was compiled and of what is computed."""
+    page = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8").splitlines()
+    with open(ROOT / scaling_table.FILE, encoding="utf-8") as file:
+        rows = scaling_table.table(json.load(file)) + scaling_table.costs()
+    assert [row for row in rows if row not in page] == []

@@ -184,3 +184,15 @@ def test_what_was_tried_stands_below_the_verdict():
 )
 def test_the_compiler_says_how_much_it_needs(said, gib):
     assert ahead_of_time._needed(said) / GIB == pytest.approx(gib)
+
+
+@pytest.mark.parametrize(
+    "said, words",
+    [
+        ("F1 a check\nE2 RAW: Raising signal 11 with default behavior\n", "it met signal 11"),
+        ("warning\nF1 a check failed\n", "F1 a check failed"),
+        ("", "nothing said"),
+    ],
+)
+def test_why_a_compiler_ended_is_one_line(said, words):
+    assert ahead_of_time._last_words(said).startswith(words)

@@ -97,12 +97,17 @@ def test_a_fusion_that_uses_all_of_an_operand_reads_all_of_it():
 
 
 # As the compiler of TPUs leaves a loop: how often it runs follows from what it counts.
+STEP = """\
+  %one = s32[] constant(1)
+  %again = s32[] copy(%i)
+  %more_i = s32[] add(%again, %one)
+  %next = s32[] copy(%more_i)
+"""
 COUNTED = (
     PROGRAM.replace('"known_trip_count":{"n":"4"},', "")
-    .replace("  %next = s32[] copy(%i)\n", "  %one = s32[] constant(1)\n"
-             "  %more_i = s32[] add(%i, %one)\n  %next = s32[] copy(%more_i)\n")
+    .replace("  %next = s32[] copy(%i)\n", STEP)
     .replace("  %z = s32[] parameter(2)\n", "  %z = s32[] constant(0)\n")
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(
@@ -114,8 +119,9 @@ COUNTED = (
         ("%one = s32[] constant(1)", "%one = s32[] constant(3)", 2),
         ("%z = s32[] constant(0)", "%z = s32[] constant(9)", 0),
         ("direction=LT", "direction=NE", None),
-        ("add(%i, %one)", "multiply(%i, %one)", None),
+        ("add(%again, %one)", "multiply(%again, %one)", None),
         ("%z = s32[] constant(0)", "%z = s32[] custom-call()", None),
+        ("add(%again, %one)", "add(%one, %one)", None),
     ],
 )
 def test_how_often_a_loop_runs_follows_from_what_it_counts(old, new, times):

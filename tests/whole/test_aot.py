@@ -17,13 +17,11 @@ pytestmark = pytest.mark.aot
 
 # On each mesh: the kinds of collectives there may be, how many of each at most, and MiB a chip.
 EXCHANGES = {
-    # One sum of the generator's table gradient, one of nearly all else, and those in the loops.
-    # All-to-all: XLA adds both networks' look-up gradients to the table in one scatter, and moves
-    # rows of the batch between chips to lay the two side by side.
-    "data": ({"all-reduce": 8, "all-to-all": 6}, 185),
+    # One sum of the tables' gradient and nearly all else, and those in the loops.
+    "data": ({"all-reduce": 6}, 185),
     # And the tables once, each layer's weights where they are used, forward and backward.
-    "fsdp": ({"all-reduce": 10, "all-to-all": 6, "all-gather": 36}, 130),
-    "data x fsdp": ({"all-reduce": 14, "all-to-all": 6, "all-gather": 36}, 153),
+    "fsdp": ({"all-reduce": 9, "all-gather": 36}, 130),
+    "data x fsdp": ({"all-reduce": 13, "all-gather": 36}, 153),
 }
 # Of the state, a chip holds this part at most: what `fsdp` splits, and a little that it does not.
 STATE_PART = {"data": 1.0, "fsdp": 0.29, "data x fsdp": 0.52}
