@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from electra_jax.host import safe_files
+from electra_jax.host import safe_files, staging
 
 FORMAT_VERSION = 2
 LANES = ("ids", "marks")  # a shard has one file per lane
@@ -38,6 +38,7 @@ SPLITS = ("train", "heldout")
 SHARD_ROWS = 65_536  # maximum per shard
 MANIFEST = "manifest.json"
 UNIGRAM = "unigram.npy"
+STREAMING = "streaming.json"  # the plan of a folder, see streaming.py
 VOCABULARY = "vocab"  # a folder, see vocabulary.py
 
 
@@ -272,8 +273,11 @@ class Records:
         return found
 
     def _map_lane(self, path, dtype, crc):
+        staging.have(path)
         values = np.memmap(path, dtype, "r").view(np.ndarray)
         # A flipped bit mostly gives another valid id, so training would go on without an error.
+        if zlib.crc32(values) != crc and staging.have_again(path):
+            values = np.memmap(path, dtype, "r").view(np.ndarray)
         if zlib.crc32(values) != crc:
             raise ValueError(
                 f"damaged records, the checksum of {path} differs; {_remedy(self.directory)}"
@@ -288,17 +292,25 @@ def open(directory: str) -> Records:  # noqa: A001 - reads as records.open
     altered.
     """
     manifest = read_manifest(directory)
+    there = staging.sizes(directory)
     for split, shard in _shards(manifest):
         for lane, dtype in manifest.lanes.items():
             path = _lane_path(directory, split, shard.name, lane)
             expected = shard_bytes(shard.rows, manifest.sequence_length, dtype)
-            check_size(path, expected)
+            # What is in the bucket in its full size is fetched when it is needed.
+            if there.get(os.path.relpath(path, directory)) != expected or os.path.exists(path):
+                check_size(path, expected)
 
     unigram = os.path.join(directory, UNIGRAM)
     if not os.path.exists(unigram):
         raise ValueError(f"{unigram} is missing; run prepare again")
 
     return Records(directory, manifest)
+
+
+def fetch(directory: str) -> None:
+    """Fetches all but the shards of a folder that is in a bucket; nothing for other folders."""
+    staging.fetch(directory, (MANIFEST, UNIGRAM, STREAMING, VOCABULARY))
 
 
 def verify(directory: str, progress: Callable[[str], Any] = lambda line: None) -> int:
@@ -313,6 +325,7 @@ def verify(directory: str, progress: Callable[[str], Any] = lambda line: None) -
         for lane in manifest.lanes:
             path = _lane_path(directory, split, shard.name, lane)
             files += 1
+            staging.have(path)
             if _crc(path) != shard.crc[lane]:
                 damaged.append(path)
 
