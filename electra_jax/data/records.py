@@ -169,6 +169,7 @@ class Records:
     def __init__(self, directory: str, manifest: Manifest):
         self.directory = directory
         self.manifest = manifest
+        self.in_bucket = bool(staging.address(directory))  # its shards come when they are needed
         self._maps: dict[tuple[str, int, int], tuple[np.ndarray, np.ndarray]] = {}
         self._starts = {
             (split, i): np.cumsum([0, *(shard.rows for shard in source.shards[split])])
@@ -187,6 +188,14 @@ class Records:
     def shard_rows(self, split: str, source_index: int) -> np.ndarray:
         """The number of rows in each shard [shards], in the order in which `read` counts rows."""
         return np.diff(self._starts[split, source_index])
+
+    def fetch_ahead(self, split: str, source_index: int, rows: np.ndarray) -> None:
+        """Begins to fetch the shards of rows that are read later, if they are in a bucket."""
+        shards = np.searchsorted(self._starts[split, source_index], rows, side="right") - 1
+        for shard in np.unique(shards).tolist():
+            name = self._shard(split, source_index, shard).name
+            for lane in self.manifest.lanes:
+                staging.have_soon(_lane_path(self.directory, split, name, lane))
 
     def close(self) -> None:
         """Ends the preparation of rows that are still missing. Here none are."""
@@ -275,13 +284,17 @@ class Records:
     def _map_lane(self, path, dtype, crc):
         staging.have(path)
         values = np.memmap(path, dtype, "r").view(np.ndarray)
+
         # A flipped bit mostly gives another valid id, so training would go on without an error.
-        if zlib.crc32(values) != crc and staging.have_again(path):
+        whole = zlib.crc32(values) == crc
+        if not whole and staging.have_again(path):
             values = np.memmap(path, dtype, "r").view(np.ndarray)
-        if zlib.crc32(values) != crc:
+            whole = zlib.crc32(values) == crc
+        if not whole:
             raise ValueError(
                 f"damaged records, the checksum of {path} differs; {_remedy(self.directory)}"
             )
+
         return values.reshape(-1, self.manifest.sequence_length)
 
 

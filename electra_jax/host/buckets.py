@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 SCHEME = "gs://"
 PATIENCE = 120.0  # seconds for which a server that does not answer is tried again
+_PAUSE = 5.0  # seconds between two attempts, at most
 _TIMEOUT = (10.0, 60.0)  # seconds to connect, and between two parts of an answer
 _STRANGE = "[]*?#\\"  # in names, which one of the libraries in between takes for a pattern
 
@@ -258,7 +259,13 @@ def _list(address, delimiter):
         # Some programs make an empty object as the sign of a folder.
         return [(name, one) for name, one in objects if name and name[-1] != "/"], sorted(inside)
 
-    return _tried(address, work)
+    try:
+        return _tried(address, work)
+    except FileNotFoundError as error:
+        raise BucketError(
+            f"there is no bucket {bucket}, or it may not be seen with these credentials; make it:"
+            f" gcloud storage buckets create {SCHEME}{bucket}"
+        ) from error
 
 
 def _options(address):
@@ -275,7 +282,7 @@ def _options(address):
                 address, _reason(error), PATIENCE,
             )  # fmt: skip
 
-    policy = retry.Retry(predicate=_is_transient, timeout=PATIENCE, on_error=tell)
+    policy = retry.Retry(predicate=_is_transient, maximum=_PAUSE, timeout=PATIENCE, on_error=tell)
     return {"timeout": _TIMEOUT, "retry": policy}
 
 

@@ -26,8 +26,8 @@ COLOURS = "colours"
 # Its name is no sign: a virtual environment may lie in a checkout that is called electra_jax.
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
-# Each thread of a save logs the traceback of an error that it raises again. `weights.checkpoint`
-# reports that error once, so these files are not shown.
+# Each thread of a save, and the library that it asks for a bucket, logs the traceback of an error
+# that it raises again. `weights.checkpoint` reports that error once, so these are not shown.
 _TOLD_ELSEWHERE = tuple(
     f"/orbax/checkpoint/{name}.py"
     for name in (
@@ -36,7 +36,7 @@ _TOLD_ELSEWHERE = tuple(
         "_src/checkpointers/async_checkpointer",
         "checkpoint_manager",
     )
-)
+) + ("/gcsfs/retry.py",)
 
 
 def show() -> None:

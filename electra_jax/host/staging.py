@@ -16,12 +16,14 @@ The bucket is what counts. What an earlier command left in the copy and did not 
 N is a number of this process: two processes of one machine never share a copy.
 """
 
+import concurrent.futures
 import contextlib
 import fcntl
 import functools
 import itertools
 import os
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from typing import IO
 
@@ -34,7 +36,11 @@ DATA = "data"
 LOCK = "run.lock"
 _NOT_COPIED = (CHECKPOINTS, DATA)  # folders of a workdir
 
+_AT_ONCE = 4  # files that are fetched at the same time
+
 _copies: dict[str, "_Copy"] = {}  # the copies that this process sends back, by their paths
+_fetches: dict[str, concurrent.futures.Future[None]] = {}  # under way or done, by their paths
+_beginning, _room = threading.Lock(), threading.Semaphore(_AT_ONCE)
 
 
 def local(address: str | os.PathLike) -> str:
@@ -115,22 +121,24 @@ def locked(workdir: str, folder: str, what: str, error: type[ValueError]) -> Ite
             copy.held = None
 
 
-def push(workdir: str) -> None:
+def push(workdir: str) -> bool:
     """Sends the changed small files of a workdir to its bucket; nothing for other workdirs.
 
-    A bucket that does not answer is logged: the next call sends the same files. Raises
-    `bucket_lock.Lost` if another run has the workdir now.
+    Returns False, and logs an error, if the bucket does not answer; the next call sends the same
+    files. Raises `bucket_lock.Lost` if another run has the workdir now.
     """
     copy = _copies.get(workdir)
     if copy is None:
-        return
+        return True
 
     try:
         copy.push()
+        return True
     except bucket_lock.Lost:
         raise
     except buckets.BucketError as error:
-        logging.error("files of the run were not sent, and are sent with the next save: %s", error)
+        logging.error("%s", error)
+        return False
 
 
 def copied(path: str | os.PathLike) -> str:
@@ -181,9 +189,22 @@ def sizes(folder: str) -> dict[str, int]:
 
 
 def have(path: str) -> None:
-    """Fetches a file of a copy if it is not on this machine yet."""
-    if (where := address(path)) and not os.path.exists(path):
-        buckets.download(where, path)
+    """Waits until a file of a copy is on this machine, and fetches it if nobody has begun to."""
+    have_soon(path)
+    if (fetch := _fetches.pop(path, None)) is not None:
+        fetch.result()
+
+
+def have_soon(path: str) -> None:
+    """Begins to fetch a file of a copy in the background, unless it is on this machine."""
+    if not (where := address(path)) or os.path.exists(path):
+        return
+
+    with _beginning:
+        if path not in _fetches:
+            _fetches[path] = result = concurrent.futures.Future()
+            # A daemon: a program that ends does not wait for rows that it will not read.
+            threading.Thread(target=_download, args=(where, path, result), daemon=True).start()
 
 
 def have_again(path: str) -> bool:
@@ -270,6 +291,15 @@ class _Copy:
             for name in _files(self._path)
             if name.split(os.sep)[0] not in _NOT_COPIED and os.path.basename(name) != LOCK
         ]
+
+
+def _download(address, path, result):
+    try:
+        with _room:
+            buckets.download(address, path)
+        result.set_result(None)
+    except Exception as error:  # of any kind; who waits for the file raises it
+        result.set_exception(error)
 
 
 def _fetch_changed(address, path, about):

@@ -314,8 +314,10 @@ class _Loop:
     def _save(self):
         run = self._run
         self._out.doing("saving")
-        # The metrics of all steps up to this one are in the bucket before the checkpoint is.
-        staging.push(run.workdir)
+        # In a bucket the metrics of all steps up to this one are there before the checkpoint is.
+        if not processes.of_first(lambda: staging.push(run.workdir)):
+            logging.error("no checkpoint of step %d; the next one is tried at its step", run.step)
+            return
         tree = saved_state.tree_of(run.state, run.interval)
         self._saved.save(run.step, tree, runs.metadata_of(run))
         self._saved_step = run.step
