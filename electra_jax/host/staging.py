@@ -25,7 +25,6 @@ import os
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from typing import IO
 
 from absl import logging
 
@@ -323,15 +322,15 @@ def _root():
 
 
 @functools.cache
-def _own_root() -> tuple[str, IO[str]]:
-    """Returns the folder of this process's copies, and the lock file that keeps others out."""
+def _own_root() -> tuple[str, int]:
+    """Returns the folder of this process's copies, and the open lock that keeps others out."""
     os.makedirs(_root(), exist_ok=True)
     for number in itertools.count():
         folder = os.path.join(_root(), str(number))
-        lock = open(f"{folder}.lock", "a")  # noqa: SIM115 - held until the process ends
+        lock = os.open(f"{folder}.lock", os.O_CREAT | os.O_WRONLY)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return folder, lock
+            return folder, lock  # held until the process ends
         except BlockingIOError:
-            lock.close()
+            os.close(lock)
     raise AssertionError
