@@ -16,7 +16,7 @@ import pytest
 import electra_jax
 from electra_jax.host import bucket_lock, buckets, staging
 from electra_jax.report import writers
-from support.commands import read_until
+from support.commands import free_port, read_until
 from support.corpus import ROOT, small_run, write_corpus
 from support.outcomes import TIMES
 
@@ -193,6 +193,34 @@ def test_a_server_that_is_away_for_a_while(server, config, undisturbed, tmp_path
     _same(address, undisturbed, server, tmp_path)
 
 
+def test_two_processes_that_share_nothing_but_the_bucket(server, config, undisturbed, tmp_path):
+    """One of them is killed; a single process on a third machine finishes what they have begun."""
+    address, port = "gs://lab/two", free_port()
+    both = [
+        _start(
+            "main", f"--config={config}", f"--workdir={address}", "--num_processes=2",
+            f"--coordinator_address=127.0.0.1:{port}", f"--process_id={number}",
+            **server.environment(tmp_path / f"host {number}"),
+        )
+        for number in range(2)
+    ]  # fmt: skip
+    read_until(both[0], f"step 30/{STEPS}")
+    both[1].kill()
+    _, errors = both[0].communicate()
+    both[1].communicate()
+    assert both[0].returncode == 1
+    (said,) = (line for line in errors.splitlines() if line.startswith("error: "))
+    assert "process 1 " in said
+
+    result = _command("main", f"--workdir={address}", **server.environment(tmp_path / "third"))
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert "resuming from step 28" in result.stderr or "resuming from step 21" in result.stderr
+    for mine, theirs in zip(_rows(server, "two"), _rows_of(undisturbed), strict=True):
+        assert mine["step"] == theirs["step"]
+        # Sums over two devices are rounded otherwise, and a sampled token may change by that.
+        assert mine["gen_masked_loss"] == pytest.approx(theirs["gen_masked_loss"], abs=1e-2)
+
+
 def test_every_command_reads_a_run_from_its_bucket(server, finished, here, tmp_path):
     machine = server.environment(tmp_path / "reader")
     before = server.names("finished")
@@ -224,7 +252,11 @@ def test_every_command_reads_a_run_from_its_bucket(server, finished, here, tmp_p
 
 
 def _rows(server, name):
-    return writers.read(server._folder / "lab" / name / "metrics.jsonl")
+    return _rows_of(server._folder / "lab" / name)
+
+
+def _rows_of(workdir):
+    return writers.read(workdir / "metrics.jsonl")
 
 
 def test_a_reader_fetches_no_training_rows(server, finished, tmp_path):
