@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 
 from electra_jax import config as config_lib
 from electra_jax.cli import config_flag, distributed, explanation
-from electra_jax.host import logs, peers, safe_files, signals
+from electra_jax.host import buckets, logs, peers, processes, safe_files, signals, staging
 
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Where a run keeps everything it makes; runs/NAME of the config."
@@ -81,7 +81,8 @@ def run(
 
     def work():
         distributed.start_processes()
-        return main(config, workdir)
+        with staging.opened(workdir or "", writes=processes.is_first()) as here:
+            return main(config, here or None)
 
     _run(work, argv)
 
@@ -104,7 +105,8 @@ def _parsed(argv: Sequence[str], parse: Callable[[ConfigDict], Any]) -> tuple[An
     config_flag.override(flags.FLAGS["config"].value, keywords)
     config = parse(flags.FLAGS["config"].value)
     workdir = _WORKDIR.value or os.path.join("runs", config.name)
-    safe_files.check_path(workdir, "--workdir", config_lib.ConfigError)
+    check = buckets.check if buckets.is_address(workdir) else safe_files.check_path
+    check(workdir, "--workdir", config_lib.ConfigError)
     return config, workdir
 
 
@@ -177,4 +179,5 @@ def _exit(message: str, code: int) -> None:
 
 
 def _print(message: str) -> None:
-    print(f"error: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    line = staging.named(" ".join(message.split()))
+    print(f"error: {line}", file=sys.stderr, flush=True)

@@ -225,7 +225,7 @@ _kept_programs: collections.OrderedDict[tuple, _Programs] = collections.OrderedD
 
 def _check_starting_weights(config, workdir):
     """Raises ConfigError on all processes if there are no weights where a new run would begin."""
-    if processes.of_first(lambda: metadata.steps(os.path.join(workdir, "checkpoints"))):
+    if processes.of_first(lambda: metadata.steps(metadata.directory(workdir))):
         return
     kinds = ValueError, OSError, metadata.CheckpointError
     processes.agree(lambda: starting_weights.check_paths(config.init), *kinds)
@@ -301,7 +301,7 @@ def _with_own_weights(init, workdir):
     Weights that were imported into this workdir are the ones to start from. `init.from` names the
     folder in which they were imported, and the workdir may have been moved since.
     """
-    own = processes.of_first(lambda: metadata.steps(os.path.join(workdir, "checkpoints")))
+    own = processes.of_first(lambda: metadata.steps(metadata.directory(workdir)))
     return dataclasses.replace(init, from_=workdir) if own and init.from_ else init
 
 

@@ -24,7 +24,7 @@ def read(workdir: str, step: int | None = None, data_dir: str = "") -> trained_w
 
     Raises ConfigError or CheckpointError.
     """
-    directory = os.path.join(workdir, "checkpoints")
+    directory = metadata.directory(workdir)
     found = metadata.steps(directory)
     if step is not None and step not in found:
         raise config_lib.ConfigError(

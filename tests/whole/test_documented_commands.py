@@ -167,7 +167,7 @@ def test_every_command_line_is_read(server, tmp_path):
 
 
 FIELD = re.compile(r"(?:--config\.)?((?:[a-z_]+\.)+[a-z_0-9]+)(?:=.*)?")
-FILE = re.compile(r"\.(py|safetensors|stablehlo|json|txt)$")
+FILE = re.compile(r"\.(py|safetensors|stablehlo|json|txt|lock)$")
 
 
 def test_every_setting_that_a_page_names_is_one():
