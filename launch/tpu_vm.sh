@@ -27,7 +27,7 @@
 #   --wheel=FILE       installs this wheel instead of the checkout
 #   --every=SECONDS    between two looks; 60
 #   --lines=N          of the log at every look; 5
-#   --tries=N          how often `keep` begins a run again that ended with an error; 5
+#   --tries=N          the run or the installation may fail so often before `keep` gives up; 5
 #   --delete_when_done deletes the TPU VM when the run is done               (keep)
 #   --dry-run          prints every command and runs none
 #
@@ -47,11 +47,24 @@ fail() {
   exit 2
 }
 
-# Runs a command; with --dry-run it prints it in a form that a shell reads.
+# Prints words as a shell reads them, on one line unless they have several.
+quoted() {
+  local word space=''
+  for word; do
+    if [[ ! $word =~ ^[A-Za-z0-9_./:=,@%+-]+$ ]]; then
+      word="'${word//\'/$escaped}'"
+    fi
+    printf '%s%s' "$space" "$word"
+    space=' '
+  done
+}
+escaped="'\\''"
+
+# Runs a command; with --dry-run prints it.
 run() {
   if [[ $dry_run == yes ]]; then
-    printf '%q ' "$@"
-    printf '\n'
+    quoted "$@"
+    echo
   else
     "$@"
   fi
@@ -155,14 +168,14 @@ delete() {
   fi
 }
 
-# Prints the state of the TPU VM: what gcloud calls it, NONE if there is none, or UNREACHABLE if
-# gcloud could not say. That of a queued resource without its TPU VM begins with QUEUED_.
+# Prints the state of the TPU VM: what gcloud calls it, NONE if there is none, REFUSED if gcloud may
+# not ask, UNREACHABLE if it could not. That of a queued resource without its TPU VM begins with QUEUED_.
 state_of_vm() {
   local found
   if [[ $queued == yes ]]; then
     found=$(described "${requests[@]}" describe "$name" --format='value(state.state)') || return
     if [[ $found != ACTIVE ]]; then
-      case $found in NONE | UNREACHABLE) echo "$found" ;; *) echo "QUEUED_$found" ;; esac
+      case $found in NONE | REFUSED | UNREACHABLE) echo "$found" ;; *) echo "QUEUED_$found" ;; esac
       return
     fi
   fi
@@ -176,8 +189,11 @@ described() {
   elif [[ $found == *NOT_FOUND* || $found == *"not found"* ]]; then
     echo NONE
   else
-    say "gcloud: $(printf '%s\n' "$found" | tail -n 1)"
-    echo UNREACHABLE
+    say "gcloud: $(printf '%s\n' "$found" | head -n 1)"
+    case $found in
+    *"active account"* | *"auth login"* | *PERMISSION_DENIED*) echo REFUSED ;;
+    *) echo UNREACHABLE ;;
+    esac
   fi
 }
 
@@ -185,9 +201,7 @@ described() {
 
 # Runs a script on workers: `all`, or a number.
 on_workers() {
-  local quoted
-  printf -v quoted '%q' "$2"
-  run "${tpus[@]}" ssh "$name" --worker="$1" "${where[@]}" --command="bash -c $quoted"
+  run "${tpus[@]}" ssh "$name" --worker="$1" "${where[@]}" --command="bash -c $(quoted "$2")"
 }
 
 # A Python that electra_jax runs on: one of the machine, or else one that uv brings.
@@ -213,21 +227,23 @@ install() {
     local file=${wheel##*/}
     run "${tpus[@]}" scp "$wheel" "$name:$file" --worker=all "${where[@]}"
     on_workers all "$environment
-~/electra_jax_venv/bin/python -m pip install --quiet \"\$HOME/$file[tpu,gcs]\"
+~/electra_jax_venv/bin/python -m pip install --quiet \"\$HOME/${file}[tpu,gcs]\"
 mkdir -p ~/electra_jax
 touch ~/electra_jax_run/installed"
     return
   fi
 
-  local archive
-  archive=$(mktemp -d)/electra_jax.tar.gz
+  local folder=/tmp
   if [[ $dry_run == yes ]]; then
-    echo "git -C $root ls-files --cached --others --exclude-standard | tar -czf $archive"
+    echo "git -C $(quoted "$root") ls-files -z --cached --others --exclude-standard" \
+      "| tar -C $(quoted "$root") -czf $folder/electra_jax.tar.gz --null -T -"
   else
-    pack "$archive"
+    folder=$(mktemp -d)
+    pack "$folder/electra_jax.tar.gz"
   fi
-  run "${tpus[@]}" scp "$archive" "$name:electra_jax.tar.gz" --worker=all "${where[@]}"
-  rm -rf "$(dirname "$archive")"
+  run "${tpus[@]}" scp "$folder/electra_jax.tar.gz" "$name:electra_jax.tar.gz" --worker=all \
+    "${where[@]}"
+  if [[ $dry_run == no ]]; then rm -r "$folder"; fi
   # shellcheck disable=SC2016 # the worker expands it
   on_workers all "$environment"'
 rm -rf ~/electra_jax
@@ -247,16 +263,20 @@ pack() {
   ) | tar -C "$root" -czf "$1" --null -T -
 }
 
+# Whether the run runs. The machine may have started anew, and given its number to another process.
+# shellcheck disable=SC2016 # the worker expands it
+alive='alive() {
+  [ -s ~/electra_jax_run/pid ] || return 1
+  tr "\0" " " <"/proc/$(cat ~/electra_jax_run/pid)/cmdline" 2>/dev/null | grep -q electra_jax
+}'
+
 # Begins the run on all workers where it does not run already. Its exit code is written when it ends.
 begin() {
-  local words
-  printf -v words ' %q' "${flags[@]}"
   # shellcheck disable=SC2016 # the worker expands it
-  on_workers all 'cd ~/electra_jax || exit 1
-if [ -f ../electra_jax_run/pid ] && kill -0 "$(cat ../electra_jax_run/pid)" 2>/dev/null; then
-  exit 0
-fi
-rm -f ../electra_jax_run/code
+  on_workers all "$alive"'
+cd ~/electra_jax || exit 1
+if alive; then exit 0; fi
+rm -f ../electra_jax_run/code ../electra_jax_run/pid
 nohup setsid bash -c '\''
   trap "" TERM
   (trap - TERM; exec ../electra_jax_venv/bin/python -m electra_jax.main "$@") \
@@ -264,7 +284,7 @@ nohup setsid bash -c '\''
   echo $! >../electra_jax_run/pid
   code=0
   wait $! || code=$?
-  echo $code >../electra_jax_run/code'\'" bash$words --stopped_code=$stopped"' \
+  echo $code >../electra_jax_run/code'\'" bash $(quoted "${flags[@]}" --stopped_code="$stopped")"' \
   >/dev/null 2>&1 </dev/null &
 for _ in 1 2 3 4 5 6 7 8 9 10; do
   if [ -s ../electra_jax_run/pid ]; then exit 0; fi
@@ -274,11 +294,12 @@ done'
 
 # One line a worker: not installed, not begun, runs, ended CODE, or lost (killed without a code).
 # shellcheck disable=SC2016 # the worker expands it
-ask='cd ~/electra_jax_run 2>/dev/null || { echo "electra_jax: not installed"; exit 0; }
+ask="$alive"'
+cd ~/electra_jax_run 2>/dev/null || { echo "electra_jax: not installed"; exit 0; }
 if [ ! -f installed ]; then echo "electra_jax: not installed"
 elif [ -s code ]; then echo "electra_jax: ended $(cat code)"
 elif [ ! -s pid ]; then echo "electra_jax: not begun"
-elif kill -0 "$(cat pid)" 2>/dev/null; then echo "electra_jax: runs"
+elif alive; then echo "electra_jax: runs"
 else echo "electra_jax: lost"
 fi'
 
@@ -297,23 +318,27 @@ show_log() {
 
 stop() {
   # shellcheck disable=SC2016 # the worker expands it
-  on_workers all 'cd ~/electra_jax_run && kill -TERM "$(cat pid)" 2>/dev/null || true'
+  on_workers all "$alive"'
+if alive; then kill -TERM "$(cat ~/electra_jax_run/pid)"; fi'
 }
 
 # Watching
 
 now() { date '+%Y-%m-%d %H:%M:%S'; }
 
+look_at_vm() {
+  vm=$(state_of_vm)
+  say "$(now) $name: $vm"
+}
+
 # Prints both states and the log; sets vm and going.
 look() {
-  vm=$(state_of_vm)
+  look_at_vm
   going=''
   if [[ $vm == READY ]]; then
     going=$(state_of_run) || going=unreachable
-    say "$(now) $name is READY; the run: $going"
-    case $going in *runs* | *ended* | lost) show_log ;; esac
-  else
-    say "$(now) $name is $vm"
+    say "$(now) the run: $going"
+    case $going in *runs* | *ended* | *lost*) show_log ;; esac
   fi
 }
 
@@ -332,9 +357,11 @@ status() {
 }
 
 wait_until_ready() {
-  until [[ $(state_of_vm) == READY ]]; do
-    case $(state_of_vm) in
-    QUEUED_FAILED | QUEUED_SUSPENDED | NONE) fail "$name did not come: $(state_of_vm)" ;;
+  while true; do
+    look_at_vm
+    case $vm in
+    READY) return ;;
+    QUEUED_FAILED | QUEUED_SUSPENDED | PREEMPTED | NONE | REFUSED) fail "$name did not come: it is $vm" ;;
     esac
     sleep "$every"
   done
@@ -377,7 +404,9 @@ keep() {
     look
     case $vm in
     NONE) create_or_wait ;;
-    PREEMPTED | TERMINATED | STOPPED | QUEUED_SUSPENDED | QUEUED_FAILED)
+    REFUSED) fail "gcloud may not look at $name (above)" ;;
+    STOPPED) fail "$name was stopped by somebody: start or delete it" ;;
+    PREEMPTED | TERMINATED | QUEUED_SUSPENDED | QUEUED_FAILED)
       say "$(now) $name was taken away ($vm): it is deleted and made again"
       delete || true
       continue
@@ -394,18 +423,19 @@ keep() {
         ;;
       unreachable) ;;
       *'not installed'*)
-        count_error
-        install || say "$(now) the installation failed"
-        continue
+        if install; then continue; fi
+        count_error "the installation failed"
         ;;
-      *runs*'not begun'* | *'not begun'*runs* | *lost*runs*) begin || true ;;
-      *runs*) ;;
+      'not begun, runs') begin || true ;;
+      *runs*) ;; # where one ended, the others end by themselves
       "ended $stopped" | 'not begun' | lost)
         begin || true
+        continue
         ;;
-      *) # some ended with an error, and with them all
-        count_error
+      *)
+        count_error "the run ended with an error"
         begin || true
+        continue
         ;;
       esac
       ;;
@@ -417,9 +447,8 @@ keep() {
 
 count_error() {
   errors=$((errors + 1))
-  if ((errors > tries + 1)); then
-    fail "the run ended with an error $tries times (--tries); it is not begun again"
-  fi
+  say "$(now) $1 ($errors of --tries=$tries)"
+  if ((errors >= tries)); then fail "$1 $errors times (--tries=$tries): nothing is begun again"; fi
 }
 
 case $command in
