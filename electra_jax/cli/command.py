@@ -34,8 +34,8 @@ _STOP_TIMEOUT = flags.DEFINE_float(
 _STOPPED_CODE = flags.DEFINE_integer(
     "stopped_code",
     0,
-    "Exit code of a run that SIGTERM or Ctrl-C ended before its last step, and that saved. Launchers"
-    " give 75: they start the run again then.",
+    "Exit code of a run that saved and ended before its last step, at SIGTERM or Ctrl-C. Launchers"
+    " give 75, and start the run again then.",
     lower_bound=0,
     upper_bound=125,
 )

@@ -5,8 +5,8 @@
 |---|---|---|
 | Open MPI | `OMPI_COMM_WORLD_SIZE` above 1 | jax, from the variables of mpirun |
 | Slurm, with srun | `SLURM_NTASKS` above 1 | jax, from the variables of the job step |
-| a TPU pod, on Compute Engine or GKE | chips and libtpu | jax, from its metadata or GKE's variables |
-| an indexed Job of Kubernetes | `JOB_COMPLETION_INDEX` | jax, from the API server (jax's extra `k8s`) |
+| a TPU pod, also of GKE | chips and libtpu | jax, from its metadata or GKE's variables |
+| an indexed Job of Kubernetes | `JOB_COMPLETION_INDEX` | jax, from the API server (extra `k8s`) |
 
 A TPU without any of these, such as that of a notebook, is used by one process.
 
@@ -26,7 +26,8 @@ from absl import logging
 
 from electra_jax.host import joining, peers
 
-_METADATA_TRIES, _METADATA_PAUSE = 3, 1.0  # how often a TPU's metadata is asked for, seconds between
+# A TPU's metadata are asked for so often, with as many seconds between.
+_METADATA_TRIES, _METADATA_PAUSE = 3, 1.0
 
 
 def find(seconds: float) -> peers.Address | None:
@@ -162,9 +163,9 @@ def _let_jax_start(kind):
 def gpus(environ: Mapping[str, str]) -> list[int] | None:
     """Returns the numbers of the GPUs of this process, among those that it sees; None: all of them.
 
-    A process that is alone on its machine has all. Several that see the same GPUs share them evenly,
-    in the order of their numbers. Where each was given GPUs of its own, as with
-    `srun --gpus-per-task`, it has what it sees.
+    A process that is alone on its machine has all. Several that see the same GPUs share them in the
+    order of their numbers. Where each was given GPUs of its own, as with `srun --gpus-per-task`, it
+    has what it sees.
 
     Raises PeersError if they cannot be shared evenly.
     """

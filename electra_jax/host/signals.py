@@ -11,8 +11,8 @@
 | before the first step, or when all is done | it ends at once; nothing is to save | the same |
 
 With several processes a signal to any of them stops all of them after the same step. Where a run
-saved and ended before its last step, `ended_early` says so: a launcher may ask for another exit code
-then (--stopped_code), since it has to start the run again.
+saved and ended before its last step, `ended_early` says so, and the exit code is --stopped_code
+instead of 0: a launcher has to start the run again then.
 """
 
 import contextlib

@@ -112,7 +112,11 @@ def test_a_tpu_whose_metadata_cannot_be_read_is_used_by_one_process(surroundings
 @pytest.mark.parametrize(
     ("variables", "tpu", "words"),
     [
-        (OPEN_MPI, False, "Open MPI started this process, and jax cannot find the others (it knows"),
+        (
+            OPEN_MPI,
+            False,
+            "Open MPI started this process, and jax cannot find the others (it",
+        ),
         (OPEN_MPI, False, "set JAX_COORDINATOR_ADDRESS to its HOST:PORT"),
         ({**SLURM, "SLURM_JOB_ID": "x"}, False, "Slurm started this process, and jax cannot find"),
         ({**GKE_TPU, "TPU_WORKER_ID": "x"}, True, "TPU started this process"),

@@ -222,7 +222,7 @@ def test_what_the_image_copies_is_there_and_is_sent():
     copied = [name for do, rest in instructions() if do == "COPY" for name in rest.split()[:-1]]
     assert {"setup.py", "electra_jax", "configs"} <= set(copied)
     assert all((ROOT / name).exists() for name in copied)
-    assert sorted(f"!{name}" for name in copied) == sorted(l for l in sent if l.startswith("!"))
+    assert sorted(f"!{name}" for name in copied) == sorted(line for line in sent if line[0] == "!")
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,11 @@ def test_a_run_that_was_asked_to_end_is_begun_again_and_one_that_is_done_is_not(
     ("plan", "starts", "words"),
     [
         ("end 2", 1, "error: the run was refused (above); correct its flags"),
-        ("end 1\nend 75\nend 1\nend 0", 3, "error: the run ended with an error 2 times (--tries=2)"),
+        (
+            "end 1\nend 75\nend 1\nend 0",
+            3,
+            "error: the run ended with an error 2 times (--tries",
+        ),
     ],
 )
 def test_errors_of_the_run_end_the_watch_and_leave_the_machine(cloud, plan, starts, words):
