@@ -4,11 +4,15 @@
 import os
 import shlex
 import subprocess
+import sys
 import zipfile
 
 import pytest
 
-from support.corpus import ROOT
+import electra_jax
+from electra_jax.report import writers
+from support.corpus import ROOT, small_run, write_corpus
+from support.workdirs import begin
 
 SCRIPT = ROOT / "launch" / "tpu_vm.sh"
 FAKES = ROOT / "tests" / "launch" / "fakes"
@@ -31,14 +35,14 @@ class Cloud:
         for name, text in files.items():
             (self.folder / name).write_text(f"{text}\n")
 
-    def __call__(self, command, *arguments, flags=()):
+    def __call__(self, command, *arguments, flags=(), timeout=20):
         """Runs the script; returns what it printed, and its exit code."""
         path = os.pathsep.join([str(FAKES), os.environ["PATH"]])
         given = ["--", *flags] if flags else []
         return subprocess.run(
             ["bash", str(SCRIPT), command, *WHERE, *arguments, *given],
             env=os.environ | {"PATH": path, "CLOUD": str(self.folder)},
-            capture_output=True, text=True, timeout=20,
+            capture_output=True, text=True, timeout=timeout,
         )  # fmt: skip
 
     def lines(self, name):
@@ -221,3 +225,27 @@ def test_bad_options_are_one_line(arguments, words):
     done = subprocess.run(["bash", str(SCRIPT), *arguments], capture_output=True, text=True)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith(f"error: {words}") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_real_run_goes_on_after_a_preemption_as_if_there_had_been_none(cloud, tmp_path):
+    """It is killed; the workdir stays, the worker's own disk with the checkout is gone."""
+    config = small_run(
+        f"text:{write_corpus(tmp_path / 'corpus.txt')}", str(tmp_path / "data"),
+        schedule__steps=30, checkpoint__every=4, evaluation__every=30, logging__every=1,
+    )  # fmt: skip
+    electra_jax.train(config, tmp_path / "undisturbed")
+    begin(tmp_path / "run", config)
+
+    cloud.plan(plan=f"exec {sys.executable}\n" * 2, preempt_when="step 10/30", kill="KILL")
+    flags = [f"--workdir={tmp_path / 'run'}"]
+    done = cloud("keep", "--type=v6e-8", "--delete_when_done", flags=flags, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert cloud.changes() == ["tpu-vm create", "tpu-vm delete"] * 2
+    assert len(cloud.lines("starts.0")) == 2
+    assert "resuming from step" in (tmp_path / "run" / "log.txt").read_text()
+    rows = [
+        {row["step"]: row.get("loss") for row in writers.read(tmp_path / name / "metrics.jsonl")}
+        for name in ("undisturbed", "run")
+    ]
+    assert rows[0] == rows[1] and len(rows[0]) == 30
