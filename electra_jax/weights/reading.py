@@ -130,4 +130,6 @@ def _of_export(path):
     shape = networks.NetworksConfig(**about["networks"] | trunks)
     params = jax.tree.map(jnp.asarray, orbax_export.read(path))
     config = config_lib.parse(about["config"]) if about["config"] else None
-    return trained_weights.Weights(path, about["step"], shape, params, words, config)
+    return trained_weights.Weights(
+        path, about["step"], shape, params, words, config, environment=about.get("environment")
+    )
