@@ -2,7 +2,7 @@
 # A run on a TPU VM or pod, from your own machine, through gcloud.
 #
 #   launch/tpu_vm.sh keep --name=electra --zone=us-west4-a --type=v5litepod-8 --spot \
-#     -- --config=configs/base.py --workdir=gs://bucket/runs/base
+#     -- --config=configs/base.py --workdir=gs://BUCKET/runs/base
 #
 # COMMAND is one of
 #   create    makes the TPU VM, and waits until it is there

@@ -26,7 +26,7 @@ PLACEHOLDERS = {
     "--workdir=WORKDIR": "--workdir=runs/mine",
     "--workdir=DIR": "--workdir=runs/pod",
     "--workdir=/shared/runs/base": "--workdir=runs/shared",
-    "--workdir=gs://bucket/runs/base": "--workdir=runs/bucket",
+    "--workdir=gs://BUCKET/runs/base": "--workdir=runs/bucket",  # reading flags needs no gcsfs
     "--workdir=/content/small": "--workdir=runs/mine",
     "--out=/content/exported": "--out=exports/content",
     "--config=configs/text_tokens.py:tiny": "--config=configs/electra_15.py:tiny",
