@@ -26,8 +26,6 @@ PLACEHOLDERS = {
     "--workdir=WORKDIR": "--workdir=runs/mine",
     "--workdir=DIR": "--workdir=runs/pod",
     "--workdir=/shared/runs/base": "--workdir=runs/shared",
-    "--workdir=/content/small": "--workdir=runs/mine",
-    "--out=/content/exported": "--out=exports/content",
     "--config=configs/text_tokens.py:tiny": "--config=configs/electra_15.py:tiny",
     "--input=FILE": "--input=sentences.txt",
     "--from=WORKDIR/finetune/NAME/TASK": "--from=runs/tuned/finetune/finetune/custom",
