@@ -3,6 +3,6 @@
 
 From outside, import `loop` to train, `opened`, `other_text` and `shown_rows` to evaluate or show
 what was trained, `run_data` to find or prepare a run's data, and `budget` and `feed` to measure
-speed. A configuration goes to `runs`, which builds a run and restores its state; `loop` takes the steps,
-with batches from `feed`, and `output` writes metrics, evaluations and the report.
+speed. A configuration goes to `runs`, which builds a run and restores its state; `loop` takes the
+steps, with batches from `feed`, and `output` writes metrics, evaluations and the report.
 """
