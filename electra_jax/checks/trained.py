@@ -46,7 +46,7 @@ class RunsOfSeed:
         """
         config = self.changed(name, **changes)
         folder = self.folder(name)
-        steps = metadata.steps(os.path.join(folder, "checkpoints"))
+        steps = metadata.steps(metadata.directory(folder))
         if not steps or steps[-1] < config.schedule.steps:
             loop.train(config, folder)
         return FinishedRun.open(config, folder)

@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 
 from electra_jax import config as config_lib
 from electra_jax.cli import config_flag, distributed, explanation
-from electra_jax.host import logs, peers, safe_files, signals
+from electra_jax.host import buckets, logs, peers, processes, safe_files, signals, staging
 
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Where a run keeps everything it makes; runs/NAME of the config."
@@ -29,6 +29,15 @@ _STOP_TIMEOUT = flags.DEFINE_float(
     "Seconds from SIGTERM or Ctrl-C to the end of the step at which a run saves; one that hangs"
     " longer ends without saving. A second signal ends at once.",
     lower_bound=1,
+)
+
+_STOPPED_CODE = flags.DEFINE_integer(
+    "stopped_code",
+    0,
+    "Exit code of a run that saved and ended before its last step, at SIGTERM or Ctrl-C. Launchers"
+    " give 75, and start the run again then.",
+    lower_bound=0,
+    upper_bound=125,
 )
 
 _REFUSALS = (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError)
@@ -59,7 +68,7 @@ def run(
     argv = list(sys.argv if argv is None else argv)
 
     app.define_help_flags()
-    for flag in (_WORKDIR, *distributed.FLAGS, _STOP_TIMEOUT):
+    for flag in (_WORKDIR, *distributed.FLAGS, _STOP_TIMEOUT, _STOPPED_CODE):
         # Without this --help would show only the flags that the command itself defines.
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[flag.name])
 
@@ -81,7 +90,8 @@ def run(
 
     def work():
         distributed.start_processes()
-        return main(config, workdir)
+        with staging.opened(workdir or "", writes=processes.is_first()) as here:
+            return main(config, here or None)
 
     _run(work, argv)
 
@@ -104,7 +114,8 @@ def _parsed(argv: Sequence[str], parse: Callable[[ConfigDict], Any]) -> tuple[An
     config_flag.override(flags.FLAGS["config"].value, keywords)
     config = parse(flags.FLAGS["config"].value)
     workdir = _WORKDIR.value or os.path.join("runs", config.name)
-    safe_files.check_path(workdir, "--workdir", config_lib.ConfigError)
+    check = buckets.check if buckets.is_address(workdir) else safe_files.check_path
+    check(workdir, "--workdir", config_lib.ConfigError)
     return config, workdir
 
 
@@ -151,7 +162,7 @@ def _run(work: Callable[[], int | None], argv: Sequence[str]) -> None:
         # The others may still need this process: it ends when they do.
         if peers.group() is not None:
             peers.group().leave(code or 0)
-        sys.exit(code)
+        sys.exit(code or (_STOPPED_CODE.value if signals.ended_early() else 0))
 
     logs.show()
     app.run(guarded, argv=argv[:1], flags_parser=lambda args: args)
@@ -177,4 +188,5 @@ def _exit(message: str, code: int) -> None:
 
 
 def _print(message: str) -> None:
-    print(f"error: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    line = staging.named(" ".join(message.split()))
+    print(f"error: {line}", file=sys.stderr, flush=True)

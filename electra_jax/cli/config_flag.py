@@ -17,6 +17,7 @@ from ml_collections import ConfigDict, config_flags
 
 from electra_jax import config as config_lib
 from electra_jax import configs
+from electra_jax.host import buckets, staging
 from electra_jax.workdir import metadata, saved_config
 
 _CONFIG_FLAGS = ("--config", "-config")
@@ -78,7 +79,7 @@ def _file(given):
 
 def _no_config(argv: Sequence[str]) -> str:
     """Returns why there is no configuration: none is named, or the workdir has none."""
-    workdir = value_of(argv, "workdir")
+    workdir = _workdir(argv)
     if not workdir:
         return "--config is missing: --config=tiny, or --workdir of a run that was begun"
 
@@ -88,7 +89,7 @@ def _no_config(argv: Sequence[str]) -> str:
     if not os.path.isdir(workdir):
         return f"--workdir={workdir} is a file; give the folder of a run"
 
-    if metadata.steps(os.path.join(workdir, "checkpoints")):
+    if metadata.steps(metadata.directory(workdir)):
         return (
             f"{workdir} holds no config.json, and none of its checkpoints says how it was trained;"
             " give the configuration that it was begun with, as --config=FILE.py"
@@ -181,9 +182,20 @@ def config_of_workdir(argv: Sequence[str]) -> ConfigDict | None:
 
     Raises ConfigError if they are damaged.
     """
-    workdir = value_of(argv, "workdir")
+    workdir = _workdir(argv)
     found = saved_config.of_run(workdir) if workdir else None
     return None if found is None else ConfigDict(_with_tuples(config_lib.to_tree(found)))
+
+
+def _workdir(argv):
+    """The workdir, or its copy on this machine with the settings that lie in a bucket."""
+    workdir = value_of(argv, "workdir")
+    if not buckets.is_address(workdir):
+        return workdir
+    buckets.check(workdir, "--workdir", config_lib.ConfigError)
+    here = staging.local(workdir)
+    staging.fetch(here, (saved_config.NAME,))
+    return here
 
 
 def _with_tuples(value):

@@ -35,7 +35,7 @@ from electra_jax.config.fields import (
 )
 from electra_jax.config.parsing import ConfigError, nearest, to_json, to_tree, typed
 from electra_jax.config.reads import ONLY_WITH, READS, WITHOUT_GENERATOR, has_use, unread
-from electra_jax.host import safe_files
+from electra_jax.host import buckets, safe_files
 
 __all__ = [
     "OBJECTIVES", "ONLY_WITH", "READS", "RESUMABLE", "SERVICES", "WITHOUT_GENERATOR", "Checkpoint",
@@ -51,6 +51,8 @@ def parse(tree: Mapping[str, Any]) -> Config:
     Raises ConfigError for the first setting that cannot be used.
     """
     config = typed(Config, tree, "configs/base.py")
-    safe_files.check_no_address(config.data.dir, "data.dir", ConfigError)
+    in_bucket = buckets.is_address(config.data.dir)
+    check = buckets.check if in_bucket else safe_files.check_no_address
+    check(config.data.dir, "data.dir", ConfigError)
     rules.check(config)
     return config

@@ -43,6 +43,7 @@ def open_rows(
     Raises ValueError, one line, if the first rows cannot be prepared.
     """
     plan = planning.make_plan(settings, root)
+    records.fetch(plan.folder)
     if preparation.is_whole(plan.folder, progress):
         keep_plan(plan)
         found = open_whole(plan.folder)

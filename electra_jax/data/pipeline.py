@@ -29,6 +29,7 @@ from electra_jax.data import records as records_lib
 PATTERN = 4096  # rows; in each pattern, sources have their exact shares
 GROUP = 16  # shards whose rows are shuffled together
 WINDOW = 8192  # rows of a source whose order is computed at once
+AHEAD = 65_536  # rows; the shards of a row in a bucket are fetched so many rows before it
 ROUNDS = 12  # of the Feistel network; with 8, permutations of five rows are visibly uneven
 
 
@@ -79,6 +80,8 @@ class Order:
         """Reads rows `first_row` to `first_row + count - 1`; each process reads its own part."""
         source_n, rows_n = self.numbers(first_row, count)
         present = np.unique(source_n)
+        if self._records.in_bucket:
+            self._fetch_ahead(first_row + AHEAD, count)
 
         if len(present) == 1:
             ids, marks = self._records.read("train", int(present[0]), rows_n)
@@ -94,6 +97,12 @@ class Order:
             ids[places], marks[places] = part_ids, part_marks
 
         return Rows(ids, marks, source_n)
+
+    def _fetch_ahead(self, first_row, count):
+        """Begins to fetch the shards of rows that are taken later."""
+        source_n, rows_n = self.numbers(first_row, count)
+        for s in np.unique(source_n).tolist():
+            self._records.fetch_ahead("train", s, rows_n[source_n == s])
 
     def close(self) -> None:
         """Ends a `take` that waits in another thread. Here all rows are there, and none waits."""

@@ -41,7 +41,7 @@ from electra_jax.data import (
     vocabulary,
     worker_pool,
 )
-from electra_jax.host import lock
+from electra_jax.host import lock, staging
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -81,9 +81,11 @@ def prepare(
         or another process is preparing the same folder. One line, with the remedy.
     """
     plan = planning.make_plan(settings, root)
+    records.fetch(plan.folder)
 
     if not is_whole(plan.folder, progress):
         _prepare_alone(plan, progress, watcher)
+    staging.publish(plan.folder, last=records.MANIFEST)
 
     if line := totals.unknown_tokens(records.read_manifest(plan.folder)):
         progress(f"warning: {line}")

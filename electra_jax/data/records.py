@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from electra_jax.host import safe_files
+from electra_jax.host import safe_files, staging
 
 FORMAT_VERSION = 2
 LANES = ("ids", "marks")  # a shard has one file per lane
@@ -38,6 +38,7 @@ SPLITS = ("train", "heldout")
 SHARD_ROWS = 65_536  # maximum per shard
 MANIFEST = "manifest.json"
 UNIGRAM = "unigram.npy"
+STREAMING = "streaming.json"  # the plan of a folder, see streaming.py
 VOCABULARY = "vocab"  # a folder, see vocabulary.py
 
 
@@ -168,6 +169,7 @@ class Records:
     def __init__(self, directory: str, manifest: Manifest):
         self.directory = directory
         self.manifest = manifest
+        self.in_bucket = bool(staging.address(directory))  # its shards come when they are needed
         self._maps: dict[tuple[str, int, int], tuple[np.ndarray, np.ndarray]] = {}
         self._starts = {
             (split, i): np.cumsum([0, *(shard.rows for shard in source.shards[split])])
@@ -186,6 +188,14 @@ class Records:
     def shard_rows(self, split: str, source_index: int) -> np.ndarray:
         """The number of rows in each shard [shards], in the order in which `read` counts rows."""
         return np.diff(self._starts[split, source_index])
+
+    def fetch_ahead(self, split: str, source_index: int, rows: np.ndarray) -> None:
+        """Begins to fetch the shards of rows that are read later, if they are in a bucket."""
+        shards = np.searchsorted(self._starts[split, source_index], rows, side="right") - 1
+        for shard in np.unique(shards).tolist():
+            name = self._shard(split, source_index, shard).name
+            for lane in self.manifest.lanes:
+                staging.have_soon(_lane_path(self.directory, split, name, lane))
 
     def close(self) -> None:
         """Ends the preparation of rows that are still missing. Here none are."""
@@ -272,12 +282,19 @@ class Records:
         return found
 
     def _map_lane(self, path, dtype, crc):
+        staging.have(path)
         values = np.memmap(path, dtype, "r").view(np.ndarray)
+
         # A flipped bit mostly gives another valid id, so training would go on without an error.
-        if zlib.crc32(values) != crc:
+        whole = zlib.crc32(values) == crc
+        if not whole and staging.have_again(path):
+            values = np.memmap(path, dtype, "r").view(np.ndarray)
+            whole = zlib.crc32(values) == crc
+        if not whole:
             raise ValueError(
                 f"damaged records, the checksum of {path} differs; {_remedy(self.directory)}"
             )
+
         return values.reshape(-1, self.manifest.sequence_length)
 
 
@@ -288,17 +305,25 @@ def open(directory: str) -> Records:  # noqa: A001 - reads as records.open
     altered.
     """
     manifest = read_manifest(directory)
+    there = staging.sizes(directory)
     for split, shard in _shards(manifest):
         for lane, dtype in manifest.lanes.items():
             path = _lane_path(directory, split, shard.name, lane)
             expected = shard_bytes(shard.rows, manifest.sequence_length, dtype)
-            check_size(path, expected)
+            # What is in the bucket in its full size is fetched when it is needed.
+            if there.get(os.path.relpath(path, directory)) != expected or os.path.exists(path):
+                check_size(path, expected)
 
     unigram = os.path.join(directory, UNIGRAM)
     if not os.path.exists(unigram):
         raise ValueError(f"{unigram} is missing; run prepare again")
 
     return Records(directory, manifest)
+
+
+def fetch(directory: str) -> None:
+    """Fetches all but the shards of a folder that is in a bucket; nothing for other folders."""
+    staging.fetch(directory, (MANIFEST, UNIGRAM, STREAMING, VOCABULARY))
 
 
 def verify(directory: str, progress: Callable[[str], Any] = lambda line: None) -> int:
@@ -313,6 +338,7 @@ def verify(directory: str, progress: Callable[[str], Any] = lambda line: None) -
         for lane in manifest.lanes:
             path = _lane_path(directory, split, shard.name, lane)
             files += 1
+            staging.have(path)
             if _crc(path) != shard.crc[lane]:
                 damaged.append(path)
 

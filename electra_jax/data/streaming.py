@@ -22,7 +22,7 @@ import numpy as np
 
 from electra_jax.data import pipeline, planning, records, unit_files, vocabulary
 
-PLAN = "streaming.json"  # in the format of the manifest, without what only the whole text tells
+PLAN = records.STREAMING  # in the format of the manifest, without what only the whole text tells
 
 
 class PreparationError(ValueError):

@@ -20,6 +20,7 @@ import re
 import urllib.parse
 
 from electra_jax.data import reaching, text_files
+from electra_jax.host import user_cache
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _PATTERN = re.compile(r"[*?[]")
@@ -116,8 +117,7 @@ def files(pattern: str) -> list[RemoteFile]:
 
 def cache() -> str:
     """Returns the folder of downloaded files."""
-    found = os.environ.get("ELECTRA_JAX_CACHE") or os.path.join("~", ".cache", "electra_jax")
-    return os.path.join(os.path.expanduser(found), "text")
+    return user_cache.folder("text")
 
 
 def _listed(pattern):

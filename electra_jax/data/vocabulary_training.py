@@ -71,10 +71,18 @@ def _train_sentencepiece(size, lines, lower_case, strip_accents, seed):
 
     model = io.BytesIO()
     sentencepiece.set_random_generator_seed(seed)
+    stopped: list[KeyboardInterrupt] = []
+
+    def read():
+        try:
+            yield from lines
+        except KeyboardInterrupt as interrupt:
+            stopped.append(interrupt)
+            raise
 
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=lines,
+            sentence_iterator=read(),
             model_writer=model,
             vocab_size=size,
             model_type="unigram",
@@ -91,6 +99,8 @@ def _train_sentencepiece(size, lines, lower_case, strip_accents, seed):
             minloglevel=2,
         )
     except RuntimeError as error:
+        if stopped:  # SentencePiece makes an error of its own of it
+            raise stopped[0] from None
         reason = " ".join(str(error).split())
         most = re.search(r"value <= (\d+)", reason)
         least = re.search(r"required_chars\D+\d+ vs (\d+)", reason)

@@ -19,15 +19,15 @@ from collections.abc import Iterator
 
 from absl import logging
 
-from electra_jax.host import console_table
+from electra_jax.host import console_table, staging
 
 COLOURS = "colours"
 
 # Its name is no sign: a virtual environment may lie in a checkout that is called electra_jax.
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
-# Each thread of a save logs the traceback of an error that it raises again. `weights.checkpoint`
-# reports that error once, so these files are not shown.
+# Each thread of a save, and the library that it asks for a bucket, logs the traceback of an error
+# that it raises again. `weights.checkpoint` reports that error once, so these are not shown.
 _TOLD_ELSEWHERE = tuple(
     f"/orbax/checkpoint/{name}.py"
     for name in (
@@ -36,7 +36,7 @@ _TOLD_ELSEWHERE = tuple(
         "_src/checkpointers/async_checkpointer",
         "checkpoint_manager",
     )
-)
+) + ("/gcsfs/retry.py",)
 
 
 def show() -> None:
@@ -49,7 +49,7 @@ def show() -> None:
     handler.setFormatter(
         _AtTerminal("%(message)s")
         if sys.stderr.isatty()
-        else std_logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S")
+        else _Lines("%(asctime)s %(message)s", "%H:%M:%S")
     )
     if _ours not in handler.filters:
         handler.addFilter(_ours)
@@ -62,7 +62,7 @@ def show() -> None:
 def file(path: str) -> Iterator[None]:
     """Copies the same lines into the file `path` while the block runs."""
     handler = std_logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(std_logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(_Lines("%(asctime)s %(levelname)s %(message)s"))
     handler.addFilter(_ours)
 
     logger = logging.get_absl_logger()
@@ -79,7 +79,14 @@ def file(path: str) -> Iterator[None]:
             handler.close()
 
 
-class _AtTerminal(std_logging.Formatter):
+class _Lines(std_logging.Formatter):
+    """Formats lines; a folder of a bucket has its address in them and not the path of its copy."""
+
+    def format(self, record):
+        return staging.named(super().format(record))
+
+
+class _AtTerminal(_Lines):
     """Formats lines for a terminal, which can show colours."""
 
     def format(self, record):

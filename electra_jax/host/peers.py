@@ -39,7 +39,7 @@ class Address:
     coordinator: str  # HOST:PORT of the first process
     count: int  # of processes
     me: int  # number of this process, from 0
-    devices: Any = None  # ids of this process's devices, if several processes share a machine
+    devices: Any = None  # numbers of this process's GPUs; None: all that it sees
 
 
 def join(address: Address, seconds: float = START_SECONDS) -> None:
@@ -81,6 +81,8 @@ def join(address: Address, seconds: float = START_SECONDS) -> None:
         address.count,
         address.me,
         address.devices,
+        # Otherwise jax asks the surroundings once more and leaves this process one GPU.
+        cluster_detection_method="deactivate",
         initialization_timeout=max(1, int(seconds)),
         heartbeat_timeout_seconds=_HEARTBEAT if address.count > 1 else 100,
     )

@@ -19,6 +19,11 @@ from electra_jax.host import peers
 T = TypeVar("T")
 
 
+def is_first() -> bool:
+    """Returns whether this is process 0. Starts no device if there is only one process."""
+    return not jax.distributed.is_initialized() or jax.process_index() == 0
+
+
 def agree(work: Callable[[], T], *kinds: type[Exception], doing: str = "") -> T:
     """Runs `work()` on each process and returns each one's own result.
 

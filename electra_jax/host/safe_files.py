@@ -57,8 +57,8 @@ def check_no_address(
     """
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", os.fspath(path)):
         raise error(
-            f"{what}={os.fspath(path)!r} is an address, and only folders of this machine can be"
-            " written; give a folder, and copy it from there"
+            f"{what}={os.fspath(path)!r} is an address of a kind that cannot be written; give a"
+            " folder of this machine, or gs://BUCKET/FOLDER for --workdir or data.dir"
         )
 
 

@@ -10,7 +10,9 @@
 | after the last step, while it saves and reports | it ends when that is done | 0 |
 | before the first step, or when all is done | it ends at once; nothing is to save | the same |
 
-With several processes a signal to any of them stops all of them after the same step.
+With several processes a signal to any of them stops all of them after the same step. Where a run
+saved and ended before its last step, `ended_early` says so, and the exit code is --stopped_code
+instead of 0: a launcher has to start the run again then.
 """
 
 import contextlib
@@ -65,6 +67,8 @@ class Stop:
 
         if stops:
             self.no_more_steps()
+            if _guard is not None:
+                _guard.ended_early = True
         return stops
 
     def moves_on(self) -> None:
@@ -129,6 +133,11 @@ def guard(stop_seconds: float = STOP_SECONDS) -> None:
         _guard = _Guard(stop_seconds)
 
 
+def ended_early() -> bool:
+    """Returns whether a run of this command was asked to end before its last step, and did."""
+    return _guard is not None and _guard.ended_early
+
+
 _guard: "_Guard | None" = None
 
 
@@ -141,6 +150,7 @@ class _Guard:
 
     def __init__(self, stop_seconds):
         self._stop_seconds = stop_seconds
+        self.ended_early = False
         self._stop: Stop | None = None  # while it trains
         self._first: tuple[int, float] | None = None  # the first signal, and when it came
         self._ends_at: float | None = None  # when the process ends even if it has not saved

@@ -96,7 +96,7 @@ def _check(init, data):
 
     Sources come last: if they cannot be reached, all else has been checked.
     """
-    if not metadata.steps(os.path.join(data.workdir, "checkpoints")):
+    if not metadata.steps(metadata.directory(data.workdir)):
         starting_weights.check_paths(init)
 
     record = prepared_data.read(data.workdir)

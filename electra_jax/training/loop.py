@@ -18,7 +18,16 @@ from absl import logging
 from electra_jax import config as config_lib
 from electra_jax.core import metrics
 from electra_jax.data import streaming
-from electra_jax.host import compile_cache, lock, logs, peers, processes, profiler, signals
+from electra_jax.host import (
+    compile_cache,
+    lock,
+    logs,
+    peers,
+    processes,
+    profiler,
+    signals,
+    staging,
+)
 from electra_jax.report import closing, services, writers
 from electra_jax.training import before_the_run, output, runs, saved_state, spikes
 from electra_jax.training import budget as budget_lib
@@ -37,16 +46,18 @@ def train(
     """Pre-trains and returns the last held-out metrics; see `electra_jax.train`."""
     if not isinstance(config, config_lib.Config):
         config = config_lib.parse(config)
-    workdir = os.fspath(workdir)
     logs.show()
-    before_the_run.check_places(workdir)
 
     with contextlib.ExitStack() as stack:
+        workdir = stack.enter_context(staging.opened(workdir, processes.is_first()))
+        before_the_run.check_places(workdir)
         stack.enter_context(before_the_run.full_disk_in_words(workdir))
         # Nothing is written before the lock is held, since another run may use this workdir.
         if jax.process_index() == 0:
             path = os.path.join(workdir, "run.lock")
-            stack.enter_context(lock.hold(path, f"workdir {workdir}", config_lib.ConfigError))
+            what, error = f"workdir {staging.place(workdir)}", config_lib.ConfigError
+            stack.enter_context(lock.hold(path, what, error))
+            stack.enter_context(staging.locked(workdir, workdir, what, error))
             stack.enter_context(logs.file(os.path.join(workdir, "log.txt")))
 
         compile_cache.keep()
@@ -54,7 +65,7 @@ def train(
         before_the_run.continue_or_begin(config, workdir)
 
         # Before text is prepared for hours and a step is compiled, since a service may refuse.
-        continues = bool(metadata.steps(os.path.join(workdir, "checkpoints")))
+        continues = bool(metadata.steps(metadata.directory(workdir)))
         senders = stack.enter_context(services.opened(config, workdir, continues))
 
         run = runs.start(config, workdir)
@@ -82,7 +93,8 @@ def _train(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float 
     elif jax.process_index() == 0:
         reported = c.logging.report_every > 0
         with contextlib.suppress(OSError):  # the terminal was closed, and nobody reads it
-            print("\n" + closing.text(final, run.workdir, reported, _export(run.plan)), flush=True)
+            text = closing.text(final, run.workdir, reported, _export(run.plan))
+            print("\n" + staging.named(text), flush=True)
     return final
 
 
@@ -302,6 +314,10 @@ class _Loop:
     def _save(self):
         run = self._run
         self._out.doing("saving")
+        # In a bucket the metrics of all steps up to this one are there before the checkpoint is.
+        if not processes.of_first(lambda: staging.push(run.workdir)):
+            logging.error("no checkpoint of step %d; the next one is tried at its step", run.step)
+            return
         tree = saved_state.tree_of(run.state, run.interval)
         self._saved.save(run.step, tree, runs.metadata_of(run))
         self._saved_step = run.step

@@ -56,7 +56,7 @@ def open_workdir(
       ConfigError, CheckpointError: if nothing was trained here yet, if the run has other settings,
         if there is no checkpoint of this step, or if the prepared data is gone.
     """
-    directory = os.path.join(workdir, "checkpoints")
+    directory = metadata.directory(workdir)
     steps = _steps_found(workdir, directory, step)
     config = _as_trained(config, workdir)
 

@@ -28,6 +28,7 @@ from electra_jax.report import run_page as page
 from electra_jax.step import evaluation
 from electra_jax.training import budget as budget_lib
 from electra_jax.training import run_data, run_facts, runs
+from electra_jax.workdir import metadata
 
 SAMPLES = 8  # rows shown in the report
 _COMPILING = "compiling the step"
@@ -281,7 +282,7 @@ class Output:
             "%s had got to step %d, and its checkpoints are gone: it begins again from step %d; if"
             " they can be brought back to %s, stop this run now and bring them; the metrics so far"
             " are kept as %s",
-            self._run.workdir, last, first + 1, os.path.join(self._run.workdir, "checkpoints"),
+            self._run.workdir, last, first + 1, metadata.directory(self._run.workdir),
             kept,
         )  # fmt: skip
 

@@ -116,7 +116,7 @@ def _has_trained(workdir):
 
     Weights that were imported to start from do not count.
     """
-    directory = os.path.join(workdir, "checkpoints")
+    directory = metadata.directory(workdir)
     for step in metadata.steps(directory):
         try:
             about = metadata.read(os.path.join(directory, str(step)))
@@ -245,7 +245,7 @@ def check_trained_on(hashes: Sequence[str], workdir: str) -> None:
 
 def _newest_metadata(workdir):
     """The metadata of the newest checkpoint whose metadata can be read; empty if there is none."""
-    directory = os.path.join(workdir, "checkpoints")
+    directory = metadata.directory(workdir)
     for step in reversed(metadata.steps(directory)):
         try:
             return metadata.read(os.path.join(directory, str(step)))

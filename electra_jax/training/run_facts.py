@@ -7,22 +7,18 @@ rows of metrics.jsonl, starts.jsonl     ->  what the run has cost
 """
 
 import datetime
-import importlib.metadata
-import platform
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 
-import electra_jax
 from electra_jax import config as config_lib
 from electra_jax.configs import base
 from electra_jax.data import records
-from electra_jax.host import code_version
 from electra_jax.model import accounting
 from electra_jax.report import run_page, style
 from electra_jax.training import budget as budget_lib
-from electra_jax.training import runs, spikes
+from electra_jax.training import environment, runs, spikes
 from electra_jax.workdir import starts
 
 
@@ -34,12 +30,12 @@ def summary(run: runs.Run, status: str, rows: Sequence[Mapping]) -> run_page.Sum
         status=status,
         steps=c.schedule.steps if c.schedule.budget == "steps" else 0,
         budget=budget_lib.in_words(c.schedule),
-        device=_devices(),
+        device=environment.in_words(),
         elapsed_seconds=sum(seconds for _, seconds in _intervals(rows)),
         parameters=accounting.parameters(run.state.params),
         config=config_lib.flatten(c),
         base=config_lib.flatten(config_lib.parse(base.get_config())),
-        environment=_environment(),
+        environment=run.environment,
         cost=_cost(run, rows),
         corpus=_corpus(run.records.manifest),
         rollbacks=[spikes.in_words(rollback) for rollback in run.rollbacks],
@@ -50,24 +46,7 @@ def note_start(run: runs.Run) -> None:
     """Adds this start of the run to starts.jsonl."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     about = {"step": run.step, "time": now, "device_count": jax.device_count()}
-    starts.note(run.workdir, about | _environment())
-
-
-def _environment() -> dict[str, Any]:
-    """Versions, devices and processes of this start."""
-    found = {
-        "electra_jax": electra_jax.__version__,
-        "commit": code_version.commit(),
-        "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "flax")},
-        "devices": _devices(),
-        "processes": jax.process_count(),
-    }
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _devices() -> str:
-    return f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+    starts.note(run.workdir, about | run.environment)
 
 
 def _cost(run: runs.Run, rows: Sequence[Mapping]) -> dict[str, str]:

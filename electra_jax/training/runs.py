@@ -24,7 +24,7 @@ from electra_jax.core import counters, metrics, sharding, trees
 from electra_jax.data import pipeline, records, streaming, vocabulary
 from electra_jax.host import processes
 from electra_jax.step import evaluation, plans, train_step
-from electra_jax.training import budget, run_data, saved_state, streamed_data
+from electra_jax.training import budget, environment, run_data, saved_state, streamed_data
 from electra_jax.weights import starting_weights, warm_start
 from electra_jax.workdir import metadata
 
@@ -53,6 +53,7 @@ class Run:
     stages: tuple[RowsAndPrograms, ...]
     abstract: train_step.TrainState  # shapes and shardings of the state
     restored: bool  # whether it continues from a checkpoint of this workdir
+    environment: dict[str, Any]  # what this start is made with
 
     # Changed by the loop, and by what the loop calls: `output.log` and `spikes.go_back`.
     state: train_step.TrainState
@@ -173,6 +174,7 @@ def _with_rows(config, workdir, mesh, opened) -> Run:
         stages=tuple(map(programs.of_stage, plan.stages, opened)),
         abstract=abstract,
         restored=restored is not None,
+        environment=environment.of_this_start(),
         state=state,
         interval=interval,
         step=int(state.step),
@@ -192,7 +194,7 @@ def metadata_of(run: Run) -> dict:
         "rollbacks": run.rollbacks,
         "data": run.records.manifest.hash,
         "vocabulary": run.vocabulary.sha256,
-        "jax": jax.__version__,
+        "environment": run.environment,
     }
 
 
@@ -225,7 +227,7 @@ _kept_programs: collections.OrderedDict[tuple, _Programs] = collections.OrderedD
 
 def _check_starting_weights(config, workdir):
     """Raises ConfigError on all processes if there are no weights where a new run would begin."""
-    if processes.of_first(lambda: metadata.steps(os.path.join(workdir, "checkpoints"))):
+    if processes.of_first(lambda: metadata.steps(metadata.directory(workdir))):
         return
     kinds = ValueError, OSError, metadata.CheckpointError
     processes.agree(lambda: starting_weights.check_paths(config.init), *kinds)
@@ -301,7 +303,7 @@ def _with_own_weights(init, workdir):
     Weights that were imported into this workdir are the ones to start from. `init.from` names the
     folder in which they were imported, and the workdir may have been moved since.
     """
-    own = processes.of_first(lambda: metadata.steps(os.path.join(workdir, "checkpoints")))
+    own = processes.of_first(lambda: metadata.steps(metadata.directory(workdir)))
     return dataclasses.replace(init, from_=workdir) if own and init.from_ else init
 
 

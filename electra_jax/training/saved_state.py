@@ -28,6 +28,7 @@ from electra_jax.host import processes, safe_files
 from electra_jax.step import train_step
 from electra_jax.training import budget
 from electra_jax.weights import checkpoint_series
+from electra_jax.workdir import metadata
 
 SPENT = "spent.json"  # the note, in the workdir; see `note_spent`
 
@@ -35,7 +36,7 @@ SPENT = "spent.json"  # the note, in the workdir; see `note_spent`
 def checkpoints_of(settings: config_lib.Checkpoint, workdir: str) -> checkpoint_series.Checkpoints:
     """The series of checkpoints in a workdir; the section `checkpoint` says which are kept."""
     return checkpoint_series.Checkpoints(
-        os.path.join(workdir, "checkpoints"), settings.keep_last, settings.keep_every
+        metadata.directory(workdir), settings.keep_last, settings.keep_every
     )
 
 

@@ -6,6 +6,8 @@ the text.
 """
 
 import os
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 
@@ -39,8 +41,20 @@ def training_facts(found: trained_weights.Weights) -> dict[str, str]:
     facts["vocabulary"] = f"{words.kind}, {words.size:,} pieces, {words.sha256[:16]}"
     facts["optimizer"] = f"{c.optimizer.name}, peak rate {c.optimizer.learning_rate:g}"
     facts["warmup"] = f"{c.schedule.warmup_steps:,} steps, then {c.schedule.shape}"
+    if found.environment is not None:
+        facts |= _environment_facts(found.environment)
     facts["jax"] = jax.__version__ + " (at conversion)"
     return facts
+
+
+def public(environment: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Returns what exports say of what weights were trained with; None if it is not known.
+
+    Exports are given away, so the names of hosts are left out.
+    """
+    if environment is None:
+        return None
+    return {name: value for name, value in environment.items() if name != "hosts"}
 
 
 def last_evaluation(found: trained_weights.Weights) -> dict[str, float]:
@@ -66,6 +80,16 @@ def left_out(found: trained_weights.Weights) -> list[str]:
         "the copy gate of the output: what remains is the softmax beneath it": "copy" in main,
     }
     return [part for part, there in parts.items() if there]
+
+
+def _environment_facts(environment):
+    """The rows of the card about code, versions, devices and the command."""
+    said = dict(public(environment))
+    command = said.pop("command", None)
+    devices = f"{said.pop('devices')}, processes: {said.pop('processes')}"
+    facts = {"trained on": devices}
+    facts["trained with"] = ", ".join(f"{name} {value}" for name, value in said.items())
+    return facts | ({"command": f"`{command}`"} if command else {})
 
 
 def _metrics_rows(found):

@@ -28,7 +28,7 @@ from jax import numpy as jnp
 from orbax.checkpoint import v1 as ocp
 
 from electra_jax.core import trees
-from electra_jax.host import processes, safe_files
+from electra_jax.host import buckets, processes, safe_files, staging
 from electra_jax.workdir import metadata
 
 _READ_BACK_BYTES = 1 << 28  # arrays that are read back at once, beside those of the run
@@ -142,6 +142,12 @@ def load_arrays(path: str) -> Any:
     return _load(path, None)
 
 
+def orbax_path(path: str) -> epath.Path:
+    """Returns a folder, or an address in a bucket, as orbax takes it."""
+    path = staging.place(path)
+    return epath.Path(path) if buckets.is_address(path) else LiteralPath(os.path.abspath(path))
+
+
 class LiteralPath(type(epath.Path())):
     """A path whose own name is never read as a glob pattern.
 
@@ -169,7 +175,7 @@ def _load(path, abstract, partial=False):
     context.multiprocessing.primary_host, context.multiprocessing.active_processes = me, {me}
     try:
         with context:
-            return ocp.load(LiteralPath(os.path.abspath(path)), abstract)
+            return ocp.load(orbax_path(path), abstract)
     except Exception as error:  # a damaged file makes orbax raise almost anything
         raise metadata.CheckpointError(
             f"{path} cannot be read: {metadata.reason(error)}"

@@ -190,13 +190,14 @@ def sha256(path: str) -> str:
 
 
 def about(found: trained_weights.Weights) -> dict:
-    """Returns what metadata.json says beside the arrays: step, shapes, vocabulary, config."""
+    """Returns what metadata.json says beside the arrays: step, shapes, config, environment, ..."""
     words = found.vocabulary
     return {
         "step": found.step,
         "networks": _shapes_of(found.networks),
         "vocabulary": words.description(),
         "config": config_lib.to_tree(found.config) if found.config else None,
+        "environment": card_facts.public(found.environment),
     }
 
 

@@ -16,7 +16,7 @@ from absl import logging
 from electra_jax import config as config_lib
 from electra_jax.core import trees
 from electra_jax.data import vocabulary
-from electra_jax.host import whole_folder
+from electra_jax.host import staging, whole_folder
 from electra_jax.step import plans
 from electra_jax.weights import (
     checkpoint,
@@ -39,6 +39,12 @@ def to_workdir(source: str, recipe: config_lib.Config, workdir: str) -> dict:
     Returns a summary for printing. Raises ConfigError, in one line, if the source is damaged or
     does not fit the recipe.
     """
+    if address := staging.address(workdir):
+        raise config_lib.ConfigError(
+            f"--workdir={address} is in a bucket, and weights are imported into a folder of this"
+            " machine; choose one, and begin the run in the bucket with --config.init.from=FOLDER"
+        )
+
     found = reading.open(source)
     if found.config is not None:
         raise config_lib.ConfigError(
@@ -67,7 +73,7 @@ def to_workdir(source: str, recipe: config_lib.Config, workdir: str) -> dict:
 
     with whole_folder.new(workdir) as folder:
         found.vocabulary.save(os.path.join(folder, "vocab"))
-        _save_first(os.path.join(folder, "checkpoints"), found, config, optimizer)
+        _save_first(metadata.directory(folder), found, config, optimizer)
         saved_config.write(folder, config)
 
         again = reading.open(folder)

@@ -22,6 +22,7 @@ from jax import numpy as jnp
 
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
+from electra_jax.host import staging
 from electra_jax.model import encoder, networks
 from electra_jax.weights import (
     encoding,
@@ -54,11 +55,11 @@ def open(
         found = open(hub.folder(os.fspath(path)), step, data_dir)
         return dataclasses.replace(found, source=os.fspath(path))
 
-    path = os.path.normpath(os.fspath(path))
+    path = os.path.normpath(staging.copied(path))
     parent, name = os.path.split(path)
     if os.path.basename(parent) == "checkpoints" and name.isdecimal():
         return reading_workdir.read(os.path.dirname(parent), int(name), data_dir)
-    if metadata.steps(os.path.join(path, "checkpoints")):
+    if metadata.steps(metadata.directory(path)):
         return reading_workdir.read(path, step, data_dir)
     if orbax_export.is_one(path):
         return _of_export(path)
@@ -129,4 +130,6 @@ def _of_export(path):
     shape = networks.NetworksConfig(**about["networks"] | trunks)
     params = jax.tree.map(jnp.asarray, orbax_export.read(path))
     config = config_lib.parse(about["config"]) if about["config"] else None
-    return trained_weights.Weights(path, about["step"], shape, params, words, config)
+    return trained_weights.Weights(
+        path, about["step"], shape, params, words, config, environment=about.get("environment")
+    )

@@ -24,7 +24,7 @@ def read(workdir: str, step: int | None = None, data_dir: str = "") -> trained_w
 
     Raises ConfigError or CheckpointError.
     """
-    directory = os.path.join(workdir, "checkpoints")
+    directory = metadata.directory(workdir)
     found = metadata.steps(directory)
     if step is not None and step not in found:
         raise config_lib.ConfigError(
@@ -39,7 +39,9 @@ def read(workdir: str, step: int | None = None, data_dir: str = "") -> trained_w
         shapes = stored_shapes(config, words, about["digest"], part)
         params = checkpoint.restore(path, {part: checkpoint.on_one_device(shapes)}).tree[part]
         shape = _portable_networks(config, words)
-        return trained_weights.Weights(workdir, about["step"], shape, params, words, config, data)
+        return trained_weights.Weights(
+            workdir, about["step"], shape, params, words, config, data, about.get("environment")
+        )
 
     newest = metadata.newest_good(directory, found if step is None else [step], read_one)
     if newest is None:

@@ -23,7 +23,7 @@ from jax.sharding import Mesh
 from electra_jax import config as config_lib
 from electra_jax.core import sharding, trees
 from electra_jax.data import vocabulary
-from electra_jax.host import processes
+from electra_jax.host import processes, staging
 from electra_jax.objectives.objective import Phase
 from electra_jax.step import plans, train_step
 from electra_jax.weights import (
@@ -72,9 +72,9 @@ def open(setting: str, run: Beginning) -> StartingWeights:
     Raises ConfigError or CheckpointError.
     """
     init, words = run.init, run.vocabulary
-    path = init.from_ if setting == "init.from" else init.generator_from
+    path = staging.copied(init.from_ if setting == "init.from" else init.generator_from)
     named, wants = f"{setting}={path!r}", init.optimizer == "restored" and setting == "init.from"
-    steps = processes.of_first(lambda: metadata.steps(os.path.join(path, "checkpoints")))
+    steps = processes.of_first(lambda: metadata.steps(metadata.directory(path)))
 
     # Each process looks on its own disk, which may lack what another one has.
     def looked_up():
@@ -82,7 +82,7 @@ def open(setting: str, run: Beginning) -> StartingWeights:
             return None
         if reading.is_foreign(path):
             return reading.open(path)
-        if not os.path.isdir(path):
+        if not _is_folder(path):
             raise _nothing_there(named)
         return path
 
@@ -98,7 +98,7 @@ def open(setting: str, run: Beginning) -> StartingWeights:
     if found is not None:
         return _of_checkpoint(named, found, wants, run)
 
-    directory = os.path.join(path, "checkpoints")
+    directory = metadata.directory(path)
     newest = metadata.newest_good(
         directory,
         steps,
@@ -122,12 +122,18 @@ def check_paths(init: config_lib.Init) -> None:
         ("init.from", init.from_),
         ("init.generator_from", init.generator_from),
     ):
-        steps = metadata.steps(os.path.join(path, "checkpoints")) if path else ()
+        path = staging.copied(path)
+        steps = metadata.steps(metadata.directory(path)) if path else ()
         if not path or steps or reading.is_foreign(path):
             continue
-        if not os.path.isdir(path):
+        if not _is_folder(path):
             raise _nothing_there(f"{setting}={path!r}")
         metadata.read(path)
+
+
+def _is_folder(path):
+    """Whether there may be a checkpoint: a folder of this machine, or one of a bucket."""
+    return os.path.isdir(path) or bool(staging.address(path))
 
 
 def check_vocabulary(

@@ -25,6 +25,7 @@ class Weights:
     vocabulary: vocabulary.Vocabulary
     config: config_lib.Config | None = None  # None if they were not trained here
     data: records.Manifest | None = None  # of the prepared data, if it is still there
+    environment: dict | None = None  # what they were trained with, if that is known
     moments: dict[str, dict] | None = None  # of Google's files: {"mu", "nu"}, each by path
 
     def role(self, network: str) -> str | None:

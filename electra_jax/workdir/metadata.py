@@ -14,36 +14,54 @@ from typing import Any, TypeVar
 
 from absl import logging
 
+from electra_jax.host import buckets, staging
+
 T = TypeVar("T")
 
 WEIGHTS_ONLY = "weights_only"  # marks a checkpoint to begin from, not to resume from
 
 _DIGEST = "metadata_digest"
-_FILE = "_CHECKPOINT_METADATA"  # orbax's name
+# Orbax's names: of the metadata, and of what says in a bucket, which knows no renaming of folders,
+# that a checkpoint is complete.
+_FILE = "_CHECKPOINT_METADATA"
+_COMPLETE = "commit_success.txt"
 
 
 class CheckpointError(ValueError):
     """There is no usable checkpoint where one should be; the message has one line."""
 
 
+def directory(workdir: str) -> str:
+    """Returns where the checkpoints of a workdir are: a folder, or an address in a bucket."""
+    return staging.place(os.path.join(workdir, staging.CHECKPOINTS))
+
+
 def steps(directory: str) -> list[int]:
-    """Returns the steps of the finished checkpoints in a folder, oldest first."""
-    if not os.path.isdir(directory):
-        return []
+    """Returns the steps of the finished checkpoints in a folder or bucket, oldest first."""
+    if buckets.is_address(directory):
+        names = [
+            name
+            for name in buckets.folders(directory)
+            if name.isdecimal() and buckets.exists(f"{directory}/{name}/{_COMPLETE}")
+        ]
+    else:
+        names = os.listdir(directory) if os.path.isdir(directory) else []
 
     # Only names that a step is written as: orbax's folders of unfinished saves have others.
-    names = [name for name in os.listdir(directory) if name.isdecimal()]
-    return sorted(int(name) for name in names if name == str(int(name)))
+    return sorted(int(name) for name in names if name.isdecimal() and name == str(int(name)))
 
 
 def read(path: str) -> dict[str, Any]:
     """Returns the metadata of one checkpoint. Raises CheckpointError if they cannot be read."""
-    if not os.path.isdir(path):
+    path = staging.place(path)
+    remote = buckets.is_address(path)
+    if not remote and not os.path.isdir(path):
         raise CheckpointError(f"{path} does not exist")
 
+    file = os.path.join(path, _FILE)
     try:
-        with open(os.path.join(path, _FILE), encoding="utf-8") as file:
-            found = json.load(file)["custom_metadata"]
+        content = buckets.read(file) if remote else _content(file)
+        found = json.loads(content)["custom_metadata"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read: {reason(error)}") from error
 
@@ -97,6 +115,11 @@ def causes(error: BaseException) -> list[BaseException]:
     while (before := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(before)
     return chain
+
+
+def _content(file):
+    with open(file, "rb") as opened:
+        return opened.read()
 
 
 def _verified(path, found):

@@ -22,7 +22,7 @@ from typing import Any
 from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.data import planning, records, streaming, text, vocabulary
-from electra_jax.host import safe_files
+from electra_jax.host import safe_files, staging
 
 RECORD = "data.json"
 VOCABULARY = "vocab"
@@ -44,7 +44,7 @@ class RunData:
         return cls(
             settings=planning.Settings.of(config.data, config.seed),
             lengths=tuple(stage.sequence_length for stage in stages.of(config)),
-            root=config.data.dir or os.path.join(workdir, "data"),
+            root=staging.local(config.data.dir) or os.path.join(workdir, staging.DATA),
             workdir=workdir,
             streaming=config.data.streaming == "on",
         )
@@ -206,6 +206,7 @@ def manifest(data: RunData) -> records.Manifest | None:
     """Returns the manifest of the first stage, even if its rows are not complete; or None."""
     record = read_quietly(data.workdir)
     for place in _places(data, record.stages[0]) if record else ():
+        records.fetch(place)
         try:
             found = records.read_manifest(place)
         except ValueError:
@@ -290,12 +291,13 @@ def _sources_if_there(settings):
 def _places(data, part):
     """Returns the folders that may hold the rows of one stage, the likeliest first."""
     # A workdir that was moved may name a data.dir that does not exist any more.
-    roots = (data.root, os.path.join(data.workdir, "data"))
+    roots = (data.root, os.path.join(data.workdir, staging.DATA))
     return [os.path.join(place, part.folder) for place in roots]
 
 
 def _is(place, part):
     """Returns whether a folder holds these rows, complete, with their vocabulary."""
+    records.fetch(place)
     try:
         opened = records.open(place)
         opened.unigram()

@@ -77,7 +77,7 @@ def of_newest_checkpoint(workdir: str) -> tuple[int, config_lib.Config | None]:
 
     Weights that a run only begins with do not count as a checkpoint of the run. Starts no device.
     """
-    directory = os.path.join(workdir, "checkpoints")
+    directory = metadata.directory(workdir)
 
     for step in reversed(metadata.steps(directory)):
         try:

@@ -31,7 +31,7 @@ TINY = "--config=configs/tiny.py"
         ([TINY, "--config.optimizer=3"], "config.optimizer is a section; give one of its fields"),
         ([TINY, "config.schedule.steps=3"], "is not a flag; write --config.schedule.steps=3"),
         ([TINY, "--workdirr=x"], "workdirr"),
-        ([TINY, "--workdir=gs://bucket/run"], "--workdir='gs://bucket/run' is an address"),
+        ([TINY, "--workdir=s3://bucket/run"], "--workdir='s3://bucket/run' is an address"),
         ([TINY, "--config.data.batch_size=0"], "data.batch_size=0 is outside"),
     ],
 )

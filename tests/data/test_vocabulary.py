@@ -41,6 +41,17 @@ def test_a_line_too_long_for_sentencepiece_is_learnt_in_parts():
     assert words.size == 120
 
 
+def test_an_interrupt_while_text_is_read_stays_one():
+    """SIGTERM in there was an error about the text, with the exit code of bad input."""
+
+    def lines():
+        yield "the cat sees a letter."
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        vocabulary_training.train("sentencepiece", 40, lines())
+
+
 def test_too_small_a_vocabulary_is_refused():
     alphabet = " ".join("abcdefghijklmnopqrstuvwxyz")
     with pytest.raises(ValueError, match="of 20 cannot be trained .* alone are 3[0-9]; take more"):

@@ -26,6 +26,7 @@ PLACEHOLDERS = {
     "--workdir=WORKDIR": "--workdir=runs/mine",
     "--workdir=DIR": "--workdir=runs/pod",
     "--workdir=/shared/runs/base": "--workdir=runs/shared",
+    "--workdir=gs://BUCKET/runs/base": "--workdir=runs/bucket",  # reading flags needs no gcsfs
     "--config=configs/text_tokens.py:tiny": "--config=configs/electra_15.py:tiny",
     "--input=FILE": "--input=sentences.txt",
     "--from=WORKDIR/finetune/NAME/TASK": "--from=runs/tuned/finetune/finetune/custom",
@@ -44,7 +45,8 @@ RUNS = (
     *(f"mask{rate}-seed{seed}" for rate in (15, 25) for seed in range(3)),
 )
 _COMMAND = re.compile(
-    r"(?:python3? -m (?P<module>electra_jax\.\w+)|(?P<script>launch/\w+\.sh))(?P<rest>[^`\n|>#]*)"
+    r"(?:python3? -m (?P<module>electra_jax\.\w+)|(?P<script>launch/\w+\.(?:sh|sbatch)))"
+    r"(?P<rest>[^`\n|>#]*)"
 )
 _CONTINUED = re.compile(r"[ \t]*\\\n[ \t#]*")
 _OPTIONAL = re.compile(r" \[(.*)\]$")
@@ -57,8 +59,9 @@ class Command:
     page: str  # relative to the repository
     line: int
     module: str  # 'main'; of a script what it starts
-    script: str  # 'launch/slurm.sh', or ''
-    rest: str  # what follows, for a shell to read
+    script: str  # 'launch/local.sh', or ''
+    rest: str  # what follows for the module, for a shell to read
+    options: str = ""  # what stands before it, for the script
 
     @property
     def name(self) -> str:
@@ -68,7 +71,7 @@ class Command:
     @property
     def what(self) -> str:
         """The command line alone."""
-        return f"{self.script or self.module} {self.rest}".strip()
+        return " ".join(filter(None, (self.script or self.module, self.options, self.rest)))
 
 
 def commands() -> list[Command]:
@@ -144,7 +147,7 @@ def _texts(path) -> Iterator[tuple[int, str]]:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
         yield 2, ast.get_docstring(ast.parse(text), clean=False) or ""
-    elif path.suffix == ".sh":
+    elif path.suffix in (".sh", ".sbatch", ".yaml"):
         yield 1, "\n".join(line if line.startswith("#") else "" for line in text.splitlines())
     else:
         yield 1, text
@@ -160,14 +163,26 @@ def _in_text(page, number, text) -> Iterator[Command]:
                 rest = rest.replace(f" {there} ", f" {here} ")
             rest = rest.strip().rstrip(".,;:)")
             module = (match["module"] or "electra_jax.main").removeprefix("electra_jax.")
-            script = match["script"] or ""
+            script, options = match["script"] or "", ""
+            if script:
+                options, rest = _of_script(script, rest)
             optional = _OPTIONAL.search(f" {rest}")
             if optional:
                 shorter = _OPTIONAL.sub("", f" {rest}").strip()
-                yield Command(page, number, module, script, shorter)
+                yield Command(page, number, module, script, shorter, options)
                 rest = f"{shorter} {optional[1]}"
-            yield Command(page, number, module, script, rest)
+            yield Command(page, number, module, script, rest, options)
         number += 1 + line.count("\f")
+
+
+def _of_script(script, rest):
+    """Splits the words after a script: (its own options, flags of electra_jax.main)."""
+    options, _, flags = f"{rest} ".partition("-- ")
+    if flags or "tpu_vm" in script:
+        return options.strip(), flags.strip()
+    if rest.startswith("--dry-run "):
+        return "--dry-run", rest.removeprefix("--dry-run ")
+    return "", rest
 
 
 def _write_sets(folder):

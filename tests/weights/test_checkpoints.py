@@ -86,7 +86,7 @@ def test_a_folder_of_any_name_gives_back_what_was_saved(name, tmp_path):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("gs://bucket/run", "is an address"),
+        ("s3://bucket/run", "is an address"),
         ("file:///tmp/run", "is an address"),
         ("runs/a\\b", "backslash"),
         ("/s3/bucket/run", "takes for the bucket s3://bucket"),

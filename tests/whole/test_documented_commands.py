@@ -151,7 +151,7 @@ def server():
 def test_the_pages_have_commands():
     """If none are found, nothing below would fail."""
     pages = {command.page for command in COMMANDS}
-    assert {"README.md", "docs/finetuning.md", "configs/tiny.py", "launch/slurm.sh"} <= pages
+    assert {"README.md", "docs/finetuning.md", "configs/tiny.py", "launch/slurm.sbatch"} <= pages
     assert len(COMMANDS) > 60 and len(ONCE) > 40
     for name in ("main", "finetune", "convert", "show", "evaluate", "score", "compare", "flops"):
         assert any(command.module == name for command in COMMANDS), name
@@ -167,7 +167,7 @@ def test_every_command_line_is_read(server, tmp_path):
 
 
 FIELD = re.compile(r"(?:--config\.)?((?:[a-z_]+\.)+[a-z_0-9]+)(?:=.*)?")
-FILE = re.compile(r"\.(py|safetensors|stablehlo|json|txt)$")
+FILE = re.compile(r"\.(py|safetensors|stablehlo|json|txt|lock)$")
 
 
 def test_every_setting_that_a_page_names_is_one():
@@ -287,7 +287,7 @@ def test_every_command_line_runs(command, server, prepared, tmp_path):
     if first:
         earlier = next(c for c in COMMANDS if c.page == command.page and first in c.what)
         server(earlier, folder, smaller(earlier))
-    if command.script:
+    if command.script and (command.rest or command.options):
         launch(command, folder)
     elif command.rest or command.module == "flops":
         env = {}
@@ -312,25 +312,34 @@ def check(command, folder):
         assert list(folder.glob(wanted)), f"{command.name} left no {wanted}"
 
 
-SRUN = '#!/bin/sh\nexec "$@"\n'
-GCLOUD = '#!/bin/sh\nfor last; do :; done\neval "${last#--command=}"\n'
+SRUN = '#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift; done\nexec "$@"\n'
 
 
 def launch(command, folder):
-    """A script as a user starts it; a cluster's own programs run what they are given here."""
+    """A script as a user starts it; srun runs here what it is given.
+
+    Of gcloud there are only the command lines: launch/test_tpu_vm.py runs them.
+    """
     programs = folder / "programs"
     programs.mkdir()
     # No link to the interpreter: one of a virtual environment would not find its packages.
     python = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'
-    for name, text in (("srun", SRUN), ("gcloud", GCLOUD), ("python3", python)):
+    for name, text in (("srun", SRUN), ("python3", python)):
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
+    options, flags = shlex.split(command.options), words(command, folder)
+    if "tpu_vm" in command.script:
+        options.append("--dry-run")
+    if flags:
+        flags = ["--", *flags, "--dry_run"] if options else [*flags, "--dry_run"]
+    if options == ["--dry-run"]:
+        flags.remove("--")
     done = subprocess.run(
-        ["bash", str(ROOT / command.script), *words(command, folder), "--dry_run"],
+        ["bash", str(ROOT / command.script), *options, *flags],
         cwd=folder, capture_output=True, text=True,
         env=os.environ | {
             "PATH": os.pathsep.join([str(programs), os.environ["PATH"]]),
-            "PYTHONPATH": str(ROOT), "NAME": "pod", "ZONE": "here", "CODE": str(folder),
+            "PYTHONPATH": str(ROOT),
         },
     )  # fmt: skip
     assert done.returncode == 0, f"{command.name}\n{done.stderr[-3000:]}"

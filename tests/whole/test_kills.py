@@ -72,15 +72,15 @@ def test_sigterm_saves_where_it_stands_and_exits_cleanly(whole, tmp_path):
     config, undisturbed = whole
     workdir = tmp_path / "terminated"
     begin(workdir, config)
-    process = start(workdir)
+    process = start(workdir, "--stopped_code=75")
     read_until(process, f"step   9/{STEPS}")
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate()
-    assert process.returncode == 0, errors[-2000:]
+    assert process.returncode == 75, errors[-2000:]
     stopped = max(metadata.steps(workdir / "checkpoints"))
     assert 9 <= stopped < STEPS
     assert f"stopped and saved at step {stopped}" in errors
-    again = start(workdir)
+    again = start(workdir, "--stopped_code=75")
     _, errors = again.communicate()
     assert again.returncode == 0, errors[-2000:]
     assert f"resuming from step {stopped}" in errors

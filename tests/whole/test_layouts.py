@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Design C.13: one device, eight devices in three meshes, and two real processes agree.
+"""Design C.13: one device, eight devices in three meshes, and two and four real processes agree.
 
 Rows, slots, keep/mask decisions and uniforms bit for bit, sampled ids at the first step, losses to
 rounding; accumulation of two halves equals one whole batch. Whole runs over the borders of stages.
@@ -29,6 +29,8 @@ LAYOUTS = {  # name -> devices a process, mesh, accumulation, processes
     "2 x 2 x 2": (8, "2,2,2", 1, 1),
     "2 x 2 x 2 accumulated": (8, "2,2,2", 2, 1),
     "two processes": (2, "2,2,1", 1, 2),
+    "tensor over two processes": (1, "1,1,2", 1, 2),
+    "fsdp and tensor over four processes": (1, "1,2,2", 1, 4),
 }
 
 
@@ -48,7 +50,7 @@ def ran(tmp_path_factory):
                     sys.executable,
                     str(ROOT / "tests" / "workers" / "layout_worker.py"),
                     *map(str, arguments),
-                    *([str(port), str(number)] if processes > 1 else []),
+                    *([str(port), str(processes), str(number)] if processes > 1 else []),
                 ],
                 cwd=ROOT,
                 env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"},

@@ -2,10 +2,10 @@
 """Trains a few steps on one layout of devices and writes what it computed to OUT.
 
     python tests/workers/layout_worker.py OUT CORPUS DATA WORKDIR STEPS DEVICES MESH ACCUMULATION
-        [PORT ID]
+        [PORT PROCESSES ID]
 
-DEVICES is the number of host devices per process, MESH is written as 2,2,2. With PORT and ID it is
-one of two processes.
+DEVICES is the number of host devices per process, MESH is written as 2,2,2. With PORT, PROCESSES
+and ID it is one of so many processes.
 """
 
 import os
@@ -19,7 +19,8 @@ import numpy as np  # noqa: E402
 
 jax.config.update("jax_num_cpu_devices", int(devices))
 if distributed:
-    jax.distributed.initialize(f"127.0.0.1:{distributed[0]}", 2, int(distributed[1]))
+    port, count, number = distributed
+    jax.distributed.initialize(f"127.0.0.1:{port}", int(count), int(number))
 
 from jax.experimental import multihost_utils  # noqa: E402
 

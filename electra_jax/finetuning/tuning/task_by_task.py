@@ -28,7 +28,7 @@ from electra_jax.finetuning.tuning import (
     summary,
     tuning_step,
 )
-from electra_jax.host import compile_cache, lock, logs, safe_files
+from electra_jax.host import compile_cache, lock, logs, safe_files, staging
 
 
 def fine_tune(config, workdir: str | os.PathLike) -> run_results.Results:
@@ -56,9 +56,9 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
     safe_files.check_path(folder, "the folder of results", config_lib.ConfigError)
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(
-            lock.hold(os.path.join(folder, "run.lock"), f"folder {folder}", config_lib.ConfigError)
-        )
+        what, error = f"folder {staging.place(folder)}", config_lib.ConfigError
+        stack.enter_context(lock.hold(os.path.join(folder, "run.lock"), what, error))
+        stack.enter_context(staging.locked(workdir, folder, what, error))
         stack.enter_context(logs.file(os.path.join(folder, "log.txt")))
         compile_cache.keep()
         session = choices.Session(config, folder, mesh, encoder)
@@ -71,6 +71,7 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
             found += [result] if result is not None else []
             whole = summary.results(session, found, (time.perf_counter() - begun) / 60)
             run_folder.write_results(folder, whole)
+            staging.push(workdir)
 
         for line in run_folder.write_glue(folder, best):
             logging.info("glue.zip: %s", line)

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One writer at a time in a bucket: an object whose owner gives a sign of life every 10 seconds.
+
+The object holds who its owner is, and may be replaced only by who knows the number of its version
+(the server compares, in one operation with the writing). Each sign of life makes a new version. So
+a machine that vanished is told apart without comparing any clocks: its lock keeps its version.
+
+    free, or none                     taken at once
+    of a process of this machine      taken at once if that process is gone
+    of another machine                taken if its version stays the same for 45 seconds
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+from absl import logging
+
+from electra_jax.host import buckets
+
+SIGN_OF_LIFE = 10.0  # seconds from one to the next
+SILENCE = 45.0  # seconds after which an owner without one is gone
+_FREE = b"free\n"
+
+
+class Lost(buckets.BucketError):
+    """Another process owns the lock now, since this one was silent for too long."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Timing:
+    """How often an owner gives a sign of life, and how long one is waited for; seconds."""
+
+    sign_of_life: float = SIGN_OF_LIFE
+    silence: float = SILENCE
+
+
+@contextlib.contextmanager
+def hold(
+    address: str, what: str, error: type[ValueError] = ValueError, timing: Timing = Timing()
+) -> Iterator["Held"]:
+    """Holds the lock while the block runs.
+
+    Args:
+      address: of the object.
+      what: names the locked thing in the message.
+      error: raised, with a message of one line, if another process holds the lock.
+      timing: shorter in tests.
+
+    Raises BucketError if the bucket does not answer.
+    """
+    generation = _taken(address, what, error, timing)
+    held = Held(address, what, generation, timing)
+    held.start()
+    try:
+        yield held
+    finally:
+        held.release()
+
+
+class Held:
+    """A lock that this process owns; a thread gives its signs of life."""
+
+    def __init__(self, address: str, what: str, generation: int, timing: Timing):
+        self._address, self._what, self._timing = address, what, timing
+        self._generation = generation  # 0 once it is lost
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="lock", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def is_lost(self) -> bool:
+        """Returns whether another process owns the lock now."""
+        return not self._generation
+
+    def refuse(self) -> None:
+        """Raises Lost."""
+        raise Lost(
+            f"{self._what} was taken over by another process, since this one gave no sign of life"
+            f" for {self._timing.silence:.0f} s; it ends here without writing there"
+        )
+
+    def release(self) -> None:
+        """Ends the thread and leaves the lock free."""
+        self._ends.set()
+        self._thread.join()
+        if self._generation:
+            try:
+                buckets.replace(self._address, _FREE, self._generation)
+            except OSError as error:
+                logging.warning("the lock of %s stays for a while: %s", self._what, error)
+
+    def _work(self):
+        while not self._ends.wait(self._timing.sign_of_life):
+            try:
+                self._generation = buckets.replace(self._address, _me(), self._generation)
+            except OSError:
+                continue  # nobody else can take it as long as the bucket does not answer
+            if not self._generation:
+                logging.error("%s was taken over by another process", self._what)
+                return
+
+
+def _taken(address, what, error, timing):
+    """Waits until the lock is free, and takes it; returns the number of its version."""
+    found = buckets.version_of(address)
+    while True:
+        if not _is_free(found.content):
+            later = _watched(address, what, found, timing)
+            if later.generation != found.generation and not _is_free(later.content):
+                raise error(
+                    f"{what} is in use by another run ({_owner(later.content)}); stop that one or"
+                    " choose another folder"
+                )
+            found = later
+
+        if generation := buckets.replace(address, _me(), found.generation):
+            return generation
+        found = buckets.version_of(address)  # another process was quicker
+
+
+def _watched(address, what, found, timing):
+    """Returns the first other version of the lock, or this one if it stays for long enough."""
+    logging.info(
+        "%s was in use (%s); waiting up to %.0f s for a sign of life",
+        what, _owner(found.content), timing.silence,
+    )  # fmt: skip
+    end = time.monotonic() + timing.silence
+    while time.monotonic() < end:
+        time.sleep(min(1.0, timing.sign_of_life))
+        later = buckets.version_of(address)
+        if later.generation != found.generation:
+            return later
+    return found
+
+
+def _is_free(content):
+    """Whether nobody owns a lock with this content, as far as this machine can tell at once."""
+    owner = _read(content)
+    if owner is None:
+        return not content or content == _FREE
+    return owner["host"] == socket.gethostname() and not _runs(owner["pid"])
+
+
+def _runs(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is another user's
+        return True
+    return pid != os.getpid()
+
+
+def _me():
+    # The time makes each sign of life another content, by which `replace` knows its own.
+    return json.dumps(
+        {"host": socket.gethostname(), "pid": os.getpid(), "at": time.time_ns()}
+    ).encode()
+
+
+def _read(content):
+    try:
+        owner = json.loads(content)
+        return {"host": str(owner["host"]), "pid": int(owner["pid"]), "at": int(owner["at"])}
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _owner(content):
+    owner = _read(content)
+    if owner is None:
+        return "which has not said who it is"
+    seen = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(owner["at"] / 1e9))
+    return f"process {owner['pid']} on {owner['host']}, last sign of life {seen}"

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What started this process, if it was started with others, and how it finds them.
+
+| started by | told by | the others are found by |
+|---|---|---|
+| Open MPI | `OMPI_COMM_WORLD_SIZE` above 1 | jax, from the variables of mpirun |
+| Slurm, with srun | `SLURM_NTASKS` above 1 | jax, from the variables of the job step |
+| a TPU pod, also of GKE | chips and libtpu | jax, from its metadata or GKE's variables |
+| an indexed Job of Kubernetes | `JOB_COMPLETION_INDEX` | jax, from the API server (extra `k8s`) |
+
+A TPU without any of these, such as that of a notebook, is used by one process.
+
+jax gives each process of a machine the one GPU of its number, also if it is the only process there.
+`gpus` says which GPUs a process really has.
+"""
+
+import glob
+import importlib.util
+import os
+import re
+import time
+from collections.abc import Mapping
+
+import jax
+from absl import logging
+
+from electra_jax.host import joining, peers
+
+# A TPU's metadata are asked for so often, with as many seconds between.
+_METADATA_TRIES, _METADATA_PAUSE = 3, 1.0
+
+
+def find(seconds: float) -> peers.Address | None:
+    """Returns how this process finds the others; None if it is alone.
+
+    Args:
+      seconds: how long a name of the network that is not known yet is waited for.
+
+    Raises PeersError if something says that there are others and jax cannot find them.
+    """
+    kind = _kind(os.environ)
+    if not kind:
+        return None
+
+    # jax has no public function for it.
+    try:
+        from jax._src import clusters  # noqa: PLC0415 - a newer jax may have it in another place
+
+        ask = clusters.ClusterEnv.auto_detect_unset_distributed_params
+    except (ImportError, AttributeError):
+        _let_jax_start(kind)
+        return None
+
+    try:
+        found = _answer(ask, int(seconds))
+    except TypeError:  # a newer jax asks in another way
+        _let_jax_start(kind)
+        return None
+    except Exception as error:  # noqa: BLE001 - networks, API servers and variables of any kind
+        found = None
+        why = f"{type(error).__name__}: {error}"
+    else:
+        why = "it knows no such surroundings"
+
+    coordinator, count, me = found or (None, None, None)
+    if None not in (coordinator, count, me):
+        if count == 1:
+            return None
+        return peers.Address(coordinator, count, me, gpus(os.environ))
+
+    if kind == "TPU" and not _is_one_of_several(os.environ):
+        logging.info("one process: nothing says that this TPU has others (jax: %s)", why)
+        return None
+
+    raise joining.PeersError(
+        f"{kind} started this process, and jax cannot find the others"
+        f" ({' '.join(why.split())}){_REMEDIES.get(kind, '')}; give --coordinator_address,"
+        " --num_processes and --process_id, or --num_processes=1 if it is alone"
+    )
+
+
+_REMEDIES = {
+    "Open MPI": "; Open MPI 5 does not say where process 0 is: set JAX_COORDINATOR_ADDRESS to its"
+    " HOST:PORT",
+    "Kubernetes": "; jax needs its extra for it (pip install 'jax[k8s]') and a service account that"
+    " may read pods and jobs",
+}
+
+
+def _kind(environ: Mapping[str, str]) -> str:
+    """Returns what says that this process may be one of several; '' if nothing does."""
+    if int(environ.get("OMPI_COMM_WORLD_SIZE", "1")) > 1:
+        return "Open MPI"
+
+    if int(environ.get("SLURM_NTASKS", "1")) > 1:
+        if "SLURM_STEP_NODELIST" in environ:
+            return "Slurm"
+        # A batch script, or a shell of salloc.
+        logging.info(
+            "one process: Slurm has %s tasks, and this process was not started with srun",
+            environ["SLURM_NTASKS"],
+        )
+        return ""
+
+    if on_tpu():
+        return "TPU"
+
+    if "KUBERNETES_SERVICE_HOST" in environ and "JOB_COMPLETION_INDEX" in environ:
+        return "Kubernetes"
+
+    return ""
+
+
+def on_tpu() -> bool:
+    """Returns whether this machine has TPU chips and their library, without opening a device."""
+    chips = glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*")
+    if "tpu" not in (os.environ.get("JAX_PLATFORMS") or "tpu"):
+        return False
+    return bool(chips) and importlib.util.find_spec("libtpu") is not None
+
+
+def _answer(ask, seconds):
+    """Returns (coordinator, count, me) as jax finds them; Nones for what it does not find.
+
+    Raises whatever the detection raises.
+    """
+    given = os.environ.get("JAX_COORDINATOR_ADDRESS")
+    if "OMPI_COMM_WORLD_RANK" in os.environ and given:  # Open MPI 5 says all but the address
+        count, me = os.environ["OMPI_COMM_WORLD_SIZE"], os.environ["OMPI_COMM_WORLD_RANK"]
+        return given, int(count), int(me)
+
+    tries = 1
+    while True:
+        try:
+            coordinator, count, me, *_ = ask(given, None, None, None, None, seconds)
+            return coordinator, count, me
+        except OSError:  # of the server of a TPU VM's metadata, which is asked through requests
+            if tries == _METADATA_TRIES:
+                raise
+        tries += 1
+        time.sleep(_METADATA_PAUSE)
+
+
+def _is_one_of_several(environ):
+    """Returns whether the variables of a TPU speak of other workers or other slices."""
+    slices = environ.get("MEGASCALE_NUM_SLICES") or "1"
+    return "," in environ.get("TPU_WORKER_HOSTNAMES", "") or slices != "1"
+
+
+def _let_jax_start(kind):
+    """Starts jax.distributed with nothing but what jax finds; nobody is told for whom it waits."""
+    try:
+        jax.distributed.initialize()
+    except ValueError as error:
+        if kind != "TPU" or "coordinator_address" not in str(error):
+            raise
+        logging.info("one process: jax finds no others (%s)", error)
+
+
+# GPUs
+
+
+def gpus(environ: Mapping[str, str]) -> list[int] | None:
+    """Returns the numbers of the GPUs of this process, among those that it sees; None: all of them.
+
+    A process that is alone on its machine has all. Several that see the same GPUs share them in the
+    order of their numbers. Where each was given GPUs of its own, as with `srun --gpus-per-task`, it
+    has what it sees.
+
+    Raises PeersError if they cannot be shared evenly.
+    """
+    if "JAX_LOCAL_DEVICE_IDS" in environ:  # jax reads it
+        return None
+
+    here, number = _on_this_machine(environ)
+    seen = _seen(environ)
+    granted = int(environ.get("SLURM_GPUS_ON_NODE") or seen)  # to all processes of this machine
+    if here == 1 or seen < granted or seen < here:
+        return None
+
+    if seen % here:
+        raise joining.PeersError(
+            f"{here} processes of this machine cannot share its {seen} GPUs evenly; start one"
+            " process a machine, or one a GPU"
+        )
+
+    share = seen // here
+    return list(range(number * share, (number + 1) * share))
+
+
+def _on_this_machine(environ):
+    """Returns how many processes of the run this machine has, and which of them this one is."""
+    if "OMPI_COMM_WORLD_LOCAL_SIZE" in environ:
+        here, number = (environ[f"OMPI_COMM_WORLD_LOCAL_{it}"] for it in ("SIZE", "RANK"))
+        return int(here), int(number)
+
+    if "SLURM_STEP_TASKS_PER_NODE" in environ:
+        each: list[int] = []  # '2(x3),1': two on each of three machines, one on the next
+        for part in environ["SLURM_STEP_TASKS_PER_NODE"].split(","):
+            tasks, times = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part).groups()
+            each += [int(tasks)] * int(times or 1)
+        return each[int(environ["SLURM_NODEID"])], int(environ["SLURM_LOCALID"])
+
+    return 1, 0
+
+
+def _seen(environ):
+    """Returns how many GPUs this process sees, without opening any."""
+    if "CUDA_VISIBLE_DEVICES" in environ:
+        return len([one for one in environ["CUDA_VISIBLE_DEVICES"].split(",") if one.strip()])
+    return len(glob.glob("/dev/nvidia[0-9]*"))

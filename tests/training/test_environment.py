@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run is made with stands in its workdir, in its checkpoints, and in what is exported."""
+
+import importlib.metadata
+import json
+import platform
+import socket
+import sys
+
+import jax
+import pytest
+
+from electra_jax.training import environment
+from electra_jax.weights import exporting, reading
+from electra_jax.workdir import metadata, starts
+
+
+@pytest.fixture(scope="module")
+def checkpoint(finished):
+    """The metadata of the last checkpoint of a finished run."""
+    directory = metadata.directory(str(finished[0]))
+    return metadata.read(f"{directory}/{metadata.steps(directory)[-1]}")
+
+
+def test_versions_command_host_and_devices_are_those_of_this_process():
+    found = environment.of_this_start()
+    assert found["python"] == platform.python_version()
+    for name in ("jax", "flax", "optax", "orbax-checkpoint", "numpy"):
+        assert found[name] == importlib.metadata.version(name)
+    assert found["hosts"] == socket.gethostname()
+    assert found["devices"] == f"{jax.device_count()} x cpu"
+    assert found["processes"] == 1
+
+
+def test_the_command_is_as_it_was_typed(monkeypatch):
+    typed = ["/somewhere/bin/python3", "-m", "electra_jax.main", "--config=tiny", "--workdir=a b"]
+    monkeypatch.setattr(sys, "orig_argv", typed)
+    found = environment.of_this_start()["command"]
+    assert found == "python3 -m electra_jax.main --config=tiny '--workdir=a b'"
+
+
+def test_start_checkpoint_and_report_say_the_same(finished, checkpoint):
+    workdir, _ = finished
+    (start,) = starts.read(str(workdir))
+    assert checkpoint["environment"].items() <= start.items()
+    page = (workdir / "report.html").read_text()
+    for name in ("orbax-checkpoint", "optax", "hosts", "command"):
+        assert name in page
+    assert socket.gethostname() in page
+
+
+def test_an_export_says_it_without_the_names_of_hosts(finished, checkpoint, tmp_path):
+    exporting.to_orbax(reading.open(finished[0]), str(tmp_path / "orbax"))
+    said = json.loads((tmp_path / "orbax" / "metadata.json").read_text())["environment"]
+    expected = dict(checkpoint["environment"])
+    del expected["hosts"]
+    assert said == expected
+
+    # An export of an export keeps it.
+    exporting.to_orbax(reading.open(tmp_path / "orbax"), str(tmp_path / "again"))
+    assert json.loads((tmp_path / "again" / "metadata.json").read_text())["environment"] == said
+
+
+def test_a_model_card_says_it(finished, tmp_path):
+    exporting.to_hugging_face(reading.open(finished[0]), str(tmp_path / "export"))
+    card = (tmp_path / "export" / "discriminator" / "README.md").read_text()
+    assert f"jax {jax.__version__}" in card
+    assert f"| trained on | {jax.device_count()} x cpu, processes: 1 |" in card
+    assert "| command | `" in card
+    assert socket.gethostname() not in card
