@@ -77,6 +77,8 @@ EXTRAS = {
         "onnx",  # these three: for the lines of docs/weights.md
         "onnxruntime",
         "onnxscript",
+        "nbclient>=0.10",  # these two: for launch/colab_tpu.ipynb, which ends with transformers
+        "ipykernel>=6.29",
     ],
     "docs": [
         "mkdocs>=1.6.1,<2",  # this and the next two: what was tried; the theme needs mkdocs 1

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """ELECTRA pre-training in JAX: `train(config, workdir)`, then `load_encoder(path)`.
 
-In a notebook `report_page(workdir)` and `compare_page(*workdirs)` show the pages of runs.
+In a notebook `live_picture(workdir)` draws the curves while a run trains, and
+`show_page(workdir)`, `report_page(workdir)` and `compare_page(*workdirs)` show what came out.
+`fine_tune(config, workdir)` and `export(path, out)` do there what commands do elsewhere: a second
+process could not use the accelerator that the notebook's own holds.
 
 The modules of this folder are the commands. Its folders are the subpackages, each of which imports
 only those below it (docs/architecture.md). Reading order: `core/batch.py`,
@@ -60,6 +63,95 @@ def load_encoder(path, network=None, dtype="float32"):
     from electra_jax.weights.reading import load_encoder as load  # noqa: PLC0415 - as above
 
     return load(path, network, dtype)
+
+
+def fine_tune(config, workdir):
+    """Fine-tunes a pre-trained encoder on tasks over seeds, and returns the scores.
+
+    Does the same as `python -m electra_jax.finetune`: what is finished keeps its numbers, and all
+    results are written to WORKDIR/finetune/NAME.
+
+    Args:
+      config: an ml_collections tree such as `configs/finetune.py` returns, or a parsed Config of
+        `electra_jax.finetuning`.
+      workdir: that of the pre-training run.
+
+    Returns the `electra_jax.finetuning.results.run_results.Results`.
+
+    Raises:
+      ConfigError: a setting that cannot be used, or an encoder that is not there.
+      CheckpointError: a checkpoint that cannot be used.
+      ValueError: files of a task that cannot be read.
+
+    The message of each is one line with the remedy.
+    """
+    from electra_jax.finetuning.tuning import task_by_task  # noqa: PLC0415 - as above
+
+    return task_by_task.fine_tune(config, workdir)
+
+
+def export(path, out, to="hugging_face"):
+    """Writes trained weights for other programs, as `python -m electra_jax.convert --to` does.
+
+    Args:
+      path: a workdir, one of its `checkpoints/STEP`, the folder of a fine-tuned task
+        (`WORKDIR/finetune/NAME/TASK`), or anything else that `load_encoder` takes.
+      out: the folder to write; it must not be there yet.
+      to: 'hugging_face', 'orbax' or 'stablehlo'; docs/weights.md has the details.
+
+    Returns what was written, by names: `out`, and the networks.
+
+    Raises:
+      ConfigError: no such weights or format, a folder that is there already, or a network that the
+        format cannot hold.
+      CheckpointError: the files are damaged.
+
+    The message of each is one line.
+    """
+    from electra_jax.finetuning.tuning import export as exports  # noqa: PLC0415 - as above
+
+    return exports.write(path, out, to)
+
+
+def live_picture(workdir):
+    """Returns a writer that shows the curves of a run below the cell that trains it.
+
+        electra_jax.train(config, workdir, [electra_jax.live_picture(workdir)])
+
+    The picture is drawn again as metrics come, at most every 2 seconds and in at most 5 % of the
+    time. It begins with the curves of earlier starts of the same run.
+
+    Args:
+      workdir: that of the run; it need not be there yet.
+
+    Raises:
+      ValueError: IPython is not installed, so this is no notebook; one line.
+    """
+    from electra_jax.report.live_picture import LivePicture  # noqa: PLC0415 - as above
+
+    return LivePicture(workdir)
+
+
+def show_page(workdir, rows=4, order="best", among=256):
+    """Returns held-out rows as coloured text, for a notebook to show.
+
+    Does the same as `python -m electra_jax.show`, from the newest checkpoint.
+
+    Args:
+      workdir: that of a run, which may still be running.
+      rows: how many rows are shown.
+      order: 'best' or 'worst', by how far replaced tokens stand out; 'text': as in the records.
+      among: how many rows are judged.
+
+    Raises:
+      ConfigError: a value that cannot be used, or a workdir without a run.
+      CheckpointError: the newest checkpoints are damaged.
+
+    The message of each is one line.
+    """
+    from electra_jax.training.shown_rows import page  # noqa: PLC0415 - as above
+
+    return page(workdir, rows, order, among)
 
 
 def report_page(workdir):

@@ -37,9 +37,9 @@ from ml_collections import ConfigDict
 from electra_jax import config as config_lib
 from electra_jax.cli import command
 from electra_jax.finetuning.tuning import export
-from electra_jax.weights import exporting, importing, publishing, reading, trained_weights
+from electra_jax.weights import importing, publishing, trained_weights
 
-_TO = flags.DEFINE_enum("to", None, ["hugging_face", "orbax", "stablehlo"], "What to write.")
+_TO = flags.DEFINE_enum("to", None, list(export.FORMATS), "What to write.")
 _FROM = flags.DEFINE_string(
     "from", None, "A folder, or hf:OWNER/NAME, to read instead of a workdir."
 )
@@ -123,31 +123,16 @@ def outwards(config: config_lib.Config | None, workdir: str | None) -> dict:
 
 def written(config: config_lib.Config | None, workdir: str | None, out: str) -> dict:
     """Exports weights to a new folder; returns what was written."""
-    if _FROM.value and export.is_tuned(_FROM.value):
-        return of_task(out)
-
-    data = config.data.dir if config else ""
-    found = reading.open(_FROM.value or workdir, _STEP.value, data)
-    if _TO.value == "hugging_face":
-        push = _PUSH.value or ""
-        return exporting.to_hugging_face(found, out, _ONLY.value, _LICENCE.value, push)
-    write = {"orbax": exporting.to_orbax, "stablehlo": exporting.to_stablehlo}[_TO.value]
-    return write(found, out, _ONLY.value)
-
-
-def of_task(out: str) -> dict:
-    """Exports a fine-tuned task to a new folder; returns what was written."""
-    if _ONLY.value:
-        raise config_lib.ConfigError(f"--only={_ONLY.value}: a tuned task has one network")
-    if _TO.value == "stablehlo":
-        raise config_lib.ConfigError(
-            "--to=stablehlo writes encoders without a head; take hugging_face or orbax"
-        )
-
-    found = export.open(_FROM.value)
-    if _TO.value == "hugging_face":
-        return export.to_hugging_face(found, out, _LICENCE.value, _PUSH.value or "")
-    return export.to_orbax(found, out)
+    return export.write(
+        _FROM.value or workdir,
+        out,
+        _TO.value,
+        _ONLY.value,
+        _STEP.value,
+        config.data.dir if config else "",
+        _LICENCE.value,
+        _PUSH.value or "",
+    )
 
 
 def inwards(config: config_lib.Config | None, workdir: str | None) -> dict:

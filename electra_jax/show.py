@@ -21,15 +21,13 @@ import shutil
 import sys
 import textwrap
 
-import jax
 from absl import flags
 
 from electra_jax import config as config_lib
 from electra_jax.cli import command
-from electra_jax.core import streams
-from electra_jax.report import ranking, samples, view
+from electra_jax.report import view
 from electra_jax.training import opened as opened_lib
-from electra_jax.training import run_data
+from electra_jax.training import shown_rows
 
 _STEP = flags.DEFINE_integer(
     "step", None, "Which checkpoint; the newest without it.", allow_override=True
@@ -39,7 +37,7 @@ _AMONG = flags.DEFINE_integer("among", 256, "How many rows are judged.", lower_b
 _ORDER = flags.DEFINE_enum(
     "order",
     "best",
-    ["best", "worst", "text"],
+    list(shown_rows.ORDERS),
     "By how far replaced tokens stand out from original ones; text: as in the records.",
 )
 _HTML = flags.DEFINE_string("html", None, "Write a page to this file instead of the terminal.")
@@ -58,17 +56,9 @@ def main(config: config_lib.Config, workdir: str) -> None:
         raise config_lib.ConfigError(f"--html={_HTML.value}: there is no folder {folder}")
 
     opened = opened_lib.open_workdir(config, workdir, _STEP.value)
-    examples = _judged(opened, max(_ROWS.value, _AMONG.value))
-    if _ORDER.value != "text":
-        examples = ranking.ranked(examples, worst_first=_ORDER.value == "worst")
-    shown = examples[: _ROWS.value]
+    shown, about = shown_rows.of(opened, _ROWS.value, _ORDER.value, _AMONG.value, _DRAW.value)
 
-    about = ranking.sentence(examples)
-    if about:
-        which = {"best": "the best first", "worst": "the worst first"}
-        about += f". Shown: {len(shown)} of them, {which.get(_ORDER.value, 'as in the records')}."
-
-    title = f"{opened.config.name}, step {opened.step:,}"
+    title = shown_rows.title(opened)
     if _HTML.value:
         page = view.page([view.to_html(example) for example in shown], title, about)
         with open(_HTML.value, "w", encoding="utf-8") as file:
@@ -86,23 +76,6 @@ def main(config: config_lib.Config, workdir: str) -> None:
     print(view.terminal_key(colour))
     for example in shown:
         print("\n" + view.to_terminal(example, width, colour))
-
-
-def _judged(opened: opened_lib.Opened, rows: int) -> list[view.Example]:
-    """The first `rows` held-out rows, corrupted and judged."""
-    examples: list[view.Example] = []
-    key = streams.stream(jax.random.key(_DRAW.value), "show")
-    for _, ids_BL, marks_BL in run_data.heldout(opened.records, rows):
-        examples += samples.examples(
-            opened.objective.placed(),
-            opened.params,
-            opened.vocabulary,
-            ids_BL,
-            marks_BL,
-            key,
-            first_row=len(examples),
-        )
-    return ranking.judged(examples[:rows])  # the last batch may have more rows than are asked for
 
 
 if __name__ == "__main__":

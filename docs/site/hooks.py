@@ -2,7 +2,7 @@
 """Adds to the site what is not written under docs/: mkdocs calls the functions `on_...` in here.
 
     README.md and its like     pages, from the files as they are                 PAGES
-    configs/, linked sources   pages that show the file                          source/
+    configs/, linked sources   pages that show the file, or a notebook's cells   source/
     electra_jax/               a page per subpackage, for mkdocstrings           api/
     the declared settings      a page per configuration, as --help=all has them  settings/
 
@@ -13,6 +13,7 @@ neither stays as it is, and mkdocs refuses it (`validation` in mkdocs.yml).
 
 import ast
 import html
+import json
 import pathlib
 import posixpath
 import re
@@ -179,10 +180,21 @@ def _sources(files):
 
 def _source(path):
     text = (ROOT / path).read_text(encoding="utf-8")
+    if path.endswith(".ipynb"):
+        return _notebook(text)
     language = LANGUAGES.get(pathlib.Path(path).suffix, "text")
     # Words of a source are found, but below pages that explain them.
     begin = f"---\nsearch:\n  boost: 0.1\n---\n\n# `{path}`\n\n"
     return f'{begin}``````{language} linenums="1"\n{text}``````\n'
+
+
+def _notebook(text):
+    """Returns the cells of a notebook, those with code as blocks."""
+    parts = []
+    for cell in json.loads(text)["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+    return "\n\n".join(parts) + "\n"
 
 
 def _configurations():

@@ -16,7 +16,8 @@ from electra_jax.report import comparison, comparison_page, rendering
 class Page:
     """A page that notebooks show: they call `_repr_html_` of a cell's value."""
 
-    html: str  # a whole page
+    # A whole page. Notebooks keep the text of a value beside its HTML, which would double its size.
+    html: str = dataclasses.field(repr=False)
     height: int = 900  # pixels
 
     def _repr_html_(self) -> str:

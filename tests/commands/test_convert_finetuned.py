@@ -16,6 +16,7 @@ import jax
 import numpy as np
 import pytest
 
+import electra_jax
 from electra_jax import config as config_lib
 from electra_jax import convert as convert_command
 from electra_jax.core import trees
@@ -292,6 +293,19 @@ def test_the_command_writes_a_task(folders, tmp_path, capsys):
         convert_command.main(None, None)
     assert "custom, class ElectraForSequenceClassification, parameters" in capsys.readouterr().out
     assert (tmp_path / "hf" / "model.safetensors").exists()
+
+
+def test_a_program_writes_a_task_and_its_encoder(folders, places, tmp_path):
+    tuned = electra_jax.export(folders("classification"), tmp_path / "tuned")
+    assert set(tuned["networks"]) == {"custom"}
+    assert electra_jax.export(places[0], tmp_path / "both")["networks"].keys() == {
+        "discriminator", "generator"
+    }  # fmt: skip
+    assert (tmp_path / "tuned" / "model.safetensors").exists()
+    assert (tmp_path / "both" / "generator" / "model.safetensors").exists()
+    for source in (places[0], folders("classification")):
+        with pytest.raises(config_lib.ConfigError, match="^to='onnx' is unknown; use one of hugg"):
+            electra_jax.export(source, tmp_path / "onnx", to="onnx")
 
 
 @pytest.mark.parity

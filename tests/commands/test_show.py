@@ -8,6 +8,8 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
+import electra_jax
+from electra_jax import config as config_lib
 from electra_jax import show
 from electra_jax.training import opened
 from electra_jax.workdir import metadata, saved_config
@@ -62,6 +64,30 @@ def test_more_rows_are_judged_than_shown_and_a_page_says_the_same(shown, tmp_pat
     about = " ".join(rest.split()).split(" ✓ replaced")[0]
     assert about in page.read_text()
     assert page.read_text().count("<article") == 2
+
+
+def test_a_notebook_shows_what_the_page_has(shown, finished, tmp_path):
+    """Only the style of its frame is another one."""
+    file = tmp_path / "rows.html"
+    for order in ("best", "worst"):
+        shown(rows=2, among=16, order=order, html=str(file))
+        page = electra_jax.show_page(finished[0], rows=2, order=order, among=16)
+        assert page.html == file.read_text()
+    assert "<iframe" in page._repr_html_() and len(repr(page)) < 80
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"order": "good"}, "^order='good' is unknown; use one of best, worst, text$"),
+        ({"rows": 0}, "^rows=0: show at least one row$"),
+        ({"among": -1}, "^among=-1: show at least one row$"),
+        ({"workdir": "nowhere"}, "^nowhere has no config.json; give that of a run$"),
+    ],
+)
+def test_a_notebook_that_asks_for_nothing_gets_one_line(finished, given, message):
+    with pytest.raises(config_lib.ConfigError, match=message):
+        electra_jax.show_page(**{"workdir": finished[0]} | given)
 
 
 def test_a_damaged_checkpoint_is_shown_by_no_other_if_it_was_asked_for(finished, tmp_path):

@@ -11,6 +11,7 @@ import zipfile
 
 import pytest
 
+import electra_jax
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
 from electra_jax.finetuning import config as finetuning_config
@@ -19,7 +20,7 @@ from electra_jax.finetuning.tasks import built_in, datasets
 from electra_jax.finetuning.tuning import forecast, loop, task_by_task
 from electra_jax.workdir import metadata
 from support import corpus, encoder_workdir
-from support.finetunings import run, settings
+from support.finetunings import KINDS, run, settings
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +73,16 @@ def test_what_a_run_leaves_behind(finished, places):
     assert {"head/output/kernel", "embeddings/token"} <= names
     assert any(name.startswith("discriminator/encoder/") for name in names)
     assert not any("generator" in name or "discriminator/head" in name for name in names)
+
+
+def test_a_notebook_gets_the_same_from_the_settings_alone(finished, places):
+    tree = settings(places, "finished")
+    tree.custom.update(**KINDS["classification"])
+    again = electra_jax.fine_tune(tree, pathlib.Path(places[0]))
+    assert [task.seeds for task in again.tasks] == [task.seeds for task in finished.tasks]
+    tree.seeds = 0
+    with pytest.raises(config_lib.ConfigError, match="^seeds"):
+        electra_jax.fine_tune(tree, places[0])
 
 
 class Interrupted(Exception):

@@ -3,6 +3,7 @@
 
     WORKDIR/finetune/NAME/TASK -> open -> to_hugging_face   a folder that transformers loads
                                        -> to_orbax          parameters, with any head
+    any path with weights -> write                          the same, also without a head
 
 The weights of the best seed on dev are taken; if there is a grid, those of the best seed over all
 points. The folder of one point, or of one seed whose weights were kept, can be named instead. Shape
@@ -70,6 +71,56 @@ class TunedNetwork:
     def title(self) -> str:
         """A title for readers."""
         return f"{self.settings.name}, {self.about['task']}, seed {self.about['seed']}"
+
+
+FORMATS = ("hugging_face", "orbax", "stablehlo")
+
+
+def write(
+    path: str | os.PathLike,
+    out: str | os.PathLike,
+    to: str = "hugging_face",
+    only: str | None = None,
+    step: int | None = None,
+    data_dir: str = "",
+    licence: str = "",
+    repository: str = "",
+) -> dict:
+    """Writes weights to a new folder: those of a fine-tuned task with its head, or any others.
+
+    Args:
+      path: the folder of a fine-tuned task, or whatever `weights.reading.open` takes, to which
+        `step` and `data_dir` are passed on.
+      out: the folder; it must not be there yet.
+      to: one of FORMATS.
+      only: one network instead of all.
+      licence: an identifier for the model card; '' if none was chosen.
+      repository: OWNER/NAME on the Hub if the folder goes there, for the model card.
+
+    Returns a summary for printing. Raises ConfigError or CheckpointError, one line.
+    """
+    if to not in FORMATS:
+        raise config_lib.ConfigError(f"to={to!r} is unknown; use one of {', '.join(FORMATS)}")
+
+    path, out = os.fspath(path), os.fspath(out)
+    if not is_tuned(path):
+        found = reading.open(path, step, data_dir)
+        if to == "hugging_face":
+            return exporting.to_hugging_face(found, out, only, licence, repository)
+        if to == "orbax":
+            return exporting.to_orbax(found, out, only)
+        return exporting.to_stablehlo(found, out, only)
+
+    if only:
+        raise config_lib.ConfigError(f"--only={only}: a tuned task has one network")
+    if to == "stablehlo":
+        raise config_lib.ConfigError(
+            "--to=stablehlo writes encoders without a head; take hugging_face or orbax"
+        )
+    tuned = open(path)
+    if to == "hugging_face":
+        return to_hugging_face(tuned, out, licence, repository)
+    return to_orbax(tuned, out)
 
 
 def is_tuned(path: str) -> bool:

@@ -31,6 +31,14 @@ from electra_jax.finetuning.tuning import (
 from electra_jax.host import compile_cache, lock, logs, safe_files, staging
 
 
+def fine_tune(config, workdir: str | os.PathLike) -> run_results.Results:
+    """Does the same for a program or a notebook; see `electra_jax.fine_tune`."""
+    if not isinstance(config, finetuning_config.Config):
+        config = finetuning_config.parse(config)
+    logs.show()
+    return run(config, os.fspath(workdir))
+
+
 def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
     """Fine-tunes what is not finished yet; writes all results and returns them.
 

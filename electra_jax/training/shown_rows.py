@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Held-out rows of a trained run with what both networks made of them, chosen to be shown.
+
+opened workdir  ->  many rows, corrupted and judged, in the order of their judgements
+                ->  of:    the first of them, and a sentence about all that were judged
+                ->  page:  the same as the value of a notebook's cell
+"""
+
+import os
+
+import jax
+
+from electra_jax import config as config_lib
+from electra_jax.core import streams
+from electra_jax.report import notebook, ranking, samples, view
+from electra_jax.training import opened as opened_lib
+from electra_jax.training import run_data
+from electra_jax.workdir import saved_config
+
+ORDERS = {  # in which rows are shown -> the same in words
+    "best": "the best first",
+    "worst": "the worst first",
+    "text": "as in the records",
+}
+
+
+def page(workdir: str | os.PathLike, rows: int, order: str, among: int) -> notebook.Page:
+    """Rows as coloured text, for a notebook to show; see `electra_jax.show_page`."""
+    if order not in ORDERS:
+        raise config_lib.ConfigError(f"order={order!r} is unknown; use one of {', '.join(ORDERS)}")
+    for name, count in (("rows", rows), ("among", among)):
+        if count < 1:
+            raise config_lib.ConfigError(f"{name}={count}: show at least one row")
+
+    workdir = os.fspath(workdir)
+    config = saved_config.of_run(workdir)
+    if config is None:
+        raise config_lib.ConfigError(f"{workdir} has no {saved_config.NAME}; give that of a run")
+
+    opened = opened_lib.open_workdir(config, workdir)
+    shown, about = of(opened, rows, order, among)
+    html = view.page([view.to_html(example) for example in shown], title(opened), about)
+    return notebook.Page(html, height=600)
+
+
+def title(opened: opened_lib.Opened) -> str:
+    """The run and the step of its checkpoint, in words."""
+    return f"{opened.config.name}, step {opened.step:,}"
+
+
+def of(
+    opened: opened_lib.Opened, rows: int, order: str, among: int, draw: int = 0
+) -> tuple[list[view.Example], str]:
+    """Judges held-out rows and chooses some of them.
+
+    Args:
+      rows: how many are chosen.
+      order: one of ORDERS.
+      among: how many are judged; if it is less than `rows`, as many as these.
+      draw: another number draws other slots and samples.
+
+    Returns (the chosen rows, a sentence about all that were judged; it is empty if nothing was
+    replaced or judged).
+    """
+    examples = _judged(opened, max(rows, among), draw)
+    if order != "text":
+        examples = ranking.ranked(examples, worst_first=order == "worst")
+    shown = examples[:rows]
+
+    about = ranking.sentence(examples)
+    if about:
+        about += f". Shown: {len(shown)} of them, {ORDERS[order]}."
+    return shown, about
+
+
+def _judged(opened, rows, draw):
+    """The first `rows` held-out rows, corrupted and judged."""
+    examples: list[view.Example] = []
+    key = streams.stream(jax.random.key(draw), "show")
+    for _, ids_BL, marks_BL in run_data.heldout(opened.records, rows):
+        examples += samples.examples(
+            opened.objective.placed(),
+            opened.params,
+            opened.vocabulary,
+            ids_BL,
+            marks_BL,
+            key,
+            first_row=len(examples),
+        )
+    return ranking.judged(examples[:rows])  # the last batch may have more rows than are asked for
