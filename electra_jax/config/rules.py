@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules that involve more than one setting. Each error is one line with the remedy."""
 
+from electra_jax.config import compiler_options
 from electra_jax.config.fields import SERVICES, Config, declared
 from electra_jax.config.parsing import ConfigError, nearest
 from electra_jax.config.reads import WITHOUT_GENERATOR
@@ -144,6 +145,7 @@ def _check_rest(c: Config) -> None:
             f"mesh.data={c.mesh.data} copies of the model cannot be shared out evenly over"
             f" mesh.slices={c.mesh.slices}; set mesh.data=-1 or to a multiple of {c.mesh.slices}"
         )
+    compiler_options.parse(c.mesh.compiler_options)
 
 
 def _check_stages(c: Config) -> None:
