@@ -6,8 +6,7 @@ import json
 import pytest
 
 from electra_jax import config as config_lib
-from electra_jax.config import compiler_options
-from electra_jax.config import stages
+from electra_jax.config import compiler_options, stages
 from electra_jax.finetuning import config as finetuning_config
 from support.corpus import ROOT, load_config, small_run
 
