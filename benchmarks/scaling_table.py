@@ -4,9 +4,10 @@
     python benchmarks/scaling_table.py --file=docs/experiments/scaling.json
 
 runs `electra_jax.compile` for each line, one after the other, and keeps what it says in the file.
-Lines that are there already are not compiled again; `--only='small on v6e-8,base on v6e-8'` compiles
-these two anew. It needs the extra `aot` and one to ten minutes a line. Then it prints the table, and a second one, which is
-computed (`electra_jax.speed.cost_model`): the paper's runs on up to 2,048 chips.
+Lines that are there already are not compiled again; `--only='small on v6e-8,base on v6e-8'` names
+those that are. It needs the extra `aot` and one to ten minutes a line. Then it prints the table, and
+a second one, which is computed (`electra_jax.speed.cost_model`): the paper's runs on up to 2,048
+chips.
 """
 
 import argparse
@@ -30,12 +31,8 @@ PLACES = {  # as users know them -> what the command calls them
     "2 x v5e-16": "2xv5e:4x4",
     "4 x v5e-16": "4xv5e:4x4",
 }
-FLAGS = {
-    # A batch of 128 rows cannot be split over 256 chips.
-    "small on v5e-256": ["--config.mesh.tensor=2"],
-    # Without it the compiler of libtpu 0.0.42.1 ends with signal 11; that of 0.0.50.1 does not.
-    "small on v6e-8": ["--config.mesh.compiler_options=xla_tpu_dot_dot_fusion=false"],
-}
+# A batch of 128 rows cannot be split over 256 chips.
+FLAGS = {"small on v5e-256": ["--config.mesh.tensor=2"]}
 LINES = tuple(
     f"{config} on {place}"
     for place in PLACES
@@ -133,16 +130,21 @@ def costs() -> list[str]:
                 *("" if limit is None else f"{1e3 * limit:,.2f}" for limit in limits),
                 f"{one.exchanged:.0%}",
                 " or ".join(f"{one.hours(steps):,.3g}" for steps in budgets),
-                " or ".join(f"{one.chip_hours(steps):,.0f}" for steps in budgets),
+                " or ".join(_rounded(one.chip_hours(steps)) for steps in budgets),
             ]
             rows.append(f"| {' | '.join(cells)} |")
     return rows
 
 
+def _rounded(number):
+    """A number with two digits at least."""
+    return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
+
+
 def _row(name, where, one, trial):
     """One compiled program as a row."""
     memory = f"{one['memory_bytes'] / 2**30:.2f}"
-    if trial["problem"]:
+    if trial["problem"] or trial["peak"] > one["memory_bytes"]:
         peak = f"{trial['peak'] / 2**30:.2f}" if trial["peak"] else "?"
         why = "does not fit" if trial["peak"] else trial["problem"]
         return f"| {name} | {where} | | {peak} | {memory} | {why} |" + " |" * 4

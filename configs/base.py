@@ -196,9 +196,9 @@ def mesh() -> ml_collections.ConfigDict:
     # slices, or machines of GPUs, that only the data centre's network connects: `data` goes across
     # them, `fsdp` and `tensor` stay inside one. 0: as many as the devices say they are of
     c.slices = 0
-    # options of XLA for the training step: 'NAME=VALUE NAME=VALUE'. '': its own, which on several
-    # GPUs already exchange gradients beside products (docs/guides/gpu.md)
-    c.compiler_options = ""
+    # XLA's options for the training step: 'NAME=VALUE NAME=VALUE' | 'auto': those without which the
+    # compiler of these devices fails (electra_jax/core/compilers.py). docs/guides/gpu.md has others
+    c.compiler_options = "auto"
     return c
 
 

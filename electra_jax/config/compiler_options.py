@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of XLA as a setting writes them: 'xla_cpu_enable_fast_math=false NAME=VALUE'.
+"""XLA's options as a setting writes them: 'xla_cpu_enable_fast_math=false NAME=VALUE'.
 
 Which names there are is known to the compiler alone, and differs from device to device and from
 version to version of jax. A run therefore asks it before it reads text (`plans.mesh`).
@@ -24,7 +24,7 @@ def parse(text: str) -> dict[str, bool | int | str]:
         if not _NAME.fullmatch(name) or not equals:
             raise ConfigError(
                 f"mesh.compiler_options={text!r}: {part!r} is not NAME=VALUE with a name of XLA's;"
-                " try 'xla_gpu_all_reduce_combine_threshold_bytes=4194304', or '' for none"
+                " try 'xla_gpu_all_reduce_combine_threshold_bytes=4194304', 'auto' or '' for none"
             )
         if name in found:
             raise ConfigError(f"mesh.compiler_options={text!r} names {name} twice")

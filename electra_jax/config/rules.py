@@ -145,7 +145,8 @@ def _check_rest(c: Config) -> None:
             f"mesh.data={c.mesh.data} copies of the model cannot be shared out evenly over"
             f" mesh.slices={c.mesh.slices}; set mesh.data=-1 or to a multiple of {c.mesh.slices}"
         )
-    compiler_options.parse(c.mesh.compiler_options)
+    if c.mesh.compiler_options != "auto":
+        compiler_options.parse(c.mesh.compiler_options)
 
 
 def _check_stages(c: Config) -> None:

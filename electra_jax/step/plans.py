@@ -21,7 +21,7 @@ from jax.sharding import Mesh
 
 from electra_jax import config as config_lib
 from electra_jax.config import compiler_options, stages
-from electra_jax.core import sharding
+from electra_jax.core import compilers, sharding
 from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.model import attention, encoder, networks
 from electra_jax.objectives import (
@@ -186,7 +186,7 @@ def of(
         pad_id=vocabulary.pad_id,
         accumulation=config.schedule.accumulation,
         steps=config.schedule.steps,
-        compiler_options=compiler_options.parse(config.mesh.compiler_options),
+        compiler_options=_compiler_options(config.mesh.compiler_options, mesh),
     )
 
 
@@ -217,9 +217,16 @@ def mesh(config: config_lib.Config, devices: Sequence[jax.Device] | None = None)
     return made
 
 
+def _compiler_options(text, mesh):
+    """XLA's options for the step on this mesh."""
+    if text != "auto":
+        return compiler_options.parse(text)
+    return compilers.needed(mesh.devices.flat[0]) if mesh else {}
+
+
 def _check_compiler(text, mesh):
     """Raises ConfigError if the compiler of these devices refuses an option."""
-    options = compiler_options.parse(text)
+    options = _compiler_options(text, mesh)
     if not options:
         return
 
@@ -230,7 +237,7 @@ def _check_compiler(text, mesh):
         raise config_lib.ConfigError(
             f"mesh.compiler_options={text!r} is refused by the compiler of"
             f" {mesh.devices.flat[0].device_kind}: {str(error).splitlines()[0]}; correct it, or set"
-            " it to ''"
+            " it to 'auto'"
         ) from error
 
 

@@ -71,11 +71,11 @@ def test_bytes_and_operations_are_those_of_compiled_programs(size):
             if line.startswith(f"{size} on") and plain and tpu:
                 assert trial["flops"] == work.flops
                 if one["slices"] == 1:
-                    _, size_ = trial["exchanged"]["all-reduce"]
-                else:
-                    _, size_ = trial["crossing"]["all-reduce"]
+                    bound, (_, size_) = 0.001, trial["exchanged"]["all-reduce"]
+                else:  # each chip's share of each array is padded, most so with small arrays
+                    bound, (_, size_) = 0.08, trial["crossing"]["all-reduce"]
                     size_ *= one["chips"] / one["slices"]
-                assert size_ == pytest.approx(work.gradients, rel=0.06), line
+                assert size_ == pytest.approx(work.gradients, rel=bound), line
                 compared += 1
     assert compared
 
