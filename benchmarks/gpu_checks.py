@@ -28,6 +28,12 @@ PAIRS = {  # name -> arguments of against_peer.py
     "base_128": ["--config=base", "--batch_size=256", "--length=128"],
     "base_512": ["--config=base", "--batch_size=64", "--length=512"],
 }
+OPTIONS = {  # of XLA, on one GPU -> against none: `small_128_benchmark`
+    "no_graphs": "xla_gpu_enable_command_buffer=",
+    "slices_in_fusions": "xla_gpu_enable_dynamic_slice_fusion=true",
+    "triton_products": "xla_gpu_triton_gemm_any=true",
+    "no_search": "xla_gpu_autotune_level=0",
+}
 
 
 def run(command, seconds):
@@ -124,6 +130,9 @@ def checks(out):
             found[f"{name}_against_peer_attention_dropout_{rate}"] = (
                 lambda arguments=arguments, rate=rate: against_peer(arguments, rate)
             )
+    for name, options in OPTIONS.items():
+        arguments = [*PAIRS["small_128"], f"--config.mesh.compiler_options={options}"]
+        found[f"small_128_benchmark_{name}"] = lambda arguments=arguments: measure(arguments)
     return found
 
 

@@ -188,11 +188,17 @@ def schedule() -> ml_collections.ConfigDict:
 
 
 def mesh() -> ml_collections.ConfigDict:
-    """The number of devices along each axis; their product is the number of all devices."""
+    """The number of devices along each axis, whose product is that of all; how XLA compiles."""
     c = ml_collections.ConfigDict()
     c.data = -1  # copies of the model; -1: all devices that the other two axes leave
     c.fsdp = 1  # devices that split parameters and optimizer state, and the batch too
     c.tensor = 1  # devices that split the matrix products
+    # slices, or machines of GPUs, that only the data centre's network connects: `data` goes across
+    # them, `fsdp` and `tensor` stay inside one. 0: as many as the devices say they are of
+    c.slices = 0
+    # XLA's options for the training step: 'NAME=VALUE NAME=VALUE' | 'auto': those without which the
+    # compiler of these devices fails (electra_jax/core/compilers.py). docs/guides/gpu.md has others
+    c.compiler_options = "auto"
     return c
 
 

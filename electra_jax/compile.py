@@ -3,10 +3,12 @@
 
     python -m electra_jax.compile --config=configs/base.py --topology=v5e:2x4
     python -m electra_jax.compile --config=configs/large.py --topology=v5e:16x16 --json > large.json
+    python -m electra_jax.compile --config=configs/small.py --topology=2xv5e:4x4  # two slices
 
 The step is the one that a run takes, with the configuration's mesh, batch and precision. Topologies
-are v4, v5e, v5p, v6e (v5e:2x4 are eight chips) and h100, h200 (h100:8). It needs the compilers of
-these chips, `pip install -e '.[aot]'`, and takes one to ten minutes. Nothing is trained or written.
+are v4, v5e, v5p, v6e (v5e:2x4 are eight chips) and h100, h200 (h100:8), and several slices of them
+(2xv5e:4x4). It needs the compilers of these chips, `pip install -e '.[aot]'`, and takes one to ten
+minutes. Nothing is trained or written.
 """
 
 if __name__ == "__main__":
@@ -26,7 +28,9 @@ from electra_jax.speed import ahead_of_time, chips, fitting
 from electra_jax.workdir import prepared_data
 
 _TOPOLOGY = flags.DEFINE_string(
-    "topology", None, "The chips, such as v5e:2x4, v5e:16x16, v4:2x2x2, v6e:2x4 or h100:8."
+    "topology",
+    None,
+    "The chips, such as v5e:2x4, v5e:16x16, 2xv5e:4x4, v4:2x2x2, v6e:2x4 or h100:8.",
 )
 _REMEDIES = flags.DEFINE_bool(
     "remedies",

@@ -168,11 +168,13 @@ class Schedule:
 
 @_section
 class Mesh:
-    """The number of devices along each axis."""
+    """The number of devices along each axis, of slices that they belong to, and XLA's options."""
 
     data: int
     fsdp: int
     tensor: int
+    slices: int = between(0, 65_536)
+    compiler_options: str
 
 
 @_section

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules that involve more than one setting. Each error is one line with the remedy."""
 
+from electra_jax.config import compiler_options
 from electra_jax.config.fields import SERVICES, Config, declared
 from electra_jax.config.parsing import ConfigError, nearest
 from electra_jax.config.reads import WITHOUT_GENERATOR
@@ -139,6 +140,13 @@ def _check_rest(c: Config) -> None:
         size = getattr(c.mesh, axis)
         if size < 1 and not (axis == "data" and size == -1):
             raise ConfigError(f"mesh.{axis}={size} must be positive (mesh.data may be -1)")
+    if c.mesh.slices and c.mesh.data != -1 and c.mesh.data % c.mesh.slices:
+        raise ConfigError(
+            f"mesh.data={c.mesh.data} copies of the model cannot be shared out evenly over"
+            f" mesh.slices={c.mesh.slices}; set mesh.data=-1 or to a multiple of {c.mesh.slices}"
+        )
+    if c.mesh.compiler_options != "auto":
+        compiler_options.parse(c.mesh.compiler_options)
 
 
 def _check_stages(c: Config) -> None:

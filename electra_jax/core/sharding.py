@@ -3,8 +3,11 @@
 
 The mesh has three axes: `data` (parameters are copied), `fsdp` (parameters are split and gathered
 when used) and `tensor` (matrix products are split). The rows of a batch are split over `data` and
-`fsdp`. The table is matched against the paths of parameters. The optimizer's moments have paths
-that end like those of their parameters, so they are split in the same way.
+`fsdp`. Where devices are of several slices, which only the network of the data centre connects,
+`data` goes across the slices, and the other two axes stay inside one: gradients leave a slice once
+a step, and what every layer exchanges does not. The table is matched against the paths of
+parameters. The optimizer's moments have paths that end like those of their parameters, so they are
+split in the same way.
 """
 
 import dataclasses
@@ -14,6 +17,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
+from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from electra_jax.core import trees
@@ -45,10 +50,13 @@ def make_mesh(
     fsdp: int = 1,
     tensor: int = 1,
     devices: Sequence[jax.Device] | None = None,
+    slices: int = 0,
 ) -> Mesh:
     """Returns the mesh; `data=-1` takes all devices that remain after the other two axes.
 
-    Raises ValueError if the product of the sizes is not the number of devices.
+    With several slices (see `count_slices`) the first copies of the model are those of the first
+    slice, the next ones those of the second, and so on. Raises ValueError, one line, if the product
+    of the sizes is not the number of devices, or if a copy of the model would lie in two slices.
     """
     devices = jax.devices() if devices is None else devices
     if fsdp < 1 or tensor < 1 or (data < 1 and data != -1):
@@ -65,10 +73,59 @@ def make_mesh(
             f" {len(devices)}"
         )
 
+    count = count_slices(devices, slices)
+    if data % count:
+        raise ValueError(
+            f"mesh.fsdp={fsdp} x mesh.tensor={tensor} does not divide the {len(devices) // count}"
+            f" devices of each of {count} slices, and a copy of the model must lie in one; let it"
+            f" divide {len(devices) // count}"
+        )
+
+    # Axes of the mesh may be parts of an axis of the chips' torus, as 8 of 16.
+    if count == 1:
+        placed = mesh_utils.create_device_mesh(
+            (data, fsdp, tensor), devices, allow_split_physical_axes=True
+        )
+    elif count == len(_slice_numbers(devices)):
+        placed = mesh_utils.create_hybrid_device_mesh(
+            (data // count, fsdp, tensor),
+            (count, 1, 1),
+            devices,
+            allow_split_physical_axes=True,
+        )
+    else:  # as many groups as were asked for, in the order of the devices
+        placed = np.asarray(devices).reshape(data, fsdp, tensor)
+
     # With Explicit axes, jax's newer default, the gathers here and in flax raise errors.
-    return jax.make_mesh(
-        (data, fsdp, tensor), AXES, devices=devices, axis_types=(AxisType.Auto,) * 3
-    )
+    return Mesh(placed, AXES, axis_types=(AxisType.Auto,) * 3)
+
+
+def count_slices(devices: Sequence[jax.Device], asked: int = 0) -> int:
+    """Returns how many slices the devices are of.
+
+    With `asked=0` the devices say it: chips of a TPU pod belong to a slice, GPUs to a machine or to
+    what NVLink connects. Other devices than TPUs can be counted as `asked` equal groups instead.
+    Raises ValueError, one line, if they cannot.
+    """
+    found = len(_slice_numbers(devices))
+    if asked in (0, found):
+        return found
+    if devices[0].platform == "tpu":
+        raise ValueError(
+            f"mesh.slices={asked}, but these TPUs are of {found}"
+            f" slice{'s' if found > 1 else ''}; set mesh.slices=0, which asks the devices"
+        )
+    if len(devices) % asked:
+        raise ValueError(
+            f"mesh.slices={asked} does not divide {len(devices)} devices; try a divisor of"
+            f" {len(devices)}, or 0, which asks the devices"
+        )
+    return asked
+
+
+def _slice_numbers(devices):
+    """The slices that devices say they are of; those that say nothing are of one."""
+    return {getattr(device, "slice_index", 0) for device in devices}
 
 
 def rows(mesh: Mesh) -> NamedSharding:
@@ -111,26 +168,39 @@ def shardings(tree: Any, mesh: Mesh, report: Callable[[str], None] = lambda line
     return result
 
 
-def while_used(mesh: Mesh) -> Callable[[dict], dict]:
-    """Returns a function that gathers the embedding tables over `fsdp` for use in a step.
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Copies:
+    """An array of which each device that holds rows has a copy of its own, as the step uses it.
 
-    A look-up in a table that is split along E would give activations that are split over the same
-    mesh axis as their rows, and XLA can undo that only by gathering the activations. Layers do not
-    have this problem.
+    Only `Placement.rowwise` reads it: its function gets the device's copy. The gradients of all
+    uses are added up on each device and then summed over the devices once.
     """
-    if mesh.shape["fsdp"] == 1:
+
+    stacked: Any  # array of the copies along the first dimension (each device holds its own)
+
+
+def while_used(mesh: Mesh) -> Callable[[dict], dict]:
+    """Returns a function that gives each device its `Copies` of the embedding tables for a step.
+
+    The tables are read three times: by the look-ups of both networks, and by the generator's
+    softmax. If XLA splits a look-up by itself, it merges the gradients of both into one scatter,
+    for which it moves rows between devices, across slices too; and a table that is split along E
+    would give activations that are split over the same mesh axis as their rows. Layers do not have
+    these problems.
+    """
+    if mesh.size == 1:
         return lambda params: params
 
-    def gathered(path, x):
-        name = trees.path_name(path)
-        if not re.search(r"(^|/)embeddings(_delta)?/", name):
+    def copied(path, x):
+        if not re.search(r"(^|/)embeddings(_delta)?/", trees.path_name(path)):
             return x
-        spec = spec_for(name)
-        axes = [axis if axis != "fsdp" and _divides(mesh, n, axis) else None
-                for n, axis in zip(x.shape, spec, strict=False)]  # fmt: skip
-        return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(*axes)))
+        own = jax.shard_map(
+            lambda x: x, mesh=mesh, in_specs=PartitionSpec(), out_specs=ROWS, check_vma=False
+        )
+        return Copies(own(x))
 
-    return lambda params: jax.tree_util.tree_map_with_path(gathered, params)
+    return lambda params: jax.tree_util.tree_map_with_path(copied, params)
 
 
 def spec_for(path: str) -> tuple[str | None, ...]:
@@ -164,14 +234,24 @@ class Placement:
         """Calls `function(*shared, *rows, **settings)` on each device with the rows that it holds.
 
         The first dimension of `rows` and of all results is the rows of the batch. `shared` are
-        trees that every device gets whole; their gradients are summed over the devices once.
+        trees that every device gets whole; their gradients are summed over the devices once, and
+        those of `Copies` not here but where the copies were made.
         """
         local = functools.partial(function, **settings)
         if self.mesh is None:
             return local(*shared, *rows)
 
-        specs = (*(PartitionSpec() for _ in shared), *(ROWS for _ in rows))
-        return self._on_each_device(local, specs, ROWS)(*shared, *rows)
+        def own(*arguments):
+            return local(*jax.tree.map(_own, arguments, is_leaf=_is_copies))
+
+        def spec(x):
+            return Copies(ROWS) if _is_copies(x) else PartitionSpec()
+
+        specs = (
+            *(jax.tree.map(spec, tree, is_leaf=_is_copies) for tree in shared),
+            *(ROWS for _ in rows),
+        )
+        return self._on_each_device(own, specs, ROWS)(*shared, *rows)
 
     def headwise(self, function: Callable) -> Callable:
         """Returns `function(query, key, value, *rows)` as each device runs it by itself.
@@ -204,6 +284,14 @@ ONE_DEVICE = Placement()
 def placement(mesh: Mesh | None) -> Placement:
     """The devices of a mesh; `ONE_DEVICE` if there is nothing to split."""
     return ONE_DEVICE if mesh is None or mesh.size == 1 else Placement(mesh)
+
+
+def _is_copies(x):
+    return isinstance(x, Copies)
+
+
+def _own(x):
+    return x.stacked if _is_copies(x) else x
 
 
 def _divides(mesh, size, axis):

@@ -22,6 +22,7 @@ then has a head like the generator's.
 """
 
 import dataclasses
+import functools
 
 import jax
 from jax import lax
@@ -311,7 +312,9 @@ def _apply(config, params, name, module, placement, batch, keys_B, *inputs):
     module = module.clone(placement=placement)
     tables = generator_embeddings if name == "generator" else main_embeddings
     embed_keys_B, encoder_keys_B = _pair(keys_B)
-    embedded_BLE = embed(config, tables(config, params), batch, embed_keys_B)
+    rows = batch, embed_keys_B
+    look_up = functools.partial(embed, config)
+    embedded_BLE = placement.rowwise(look_up, rows, shared=(tables(config, params),))
     weights = {"params": _network(config, params, name)}
     return module.apply(weights, embedded_BLE, batch.documents_BL, *inputs, encoder_keys_B)
 

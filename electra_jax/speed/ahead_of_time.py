@@ -68,6 +68,7 @@ ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
 _NEEDED = re.compile(r"[Uu]sed ([\d.]+[KMGT]?) of ([\d.]+[KMGT]?)|\(([\d.]+[KMGT])\) exceeds")
+_SIGNAL = re.compile(r"Raising signal (\d+)")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -90,6 +91,8 @@ class Found:
     peak: int = 0  # bytes; what the compiler says it would need, if it does not fit
     flops: float = 0.0  # of a step, over all chips, in the honest convention
     exchanged: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    # The same of those between slices, with the bytes that a chip sends to other slices.
+    crossing: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
     moved: int | None = (
         None  # bytes that kernels read and write; None if a loop's length is unknown
     )
@@ -133,14 +136,17 @@ def compile_apart(
             try:
                 return work.result()
             except concurrent.futures.BrokenExecutor:
-                said = errors.read().strip().splitlines()
-                return Found(problem=f"the compiler ended: {said[-1] if said else 'nothing said'}")
+                return Found(problem=f"the compiler ended: {_last_words(errors.read())}")
 
 
 def compile_step(
     config: config_lib.Config, topology: chips.Topology, vocab_size: int
 ) -> tuple[Program, synthetic.Rehearsal]:
     """Traces and compiles the step. Raises the error of the compiler, e.g. too little memory."""
+    if topology.chip.platform == "cuda" and not config.mesh.slices:
+        # GPUs that are only described do not say which machine they are of.
+        mesh = dataclasses.replace(config.mesh, slices=topology.slices)
+        config = dataclasses.replace(config, mesh=mesh)
     ready = synthetic.prepare(config, vocab_size, devices(topology))
     data, shapes = config.data, ready.plan.shapes
     ids = jnp.uint16 if vocab_size <= 2**16 else jnp.uint32
@@ -174,16 +180,21 @@ def devices(topology: chips.Topology) -> list[jax.Device]:
     if chip.platform == "cuda":
         about = _GPU.format(name=chip.name, bandwidth=int(chip.bandwidth), memory=chip.memory)
         described = topologies.get_topology_desc(
-            chip.name, "cuda", target_config=about, topology=f"1x1x{topology.chips}"
+            chip.name,
+            "cuda",
+            target_config=about,
+            topology=f"{topology.slices}x1x{topology.chips_a_slice}",
         )
         return list(described.devices)
 
     more: dict[str, Any] = {}
+    if topology.slices > 1:
+        more["num_slices"] = topology.slices
     if chip.name == "v4":
         more["chip_config_name"] = "megacore"  # one device a chip
-    if topology.chips == 1:
+    if topology.chips_a_slice == 1:
         more["chips_per_host_bounds"] = [1] * 3
-    return list(topologies.get_topology_desc(str(topology), "tpu", **more).devices)
+    return list(topologies.get_topology_desc(topology.slice, "tpu", **more).devices)
 
 
 @contextlib.contextmanager
@@ -219,9 +230,18 @@ def _work(tree: dict, topology: chips.Topology, vocab_size: int, errors: str) ->
         program.peak,
         flops,
         hlo.exchanged(program.text),
+        hlo.crossing(program.text, topology.chips_a_slice),
         _moved(program.text),
         program.seconds,
     )
+
+
+def _last_words(said: str) -> str:
+    """What a compiler wrote before it ended its process: the signal it met, or its last line."""
+    met = _SIGNAL.search(said)
+    if met:
+        return f"it met signal {met[1]}, an error of its own"
+    return said.strip().splitlines()[-1] if said.strip() else "nothing said"
 
 
 def _moved(text: str) -> int | None:

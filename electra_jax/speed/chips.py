@@ -19,7 +19,8 @@ class Chip:
     dimensions: int  # of its topology: v5e:4x4 has two
     memory: int  # that a program may use
     bandwidth: float  # of this memory
-    links: float  # to other chips, all links together, in one direction
+    links: float  # to other chips of its slice, all links together, in one direction
+    network: float | None  # its share of its host's network cards; None if not known here
 
     @property
     def peak(self) -> float:
@@ -29,38 +30,57 @@ class Chip:
 
 # Google Cloud TPU, one page a version: capacity and bandwidth of the memory, "interchip
 # interconnect BW" in Gbps, here in bytes. What a program may use is less than the capacity: for
-# v5e it is what the compiler itself names when it refuses a program. NVIDIA H100 and H200: SXM; the
-# 900 GB/s of NVLink are of both directions.
+# v5e it is what the compiler itself names when it refuses a program. "Data center network
+# bandwidth" is in Gbps too. NVIDIA H100 and H200: SXM; the 900 GB/s of NVLink are of both
+# directions, and a DGX has a network card of 400 Gbps for each of its eight GPUs.
 CHIPS = (
-    Chip("v4", "tpu v4", "tpu", 3, 32 * 2**30, 1228e9, 2400e9 / 8),
-    Chip("v5e", "tpu v5e", "tpu", 2, int(15.75 * 2**30), 819e9, 1600e9 / 8),
-    Chip("v5p", "tpu v5p", "tpu", 3, 95 * 2**30, 2765e9, 4800e9 / 8),
-    Chip("v6e", "tpu v6e", "tpu", 2, 32 * 2**30, 1640e9, 3584e9 / 8),
-    Chip("h100", "h100", "cuda", 1, 80 * 10**9, 3350e9, 450e9),
-    Chip("h200", "h200", "cuda", 1, 141 * 10**9, 4800e9, 450e9),
+    Chip("v4", "tpu v4", "tpu", 3, 32 * 2**30, 1228e9, 2400e9 / 8, None),
+    Chip("v5e", "tpu v5e", "tpu", 2, int(15.75 * 2**30), 819e9, 1600e9 / 8, 25e9 / 8),
+    Chip("v5p", "tpu v5p", "tpu", 3, 95 * 2**30, 2765e9, 4800e9 / 8, 50e9 / 8),
+    Chip("v6e", "tpu v6e", "tpu", 2, 32 * 2**30, 1640e9, 3584e9 / 8, 100e9 / 8),
+    Chip("h100", "h100", "cuda", 1, 80 * 10**9, 3350e9, 450e9, 400e9 / 8),
+    Chip("h200", "h200", "cuda", 1, 141 * 10**9, 4800e9, 450e9, 400e9 / 8),
 )
-_TOPOLOGY = re.compile(r"(?P<chip>\w+):(?P<shape>\d+(x\d+)*)")
+_TOPOLOGY = re.compile(r"((?P<slices>\d+)x)?(?P<chip>[a-z]\w*):(?P<shape>\d+(x\d+)*)")
 
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """So many chips of one kind, connected to each other in one slice or one machine."""
+    """Chips of one kind, in one or several slices.
+
+    A slice is so many chips whose own links connect them: of a TPU pod, or the GPUs of one machine.
+    Slices reach each other over the network of the data centre, which is slower.
+    """
 
     chip: Chip
-    shape: Sequence[int]
+    shape: Sequence[int]  # of one slice
+    slices: int = 1
 
     @property
     def chips(self) -> int:
-        """Returns how many chips there are."""
+        """Returns how many chips there are in all slices."""
+        return self.slices * self.chips_a_slice
+
+    @property
+    def chips_a_slice(self) -> int:
+        """Returns how many chips one slice has."""
         return math.prod(self.shape)
 
-    def __str__(self) -> str:
+    @property
+    def slice(self) -> str:
+        """Returns one slice as text: `v5e:4x4`."""
         return f"{self.chip.name}:{'x'.join(map(str, self.shape))}"
+
+    def __str__(self) -> str:
+        return f"{self.slices}x{self.slice}" if self.slices > 1 else self.slice
 
 
 def topology(text: str) -> Topology:
-    """Reads `v5e:16x16`, `v5p:4x4x4` or `h100:8`. Raises ValueError, one line, if it is none."""
-    examples = "write one such as v5e:2x4, v4:2x2x2 or h100:8"
+    """Reads `v5e:16x16`, `v5p:4x4x4`, `h100:8`, or two slices, `2xv5e:16x16`.
+
+    Raises ValueError, one line, if it is none.
+    """
+    examples = "write one such as v5e:2x4, 2xv5e:4x4 (two slices), v4:2x2x2 or h100:8"
     found = _TOPOLOGY.fullmatch(text)
     if found is None:
         raise ValueError(f"--topology={text} is no topology; {examples}")
@@ -74,4 +94,8 @@ def topology(text: str) -> Topology:
     if len(shape) != chip.dimensions or 0 in shape:
         lengths = {1: "a number", 2: "two lengths", 3: "three lengths"}[chip.dimensions]
         raise ValueError(f"--topology={text}: {chip.name} takes {lengths} from 1 on; {examples}")
-    return Topology(chip, shape)
+
+    slices = int(found["slices"] or 1)
+    if slices < 1:
+        raise ValueError(f"--topology={text}: {slices} slices have no chip; {examples}")
+    return Topology(chip, shape, slices)

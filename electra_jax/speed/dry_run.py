@@ -16,7 +16,7 @@ from jax import numpy as jnp
 from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import batch as batch_lib
-from electra_jax.core import streams
+from electra_jax.core import sharding, streams
 from electra_jax.data import planning, reaching, records
 from electra_jax.host import console_table
 from electra_jax.model import accounting
@@ -69,6 +69,7 @@ def text(config: config_lib.Config, workdir: str) -> str:
 
     lines = [
         ("devices", f"{jax.device_count()} x {device}, mesh {dict(mesh.shape)}"),
+        *_slices(mesh, config.mesh.slices),
         ("parameters", f"{sum(parts.values()):,} ({_named_counts(parts)})"),
         ("main network with its tables", f"{_main_network(parts):,}"),
         ("FLOPs a step", f"{_by_stage(f'{x:.3g}' for x in flops)} (3 x forward matrix products)"),
@@ -212,6 +213,16 @@ def _activation_bytes(plan, stage):
 
     jax.eval_shape(trace, shapes, lanes)
     return max(kept) / (plan.mesh.shape["data"] * plan.mesh.shape["fsdp"])
+
+
+def _slices(mesh, asked):
+    """Returns a line that says what goes across slices; none if there is only one."""
+    count = sharding.count_slices(list(mesh.devices.flat), asked)
+    if count == 1:
+        return []
+    copies = mesh.shape["data"] // count
+    words = f"{copies:,} cop{'y' if copies == 1 else 'ies'} of the model in each"
+    return [("slices", f"{count} with {words}; only gradients go across")]
 
 
 def _stages(kinds, steps):

@@ -5,7 +5,8 @@
     if it does not fit: the same with other settings, until one of each kind fits
 
 The floor of a step is what the datasheet allows: the longest of computing all products at the peak
-rate, and exchanging all bytes over all links. A real step takes longer. Operations are in the
+rate, exchanging all bytes over all links, and sending those for other slices over the network of
+the data centre. A real step takes longer. Operations are in the
 honest convention (`model/accounting.py`): what is recomputed under `model.remat` is not counted.
 """
 
@@ -18,7 +19,7 @@ from electra_jax.host import console_table
 from electra_jax.speed import ahead_of_time, chips
 
 Compile = Callable[[ml_collections.ConfigDict], ahead_of_time.Found]
-_AROUND_A_RING = {"all-reduce": 2}  # times its bytes pass a link; the others once
+AROUND_A_RING = {"all-reduce": 2}  # times its bytes pass a link; the others once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,12 +58,29 @@ def floor(found: ahead_of_time.Found, topology: chips.Topology) -> dict[str, flo
     """Returns the seconds that each limit allows for a step at the least, by name."""
     chip = topology.chip
     exchanged = sum(
-        _AROUND_A_RING.get(kind, 1) * size for kind, (_, size) in found.exchanged.items()
+        AROUND_A_RING.get(kind, 1) * size for kind, (_, size) in found.exchanged.items()
     )
-    return {
+    limits = {
         "products": found.flops / topology.chips / chip.peak,
         "exchange": exchanged / chip.links,
     }
+    if topology.slices > 1 and chip.network is not None:
+        limits["network"] = (
+            sum(
+                to_other_slices(kind, topology.slices) * size
+                for kind, (_, size) in found.crossing.items()
+            )
+            / chip.network
+        )
+    return limits
+
+
+def to_other_slices(kind: str, slices: int) -> float:
+    """Returns how often its bytes leave a chip for other slices.
+
+    Those of an all-reduce do so twice, except the part that the slice itself adds up.
+    """
+    return 2 * (slices - 1) / slices if kind == "all-reduce" else 1
 
 
 def table(
@@ -70,7 +88,8 @@ def table(
 ) -> list[str]:
     """Returns what was found as aligned lines, the verdict last."""
     chip, found = topology.chip, made[0].found
-    rows = [("topology", f"{topology}, {topology.chips} chips of {_gib(chip.memory)} GiB")]
+    chips_ = f"{topology}, {topology.chips} chips of {_gib(chip.memory)} GiB"
+    rows = [("topology", chips_ + f" in {topology.slices} slices" * (topology.slices > 1))]
     if not found.problem:
         rows += _of_program(tree, topology, found)
 
@@ -95,14 +114,26 @@ def as_json(
 ) -> dict[str, object]:
     """Returns everything as plain numbers; bytes and seconds."""
     first = made[0].found
+
+    def limits(found):
+        if found.problem:
+            return {"floor_seconds": {}, "tokens_per_second_at_most": None}
+        return {
+            "floor_seconds": floor(found, topology),
+            "tokens_per_second_at_most": _speed(tree, found, topology),
+        }
+
     return {
         "topology": str(topology),
         "chips": topology.chips,
+        "slices": topology.slices,
         "memory_bytes": topology.chip.memory,
         "fits": first.fits(topology.chip),
-        "floor_seconds": floor(first, topology) if not first.problem else {},
-        "tokens_per_second_at_most": _speed(tree, first, topology) if not first.problem else None,
-        "trials": [{"changes": trial.changes, **dataclasses.asdict(trial.found)} for trial in made],
+        **limits(first),
+        "trials": [
+            {"changes": trial.changes, **dataclasses.asdict(trial.found), **limits(trial.found)}
+            for trial in made
+        ],
     }
 
 
@@ -118,6 +149,8 @@ def _of_program(tree, topology, found):
     ]
     for kind, (count, size) in sorted(found.exchanged.items()):
         rows.append((kind, f"{count} a step, {size / 2**20:,.1f} MiB a chip"))
+    for kind, (count, size) in sorted(found.crossing.items()):
+        rows.append((f"{kind} across", f"{count} a step, {size / 2**20:,.1f} MiB a chip"))
     if found.moved is not None:
         rows.append(("read and written", f"{found.moved / 1e9:,.2f} GB a chip, on chip or off"))
     rows += [
@@ -165,9 +198,9 @@ def _recompute(tree):
 
 
 def _split(tree, topology):
-    """More chips that share one copy of the state: up to a host's 8, then up to all."""
+    """More chips that share one copy of the state: up to a host's 8, then up to a slice's."""
     for size in (2, 4, 8, 16, 32, 64):
-        free = topology.chips // tree.mesh.tensor
+        free = topology.chips_a_slice // tree.mesh.tensor
         if tree.mesh.fsdp < size <= free and free % size == 0:
             yield {"mesh.data": -1, "mesh.fsdp": size}
 

@@ -12,10 +12,13 @@ it: into the bodies of loops (as often as they run), calls and branches, but not
 which is one kernel. Nothing here needs jax.
 """
 
+import collections
 import dataclasses
 import math
 import re
 from collections.abc import Iterator
+
+import numpy as np
 
 COLLECTIVES = (
     "all-reduce",
@@ -35,6 +38,10 @@ _SHAPE = re.compile(r"([a-z][a-z0-9]*)\[([0-9,]*)\]")
 _HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
 _BEGIN = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = ")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{((?:\{[\d,]*\},?)*)\}")
+_COUNTED = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_NAMED = re.compile(r"replica_groups=mesh\[((?:'\w+'=\d+,?)+)\] \{((?:'\w+',?)+)\}")
+_PARTITIONS = re.compile(r"num_partitions=(\d+)")
 _OPEN, _CLOSE = "({[", ")}]"
 
 
@@ -172,21 +179,7 @@ def collectives(text: str) -> list[Collective]:
     inside a loop stands here once, with the number of times that the loop runs; a loop of which
     the compiler does not know it counts as run once.
     """
-    module = parse(text)
-    times = _times(module)
-    found: dict[tuple, Collective] = {}
-    for name, computation in module.computations.items():
-        for x in computation.values():
-            kind = x.opcode.removesuffix("-start")
-            if kind not in COLLECTIVES:
-                continue
-            channel = _attribute(x, r"channel_id=(\d+)") or x.name
-            shapes = x.shapes
-            if x.opcode == "all-gather-start":  # (operands, results)
-                shapes = shapes[len(shapes) // 2 :]
-            one = Collective(kind, shapes, x.source, times.get(name, 1))
-            found.setdefault((kind, channel, shapes), one)
-    return list(found.values())
+    return [one for one, _ in _exchanges(parse(text))]
 
 
 def exchanged(text: str) -> dict[str, tuple[int, int]]:
@@ -195,6 +188,39 @@ def exchanged(text: str) -> dict[str, tuple[int, int]]:
     for one in collectives(text):
         count, size = total.get(one.kind, (0, 0))
         total[one.kind] = (count + one.times, size + one.times * one.bytes)
+    return total
+
+
+def crossing(text: str, per_slice: int) -> dict[str, tuple[int, int]]:
+    """{kind of collective: (how many in one run, bytes that a device sends to other slices)}.
+
+    Only those between slices count. A slice has `per_slice` devices, and devices are numbered one
+    slice after the other. The program of a TPU is that of a single slice: what leaves it goes
+    through the host and carries its kind with it. In the program of a GPU the groups of devices
+    show it; bytes are then shared out over the devices of a slice that are in the same group, each
+    of which can send its part. Raises ValueError if groups are written in an unknown way.
+    """
+    module = parse(text)
+    total: dict[str, tuple[int, int]] = {}
+
+    def add(kind, times, size):
+        count, before = total.get(kind, (0, 0))
+        total[kind] = (count + times, before + times * size)
+
+    for times, x in _sent_through_hosts(module):
+        kind = _attribute(x, r'_xla_megascale_transfer_type="(\w+)"')
+        add(kind.lower().replace("_", "-"), times, x.shapes[0].bytes)
+
+    found = _PARTITIONS.search(text[: text.index("\n")])
+    devices = int(found[1]) if found else 1
+    if devices > per_slice:
+        for one, x in _exchanges(module):
+            members = [
+                collections.Counter(n // per_slice for n in group) for group in _groups(x, devices)
+            ]
+            sharing = [max(slices.values()) for slices in members if len(slices) > 1]
+            if sharing:
+                add(one.kind, one.times, one.bytes // min(sharing))
     return total
 
 
@@ -208,6 +234,59 @@ def aliased(text: str) -> int:
     return header[begin : _closing(header, begin)].count("-alias)")
 
 
+def _exchanges(module):
+    """Yields (Collective, its instruction) for each exchange, pieces of one only once."""
+    times, seen = _times(module), set()
+    for name, computation in module.computations.items():
+        for x in computation.values():
+            kind = x.opcode.removesuffix("-start")
+            if kind not in COLLECTIVES:
+                continue
+            shapes = x.shapes
+            if x.opcode == "all-gather-start":  # (operands, results)
+                shapes = shapes[len(shapes) // 2 :]
+
+            one = kind, _attribute(x, r"channel_id=(\d+)") or x.name, shapes
+            if one not in seen:
+                seen.add(one)
+                yield Collective(kind, shapes, x.source, times.get(name, 1)), x
+
+
+def _sent_through_hosts(module):
+    """Yields (how often it runs, instruction) for what the host of a TPU sends to other slices."""
+    times = _times(module)
+    for name, computation in module.computations.items():
+        for x in computation.values():
+            if x.opcode == "send" and "_xla_megascale_transfer_type=" in x.attributes:
+                yield times.get(name, 1), x
+
+
+def _groups(x, devices):
+    """The groups of devices that exchange with each other, as lists of numbers."""
+    listed = _LISTED.search(x.attributes)
+    if listed is not None:
+        groups = re.findall(r"\{([\d,]+)\}", listed[1])
+        return [[int(n) for n in one.split(",")] for one in groups] or [list(range(devices))]
+
+    named = _NAMED.search(x.attributes)
+    if named is not None:
+        sizes = {name: int(size) for name, size in re.findall(r"'(\w+)'=(\d+)", named[1])}
+        along = re.findall(r"'(\w+)'", named[2])
+        numbers = np.arange(math.prod(sizes.values())).reshape(list(sizes.values()))
+        last = range(-len(along), 0)
+        numbers = np.moveaxis(numbers, [list(sizes).index(name) for name in along], list(last))
+        return numbers.reshape(-1, math.prod(sizes[name] for name in along)).tolist()
+
+    counted = _COUNTED.search(x.attributes)
+    if counted is None:
+        raise ValueError(f"{x.name}: which devices exchange is not in the text in a known way")
+    shape, dims, order = (
+        [int(n) for n in part.split(",")] if part else None for part in counted.groups()
+    )
+    numbers = np.arange(math.prod(dims)).reshape(dims)
+    return np.transpose(numbers, order).reshape(shape).tolist()
+
+
 def _times(module):
     """{computation: how often it runs in one run of the program}, fusions included."""
     times: dict[str, int] = {}
@@ -218,7 +297,8 @@ def _times(module):
         for x in module.computations[name].values():
             for called in _called(x):
                 if called in module.computations:
-                    waiting.append((called, count * (_trips(x) or 1)))
+                    trips = _trips(module, module.computations[name], x) or 1
+                    waiting.append((called, count * trips))
     return times
 
 
@@ -228,12 +308,59 @@ def _called(x):
     return [name for name in plain if name] + (_branches(x) if x.opcode == "conditional" else [])
 
 
-def _trips(x):
-    """How often an instruction runs what it calls; None if the compiler does not know it."""
+def _trips(module, computation, x):
+    """How often an instruction runs what it calls; None if that is not in the text.
+
+    The compiler of GPUs writes it down. That of TPUs does not; there it is known if the loop counts
+    a number of its carry from one constant to another in constant steps.
+    """
     if x.opcode != "while":
         return 1
     found = _TRIPS.search(x.attributes)
-    return int(found[1]) if found else None
+    if found:
+        return int(found[1])
+
+    condition, body = (module.computations[x.called(name)] for name in ("condition", "body"))
+    compared = next(y for y in condition.values() if y.root)
+    if compared.opcode != "compare" or "direction=LT" not in compared.attributes:
+        return None
+    counter, end = (condition[name] for name in compared.operands)
+    place = _attribute(counter, r"index=(\d+)")
+    carry, result = computation[x.operands[0]], next(y for y in body.values() if y.root)
+    if place is None or carry.opcode != "tuple" or result.opcode != "tuple":
+        return None
+
+    begin = _constant(computation, carry.operands[int(place)])
+    last, step = _constant(condition, end.name), _increment(body, result.operands[int(place)])
+    if None in (begin, last, step):
+        return None
+    return max(0, -((begin - last) // step))
+
+
+def _uncopied(computation, name):
+    """The instruction that a name stands for, behind all copies of it."""
+    x = computation[name]
+    while x.opcode in ("copy", "bitcast"):
+        x = computation[x.operands[0]]
+    return x
+
+
+def _constant(computation, name):
+    """The whole number that a name stands for; None if it is no constant."""
+    x = _uncopied(computation, name)
+    return int(x.text) if x.opcode == "constant" and re.fullmatch(r"-?\d+", x.text) else None
+
+
+def _increment(computation, name):
+    """What is added to a number of the carry; None if something else happens to it."""
+    x = _uncopied(computation, name)
+    if x.opcode != "add":
+        return None
+    added = [_constant(computation, operand) for operand in x.operands]
+    kinds = {_uncopied(computation, operand).opcode for operand in x.operands}
+    if kinds != {"get-tuple-element", "constant"}:
+        return None
+    return next((number for number in added if number is not None and number > 0), None)
 
 
 def _walk(module, name, times) -> Iterator[Kernel]:
@@ -242,7 +369,7 @@ def _walk(module, name, times) -> Iterator[Kernel]:
         if x.opcode in _FREE or x.opcode.endswith(("-done", "-update")):
             continue
         if x.opcode == "while":
-            trips = _trips(x)
+            trips = _trips(module, computation, x)
             if trips is None:
                 raise ValueError(f"{x.name}: how often this loop runs is not in the text")
             yield from _walk(module, x.called("body"), times * trips)

@@ -66,9 +66,7 @@ def prepare(
     mesh = plans.mesh(config, devices)
     words = Words(vocab_size)
     plan = plans.of(config, words, mesh=mesh)
-    step = plan.update(config.data.sequence_length)
-    update = train_step.compile_update(step, plan.shapes, mesh)
-    return Rehearsal(config, mesh, words, plan, update)
+    return Rehearsal(config, mesh, words, plan, plan.compile_update(config.data.sequence_length))
 
 
 def rows(words: Words, count: int, length: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -20,8 +20,8 @@ import optax
 from jax.sharding import Mesh
 
 from electra_jax import config as config_lib
-from electra_jax.config import stages
-from electra_jax.core import sharding
+from electra_jax.config import compiler_options, stages
+from electra_jax.core import compilers, sharding
 from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.model import attention, encoder, networks
 from electra_jax.objectives import (
@@ -92,6 +92,7 @@ class Plan:
     pad_id: int
     accumulation: int  # micro-batches per step
     steps: int  # number of steps of the whole run
+    compiler_options: Mapping[str, bool | int | str]  # XLA's, for the step
 
     @property
     def objective(self) -> Objective:
@@ -139,6 +140,12 @@ class Plan:
             steps=self.steps,
         )
 
+    def compile_update(self, sequence_length: int) -> Callable:
+        """The step on rows of this length, jitted over the mesh."""
+        return train_step.compile_update(
+            self.update(sequence_length), self.shapes, self._mesh(), self.compiler_options
+        )
+
     def _mesh(self):
         if self.mesh is None:
             raise ValueError("this plan was made without a mesh, so it has no place for a state")
@@ -179,18 +186,19 @@ def of(
         pad_id=vocabulary.pad_id,
         accumulation=config.schedule.accumulation,
         steps=config.schedule.steps,
+        compiler_options=_compiler_options(config.mesh.compiler_options, mesh),
     )
 
 
 def mesh(config: config_lib.Config, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """The mesh of devices.
 
-    Raises ConfigError if it does not fit the number of devices, or if the rows of a batch cannot be
-    split evenly over devices and micro-batches.
+    Raises ConfigError if it does not fit the number of devices, if the rows of a batch cannot be
+    split evenly over devices and micro-batches, or if their compiler refuses an option.
     """
     c = config.mesh
     try:
-        made = sharding.make_mesh(c.data, c.fsdp, c.tensor, devices)
+        made = sharding.make_mesh(c.data, c.fsdp, c.tensor, devices, c.slices)
     except ValueError as error:
         raise config_lib.ConfigError(str(error)) from error
 
@@ -205,7 +213,32 @@ def mesh(config: config_lib.Config, devices: Sequence[jax.Device] | None = None)
                 f" accumulation); try {f'{low} or ' if low else ''}{low + ways}"
             )
 
+    _check_compiler(c.compiler_options, made)
     return made
+
+
+def _compiler_options(text, mesh):
+    """XLA's options for the step on this mesh."""
+    if text != "auto":
+        return compiler_options.parse(text)
+    return compilers.needed(mesh.devices.flat[0]) if mesh else {}
+
+
+def _check_compiler(text, mesh):
+    """Raises ConfigError if the compiler of these devices refuses an option."""
+    options = _compiler_options(text, mesh)
+    if not options:
+        return
+
+    number = jax.ShapeDtypeStruct((), np.float32, sharding=sharding.replicated(mesh))
+    try:
+        jax.jit(lambda x: x + 1, compiler_options=options).lower(number).compile()
+    except jax.errors.JaxRuntimeError as error:
+        raise config_lib.ConfigError(
+            f"mesh.compiler_options={text!r} is refused by the compiler of"
+            f" {mesh.devices.flat[0].device_kind}: {str(error).splitlines()[0]}; correct it, or set"
+            " it to 'auto'"
+        ) from error
 
 
 def networks_config(

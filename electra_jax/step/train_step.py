@@ -206,10 +206,16 @@ def make_update(
     return update
 
 
-def compile_update(update: Callable, abstract_state: TrainState, mesh: Mesh) -> Callable:
+def compile_update(
+    update: Callable,
+    abstract_state: TrainState,
+    mesh: Mesh,
+    compiler_options: Mapping[str, bool | int | str] | None = None,
+) -> Callable:
     """Jits `update` over the mesh: parameters as `sharding.TABLE` says, rows split over devices.
 
-    The state is donated, so the caller must not use the old one again.
+    The state is donated, so the caller must not use the old one again. `compiler_options` are those
+    of XLA, by name.
     """
     state = sharding.shardings(abstract_state, mesh)
     lanes = {"ids": sharding.rows(mesh), "marks": sharding.rows(mesh)}
@@ -218,6 +224,7 @@ def compile_update(update: Callable, abstract_state: TrainState, mesh: Mesh) -> 
         in_shardings=(state, lanes),
         out_shardings=(state, sharding.replicated(mesh)),
         donate_argnums=0,
+        compiler_options=dict(compiler_options or {}) or None,
     )
 
 

@@ -261,10 +261,7 @@ def _programs(config, words, mesh, opened) -> _Programs:
     programs = _Programs(
         plan=plan,
         init=jax.jit(plan.init, out_shardings=plan.where),
-        update={
-            length: train_step.compile_update(plan.update(length), plan.shapes, mesh)
-            for length in plan.objectives
-        },
+        update={length: plan.compile_update(length) for length in plan.objectives},
         evaluate={
             length: evaluation.compile_evaluate(
                 objective, plan.pad_id, unigrams[length], mesh, plan.where.params

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from electra_jax import config as config_lib
-from electra_jax.config import stages
+from electra_jax.config import compiler_options, stages
 from electra_jax.finetuning import config as finetuning_config
 from support.corpus import ROOT, load_config, small_run
 
@@ -130,6 +130,17 @@ def test_published_sizes(name, layers, width, generator, length, batch, mask, ra
         ("schedule.steps", 0, "schedule.steps=0 is outside [1, 2147483647]"),
         ("schedule.accumulation", 3, "data.batch_size=8 is not divisible by schedule.accumulation"),
         ("mesh.fsdp", 0, "mesh.fsdp=0 must be positive"),
+        ("mesh.slices", -1, "mesh.slices=-1 is outside [0, 65536]"),
+        (
+            "mesh.compiler_options",
+            "fast",
+            "mesh.compiler_options='fast': 'fast' is not NAME=VALUE with a name of XLA's; try",
+        ),
+        (
+            "mesh.compiler_options",
+            "xla_a=1 xla_a=2",
+            "mesh.compiler_options='xla_a=1 xla_a=2' names xla_a twice",
+        ),
         ("checkpoint.keep_last", 0, "checkpoint.keep_last=0 is outside [1, 10000]"),
         ("seed", "1", "seed='1' is of type str, not of type int"),
         ("data.lower_case", 1, "data.lower_case=1 is of type int, not of type bool"),
@@ -147,6 +158,18 @@ def test_a_bad_value_is_named_with_its_bound(path, value, message):
         config_lib.parse(tree)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_copies_of_the_model_are_shared_out_evenly_over_slices():
+    tree = small_run("builtin", "", mesh__data=3, mesh__slices=2)
+    with pytest.raises(config_lib.ConfigError, match="mesh.data=3 copies .* mesh.slices=2; set"):
+        config_lib.parse(tree)
+
+
+def test_compiler_options_have_the_types_that_the_compiler_takes():
+    found = compiler_options.parse("xla_a=true  xla_b=False xla_c=-3 xla_d=a=b")
+    assert found == {"xla_a": True, "xla_b": False, "xla_c": -3, "xla_d": "a=b"}
+    assert compiler_options.parse("") == {}
 
 
 def test_an_unknown_field_gets_the_nearest_name():

@@ -40,6 +40,8 @@ def run(needs, settings=None, remedies=True):
         ("v4:2x2x4", "v4", 16),
         ("h200:8", "h200", 8),
         ("v6e:1x1", "v6e", 1),
+        ("2xv5e:4x4", "v5e", 32),
+        ("4xv5p:2x2x1", "v5p", 16),
     ],
 )
 def test_a_topology_has_so_many_chips_of_a_kind(text, chip, count):
@@ -51,12 +53,13 @@ def test_a_topology_has_so_many_chips_of_a_kind(text, chip, count):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("v5e", "--topology=v5e is no topology; write one such as v5e:2x4, v4:2x2x2 or h100:8"),
+        ("v5e", "--topology=v5e is no topology; write one such as v5e:2x4, 2xv5e:4x4"),
         ("v5litepod:8", "no chip v5litepod is known; there are v4, v5e, v5p, v6e, h100, h200"),
         ("v5e:8", "v5e takes two lengths from 1 on"),
         ("v4:2x2", "v4 takes three lengths from 1 on"),
         ("h100:2x4", "h100 takes a number from 1 on"),
         ("v5e:0x4", "v5e takes two lengths from 1 on"),
+        ("0xv5e:2x4", "0 slices have no chip"),
     ],
 )
 def test_what_is_no_topology_is_refused_in_one_line(text, message):
@@ -132,6 +135,29 @@ def test_the_floor_is_the_slowest_of_products_and_exchange():
     assert lines[-1] == "fits: 11.75 GiB of 15.75 GiB a chip are left"
 
 
+def test_what_leaves_a_slice_is_a_limit_of_its_own():
+    # 100 MB of an all-reduce over four slices: 2 x 3/4 of them leave a chip, and 25 MB of a
+    # permutation once, at 25 Gbps a chip: 56 ms.
+    slices = chips.topology("4xv5e:2x4")
+    crossing = {"all-reduce": (9, 100_000_000), "collective-permute": (1, 25_000_000)}
+    found = compiled(4, crossing=crossing)
+    assert fitting.floor(found, slices)["network"] == pytest.approx(0.056)
+    assert "network" not in fitting.floor(found, V5E)
+
+    lines = fitting.table(tree(), slices, [fitting.Trial({}, found)])
+    assert lines[0] == "topology                   4xv5e:2x4, 32 chips of 15.75 GiB in 4 slices"
+    assert "all-reduce across          9 a step, 95.4 MiB a chip" in lines
+    limits = "56.00 ms (network; products 1.27, exchange 0.00, network 56.00)"
+    assert f"a step takes at least      {limits}" in lines
+    assert fitting.as_json(tree(), slices, [fitting.Trial({}, found)])["slices"] == 4
+
+
+def test_the_state_is_split_over_chips_of_one_slice_only():
+    slices = chips.topology("2xv5e:1x2")
+    tried = fitting.trials(tree(), slices, lambda _: compiled(99), remedies=True)
+    assert [trial.changes["mesh.fsdp"] for trial in tried if "mesh.fsdp" in trial.changes] == [2]
+
+
 def test_what_was_tried_stands_below_the_verdict():
     too_much = fitting.Trial({}, ahead_of_time.Found(peak=20 * GIB, problem="needs more memory"))
     remedy = fitting.Trial({"model.remat": "full"}, compiled(9))
@@ -158,3 +184,15 @@ def test_what_was_tried_stands_below_the_verdict():
 )
 def test_the_compiler_says_how_much_it_needs(said, gib):
     assert ahead_of_time._needed(said) / GIB == pytest.approx(gib)
+
+
+@pytest.mark.parametrize(
+    "said, words",
+    [
+        ("F1 a check\nE2 RAW: Raising signal 11 with default behavior\n", "it met signal 11"),
+        ("warning\nF1 a check failed\n", "F1 a check failed"),
+        ("", "nothing said"),
+    ],
+)
+def test_why_a_compiler_ended_is_one_line(said, words):
+    assert ahead_of_time._last_words(said).startswith(words)

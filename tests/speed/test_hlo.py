@@ -96,6 +96,43 @@ def test_a_fusion_that_uses_all_of_an_operand_reads_all_of_it():
     assert {k.name: k.bytes for k in hlo.kernels(whole)}["taken"] == 128 + 4 + 32
 
 
+# As the compiler of TPUs leaves a loop: how often it runs follows from what it counts.
+STEP = """\
+  %one = s32[] constant(1)
+  %again = s32[] copy(%i)
+  %more_i = s32[] add(%again, %one)
+  %next = s32[] copy(%more_i)
+"""
+COUNTED = (
+    PROGRAM.replace('"known_trip_count":{"n":"4"},', "")
+    .replace("  %next = s32[] copy(%i)\n", STEP)
+    .replace("  %z = s32[] parameter(2)\n", "  %z = s32[] constant(0)\n")
+)
+
+
+@pytest.mark.parametrize(
+    "old, new, times",
+    [
+        ("", "", 4),
+        ("%end = s32[] constant(4)", "%end = s32[] constant(7)", 7),
+        ("%z = s32[] constant(0)", "%z = s32[] constant(1)", 3),
+        ("%one = s32[] constant(1)", "%one = s32[] constant(3)", 2),
+        ("%z = s32[] constant(0)", "%z = s32[] constant(9)", 0),
+        ("direction=LT", "direction=NE", None),
+        ("add(%again, %one)", "multiply(%again, %one)", None),
+        ("%z = s32[] constant(0)", "%z = s32[] custom-call()", None),
+        ("add(%again, %one)", "add(%one, %one)", None),
+    ],
+)
+def test_how_often_a_loop_runs_follows_from_what_it_counts(old, new, times):
+    text = COUNTED.replace(old, new)
+    if times is None:
+        with pytest.raises(ValueError, match="loop: how often this loop runs is not in the text"):
+            hlo.kernels(text)
+    else:
+        assert {k.name: k.times for k in hlo.kernels(text)}["taken"] == times
+
+
 def test_a_loop_of_unknown_length_is_refused():
     unknown = PROGRAM.replace('"known_trip_count":{"n":"4"},', "")
     with pytest.raises(ValueError, match="loop: how often this loop runs is not in the text"):
@@ -146,3 +183,58 @@ def test_an_exchange_in_a_loop_counts_as_often_as_the_loop_runs():
     assert hlo.exchanged(text) == {"all-reduce": (5, 32 + 4 * 32), "all-gather": (1, 60)}
     unknown = text.replace('"known_trip_count":{"n":"4"},', "")
     assert hlo.exchanged(unknown) == {"all-reduce": (2, 32 + 32), "all-gather": (1, 60)}
+
+
+SENT = """\
+  %fence = token[] after-all()
+  %go_out = (f32[8]{0}, u32[], token[]) send(%sent, %fence), channel_id=7, is_host_transfer=true, \
+frontend_attributes={_xla_host_transfer_rendezvous="all-reduce.1_0",_xla_megascale_target="{1,2}",\
+_xla_megascale_transfer_type="ALL_REDUCE"}
+  %gone = token[] send-done(%go_out), channel_id=7, is_host_transfer=true
+"""
+
+
+def test_what_a_tpu_hands_to_its_host_for_other_slices_crosses():
+    line = next(x for x in PROGRAM.splitlines() if "all-reduce(" in x)
+    text = PROGRAM.replace(line, f"{line}\n{SENT}")
+    assert hlo.crossing(PROGRAM, 2) == {}
+    assert hlo.crossing(text, 2) == {"all-reduce": (1, 32)}
+
+    # In the loop it runs four times.
+    inside = "  %next = s32[] copy(%i)\n"
+    sent_row = SENT.replace("%sent", "%taken").replace("f32[8]", "f32[1,8]")
+    assert hlo.crossing(PROGRAM.replace(inside, inside + sent_row), 2) == {
+        "all-reduce": (4, 4 * 32)
+    }
+
+
+@pytest.mark.parametrize(
+    "groups, crossing",
+    [
+        ("replica_groups={{0,1,2,3},{4,5,6,7}}", {}),
+        ("replica_groups={{0,4},{1,5},{2,6},{3,7}}", {"all-reduce": (1, 32)}),
+        # Two devices of each slice are in a group and can each send one half.
+        ("replica_groups={{0,1,4,5},{2,3,6,7}}", {"all-reduce": (1, 16)}),
+        ("replica_groups={}", {"all-reduce": (1, 8)}),
+        ("replica_groups=[2,4]<=[8]", {}),
+        ("replica_groups=[4,2]<=[2,4]T(1,0)", {"all-reduce": (1, 32)}),
+        ("replica_groups=[1,8]<=[8]", {"all-reduce": (1, 8)}),
+        ("replica_groups=mesh['a'=2,'b'=4] {'b'}", {}),
+        ("replica_groups=mesh['a'=2,'b'=4] {'a'}", {"all-reduce": (1, 32)}),
+        ("replica_groups=mesh['a'=2,'b'=2,'c'=2] {'a','c'}", {"all-reduce": (1, 16)}),
+    ],
+)
+def test_groups_of_devices_of_several_slices_cross(groups, crossing):
+    """Eight devices, four in each of two slices; the all-gather is of one slice."""
+    text = PROGRAM.replace("is_scheduled=true", "is_scheduled=true, num_partitions=8", 1)
+    text = text.replace("replica_groups={{0,1}}", groups)
+    text = text.replace("channel_id=2, ", "channel_id=2, replica_groups={{0,1},{6,7}}, ")
+    assert hlo.crossing(text, 4) == crossing
+    assert hlo.crossing(text, 8) == {}
+
+
+def test_groups_that_cannot_be_read_are_refused():
+    text = PROGRAM.replace("is_scheduled=true", "is_scheduled=true, num_partitions=8", 1)
+    text = text.replace("replica_groups={{0,1}}", "replica_groups=new_way")
+    with pytest.raises(ValueError, match="sent: which devices exchange is not in the text"):
+        hlo.crossing(text, 4)

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A configuration becomes a plan; what a plan without a mesh can give, and what it cannot."""
 
+import types
+
+import jax
 import numpy as np
 import pytest
 
 from electra_jax import config as config_lib
+from electra_jax.core import compilers
 from electra_jax.speed import synthetic
 from electra_jax.step import plans
 from support.corpus import load_config
@@ -43,3 +47,36 @@ def test_the_rate_is_that_of_the_network_with_the_highest_peak():
     expected = 4e-3 * (1 - at / tree.steps)
     np.testing.assert_allclose(rate(np.int32(at), None), expected, rtol=1e-5)
     assert float(rate(np.int32(0), None)) == 0
+
+
+def options(text):
+    tree = load_config("tiny_paper")
+    tree.mesh.compiler_options = text
+    return config_lib.parse(tree)
+
+
+def test_an_option_that_the_compiler_does_not_have_is_refused_before_the_step_is_compiled():
+    with pytest.raises(config_lib.ConfigError, match="'xla_foo=1' is refused by .* 'xla_foo'; cor"):
+        plans.mesh(options("xla_foo=1"))
+    with pytest.raises(config_lib.ConfigError, match="'maybe' is not a valid bool value"):
+        plans.mesh(options("xla_cpu_enable_fast_math=maybe"))
+    assert plans.mesh(options("xla_cpu_enable_fast_math=false")).size == 1
+
+
+def test_only_the_compiler_that_fails_gets_an_option_by_itself(monkeypatch):
+    kind = types.SimpleNamespace
+    for version, of_v6e in (((0, 10, 2), {"xla_tpu_dot_dot_fusion": False}), ((0, 12, 0), {})):
+        monkeypatch.setattr(jax, "__version_info__", version)
+        assert compilers.needed(kind(device_kind="TPU v6 lite")) == of_v6e
+        for other in ("TPU v5 lite", "NVIDIA H100 80GB HBM3", "cpu"):
+            assert compilers.needed(kind(device_kind=other)) == {}
+
+    mesh = plans.mesh(options("auto"))
+    assert plans.of(options("auto"), WORDS, mesh=mesh).compiler_options == {}
+
+
+def test_the_step_is_compiled_with_the_options(monkeypatch):
+    monkeypatch.setattr(plans, "_check_compiler", lambda text, mesh: None)
+    ready = synthetic.prepare(options("xla_foo=1"), 100)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="No such compile option: 'xla_foo'"):
+        ready.update.lower(ready.plan.shapes, ready.lanes()).compile()

@@ -38,12 +38,14 @@ class Variant:
     tensor: int = 1
     length: int = LENGTH
     attention: str = "einsum"
+    slices: int = 1
 
     def __str__(self):
         layers = "scanned" if self.scan else "unrolled"
         mesh = f"data {self.data} x fsdp {self.fsdp} x tensor {self.tensor}"
         rows = f"{self.rows} rows of {self.length}"
-        return f"{self.chip}, {mesh}, {rows}, {layers}, {self.attention}"
+        slices = f", {self.slices} slices" if self.slices > 1 else ""
+        return f"{self.chip}, {mesh}, {rows}, {layers}, {self.attention}{slices}"
 
 
 # 7 divides no size of a parameter, so on the TPU a dimension that it divides is one of rows.
@@ -57,6 +59,11 @@ LONG = {  # no attention dropout; of the discriminator's four heads a chip has t
     way: Variant("tpu", 2, 1, 2 * ROWS_A_CHIP, True, tensor=2, length=1024, attention=way)
     for way in ("einsum", "splash")
 }
+# Of 2 x 2 chips each; a copy of the model is split over two chips of a slice, or over all four.
+SLICES = {
+    "two slices": Variant("tpu", 4, 2, 8 * ROWS_A_CHIP, True, slices=2),
+    "four slices": Variant("tpu", 4, 2, 8 * ROWS_A_CHIP, True, tensor=2, slices=4),
+}
 CUDA = {
     "scanned": Variant("cuda", 1, 1, 128, True),
     "unrolled": Variant("cuda", 1, 1, 128, False),
@@ -65,10 +72,11 @@ CUDA = {
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """A compiled step and the number of arrays of its state."""
+    """A compiled step, the number of arrays of its state, and the bytes of all its parameters."""
 
     program: ahead_of_time.Program
     leaves: int
+    parameters: int
 
     @property
     def text(self) -> str:
@@ -96,9 +104,12 @@ def compile_step(variant: Variant, layers: int = 2) -> Compiled:
     # libtpu otherwise looks for a machine with TPUs, and lets one process in at a time.
     for name, value in ahead_of_time.ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    topology = chips.topology("h100:1" if variant.chip == "cuda" else "v5e:2x2")
+    name = "h100:1" if variant.chip == "cuda" else "v5e:2x2"
+    topology = chips.topology(f"{variant.slices}x{name}")
     program, ready = ahead_of_time.compile_step(config_lib.parse(tree), topology, VOCAB)
-    return Compiled(program, len(jax.tree.leaves(ready.plan.shapes)))
+    shapes = ready.plan.shapes
+    parameters = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(shapes.params))
+    return Compiled(program, len(jax.tree.leaves(shapes)), parameters)
 
 
 def counted(compiled: Compiled) -> dict[str, int]:
@@ -109,7 +120,7 @@ def counted(compiled: Compiled) -> dict[str, int]:
 def _main(layers: int, folder: str | None) -> None:
     print("| step | compile, s | kernels | GB moved | peak MiB a chip | collectives (MB) |")
     print("| --- | --- | --- | --- | --- | --- |")
-    for variant in (*TPU.values(), *LONG.values(), *CUDA.values()):
+    for variant in (*TPU.values(), *LONG.values(), *SLICES.values(), *CUDA.values()):
         if missing(variant.chip):
             print(f"| {variant} | {missing(variant.chip)} |")
             continue

@@ -17,13 +17,11 @@ pytestmark = pytest.mark.aot
 
 # On each mesh: the kinds of collectives there may be, how many of each at most, and MiB a chip.
 EXCHANGES = {
-    # One sum of the generator's table gradient, one of nearly all else, and those in the loops.
-    # All-to-all: XLA adds both networks' look-up gradients to the table in one scatter, and moves
-    # rows of the batch between chips to lay the two side by side.
-    "data": ({"all-reduce": 8, "all-to-all": 6}, 185),
+    # One sum of the tables' gradient and nearly all else, and those in the loops.
+    "data": ({"all-reduce": 6}, 185),
     # And the tables once, each layer's weights where they are used, forward and backward.
-    "fsdp": ({"all-reduce": 10, "all-to-all": 6, "all-gather": 36}, 130),
-    "data x fsdp": ({"all-reduce": 14, "all-to-all": 6, "all-gather": 36}, 153),
+    "fsdp": ({"all-reduce": 9, "all-gather": 36}, 130),
+    "data x fsdp": ({"all-reduce": 13, "all-gather": 36}, 153),
 }
 # Of the state, a chip holds this part at most: what `fsdp` splits, and a little that it does not.
 STATE_PART = {"data": 1.0, "fsdp": 0.29, "data x fsdp": 0.52}
@@ -47,7 +45,7 @@ def step(chip, name):
     """Each step is compiled once for all tests."""
     if reason := aot.missing(chip):
         pytest.skip(reason)
-    return aot.compile_step({"tpu": aot.TPU | aot.LONG, "cuda": aot.CUDA}[chip][name])
+    return aot.compile_step({"tpu": aot.TPU | aot.LONG | aot.SLICES, "cuda": aot.CUDA}[chip][name])
 
 
 @meshes
@@ -86,6 +84,19 @@ def test_tpu_nothing_that_belongs_to_rows_is_gathered(mesh):
     ]
     assert of_rows == []
     assert max([c.bytes for c in gathered], default=0) <= TABLE_BYTES
+
+
+@pytest.mark.parametrize("slices", aot.SLICES)
+def test_tpu_between_slices_go_the_gradients_and_nothing_else(slices):
+    """No weights that fsdp or tensor split, no rows: sums, a chip's share of the parameters once.
+
+    A slice first sums what its four chips have, so that each of them sends a quarter. The gradients
+    of tables and norms are float32, all others bfloat16.
+    """
+    made = step("tpu", slices)
+    crossing = hlo.crossing(made.text, 4)
+    assert set(crossing) == {"all-reduce"}
+    assert 0.7 < crossing["all-reduce"][1] / (made.parameters / 4) < 1.1
 
 
 def test_tpu_splash_runs_on_the_heads_of_a_chip_and_holds_no_scores():

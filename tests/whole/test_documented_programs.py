@@ -36,6 +36,7 @@ SMALLER = {
 # Parts of commands that are read and not run here, and why.
 ONLY_READ = {
     "gpu_checks": "runs for ten minutes on a GPU",
+    "scaling_table": "compiles for half an hour; speed/test_cost_model.py has the tables",
     "tests.torture": "test_torture.py runs it",
     "--downstream": "needs the two sets that NLTK packs; test_frozen_encoder.py has the probes",
     "--report": "writes the page of runs that are there; test_equal_compute.py",
@@ -52,7 +53,8 @@ def test_the_pages_have_programs():
     """If none are found, nothing below would fail."""
     assert {one.what for one in PROGRAMS} == {
         "benchmarks/against_peer.py", "benchmarks/fused_attention.py", "benchmarks/gpu_checks.py",
-        "benchmarks/section_3.py", "benchmarks/table_5.py", "tests.torture", "pytest",
+        "benchmarks/scaling_table.py", "benchmarks/section_3.py", "benchmarks/table_5.py",
+        "tests.torture", "pytest",
     }  # fmt: skip
     assert len(OF_PYTEST) > 7
 

@@ -28,6 +28,7 @@ LAYOUTS = {  # name -> devices a process, mesh, accumulation, processes
     "fsdp 8": (8, "1,8,1", 1, 1),
     "2 x 2 x 2": (8, "2,2,2", 1, 1),
     "2 x 2 x 2 accumulated": (8, "2,2,2", 2, 1),
+    "2 x 2 x 2 in two slices": (8, "2,2,2,2", 1, 1),
     "two processes": (2, "2,2,1", 1, 2),
     "tensor over two processes": (1, "1,1,2", 1, 2),
     "fsdp and tensor over four processes": (1, "1,2,2", 1, 4),
@@ -99,6 +100,14 @@ def test_parameters_stay_together(ran, name):
         if key.startswith("params/"):
             np.testing.assert_allclose(ran[name][key], value, atol=2 * rate, err_msg=key)
             assert np.abs(ran[name][key] - value).mean() < rate / 20, key
+
+
+def test_slices_change_no_bit(ran):
+    """On CPU devices: two slices of four have the same mesh as eight devices of one."""
+    one, two = ran["2 x 2 x 2"], ran["2 x 2 x 2 in two slices"]
+    assert one.keys() == two.keys()
+    for key, value in one.items():
+        np.testing.assert_array_equal(two[key], value, err_msg=key)
 
 
 def test_the_table_really_splits_parameters(ran):

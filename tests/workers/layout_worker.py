@@ -4,8 +4,8 @@
     python tests/workers/layout_worker.py OUT CORPUS DATA WORKDIR STEPS DEVICES MESH ACCUMULATION
         [PORT PROCESSES ID]
 
-DEVICES is the number of host devices per process, MESH is written as 2,2,2. With PORT, PROCESSES
-and ID it is one of so many processes.
+DEVICES is the number of host devices per process, MESH is written as 2,2,2 and, for two slices of
+devices, as 2,2,2,2. With PORT, PROCESSES and ID it is one of so many processes.
 """
 
 import os
@@ -33,7 +33,7 @@ from electra_jax.training import runs  # noqa: E402
 from support.corpus import small_run  # noqa: E402
 
 config = small_run(f"text:{corpus}", data, data__batch_size=16)
-config.mesh.data, config.mesh.fsdp, config.mesh.tensor = map(int, mesh.split(","))
+config.mesh.update(dict(zip(("data", "fsdp", "tensor", "slices"), map(int, mesh.split(",")))))
 config.schedule.accumulation = int(accumulation)
 config.schedule.steps = 1000
 run = runs.start(config_lib.parse(config), workdir)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a run takes at least on chips that nobody compiled for, and how many chip-hours.
+
+    configuration -> operations of a step, bytes of gradients     (`work`, traced, not compiled)
+    work, chips, slices -> floor of a step -> hours, chip-hours    (`cost`)
+
+Everything here is computed from datasheets and shapes; nothing is compiled or measured. The floor
+is that of `fitting.floor`: products at the peak rate, gradients over all links of a chip, and a
+chip's share of them over the network between slices. Only the data axis is modelled: every chip has
+a whole copy of the model and whole rows, so a batch of 2,048 rows ends at 2,048 chips. A test holds
+the bytes against those of compiled programs.
+"""
+
+import dataclasses
+import math
+import re
+
+import jax
+
+from electra_jax import config as config_lib
+from electra_jax.core import trees
+from electra_jax.speed import chips as chips_lib
+from electra_jax.speed import fitting, paper_flops, synthetic
+from electra_jax.step import plans
+
+# The run of the paper with this configuration: (name in `paper_flops.PUBLISHED`).
+BUDGETS = {
+    "small": ("ELECTRA-Small",),
+    "base": ("ELECTRA-Base",),
+    "large": ("ELECTRA-Large, 400K", "ELECTRA-Large, 1.75M"),
+}
+# On accelerators kernels and their biases are used in bfloat16 and their gradients are summed in
+# it; tables and norms are used in float32.
+_IN_FLOAT32 = re.compile(r"(^|/)(embeddings(_delta)?/|norm|(\w+_)?norm/|head/bias$)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What a step computes and exchanges, whichever chips do it."""
+
+    rows: int
+    flops: float  # three forward passes of all rows
+    gradients: int  # bytes of a whole copy's gradients, as copies sum them
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """A floor, computed: what the datasheet allows at the best."""
+
+    chips: int
+    limits: dict[str, float]  # seconds of a step that each limit allows at the least
+
+    @property
+    def step(self) -> float:
+        """Returns the seconds of a step at the least, if everything overlaps."""
+        return max(self.limits.values())
+
+    @property
+    def exchanged(self) -> float:
+        """Returns the share of exchanges in a step in which nothing overlaps, from 0 to 1."""
+        return 1 - self.limits["products"] / sum(self.limits.values())
+
+    def hours(self, steps: float) -> float:
+        """Returns the hours of so many steps at the least."""
+        return steps * self.step / 3600
+
+    def chip_hours(self, steps: float) -> float:
+        """Returns the hours of all chips together of so many steps at the least."""
+        return self.hours(steps) * self.chips
+
+
+def work(config: config_lib.Config, vocab_size: int) -> Work:
+    """Returns the work of a step of the first stage; the network is traced over shapes."""
+    plan = plans.of(config, synthetic.Words(vocab_size))
+    leaves = jax.tree_util.tree_leaves_with_path(plan.shapes.params)
+    rows, length = config.data.batch_size, config.data.sequence_length
+    return Work(
+        rows,
+        plan.objectives[length].flops(length).train * rows,
+        sum(_bytes(trees.path_name(path), x) for path, x in leaves),
+    )
+
+
+def cost(work: Work, topology: chips_lib.Topology) -> Cost:
+    """Returns the floor of a step on these chips.
+
+    Raises ValueError, one line, if the rows cannot be split evenly over the chips, or if the
+    network between slices of these chips is not known.
+    """
+    count, chip = topology.chips, topology.chip
+    if work.rows % count:
+        raise ValueError(
+            f"{work.rows} rows cannot be split evenly over the {count} chips of {topology}; take a"
+            f" divisor of {work.rows}"
+        )
+
+    limits = {
+        "products": work.flops / count / chip.peak,
+        "exchange": fitting.AROUND_A_RING["all-reduce"] * work.gradients / chip.links,
+    }
+    if topology.slices > 1:
+        if chip.network is None:
+            raise ValueError(f"the network between slices of {chip.name} is not known here")
+        share = work.gradients / topology.chips_a_slice
+        limits["network"] = (
+            fitting.to_other_slices("all-reduce", topology.slices) * share / chip.network
+        )
+    return Cost(count, limits)
+
+
+def steps(name: str) -> float:
+    """Returns the steps of a run of the paper, by its name in `paper_flops.PUBLISHED`."""
+    return next(line.run.steps for line in paper_flops.PUBLISHED if line.name == name and line.run)
+
+
+def _bytes(path, x):
+    return math.prod(x.shape) * (4 if _IN_FLOAT32.search(path) else 2)

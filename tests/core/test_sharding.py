@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where devices of several slices come to lie in the mesh, and which slices are refused."""
+
+import dataclasses
+
+import pytest
+
+from electra_jax import config as config_lib
+from electra_jax.core import sharding
+from electra_jax.speed import dry_run
+from electra_jax.step import plans
+from support.corpus import load_config
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """What of a device a mesh is made by."""
+
+    id: int
+    slice_index: int = 0
+    platform: str = "gpu"
+    device_kind: str = "described"
+    process_index: int = 0
+
+
+def of_slices(count, each, platform="gpu"):
+    """Devices of several slices in turn: 0 of the first, 1 of the second, 2 of the first, ..."""
+    return [Device(number, number % count, platform) for number in range(count * each)]
+
+
+def slices_along(mesh, axis):
+    """Along this axis of the mesh, the slices of the devices of each row, as a set of tuples."""
+    number = sharding.AXES.index(axis)
+    rows = mesh.devices.swapaxes(number, -1).reshape(-1, mesh.devices.shape[number])
+    return {tuple(device.slice_index for device in row) for row in rows}
+
+
+def test_only_the_data_axis_goes_across_slices():
+    mesh = sharding.make_mesh(-1, 2, 2, of_slices(2, 8))
+    assert dict(mesh.shape) == {"data": 4, "fsdp": 2, "tensor": 2}
+    assert slices_along(mesh, "data") == {(0, 0, 1, 1)}
+    assert slices_along(mesh, "fsdp") == {(0, 0), (1, 1)}
+    assert slices_along(mesh, "tensor") == {(0, 0), (1, 1)}
+
+
+def test_the_setting_makes_groups_of_devices_that_are_of_no_slice():
+    devices = [Device(number, platform="cpu") for number in range(8)]
+    assert sharding.count_slices(devices) == 1
+    assert sharding.count_slices(devices, 4) == 4
+    mesh = sharding.make_mesh(-1, 2, 1, devices, slices=4)
+    assert [[d.id for d in row.flat] for row in mesh.devices] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def test_the_setting_can_count_machines_of_gpus_as_one():
+    devices = of_slices(2, 4)
+    assert dict(sharding.make_mesh(1, 8, 1, devices, slices=1).shape)["fsdp"] == 8
+
+
+@pytest.mark.parametrize(
+    "devices, settings, message",
+    [
+        (
+            of_slices(2, 4),
+            {"fsdp": 8},
+            "mesh.fsdp=8 x mesh.tensor=1 does not divide the 4 devices of each of 2 slices, and a"
+            " copy of the model must lie in one; let it divide 4",
+        ),
+        (
+            of_slices(2, 4, "tpu"),
+            {"slices": 4},
+            "mesh.slices=4, but these TPUs are of 2 slices; set mesh.slices=0",
+        ),
+        (of_slices(1, 4, "tpu"), {"slices": 2}, "these TPUs are of 1 slice; set mesh.slices=0"),
+        (of_slices(1, 8), {"slices": 3}, "mesh.slices=3 does not divide 8 devices; try a divisor"),
+    ],
+)
+def test_slices_that_do_not_fit_are_refused_in_one_line(devices, settings, message):
+    with pytest.raises(ValueError) as error:
+        sharding.make_mesh(devices=devices, **settings)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_configuration_asks_for_slices():
+    config = load_config("small")
+    config.mesh.update(slices=2)
+    devices = [Device(number, platform="cpu") for number in range(8)]
+    with pytest.raises(config_lib.ConfigError, match="mesh.slices=2 does not divide 7 devices"):
+        plans.mesh(config_lib.parse(config), devices[:7])
+    assert dict(plans.mesh(config_lib.parse(config), devices).shape)["data"] == 8
+
+
+def test_a_dry_run_says_what_goes_across_slices():
+    devices = of_slices(2, 8)
+    assert dry_run._slices(sharding.make_mesh(-1, 2, 2, devices), 0) == [
+        ("slices", "2 with 2 copies of the model in each; only gradients go across")
+    ]
+    assert dry_run._slices(sharding.make_mesh(-1, 8, 1, devices[::2]), 0) == []
