@@ -5,7 +5,7 @@
 
 runs `electra_jax.compile` for each line, one after the other, and keeps what it says in the file.
 Lines that are there already are not compiled again; `--only='small on v6e-8,base on v6e-8'` names
-those that are. It needs the extra `aot` and one to ten minutes a line. Then it prints the table, and
+those that are. It needs the extra `aot` and one to ten minutes a line. Then it prints the table and
 a second one, which is computed (`electra_jax.speed.cost_model`): the paper's runs on up to 2,048
 chips.
 """
