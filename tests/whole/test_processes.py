@@ -4,6 +4,7 @@ checkpoints that only one of them finds damaged."""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -58,7 +59,8 @@ def alone(tmp_path_factory):
         f"text:{write_corpus(base / 'corpus.txt')}",
         str(base / "data"),
         schedule__steps=STEPS,
-        checkpoint__every=50,
+        checkpoint__every=10,
+        checkpoint__keep_last=10,
         evaluation__every=STEPS,
         schedule__stages=((0.05, 16, 16),),  # from the fourth step on
         logging__every=1,
@@ -78,20 +80,24 @@ def test_sigterm_to_one_stops_both_at_one_step_and_one_process_goes_on(alone, tm
     second.send_signal(signal.SIGTERM)
     said = [process.communicate()[1] for process in (first, second)]
     assert [process.returncode for process in (first, second)] == [75, 0], said
-    (stopped,) = metadata.steps(workdir / "checkpoints")
+    stopped = max(metadata.steps(workdir / "checkpoints"))
     assert 9 <= stopped < STEPS
     assert all(f"stopped and saved at step {stopped}" in text for text in said)
     log = (workdir / "log.txt").read_text()
     assert "stage 2 of 2 from step 4 on: 16 rows of 16 tokens a step" in log
 
     electra_jax.train(config, workdir)  # one process goes on where two stopped
-    loss = {
-        where: {r["step"]: r["loss"] for r in writers.read(where / "metrics.jsonl")}
+    assert_same_losses(workdir, undisturbed, range(1, STEPS + 1))
+
+
+def assert_same_losses(workdir, undisturbed, steps):
+    """At each of these steps: other rows, or another order of them, would change the losses."""
+    mine, expected = (
+        {row["step"]: row["loss"] for row in writers.read(where / "metrics.jsonl")}
         for where in (workdir, undisturbed)
-    }
-    assert list(loss[workdir]) == list(loss[undisturbed])
+    )
     np.testing.assert_allclose(
-        list(loss[workdir].values()), list(loss[undisturbed].values()), rtol=1e-3
+        [mine[step] for step in steps], [expected[step] for step in steps], rtol=1e-3
     )
 
 
@@ -112,11 +118,16 @@ def test_processes_with_other_settings_are_refused(alone, tmp_path):
 
 
 def test_the_death_of_one_ends_the_other_and_the_same_command_goes_on(alone, tmp_path):
-    """The second is killed while it trains, then the first before its first step."""
-    config, _ = alone
+    """Two go on where one process was after step 10. The second is killed while it trains, then the
+    first before its first step."""
+    _, undisturbed = alone
     workdir = tmp_path / "killed"
-    begin(workdir, config)
-    for victim, words in ((1, "step  9/"), (0, "resuming from step 5")):
+    shutil.copytree(undisturbed, workdir)
+    for step in metadata.steps(workdir / "checkpoints"):
+        if step > 10:
+            shutil.rmtree(workdir / "checkpoints" / str(step))
+
+    for victim, words in ((1, "step 19/"), (0, "resuming from step 15")):
         both = start_two(workdir, "--config.checkpoint.every=5", everywhere=True)
         line = next(line for line in both[0].stderr if words in line or "error:" in line)
         assert words in line
@@ -127,6 +138,8 @@ def test_the_death_of_one_ends_the_other_and_the_same_command_goes_on(alone, tmp
         assert last.startswith(f"error: process {victim} (pid {both[victim].pid} on ")
         assert last.endswith(") died; the same command goes on from the newest checkpoint")
         assert "Traceback" not in said[1 - victim] and "Check failure" not in said[1 - victim]
+
+    assert_same_losses(workdir, undisturbed, range(1, 16))
 
 
 def test_text_that_the_first_cannot_prepare_stops_both(tmp_path):
