@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that the compiler of a device needs, because without them it fails."""
+"""Options of XLA: those that a compiler needs, because without them it fails, or that it refuses."""
+
+from collections.abc import Mapping
 
 import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from electra_jax.core import sharding
 
 
 def needed(device: jax.Device) -> dict[str, bool | int | str]:
@@ -13,3 +19,16 @@ def needed(device: jax.Device) -> dict[str, bool | int | str]:
         return {"xla_tpu_dot_dot_fusion": False}
 
     return {}
+
+
+def refused(options: Mapping[str, bool | int | str], mesh: Mesh) -> str:
+    """Returns why the compiler of these devices refuses an option; '' if it takes all."""
+    if not options:
+        return ""
+
+    number = jax.ShapeDtypeStruct((), np.float32, sharding=sharding.replicated(mesh))
+    try:
+        jax.jit(lambda x: x + 1, compiler_options=dict(options)).lower(number).compile()
+    except jax.errors.JaxRuntimeError as error:
+        return str(error).splitlines()[0]
+    return ""

@@ -29,7 +29,7 @@ from jax.experimental import topologies
 from jax.experimental.compilation_cache import compilation_cache
 
 from electra_jax import config as config_lib
-from electra_jax.speed import chips, hlo, synthetic
+from electra_jax.speed import chips, exchanges, hlo, synthetic
 
 # What the CUDA compiler asks about a GPU that is not there: H100 SXM. The H200 differs from it in
 # its memory.
@@ -229,8 +229,8 @@ def _work(tree: dict, topology: chips.Topology, vocab_size: int, errors: str) ->
         program.state,
         program.peak,
         flops,
-        hlo.exchanged(program.text),
-        hlo.crossing(program.text, topology.chips_a_slice),
+        exchanges.exchanged(program.text),
+        exchanges.crossing(program.text, topology.chips_a_slice),
         _moved(program.text),
         program.seconds,
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads what a compiler made of a step: optimised HLO text -> kernels, bytes, collectives.
+"""Reads what a compiler made of a step: optimised HLO text -> kernels and bytes.
 
 `compiled.as_text()` prints computations, one instruction a line:
 
@@ -9,25 +9,13 @@
 
 The text is cut into instructions; a program is then walked from its entry the way a device runs
 it: into the bodies of loops (as often as they run), calls and branches, but not into a fusion,
-which is one kernel. Nothing here needs jax.
+which is one kernel. `exchanges` finds what devices exchange. Nothing here needs jax.
 """
 
-import collections
 import dataclasses
 import math
 import re
 from collections.abc import Iterator
-
-import numpy as np
-
-COLLECTIVES = (
-    "all-reduce",
-    "all-gather",
-    "reduce-scatter",
-    "all-to-all",
-    "collective-permute",
-    "collective-broadcast",
-)
 
 _FREE = {  # say where bytes are, or wait; nothing is launched for them
     "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "domain",
@@ -38,10 +26,6 @@ _SHAPE = re.compile(r"([a-z][a-z0-9]*)\[([0-9,]*)\]")
 _HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
 _BEGIN = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = ")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
-_LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{((?:\{[\d,]*\},?)*)\}")
-_COUNTED = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
-_NAMED = re.compile(r"replica_groups=mesh\[((?:'\w+'=\d+,?)+)\] \{((?:'\w+',?)+)\}")
-_PARTITIONS = re.compile(r"num_partitions=(\d+)")
 _OPEN, _CLOSE = "({[", ")}]"
 
 
@@ -82,11 +66,11 @@ class Instruction:
     @property
     def source(self) -> str:
         """Where in the program it comes from, as jax names it."""
-        return _attribute(self, r'op_name="([^"]*)"') or ""
+        return attribute_of(self, r'op_name="([^"]*)"') or ""
 
     def called(self, attribute: str) -> str | None:
         """The computation that an attribute such as `calls` names."""
-        return _attribute(self, rf"\b{attribute}=%?([\w.\-]+)")
+        return attribute_of(self, rf"\b{attribute}=%?([\w.\-]+)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,20 +90,6 @@ class Kernel:
     times: int
     bytes: int
     source: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Collective:
-    """One exchange between devices."""
-
-    kind: str
-    shapes: tuple[Shape, ...]  # its results on one device
-    source: str
-    times: int  # in one run of the program
-
-    @property
-    def bytes(self) -> int:
-        return sum(shape.bytes for shape in self.shapes)
 
 
 def parse(text: str) -> Module:
@@ -171,59 +141,6 @@ def bytes_moved(text: str) -> int:
     return sum(kernel.times * kernel.bytes for kernel in kernels(text))
 
 
-def collectives(text: str) -> list[Collective]:
-    """Every exchange that stands in the text, each named by its opcode.
-
-    A compiler may cut one exchange into halves (`-start`, `-done`) or spread it over several
-    fusions; pieces of one exchange have its channel and shapes, and are one exchange here. One
-    inside a loop stands here once, with the number of times that the loop runs; a loop of which
-    the compiler does not know it counts as run once.
-    """
-    return [one for one, _ in _exchanges(parse(text))]
-
-
-def exchanged(text: str) -> dict[str, tuple[int, int]]:
-    """{kind of collective: (how many in one run, bytes of their results on one device)}."""
-    total: dict[str, tuple[int, int]] = {}
-    for one in collectives(text):
-        count, size = total.get(one.kind, (0, 0))
-        total[one.kind] = (count + one.times, size + one.times * one.bytes)
-    return total
-
-
-def crossing(text: str, per_slice: int) -> dict[str, tuple[int, int]]:
-    """{kind of collective: (how many in one run, bytes that a device sends to other slices)}.
-
-    Only those between slices count. A slice has `per_slice` devices, and devices are numbered one
-    slice after the other. The program of a TPU is that of a single slice: what leaves it goes
-    through the host and carries its kind with it. In the program of a GPU the groups of devices
-    show it; bytes are then shared out over the devices of a slice that are in the same group, each
-    of which can send its part. Raises ValueError if groups are written in an unknown way.
-    """
-    module = parse(text)
-    total: dict[str, tuple[int, int]] = {}
-
-    def add(kind, times, size):
-        count, before = total.get(kind, (0, 0))
-        total[kind] = (count + times, before + times * size)
-
-    for times, x in _sent_through_hosts(module):
-        kind = _attribute(x, r'_xla_megascale_transfer_type="(\w+)"')
-        add(kind.lower().replace("_", "-"), times, x.shapes[0].bytes)
-
-    found = _PARTITIONS.search(text[: text.index("\n")])
-    devices = int(found[1]) if found else 1
-    if devices > per_slice:
-        for one, x in _exchanges(module):
-            members = [
-                collections.Counter(n // per_slice for n in group) for group in _groups(x, devices)
-            ]
-            sharing = [max(slices.values()) for slices in members if len(slices) > 1]
-            if sharing:
-                add(one.kind, one.times, one.bytes // min(sharing))
-    return total
-
-
 def aliased(text: str) -> int:
     """How many results take the memory of an argument."""
     header = text[: text.index("\n")]
@@ -234,60 +151,13 @@ def aliased(text: str) -> int:
     return header[begin : _closing(header, begin)].count("-alias)")
 
 
-def _exchanges(module):
-    """Yields (Collective, its instruction) for each exchange, pieces of one only once."""
-    times, seen = _times(module), set()
-    for name, computation in module.computations.items():
-        for x in computation.values():
-            kind = x.opcode.removesuffix("-start")
-            if kind not in COLLECTIVES:
-                continue
-            shapes = x.shapes
-            if x.opcode == "all-gather-start":  # (operands, results)
-                shapes = shapes[len(shapes) // 2 :]
-
-            one = kind, _attribute(x, r"channel_id=(\d+)") or x.name, shapes
-            if one not in seen:
-                seen.add(one)
-                yield Collective(kind, shapes, x.source, times.get(name, 1)), x
+def attribute_of(x: Instruction, pattern: str) -> str | None:
+    """What the group of the pattern finds in the attributes; None if it finds nothing."""
+    found = re.search(pattern, x.attributes)
+    return found[1] if found else None
 
 
-def _sent_through_hosts(module):
-    """Yields (how often it runs, instruction) for what the host of a TPU sends to other slices."""
-    times = _times(module)
-    for name, computation in module.computations.items():
-        for x in computation.values():
-            if x.opcode == "send" and "_xla_megascale_transfer_type=" in x.attributes:
-                yield times.get(name, 1), x
-
-
-def _groups(x, devices):
-    """The groups of devices that exchange with each other, as lists of numbers."""
-    listed = _LISTED.search(x.attributes)
-    if listed is not None:
-        groups = re.findall(r"\{([\d,]+)\}", listed[1])
-        return [[int(n) for n in one.split(",")] for one in groups] or [list(range(devices))]
-
-    named = _NAMED.search(x.attributes)
-    if named is not None:
-        sizes = {name: int(size) for name, size in re.findall(r"'(\w+)'=(\d+)", named[1])}
-        along = re.findall(r"'(\w+)'", named[2])
-        numbers = np.arange(math.prod(sizes.values())).reshape(list(sizes.values()))
-        last = range(-len(along), 0)
-        numbers = np.moveaxis(numbers, [list(sizes).index(name) for name in along], list(last))
-        return numbers.reshape(-1, math.prod(sizes[name] for name in along)).tolist()
-
-    counted = _COUNTED.search(x.attributes)
-    if counted is None:
-        raise ValueError(f"{x.name}: which devices exchange is not in the text in a known way")
-    shape, dims, order = (
-        [int(n) for n in part.split(",")] if part else None for part in counted.groups()
-    )
-    numbers = np.arange(math.prod(dims)).reshape(dims)
-    return np.transpose(numbers, order).reshape(shape).tolist()
-
-
-def _times(module):
+def run_counts(module: Module) -> dict[str, int]:
     """{computation: how often it runs in one run of the program}, fusions included."""
     times: dict[str, int] = {}
     waiting = [(module.entry, 1)]
@@ -325,7 +195,7 @@ def _trips(module, computation, x):
     if compared.opcode != "compare" or "direction=LT" not in compared.attributes:
         return None
     counter, end = (condition[name] for name in compared.operands)
-    place = _attribute(counter, r"index=(\d+)")
+    place = attribute_of(counter, r"index=(\d+)")
     carry, result = computation[x.operands[0]], next(y for y in body.values() if y.root)
     if place is None or carry.opcode != "tuple" or result.opcode != "tuple":
         return None
@@ -383,7 +253,7 @@ def _walk(module, name, times) -> Iterator[Kernel]:
 
 
 def _branches(x):
-    listed = _attribute(x, r"branch_computations=\{([^}]*)\}")
+    listed = attribute_of(x, r"branch_computations=\{([^}]*)\}")
     if listed is not None:
         return [name.strip().removeprefix("%") for name in listed.split(",")]
     return [x.called("true_computation"), x.called("false_computation")]
@@ -474,8 +344,3 @@ def _closing(line, at):
         if depth == 0:
             return place + 1
     raise ValueError(f"a bracket stays open: {line[at : at + 80]}")
-
-
-def _attribute(x, pattern):
-    found = re.search(pattern, x.attributes)
-    return found[1] if found else None

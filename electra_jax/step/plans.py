@@ -226,19 +226,11 @@ def _compiler_options(text, mesh):
 
 def _check_compiler(text, mesh):
     """Raises ConfigError if the compiler of these devices refuses an option."""
-    options = _compiler_options(text, mesh)
-    if not options:
-        return
-
-    number = jax.ShapeDtypeStruct((), np.float32, sharding=sharding.replicated(mesh))
-    try:
-        jax.jit(lambda x: x + 1, compiler_options=options).lower(number).compile()
-    except jax.errors.JaxRuntimeError as error:
+    if reason := compilers.refused(_compiler_options(text, mesh), mesh):
         raise config_lib.ConfigError(
             f"mesh.compiler_options={text!r} is refused by the compiler of"
-            f" {mesh.devices.flat[0].device_kind}: {str(error).splitlines()[0]}; correct it, or set"
-            " it to 'auto'"
-        ) from error
+            f" {mesh.devices.flat[0].device_kind}: {reason}; correct it, or set it to 'auto'"
+        )
 
 
 def networks_config(

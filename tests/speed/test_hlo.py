@@ -3,7 +3,7 @@
 
 import pytest
 
-from electra_jax.speed import hlo
+from electra_jax.speed import exchanges, hlo
 
 PROGRAM = """\
 HloModule step, is_scheduled=true, input_output_alias={ {0}: (0, {}, may-alias), \
@@ -140,7 +140,7 @@ def test_a_loop_of_unknown_length_is_refused():
 
 
 def test_collectives_are_those_between_devices_with_what_they_result_in():
-    found = [(c.kind, [str(s) for s in c.shapes], c.bytes) for c in hlo.collectives(PROGRAM)]
+    found = [(c.kind, [str(s) for s in c.shapes], c.bytes) for c in exchanges.collectives(PROGRAM)]
     assert found == [("all-reduce", ["f32[8]"], 32), ("all-gather", ["bf16[6,5]"], 60)]
 
 
@@ -148,8 +148,8 @@ def test_pieces_of_one_exchange_count_once():
     line = next(x for x in PROGRAM.splitlines() if "all-reduce(" in x)
     again = line.replace("%sent", "%piece")
     other = again.replace("%piece", "%other").replace("channel_id=1", "channel_id=3")
-    assert len(hlo.collectives(PROGRAM.replace(line, f"{line}\n{again}"))) == 2
-    assert len(hlo.collectives(PROGRAM.replace(line, f"{line}\n{again}\n{other}"))) == 3
+    assert len(exchanges.collectives(PROGRAM.replace(line, f"{line}\n{again}"))) == 2
+    assert len(exchanges.collectives(PROGRAM.replace(line, f"{line}\n{again}\n{other}"))) == 3
 
 
 def test_aliased_results_are_counted_from_the_header():
@@ -180,9 +180,9 @@ def test_an_exchange_in_a_loop_counts_as_often_as_the_loop_runs():
     told = "  %told = f32[1,8]{1,0} all-reduce(%taken), channel_id=3, to_apply=%add\n"
     text = PROGRAM.replace("  %next = s32[] copy(%i)\n", told + "  %next = s32[] copy(%i)\n")
     # Eight floats once and four times eight in the loop; bf16[6,5] are 60 bytes.
-    assert hlo.exchanged(text) == {"all-reduce": (5, 32 + 4 * 32), "all-gather": (1, 60)}
+    assert exchanges.exchanged(text) == {"all-reduce": (5, 32 + 4 * 32), "all-gather": (1, 60)}
     unknown = text.replace('"known_trip_count":{"n":"4"},', "")
-    assert hlo.exchanged(unknown) == {"all-reduce": (2, 32 + 32), "all-gather": (1, 60)}
+    assert exchanges.exchanged(unknown) == {"all-reduce": (2, 32 + 32), "all-gather": (1, 60)}
 
 
 SENT = """\
@@ -197,13 +197,13 @@ _xla_megascale_transfer_type="ALL_REDUCE"}
 def test_what_a_tpu_hands_to_its_host_for_other_slices_crosses():
     line = next(x for x in PROGRAM.splitlines() if "all-reduce(" in x)
     text = PROGRAM.replace(line, f"{line}\n{SENT}")
-    assert hlo.crossing(PROGRAM, 2) == {}
-    assert hlo.crossing(text, 2) == {"all-reduce": (1, 32)}
+    assert exchanges.crossing(PROGRAM, 2) == {}
+    assert exchanges.crossing(text, 2) == {"all-reduce": (1, 32)}
 
     # In the loop it runs four times.
     inside = "  %next = s32[] copy(%i)\n"
     sent_row = SENT.replace("%sent", "%taken").replace("f32[8]", "f32[1,8]")
-    assert hlo.crossing(PROGRAM.replace(inside, inside + sent_row), 2) == {
+    assert exchanges.crossing(PROGRAM.replace(inside, inside + sent_row), 2) == {
         "all-reduce": (4, 4 * 32)
     }
 
@@ -229,12 +229,12 @@ def test_groups_of_devices_of_several_slices_cross(groups, crossing):
     text = PROGRAM.replace("is_scheduled=true", "is_scheduled=true, num_partitions=8", 1)
     text = text.replace("replica_groups={{0,1}}", groups)
     text = text.replace("channel_id=2, ", "channel_id=2, replica_groups={{0,1},{6,7}}, ")
-    assert hlo.crossing(text, 4) == crossing
-    assert hlo.crossing(text, 8) == {}
+    assert exchanges.crossing(text, 4) == crossing
+    assert exchanges.crossing(text, 8) == {}
 
 
 def test_groups_that_cannot_be_read_are_refused():
     text = PROGRAM.replace("is_scheduled=true", "is_scheduled=true, num_partitions=8", 1)
     text = text.replace("replica_groups={{0,1}}", "replica_groups=new_way")
     with pytest.raises(ValueError, match="sent: which devices exchange is not in the text"):
-        hlo.crossing(text, 4)
+        exchanges.crossing(text, 4)

@@ -18,7 +18,7 @@ import sys
 import jax
 
 from electra_jax import config as config_lib
-from electra_jax.speed import ahead_of_time, chips, hlo
+from electra_jax.speed import ahead_of_time, chips, exchanges, hlo
 
 from .corpus import ROOT, load_config
 
@@ -114,7 +114,7 @@ def compile_step(variant: Variant, layers: int = 2) -> Compiled:
 
 def counted(compiled: Compiled) -> dict[str, int]:
     """{kind of collective: how many of them}."""
-    return dict(collections.Counter(c.kind for c in hlo.collectives(compiled.text)))
+    return dict(collections.Counter(c.kind for c in exchanges.collectives(compiled.text)))
 
 
 def _main(layers: int, folder: str | None) -> None:
@@ -131,7 +131,7 @@ def _main(layers: int, folder: str | None) -> None:
         if variant.chip == "cuda":
             kernels, moved = hlo.launches(made.text), f"{hlo.bytes_moved(made.text) / 1e9:.2f}"
         exchanged = {}
-        for c in hlo.collectives(made.text):
+        for c in exchanges.collectives(made.text):
             exchanged[c.kind] = exchanged.get(c.kind, 0) + c.bytes / 1e6
         listed = ", ".join(
             f"{number} {kind} ({exchanged[kind]:.1f})" for kind, number in counted(made).items()

@@ -10,7 +10,7 @@ import functools
 
 import pytest
 
-from electra_jax.speed import hlo
+from electra_jax.speed import exchanges, hlo
 from support import aot
 
 pytestmark = pytest.mark.aot
@@ -75,7 +75,7 @@ def test_tpu_only_the_expected_collectives_appear(mesh):
 @meshes
 def test_tpu_nothing_that_belongs_to_rows_is_gathered(mesh):
     """Neither scores [B, N, V] nor random bits nor hidden states: parameters only."""
-    gathered = [c for c in hlo.collectives(step("tpu", mesh).text) if c.kind == "all-gather"]
+    gathered = [c for c in exchanges.collectives(step("tpu", mesh).text) if c.kind == "all-gather"]
     of_rows = [
         f"{shape} {c.source}"
         for c in gathered
@@ -94,7 +94,7 @@ def test_tpu_between_slices_go_the_gradients_and_nothing_else(slices):
     of tables and norms are float32, all others bfloat16.
     """
     made = step("tpu", slices)
-    crossing = hlo.crossing(made.text, 4)
+    crossing = exchanges.crossing(made.text, 4)
     assert set(crossing) == {"all-reduce"}
     assert 0.7 < crossing["all-reduce"][1] / (made.parameters / 4) < 1.1
 
