@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of XLA: those that a compiler needs, because without them it fails, or that it refuses."""
+"""Options of XLA: those without which a compiler fails, and those that it refuses."""
 
 from collections.abc import Mapping
 

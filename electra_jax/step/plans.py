@@ -62,7 +62,6 @@ OPTIMIZERS = {
     "muon": optimizer.muon,
 }
 
-
 SHAPES: dict[str, Callable[..., jax.Array]] = {
     "linear": schedule.linear,
     "cosine": schedule.cosine,
@@ -213,7 +212,13 @@ def mesh(config: config_lib.Config, devices: Sequence[jax.Device] | None = None)
                 f" accumulation); try {f'{low} or ' if low else ''}{low + ways}"
             )
 
-    _check_compiler(c.compiler_options, made)
+    options = _compiler_options(c.compiler_options, made)
+    if reason := compilers.refused(options, made):
+        raise config_lib.ConfigError(
+            f"mesh.compiler_options={c.compiler_options!r} is refused by the compiler of"
+            f" {made.devices.flat[0].device_kind}: {reason}; correct it, or set it to 'auto'"
+        )
+
     return made
 
 
@@ -222,15 +227,6 @@ def _compiler_options(text, mesh):
     if text != "auto":
         return compiler_options.parse(text)
     return compilers.needed(mesh.devices.flat[0]) if mesh else {}
-
-
-def _check_compiler(text, mesh):
-    """Raises ConfigError if the compiler of these devices refuses an option."""
-    if reason := compilers.refused(_compiler_options(text, mesh), mesh):
-        raise config_lib.ConfigError(
-            f"mesh.compiler_options={text!r} is refused by the compiler of"
-            f" {mesh.devices.flat[0].device_kind}: {reason}; correct it, or set it to 'auto'"
-        )
 
 
 def networks_config(
