@@ -4,7 +4,7 @@
     settings -> plan, tasks                      planning.py: one task per unit of text
     a sample of the text -> vocabulary           folder_vocabulary.py: trained or loaded once
     all documents -> duplicates                  duplicates.py: only if data.deduplicate is set
-    unit -> documents -> token ids -> rows -> shards     units.py, unit_rows.py: in worker processes
+    unit -> documents -> token ids -> rows -> shards     units.py, unit_rows.py: by an executor
     all counts -> manifest.json                  totals.py: written last, so its presence means
                                                  that the folder is complete
 
@@ -14,23 +14,26 @@ rows.
 
 Preparation can be resumed: each finished unit leaves a small JSON file, and the next run skips the
 units that have one. It is also repeatable: random numbers depend on the seed, the source and the
-unit, but not on the process, so any number of workers writes the same bytes.
+unit, but not on the process, so any number of workers on any number of machines writes the same
+bytes. Which machines work is a matter of the executor, see executors.py.
 
 A hash of its text decides whether a document is held out. Equal documents are therefore always in
 the same split, and neither the seed nor the order of documents changes the split.
 """
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import errno
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from electra_jax.data import (
     duplicates,
+    executors,
     folder_vocabulary,
     planning,
     progress_lines,
@@ -53,7 +56,7 @@ class Watcher(Protocol):
         self,
         tasks: Sequence[planning.UnitTask],
         words: vocabulary.Vocabulary,
-        workers: worker_pool.Workers,
+        workers: executors.Executor,
     ) -> Mapping[str, int]:
         """Called before the first unit is built; returns the place of each, by its name."""
 
@@ -66,6 +69,7 @@ def prepare(
     root: str,
     progress: Callable[[str], Any] = print,
     watcher: Watcher | None = None,
+    executor: executors.Making | None = None,
 ) -> str:
     """Prepares the data unless this was done before, and returns the path of its folder.
 
@@ -75,6 +79,7 @@ def prepare(
       progress: called with each line that tells the user what is happening.
       watcher: is told of the units as they are built; nothing if the data is there already. If
         there is one, all units are built in other processes.
+      executor: makes what builds the units; processes of this machine if it is None.
 
     Raises:
       ValueError: the text or the vocabulary cannot be used, the disk is full, a worker was killed,
@@ -84,7 +89,7 @@ def prepare(
     records.fetch(plan.folder)
 
     if not is_whole(plan.folder, progress):
-        _prepare_alone(plan, progress, watcher)
+        _prepare_alone(plan, progress, watcher, executor or _own_processes(watcher))
     staging.publish(plan.folder, last=records.MANIFEST)
 
     if line := totals.unknown_tokens(records.read_manifest(plan.folder)):
@@ -93,28 +98,40 @@ def prepare(
     return plan.folder
 
 
-def _prepare_alone(plan, progress, watcher):
-    """Builds the folder under its lock; turns a full disk or a killed worker into one line."""
+def _own_processes(watcher):
+    return lambda plan: worker_pool.Workers(plan.settings.workers, apart=watcher is not None)
+
+
+def _prepare_alone(plan, progress, watcher, executor):
+    """Builds the folder under its lock."""
     with lock.hold(os.path.join(plan.folder, "prepare.lock"), f"the data folder {plan.folder}"):
         try:
             # Another process may have finished the folder before this one got the lock.
             if not is_whole(plan.folder, progress):
-                _build(plan, progress, watcher)
-        except OSError as error:
-            if error.errno not in _NO_SPACE:
-                raise
-            raise ValueError(
-                f"no space left for {plan.folder}; free some or set data.dir, then run again: it"
-                " goes on from here"
-            ) from error
-        except concurrent.futures.BrokenExecutor as error:
-            fewer = max(1, worker_pool.worker_count(plan.settings.workers) // 2)
-            raise ValueError(
-                "a process that prepares data was killed, most likely for memory; run again with"
-                f" data.workers={fewer}: it goes on from here"
-            ) from error
+                with in_words(plan):
+                    _build(plan, progress, watcher, executor)
         finally:
             _remove_partials(plan.folder)
+
+
+@contextlib.contextmanager
+def in_words(plan: planning.DataPlan) -> Iterator[None]:
+    """Turns a full disk or a killed worker process into a ValueError of one line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_SPACE:
+            raise
+        raise ValueError(
+            f"no space left for {plan.folder}; free some or set data.dir, then run again: it"
+            " goes on from here"
+        ) from error
+    except concurrent.futures.BrokenExecutor as error:
+        fewer = max(1, worker_pool.worker_count(plan.settings.workers) // 2)
+        raise ValueError(
+            "a process that prepares data was killed, most likely for memory; run again with"
+            f" data.workers={fewer}: it goes on from here"
+        ) from error
 
 
 def is_whole(folder: str, progress: Callable[[str], Any]) -> bool:
@@ -147,7 +164,7 @@ def _has_its_vocabulary(folder):
         return False
 
 
-def _build(plan, progress, watcher):
+def _build(plan, progress, watcher, executor):
     """Builds the folder up to its manifest, from nothing or from where a run was interrupted."""
     began = time.monotonic()
     progress(f"preparing {plan.settings.source} in {plan.folder}")
@@ -155,9 +172,8 @@ def _build(plan, progress, watcher):
     _make_ready(plan.folder)
     tasks = planning.make_tasks(plan)
 
-    apart = watcher is not None
     with progress_lines.Phases(progress) as phases:
-        with worker_pool.Workers(plan.settings.workers, apart=apart) as workers:
+        with executor(plan) as workers:
             words = folder_vocabulary.make(plan, tasks, workers, phases)
             tasks = [dataclasses.replace(task, vocabulary=words.sha256) for task in tasks]
 

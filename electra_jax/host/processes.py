@@ -24,6 +24,11 @@ def is_first() -> bool:
     return not jax.distributed.is_initialized() or jax.process_index() == 0
 
 
+def is_alone() -> bool:
+    """Returns whether this is the only process. Starts no device in that case."""
+    return not jax.distributed.is_initialized() or jax.process_count() == 1
+
+
 def agree(work: Callable[[], T], *kinds: type[Exception], doing: str = "") -> T:
     """Runs `work()` on each process and returns each one's own result.
 

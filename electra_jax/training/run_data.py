@@ -16,24 +16,31 @@ import numpy as np
 from absl import logging
 
 from electra_jax import config as config_lib
-from electra_jax.data import background, pipeline, planning, preparation, records
+from electra_jax.data import background, executors, pipeline, planning, preparation, records
 from electra_jax.host import processes
 from electra_jax.workdir import metadata, prepared_data
 
 
-def prepare(config: config_lib.Config, workdir: str) -> list[str]:
+def prepare(
+    config: config_lib.Config, workdir: str, executor: executors.Making | None = None
+) -> list[str]:
     """Returns one folder of prepared data per stage, and prepares those that are missing.
 
     A run that has checkpoints continues with the data that it recorded, even if the source has
     changed or is gone. A new run uses the source as it is now; if the source is out of reach, it
     uses what was prepared for it beforehand. Without a shared file system every process prepares
     its own copy, and all copies come out equal. Raises ConfigError.
+
+    Args:
+      config: the configuration of the run.
+      workdir: its workdir.
+      executor: makes what builds the units of text; processes of this machine if it is None.
     """
     data = prepared_data.RunData.of(config, workdir)
     record, begun = recorded(workdir)
     if record is not None and not prepared_data.is_of(data, record):
         # The record belongs to other settings. If a run was trained with them, it keeps its record.
-        folders = _from_source(data)
+        folders = _from_source(data, executor)
         if not begun:
             _record(data, folders)
         return folders
@@ -44,14 +51,14 @@ def prepare(config: config_lib.Config, workdir: str) -> list[str]:
     out_of_reach = bool(changed) and not processes.of_first(lambda: _in_reach(data))
     gone = not begun and not processes.of_first(lambda: _all_folders_exist(data, record))
     if record is None or ((changed or gone) and not begun and not out_of_reach):
-        folders = _from_source(data)
+        folders = _from_source(data, executor)
         _check_rows(data, folders)
         _record(data, folders)
         return folders
 
     if changed:
         logging.info("%s; this run goes on with the data that was prepared for it", changed)
-    folders = _as_recorded(data, record)
+    folders = _as_recorded(data, record, executor)
     _check_rows(data, folders)
     processes.of_first(lambda: prepared_data.keep_vocabulary(workdir, folders[0]))
     return folders
@@ -147,36 +154,38 @@ def _in_reach(data):
     return True
 
 
-def _from_source(data):
+def _from_source(data, executor):
     """One folder of rows per stage, prepared from the sources as they are now."""
     return [
-        _folder_on_all_processes(lambda each=each: _prepared(data, each))
+        _folder_on_all_processes(lambda each=each: _prepared(data, each, executor))
         for each in data_settings(data)
     ]
 
 
-def _prepared(data, settings):
+def _prepared(data, settings, executor):
     """Prepares these rows and returns their folder."""
-    folder = preparation.prepare(settings, data.root, logging.info)
+    folder = preparation.prepare(settings, data.root, logging.info, executor=executor)
     if data.streaming:
         background.keep_plan(planning.make_plan(settings, data.root))
     return folder
 
 
-def _as_recorded(data, record):
+def _as_recorded(data, record, executor):
     """The folders that a record names. Rows that are missing are prepared again."""
     folders = []
     for number, part in enumerate(record.stages):
         settings = stage_settings(data, number, folders[0] if folders else "")
 
         def find(part=part, settings=settings):
-            return prepared_data.folder(data, part) or _prepare_again(data, part, settings)
+            return prepared_data.folder(data, part) or _prepare_again(
+                data, part, settings, executor
+            )
 
         folders.append(_folder_on_all_processes(find))
     return folders
 
 
-def _prepare_again(data, part, settings):
+def _prepare_again(data, part, settings, executor):
     """Prepares rows that were recorded and are missing; returns their folder.
 
     Raises ConfigError if they do not come out equal to the recorded ones.
@@ -189,7 +198,7 @@ def _prepare_again(data, part, settings):
         ) from error
 
     if now == part.folder:
-        folder = _prepared(data, settings)
+        folder = _prepared(data, settings, executor)
         if prepared_data.identity(data, folder) == part.hash:
             return folder
 

@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Units of text as tasks of Ray, on all nodes of a cluster (`electra_jax.prepare --ray=ADDRESS`).
+
+    connect    this process becomes a driver of the cluster
+    compare    each node has the same Python, packages and text, and sees the prepared folder
+    each       a task of Ray for each unit; results are files of that folder
+
+Ray decides which node does a task, and does a task again elsewhere if its worker or its node is
+lost. Characters are counted when a unit is finished, not while it is cut as on one machine.
+
+Everything that is not a unit of text stays in the driver, so the lock, the vocabulary, the totals
+and the manifest are made as on one machine. If the driver is killed, Ray ends its tasks, and the
+next call goes on with the units that are missing.
+"""
+
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import logging
+import os
+import platform
+import secrets
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from electra_jax.data import (
+    executors,
+    planning,
+    progress_lines,
+    text,
+    text_files,
+    unit_files,
+    worker_pool,
+)
+from electra_jax.host import code_version, staging
+
+AUTO = "auto"  # the cluster that this machine belongs to
+_LOST = 5  # times that a unit is begun again after its worker or its node was lost
+_AHEAD = 4  # tasks that are handed to Ray at the same time, for each core
+_ANSWER = 10.0  # seconds in which the cluster must take a connection
+_TEXT = "text"
+_PACKAGES = ("numpy", "pyarrow", "sentencepiece", "tokenizers")  # other versions may cut other rows
+
+
+def check(address: str, root: str) -> None:
+    """Raises ValueError, one line, if the cluster or the folder cannot be used; needs moments.
+
+    Args:
+      address: HOST:PORT of a cluster's head, or AUTO.
+      root: the folder that holds one folder per prepared data set (data.dir).
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise ValueError(
+            f"--ray={address} needs ray, which is not installed: pip install 'electra_jax[ray]', or"
+            " from a checkout pip install -e '.[ray]'"
+        )
+
+    if where := staging.address(root):
+        raise ValueError(
+            f"--ray writes to a folder that all nodes share, and {where} is in a bucket; prepare"
+            " into a shared folder, --workdir=FOLDER, or without --ray"
+        )
+
+    if address == AUTO:
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "://" in address:
+        raise ValueError(
+            f"--ray={address!r} is neither HOST:PORT, as `ray start --head` prints it, nor {AUTO};"
+            " run this command on a machine of the cluster"
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWER).close()
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(address, error) from error
+
+
+def making(address: str) -> executors.Making:
+    """Returns what makes an executor on this cluster; see `check` for addresses."""
+    return lambda plan: RayWorkers(address, plan)
+
+
+class RayWorkers:
+    """Runs a function on tasks, on all nodes of a cluster.
+
+    Args:
+      address: as in `check`.
+      plan: what is prepared; its folder exists. data.workers is the number of tasks that run at the
+        same time on the whole cluster; 0 means one per CPU that Ray counts.
+    """
+
+    def __init__(self, address: str, plan: planning.DataPlan):
+        self._address, self._plan = address, plan
+        self.characters = 0
+        self.count = 0
+        self._like = about(plan.sources)
+
+    def __enter__(self) -> "RayWorkers":
+        _connect(self._address)
+        try:
+            self.count = min(_cores(), self._plan.settings.workers or _cores())
+            self._compare_nodes()
+            return self
+        except BaseException:
+            self.kill()
+            raise
+
+    def __exit__(self, *_) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """Leaves the cluster, which ends the tasks of this driver."""
+        import ray  # noqa: PLC0415 - an extra
+
+        ray.shutdown()
+
+    def followed(self, tasks: Sequence[planning.UnitTask]) -> Sequence[planning.UnitTask]:
+        """The tasks whose characters are counted: all."""
+        return tasks
+
+    def each(
+        self, function: Callable[[Any], Any], tasks: Sequence[planning.UnitTask]
+    ) -> Iterator[tuple[planning.UnitTask, Any]]:
+        """Yields (task, function(task)) in the order in which the tasks finish.
+
+        Raises ValueError, one line, by which one of our functions has refused its task, or if a
+        task is lost too often.
+        """
+        import ray  # noqa: PLC0415 - an extra
+
+        work = ray.remote(num_cpus=1, max_retries=_LOST, scheduling_strategy="SPREAD")(_work)
+        waiting, running = list(reversed(tasks)), {}
+        while waiting or running:
+            # Asked again each time, since nodes come and go.
+            room = self._plan.settings.workers or max(_AHEAD * _cores(), 1)
+            while waiting and len(running) < room:
+                task = waiting.pop()
+                running[work.remote(function, task, versions(), os.getcwd())] = task
+
+            (done, *_), _ = ray.wait(list(running))
+            task = running.pop(done)
+            answered, characters = _taken(done, task)
+            self.characters += characters
+            yield task, worker_pool.result_of(answered)
+
+    def _compare_nodes(self):
+        """Raises ValueError, one line, that names each node which would write other bytes."""
+        token = os.path.join(self._plan.folder, unit_files.UNITS, f"{secrets.token_hex(4)}.seen")
+        with open(token, "wb"):
+            pass
+        try:
+            found = _on_each_node(self._plan.sources, token)
+        finally:
+            os.remove(token)
+
+        wrong = [f"{node} {why}" for node, theirs in found if (why := self._why_not(theirs))]
+        if wrong:
+            raise ValueError(
+                f"{len(wrong)} of {len(found)} nodes of the cluster cannot prepare"
+                f" {self._plan.folder}: {'; '.join(wrong[:3])}"
+            )
+
+    def _why_not(self, theirs):
+        if isinstance(theirs, str):
+            return theirs
+        return unlike(self._like, theirs)
+
+
+def about(sources: Sequence[text.Source]) -> dict[str, str]:
+    """Returns what the bytes of units depend on that may differ from machine to machine."""
+    files = json.dumps([text.fingerprint(source) for source in sources])
+    return versions() | {_TEXT: hashlib.sha256(files.encode()).hexdigest()}
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Returns the same but for the text."""
+    return {
+        "Python": ".".join(platform.python_version_tuple()[:2]),
+        "code of electra_jax": code_version.digest(),
+        **{name: importlib.metadata.version(name) for name in _PACKAGES},
+    }
+
+
+def unlike(here: dict[str, str], there: dict[str, str]) -> str:
+    """Returns in what another machine differs from this one, for users; '' if in nothing."""
+    for name, mine in here.items():
+        if there[name] != mine:
+            if name == _TEXT:
+                return "sees other files of text; give all nodes the same"
+            return f"has {name} {there[name]}, and this machine {mine}; install the same"
+    return ""
+
+
+def _connect(address):
+    """Makes this process a driver of the cluster. Raises ValueError, one line."""
+    import ray  # noqa: PLC0415 - an extra
+
+    try:
+        with _own_signals():
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (OSError, RuntimeError, ValueError, TimeoutError) as error:
+        raise _no_cluster(address, error) from error
+
+
+def _no_cluster(address, error):
+    return ValueError(
+        f"--ray={address}: no cluster of Ray can be used there ({text_files.reason(error)}); start"
+        " one with `ray start --head`, join it on each machine with `ray start --address=HOST:PORT`,"
+        " and run this command on one of them"
+    )
+
+
+@contextlib.contextmanager
+def _own_signals():
+    """Keeps the handler of SIGTERM, which Ray replaces by its own."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # not the main thread, where Ray sets none either
+            signal.signal(signal.SIGTERM, before)
+
+
+def _cores():
+    """The CPUs that the nodes offer now. Raises ValueError, one line, if there are none."""
+    import ray  # noqa: PLC0415 - an extra
+
+    found = int(ray.cluster_resources().get("CPU", 0))
+    if not found:
+        raise ValueError(
+            "no node of the cluster offers a CPU to Ray; start one with ray start --num-cpus"
+        )
+    return found
+
+
+def _on_each_node(sources, token):
+    """Returns [(name of a node, what `about` says there, or why the node cannot work)]."""
+    import ray  # noqa: PLC0415 - an extra
+    from ray.util import scheduling_strategies  # noqa: PLC0415
+
+    def look(sources, token, where):
+        # Within a function, so that a node without the package can say so.
+        try:
+            from electra_jax.data import ray_workers  # noqa: PLC0415
+        except ImportError as error:
+            return f"cannot import electra_jax ({error}); install it there"
+        return ray_workers.look(sources, token, where)
+
+    nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+    asked = []
+    for node in nodes:
+        there = scheduling_strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        ask = ray.remote(num_cpus=0, scheduling_strategy=there)(look)
+        asked.append(ask.remote(sources, token, os.getcwd()))
+
+    found = []
+    for node, one in zip(nodes, asked, strict=True):
+        name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+        try:
+            found.append((name, ray.get(one)))
+        except ray.exceptions.RayTaskError as error:
+            found.append((name, f"fails: {text_files.reason(error.cause)}"))
+        except ray.exceptions.RayError:
+            continue  # it has gone meanwhile
+    return found
+
+
+def look(sources: Sequence[text.Source], token: str, where: str) -> dict[str, str] | str:
+    """Runs on a node: returns what `about` says there, or why the node cannot work."""
+    _go_to(where)
+    folder = os.path.abspath(os.path.dirname(token))
+    try:
+        if not os.path.exists(token):
+            return f"does not see {folder}; prepare into a folder that all nodes share"
+
+        mine = f"{token}.{secrets.token_hex(4)}"
+        with open(mine, "wb"):
+            pass
+        os.remove(mine)
+    except OSError as error:
+        return f"may not write to {folder} ({text_files.reason(error)})"
+
+    try:
+        return about(sources)
+    except (ValueError, OSError) as error:
+        return f"cannot read the text: {text_files.reason(error)}"
+
+
+def _go_to(where):
+    """Makes relative paths mean what they mean in the driver, if this machine has its folder."""
+    with contextlib.suppress(OSError):
+        os.chdir(where)
+
+
+def _work(function, task, like, where):
+    """Runs on a node: returns the answer to a task, and how many characters were tokenised."""
+    # A node that joined late was not looked at before.
+    if line := unlike(like, versions()):
+        return ValueError(f"node {socket.gethostname()} {line}"), 0
+
+    _go_to(where)
+    counted = _Characters()
+    progress_lines.count_in(counted)
+    return worker_pool.answer(function, task), counted.value
+
+
+class _Characters:
+    """A count of one thread, with the interface of a value that processes share."""
+
+    def __init__(self):
+        self.value = 0
+
+    def get_lock(self) -> contextlib.AbstractContextManager:
+        """Locks nothing."""
+        return contextlib.nullcontext()
+
+
+def _taken(done, task):
+    """What a task has returned. Raises its error; ValueError, one line, if it was lost too often."""
+    import ray  # noqa: PLC0415 - an extra
+
+    try:
+        return ray.get(done)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause if isinstance(error.cause, OSError) else error
+    except ray.exceptions.RayError as error:
+        raise ValueError(
+            f"the unit {task.name} was begun {_LOST + 1} times, and each time its worker or its node"
+            f" was lost ({type(error).__name__}), most likely for memory; start the nodes with a"
+            " smaller --num-cpus, and run again: it goes on from here"
+        ) from error
