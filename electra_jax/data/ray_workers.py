@@ -210,9 +210,9 @@ def _connect(address):
 
 def _no_cluster(address, error):
     return ValueError(
-        f"--ray={address}: no cluster of Ray can be used there ({text_files.reason(error)}); start"
-        " one with `ray start --head`, join it on each machine with `ray start --address=HOST:PORT`,"
-        " and run this command on one of them"
+        f"--ray={address}: no cluster of Ray can be used there ({text_files.reason(error)});"
+        " start one with `ray start --head`, let each machine join it with"
+        " `ray start --address=HOST:PORT`, and run this command on one of them"
     )
 
 
@@ -322,16 +322,18 @@ class _Characters:
 
 
 def _taken(done, task):
-    """What a task has returned. Raises its error; ValueError, one line, if it was lost too often."""
+    """What a task has returned. Raises its error, and ValueError if it was lost too often."""
     import ray  # noqa: PLC0415 - an extra
 
     try:
         return ray.get(done)
     except ray.exceptions.RayTaskError as error:
-        raise error.cause if isinstance(error.cause, OSError) else error
+        if isinstance(error.cause, OSError):
+            raise error.cause from error
+        raise
     except ray.exceptions.RayError as error:
         raise ValueError(
-            f"the unit {task.name} was begun {_LOST + 1} times, and each time its worker or its node"
-            f" was lost ({type(error).__name__}), most likely for memory; start the nodes with a"
-            " smaller --num-cpus, and run again: it goes on from here"
+            f"the unit {task.name} was begun {_LOST + 1} times, and each time its worker or its"
+            f" node was lost ({type(error).__name__}), most likely for memory; start the nodes with"
+            " a smaller --num-cpus, and run again: it goes on from here"
         ) from error
