@@ -89,7 +89,7 @@ def prepare(
     records.fetch(plan.folder)
 
     if not is_whole(plan.folder, progress):
-        _prepare_alone(plan, progress, watcher, executor or _own_processes(watcher))
+        _prepare_locked(plan, progress, watcher, executor)
     staging.publish(plan.folder, last=records.MANIFEST)
 
     if line := totals.unknown_tokens(records.read_manifest(plan.folder)):
@@ -102,16 +102,20 @@ def _own_processes(watcher):
     return lambda plan: worker_pool.Workers(plan.settings.workers, apart=watcher is not None)
 
 
-def _prepare_alone(plan, progress, watcher, executor):
+def _prepare_locked(plan, progress, watcher, executor):
     """Builds the folder under its lock."""
     with lock.hold(os.path.join(plan.folder, "prepare.lock"), f"the data folder {plan.folder}"):
+        whole = False
         try:
             # Another process may have finished the folder before this one got the lock.
             if not is_whole(plan.folder, progress):
                 with in_words(plan):
-                    _build(plan, progress, watcher, executor)
+                    _build(plan, progress, watcher, executor or _own_processes(watcher))
+            whole = True
         finally:
-            _remove_partials(plan.folder)
+            # Where this ends too early, other machines may still write; the next start removes.
+            if whole or executor is None:
+                _remove_partials(plan.folder)
 
 
 @contextlib.contextmanager

@@ -14,14 +14,9 @@ next call goes on with the units that are missing.
 """
 
 import contextlib
-import functools
-import hashlib
-import importlib.metadata
 import importlib.util
-import json
 import logging
 import os
-import platform
 import secrets
 import signal
 import socket
@@ -31,8 +26,7 @@ from typing import Any
 from electra_jax.data import (
     executors,
     planning,
-    progress_lines,
-    text,
+    ray_node,
     text_files,
     unit_files,
     worker_pool,
@@ -43,8 +37,6 @@ AUTO = "auto"  # the cluster that this machine belongs to
 _LOST = 5  # times that a unit is begun again after its worker or its node was lost
 _AHEAD = 4  # tasks that are handed to Ray at the same time, for each core
 _ANSWER = 10.0  # seconds in which the cluster must take a connection
-_TEXT = "text"
-_PACKAGES = ("numpy", "pyarrow", "sentencepiece", "tokenizers")  # other versions may cut other rows
 
 
 def check(address: str, root: str) -> None:
@@ -98,7 +90,7 @@ class RayWorkers:
         self._address, self._plan = address, plan
         self.characters = 0
         self.count = 0
-        self._like = about(plan.sources)
+        self._like = ray_node.about(plan.sources)
 
     def __enter__(self) -> "RayWorkers":
         _connect(self._address)
@@ -133,14 +125,15 @@ class RayWorkers:
         """
         import ray  # noqa: PLC0415 - an extra
 
-        work = ray.remote(num_cpus=1, max_retries=_LOST, scheduling_strategy="SPREAD")(_work)
+        remote = ray.remote(num_cpus=1, max_retries=_LOST, scheduling_strategy="SPREAD")
+        work = remote(ray_node.work)
         waiting, running = list(reversed(tasks)), {}
         while waiting or running:
             # Asked again each time, since nodes come and go.
             room = self._plan.settings.workers or max(_AHEAD * _cores(), 1)
             while waiting and len(running) < room:
                 task = waiting.pop()
-                running[work.remote(function, task, versions(), os.getcwd())] = task
+                running[work.remote(function, task, ray_node.versions(), os.getcwd())] = task
 
             (done, *_), _ = ray.wait(list(running))
             task = running.pop(done)
@@ -168,33 +161,7 @@ class RayWorkers:
     def _why_not(self, theirs):
         if isinstance(theirs, str):
             return theirs
-        return unlike(self._like, theirs)
-
-
-def about(sources: Sequence[text.Source]) -> dict[str, str]:
-    """Returns what the bytes of units depend on that may differ from machine to machine."""
-    files = json.dumps([text.fingerprint(source) for source in sources])
-    return versions() | {_TEXT: hashlib.sha256(files.encode()).hexdigest()}
-
-
-@functools.cache
-def versions() -> dict[str, str]:
-    """Returns the same but for the text."""
-    return {
-        "Python": ".".join(platform.python_version_tuple()[:2]),
-        "code of electra_jax": code_version.digest(),
-        **{name: importlib.metadata.version(name) for name in _PACKAGES},
-    }
-
-
-def unlike(here: dict[str, str], there: dict[str, str]) -> str:
-    """Returns in what another machine differs from this one, for users; '' if in nothing."""
-    for name, mine in here.items():
-        if there[name] != mine:
-            if name == _TEXT:
-                return "sees other files of text; give all nodes the same"
-            return f"has {name} {there[name]}, and this machine {mine}; install the same"
-    return ""
+        return ray_node.unlike(self._like, theirs)
 
 
 def _connect(address):
@@ -247,10 +214,10 @@ def _on_each_node(sources, token):
     def look(sources, token, where):
         # Within a function, so that a node without the package can say so.
         try:
-            from electra_jax.data import ray_workers  # noqa: PLC0415
+            from electra_jax.data import ray_node  # noqa: PLC0415
         except ImportError as error:
             return f"cannot import electra_jax ({error}); install it there"
-        return ray_workers.look(sources, token, where)
+        return ray_node.look(sources, token, where)
 
     nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
     asked = []
@@ -269,56 +236,6 @@ def _on_each_node(sources, token):
         except ray.exceptions.RayError:
             continue  # it has gone meanwhile
     return found
-
-
-def look(sources: Sequence[text.Source], token: str, where: str) -> dict[str, str] | str:
-    """Runs on a node: returns what `about` says there, or why the node cannot work."""
-    _go_to(where)
-    folder = os.path.abspath(os.path.dirname(token))
-    try:
-        if not os.path.exists(token):
-            return f"does not see {folder}; prepare into a folder that all nodes share"
-
-        mine = f"{token}.{secrets.token_hex(4)}"
-        with open(mine, "wb"):
-            pass
-        os.remove(mine)
-    except OSError as error:
-        return f"may not write to {folder} ({text_files.reason(error)})"
-
-    try:
-        return about(sources)
-    except (ValueError, OSError) as error:
-        return f"cannot read the text: {text_files.reason(error)}"
-
-
-def _go_to(where):
-    """Makes relative paths mean what they mean in the driver, if this machine has its folder."""
-    with contextlib.suppress(OSError):
-        os.chdir(where)
-
-
-def _work(function, task, like, where):
-    """Runs on a node: returns the answer to a task, and how many characters were tokenised."""
-    # A node that joined late was not looked at before.
-    if line := unlike(like, versions()):
-        return ValueError(f"node {socket.gethostname()} {line}"), 0
-
-    _go_to(where)
-    counted = _Characters()
-    progress_lines.count_in(counted)
-    return worker_pool.answer(function, task), counted.value
-
-
-class _Characters:
-    """A count of one thread, with the interface of a value that processes share."""
-
-    def __init__(self):
-        self.value = 0
-
-    def get_lock(self) -> contextlib.AbstractContextManager:
-        """Locks nothing."""
-        return contextlib.nullcontext()
 
 
 def _taken(done, task):

@@ -36,7 +36,8 @@ def agree(work: Callable[[], T], *kinds: type[Exception], doing: str = "") -> T:
     raise their own error, the others an error like that of the first process that failed.
 
     Args:
-      work: must not wait for another process.
+      work: must not wait for another process, unless all wait for each other in it, in the same
+        order, as in `gather`.
       kinds: the types of errors that are shared.
       doing: what the processes that are waited for do, for the log: "to prepare the data".
     """

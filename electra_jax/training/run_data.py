@@ -4,7 +4,7 @@
     config, workdir -> record of the run's data, if any -> one folder of rows per stage
 
 A run that has checkpoints continues with the rows that it was trained on, even if their source has
-changed or is gone. One process prepares the data, and all others look for what it has prepared.
+changed or is gone. All processes that see one folder prepare the data together.
 """
 
 import dataclasses
@@ -18,6 +18,7 @@ from absl import logging
 from electra_jax import config as config_lib
 from electra_jax.data import background, executors, pipeline, planning, preparation, records
 from electra_jax.host import processes
+from electra_jax.training import shared_preparation
 from electra_jax.workdir import metadata, prepared_data
 
 
@@ -157,7 +158,9 @@ def _in_reach(data):
 def _from_source(data, executor):
     """One folder of rows per stage, prepared from the sources as they are now."""
     return [
-        _folder_on_all_processes(lambda each=each: _prepared(data, each, executor))
+        _folder_on_all_processes(
+            lambda made_by, each=each: _prepared(data, each, made_by), each, data.root, executor
+        )
         for each in data_settings(data)
     ]
 
@@ -176,12 +179,10 @@ def _as_recorded(data, record, executor):
     for number, part in enumerate(record.stages):
         settings = stage_settings(data, number, folders[0] if folders else "")
 
-        def find(part=part, settings=settings):
-            return prepared_data.folder(data, part) or _prepare_again(
-                data, part, settings, executor
-            )
+        def find(made_by, part=part, settings=settings):
+            return prepared_data.folder(data, part) or _prepare_again(data, part, settings, made_by)
 
-        folders.append(_folder_on_all_processes(find))
+        folders.append(_folder_on_all_processes(find, settings, data.root, executor))
     return folders
 
 
@@ -206,20 +207,28 @@ def _prepare_again(data, part, settings, executor):
     raise config_lib.ConfigError(prepared_data.missing(data, part, why))
 
 
-def _folder_on_all_processes(find) -> str:
+def _folder_on_all_processes(find, settings, root, executor=None) -> str:
     """The folder of one stage's rows, checked to hold the same rows on all processes.
 
     Args:
-      find: finds or prepares the rows and returns their folder.
+      find: finds or prepares the rows, by the executor that it is given, and returns their folder.
+      settings: how the rows are made.
+      root: where their folder is looked for.
+      executor: makes the executor of a single process.
 
     Raises:
       ConfigError: if the processes have different rows.
     """
-    # Process 0 goes first. With a shared file system the others then find what it has prepared.
-    first = jax.process_index() == 0
-    waits_for = "to prepare the data"
-    made = processes.agree(lambda: find() if first else "", ValueError, OSError, doing=waits_for)
-    folder = processes.agree(lambda: made or find(), ValueError, OSError)
+
+    # Process 0 goes first. With a shared file system the others help it, and then find what all
+    # have prepared; each of those without one prepares the same afterwards.
+    def together():
+        if jax.process_index() == 0:
+            return shared_preparation.lead(find, executor)
+        return shared_preparation.serve(settings, root)
+
+    made = processes.agree(together, ValueError, OSError)
+    folder = processes.agree(lambda: made or find(None), ValueError, OSError)
     found = processes.agree(lambda: records.open(folder), ValueError, OSError)
 
     hashes = processes.gather(found.manifest.hash)

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from electra_jax.data import planning, preparation, ray_workers, text
+from electra_jax.data import planning, preparation, ray_node, ray_workers, text
 from support.commands import command
 from support.corpus import ROOT, text_settings, write_corpus
 from support.digests import digests
@@ -166,9 +166,9 @@ def test_a_refusal_by_a_task_is_one_line(cluster, settings, tmp_path):
 def test_look_names_what_a_node_lacks(tmp_path):
     source = text.parse(f"text:{tmp_path}/*.txt")
     token = tmp_path / "token"
-    assert "does not see" in ray_workers.look(source, str(token), str(tmp_path))
+    assert "does not see" in ray_node.look(source, str(token), str(tmp_path))
     token.touch()
-    assert "matches no file" in ray_workers.look(source, str(token), str(tmp_path))
+    assert "matches no file" in ray_node.look(source, str(token), str(tmp_path))
     (tmp_path / "a.txt").write_text("a")
-    assert ray_workers.look(source, str(token), str(tmp_path)) == ray_workers.about(source)
+    assert ray_node.look(source, str(token), str(tmp_path)) == ray_node.about(source)
     assert os.listdir(tmp_path) != [] and sorted(os.listdir(tmp_path)) == ["a.txt", "token"]

@@ -46,7 +46,7 @@ class Node:
     def workers(self):
         """The numbers of the processes that do tasks."""
         return [
-            pid for pid in _below(self.process.pid) if _title(pid) in ("ray::_work", "ray::IDLE")
+            pid for pid in _below(self.process.pid) if _title(pid) in ("ray::work", "ray::IDLE")
         ]
 
 
