@@ -31,7 +31,7 @@ from electra_jax.data import (
     unit_files,
     worker_pool,
 )
-from electra_jax.host import code_version, staging
+from electra_jax.host import staging
 
 AUTO = "auto"  # the cluster that this machine belongs to
 _LOST = 5  # times that a unit is begun again after its worker or its node was lost

@@ -42,6 +42,7 @@ from electra_jax.host import processes, staging
 
 _DOING = "to prepare the data"  # what others are waited for, for the log
 _SHARED = {"hash": duplicates.hash_unit, "build": unit_rows.build}
+_WORDS = {"hash": "looking for duplicates", "build": "cutting rows"}  # the phases of process 0
 
 
 class ShareError(RuntimeError):
@@ -91,20 +92,18 @@ def serve(settings: planning.Settings, root: str) -> None:
                     workers = stack.enter_context(worker_pool.Workers(cores))
                 continue
 
+            units = asked["units"]
             mine = [
                 dataclasses.replace(
                     tasks[name], heldout_below=bound, vocabulary=asked["vocabulary"]
                 )
-                for name, bound, owner in asked["units"]
+                for name, bound, owner in units
                 if owner == jax.process_index()
             ]
             results = {}
             if mine:
-                logging.info(
-                    "preparing %d of %d units of text, process 0 and others the rest",
-                    len(mine),
-                    len(asked["units"]),
-                )
+                words = _WORDS[asked["do"]]
+                logging.info("%s: %d of %d units in this process", words, len(mine), len(units))
                 with _as_share(plan):
                     for task, result in workers.each(_SHARED[asked["do"]], mine):
                         results[task.name] = result
