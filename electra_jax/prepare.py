@@ -27,7 +27,6 @@ from electra_jax.data import ray_workers, records
 from electra_jax.host import processes
 from electra_jax.report import data_summary
 from electra_jax.training import run_data
-from electra_jax.workdir import prepared_data
 
 _VERIFY = flags.DEFINE_bool(
     "verify_data", False, "Read every record file and compare checksums.", allow_override=True
@@ -36,7 +35,7 @@ _RAY = flags.DEFINE_string(
     "ray",
     "",
     "HOST:PORT of the head of a cluster of Ray whose nodes prepare the text, or `auto`: the cluster"
-    " that this machine belongs to. The prepared folder is one that all nodes see.",
+    " that this machine belongs to. All nodes see the prepared folder, or it is in a bucket.",
     allow_override=True,
 )
 
@@ -49,7 +48,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
             raise config_lib.ConfigError(
                 f"--ray={_RAY.value} is for one process, which uses the cluster; start one"
             )
-        ray_workers.check(_RAY.value, prepared_data.RunData.of(config, workdir).root)
+        ray_workers.check(_RAY.value)
         executor = ray_workers.making(_RAY.value)
 
     # Stages with the same row length share a folder.

@@ -25,6 +25,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import errno
+import functools
 import os
 import shutil
 import time
@@ -88,9 +89,12 @@ def prepare(
     plan = planning.make_plan(settings, root)
     records.fetch(plan.folder)
 
-    if not is_whole(plan.folder, progress):
+    made = not is_whole(plan.folder, progress)
+    if made:
         _prepare_locked(plan, progress, watcher, executor)
     staging.publish(plan.folder, last=records.MANIFEST)
+    if made:
+        staging.remove(plan.folder, unit_files.UNITS)
 
     if line := totals.unknown_tokens(records.read_manifest(plan.folder)):
         progress(f"warning: {line}")
@@ -174,6 +178,7 @@ def _build(plan, progress, watcher, executor):
     progress(f"preparing {plan.settings.source} in {plan.folder}")
 
     _make_ready(plan.folder)
+    staging.fetch(plan.folder, (unit_files.UNITS,))
     tasks = planning.make_tasks(plan)
 
     with progress_lines.Phases(progress) as phases:
@@ -191,12 +196,17 @@ def _build(plan, progress, watcher, executor):
             # The second pass rebuilds only the units that `with_both_splits` has changed. If a run
             # was interrupted after that, they have their new bounds already, and what the first
             # pass asks of them, the smallest and the largest hash, does not depend on the bound.
-            finished = unit_files.finished_with_any_bound
             results = units.build_all(
-                tasks, workers, phases, finished=finished, places=places, built=told
+                tasks,
+                workers,
+                phases,
+                finished=_finished(plan.folder, unit_files.finished_with_any_bound),
+                places=places,
+                built=told,
             )
             tasks = units.with_both_splits(plan, tasks, results)
-            results = units.build_all(tasks, workers, phases, "cutting rows again")
+            finished = _finished(plan.folder, unit_files.finished)
+            results = units.build_all(tasks, workers, phases, "cutting rows again", finished)
 
         phases.begin("writing", "writing the manifest")
         manifest = totals.make_manifest(plan, tasks, results, words, time.monotonic() - began)
@@ -211,6 +221,11 @@ def _build(plan, progress, watcher, executor):
         f"prepared {manifest.totals['documents']:,} documents,"
         f" {manifest.totals['tokens']:,} tokens, {manifest.totals['rows']:,} rows\n{phases.table()}"
     )
+
+
+def _finished(folder, function):
+    """A function of unit_files.py that knows which files are in the bucket now, if in any."""
+    return functools.partial(function, there=staging.sizes(folder))
 
 
 def _make_ready(folder):
@@ -238,6 +253,7 @@ def _remove_strangers(folder, manifest):
     """Removes shards that an interrupted run has left and that are not in the manifest."""
     for split in records.SPLITS:
         directory = records.split_directory(folder, split)
+        os.makedirs(directory, exist_ok=True)
         known = {
             f"{shard.name}.{lane}"
             for source in manifest.sources

@@ -7,6 +7,7 @@ work             one task
 """
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import importlib.metadata
@@ -14,15 +15,33 @@ import json
 import os
 import platform
 import secrets
+import shutil
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from electra_jax.data import progress_lines, text, text_files, worker_pool
-from electra_jax.host import code_version
+from electra_jax.data import (
+    planning,
+    progress_lines,
+    sent_units,
+    text,
+    text_files,
+    unit_files,
+    worker_pool,
+)
+from electra_jax.host import buckets, code_version, staging
 
 _TEXT = "text"
 _PACKAGES = ("numpy", "pyarrow", "sentencepiece", "tokenizers")  # other versions may cut other rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Driver:
+    """What a task must know of the process that prepares."""
+
+    versions: dict[str, str]
+    folder: str  # that it runs in
+    address: str  # of the prepared folder in a bucket; '' if all see it
 
 
 def about(sources: Sequence[text.Source]) -> dict[str, str]:
@@ -56,21 +75,25 @@ def look(sources: Sequence[text.Source], token: str, where: str) -> dict[str, st
 
     Args:
       sources: the text.
-      token: a file that the driver has made in the prepared folder.
+      token: a file that the driver has made in the prepared folder, or its address in a bucket.
       where: the folder that the driver runs in.
     """
     _go_to(where)
-    folder = os.path.abspath(os.path.dirname(token))
+    mine = f"{token}.{secrets.token_hex(4)}"
     try:
-        if not os.path.exists(token):
-            return f"does not see {folder}; prepare into a folder that all nodes share"
-
-        mine = f"{token}.{secrets.token_hex(4)}"
-        with open(mine, "wb"):
-            pass
-        os.remove(mine)
-    except OSError as error:
-        return f"may not write to {folder} ({text_files.reason(error)})"
+        if buckets.is_address(token):
+            buckets.check(token, "the folder of prepared data")
+            buckets.write(mine, b"")
+            buckets.remove(mine)
+        else:
+            if not os.path.exists(token):
+                folder = os.path.abspath(os.path.dirname(token))
+                return f"does not see {folder}; prepare into a folder that all nodes share"
+            with open(mine, "wb"):
+                pass
+            os.remove(mine)
+    except (ValueError, OSError) as error:
+        return f"may not write to {os.path.dirname(token)} ({text_files.reason(error)})"
 
     try:
         return about(sources)
@@ -79,24 +102,34 @@ def look(sources: Sequence[text.Source], token: str, where: str) -> dict[str, st
 
 
 def work(
-    function: Callable[[Any], Any], task: Any, like: dict[str, str], where: str
+    function: Callable[[Any], Any], task: planning.UnitTask, driver: Driver
 ) -> tuple[Any, int]:
     """Does one task; returns its answer, and how many characters were tokenised.
 
     Args:
       function: does a task.
       task: which.
-      like: `versions` of the driver.
-      where: the folder that the driver runs in.
+      driver: for whom.
     """
     # A node that joined late was not looked at before.
-    if line := unlike(like, versions()):
+    if line := unlike(driver.versions, versions()):
         return ValueError(f"node {socket.gethostname()} {line}"), 0
 
-    _go_to(where)
+    _go_to(driver.folder)
     counted = _Characters()
     progress_lines.count_in(counted)
-    return worker_pool.answer(function, task), counted.value
+    if not driver.address:
+        return worker_pool.answer(function, task), counted.value
+
+    # The copy of this worker alone, in which nothing is kept from one task to the next.
+    folder = staging.local(driver.address)
+    own_units = os.path.join(folder, unit_files.UNITS)
+    os.makedirs(own_units, exist_ok=True)
+    try:
+        mine = dataclasses.replace(task, folder=folder)
+        return worker_pool.answer(sent_units.elsewhere(function), mine), counted.value
+    finally:
+        shutil.rmtree(own_units, ignore_errors=True)
 
 
 def _go_to(where):

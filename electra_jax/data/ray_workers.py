@@ -27,6 +27,7 @@ from electra_jax.data import (
     executors,
     planning,
     ray_node,
+    sent_units,
     text_files,
     unit_files,
     worker_pool,
@@ -39,23 +40,16 @@ _AHEAD = 4  # tasks that are handed to Ray at the same time, for each core
 _ANSWER = 10.0  # seconds in which the cluster must take a connection
 
 
-def check(address: str, root: str) -> None:
-    """Raises ValueError, one line, if the cluster or the folder cannot be used; needs moments.
+def check(address: str) -> None:
+    """Raises ValueError, one line, if this is no address of a cluster; needs moments.
 
     Args:
       address: HOST:PORT of a cluster's head, or AUTO.
-      root: the folder that holds one folder per prepared data set (data.dir).
     """
     if importlib.util.find_spec("ray") is None:
         raise ValueError(
             f"--ray={address} needs ray, which is not installed: pip install 'electra_jax[ray]', or"
             " from a checkout pip install -e '.[ray]'"
-        )
-
-    if where := staging.address(root):
-        raise ValueError(
-            f"--ray writes to a folder that all nodes share, and {where} is in a bucket; prepare"
-            " into a shared folder, --workdir=FOLDER, or without --ray"
         )
 
     if address == AUTO:
@@ -95,7 +89,13 @@ class RayWorkers:
     def __enter__(self) -> "RayWorkers":
         _connect(self._address)
         try:
-            self.count = min(_cores(), self._plan.settings.workers or _cores())
+            cores = _cores()
+            if not cores:
+                raise ValueError(
+                    f"--ray={self._address}: no node of the cluster offers a CPU to Ray; start one"
+                    " with ray start --num-cpus=N"
+                )
+            self.count = min(cores, self._plan.settings.workers or cores)
             self._compare_nodes()
             return self
         except BaseException:
@@ -127,27 +127,34 @@ class RayWorkers:
 
         remote = ray.remote(num_cpus=1, max_retries=_LOST, scheduling_strategy="SPREAD")
         work = remote(ray_node.work)
+        address = staging.address(self._plan.folder)
+        driver = ray_node.Driver(ray_node.versions(), os.getcwd(), address)
+
+        sent_units.before(function, tasks)
         waiting, running = list(reversed(tasks)), {}
         while waiting or running:
             # Asked again each time, since nodes come and go.
             room = self._plan.settings.workers or max(_AHEAD * _cores(), 1)
             while waiting and len(running) < room:
                 task = waiting.pop()
-                running[work.remote(function, task, ray_node.versions(), os.getcwd())] = task
+                running[work.remote(function, task, driver)] = task
 
             (done, *_), _ = ray.wait(list(running))
             task = running.pop(done)
             answered, characters = _taken(done, task)
             self.characters += characters
-            yield task, worker_pool.result_of(answered)
+            result = worker_pool.result_of(answered)
+            sent_units.took(function, task, result)
+            yield task, result
 
     def _compare_nodes(self):
         """Raises ValueError, one line, that names each node which would write other bytes."""
-        token = os.path.join(self._plan.folder, unit_files.UNITS, f"{secrets.token_hex(4)}.seen")
+        name = os.path.join(unit_files.UNITS, f"{secrets.token_hex(4)}.seen")
+        token = os.path.join(self._plan.folder, name)
         with open(token, "wb"):
             pass
         try:
-            found = _on_each_node(self._plan.sources, token)
+            found = _on_each_node(self._plan.sources, staging.place(token))
         finally:
             os.remove(token)
 
@@ -195,15 +202,10 @@ def _own_signals():
 
 
 def _cores():
-    """The CPUs that the nodes offer now. Raises ValueError, one line, if there are none."""
+    """The CPUs that the nodes offer now."""
     import ray  # noqa: PLC0415 - an extra
 
-    found = int(ray.cluster_resources().get("CPU", 0))
-    if not found:
-        raise ValueError(
-            "no node of the cluster offers a CPU to Ray; start one with ray start --num-cpus"
-        )
-    return found
+    return int(ray.cluster_resources().get("CPU", 0))
 
 
 def _on_each_node(sources, token):

