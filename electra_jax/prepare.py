@@ -8,7 +8,7 @@
 beforehand, for example on a machine with many cores, and to see a summary of the result. After an
 interruption the same command goes on.
 
-    python -m electra_jax.prepare --config=configs/base.py --workdir=/shared/base --ray=auto
+    python -m electra_jax.prepare --config=configs/base.py --workdir=/shared/runs/base --ray=auto
 
 prepares on all nodes of a cluster of Ray (docs/data.md).
 """

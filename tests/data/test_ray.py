@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from electra_jax.data import planning, preparation, ray_node, ray_workers, text
+from electra_jax.data import planning, preparation, ray_workers
 from support import bucket_server
 from support.commands import command
 from support.corpus import ROOT, text_settings, write_corpus
@@ -124,7 +124,8 @@ preparation.prepare(
 """
 
 
-def test_the_driver_is_killed_and_the_next_call_goes_on(cluster, settings, alone, tmp_path):
+@pytest.mark.parametrize("by", ["the cluster", "one machine"])
+def test_the_driver_is_killed_and_the_next_call_goes_on(cluster, settings, alone, tmp_path, by):
     arguments = [json.dumps(dataclasses.asdict(settings)), str(tmp_path), cluster.address, "5"]
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, *arguments], capture_output=True, check=False, cwd=ROOT
@@ -132,9 +133,12 @@ def test_the_driver_is_killed_and_the_next_call_goes_on(cluster, settings, alone
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     assert not os.path.exists(os.path.join(planning.folder_of(settings, tmp_path), "manifest.json"))
 
-    lines = []
+    lines, cluster_again = [], ray_workers.making(cluster.address)
     folder = preparation.prepare(
-        settings, str(tmp_path), lines.append, executor=ray_workers.making(cluster.address)
+        settings,
+        str(tmp_path),
+        lines.append,
+        executor=cluster_again if by == "the cluster" else None,
     )
     there = [line for line in lines if line.endswith("units are there already")]
     assert there and int(there[0].split()[0]) >= 5
@@ -195,14 +199,3 @@ def test_a_refusal_by_a_task_is_one_line(cluster, settings, tmp_path):
     for workers in (None, ray_workers.making(cluster.address)):
         with pytest.raises(ValueError, match="broken.jsonl"):
             preparation.prepare(bad, str(tmp_path / "data"), _quiet, executor=workers)
-
-
-def test_look_names_what_a_node_lacks(tmp_path):
-    source = text.parse(f"text:{tmp_path}/*.txt")
-    token = tmp_path / "token"
-    assert "does not see" in ray_node.look(source, str(token), str(tmp_path))
-    token.touch()
-    assert "matches no file" in ray_node.look(source, str(token), str(tmp_path))
-    (tmp_path / "a.txt").write_text("a")
-    assert ray_node.look(source, str(token), str(tmp_path)) == ray_node.about(source)
-    assert os.listdir(tmp_path) != [] and sorted(os.listdir(tmp_path)) == ["a.txt", "token"]
