@@ -13,6 +13,7 @@ and the manifest are made as on one machine. If the driver is killed, Ray ends i
 next call goes on with the units that are missing.
 """
 
+import concurrent.futures
 import contextlib
 import importlib.util
 import logging
@@ -20,6 +21,8 @@ import os
 import secrets
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -64,6 +67,7 @@ def check(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), _ANSWER).close()
     except (OSError, OverflowError) as error:
         raise _no_cluster(address, error) from error
+    _refuse_other_server(address)
 
 
 def making(address: str) -> executors.Making:
@@ -131,16 +135,22 @@ class RayWorkers:
         driver = ray_node.Driver(ray_node.versions(), os.getcwd(), address)
 
         sent_units.before(function, tasks)
-        waiting, running = list(reversed(tasks)), {}
+        waiting = list(reversed(tasks))
+        running: dict[concurrent.futures.Future[Any], tuple[Any, planning.UnitTask]] = {}
         while waiting or running:
             # Asked again each time, since nodes come and go.
             room = self._plan.settings.workers or max(_AHEAD * _cores(), 1)
             while waiting and len(running) < room:
                 task = waiting.pop()
-                running[work.remote(function, task, driver)] = task
+                reference = work.remote(function, task, driver)
+                running[reference.future()] = reference, task
 
-            (done, *_), _ = ray.wait(list(running))
-            task = running.pop(done)
+            # Not ray.wait, which would replace the exception that a signal raises by its own.
+            finished, _ = concurrent.futures.wait(
+                running, return_when=concurrent.futures.FIRST_COMPLETED
+            )
+            done = finished.pop()
+            _, task = running.pop(done)
             answered, characters = _taken(done, task)
             self.characters += characters
             result = worker_pool.result_of(answered)
@@ -169,6 +179,16 @@ class RayWorkers:
         if isinstance(theirs, str):
             return theirs
         return ray_node.unlike(self._like, theirs)
+
+
+def _refuse_other_server(address):
+    """Raises ValueError, one line, if what listens there is no cluster: Ray would wait for ever."""
+    health = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+    try:
+        # Only silence is judged here. Of all else, such as other versions, Ray gives the reason.
+        subprocess.run(health, timeout=_ANSWER, capture_output=True, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise _no_cluster(address, TimeoutError("what listens there is silent")) from error
 
 
 def _connect(address):
@@ -245,7 +265,7 @@ def _taken(done, task):
     import ray  # noqa: PLC0415 - an extra
 
     try:
-        return ray.get(done)
+        return done.result()
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, OSError):
             raise error.cause from error

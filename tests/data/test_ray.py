@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 
@@ -14,7 +15,7 @@ import pytest
 
 from electra_jax.data import planning, preparation, ray_workers
 from support import bucket_server
-from support.commands import command
+from support.commands import command, read_until
 from support.corpus import ROOT, text_settings, write_corpus
 from support.digests import digests
 from support.ray_cluster import Cluster
@@ -151,6 +152,23 @@ def test_the_command_prepares_and_says_how_many_cores(cluster, settings, tmp_pat
     assert f"a core on {cores}" in done.stderr
 
 
+def test_sigterm_ends_the_command_as_without_ray(cluster, settings, tmp_path):
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "electra_jax.prepare", *_flags(settings)),
+            *(f"--workdir={tmp_path}", f"--ray={cluster.address}"),
+        ],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    read_until(process, "cutting rows")
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate()[1]
+    assert process.returncode == 128 + signal.SIGTERM, said
+    assert "SIGTERM: ended; nothing is lost" in said
+
+
 def test_into_a_bucket(cluster, server, settings, tmp_path, monkeypatch):
     """Each worker has a copy of its own, and what it makes is only in the bucket."""
     if server is None:
@@ -163,17 +181,19 @@ def test_into_a_bucket(cluster, server, settings, tmp_path, monkeypatch):
     assert not list((tmp_path / "driver").rglob("train/*.ids"))
 
 
-def _prepare(settings, *flags):
-    """The real command, with rows like those of the settings."""
-    done = command(
+def _flags(settings):
+    return [
         "--config=configs/tiny.py",
         f"--config.data.source={settings.source}",
         "--config.data.vocab=train:wordpiece:100",
         "--config.data.deduplicate=True",
         "--config.data.heldout_fraction=0.000001",  # one unit is built twice
-        *flags,
-        module="electra_jax.prepare",
-    )
+    ]
+
+
+def _prepare(settings, *flags):
+    """The real command, with rows like those of the settings."""
+    done = command(*_flags(settings), *flags, module="electra_jax.prepare")
     assert done.returncode == 0, done.stderr
     assert "cutting rows again" in done.stderr
     return done
@@ -189,6 +209,13 @@ def test_a_node_with_another_package_is_refused_by_name(cluster, settings, tmp_p
             settings, str(tmp_path), _quiet, executor=ray_workers.making(cluster.address)
         )
     node.kill()
+
+
+def test_an_address_where_something_else_listens(cluster):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        with pytest.raises(ValueError, match="TimeoutError: what listens there is silent"):
+            ray_workers.check(f"127.0.0.1:{other.getsockname()[1]}")
+    ray_workers.check(cluster.address)
 
 
 def test_a_refusal_by_a_task_is_one_line(cluster, settings, tmp_path):
