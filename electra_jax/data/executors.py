@@ -3,7 +3,7 @@
 
     worker_pool.Workers                    processes of this machine
     ray_workers.RayWorkers                 tasks on all nodes of a cluster of Ray
-    training.shared_preparation.Leader     the processes of a run, each on its own machine
+    training.shared_preparation            the processes of a run, each on its own machine
 
 Whichever it is, a task has all that is needed to do it, the results are in files of the prepared
 folder, and the bytes of these files are the same.
