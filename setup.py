@@ -55,6 +55,7 @@ EXTRAS = {
     ],
     "s3": ["s3fs"],  # ... for text:s3://...
     "wikipedia": ["array_record>=0.8"],  # the format of TFDS's prepared Wikipedia
+    "ray": ["ray>=2.60"],  # prepare --ray; the bound is what was tried
     "wandb": ["wandb>=0.31"],  # services of logging.writers; each bound is what was tried
     "trackio": ["trackio>=0.43"],  # ... finds runs by ids of its own
     "mlflow": [

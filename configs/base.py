@@ -77,7 +77,7 @@ def data() -> ml_collections.ConfigDict:
     c.single_segment_rate = 0.1  # share of rows with A only; build_pretraining_dataset.py
     c.short_row_rate = 0.05  # share of rows with a random shorter length; same file
     c.batch_size = 256  # rows per step, over all devices and processes
-    c.workers = 0  # processes that prepare data; 0: one per core
+    c.workers = 0  # processes that prepare data, tasks with --ray; 0: one per core
     # off | 'on': training begins when the first 16 units of text, of about 32 MiB, are prepared
     c.streaming = "off"
     return c

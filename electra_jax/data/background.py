@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from electra_jax.data import (
+    executors,
     planning,
     preparation,
     records,
@@ -24,7 +25,6 @@ from electra_jax.data import (
     totals,
     unit_files,
     vocabulary,
-    worker_pool,
 )
 
 _ENDING = 10.0  # seconds for the thread to end when its workers were killed
@@ -93,7 +93,7 @@ class _Background:
         self._manifest: records.Manifest | None = None
         self._units = streaming.Units(0)
         self._error: streaming.PreparationError | None = None
-        self._workers: worker_pool.Workers | None = None
+        self._workers: executors.Executor | None = None
         self._closing = False
         self._thread = threading.Thread(target=self._work, name="preparation", daemon=True)
 
@@ -127,7 +127,7 @@ class _Background:
         self,
         tasks: Sequence[planning.UnitTask],
         words: vocabulary.Vocabulary,
-        workers: worker_pool.Workers,
+        workers: executors.Executor,
     ) -> dict[str, int]:
         """Called before the first unit is built; returns the place of each unit in the order."""
         self._workers = workers

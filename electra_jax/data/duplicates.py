@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from electra_jax.data import planning, progress_lines, tokenising, unit_files, worker_pool
+from electra_jax.data import executors, planning, progress_lines, tokenising, unit_files
 
 
 def mark(
-    tasks: Sequence[planning.UnitTask], workers: worker_pool.Workers, phases: progress_lines.Phases
+    tasks: Sequence[planning.UnitTask], workers: executors.Executor, phases: progress_lines.Phases
 ) -> None:
     """Writes .duplicates.npy for each unit, unless all of them exist."""
     if all(os.path.exists(unit_files.unit_path(task, ".duplicates.npy")) for task in tasks):
@@ -25,7 +25,7 @@ def mark(
     sizes = {task.name: unit_files.text_bytes(task) for task in todo}
     done = [0]
     phases.begin("looking for duplicates", share=lambda: sum(done) / max(1, sum(sizes.values())))
-    for task, _ in workers.each(_hash_unit, todo):  # the results are in files
+    for task, _ in workers.each(hash_unit, todo):  # the results are in files
         done.append(sizes[task.name])
 
     hashes = [np.load(unit_files.unit_path(task, ".hashes.npy")) for task in tasks]
@@ -43,8 +43,8 @@ def mark(
     phases.tell(f"{duplicates.sum():,} of {len(duplicates):,} documents are duplicates")
 
 
-def _hash_unit(task):
-    """Writes .hashes.npy of one unit."""
+def hash_unit(task: planning.UnitTask) -> None:
+    """Writes .hashes.npy of one unit; runs in a worker process."""
     hashes = [
         tokenising.document_hash(document)
         for document in unit_files.read_documents(task, collections.Counter())

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from electra_jax.data import (
+    executors,
     planning,
     progress_lines,
     records,
@@ -22,7 +23,6 @@ from electra_jax.data import (
     unit_files,
     vocabulary,
     vocabulary_training,
-    worker_pool,
 )
 from electra_jax.host import safe_files
 
@@ -35,7 +35,7 @@ _SAMPLED_TOO_MUCH = 1_000_000
 def make(
     plan: planning.DataPlan,
     tasks: Sequence[planning.UnitTask],
-    workers: worker_pool.Workers,
+    workers: executors.Executor,
     phases: progress_lines.Phases,
 ) -> vocabulary.Vocabulary:
     """Returns the folder's vocabulary; loads or trains it, and saves it, unless this was done."""
@@ -96,7 +96,7 @@ def _announced(plan, tasks, workers, phases):
 def sample(
     plan: planning.DataPlan,
     tasks: Sequence[planning.UnitTask],
-    workers: worker_pool.Workers,
+    workers: executors.Executor,
     reached: Callable[[float], Any] = lambda share: None,
 ) -> Iterator[str]:
     """Yields lines of training documents, about data.vocab_sample_characters characters in all.

@@ -4,7 +4,7 @@
     settings -> plan, tasks                      planning.py: one task per unit of text
     a sample of the text -> vocabulary           folder_vocabulary.py: trained or loaded once
     all documents -> duplicates                  duplicates.py: only if data.deduplicate is set
-    unit -> documents -> token ids -> rows -> shards     units.py, unit_rows.py: in worker processes
+    unit -> documents -> token ids -> rows -> shards     units.py, unit_rows.py: by an executor
     all counts -> manifest.json                  totals.py: written last, so its presence means
                                                  that the folder is complete
 
@@ -14,23 +14,27 @@ rows.
 
 Preparation can be resumed: each finished unit leaves a small JSON file, and the next run skips the
 units that have one. It is also repeatable: random numbers depend on the seed, the source and the
-unit, but not on the process, so any number of workers writes the same bytes.
+unit, but not on the process, so any number of workers on any number of machines writes the same
+bytes. Which machines work is a matter of the executor, see executors.py.
 
 A hash of its text decides whether a document is held out. Equal documents are therefore always in
 the same split, and neither the seed nor the order of documents changes the split.
 """
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import errno
+import functools
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from electra_jax.data import (
     duplicates,
+    executors,
     folder_vocabulary,
     planning,
     progress_lines,
@@ -53,7 +57,7 @@ class Watcher(Protocol):
         self,
         tasks: Sequence[planning.UnitTask],
         words: vocabulary.Vocabulary,
-        workers: worker_pool.Workers,
+        workers: executors.Executor,
     ) -> Mapping[str, int]:
         """Called before the first unit is built; returns the place of each, by its name."""
 
@@ -66,6 +70,7 @@ def prepare(
     root: str,
     progress: Callable[[str], Any] = print,
     watcher: Watcher | None = None,
+    executor: executors.Making | None = None,
 ) -> str:
     """Prepares the data unless this was done before, and returns the path of its folder.
 
@@ -75,6 +80,7 @@ def prepare(
       progress: called with each line that tells the user what is happening.
       watcher: is told of the units as they are built; nothing if the data is there already. If
         there is one, all units are built in other processes.
+      executor: makes what builds the units; processes of this machine if it is None.
 
     Raises:
       ValueError: the text or the vocabulary cannot be used, the disk is full, a worker was killed,
@@ -83,9 +89,12 @@ def prepare(
     plan = planning.make_plan(settings, root)
     records.fetch(plan.folder)
 
-    if not is_whole(plan.folder, progress):
-        _prepare_alone(plan, progress, watcher)
+    made = not is_whole(plan.folder, progress)
+    if made:
+        _prepare_locked(plan, progress, watcher, executor)
     staging.publish(plan.folder, last=records.MANIFEST)
+    if made:
+        staging.remove(plan.folder, unit_files.UNITS)
 
     if line := totals.unknown_tokens(records.read_manifest(plan.folder)):
         progress(f"warning: {line}")
@@ -93,28 +102,44 @@ def prepare(
     return plan.folder
 
 
-def _prepare_alone(plan, progress, watcher):
-    """Builds the folder under its lock; turns a full disk or a killed worker into one line."""
+def _own_processes(watcher):
+    return lambda plan: worker_pool.Workers(plan.settings.workers, apart=watcher is not None)
+
+
+def _prepare_locked(plan, progress, watcher, executor):
+    """Builds the folder under its lock."""
     with lock.hold(os.path.join(plan.folder, "prepare.lock"), f"the data folder {plan.folder}"):
+        whole = False
         try:
             # Another process may have finished the folder before this one got the lock.
             if not is_whole(plan.folder, progress):
-                _build(plan, progress, watcher)
-        except OSError as error:
-            if error.errno not in _NO_SPACE:
-                raise
-            raise ValueError(
-                f"no space left for {plan.folder}; free some or set data.dir, then run again: it"
-                " goes on from here"
-            ) from error
-        except concurrent.futures.BrokenExecutor as error:
-            fewer = max(1, worker_pool.worker_count(plan.settings.workers) // 2)
-            raise ValueError(
-                "a process that prepares data was killed, most likely for memory; run again with"
-                f" data.workers={fewer}: it goes on from here"
-            ) from error
+                with in_words(plan):
+                    _build(plan, progress, watcher, executor or _own_processes(watcher))
+            whole = True
         finally:
-            _remove_partials(plan.folder)
+            # Where this ends too early, other machines may still write; the next start removes.
+            if whole or executor is None:
+                _remove_partials(plan.folder)
+
+
+@contextlib.contextmanager
+def in_words(plan: planning.DataPlan) -> Iterator[None]:
+    """Turns a full disk or a killed worker process into a ValueError of one line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_SPACE:
+            raise
+        raise ValueError(
+            f"no space left for {plan.folder}; free some or set data.dir, then run again: it"
+            " goes on from here"
+        ) from error
+    except concurrent.futures.BrokenExecutor as error:
+        fewer = max(1, worker_pool.worker_count(plan.settings.workers) // 2)
+        raise ValueError(
+            "a process that prepares data was killed, most likely for memory; run again with"
+            f" data.workers={fewer}: it goes on from here"
+        ) from error
 
 
 def is_whole(folder: str, progress: Callable[[str], Any]) -> bool:
@@ -147,17 +172,17 @@ def _has_its_vocabulary(folder):
         return False
 
 
-def _build(plan, progress, watcher):
+def _build(plan, progress, watcher, executor):
     """Builds the folder up to its manifest, from nothing or from where a run was interrupted."""
     began = time.monotonic()
     progress(f"preparing {plan.settings.source} in {plan.folder}")
 
     _make_ready(plan.folder)
+    staging.fetch(plan.folder, (unit_files.UNITS,))
     tasks = planning.make_tasks(plan)
 
-    apart = watcher is not None
     with progress_lines.Phases(progress) as phases:
-        with worker_pool.Workers(plan.settings.workers, apart=apart) as workers:
+        with executor(plan) as workers:
             words = folder_vocabulary.make(plan, tasks, workers, phases)
             tasks = [dataclasses.replace(task, vocabulary=words.sha256) for task in tasks]
 
@@ -171,12 +196,17 @@ def _build(plan, progress, watcher):
             # The second pass rebuilds only the units that `with_both_splits` has changed. If a run
             # was interrupted after that, they have their new bounds already, and what the first
             # pass asks of them, the smallest and the largest hash, does not depend on the bound.
-            finished = unit_files.finished_with_any_bound
             results = units.build_all(
-                tasks, workers, phases, finished=finished, places=places, built=told
+                tasks,
+                workers,
+                phases,
+                finished=_finished(plan.folder, unit_files.finished_with_any_bound),
+                places=places,
+                built=told,
             )
             tasks = units.with_both_splits(plan, tasks, results)
-            results = units.build_all(tasks, workers, phases, "cutting rows again")
+            finished = _finished(plan.folder, unit_files.finished)
+            results = units.build_all(tasks, workers, phases, "cutting rows again", finished)
 
         phases.begin("writing", "writing the manifest")
         manifest = totals.make_manifest(plan, tasks, results, words, time.monotonic() - began)
@@ -191,6 +221,11 @@ def _build(plan, progress, watcher):
         f"prepared {manifest.totals['documents']:,} documents,"
         f" {manifest.totals['tokens']:,} tokens, {manifest.totals['rows']:,} rows\n{phases.table()}"
     )
+
+
+def _finished(folder, function):
+    """A function of unit_files.py that knows which files are in the bucket now, if in any."""
+    return functools.partial(function, there=staging.sizes(folder))
 
 
 def _make_ready(folder):
@@ -218,6 +253,7 @@ def _remove_strangers(folder, manifest):
     """Removes shards that an interrupted run has left and that are not in the manifest."""
     for split in records.SPLITS:
         directory = records.split_directory(folder, split)
+        os.makedirs(directory, exist_ok=True)
         known = {
             f"{shard.name}.{lane}"
             for source in manifest.sources

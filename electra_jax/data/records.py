@@ -24,6 +24,7 @@ import hashlib
 import io
 import json
 import os
+import types
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -102,6 +103,7 @@ class ShardWriter:
         self._shard_rows = shard_rows
 
         self._files: dict[str, Any] = {}  # lane -> open file of the shard under way
+        self._partial: dict[str, str] = {}  # lane -> its name
         self._rows = 0
         self._crc: dict[str, int] = {}
         self._shards: list[Shard] = []
@@ -136,7 +138,7 @@ class ShardWriter:
             try:
                 file.close()
             finally:  # closing flushes, which fails again on a full disk
-                os.remove(self._path(lane) + ".partial")
+                os.remove(self._partial[lane])
         self._files = {}
 
     def _shard_name(self):
@@ -146,7 +148,8 @@ class ShardWriter:
         return os.path.join(self._directory, f"{self._shard_name()}.{lane}")
 
     def _begin(self):
-        self._files = {lane: builtins.open(self._path(lane) + ".partial", "wb") for lane in LANES}
+        self._partial = {lane: safe_files.partial_name(self._path(lane)) for lane in LANES}
+        self._files = {lane: builtins.open(self._partial[lane], "wb") for lane in LANES}
         self._rows, self._crc = 0, dict.fromkeys(LANES, 0)
 
     def _finish(self):
@@ -157,7 +160,7 @@ class ShardWriter:
 
         # Only now, with all lanes on the disk, do the files get their names.
         for lane in LANES:
-            os.replace(self._path(lane) + ".partial", self._path(lane))
+            os.replace(self._partial[lane], self._path(lane))
 
         self._shards.append(Shard(self._shard_name(), self._rows, self._crc))
         self._files = {}
@@ -404,14 +407,24 @@ def shard_bytes(rows: int, length: int, dtype: str | np.dtype) -> int:
 
 
 def shards_are_whole(
-    directory: str, split: str, shards: tuple[Shard, ...], length: int, lanes: Mapping[str, str]
+    directory: str,
+    split: str,
+    shards: tuple[Shard, ...],
+    length: int,
+    lanes: Mapping[str, str],
+    there: Mapping[str, int] = types.MappingProxyType({}),
 ) -> bool:
-    """True if every file of the shards exists and has the expected size."""
+    """True if every file of the shards exists and has the expected size.
+
+    `there` has the bytes of files that are in a bucket, by their paths in the folder.
+    """
     try:
         for shard in shards:
             for lane, dtype in lanes.items():
                 path = _lane_path(directory, split, shard.name, lane)
-                check_size(path, shard_bytes(shard.rows, length, dtype))
+                expected = shard_bytes(shard.rows, length, dtype)
+                if there.get(os.path.relpath(path, directory)) != expected:
+                    check_size(path, expected)
     except ValueError:
         return False
     return True

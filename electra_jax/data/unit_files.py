@@ -14,7 +14,8 @@ import collections
 import io
 import json
 import os
-from collections.abc import Iterator
+import types
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from electra_jax.host import safe_files
 
 UNITS = "units"  # subfolder of the prepared folder; removed when that is complete
 DOCUMENTS = ".documents.json"
+_NOTHING: Mapping[str, int] = types.MappingProxyType({})
 
 
 def unit_path(task: planning.UnitTask, ending: str) -> str:
@@ -82,17 +84,20 @@ def _without(documents, duplicates, counts):
             yield document
 
 
-def finished(task: planning.UnitTask) -> dict[str, Any] | None:
+def finished(task: planning.UnitTask, there: Mapping[str, int] = _NOTHING) -> dict[str, Any] | None:
     """The content of the unit's .json file, or None if the unit must be built (again).
 
     It must be built again if it was made with another vocabulary or another bound for held-out
-    documents, or if one of its files is missing or has the wrong size.
+    documents, or if one of its files is missing or has the wrong size. `there` has the bytes of
+    files that are in a bucket, by their paths in the prepared folder.
     """
-    result = finished_with_any_bound(task)
+    result = finished_with_any_bound(task, there)
     return result if result and result["heldout_below"] == task.heldout_below else None
 
 
-def finished_with_any_bound(task: planning.UnitTask) -> dict[str, Any] | None:
+def finished_with_any_bound(
+    task: planning.UnitTask, there: Mapping[str, int] = _NOTHING
+) -> dict[str, Any] | None:
     """The same as `finished`, but whichever bound for held-out documents the unit was made with."""
     try:
         with open(unit_path(task, ".json"), encoding="utf-8") as file:
@@ -103,7 +108,7 @@ def finished_with_any_bound(task: planning.UnitTask) -> dict[str, Any] | None:
     same = result["vocabulary"] == task.vocabulary
     whole = os.path.exists(unit_path(task, ".unigram.npy")) and all(
         records.shards_are_whole(
-            task.folder, split, found, task.settings.sequence_length, result["lanes"]
+            task.folder, split, found, task.settings.sequence_length, result["lanes"], there
         )
         for split, found in shards_of(result).items()
     )

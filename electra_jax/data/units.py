@@ -8,12 +8,12 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from electra_jax.data import planning, progress_lines, unit_files, unit_rows, worker_pool
+from electra_jax.data import executors, planning, progress_lines, unit_files, unit_rows
 
 
 def build_all(
     tasks: Sequence[planning.UnitTask],
-    workers: worker_pool.Workers,
+    workers: executors.Executor,
     phases: progress_lines.Phases,
     name: str = "cutting rows",
     finished: Callable[[planning.UnitTask], dict[str, Any] | None] = unit_files.finished,
@@ -24,7 +24,7 @@ def build_all(
 
     Args:
       tasks: one for each unit.
-      workers: the processes that build.
+      workers: what builds.
       phases: are told how far the work is.
       name: of the phase in which this is done.
       finished: returns the result of a unit that needs no building, else None.
@@ -46,7 +46,8 @@ def build_all(
         phases.tell(f"{len(tasks) - len(todo)} of {len(tasks)} units are there already")
 
     began, tokens = time.monotonic(), 0
-    so_far = _Cut({task.name: unit_files.text_bytes(task) for task in todo}, workers)
+    followed = workers.followed(todo)
+    so_far = _Cut({task.name: unit_files.text_bytes(task) for task in followed}, workers)
     phases.begin(name, share=so_far.share, more=so_far.characters)
     for task, result in workers.each(unit_rows.build, todo):
         results[task.name] = result
@@ -64,18 +65,19 @@ def build_all(
 
 
 class _Cut:
-    """How much of the text of all units was cut into rows, by all workers together."""
+    """How much of the text of the followed units was cut into rows, by all workers together."""
 
-    def __init__(self, sizes: dict[str, int], workers: worker_pool.Workers):
+    def __init__(self, sizes: dict[str, int], workers: executors.Executor):
         """Takes the size of each unit's text in bytes."""
         self._sizes, self._workers, self._before = sizes, workers, workers.characters
         self._bytes, self._all = 0, sum(sizes.values())  # of the units that are finished; of all
         self._finished = 0  # characters of the units that are finished
 
     def add(self, name: str, characters: int) -> None:
-        """Counts a unit that is finished."""
-        self._finished += characters
-        self._bytes += self._sizes[name]
+        """Counts a unit that is finished, if it is one of those that are followed."""
+        if name in self._sizes:
+            self._finished += characters
+            self._bytes += self._sizes[name]
 
     def share(self) -> float:
         """From 0 to 1, which it reaches with the last unit.
@@ -86,7 +88,7 @@ class _Cut:
         under_way = max(0, self._tokenised() - self._finished)
         size = self._bytes / self._finished if self._finished else 1.0
         left = self._all - self._bytes
-        return (self._bytes + min(under_way * size, 0.99 * left)) / self._all
+        return (self._bytes + min(under_way * size, 0.99 * left)) / max(1, self._all)
 
     def characters(self) -> str:
         """How many characters all workers have tokenised so far."""

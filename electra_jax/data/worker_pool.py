@@ -67,6 +67,10 @@ class Workers:
         for process in list(self._processes):
             process.kill()
 
+    def followed(self, tasks: Sequence[Any]) -> Sequence[Any]:
+        """The tasks whose characters are counted: all."""
+        return tasks
+
     def each(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple]:
         """Yields (task, function(task)) in the order in which the tasks finish.
 
@@ -79,14 +83,11 @@ class Workers:
 
         others = set(multiprocessing.active_children()) - self._processes
         with _no_main(), _no_signals():
-            futures = {self._pool.submit(_answer, function, task): task for task in tasks}
+            futures = {self._pool.submit(answer, function, task): task for task in tasks}
             self._processes = set(multiprocessing.active_children()) - others
 
         for future in concurrent.futures.as_completed(futures):
-            answer = future.result()
-            if isinstance(answer, ValueError):
-                raise ValueError(*answer.args)
-            yield futures[future], answer
+            yield futures[future], result_of(future.result())
 
 
 def worker_count(workers: int) -> int:
@@ -139,12 +140,12 @@ def _die_with_parent():
     os._exit(1)
 
 
-def _answer(function, task):
+def answer(function: Callable[[Any], Any], task: Any) -> Any:
     """Returns the result, or the ValueError itself if a module of this package has raised it.
 
     Such an error is a refusal meant for the user. The pool would raise it again from its own
     modules, and the command line would take it for a bug, since it looks at where an error was
-    raised. `Workers.each` raises it again from here.
+    raised. `result_of` raises it again from here.
     """
     try:
         return function(task)
@@ -156,3 +157,10 @@ def _answer(function, task):
         if trace.tb_frame.f_globals["__name__"].startswith("electra_jax"):
             return error
         raise
+
+
+def result_of(answered: Any) -> Any:
+    """Returns what `answer` has returned, or raises the ValueError that it has returned."""
+    if isinstance(answered, ValueError):
+        raise ValueError(*answered.args)
+    return answered

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commit of this code, if it runs from a checkout that git knows."""
+"""Which code this is: its commit, if it runs from a checkout that git knows, and its digest."""
 
 import functools
+import hashlib
 import pathlib
 import subprocess
 
@@ -22,6 +23,15 @@ def commit() -> str | None:
     if not found:
         return None
     return found[:12] + (" and changes" if changes else "")
+
+
+@functools.cache
+def digest() -> str:
+    """Returns a hash of all modules of the package: two machines with the same one run the same."""
+    found = hashlib.sha256()
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        found.update(path.read_bytes())
+    return found.hexdigest()[:12]
 
 
 def _git(*arguments: str) -> str | None:

@@ -8,18 +8,15 @@ processes, or "no" with the reason: one is missing, two have the same number, or
 code. The open connections are handed to `peer_group.PeerGroup`.
 """
 
-import hashlib
 import json
 import os
-import pathlib
 import selectors
 import socket
 import time
 
 import jax
 
-import electra_jax
-from electra_jax.host import waiting, wire
+from electra_jax.host import code_version, waiting, wire
 
 _GREETING = 1 << 16  # bytes at most that a process sends before the answer
 
@@ -30,14 +27,11 @@ class PeersError(ValueError):
 
 def introduction(address):
     """Returns what a process says about itself when it connects, as JSON data."""
-    code = hashlib.sha256()
-    for path in sorted(pathlib.Path(electra_jax.__file__).parent.rglob("*.py")):
-        code.update(path.read_bytes())
     return {
         "number": address.me,
         "count": address.count,
         "name": f"process {address.me} (pid {os.getpid()} on {socket.gethostname()})",
-        "versions": {"jax": jax.__version__, "code of electra_jax": code.hexdigest()[:12]},
+        "versions": {"jax": jax.__version__, "code of electra_jax": code_version.digest()},
     }
 
 

@@ -24,6 +24,11 @@ def is_first() -> bool:
     return not jax.distributed.is_initialized() or jax.process_index() == 0
 
 
+def is_alone() -> bool:
+    """Returns whether this is the only process. Starts no device in that case."""
+    return not jax.distributed.is_initialized() or jax.process_count() == 1
+
+
 def agree(work: Callable[[], T], *kinds: type[Exception], doing: str = "") -> T:
     """Runs `work()` on each process and returns each one's own result.
 
@@ -31,7 +36,8 @@ def agree(work: Callable[[], T], *kinds: type[Exception], doing: str = "") -> T:
     raise their own error, the others an error like that of the first process that failed.
 
     Args:
-      work: must not wait for another process.
+      work: must not wait for another process, unless all wait for each other in it, in the same
+        order, as in `gather`.
       kinds: the types of errors that are shared.
       doing: what the processes that are waited for do, for the log: "to prepare the data".
     """

@@ -2,6 +2,7 @@
 """Files that are complete or absent, and checks of the names of folders.
 
 write               writes under another name, flushes, renames, and flushes the folder
+partial_name        that other name
 move_aside          renames a file or folder that is damaged or not continued
 check_path          refuses a folder that a run could not be read back from
 check_no_address    refuses an address such as gs://bucket/run
@@ -9,6 +10,7 @@ check_no_address    refuses an address such as gs://bucket/run
 
 import os
 import re
+import secrets
 
 _BUCKETS = ("gs", "s3", "az", "hf")  # orbax reads /gs/NAME as gs://NAME
 
@@ -20,7 +22,7 @@ def write(path: str | os.PathLike, data: bytes) -> None:
     file's name is not there too.
     """
     path = os.fspath(path)
-    partial = f"{path}.{os.getpid()}.partial"
+    partial = partial_name(path)
 
     try:
         with open(partial, "wb") as file:
@@ -34,6 +36,14 @@ def write(path: str | os.PathLike, data: bytes) -> None:
         raise
 
     _sync_folder(os.path.dirname(path) or ".")
+
+
+def partial_name(path: str) -> str:
+    """Returns a new name beside PATH, for what is not complete yet; it ends in .partial.
+
+    No other writer has it, on this machine or on another one that sees the folder.
+    """
+    return f"{path}.{secrets.token_hex(4)}.partial"
 
 
 def move_aside(path: str, word: str) -> str:

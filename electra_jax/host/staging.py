@@ -181,6 +181,30 @@ def fetch(folder: str, names: Sequence[str]) -> None:
         _fetch_changed(f"{where}/{one}", os.path.join(folder, one), there[one])
 
 
+def send(folder: str, names: Sequence[str]) -> None:
+    """Sends files of a folder, by their paths in it; nothing if it is no copy."""
+    if where := address(folder):
+        for name in names:
+            buckets.upload(os.path.join(folder, name), f"{where}/{name}")
+
+
+def receive(folder: str, names: Sequence[str]) -> None:
+    """Fetches files of a folder as they are now, by their paths in it; nothing if it is no copy.
+
+    Raises FileNotFoundError if the bucket does not have one.
+    """
+    if where := address(folder):
+        for name in names:
+            buckets.download(f"{where}/{name}", os.path.join(folder, name))
+
+
+def remove(folder: str, name: str) -> None:
+    """Removes a folder within a folder from the bucket; nothing if that is no copy."""
+    if where := address(folder):
+        for one in buckets.listing(f"{where}/{name}"):
+            buckets.remove(f"{where}/{name}/{one}")
+
+
 def sizes(folder: str) -> dict[str, int]:
     """Returns the bytes of all objects in a folder, by their paths in it; {} if it is no copy."""
     where = address(folder)

@@ -4,7 +4,7 @@
     config, workdir -> record of the run's data, if any -> one folder of rows per stage
 
 A run that has checkpoints continues with the rows that it was trained on, even if their source has
-changed or is gone. One process prepares the data, and all others look for what it has prepared.
+changed or is gone. All processes that see one folder prepare the data together.
 """
 
 import dataclasses
@@ -16,24 +16,32 @@ import numpy as np
 from absl import logging
 
 from electra_jax import config as config_lib
-from electra_jax.data import background, pipeline, planning, preparation, records
+from electra_jax.data import background, executors, pipeline, planning, preparation, records
 from electra_jax.host import processes
+from electra_jax.training import shared_preparation
 from electra_jax.workdir import metadata, prepared_data
 
 
-def prepare(config: config_lib.Config, workdir: str) -> list[str]:
+def prepare(
+    config: config_lib.Config, workdir: str, executor: executors.Making | None = None
+) -> list[str]:
     """Returns one folder of prepared data per stage, and prepares those that are missing.
 
     A run that has checkpoints continues with the data that it recorded, even if the source has
     changed or is gone. A new run uses the source as it is now; if the source is out of reach, it
     uses what was prepared for it beforehand. Without a shared file system every process prepares
     its own copy, and all copies come out equal. Raises ConfigError.
+
+    Args:
+      config: the configuration of the run.
+      workdir: its workdir.
+      executor: makes what builds the units of text; processes of this machine if it is None.
     """
     data = prepared_data.RunData.of(config, workdir)
     record, begun = recorded(workdir)
     if record is not None and not prepared_data.is_of(data, record):
         # The record belongs to other settings. If a run was trained with them, it keeps its record.
-        folders = _from_source(data)
+        folders = _from_source(data, executor)
         if not begun:
             _record(data, folders)
         return folders
@@ -44,14 +52,14 @@ def prepare(config: config_lib.Config, workdir: str) -> list[str]:
     out_of_reach = bool(changed) and not processes.of_first(lambda: _in_reach(data))
     gone = not begun and not processes.of_first(lambda: _all_folders_exist(data, record))
     if record is None or ((changed or gone) and not begun and not out_of_reach):
-        folders = _from_source(data)
+        folders = _from_source(data, executor)
         _check_rows(data, folders)
         _record(data, folders)
         return folders
 
     if changed:
         logging.info("%s; this run goes on with the data that was prepared for it", changed)
-    folders = _as_recorded(data, record)
+    folders = _as_recorded(data, record, executor)
     _check_rows(data, folders)
     processes.of_first(lambda: prepared_data.keep_vocabulary(workdir, folders[0]))
     return folders
@@ -147,36 +155,38 @@ def _in_reach(data):
     return True
 
 
-def _from_source(data):
+def _from_source(data, executor):
     """One folder of rows per stage, prepared from the sources as they are now."""
     return [
-        _folder_on_all_processes(lambda each=each: _prepared(data, each))
+        _folder_on_all_processes(
+            lambda made_by, each=each: _prepared(data, each, made_by), each, data.root, executor
+        )
         for each in data_settings(data)
     ]
 
 
-def _prepared(data, settings):
+def _prepared(data, settings, executor):
     """Prepares these rows and returns their folder."""
-    folder = preparation.prepare(settings, data.root, logging.info)
+    folder = preparation.prepare(settings, data.root, logging.info, executor=executor)
     if data.streaming:
         background.keep_plan(planning.make_plan(settings, data.root))
     return folder
 
 
-def _as_recorded(data, record):
+def _as_recorded(data, record, executor):
     """The folders that a record names. Rows that are missing are prepared again."""
     folders = []
     for number, part in enumerate(record.stages):
         settings = stage_settings(data, number, folders[0] if folders else "")
 
-        def find(part=part, settings=settings):
-            return prepared_data.folder(data, part) or _prepare_again(data, part, settings)
+        def find(made_by, part=part, settings=settings):
+            return prepared_data.folder(data, part) or _prepare_again(data, part, settings, made_by)
 
-        folders.append(_folder_on_all_processes(find))
+        folders.append(_folder_on_all_processes(find, settings, data.root, executor))
     return folders
 
 
-def _prepare_again(data, part, settings):
+def _prepare_again(data, part, settings, executor):
     """Prepares rows that were recorded and are missing; returns their folder.
 
     Raises ConfigError if they do not come out equal to the recorded ones.
@@ -189,7 +199,7 @@ def _prepare_again(data, part, settings):
         ) from error
 
     if now == part.folder:
-        folder = _prepared(data, settings)
+        folder = _prepared(data, settings, executor)
         if prepared_data.identity(data, folder) == part.hash:
             return folder
 
@@ -197,20 +207,28 @@ def _prepare_again(data, part, settings):
     raise config_lib.ConfigError(prepared_data.missing(data, part, why))
 
 
-def _folder_on_all_processes(find) -> str:
+def _folder_on_all_processes(find, settings, root, executor=None) -> str:
     """The folder of one stage's rows, checked to hold the same rows on all processes.
 
     Args:
-      find: finds or prepares the rows and returns their folder.
+      find: finds or prepares the rows, by the executor that it is given, and returns their folder.
+      settings: how the rows are made.
+      root: where their folder is looked for.
+      executor: makes the executor of a single process.
 
     Raises:
       ConfigError: if the processes have different rows.
     """
-    # Process 0 goes first. With a shared file system the others then find what it has prepared.
-    first = jax.process_index() == 0
-    waits_for = "to prepare the data"
-    made = processes.agree(lambda: find() if first else "", ValueError, OSError, doing=waits_for)
-    folder = processes.agree(lambda: made or find(), ValueError, OSError)
+
+    # Process 0 goes first. With a shared file system the others help it, and then find what all
+    # have prepared; each of those without one prepares the same afterwards.
+    def together():
+        if jax.process_index() == 0:
+            return shared_preparation.lead(find, executor)
+        return shared_preparation.serve(settings, root)
+
+    made = processes.agree(together, ValueError, OSError)
+    folder = processes.agree(lambda: made or find(None), ValueError, OSError)
     found = processes.agree(lambda: records.open(folder), ValueError, OSError)
 
     hashes = processes.gather(found.manifest.hash)

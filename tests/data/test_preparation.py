@@ -4,7 +4,6 @@
 import collections
 import dataclasses
 import errno
-import hashlib
 import json
 import os
 import pathlib
@@ -34,6 +33,7 @@ from electra_jax.data import (
 )
 from electra_jax.host import lock
 from support.corpus import text_settings
+from support.digests import digests
 
 PIECES = "the cat a dog sees follows river house old young and then home ##s . ,".split()
 LENGTH = 16
@@ -70,18 +70,6 @@ def settings_for(folder, vocab, **changes):
 def prepare(settings, root):
     """Prepares without a word and opens the result."""
     return records.open(preparation.prepare(settings, str(root), lambda line: None))
-
-
-def digests(folder):
-    """{file: sha256} of what a finished folder holds; the manifest without its time."""
-    found = {}
-    for path in sorted(pathlib.Path(folder).rglob("*")):
-        if path.is_file() and path.name != "prepare.lock":
-            data = path.read_bytes()
-            if path.name == "manifest.json":
-                data = re.sub(rb'"seconds": [0-9.]+', b"", data)
-            found[str(path.relative_to(folder))] = hashlib.sha256(data).hexdigest()
-    return found
 
 
 def texts(opened, split, source=0):

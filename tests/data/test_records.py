@@ -3,6 +3,7 @@
 
 import dataclasses
 import os
+import re
 
 import numpy as np
 import pytest
@@ -74,7 +75,10 @@ def test_a_large_unit_becomes_several_shards(tmp_path):
 def test_an_unfinished_shard_never_has_its_own_name(tmp_path):
     writer = records.ShardWriter(str(tmp_path), "wiki-00000")
     writer.write(np.zeros((2, 4), np.uint16), np.zeros((2, 4), np.uint8))
-    assert files(tmp_path) == ["wiki-00000-000.ids.partial", "wiki-00000-000.marks.partial"]
+    begun = files(tmp_path)
+    assert len(begun) == 2 and all(
+        re.fullmatch(r"wiki-00000-000\.(ids|marks)\..*\.partial", name) for name in begun
+    )
     writer.discard()
     assert files(tmp_path) == []
 
@@ -158,10 +162,22 @@ def test_a_folder_without_manifest_says_what_to_do(tmp_path):
         records.open(str(tmp_path))
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path):
+def test_two_writers_of_one_shard_do_not_disturb_each_other(tmp_path):
+    """As when a cluster takes a machine for lost that is only slow, and builds its unit again."""
+    writers = [records.ShardWriter(str(tmp_path), "wiki-00000") for _ in range(2)]
+    row = np.ones((1, 4), np.uint16), np.ones((1, 4), np.uint8)
+    for writer in (*writers, writers[0]):
+        writer.write(*row)
+    writers[1].write(*row)
+    assert writers[0].close() == writers[1].close()
+    assert files(tmp_path) == ["wiki-00000-000.ids", "wiki-00000-000.marks"]
+    assert np.fromfile(tmp_path / "wiki-00000-000.ids", np.uint16).tolist() == [1] * 8
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "file"
     safe_files.write(str(path), b"old")
-    (tmp_path / f"file.{os.getpid()}.partial").mkdir()  # so that writing fails
+    monkeypatch.setattr(safe_files, "partial_name", lambda name: str(tmp_path))  # a folder
     with pytest.raises(OSError):
         safe_files.write(str(path), b"new")
     assert path.read_bytes() == b"old"

@@ -11,6 +11,7 @@ import subprocess
 import threading
 import urllib.request
 
+from . import digests
 from .commands import free_port
 
 
@@ -58,6 +59,10 @@ class BucketServer:
         """The paths of all objects below a folder of the bucket."""
         place = self._folder / "lab" / folder
         return {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()}
+
+    def digests(self, folder):
+        """What a folder of prepared data in the bucket holds, see digests.py."""
+        return digests.digests(self._folder / "lab" / folder)
 
     def environment(self, cache):
         """What a process needs to use it; `cache` is the folder of a machine's copies."""

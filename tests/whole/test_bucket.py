@@ -18,6 +18,7 @@ from electra_jax.host import bucket_lock, buckets, staging
 from electra_jax.report import writers
 from support.commands import free_port, read_until
 from support.corpus import ROOT, small_run, write_corpus
+from support.digests import digests
 from support.outcomes import TIMES
 
 pytestmark = pytest.mark.bucket
@@ -219,6 +220,54 @@ def test_two_processes_that_share_nothing_but_the_bucket(server, config, undistu
         assert mine["step"] == theirs["step"]
         # Sums over two devices are rounded otherwise, and a sampled token may change by that.
         assert mine["gen_masked_loss"] == pytest.approx(theirs["gen_masked_loss"], abs=1e-2)
+
+
+def test_two_processes_prepare_together_and_another_machine_goes_on(server, tmp_path):
+    """The second is killed in the middle of its share. What is finished is in the bucket."""
+    for number in range(12):
+        write_corpus(tmp_path / f"{number:02d}.txt", 1000, seed=max(1, number))
+    settings = [
+        "--config=configs/tiny.py",
+        f"--config.data.source=text:{tmp_path}/*.txt",
+        "--config.data.vocab=train:wordpiece:100",
+        "--config.data.deduplicate=True",
+        "--config.data.workers=1",  # the process does its share itself, and can be halted
+        "--config.data.heldout_fraction=0.000001",  # one unit is built twice
+    ]
+    result = _command("prepare", *settings, f"--workdir={tmp_path / 'alone'}")
+    assert result.returncode == 0, result.stderr[-2000:]
+    alone = digests(tmp_path / "alone" / "data")
+
+    def start(address):
+        port = free_port()
+        return [
+            _start(
+                "prepare", *settings, f"--workdir={address}", "--num_processes=2",
+                f"--coordinator_address=127.0.0.1:{port}", f"--process_id={number}",
+                **server.environment(tmp_path / f"host {number}"),
+            )
+            for number in range(2)
+        ]  # fmt: skip
+
+    both = start("gs://lab/together")
+    said = [process.communicate()[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert "cutting rows: 6 of 12 units in this process" in said[1]
+    assert server.digests("together/data") == alone
+
+    both = start("gs://lab/halted")
+    read_until(both[1], "cutting rows: 6 of 12 units in this process")
+    both[1].send_signal(signal.SIGSTOP)
+    read_until(both[0], "waiting for process 1")  # its own six units are done
+    both[1].kill()
+    for process in both:
+        process.communicate()
+    machine = server.environment(tmp_path / "third")
+    result = _command("prepare", *settings, "--workdir=gs://lab/halted", **machine)
+    assert result.returncode == 0, result.stderr[-2000:]
+    there = next(line for line in result.stderr.splitlines() if "are there already" in line)
+    assert 6 <= int(there.split()[1]) < 12
+    assert server.digests("halted/data") == alone
 
 
 def test_every_command_reads_a_run_from_its_bucket(server, finished, here, tmp_path):

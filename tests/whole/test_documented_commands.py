@@ -92,6 +92,7 @@ ONLY_READ = {
     "--push=": "needs an account of the Hub; weights/test_weights_on_the_hub.py",
     "=hf:": "reads the Hub; weights/test_weights_on_the_hub.py",
     "logging.writers=": "needs the package; report/test_real_services.py",
+    "--ray=": "needs a cluster of Ray; data/test_ray.py",
     "configs/base.py --json": "times a base model for minutes",
     "batch_size=16": "times what configs/small.py alone has; speed/test_benchmark.py",
 }

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is refused before text is prepared on a cluster of Ray; none of it needs Ray."""
+
+import importlib.util
+import os
+import socket
+
+import pytest
+
+from electra_jax.data import ray_node, ray_workers, text
+from support.commands import free_port
+
+
+def test_without_ray_the_line_says_how_to_install_it(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"--ray=auto needs ray.* pip install -e '.\[ray\]'"):
+        ray_workers.check("auto")
+
+
+@pytest.mark.parametrize("address", ["", "head", ":6379", "head:port", "ray://127.0.0.1:10001"])
+def test_what_is_no_address(monkeypatch, address):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    with pytest.raises(ValueError, match="is neither HOST:PORT, as `ray start --head` prints it"):
+        ray_workers.check(address)
+
+
+def test_an_address_where_nobody_listens(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    with pytest.raises(ValueError, match="no cluster of Ray can be used there .*refused"):
+        ray_workers.check(f"127.0.0.1:{free_port()}")
+
+
+def test_look_names_what_a_node_lacks(tmp_path):
+    source = text.parse(f"text:{tmp_path}/*.txt")
+    token = tmp_path / "token"
+    assert "does not see" in ray_node.look(source, str(token), str(tmp_path))
+    token.touch()
+    assert "matches no file" in ray_node.look(source, str(token), str(tmp_path))
+    (tmp_path / "a.txt").write_text("a")
+    assert ray_node.look(source, str(token), str(tmp_path)) == ray_node.about(source)
+    assert os.listdir(tmp_path) != [] and sorted(os.listdir(tmp_path)) == ["a.txt", "token"]
+
+
+def test_what_differs_is_named_with_both_values(tmp_path):
+    (tmp_path / "a.txt").write_text("a")
+    here = ray_node.about(text.parse(f"text:{tmp_path}/*.txt"))
+    assert ray_node.unlike(here, dict(here)) == ""
+    assert ray_node.unlike(here, here | {"Python": "3.0"}).startswith("has Python 3.0, and this")
+    (tmp_path / "a.txt").write_text("ab")
+    there = ray_node.about(text.parse(f"text:{tmp_path}/*.txt"))
+    assert "other files of text" in ray_node.unlike(here, there)
+
+
+def test_a_node_that_joined_late_refuses_its_first_task():
+    driver = ray_node.Driver(ray_node.versions() | {"numpy": "1.0"}, os.getcwd(), "")
+    answer, characters = ray_node.work(lambda task: task, None, driver)
+    assert isinstance(answer, ValueError) and characters == 0
+    assert f"node {socket.gethostname()} has numpy" in str(answer)
