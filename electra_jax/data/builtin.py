@@ -29,7 +29,7 @@ PACKAGES = (  # import names of what we depend on, directly or not
     "flax",
     "fontTools",
     "fsspec",
-    "google",
+    "google.protobuf",  # not all of `google`, into which any client of Google installs itself
     "humanize",
     "jax",
     "jaxlib",
@@ -64,6 +64,7 @@ PACKAGES = (  # import names of what we depend on, directly or not
 BYTES = 3_400_000  # approximate size of the text, for its share of a mixture
 TOPICS = "pydoc topics"
 STANDARD_LIBRARY = "standard library"
+_OWNERS = {"google.protobuf": ["protobuf"]}  # of parts that are not all of a top-level package
 
 _LEAST_WORDS = 8  # in a paragraph
 _LEFT_OUT = ("site-packages", "__pycache__", "idlelib", "test", "tests", "testing", "_vendor")
@@ -99,7 +100,7 @@ class Part:
         if self.name == STANDARD_LIBRARY:
             roots = [sysconfig.get_paths()["stdlib"]]
         else:
-            found = importlib.util.find_spec(self.name)
+            found = _spec(self.name)
             roots = list(found.submodule_search_locations or []) if found else []
 
         for root in sorted(roots):
@@ -109,7 +110,7 @@ class Part:
 
 def parts() -> list[Part]:
     """The topics, the standard library, and each package of PACKAGES that is installed."""
-    installed = [name for name in PACKAGES if importlib.util.find_spec(name) is not None]
+    installed = [name for name in PACKAGES if _spec(name) is not None]
     return [Part(TOPICS), Part(STANDARD_LIBRARY), *map(Part, installed)]
 
 
@@ -120,10 +121,18 @@ def identity() -> list[tuple[str, int]]:
     def version(name):
         if name in (TOPICS, STANDARD_LIBRARY):
             return platform.python_version()
-        owners = sorted(set(distributions.get(name, [])))
+        owners = _OWNERS.get(name) or sorted(set(distributions.get(name, [])))
         return " ".join(f"{owner} {importlib.metadata.version(owner)}" for owner in owners)
 
     return [(f"{part.name} {version(part.name)}", 0) for part in parts()]
+
+
+def _spec(name):
+    """Where a package is; None if it is not installed."""
+    try:
+        return importlib.util.find_spec(name)
+    except ModuleNotFoundError:  # of a part of a package: the whole is missing
+        return None
 
 
 def prose(text: str) -> Iterator[str]:

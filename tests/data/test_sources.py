@@ -3,6 +3,7 @@
 
 import collections
 import gzip
+import importlib.util
 import json
 import lzma
 import pickle
@@ -282,3 +283,20 @@ def test_what_is_no_vocabulary_is_refused(tmp_path):
 def test_too_large_a_vocabulary_names_the_largest():
     with pytest.raises(ValueError, match=r"of 5000 cannot be trained .* the most is \d+"):
         vocabulary_training.train("sentencepiece", 5000, iter(LINES))
+
+
+def test_clients_of_google_are_no_part_of_the_builtin_text(tmp_path, monkeypatch):
+    """They install themselves into the package `google`, of which protobuf alone is ours."""
+    folder = tmp_path / "google" / "cloud"
+    folder.mkdir(parents=True)
+    sentence = "The client of a service is made once and used by all of the threads in a program."
+    (folder / "client.py").write_text(f'"""{sentence}"""\n')
+    before = builtin.identity()
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+
+    assert importlib.util.find_spec("google.cloud.client")  # else nothing here could fail
+    found = [part for part in builtin.parts() if part.name.startswith("google")]
+    assert [part.name for part in found] == ["google.protobuf"]
+    assert all(sentence not in document for part in found for document in part.documents())
+    assert builtin.identity() == before
