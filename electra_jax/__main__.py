@@ -11,11 +11,12 @@ Each command is also a module of its own, so that `python -m` can run it without
 """
 
 import difflib
+import importlib.metadata
 import os
 import runpy
 import sys
 
-from electra_jax.cli import usage
+from electra_jax.cli import printing, usage
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 COMMANDS = (  # in the order in which they are needed
@@ -27,14 +28,16 @@ COMMANDS = (  # in the order in which they are needed
 def main() -> None:
     """Runs the command that the first argument names, with the arguments after it."""
     name, *rest = sys.argv[1:] or ["--help"]
-    if name in ("-h", "--help"):
-        print(overview())
-    elif name == "help" and rest:
+    if name in ("-h", "--help") or (name == "help" and not rest):
+        printing.say(overview())
+    elif name == "--version":
+        print(importlib.metadata.version("electra_jax"))
+    elif name == "help" and rest[0] in COMMANDS:
+        usage.answer(file_of(rest[0]), argv=["", "--help"])
+    elif name == "help":
         from electra_jax.cli import settings_help  # noqa: PLC0415 - imports more than this file
 
         sys.exit(settings_help.show(rest[0], *settings_help.FILES))
-    elif name == "help":
-        usage.answer(file_of("main"), argv=["", "--help"])
     elif name in COMMANDS:
         sys.argv[:] = [file_of(name), *rest]
         runpy.run_module(f"electra_jax.{name}", run_name="__main__", alter_sys=True)
@@ -53,7 +56,7 @@ def overview() -> str:
     lines += [
         "",
         "To begin: electra-jax main --config=tiny",
-        "electra-jax COMMAND --help describes a command, electra-jax help data.rows a setting.",
+        "electra-jax help COMMAND describes a command, electra-jax help data.rows a setting.",
     ]
     return "\n".join(lines)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fine-tunes a pre-trained encoder on tasks, with several seeds, and reports the scores.
+r"""Fine-tunes a pre-trained encoder on tasks, with several seeds, and reports the scores.
 
     python -m electra_jax.finetune --workdir=runs/small --config.data.dir=glue \
         --config.tasks=cola,mrpc --config.seeds=5

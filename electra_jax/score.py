@@ -3,6 +3,7 @@
 
     python -m electra_jax.score --workdir=runs/tiny --input=sentences.txt
     python -m electra_jax.score --workdir=runs/tiny --input=pairs.tsv --first_is_right
+    python -m electra_jax.score --workdir=runs/tiny --input=sentences.txt --long=truncate
 
 The file has one sentence per line, or several alternatives separated by tabs, of which the best one
 is marked. With --first_is_right the last line of the output says how often the first alternative

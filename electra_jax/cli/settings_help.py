@@ -19,6 +19,7 @@ from collections.abc import Mapping
 
 from electra_jax import config as config_lib
 from electra_jax import configs
+from electra_jax.cli import printing
 
 # The name of a configuration's file -> the module whose `Config` declares its settings.
 _DECLARED_IN = {"base": "electra_jax.config", "finetune": "electra_jax.finetuning.config"}
@@ -70,7 +71,7 @@ def show(asked: str, *files: str) -> int:
                 f"\nDefaults are those of configs/{file}.py; other configurations change some."
             ]
         blocks.append("\n".join(lines))
-    print("\n\n".join(blocks))
+    printing.say("\n\n".join(blocks))
     return 0
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers --help: what a command does, its flags, or the settings of a configuration.
 
-It comes before all other imports of a command and imports only the standard library, because jax
+It comes before all other imports of a command and imports little but the standard library, because jax
 alone takes longer to import than a reader wants to wait. So the flags are read from the source
 files that define them; `tests/cli/test_usage.py` compares them with the flags that absl knows.
 """
@@ -13,6 +13,8 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+
+from electra_jax.cli import printing
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _OF_ALL_COMMANDS = ("command.py", "distributed.py")  # files here that define flags
@@ -49,7 +51,7 @@ def answer(file: str, settings: str = "base", argv: Sequence[str] | None = None)
     """
     for arg in (sys.argv if argv is None else argv)[1:]:
         if arg in ("-h", "-help", "--help"):
-            print(text(file, min(100, shutil.get_terminal_size().columns)))
+            printing.say(text(file, min(100, shutil.get_terminal_size().columns)))
             sys.exit(0)
         if arg.startswith("--help="):
             from electra_jax.cli import settings_help  # noqa: PLC0415 - imports more than this file

@@ -12,8 +12,8 @@ import os
 from absl import logging
 
 from electra_jax import config as config_lib
-from electra_jax.host import safe_files
-from electra_jax.workdir import metadata
+from electra_jax.host import buckets, safe_files
+from electra_jax.workdir import metadata, prepared_data, starts
 
 NAME = "config.json"
 
@@ -95,7 +95,8 @@ def check_continuation(config: config_lib.Config, workdir: str) -> list[str]:
 
     The changes are texts for the log; there are settings that may change between two starts of a
     run (`config.differences`). A damaged config.json is renamed, and the caller writes a new one.
-    Raises ConfigError if the workdir holds a run with other settings.
+    If no data was prepared and nothing was trained, all settings may change. Raises ConfigError if
+    the workdir holds a run with other settings.
     """
     try:
         old = read(workdir)
@@ -116,6 +117,10 @@ def check_continuation(config: config_lib.Config, workdir: str) -> list[str]:
         )  # fmt: skip
         changed, refused = [], []
 
+    if refused and not _has_begun(workdir):
+        # Such as a source that could not be read: nothing was made with those settings.
+        changed, refused = [*changed, *refused], []
+
     if refused:
         raise config_lib.ConfigError(
             f"workdir {workdir} holds a run with other settings: {'; '.join(refused)}; choose"
@@ -132,6 +137,17 @@ def check_continuation(config: config_lib.Config, workdir: str) -> list[str]:
         )
 
     return changed
+
+
+def _has_begun(workdir):
+    """Whether a run has left anything here that depends on its settings."""
+    directory = metadata.directory(workdir)
+    if buckets.is_address(directory):
+        saved = buckets.folders(directory)
+    else:
+        saved = os.listdir(directory) if os.path.isdir(directory) else []
+    files = [os.path.join(workdir, name) for name in (prepared_data.RECORD, starts.NAME)]
+    return bool(saved) or any(os.path.lexists(path) for path in files)
 
 
 def _why(path, error):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bad input on the command line: one line with the remedy, exit code 2, no traceback."""
 
+import json
 import re
 import time
 
@@ -95,6 +96,19 @@ def test_a_run_without_a_network_ends_with_what_to_do(tmp_path):
     assert time.monotonic() - began < 60  # most of it for imports, on a busy machine
     assert "read your own files, data.source=text:GLOB, or data.source=builtin" in line
     assert not list(tmp_path.rglob("manifest.json"))
+
+
+def test_a_source_that_could_not_be_read_can_be_replaced_in_the_same_workdir(tmp_path):
+    """Nothing was made with the first settings, so they bind nobody."""
+    workdir = tmp_path / "run"
+    for source in ("text:nowhere/*.txt", "text:elsewhere/*.txt"):
+        line = complaint(TINY, f"--workdir={workdir}", f"--config.data.source={source}")
+        assert f"{source} matches no file" in line
+        assert json.loads((workdir / "config.json").read_text())["data"]["source"] == source
+
+    (workdir / "data.json").write_text("{}")  # what a run writes once its data is prepared
+    line = complaint(TINY, f"--workdir={workdir}", "--config.data.source=builtin")
+    assert "holds a run with other settings: data.source: 'text:elsewhere/*.txt' -> 'buil" in line
 
 
 def test_the_config_of_a_workdir_is_used_where_none_is_given(tmp_path):

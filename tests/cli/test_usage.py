@@ -2,6 +2,7 @@
 """Help: at once, complete, and true to what the program really reads."""
 
 import importlib
+import importlib.metadata
 import re
 import subprocess
 import sys
@@ -32,7 +33,7 @@ def test_help_comes_before_all_imports(name):
     ).stdout  # fmt: skip
     assert shown.splitlines()[-1] == "ended 0"  # and no library was imported
     assert shown.startswith(usage.summary(__main__.file_of(name)))
-    assert f"python -m electra_jax.{name}" in shown
+    assert shown.count(f"\n    python -m electra_jax.{name}") >= 3  # examples
     if name != "compare":  # whose arguments are paths
         order = [shown.index(f"  --{flag}") for flag in ("config=", "workdir=", "config.SECTION")]
         assert order == sorted(order)
@@ -129,10 +130,32 @@ def test_an_unknown_setting_is_an_error_with_a_hint(asked, line, capsys):
 def test_the_overview_has_every_command(capsys, monkeypatch):
     files = {path.stem for path in (ROOT / "electra_jax").glob("*.py")}
     assert set(__main__.COMMANDS) == {name for name in files if not name.startswith("__")}
-    monkeypatch.setattr(sys, "argv", ["electra-jax"])
-    __main__.main()
+    for asked in ([], ["help"], ["--help"]):
+        monkeypatch.setattr(sys, "argv", ["electra-jax", *asked])
+        __main__.main()
+        shown = capsys.readouterr().out
+        assert all(f"\n  {name} " in shown for name in __main__.COMMANDS)
+
+
+def test_help_knows_commands_and_the_version_is_the_packages(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["electra-jax", "help", "finetune"])
+    with pytest.raises(SystemExit) as ended:
+        __main__.main()
+    assert ended.value.code == 0
     shown = capsys.readouterr().out
-    assert all(f"\n  {name} " in shown for name in __main__.COMMANDS)
+    assert shown.startswith("Fine-tunes a pre-trained encoder")
+    assert "--config.data.dir=glue \\\n        --config.tasks=cola,mrpc" in shown
+
+    monkeypatch.setattr(sys, "argv", ["electra-jax", "--version"])
+    __main__.main()
+    assert capsys.readouterr().out.strip() == importlib.metadata.version("electra_jax")
+
+
+@pytest.mark.parametrize("asked", ("help all", "main --help"))
+def test_a_reader_that_has_seen_enough_is_no_error(asked):
+    line = f"{sys.executable} -m electra_jax {asked} | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_an_unknown_command_is_an_error_with_a_hint(capsys, monkeypatch):
