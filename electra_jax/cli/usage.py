@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers --help: what a command does, its flags, or the settings of a configuration.
 
-It comes before all other imports of a command and imports little but the standard library, because jax
-alone takes longer to import than a reader wants to wait. So the flags are read from the source
+It comes before all other imports of a command and imports little but the standard library, because
+jax alone takes longer to import than a reader wants to wait. So the flags are read from the source
 files that define them; `tests/cli/test_usage.py` compares them with the flags that absl knows.
 """
 
