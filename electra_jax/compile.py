@@ -58,12 +58,11 @@ def main(config: config_lib.Config, workdir: str) -> int:
     def compile_(changed: ml_collections.ConfigDict) -> ahead_of_time.Found:
         return ahead_of_time.compile_apart(changed, topology, vocab_size)
 
-    made = []
-    for trial in fitting.trials(tree, topology, compile_, _REMEDIES.value):
-        made.append(trial)
-        if not _JSON.value and len(made) == 1 and not trial.found.fits(topology.chip):
+    def before_remedies() -> None:
+        if not _JSON.value:
             print("it does not fit; trying what may make it fit", flush=True)
 
+    made = list(fitting.trials(tree, topology, compile_, _REMEDIES.value, before_remedies))
     if _JSON.value:
         print(json.dumps(fitting.as_json(tree, topology, made)))
     else:

@@ -60,6 +60,7 @@ def apply(
     heads: int,
     mix: Callable[[jax.Array, jax.Array, jax.Array], jax.Array],
     rotation: tuple[jax.Array, jax.Array] | None = None,
+    dense: Callable = layers.dense,
 ) -> jax.Array:
     """Self-attention of one layer, [B, L, D]; the caller adds the residual, norm and dropout.
 
@@ -68,13 +69,14 @@ def apply(
       mix: query, key and value [B, L, H, K] -> mixed values [B, L, H, K], by `einsum`, `splash`
         or `cudnn`.
       rotation: the result of `rotation`, or None if positions are in the embeddings.
+      dense: multiplies by kernels.
     """
     *rows, width = hidden_BLD.shape
     size = params["query"]["kernel"].shape[1] // heads
     # Reshaped once for all three, so that the backward pass keeps it once.
     hidden_SD = hidden_BLD.reshape(math.prod(rows), width)
     query_BLHK, key_BLHK, value_BLHK = (
-        layers.dense(params[name], hidden_SD).reshape(*rows, heads, size)
+        dense(params[name], hidden_SD).reshape(*rows, heads, size)
         for name in ("query", "key", "value")
     )
 
@@ -83,7 +85,7 @@ def apply(
 
     mixed_BLHK = mix(query_BLHK, key_BLHK, value_BLHK)
     mixed_BLD = mixed_BLHK.reshape(*rows, params["output"]["kernel"].shape[0])
-    return layers.dense(params["output"], mixed_BLD)
+    return dense(params["output"], mixed_BLD)
 
 
 # Which tokens see each other
@@ -142,6 +144,7 @@ def einsum(
     *,
     dropout: float = 0.0,
     drawn_BHLM: jax.Array | None = None,
+    sums: jnp.dtype | None = None,
 ) -> jax.Array:
     """Attention as plain products; scores and softmax are float32 for any dtype.
 
@@ -156,19 +159,21 @@ def einsum(
       visible_BLL: which keys a query sees, [B, query, key].
       dropout: the share of probabilities that are dropped.
       drawn_BHLM: random numbers from `layers.draw` for the dropout, or None to drop nothing.
+      sums: dtype of the products that are rounded afterwards; None means that of the values.
     """
     kept_BHLM, share = None, 1.0
     if drawn_BHLM is not None:
         kept_BHLM, share = layers.keeps(dropout, drawn_BHLM)
-    return _einsum(share, query_BLHK, key_BLHK, value_BLHK, visible_BLL, kept_BHLM)
+    return _einsum(share, sums, query_BLHK, key_BLHK, value_BLHK, visible_BLL, kept_BHLM)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _einsum(share, query_BLHK, key_BLHK, value_BLHK, visible_BLL, kept_BHLM):
-    return _einsum_forward(share, query_BLHK, key_BLHK, value_BLHK, visible_BLL, kept_BHLM)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _einsum(share, sums, query_BLHK, key_BLHK, value_BLHK, visible_BLL, kept_BHLM):
+    return _einsum_forward(share, sums, query_BLHK, key_BLHK, value_BLHK, visible_BLL, kept_BHLM)[0]
 
 
-def _einsum_forward(share, query_BLHK, key_BLHK, value_BLHK, visible_BLL, kept_BHLM):
+def _einsum_forward(share, sums, query_BLHK, key_BLHK, value_BLHK, visible_BLL, kept_BHLM):
+    product = functools.partial(_rounded_einsum, sums)
     scores_BHLM = jnp.einsum(
         "BLHK,BMHK->BHLM", query_BLHK, key_BLHK, preferred_element_type=jnp.float32
     )
@@ -179,18 +184,19 @@ def _einsum_forward(share, query_BLHK, key_BLHK, value_BLHK, visible_BLL, kept_B
     if kept_BHLM is not None:
         signed_BHLM = jnp.where(kept_BHLM, signed_BHLM, -signed_BHLM)
 
-    mixed_BLHK = jnp.einsum("BHLM,BMHK->BLHK", _dropped(signed_BHLM, share), value_BLHK)
+    mixed_BLHK = product("BHLM,BMHK->BLHK", _dropped(signed_BHLM, share), value_BLHK)
     return mixed_BLHK, (query_BLHK, key_BLHK, value_BLHK, signed_BHLM)
 
 
-def _einsum_backward(share, saved, gradient_BLHK):
+def _einsum_backward(share, sums, saved, gradient_BLHK):
+    product = functools.partial(_rounded_einsum, sums)
     query_BLHK, key_BLHK, value_BLHK, signed_BHLM = saved
     dropped_BHLM = _dropped(signed_BHLM, share)
-    of_value_BLHK = jnp.einsum("BHLM,BLHK->BMHK", dropped_BHLM, gradient_BLHK)
+    of_value_BLHK = product("BHLM,BLHK->BMHK", dropped_BHLM, gradient_BLHK)
 
     # Rounded to the dtype of the values: float32 did not bring gradients closer to the exact ones,
     # because the rounding of the probabilities matters more.
-    of_dropped_BHLM = jnp.einsum("BLHK,BMHK->BHLM", gradient_BLHK, value_BLHK)
+    of_dropped_BHLM = product("BLHK,BMHK->BHLM", gradient_BLHK, value_BLHK)
 
     # The gradient of softmax is p (dp - sum p dp). With dropped = p mask / share and
     # dp = d_dropped mask / share, p dp is dropped d_dropped.
@@ -200,12 +206,17 @@ def _einsum_backward(share, saved, gradient_BLHK):
     of_scores_BHLM *= 1 / math.sqrt(query_BLHK.shape[-1])
     of_scores_BHLM = of_scores_BHLM.astype(query_BLHK.dtype)
 
-    of_query_BLHK = jnp.einsum("BHLM,BMHK->BLHK", of_scores_BHLM, key_BLHK)
-    of_key_BLHK = jnp.einsum("BHLM,BLHK->BMHK", of_scores_BHLM, query_BLHK)
+    of_query_BLHK = product("BHLM,BMHK->BLHK", of_scores_BHLM, key_BLHK)
+    of_key_BLHK = product("BHLM,BLHK->BMHK", of_scores_BHLM, query_BLHK)
     return of_query_BLHK, of_key_BLHK, of_value_BLHK, None, None
 
 
 _einsum.defvjp(_einsum_forward, _einsum_backward)
+
+
+def _rounded_einsum(sums, subscripts, a, b):
+    """A product with these sums, in the dtype of its factors."""
+    return jnp.einsum(subscripts, a, b, preferred_element_type=sums).astype(a.dtype)
 
 
 def _dropped(signed_BHLM, share):

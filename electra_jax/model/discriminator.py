@@ -37,7 +37,7 @@ class Discriminator(nn.Module):
             heard_BLD = layers.layer_norm(
                 head["norm"], hidden_BLD + _first(hidden_BLD, documents_BL)
             )
-        scored_BLD = layers.gelu(layers.dense(head["dense"], heard_BLD))
+        scored_BLD = layers.gelu(self.config.dense(head["dense"], heard_BLD))
         output = head["output"]
         logits_BL = jnp.einsum(
             "BLD,D->BL",

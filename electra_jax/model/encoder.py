@@ -38,7 +38,14 @@ FEED_FORWARDS = {
     "geglu": (feed_forward.init_gated, feed_forward.geglu),
 }
 
-PORTABLE = {"attention": "einsum", "scan": False, "remat": "none"}  # computes so on any device
+# Computes so on any device.
+PORTABLE = {
+    "attention": "einsum",
+    "products": "plain",
+    "scan": False,
+    "joined_gradients": False,
+    "remat": "none",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +69,9 @@ class EncoderConfig:
     local_window: int
     global_every: int
     attention: str
+    products: str
     scan: bool
+    joined_gradients: bool  # of unrolled layers
     remat: str
     direction: str = "both"  # a tower of Electric: 'left_to_right' sees itself and those before it
 
@@ -77,6 +86,11 @@ class EncoderConfig:
                 f"attention='splash' sees both sides, not direction={self.direction!r}; use"
                 " 'einsum'"
             )
+
+    @property
+    def dense(self) -> Callable:
+        """Multiplies by kernels: `layers.dense` or one that computes the same."""
+        return layers.DENSE[self.products]
 
     @property
     def head_size(self) -> int:
@@ -180,7 +194,7 @@ def encode(
     size, hidden_BLD = embedded_BLE.shape[-1], embedded_BLE
     if config.width != size:
         projection = module.param("projection", layers.init_glorot, size, config.width)
-        hidden_BLD = layers.dense(projection, hidden_BLD)
+        hidden_BLD = config.dense(projection, hidden_BLD)
     run = Encoder(config, module.placement, name="encoder", parent=module)
     return run(hidden_BLD, documents_BL, keys_B)
 
@@ -225,11 +239,14 @@ def _layer(c, placement, documents_BL):
 
         def attend(x_BLD):
             mix_here = functools.partial(mix, is_global, drawn_BHLM)
-            output_BLD = attention.apply(params["attention"], x_BLD, c.heads, mix_here, rotation)
+            output_BLD = attention.apply(
+                params["attention"], x_BLD, c.heads, mix_here, rotation, c.dense
+            )
             return layers.dropout(output_BLD, c.dropout, drawn_BLD[0])
 
         def widen(x_BLD):
-            return layers.dropout(feed(params["feed_forward"], x_BLD), c.dropout, drawn_BLD[1])
+            output_BLD = feed(params["feed_forward"], x_BLD, c.dense)
+            return layers.dropout(output_BLD, c.dropout, drawn_BLD[1])
 
         hidden_BLD = around(norm, params["attention"]["norm"], hidden_BLD, attend)
         hidden_BLD = around(norm, params["feed_forward"]["norm"], hidden_BLD, widen)
@@ -246,10 +263,50 @@ def _run(c, layer, hidden_BLD, stacked):
     if c.scan:
         return lax.scan(layer, hidden_BLD, stacked)[0]
 
-    for number in range(c.layers):
-        inputs = jax.tree.map(lambda x, number=number: x[number], stacked)
-        hidden_BLD, _ = layer(hidden_BLD, inputs)
+    keys, weights, is_global = stacked
+    layer_by_layer = _apart_and_joined if c.joined_gradients else _apart
+    for number, of_layer in enumerate(layer_by_layer(c.layers, weights)):
+        if c.remat != "none":
+            hidden_BLD, of_layer = _as_one(hidden_BLD, of_layer)
+        keys_B, is_global_here = jax.tree.map(lambda x, number=number: x[number], (keys, is_global))
+        hidden_BLD, _ = layer(hidden_BLD, (keys_B, of_layer, is_global_here))
     return hidden_BLD
+
+
+def _apart(count, stacked):
+    """Returns the weights of each layer."""
+    return [jax.tree.map(lambda x, number=number: x[number], stacked) for number in range(count)]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _apart_and_joined(count, stacked):
+    """The same; the gradients of the layers are put one after the other.
+
+    By itself jax pads the gradient of each layer to the size of all and adds them. A CPU takes up
+    to a sixth of a step for that; for a GPU it is fewer kernels (docs/LOG.md).
+    """
+    return _apart(count, stacked)
+
+
+def _joined(count, _, gradients):
+    return (jax.tree.map(lambda *of_layers: jnp.stack(of_layers), *gradients),)
+
+
+_apart_and_joined.defvjp(lambda count, stacked: (_apart(count, stacked), None), _joined)
+
+
+@jax.custom_vjp
+def _as_one(hidden_BLD, weights):
+    """Returns both as they are; the backward pass goes on with their gradients together.
+
+    Without it XLA's GPU compiler goes back through all layers first and computes the gradients of
+    the weights afterwards, and what `remat` computes again for each layer is in memory until then
+    (docs/LOG.md, 2026-11-23).
+    """
+    return hidden_BLD, weights
+
+
+_as_one.defvjp(lambda *both: (both, None), lambda _, gradients: lax.optimization_barrier(gradients))
 
 
 # Each function takes a batch's documents and returns the attention of one layer: (is the layer
@@ -268,6 +325,7 @@ def _einsum(c, placement, documents_BL):
             seen_BLL(is_global),
             dropout=c.attention_dropout,
             drawn_BHLM=drawn_BHLM,
+            sums=jnp.float32 if c.products == "wide" else None,
         )
 
     return mix

@@ -7,6 +7,8 @@
 The caller adds the residual, norm and dropout.
 """
 
+from collections.abc import Callable
+
 import jax
 
 from electra_jax.model import layers
@@ -39,13 +41,13 @@ def init_gated(
     return made | {"gate": layers.init_dense(gate, (stack, width, feed_forward), inner, scale)}
 
 
-def gelu(params: dict, hidden_BLD: jax.Array) -> jax.Array:
+def gelu(params: dict, hidden_BLD: jax.Array, dense: Callable = layers.dense) -> jax.Array:
     """Returns out(GELU(in(x))), [B, L, D]."""
-    wide_BLF = layers.gelu(layers.dense(params["in"], hidden_BLD))
-    return layers.dense(params["out"], wide_BLF)
+    wide_BLF = layers.gelu(dense(params["in"], hidden_BLD))
+    return dense(params["out"], wide_BLF)
 
 
-def geglu(params: dict, hidden_BLD: jax.Array) -> jax.Array:
+def geglu(params: dict, hidden_BLD: jax.Array, dense: Callable = layers.dense) -> jax.Array:
     """Returns out(GELU(gate(x)) * in(x)), [B, L, D]."""
-    gate_BLF = layers.gelu(layers.dense(params["gate"], hidden_BLD))
-    return layers.dense(params["out"], gate_BLF * layers.dense(params["in"], hidden_BLD))
+    gate_BLF = layers.gelu(dense(params["gate"], hidden_BLD))
+    return dense(params["out"], gate_BLF * dense(params["in"], hidden_BLD))

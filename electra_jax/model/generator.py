@@ -37,7 +37,9 @@ class Generator(nn.Module):
         hidden_BND = jnp.take_along_axis(hidden_BLD, slots_BN[:, :, None], axis=1)
         head = self.param("head", self._init_head)
 
-        return layers.layer_norm(head["norm"], layers.gelu(layers.dense(head["dense"], hidden_BND)))
+        return layers.layer_norm(
+            head["norm"], layers.gelu(self.config.dense(head["dense"], hidden_BND))
+        )
 
     def _init_head(self, key):
         c, size = self.config, self.embedding_size

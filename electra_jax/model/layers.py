@@ -71,6 +71,56 @@ def dense(params: dict, x: jax.Array, result: jnp.dtype | None = None) -> jax.Ar
     return y.reshape(*x.shape[:-1], kernel.shape[1])
 
 
+def wide_dense(params: dict, x: jax.Array) -> jax.Array:
+    """Returns what `dense` does; every sum, forward and backward, is float32 and rounded once.
+
+    XLA's compiler for CPUs uses their units for bfloat16 (measured on AMX) in products with float32
+    results only, and in the gradient of a kernel only if the rows come in parts (docs/LOG.md).
+    """
+    kernel = params["kernel"].astype(x.dtype)
+    y = _wide_dense(kernel, params.get("bias"), x.reshape(-1, kernel.shape[0]))
+    return y.reshape(*x.shape[:-1], kernel.shape[1])
+
+
+@jax.custom_vjp
+def _wide_dense(kernel_DF, bias_F, x_SD):
+    y_SF = _wide_dot(x_SD, kernel_DF, ((1,), (0,)))
+    if bias_F is not None:
+        y_SF += bias_F
+    return y_SF.astype(x_SD.dtype)
+
+
+def _wide_dense_forward(kernel_DF, bias_F, x_SD):
+    return _wide_dense(kernel_DF, bias_F, x_SD), (kernel_DF, bias_F, x_SD)
+
+
+def _wide_dense_backward(saved, gradient_SF):
+    kernel_DF, bias_F, x_SD = saved
+    of_x_SD = _wide_dot(gradient_SF, kernel_DF, ((1,), (1,)))
+    x_PRD, gradient_PRF = _in_parts(x_SD), _in_parts(gradient_SF)
+    of_kernel_DF = _wide_dot(x_PRD, gradient_PRF, ((0, 1), (0, 1)))
+    of_bias_F = None
+    if bias_F is not None:
+        of_bias_F = gradient_PRF.astype(jnp.float32).sum(1).sum(0).astype(bias_F.dtype)
+    return of_kernel_DF.astype(kernel_DF.dtype), of_bias_F, of_x_SD.astype(x_SD.dtype)
+
+
+_wide_dense.defvjp(_wide_dense_forward, _wide_dense_backward)
+
+
+def _wide_dot(a, b, contracted):
+    return lax.dot_general(a, b, (contracted, ((), ())), preferred_element_type=jnp.float32)
+
+
+def _in_parts(x_SD):
+    """Rows [S, D] as [P, S / P, D], in 16 parts if 16 divides them."""
+    return x_SD.reshape(math.gcd(16, len(x_SD)), -1, x_SD.shape[1])
+
+
+# How an encoder multiplies by its kernels: plain on accelerators and in float32.
+DENSE = {"plain": dense, "wide": wide_dense}
+
+
 @jax.custom_vjp
 def layer_norm(params: dict, x: jax.Array) -> jax.Array:
     """Normalises the last dimension; the statistics are float32 for any dtype of x.

@@ -48,7 +48,8 @@ class TwoTowers(nn.Module):
 
         head = self.param("head", self._init_head)
         joined_BLD = jnp.concatenate([before_BLD, after_BLD], axis=-1)
-        return layers.layer_norm(head["norm"], layers.gelu(layers.dense(head["dense"], joined_BLD)))
+        scored_BLE = layers.gelu(self.config.dense(head["dense"], joined_BLD))
+        return layers.layer_norm(head["norm"], scored_BLE)
 
     def _init_head(self, key):
         c, size = self.config, self.embedding_size

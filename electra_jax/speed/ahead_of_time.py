@@ -29,6 +29,7 @@ from jax.experimental import topologies
 from jax.experimental.compilation_cache import compilation_cache
 
 from electra_jax import config as config_lib
+from electra_jax.host import extras
 from electra_jax.speed import chips, exchanges, hlo, synthetic
 
 # What the CUDA compiler asks about a GPU that is not there: H100 SXM. The H200 differs from it in
@@ -112,9 +113,7 @@ def missing(platform: str) -> str:
         plugins = importlib.util.find_spec("jax_plugins")
         places = plugins.submodule_search_locations if plugins else None
         there = [found for place in places or () for found in pathlib.Path(place).glob("xla_cuda*")]
-    return (
-        "" if there else f"no compiler for {platform} here; install the extra: pip install '.[aot]'"
-    )
+    return "" if there else f"no compiler for {platform} here: {extras.command('aot')}"
 
 
 def compile_apart(

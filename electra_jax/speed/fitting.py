@@ -34,20 +34,29 @@ class Trial:
 
 
 def trials(
-    tree: ml_collections.ConfigDict, topology: chips.Topology, compile_: Compile, remedies: bool
+    tree: ml_collections.ConfigDict,
+    topology: chips.Topology,
+    compile_: Compile,
+    remedies: bool,
+    before_remedies: Callable[[], None] = lambda: None,
 ) -> Iterator[Trial]:
     """Compiles the configuration and, if it does not fit and `remedies`, what may make it fit.
 
     Of each kind of remedy (recompute in the backward pass, split the state over more chips, smaller
     micro-batches), the mildest comes first, and those beyond the first that fits are not tried.
+    `before_remedies` is called before the first of them is compiled, if there is one.
     """
     first = Trial({}, compile_(tree))
     yield first
     if first.found.fits(topology.chip) or not remedies or not first.found.peak:
         return
 
+    begun = False
     for kind in (_recompute(tree), _split(tree, topology), _accumulate(tree, topology)):
         for changes in kind:
+            if not begun:
+                before_remedies()
+                begun = True
             trial = Trial(changes, compile_(_changed(tree, changes)))
             yield trial
             if trial.found.fits(topology.chip):
@@ -115,10 +124,15 @@ def as_json(
     """Returns everything as plain numbers; bytes and seconds."""
     first = made[0].found
 
-    def limits(found):
+    def derived(found):
         if found.problem:
-            return {"floor_seconds": {}, "tokens_per_second_at_most": None}
+            return {
+                "peak_less_state": None,
+                "floor_seconds": {},
+                "tokens_per_second_at_most": None,
+            }
         return {
+            "peak_less_state": found.peak - found.state,
             "floor_seconds": floor(found, topology),
             "tokens_per_second_at_most": _speed(tree, found, topology),
         }
@@ -129,9 +143,9 @@ def as_json(
         "slices": topology.slices,
         "memory_bytes": topology.chip.memory,
         "fits": first.fits(topology.chip),
-        **limits(first),
+        **derived(first),
         "trials": [
-            {"changes": trial.changes, **dataclasses.asdict(trial.found), **limits(trial.found)}
+            {"changes": trial.changes, **dataclasses.asdict(trial.found), **derived(trial.found)}
             for trial in made
         ],
     }
@@ -145,6 +159,7 @@ def _of_program(tree, topology, found):
         ("rows a step", f"{data.batch_size:,} of {data.sequence_length} tokens"),
         ("state a chip", f"{_gib(found.state)} GiB"),
         ("most in use a chip", f"{_gib(found.peak)} GiB"),
+        ("that less the state", f"{_gib(found.peak - found.state)} GiB"),
         ("FLOPs a step", f"{found.flops:.3g} (3 x forward matrix products)"),
     ]
     for kind, (count, size) in sorted(found.exchanged.items()):

@@ -254,7 +254,13 @@ def networks_config(
         for field in dataclasses.fields(encoder.EncoderConfig)
         if hasattr(model, field.name)
     }
-    shared |= {"attention": _attention(model, length, platform, dtype), "scan": scan}
+    wide = platform == "cpu" and dtype == "bfloat16"
+    shared |= {
+        "attention": _attention(model, length, platform, dtype),
+        "products": "wide" if wide else "plain",
+        "scan": scan,
+        "joined_gradients": platform == "cpu",
+    }
 
     def shape(network):
         return encoder.EncoderConfig(**shared | dataclasses.asdict(network))

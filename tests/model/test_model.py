@@ -167,7 +167,7 @@ def test_every_place_of_dropout_has_numbers_of_its_own(network, monkeypatch):
 # Speed settings change nothing
 
 PLAIN = (False, "none")
-OTHERS = [(False, "dots"), (True, "none"), (True, "full")]
+OTHERS = [(False, "dots"), (False, "full"), (True, "none"), (True, "full")]
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +206,28 @@ def test_scan_and_remat_change_nothing(judge, plain, scan, remat):
     for path, x in odd.flat(judge(scan, remat)).items():
         want = odd.flat(plain)[path]
         assert abs(x - want).max() <= 5e-6 * max(1, abs(want).max()), path
+
+
+@pytest.mark.parametrize(
+    ("scan", "remat", "expected"), [(False, "full", 2), (False, "none", 0), (True, "full", 0)]
+)
+def test_unrolled_layers_that_compute_again_finish_their_gradients_one_by_one(
+    scan, remat, expected
+):
+    """Else a GPU has what all of them computed again in memory at a time (docs/LOG.md)."""
+    shape = dataclasses.replace(odd.NETWORKS.discriminator, scan=scan, remat=remat)
+    config, params = dataclasses.replace(odd.NETWORKS, discriminator=shape), odd.weights()
+
+    def total(params):
+        return networks.discriminate(config, params, odd.batch(), None).sum()
+
+    backward = jax.make_jaxpr(jax.grad(total))(params)
+    barriers = [one for one in backward.eqns if one.primitive.name == "optimization_barrier"]
+    assert len(barriers) == expected  # one a layer
+
+    # The gradient of the layer's input, and those of all its weights.
+    layer = jax.tree.leaves(params["discriminator"]["encoder"])
+    assert {len(one.outvars) for one in barriers} <= {1 + len(layer)}
 
 
 def test_dropout_is_at_work_there(plain, outputs):

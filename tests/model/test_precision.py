@@ -2,13 +2,18 @@
 """What stays float32 where the networks compute in bfloat16, held against numpy in float64."""
 
 import functools
+import re
 
+import jax
 import numpy as np
 import pytest
 from jax import numpy as jnp
 
+from electra_jax import config as config_lib
 from electra_jax.model import attention, layers, networks
+from electra_jax.step import plans
 from support import odd
+from support.corpus import small_run
 
 SIZE = 32  # of a head, and tokens of a row: the identity as values mixes into the softmax
 ROUNDED = 2.0**-8  # the largest relative error of rounding once to bfloat16
@@ -91,3 +96,80 @@ def test_the_one_number_of_a_gate_is_not_rounded():
     wanted_BN = np.asarray(vectors_BNE, np.float64) @ rounded_E + 0.3
     assert found_BN.dtype == jnp.float32
     np.testing.assert_allclose(found_BN, wanted_BN, rtol=1e-6)
+
+
+def dense_and_gradients(dense, params, x, seen):
+    """Outputs and gradients of kernel, bias and x, in float64."""
+
+    def value(params, x):
+        y = dense(params, x)
+        return (y.astype(jnp.float32) * seen).sum(), y
+
+    run = jax.value_and_grad(value, argnums=(0, 1), has_aux=True)
+    (_, y), (of_params, of_x) = odd.jit(run)(params, x)
+    assert y.dtype == of_x.dtype == x.dtype
+    return {name: np.asarray(a, np.float64) for name, a in {"y": y, "x": of_x, **of_params}.items()}
+
+
+@pytest.mark.parametrize(("rows", "biased"), [((4, 24), True), ((5, 7), True), ((4, 24), False)])
+def test_wide_sums_are_rounded_once(rows, biased):
+    """The same products as those of `dense`, and never further from the exact ones."""
+    draw = np.random.default_rng(5)
+    x, seen = draw.standard_normal((*rows, 64)), draw.standard_normal((*rows, 48))
+    params = {"kernel": draw.standard_normal((64, 48))}
+    if biased:
+        params["bias"] = draw.standard_normal(48)
+    x, seen, params = jax.tree.map(lambda a: jnp.asarray(a, jnp.bfloat16), (x, seen, params))
+
+    x_SD, seen_SF, kernel_DF = (
+        np.asarray(a, np.float64).reshape(-1, a.shape[-1]) for a in (x, seen, params["kernel"])
+    )
+    wanted = {
+        "y": (x_SD @ kernel_DF + np.asarray(params.get("bias", 0.0), np.float64)),
+        "x": seen_SF @ kernel_DF.T,
+        "kernel": x_SD.T @ seen_SF,
+        "bias": seen_SF.sum(0),
+    }
+    found = dense_and_gradients(layers.wide_dense, params, x, seen)
+    plain = dense_and_gradients(layers.dense, params, x, seen)
+    assert found.keys() == plain.keys() == {"y", "x", *params}
+    for name, value in found.items():
+        exact_ = wanted[name].reshape(value.shape)
+        error = abs(value - exact_)
+        assert (error <= 1.01 * ROUNDED * abs(exact_) + 1e-4).all(), name
+        # `dense` adds a rounded bias to a rounded product.
+        assert error.mean() <= 1.01 * abs(plain[name] - exact_).mean(), name
+
+
+def test_wide_products_have_float32_results_only():
+    """What the units for bfloat16 of a CPU are used for, by XLA."""
+    rows = jnp.ones((2, 16, 32), jnp.bfloat16)
+    params = {"kernel": jnp.ones((32, 48)), "bias": jnp.ones(48)}
+    heads = rows.reshape(2, 16, 4, 8)
+    seen_BLL = jnp.ones((2, 16, 16), bool)
+    wide = functools.partial(attention.einsum, sums=jnp.float32)
+    products = {
+        "dense": (lambda params, x: layers.wide_dense(params, x), (params, rows), 3),
+        "attention": (lambda *x: wide(*x, seen_BLL), (heads, heads, heads), 6),
+    }
+    for name, (function, inputs, count) in products.items():
+
+        def total(inputs, function=function):
+            return function(*inputs).astype(jnp.float32).sum()
+
+        text = jax.jit(jax.value_and_grad(total)).lower(inputs).as_text()
+        found = re.findall(r"dot_general.*: \((.*), (.*)\) -> (.*)", text)
+        assert len(found) == count, name
+        for left, right, result in found:
+            assert "xbf16>" in left and "xbf16>" in right and "xf32>" in result, name
+
+
+@pytest.mark.parametrize(
+    ("platform", "dtype", "products"),
+    [("cpu", "bfloat16", "wide"), ("cpu", "float32", "plain"), ("tpu", "auto", "plain")],
+)
+def test_products_are_wide_where_a_cpu_computes_in_bfloat16(monkeypatch, platform, dtype, products):
+    monkeypatch.setattr(plans, "_platform", lambda mesh: platform)
+    config = config_lib.parse(small_run("builtin", "", model__dtype=dtype))
+    found = plans.networks_config(config, 100)
+    assert found.discriminator.products == found.generator.products == products

@@ -108,6 +108,29 @@ def test_without_remedies_nothing_more_is_compiled():
     assert run(lambda _: 99, remedies=False) == [({}, 99)]
 
 
+def test_remedies_are_announced_once_and_only_if_one_is_tried():
+    def announced(gib, remedies=True, settings=None):
+        said = []
+
+        def compile_(_):
+            said.append("compiled")
+            return compiled(gib)
+
+        settings = settings or tree()
+        for _ in fitting.trials(settings, V5E, compile_, remedies, lambda: said.append("remedies")):
+            pass
+        return said
+
+    first, announcement, *rest = announced(99)
+    assert (first, announcement, set(rest)) == ("compiled", "remedies", {"compiled"})
+    assert announced(99, remedies=False) == announced(15) == ["compiled"]
+
+    nothing_left = tree(fsdp=8)
+    nothing_left.model.remat = "full"
+    nothing_left.schedule.accumulation = 16
+    assert announced(99, settings=nothing_left) == ["compiled"]
+
+
 def test_a_program_that_does_not_compile_for_another_reason_is_not_tried_again():
     broken = ahead_of_time.Found(problem="no such kernel")
     (only,) = fitting.trials(tree(), V5E, lambda _: broken, remedies=True)
@@ -128,6 +151,7 @@ def test_the_floor_is_the_slowest_of_products_and_exchange():
     lines = fitting.table(tree(), V5E, [fitting.Trial({}, found)])
     assert lines[0] == "topology               v5e:2x4, 8 chips of 15.75 GiB"
     assert "most in use a chip     4.00 GiB" in lines
+    assert "that less the state    3.00 GiB" in lines
     assert "all-reduce             3 a step, 190.7 MiB a chip" in lines
     assert "a step takes at least  5.08 ms (products; products 5.08, exchange 2.50)" in lines
     # 128 rows of 128 tokens in 5.076 ms.
@@ -169,6 +193,7 @@ def test_what_was_tried_stands_below_the_verdict():
     found = fitting.as_json(tree(), V5E, [too_much, remedy])
     assert found["fits"] is False and found["tokens_per_second_at_most"] is None
     assert [one["peak"] / GIB for one in found["trials"]] == [20, 9]
+    assert [one["peak_less_state"] for one in found["trials"]] == [None, 8 * GIB]
 
 
 @pytest.mark.parametrize(
