@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 
 from electra_jax import config as config_lib
 from electra_jax.cli import config_flag, distributed, explanation
-from electra_jax.host import buckets, logs, peers, processes, safe_files, signals, staging
+from electra_jax.host import buckets, ending, logs, peers, processes, safe_files, signals, staging
 
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Where a run keeps everything it makes; runs/NAME of the config."
@@ -162,7 +162,7 @@ def _run(work: Callable[[], int | None], argv: Sequence[str]) -> None:
         # The others may still need this process: it ends when they do.
         if peers.group() is not None:
             peers.group().leave(code or 0)
-        sys.exit(code or (_STOPPED_CODE.value if signals.ended_early() else 0))
+        ending.leave(code or (_STOPPED_CODE.value if signals.ended_early() else 0))
 
     logs.show()
     app.run(guarded, argv=argv[:1], flags_parser=lambda args: args)

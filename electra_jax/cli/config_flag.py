@@ -17,7 +17,7 @@ from ml_collections import ConfigDict, config_flags
 
 from electra_jax import config as config_lib
 from electra_jax import configs
-from electra_jax.host import buckets, staging
+from electra_jax.host import buckets, safe_files, staging
 from electra_jax.workdir import metadata, saved_config
 
 _CONFIG_FLAGS = ("--config", "-config")
@@ -191,6 +191,7 @@ def _workdir(argv):
     """The workdir, or its copy on this machine with the settings that lie in a bucket."""
     workdir = value_of(argv, "workdir")
     if not buckets.is_address(workdir):
+        safe_files.check_no_address(workdir, "--workdir", config_lib.ConfigError)
         return workdir
     buckets.check(workdir, "--workdir", config_lib.ConfigError)
     here = staging.local(workdir)

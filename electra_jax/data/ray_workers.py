@@ -35,7 +35,7 @@ from electra_jax.data import (
     unit_files,
     worker_pool,
 )
-from electra_jax.host import staging
+from electra_jax.host import extras, staging
 
 AUTO = "auto"  # the cluster that this machine belongs to
 _LOST = 5  # times that a unit is begun again after its worker or its node was lost
@@ -51,8 +51,7 @@ def check(address: str) -> None:
     """
     if importlib.util.find_spec("ray") is None:
         raise ValueError(
-            f"--ray={address} needs ray, which is not installed: pip install 'electra_jax[ray]', or"
-            " from a checkout pip install -e '.[ray]'"
+            f"--ray={address} needs ray, which is not installed: {extras.command('ray')}"
         )
 
     if address == AUTO:
@@ -231,12 +230,12 @@ def _cores():
 def _on_each_node(sources, token):
     """Returns [(name of a node, what `about` says there, or why the node cannot work)]."""
     import ray  # noqa: PLC0415 - an extra
-    from ray.util import scheduling_strategies  # noqa: PLC0415
+    from ray.util import scheduling_strategies  # noqa: PLC0415 - as above
 
     def look(sources, token, where):
         # Within a function, so that a node without the package can say so.
         try:
-            from electra_jax.data import ray_node  # noqa: PLC0415
+            from electra_jax.data import ray_node  # noqa: PLC0415 - it may be missing
         except ImportError as error:
             return f"cannot import electra_jax ({error}); install it there"
         return ray_node.look(sources, token, where)

@@ -20,11 +20,12 @@ import re
 import urllib.parse
 
 from electra_jax.data import reaching, text_files
-from electra_jax.host import user_cache
+from electra_jax.host import extras, user_cache
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _PATTERN = re.compile(r"[*?[]")
 # What servers call a digest of a file's content; blob_id is the Hugging Face Hub's.
+_EXTRAS = {"http": "http", "https": "http", "gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3"}
 _DIGESTS = ("ETag", "etag", "md5Hash", "crc32c", "blob_id")
 
 
@@ -87,8 +88,10 @@ def files(pattern: str) -> list[RemoteFile]:
         )
     try:
         found = reaching.in_time(lambda: _listed(pattern))
-    except ImportError as error:  # fsspec names what to install
-        raise ValueError(f"text:{pattern}: {text_files.one_line(error)}") from error
+    except ImportError as error:  # fsspec names the library
+        extra = _EXTRAS.get(pattern.partition("://")[0])
+        remedy = f": {extras.command(extra)}" if extra else ""
+        raise ValueError(f"text:{pattern}: {text_files.one_line(error)}{remedy}") from error
     except Exception as error:  # many kinds: no network, no right to read, an unknown protocol
         if "Protocol not known" in str(error):
             raise ValueError(

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data sets of tensorflow_datasets as random-access sequences, without importing TensorFlow."""
 
+import functools
 import importlib
+import pathlib
+import urllib.parse
 from typing import Any
 
-from electra_jax.data import text_files
+from electra_jax.data import reaching, text_files
+
+_ELSE = "read your own files, data.source=text:GLOB, or take data.source=builtin"
 
 
 def name_and_split(rest: str) -> tuple[str, str]:
@@ -25,24 +30,58 @@ def builder_of(name: str) -> Any:
         return tfds.builder(name, file_format="array_record")
     except Exception as error:  # TFDS raises many kinds of errors for unknown names
         raise ValueError(
-            f"tfds:{name} is not known ({text_files.reason(error)});"
-            " your own files: data.source=text:GLOB"
+            f"tfds:{name} is not known ({text_files.reason(error)}); {_ELSE}"
         ) from error
 
 
 def random_access(name: str, split: str) -> Any:
     """Returns the split as a random-access sequence; downloads and prepares it if need be.
 
-    Raises ValueError, one line, if that fails.
+    Raises Unreachable, one line, if the data must be downloaded and its server does not answer
+    within `reaching.SECONDS`; ValueError, one line, for any other reason.
     """
     builder = builder_of(name)
+    if not builder.data_path.exists() and not _has_downloads(builder):
+        _ask_servers(name, builder)
 
     try:
         builder.download_and_prepare()
         return builder.as_data_source(split=split)
-    except Exception as error:  # no network, no such split, a missing extra: all of other classes
+    except Exception as error:  # no such split, a missing package, a full disk: all kinds
         raise ValueError(
-            f"tfds:{name}:{split} cannot be had ({text_files.reason(error)});"
-            " without network or the extra electra_jax[wikipedia], read your own files:"
-            " data.source=text:GLOB"
+            f"tfds:{name}:{split} cannot be had ({text_files.reason(error)}); {_ELSE}"
+        ) from error
+
+
+def _has_downloads(builder):
+    """Returns whether TFDS has downloaded files of a data set before; those need no network."""
+    above = 2 if builder.builder_config else 1  # data_path is ROOT/NAME[/CONFIG]/VERSION
+    downloads = pathlib.Path(builder.data_path).parents[above] / "downloads" / builder.name
+    return any(downloads.glob("*.INFO"))  # TFDS writes one beside each file that is complete
+
+
+def _ask_servers(name, builder):
+    """Raises Unreachable if none of the servers that TFDS may download from answers.
+
+    TFDS itself asks a server eleven times, for minutes. It lists the files of all versions of a
+    data set, so a server that is gone says nothing about the others.
+    """
+    import requests  # noqa: PLC0415 - TFDS downloads with it, and only TFDS needs it
+
+    urls = [url for url in builder.url_infos or () if url.startswith(("http://", "https://"))]
+    one_of_each = {urllib.parse.urlsplit(url).netloc: url for url in urls}
+    if not one_of_each:
+        return
+    try:
+        reaching.first_in_time(
+            [
+                functools.partial(requests.head, url, timeout=reaching.SECONDS)
+                for url in one_of_each.values()
+            ]
+        )
+    except Exception as error:  # no network, no name server, a proxy that refuses
+        servers = ", ".join(list(one_of_each)[:3]) + ", ..." * (len(one_of_each) > 3)
+        raise reaching.Unreachable(
+            f"tfds:{name} cannot be downloaded from {servers} ({text_files.reason(error)});"
+            f" without a network {_ELSE}"
         ) from error

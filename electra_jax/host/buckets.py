@@ -15,15 +15,20 @@ the server that STORAGE_EMULATOR_HOST names.
 """
 
 import base64
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import importlib.util
 import os
+import sys
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from absl import logging
+
+from electra_jax.host import causes, extras
 
 T = TypeVar("T")
 
@@ -31,6 +36,8 @@ SCHEME = "gs://"
 PATIENCE = 120.0  # seconds for which a server that does not answer is tried again
 _PAUSE = 5.0  # seconds between two attempts, at most
 _TIMEOUT = (10.0, 60.0)  # seconds to connect, and between two parts of an answer
+SILENCE = 10.0  # seconds without an answer after which a line says so
+_OVERLOADED = (408, 429, 500, 502, 503, 504)  # answers after which the same request may succeed
 _STRANGE = "[]*?#\\"  # in names, which one of the libraries in between takes for a pattern
 
 
@@ -80,8 +87,7 @@ def check(address: str, what: str, error: type[ValueError] = ValueError) -> None
 
     if importlib.util.find_spec("gcsfs") is None:
         raise error(
-            f"{what}={address!r} needs gcsfs, which is not installed: pip install"
-            " 'electra_jax[gcs]', or from a checkout pip install -e '.[gcs]'"
+            f"{what}={address!r} needs gcsfs, which is not installed: {extras.command('gcs')}"
         )
     follow_emulator()
 
@@ -178,7 +184,7 @@ def version_of(address: str) -> Version:
 
     while found := _tried(address, lambda: _client().bucket(bucket).get_blob(name, **options)):
         try:
-            content = _tried(address, lambda: found.download_as_bytes(**options))  # noqa: B023
+            content = _tried(address, lambda blob=found: blob.download_as_bytes(**options))
             return Version(content, found.generation)
         except FileNotFoundError:
             continue  # this version was replaced in between
@@ -221,7 +227,7 @@ def md5_of(path: str) -> str:
 def _client() -> Any:
     """Google's client. Raises BucketError without credentials."""
     from google.auth import exceptions  # noqa: PLC0415 - the extra `gcs`
-    from google.cloud import storage  # noqa: PLC0415
+    from google.cloud import storage  # noqa: PLC0415 - as above
 
     follow_emulator()
     try:
@@ -272,14 +278,14 @@ def _options(address):
     """The arguments of every call: how long an answer may take, and what is tried again."""
     from google.api_core import retry  # noqa: PLC0415 - the extra `gcs`
 
-    told = []
+    told, handled = [], sys.exception()
 
     def tell(error):
         if not told:
             told.append(True)
             logging.warning(
                 "%s cannot be reached (%s); it is tried again for %.0f s",
-                address, _reason(error), PATIENCE,
+                address, _reason(error, handled), PATIENCE,
             )  # fmt: skip
 
     policy = retry.Retry(predicate=_is_transient, maximum=_PAUSE, timeout=PATIENCE, on_error=tell)
@@ -289,8 +295,12 @@ def _options(address):
 def _is_transient(error):
     """Returns whether the same request may succeed a little later."""
     import requests  # noqa: PLC0415 - the extra `gcs`
-    from google.api_core import exceptions, retry  # noqa: PLC0415
+    from google.api_core import exceptions, retry  # noqa: PLC0415 - as above
+    from google.cloud.storage import exceptions as of_uploads  # noqa: PLC0415 - as above
 
+    # What an upload meets has a kind of its own as long as it may be tried again.
+    if isinstance(error, of_uploads.InvalidResponse):
+        return error.response.status_code in _OVERLOADED
     kinds = requests.Timeout, exceptions.BadGateway, exceptions.GatewayTimeout, ConnectionError
     return retry.if_transient_error(error) or isinstance(error, kinds)
 
@@ -299,15 +309,18 @@ def _tried(address: str, work: Callable[[], T]) -> T:
     """Returns `work()`; turns what went wrong into FileNotFoundError or a BucketError."""
     from google.api_core import exceptions  # noqa: PLC0415 - the extra `gcs`
 
+    handled = sys.exception()
     try:
-        return work()
+        with _silence_said(address):
+            return work()
     except exceptions.PreconditionFailed:
         raise
     except exceptions.NotFound as error:
         raise FileNotFoundError(f"there is no {address}") from error
     except exceptions.Forbidden as error:
         raise BucketError(
-            f"{address} may not be read or written with these credentials ({_reason(error)});"
+            f"{address} may not be read or written with these credentials"
+            f" ({_reason(error, handled)});"
             " give them the role Storage Object Admin on the bucket"
         ) from error
     except BucketError:
@@ -316,16 +329,34 @@ def _tried(address: str, work: Callable[[], T]) -> T:
         if isinstance(error, OSError) and error.errno and error.filename:
             raise  # of this machine
         raise BucketError(
-            f"{address} cannot be reached ({_reason(error)}); the same command goes on once it"
-            " answers"
+            f"{address} cannot be reached ({_reason(error, handled)}); the same command goes on"
+            " once it answers"
         ) from error
 
 
-def _reason(error):
-    """Returns the first cause of an error, shortened to one line."""
-    while (before := error.__cause__ or error.__context__) is not None:
-        error = before
+@contextlib.contextmanager
+def _silence_said(address):
+    """Logs one line if what is done within takes longer than SILENCE."""
+
+    def say():
+        logging.warning("%s: no answer of the bucket for %g s; it is waited for", address, SILENCE)
+
+    timer = threading.Timer(SILENCE, say)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _reason(error, handled):
+    """Returns the first cause of an error, shortened to one line; see `causes.of`."""
+    error = causes.of(error, handled)[-1]
     line = " ".join(f"{error}".split()) or type(error).__name__
+    answer = getattr(error, "response", None)
+    if status := getattr(answer, "status_code", None):
+        line = f"{status} {answer.reason}"
     return line if len(line) <= 160 else f"{line[:100]} ... {line[-55:]}"
 
 

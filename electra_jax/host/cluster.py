@@ -89,10 +89,10 @@ _REMEDIES = {
 
 def _kind(environ: Mapping[str, str]) -> str:
     """Returns what says that this process may be one of several; '' if nothing does."""
-    if int(environ.get("OMPI_COMM_WORLD_SIZE", "1")) > 1:
+    if _processes(environ, "OMPI_COMM_WORLD_SIZE") > 1:
         return "Open MPI"
 
-    if int(environ.get("SLURM_NTASKS", "1")) > 1:
+    if _processes(environ, "SLURM_NTASKS") > 1:
         if "SLURM_STEP_NODELIST" in environ:
             return "Slurm"
         # A batch script, or a shell of salloc.
@@ -109,6 +109,17 @@ def _kind(environ: Mapping[str, str]) -> str:
         return "Kubernetes"
 
     return ""
+
+
+def _processes(environ, name):
+    """Returns the number of processes that a variable says, 1 without it."""
+    text = environ.get(name, "1")
+    if not text.isdecimal():
+        raise joining.PeersError(
+            f"{name}={text!r} is no number of processes; unset it, or give --num_processes=1 if"
+            " this process is alone"
+        )
+    return int(text)
 
 
 def on_tpu() -> bool:

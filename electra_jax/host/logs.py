@@ -15,6 +15,7 @@ import contextlib
 import logging as std_logging
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 
 from absl import logging
@@ -56,6 +57,10 @@ def show() -> None:
 
     if not isinstance(sys.unraisablehook, _WithoutLateWrites):
         sys.unraisablehook = _WithoutLateWrites(sys.unraisablehook)
+
+    # Of arrays whose turn had not come when another one failed. Python says it when it has
+    # collected them, perhaps after the last line of the run.
+    warnings.filterwarnings("ignore", r"coroutine .* was never awaited", RuntimeWarning)
 
 
 @contextlib.contextmanager
@@ -114,6 +119,10 @@ class _WithoutLateWrites:
 def _ours(record: std_logging.LogRecord) -> bool:
     """Returns whether a record is shown; a filter of the logging handlers."""
     if record.exc_info and record.pathname.replace("\\", "/").endswith(_TOLD_ELSEWHERE):
+        return False
+    # At the end of Python, of arrays that were being written when another one failed. This package
+    # has no coroutines of its own.
+    if record.name == "asyncio" and "exception was never retrieved" in record.getMessage():
         return False
     return record.levelno >= std_logging.WARNING or _is_of_package(record)
 

@@ -51,8 +51,10 @@ def join(address: Address, seconds: float = START_SECONDS) -> None:
     global _group
 
     host, _, port = address.coordinator.rpartition(":")
-    if not port.isdecimal():
-        raise joining.PeersError(f"--coordinator_address={address.coordinator} is not HOST:PORT")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise joining.PeersError(
+            f"--coordinator_address={address.coordinator} is not HOST:PORT of 1 to 65535"
+        )
 
     if not 0 <= address.me < address.count:
         raise joining.PeersError(

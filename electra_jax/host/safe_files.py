@@ -58,17 +58,25 @@ def move_aside(path: str, word: str) -> str:
 def check_no_address(
     path: str | os.PathLike, what: str, error: type[ValueError] = ValueError
 ) -> None:
-    """Refuses an address: gs://bucket/run would become a local folder named `gs:`.
+    """Refuses an address: s3://bucket/run would become a local folder named `s3:`.
+
+    So would gs:/bucket/run, which is what pathlib.Path makes of gs://bucket/run.
 
     Args:
       path: the folder to check.
       what: the flag or setting that named it, for the message: '--workdir'.
       error: raised with a message of one line.
     """
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", os.fspath(path)):
+    path = os.fspath(path)
+    if re.match(r"gs:/(?!/)", path):
         raise error(
-            f"{what}={os.fspath(path)!r} is an address of a kind that cannot be written; give a"
-            " folder of this machine, or gs://BUCKET/FOLDER for --workdir or data.dir"
+            f"{what}={path!r} lacks a slash: gs://BUCKET/FOLDER; pathlib.Path takes it away, so"
+            " give addresses as text"
+        )
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", path):
+        raise error(
+            f"{what}={path!r} is an address of a kind that cannot be used here; give a folder of"
+            " this machine; workdirs and data.dir may be gs://BUCKET/FOLDER"
         )
 
 

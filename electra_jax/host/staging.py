@@ -75,7 +75,8 @@ def opened(workdir: str | os.PathLike, writes: bool = True) -> Iterator[str]:
       writes: whether this process sends back what has changed, at each `push` and at the end. With
         several processes only the first does.
 
-    Raises BucketError if the bucket cannot be read, or at the end cannot be written.
+    Raises BucketError if the bucket cannot be read, or at the end cannot be written; where another
+    error has ended the block, that one is raised and this one is logged.
     """
     path = local(workdir)
     if not buckets.is_address(workdir) or path in _copies:
@@ -85,12 +86,10 @@ def opened(workdir: str | os.PathLike, writes: bool = True) -> Iterator[str]:
     _copies[path] = copy = _Copy(os.fspath(workdir).rstrip("/"), path, writes)
     try:
         copy.fetch()
-        yield path
+        with _sent(copy, path):
+            yield path
     finally:
-        try:
-            copy.push()
-        finally:
-            del _copies[path]
+        del _copies[path]
 
 
 @contextlib.contextmanager
@@ -114,10 +113,21 @@ def locked(workdir: str, folder: str, what: str, error: type[ValueError]) -> Ite
         copy.fetch()  # what another run has written before this one got the lock
         copy.held = held
         try:
-            yield
+            with _sent(copy, workdir):  # before another run may begin
+                yield
         finally:
-            copy.push()  # before another run may begin
             copy.held = None
+
+
+@contextlib.contextmanager
+def _sent(copy, workdir):
+    """Sends what has changed at the end of the block. The error that ends it is the one to tell."""
+    try:
+        yield
+    except BaseException:
+        push(workdir)
+        raise
+    copy.push()
 
 
 def push(workdir: str) -> bool:

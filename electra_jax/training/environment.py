@@ -19,7 +19,11 @@ import electra_jax
 from electra_jax.host import code_version, processes
 
 # Of these versions the numbers of a run may depend.
-_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece")
+_PACKAGES = (
+    "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tensorstore", "numpy", "sentencepiece",
+)  # fmt: skip
+# The compilers of accelerators, of which a machine has one or none.
+_PLUGINS = ("libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
 
 
 def of_this_start() -> dict[str, Any]:
@@ -30,6 +34,7 @@ def of_this_start() -> dict[str, Any]:
         "commit": code_version.commit(),
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in _PACKAGES},
+        **{name: _version(name) for name in _PLUGINS},
         "command": _command(),
         "hosts": ", ".join(hosts),
         "devices": in_words(),
@@ -41,6 +46,14 @@ def of_this_start() -> dict[str, Any]:
 def in_words() -> str:
     """Returns number and kind of the devices: '8 x TPU v5e'."""
     return f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+
+
+def _version(package: str) -> str | None:
+    """Returns the version of a package; None where it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _command() -> str:

@@ -20,6 +20,7 @@ from electra_jax.core import metrics
 from electra_jax.data import streaming
 from electra_jax.host import (
     compile_cache,
+    ending,
     lock,
     logs,
     peers,
@@ -316,6 +317,8 @@ class _Loop:
         self._out.doing("saving")
         # In a bucket the metrics of all steps up to this one are there before the checkpoint is.
         if not processes.of_first(lambda: staging.push(run.workdir)):
+            if self._budget.over or self._stopping:
+                raise TrainingError(f"step {run.step} is not saved; {ending.GOES_ON}")
             logging.error("no checkpoint of step %d; the next one is tried at its step", run.step)
             return
         tree = saved_state.tree_of(run.state, run.interval)

@@ -30,7 +30,8 @@ from electra_jax.training import budget as budget_lib
 from electra_jax.training import run_data, run_facts, runs
 from electra_jax.workdir import metadata
 
-SAMPLES = 8  # rows shown in the report
+JUDGED = 32  # held-out rows that are judged for the report
+BEST, WORST = 5, 3  # how many of them it shows
 _COMPILING = "compiling the step"
 LIVE_SECONDS = 30.0  # at least, between two drawings of the page while the run lasts
 LIVE_SHARE = 0.01  # of the time goes into these drawings at most
@@ -307,12 +308,12 @@ class Output:
 
 
 def _samples(run: runs.Run) -> page.Summary:
-    """A few held-out rows with the outputs of both networks, the best judged first."""
+    """Held-out rows with the outputs of both networks: the best and the worst judged of JUDGED."""
     if jax.process_count() > 1:
         return {}  # process 0 cannot run the networks without the others
 
-    name, ids, marks = run_data.heldout(run.records, SAMPLES)[0]
-    judged = samples.examples(
+    name, ids, marks = run_data.heldout(run.records, JUDGED)[0]
+    examples = samples.examples(
         run.objective.placed(),
         run.state.evaluated,
         run.vocabulary,
@@ -320,9 +321,11 @@ def _samples(run: runs.Run) -> page.Summary:
         marks,
         jax.random.key(evaluation.KEY),
     )
-    shown = ranking.ranked(ranking.judged(judged))
-    sentence = ranking.sentence(shown)
+    judged = ranking.judged(examples)
+    sentence = ranking.sentence(judged)
+    best, worst = ranking.extremes(judged, BEST, WORST)
     return page.Summary(
-        samples=[view.to_html(example) for example in shown],
+        samples=[view.to_html(example) for example in best],
+        worst_samples=[view.to_html(example) for example in worst],
         about_samples=f"At step {run.step:,}: {sentence}" if sentence else "",
     )

@@ -18,13 +18,14 @@ import functools
 import glob
 import logging as std_logging
 import os
+import sys
 from typing import Any
 
 import jax
 from absl import logging
 from orbax.checkpoint import v1 as ocp
 
-from electra_jax.host import buckets, peers, processes, safe_files
+from electra_jax.host import buckets, causes, peers, processes, safe_files
 from electra_jax.weights import checkpoint
 from electra_jax.workdir import metadata
 
@@ -129,11 +130,12 @@ class Checkpoints:
 
     def wait(self) -> bool:
         """Blocks until the save in progress is on disk; returns whether it is. Logs a failure."""
+        handled = sys.exception()
         if self._orbax is not None:
             try:
                 self._orbax.wait()
             except (OSError, ValueError) as error:
-                self._note_failure(error)
+                self._note_failure(error, handled)
         return self._failure is None
 
     def reread(self, abstract: dict[str, Any]) -> checkpoint.Restored:
@@ -156,10 +158,16 @@ class Checkpoints:
 
         Raises CheckpointError if the last save failed, unless `quiet`.
         """
+        handled = sys.exception()
         with contextlib.suppress(*([metadata.CheckpointError] if quiet else [])):
             self.wait()
         if self._orbax is not None:
-            self._orbax.close()
+            try:
+                self._orbax.close()
+            except (OSError, ValueError) as error:
+                # Orbax also tells here of files of earlier checkpoints, whose failure is noted.
+                if self._failure is None:
+                    self._note_failure(error, handled)
             self._orbax = None
 
         if self._failure is not None and not quiet:
@@ -230,14 +238,18 @@ class Checkpoints:
             ) from error
         return True
 
-    def _note_failure(self, error):
+    def _note_failure(self, error, handled=None):
         """Remembers and logs a failed save; with several processes it ends this one."""
         self._failure = error
         if jax.process_count() > 1:  # the others may wait inside orbax for this process
-            raise metadata.CheckpointError(_not_saved(error)) from error
+            raise metadata.CheckpointError(_not_saved(error, handled)) from error
+
+        # Where another error ends the run already, there is no next one.
+        goes_on = "; training goes on and the next one is tried at its step"
         logging.error(
-            "checkpoint not saved (%s); training goes on and the next one is tried at its step",
-            metadata.reason(error),
+            "checkpoint not saved (%s)%s",
+            metadata.reason(error, handled),
+            goes_on if handled is None else "",
         )
 
     def _found(self):
@@ -302,10 +314,10 @@ def _end_all_processes(record: std_logging.LogRecord) -> bool:
     return True
 
 
-def _not_saved(error):
+def _not_saved(error, handled=None):
     return (
-        f"checkpoint not saved ({metadata.reason(error)}); once its cause is mended, the same"
-        " command goes on from the newest good checkpoint"
+        f"checkpoint not saved ({metadata.reason(error, handled)}); once its cause is mended, the"
+        " same command goes on from the newest good checkpoint"
     )
 
 
@@ -317,5 +329,5 @@ def _is_full(error: BaseException) -> bool:
     full = (errno.ENOSPC, errno.EDQUOT)
     return any(
         getattr(cause, "errno", None) in full or any(os.strerror(n) in str(cause) for n in full)
-        for cause in metadata.causes(error)
+        for cause in causes.of(error)
     )

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from absl import logging
 
-from electra_jax.host import buckets, staging
+from electra_jax.host import buckets, causes, staging
 
 T = TypeVar("T")
 
@@ -99,22 +99,15 @@ def sealed(about: Mapping[str, Any]) -> dict[str, Any]:
     return plain | {_DIGEST: _digest(plain)}
 
 
-def reason(error: BaseException) -> str:
+def reason(error: BaseException, handled: BaseException | None = None) -> str:
     """Returns the innermost cause as one line: orbax wraps the real error several times.
 
-    A long one is shortened in the middle, where tensorstore has paths: the reason comes last.
+    A long one is shortened in the middle, where tensorstore has paths: the reason comes last. For
+    `handled` see `causes.of`.
     """
-    innermost = causes(error)[-1]
+    innermost = causes.of(error, handled)[-1]
     line = " ".join(f"{type(innermost).__name__}: {innermost}".split())
     return line if len(line) <= 300 else f"{line[:140]} ... {line[-155:]}"
-
-
-def causes(error: BaseException) -> list[BaseException]:
-    """Returns an error, the error it was raised from, and so on; the innermost is last."""
-    chain = [error]
-    while (before := chain[-1].__cause__ or chain[-1].__context__) is not None:
-        chain.append(before)
-    return chain
 
 
 def _content(file):

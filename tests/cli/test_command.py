@@ -33,6 +33,7 @@ TINY = "--config=configs/tiny.py"
         ([TINY, "config.schedule.steps=3"], "is not a flag; write --config.schedule.steps=3"),
         ([TINY, "--workdirr=x"], "workdirr"),
         ([TINY, "--workdir=s3://bucket/run"], "--workdir='s3://bucket/run' is an address"),
+        ([TINY, "--workdir=gs:/bucket/run"], "--workdir='gs:/bucket/run' lacks a slash: gs://BUCK"),
         ([TINY, "--config.data.batch_size=0"], "data.batch_size=0 is outside"),
     ],
 )
@@ -47,6 +48,12 @@ def test_a_workdir_that_is_not_there_is_named(tmp_path):
     (tmp_path / "empty").mkdir()
     line = complaint(f"--workdir={tmp_path}/empty", module="electra_jax.evaluate")
     assert "holds no config.json, so no run was begun there" in line
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/run", "gs:/bucket/run"])
+def test_an_address_that_cannot_be_read_is_no_folder_that_is_not_there(address):
+    line = complaint(f"--workdir={address}", module="electra_jax.show")
+    assert f"--workdir={address!r} " in line and "gs://BUCKET/FOLDER" in line
 
 
 def test_a_run_whose_settings_are_all_lost_is_not_called_none(tmp_path):

@@ -13,7 +13,7 @@ from support.commands import free_port
 
 def test_without_ray_the_line_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"--ray=auto needs ray.* pip install -e '.\[ray\]'"):
+    with pytest.raises(ValueError, match=r"--ray=auto needs ray.* pip install 'ray>=2\.60'$"):
         ray_workers.check("auto")
 
 

@@ -8,10 +8,12 @@ import gzip
 import http.server
 import lzma
 import re
+import sys
 import threading
 
 import numpy as np
 import pytest
+from fsspec.registry import _registry
 
 from electra_jax.data import preparation, reaching, records, text, text_remote
 from support.corpus import text_settings, write_corpus
@@ -145,12 +147,17 @@ def test_a_file_that_changed_since_it_was_listed_is_refused_and_not_kept(web, tm
         ("{at}/endless.txt", "the server does not say how large it is; download it"),
         ("{at}/en.zip", "en.zip is an archive; unpack it and give its files"),
         ("abc://bucket/x.txt", "is no kind of address that fsspec knows; gs://, s3:// and https"),
-        ("gs://bucket/x.txt", "install gcsfs"),
+        ("https://lab/x.txt", "\"aiohttp\" to be installed: pip install 'aiohttp'"),
+        ("gs://bucket/x.txt", "pip install 'gcsfs' 'google-cloud-storage>"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_a_remedy(web, monkeypatch, spec, message):
     (web.root / "en.zip").write_bytes(b"x")
-    monkeypatch.setitem(__import__("sys").modules, "gcsfs", None)  # as where it is not installed
+    # As where their libraries are not installed.
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    if spec.startswith("https://"):
+        monkeypatch.delitem(_registry, "https", raising=False)
+        monkeypatch.setitem(sys.modules, "fsspec.implementations.http", None)
     with pytest.raises(ValueError, match=re.escape(message)) as raised:
         documents(f"text:{spec.format(at=web.at)}")
     assert "\n" not in str(raised.value)

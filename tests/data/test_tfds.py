@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """TFDS as a source: a real data set, made here, read at random, without TensorFlow."""
 
+import functools
+import hashlib
+import http.server
 import json
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 
+from support.commands import free_port
 from support.corpus import ROOT
 
 MAKE = """
@@ -27,6 +34,29 @@ class TinyBooks(tfds.core.GeneratorBasedBuilder):
             yield i, {"text": f"the cat number {i} sat on the mat\\nand slept there"}
 
 TinyBooks(file_format="array_record").download_and_prepare()
+"""
+
+DOWNLOADED = """
+import tensorflow_datasets as tfds
+from electra_jax.data import text_tfds
+
+class DistantBooks(tfds.core.GeneratorBasedBuilder):
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        features = tfds.features.FeaturesDict({"text": tfds.features.Text()})
+        return tfds.core.DatasetInfo(builder=self, features=features)
+
+    def _split_generators(self, manager):
+        path = manager.download("ADDRESS/books.txt")
+        return {"train": self._generate_examples(path)}
+
+    def _generate_examples(self, path):
+        yield from ((i, {"text": line}) for i, line in enumerate(path.read_text().splitlines()))
+
+if __name__ == "__main__":
+    found = text_tfds.random_access("distant_books", "train")
+    print(sorted(found[i]["text"].decode() for i in range(len(found))))
 """
 
 READ = """
@@ -92,6 +122,44 @@ def test_a_prepared_data_set_is_read_by_name_in_worker_processes_and_trained_on(
     trained = run(TRAIN, tmp_path, str(tmp_path / "run"))
     assert trained.returncode == 0, trained.stderr[-2000:]
     assert "prepared 40 documents" in trained.stderr
+
+
+def test_a_data_set_is_downloaded_and_read_again_without_its_server(tmp_path):
+    books = tmp_path / "served" / "books.txt"
+    books.parent.mkdir()
+    books.write_text("the cat sat\nthe dog ran\n")
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=books.parent)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        code = DOWNLOADED.replace("ADDRESS", address)
+        digest = hashlib.sha256(books.read_bytes()).hexdigest()
+        listed = f"{address}/books.txt\t{books.stat().st_size}\t{digest}\tbooks.txt\n"
+        # A server of another version, which is gone.
+        gone = f"http://127.0.0.1:{free_port()}/old.txt\t1\t{'0' * 64}\told.txt\n"
+        (tmp_path / "checksums.tsv").write_text(gone + listed)
+        done = run(code, tmp_path)
+        server.shutdown()
+    assert done.stdout.endswith("['the cat sat', 'the dog ran']\n"), done.stderr[-2000:]
+
+    # What is prepared needs no server, nor does what is downloaded but not prepared.
+    again = run(code, tmp_path)
+    assert again.stdout == "['the cat sat', 'the dog ran']\n", again.stderr[-2000:]
+    shutil.rmtree(tmp_path / "tfds" / "distant_books")
+    again = run(code, tmp_path)
+    assert again.stdout.endswith("['the cat sat', 'the dog ran']\n"), again.stderr[-2000:]
+
+
+def test_a_server_that_is_gone_is_one_line_that_offers_other_text(tmp_path):
+    address = f"http://127.0.0.1:{free_port()}"
+    (tmp_path / "checksums.tsv").write_text(f"{address}/books.txt\t1\t{'0' * 64}\tbooks.txt\n")
+    began = time.monotonic()
+    done = run(DOWNLOADED.replace("ADDRESS", address), tmp_path)
+    assert done.returncode == 1
+    assert time.monotonic() - began < 20  # TFDS alone would try for minutes
+    said = done.stderr.strip().splitlines()[-1]
+    assert f"tfds:distant_books cannot be downloaded from {address[7:]} (Connection" in said
+    assert said.endswith("data.source=text:GLOB, or take data.source=builtin")
 
 
 def test_a_data_set_that_nobody_knows_offers_local_text(tmp_path):

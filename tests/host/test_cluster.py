@@ -139,6 +139,13 @@ def test_others_that_cannot_be_found_are_an_error_with_a_remedy(
     assert said.endswith("or --num_processes=1 if it is alone")
 
 
+@pytest.mark.parametrize("name", ["OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"])
+def test_a_number_of_processes_that_is_none_is_named(surroundings, name):
+    surroundings({name: "x"}, False)
+    with pytest.raises(joining.PeersError, match=f"^{name}='x' is no number of processes; unset"):
+        cluster.find(5)
+
+
 def test_a_newer_jax_that_is_asked_in_another_way_starts_by_itself(surroundings, monkeypatch):
     surroundings(SLURM)
     started = []

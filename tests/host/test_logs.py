@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which log lines are shown: ours, and the warnings of libraries."""
 
+import asyncio
+import gc
 import logging
+import subprocess
+import sys
 
 import pytest
 
 import electra_jax
 from electra_jax.host import logs
+from support.corpus import ROOT
 
 OURS = electra_jax.__file__.replace("__init__.py", "training/loop.py")
 THEIRS = "/home/me/electra_jax/.venv/lib/python3.12/site-packages/orbax/checkpoint/saving.py"
@@ -23,3 +28,38 @@ THEIRS = "/home/me/electra_jax/.venv/lib/python3.12/site-packages/orbax/checkpoi
 def test_a_line_of_a_library_is_shown_from_warning_on(path, level, shown):
     record = logging.LogRecord("absl", level, path, 1, "text", (), None)
     assert logs._ours(record) == shown
+
+
+async def fails():
+    raise ValueError("PERMISSION_DENIED")
+
+
+def test_what_was_being_written_when_a_save_failed_is_not_told_again(caplog):
+    """asyncio says it of tasks and of futures whose errors nobody asked for."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        task, future = loop.create_task(fails()), loop.create_future()
+        future.set_exception(ValueError("PERMISSION_DENIED"))
+        await asyncio.wait([task])
+        del task, future
+        gc.collect()
+
+    asyncio.run(main())
+    assert len(caplog.records) == 2
+    assert not any(logs._ours(record) for record in caplog.records)
+
+
+def test_what_was_never_written_because_a_save_failed_is_not_told_at_the_end():
+    """Python warns of coroutines that nobody awaited when it collects them."""
+    script = (
+        "from electra_jax.host import logs; logs.show(); "
+        "exec('async def save(): pass'); left = save(); "
+        "import warnings; warnings.warn('of something else')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "something else" in done.stderr
+    assert "never awaited" not in done.stderr
+    assert "tracemalloc" not in done.stderr

@@ -268,3 +268,9 @@ def test_sigterm_to_one_that_hangs_ends_it_in_the_stated_time_and_the_others_wit
         assert why.endswith(
             ") was ended by SIGTERM; the same command goes on from the newest checkpoint"
         )
+
+
+@pytest.mark.parametrize("address", ["host", ":8476", "host:0", "host:65536", "host:port"])
+def test_an_address_that_nobody_can_listen_at_is_refused(address):
+    with pytest.raises(joining.PeersError, match=f"address={address} is not HOST:PORT of 1 to 65"):
+        peers.join(peers.Address(address, 2, 1), 5)

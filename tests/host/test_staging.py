@@ -81,5 +81,5 @@ def test_addresses_that_cannot_be_used(address, says):
 
 def test_without_the_extra_one_line_names_it(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"needs gcsfs.*pip install -e '\.\[gcs\]'$"):
+    with pytest.raises(ValueError, match="needs gcsfs.*: pip install 'gcsfs' 'google-cloud-stor"):
         buckets.check("gs://lab/run", "--workdir")

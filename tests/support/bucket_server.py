@@ -5,8 +5,12 @@ It is the program fake-gcs-server, from the package fake-gcs-server-python-wrapp
 outlives it: `stop` and `start` again are a server that was away for a while.
 """
 
+import contextlib
+import http
+import http.server
 import json
 import pathlib
+import signal
 import subprocess
 import threading
 import urllib.request
@@ -24,13 +28,14 @@ class BucketServer:
         programs = pathlib.Path(package.__file__).parent / "vendor" / "fake-gcs-server" / "bin"
         (self._program,) = programs.iterdir()
         self._folder, self._port = folder, free_port()
-        self._process = None
+        self._process, self._in_its_place = None, contextlib.ExitStack()
         self.url = f"http://127.0.0.1:{self._port}"
         self.start()
         self._make_bucket("lab")
 
     def start(self):
         """Returns once it answers."""
+        self._in_its_place.close()
         self._process = subprocess.Popen(
             [
                 self._program, "-scheme", "http", "-backend", "filesystem",
@@ -55,6 +60,23 @@ class BucketServer:
         self._reader.join()
         self._process.stderr.close()
 
+    def refuse(self, status):
+        """In its place another one answers everything with this status, until `start`."""
+        self.stop()
+        self._in_its_place.enter_context(_refusing(self._port, status))
+
+    def overload(self):
+        """Everything is answered with 503 until `start`."""
+        self.refuse(503)
+
+    def pause(self):
+        """It keeps its connections and says nothing until `resume`."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self):
+        """Goes on where it was paused."""
+        self._process.send_signal(signal.SIGCONT)
+
     def names(self, folder):
         """The paths of all objects below a folder of the bucket."""
         place = self._folder / "lab" / folder
@@ -75,3 +97,37 @@ class BucketServer:
             {"Content-Type": "application/json"},
         )
         urllib.request.urlopen(request, timeout=10).close()
+
+
+class _Refusing(http.server.BaseHTTPRequestHandler):
+    """Answers each request with one status, in the words of Google's server, and hangs up."""
+
+    def handle_any(self):
+        """Reads the request to its end before it refuses."""
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        status = http.HTTPStatus(self.server.status)
+        body = json.dumps({"error": {"code": status.value, "message": status.phrase}}).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any
+
+    def log_message(self, *_):
+        """Says nothing."""
+
+
+@contextlib.contextmanager
+def _refusing(port, status):
+    """A server at this port that refuses all requests."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", port), _Refusing) as server:
+        server.status = status
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+            thread.join()

@@ -36,7 +36,7 @@ def trunk(layers: int, width: int, heads: int, feed_forward: int, **changes):
         dropout=0.1, attention_dropout=0.1, dropout_bits=8, initial_scale=0.02,
         positions="learned", rotary_base=10_000.0, feed_forward_kind="gelu", norm_place="post",
         norm_kind="layer", biases=True, local_window=0, global_every=3,
-        attention="einsum", scan=False, remat="none",
+        **encoder.PORTABLE,
     )  # fmt: skip
     return encoder.EncoderConfig(layers, width, heads, feed_forward, **settings | changes)
 

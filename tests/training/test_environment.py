@@ -4,6 +4,7 @@
 import importlib.metadata
 import json
 import platform
+import re
 import socket
 import sys
 
@@ -25,11 +26,21 @@ def checkpoint(finished):
 def test_versions_command_host_and_devices_are_those_of_this_process():
     found = environment.of_this_start()
     assert found["python"] == platform.python_version()
-    for name in ("jax", "flax", "optax", "orbax-checkpoint", "numpy"):
+    for name in ("jax", "flax", "optax", "orbax-checkpoint", "tensorstore", "numpy"):
         assert found[name] == importlib.metadata.version(name)
     assert found["hosts"] == socket.gethostname()
     assert found["devices"] == f"{jax.device_count()} x cpu"
     assert found["processes"] == 1
+
+
+def test_the_compiler_of_an_accelerator_is_named_where_it_is_installed(monkeypatch):
+    installed = {"libtpu": "0.0.42"}
+    known = importlib.metadata.version
+    monkeypatch.setattr(
+        importlib.metadata, "version", lambda name: installed.get(name) or known(name)
+    )
+    found = environment.of_this_start()
+    assert found["libtpu"] == "0.0.42" and "jax-cuda13-plugin" not in found
 
 
 def test_the_command_is_as_it_was_typed(monkeypatch):
@@ -67,4 +78,4 @@ def test_a_model_card_says_it(finished, tmp_path):
     assert f"jax {jax.__version__}" in card
     assert f"| trained on | {jax.device_count()} x cpu, processes: 1 |" in card
     assert "| command | `" in card
-    assert socket.gethostname() not in card
+    assert not re.search(rf"\b{re.escape(socket.gethostname())}\b", card)

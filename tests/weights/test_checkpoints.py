@@ -5,6 +5,7 @@ import errno
 import gc
 import json
 import os
+import pathlib
 import random
 import shutil
 import sys
@@ -88,6 +89,8 @@ def test_a_folder_of_any_name_gives_back_what_was_saved(name, tmp_path):
     [
         ("s3://bucket/run", "is an address"),
         ("file:///tmp/run", "is an address"),
+        (str(pathlib.Path("s3://bucket/run")), "is an address"),
+        (str(pathlib.Path("gs://bucket/run")), "lacks a slash: gs://BUCKET/FOLDER"),
         ("runs/a\\b", "backslash"),
         ("/s3/bucket/run", "takes for the bucket s3://bucket"),
         ("runs/\udcff", "not UTF-8"),
@@ -254,16 +257,35 @@ def test_what_is_written_is_whole_and_nothing_else_is_left(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["file.before", "file.before.1"]
 
 
+class FailingOrbax:
+    """Orbax where the last save failed, or the metadata of an earlier one, or both."""
+
+    def __init__(self, last, earlier):
+        self._last, self._earlier = last, earlier
+
+    def wait(self):
+        if self._last:
+            raise self._last
+
+    def close(self):
+        if self._earlier:
+            raise self._earlier
+
+
 def test_waiting_says_whether_the_save_is_on_disk(tmp_path):
-    class Failing:
-        def wait(self):
-            raise OSError(errno.ENOSPC, "no space left")
-
-        def close(self):
-            pass
-
     with checkpoint_series.Checkpoints(str(tmp_path), keep_last=1) as saved:
         assert saved.wait()  # nothing was to be saved
     saved = checkpoint_series.Checkpoints(str(tmp_path), keep_last=1)
-    saved._orbax = Failing()
+    saved._orbax = FailingOrbax(last=OSError(errno.ENOSPC, "no space left"), earlier=None)
     assert not saved.wait()
+
+
+@pytest.mark.parametrize("last", [OSError(errno.ENOSPC, "no space left"), None])
+def test_what_orbax_tells_when_it_is_closed_is_a_failed_save(last, tmp_path):
+    saved = checkpoint_series.Checkpoints(str(tmp_path), keep_last=1)
+    saved._orbax = FailingOrbax(last, earlier=PermissionError("of 14/_CHECKPOINT_METADATA"))
+    with pytest.raises(metadata.CheckpointError, match="the last checkpoint could not be saved"):
+        saved.close()
+    saved._orbax = FailingOrbax(last, earlier=PermissionError("of 14/_CHECKPOINT_METADATA"))
+    with pytest.raises(ValueError, match="of the run"), saved:
+        raise ValueError("of the run")

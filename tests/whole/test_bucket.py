@@ -178,19 +178,76 @@ def test_sigterm_leaves_everything_in_the_bucket(server, config, undisturbed, tm
     _same(address, undisturbed, server, tmp_path)
 
 
-def test_a_server_that_is_away_for_a_while(server, config, undisturbed, tmp_path):
-    """The run waits, says so in one line for each thing that it needs, and loses nothing."""
-    address = "gs://lab/away"
+@pytest.mark.parametrize(
+    ("disturb", "mend", "words"),
+    [
+        ("stop", "start", "cannot be reached"),
+        ("pause", "resume", "no answer of the bucket for 10 s; it is waited for"),
+        ("overload", "start", "cannot be reached (503 "),
+    ],
+)
+def test_a_server_that_is_away_for_a_while(
+    disturb, mend, words, server, config, undisturbed, tmp_path
+):
+    """Dead, silent with its connections open, or answering 503: the run waits and loses nothing."""
+    address = f"gs://lab/{disturb}"
     machine = server.environment(tmp_path / "machine")
     process = _start("main", f"--config={config}", f"--workdir={address}", **machine)
     read_until(process, f"step 15/{STEPS}")
-    server.stop()
-    said = read_until(process, "cannot be reached")
-    server.start()
+    getattr(server, disturb)()
+    try:
+        said = read_until(process, words)
+    finally:
+        getattr(server, mend)()
     said += process.communicate()[1]
     assert process.returncode == 0, said[-2000:]
     assert "Traceback" not in said
-    assert "it is tried again for 120 s" in said
+    if disturb == "stop":
+        assert "it is tried again for 120 s" in said
+    _same(address, undisturbed, server, tmp_path)
+
+
+def test_a_server_that_lets_the_run_in_no_more(server, config, undisturbed, tmp_path):
+    """Its rights are taken away in the middle of the run, and given back after its end."""
+    address = "gs://lab/forbidden"
+    machine = server.environment(tmp_path / "machine")
+    process = _start("main", f"--config={config}", f"--workdir={address}", **machine)
+    read_until(process, f"step 15/{STEPS}")
+    server.refuse(403)
+    try:
+        _, errors = process.communicate()
+    finally:
+        server.start()
+    assert process.returncode == 1
+    assert "Traceback" not in errors
+    assert "may not be read or written with these credentials (403 Forbidden)" in errors
+    assert errors.splitlines()[-1] == (
+        f"error: step {STEPS} is not saved; the same command goes on from the newest checkpoint"
+    )
+
+    other = server.environment(tmp_path / "other")
+    result = _command("main", f"--workdir={address}", **other)
+    assert result.returncode == 0, result.stderr[-2000:]
+    # The save of step 14 was perhaps not at its end when the rights were taken away.
+    assert any(f"resuming from step {step}" in result.stderr for step in (7, 14))
+    _same(address, undisturbed, server, tmp_path)
+
+
+def test_a_server_that_dies_inside_a_checkpoint(server, config, undisturbed, tmp_path):
+    """It is killed as soon as it has the first object of step 21, and comes back."""
+    address = "gs://lab/inside"
+    machine = server.environment(tmp_path / "machine")
+    process = _start("main", f"--config={config}", f"--workdir={address}", **machine)
+    read_until(process, f"step 20/{STEPS}")
+    while not any(name.startswith("21") for name in server.names("inside/checkpoints")):
+        assert process.poll() is None
+    server.stop()
+    there = server.names("inside/checkpoints")
+    server.start()
+    said = process.communicate()[1]
+    assert process.returncode == 0, said[-2000:]
+    assert "Traceback" not in said
+    assert "21/commit_success.txt" not in there, "killed too late to be inside of it"
     _same(address, undisturbed, server, tmp_path)
 
 

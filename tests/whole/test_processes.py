@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two real processes over loopback: the real command over the border of two stages, and copies of
-checkpoints that only one of them finds damaged."""
+"""Two and four real processes over loopback: the real command over the border of two stages, and
+copies of checkpoints that only one of them finds damaged."""
 
 import json
 import os
@@ -15,7 +15,7 @@ import pytest
 import electra_jax
 from electra_jax.report import writers
 from electra_jax.workdir import metadata
-from support.commands import free_port
+from support.commands import free_port, read_until
 from support.corpus import ROOT, small_run, write_corpus
 from support.workdirs import begin
 
@@ -28,6 +28,11 @@ SMALL_FILES = ("bash", "-c", 'ulimit -f 20; exec "$@"', "bash")
 
 def start_two(workdir, *flags, everywhere=False, stay_small=None):
     """Both processes of a run; the flags go to the first alone, or `everywhere`."""
+    return start(2, workdir, *flags, everywhere=everywhere, stay_small=stay_small)
+
+
+def start(count, workdir, *flags, everywhere=True, stay_small=None):
+    """So many processes of a run."""
     port = free_port()
     return [
         subprocess.Popen(
@@ -38,7 +43,7 @@ def start_two(workdir, *flags, everywhere=False, stay_small=None):
                 "electra_jax.main",
                 f"--workdir={workdir}",
                 f"--coordinator_address=127.0.0.1:{port}",
-                "--num_processes=2",
+                f"--num_processes={count}",
                 f"--process_id={number}",
                 *(flags if number == 0 or everywhere else ()),
             ],
@@ -47,7 +52,7 @@ def start_two(workdir, *flags, everywhere=False, stay_small=None):
             stderr=subprocess.PIPE,
             text=True,
         )
-        for number in range(2)
+        for number in range(count)
     ]
 
 
@@ -99,6 +104,50 @@ def assert_same_losses(workdir, undisturbed, steps):
     np.testing.assert_allclose(
         [mine[step] for step in steps], [expected[step] for step in steps], rtol=1e-3
     )
+
+
+def test_sigterm_while_they_compile_saves_the_step_that_follows(alone, tmp_path):
+    """The second is told in the compilation of the second stage's step, 4; compiling goes on."""
+    config, _ = alone
+    workdir = tmp_path / "compiling"
+    begin(workdir, config)
+    first, second = start_two(workdir, "--stopped_code=75")
+    compiled = 0
+    for line in second.stderr:
+        compiled += "compiling the step" in line
+        if compiled == 2:
+            break
+    second.send_signal(signal.SIGTERM)
+    said = [process.communicate()[1] for process in (first, second)]
+    assert [process.returncode for process in (first, second)] == [75, 0], said
+    stopped = max(metadata.steps(workdir / "checkpoints"))
+    assert stopped in (4, 5)
+    assert all(f"stopped and saved at step {stopped}" in text for text in said)
+    assert "SIGTERM: saving and stopping" in said[1]
+
+
+def test_four_lose_one_and_two_finish(alone, tmp_path):
+    """With fsdp and tensor across processes: the third of four is killed, and all end. Two, with
+    another mesh, go on from what four have saved."""
+    config, undisturbed = alone
+    workdir = tmp_path / "four"
+    begin(workdir, config)
+    flags = "--config.checkpoint.every=5", "--config.mesh.tensor=2"
+    four = start(4, workdir, *flags, "--config.mesh.fsdp=2")
+    read_until(four[0], f"step 19/{STEPS}")
+    four[2].kill()
+    said = [process.communicate(timeout=60)[1] for process in four]
+    for number, process in enumerate(four):
+        if number != 2:
+            assert process.returncode == 1, said[number]
+            last = said[number].splitlines()[-1]
+            assert last.startswith(f"error: process 2 (pid {four[2].pid} on ")
+
+    two = start(2, workdir, *flags, "--config.mesh.fsdp=1")
+    said = [process.communicate()[1] for process in two]
+    assert [process.returncode for process in two] == [0, 0], said
+    assert "resuming from step 15" in said[0]
+    assert_same_losses(workdir, undisturbed, range(1, STEPS + 1))
 
 
 def test_processes_with_other_settings_are_refused(alone, tmp_path):

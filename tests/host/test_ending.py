@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A command ends when its work is done."""
+
+import subprocess
+import sys
+
+import pytest
+
+from support.corpus import ROOT
+
+SCRIPT = """
+import threading
+from electra_jax.host import ending
+
+class Waiting(threading.Thread):
+    __module__ = "{module}"
+
+    def run(self):
+        {work}
+
+Waiting().start()
+print("told")
+ending.leave(3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "work", "output"),
+    [
+        ("orbax.checkpoint.futures", "threading.Event().wait()", "told\n"),  # for ever
+        ("user.program", "threading.Event().wait(0.5); print('done')", "told\ndone\n"),
+    ],
+)
+def test_only_threads_of_orbax_are_left_behind(module, work, output):
+    script = SCRIPT.format(module=module, work=work)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (3, output, "")
