@@ -32,6 +32,13 @@ Number = float | int | None
 CHANCE = 0.5
 FALSE_ALARMS = 0.02  # that of core/metrics.py, which imports jax
 ALWAYS_REPLACED = "always replaced"
+IN_WORDS = {  # each baseline as tables and tiles call it
+    "unigram_entropy": "token frequencies",
+    "constant guess": "one probability",
+    "disc_majority": 'always "original"',
+    ALWAYS_REPLACED: 'always "replaced"',
+    "chance": "chance",
+}
 GUESSERS = {  # what each baseline is the score of
     "unigram_entropy": "answering with the token frequencies (unigram_entropy)",
     "constant guess": "giving every token the same probability of being replaced",

@@ -99,7 +99,7 @@ def evaluation_table(
     new = [name for name in shown_baselines(metrics) if name not in explained]
     if new:
         lines.append("  A baseline is the score of a guesser that has learnt nothing:")
-        lines += [f"    {_WORDS[name]:<17}  {baselines.GUESSERS[name]}" for name in new]
+        lines += [f"    {baselines.IN_WORDS[name]:<17}  {baselines.GUESSERS[name]}" for name in new]
     return "\n".join(lines)
 
 
@@ -120,15 +120,6 @@ def shown_baselines(metrics: Mapping[str, Number]) -> list[str]:
     return list(dict.fromkeys(baseline.name for baseline in found if baseline is not None))
 
 
-_WORDS = {  # in the table; `baselines.GUESSERS` explains them
-    "unigram_entropy": "token frequencies",
-    "constant guess": "one probability",
-    "disc_majority": 'always "original"',
-    baselines.ALWAYS_REPLACED: 'always "replaced"',
-    "chance": "chance",
-}
-
-
 def _row(stem, source, metrics):
     name = f"{stem}/{source}" if source else stem
     value, baseline = baselines.value(metrics, name), baselines.of(name, metrics)
@@ -136,7 +127,7 @@ def _row(stem, source, metrics):
     if baseline is None:
         return line
 
-    line += f"  {style.metric(name, baseline.value):>8}  {_WORDS[baseline.name]:<17}"
+    line += f"  {style.metric(name, baseline.value):>8}  {baselines.IN_WORDS[baseline.name]:<17}"
     if value is not None:
         margin = baseline.margin(value)
         verdict = "better" if margin > 0 else "worse" if margin < 0 else "equal"

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The last line of a terminal while a run trains: how far it is, how good, how fast, how long.
 
-    ━━━╸━━━━  42%  gen_masked_loss 4.559  disc_auc 0.701  10.6k tokens/s  2m39s left
+    ━━━━━╸━━━━━━  42%  gen loss 4.559  disc loss 0.480  AUC 0.701  10.6k/s  ETA 2m39s
 
-It is drawn again at most four times a second, and log lines go past above it. Where the output is
+The losses and the speed are those of the newest line of training (`console_lines.py`), with short
+names, so that the bar has room in 80 columns; the AUC is that of the newest evaluation. The line is
+drawn again at most four times a second, and log lines go past above it. Where the output is
 no terminal there is none, and nothing but log lines is written.
 """
 
@@ -19,7 +21,11 @@ from rich import live, progress_bar, table, text
 from electra_jax.report import baselines, console_lines, style, writers
 
 _INTERVAL = 0.25  # seconds
-_LOSSES = (*console_lines.LOSSES, "loss")  # the first that a run has is shown
+_LOSSES = {  # of console_lines.LOSSES, in short
+    "gen_masked_loss": "gen loss",
+    "mlm_masked_loss": "mlm loss",
+    "disc_loss": "disc loss",
+}
 _BAR = 5  # columns that are left to the bar at least
 
 
@@ -72,7 +78,7 @@ class LiveLine:
 
     def write(self, step: int, kind: str, metrics: Mapping[str, writers.Number]) -> None:
         """Takes over the values of a log line or of an evaluation."""
-        names = (*_LOSSES, "tokens_per_second", "step_seconds", "seconds_left", "progress")
+        names = (*_LOSSES, "loss", "tokens_per_second", "step_seconds", "seconds_left", "progress")
         kept = ("disc_auc",) if kind == "eval" else names
         self._metrics |= {name: metrics[name] for name in kept if name in metrics}
         self._step = step
@@ -109,20 +115,18 @@ class LiveLine:
 
     def _numbers(self):
         found = self._metrics
-        parts = [
-            f"{name} {console_lines.loss(found[name])}"
-            for name in _LOSSES
-            if found.get(name) is not None
-        ][:1]
+        names = [name for name in _LOSSES if found.get(name) is not None]
+        parts = [f"{_LOSSES[name]} {console_lines.loss(found[name])}" for name in names]
+        if not names and found.get("loss") is not None:
+            parts.append(f"loss {console_lines.loss(found['loss'])}")
         if found.get("disc_auc") is not None:
-            parts.append(f"disc_auc {style.metric('disc_auc', found['disc_auc'])}")
+            parts.append(f"AUC {style.metric('disc_auc', found['disc_auc'])}")
         if found.get("tokens_per_second") is not None:
-            speed = style.metric("tokens_per_second", found["tokens_per_second"])
-            parts.append(f"{speed} tokens/s")
+            parts.append(f"{style.count(found['tokens_per_second'])}/s")
 
         left = baselines.seconds_left(self._step, self._steps, found)
         if left:
-            parts.append(f"{style.duration(left)} left")
+            parts.append(f"ETA {style.duration(left)}")
         return "  ".join(parts)
 
 

@@ -3,6 +3,7 @@
 
     examples -> judged:   the same rows, with a threshold at which 2 % of the originals are accused
              -> ranked:   the row in which replaced tokens stand out most comes first
+    -> extremes: a few of the first and of the last of them
              -> sentence: what was caught in all of them, beside what a guesser would have caught
 
 While few tokens are replaced, a discriminator that has learnt little gives no token a probability
@@ -58,6 +59,19 @@ def ranked(examples: Sequence[view.Example], worst_first: bool = False) -> list[
         return (found is None, stands_out if worst_first else -stands_out)
 
     return sorted(examples, key=place)
+
+
+def extremes(
+    examples: Sequence[view.Example], best: int, worst: int
+) -> tuple[list[view.Example], list[view.Example]]:
+    """Returns (the first `best` rows of `ranked`, the last `worst` that have a margin, last first).
+
+    No row is in both. If nobody judged the rows, the first `best` of them and none.
+    """
+    rows = [example for example in ranked(examples) if margin(example) is not None]
+    if not rows:
+        return list(examples[:best]), []
+    return rows[:best], rows[best:][::-1][:worst]
 
 
 def sentence(examples: Sequence[view.Example]) -> str:

@@ -35,8 +35,9 @@ class Summary(TypedDict, total=False):
     cost: Mapping[str, Any]  # what the run has used so far
     corpus: Mapping[str, Any]  # facts from the data's manifest
     evaluation: Mapping[str, float | None]  # latest; default: the last eval row
-    samples: Sequence[str]  # HTML fragments from `view.to_html`, the best first
-    about_samples: str  # how well they were judged, from `ranking.sentence`
+    samples: Sequence[str]  # HTML fragments from `view.to_html`, the best judged first
+    worst_samples: Sequence[str]  # the same of other rows, the worst judged first
+    about_samples: str  # how well all rows were judged, from `ranking.sentence`
     rollbacks: Sequence[str]  # a sentence each time the run went back to a checkpoint, in order
 
 
@@ -84,6 +85,7 @@ _TILES = (
     ("mlm_masked_loss", "Main network's loss"),
     ("gen_masked_accuracy", "Generator accuracy"),
     ("disc_auc", "Discriminator AUC"),
+    ("disc_recall_at_2", "Recall at 2 % alarms"),
     ("disc_accuracy", "Discriminator accuracy"),
 )
 
@@ -123,6 +125,7 @@ def _page(
         source_metrics=source_metrics,
         sources=sources,
         samples=summary.get("samples"),
+        worst_samples=summary.get("worst_samples"),
         about_samples=summary.get("about_samples"),
         parameters=_parameters(summary.get("parameters") or {}),
         tables=[(title, facts) for title, facts in tables.items() if facts],
@@ -193,7 +196,7 @@ def _tiles(evaluation: Mapping, train: Mapping) -> list[_Tile]:
             tiles.append(_Tile(title, shown, "of the masked tokens"))
             continue
 
-        guesser = baseline.name.replace("_", " ")
+        guesser = baselines.IN_WORDS[baseline.name]
         trivial = style.metric(name, baseline.value)
         amount = style.difference(name, abs(baseline.margin(value)))
         if shown == trivial or amount == style.difference(name, 0.0):

@@ -222,6 +222,15 @@ def _judgements(of: _LinesOf) -> list[Panel]:
             ),
         ),
         Panel(
+            "Recall at 2 % false alarms",
+            "disc_recall_at_2",
+            (
+                of.constant(baselines.FALSE_ALARMS, "chance"),
+                of.held("disc_recall_at_2", _D),
+            ),
+            percent=True,
+        ),
+        Panel(
             "Generator accuracy",
             unit,
             (of.train(accuracy, _G), of.held("gen_masked_accuracy", _G)),
@@ -298,6 +307,7 @@ MARKED = {  # alarm -> the panels that mark its step
     "discriminator_collapse": (
         "Discriminator loss",
         "Discriminator AUC",
+        "Recall at 2 % false alarms",
         "Discriminator accuracy",
     ),
 }

@@ -24,7 +24,7 @@ import jax
 from absl import logging
 
 from electra_jax import config as config_lib
-from electra_jax.host import processes, safe_files
+from electra_jax.host import extras, processes, safe_files
 from electra_jax.report import writers
 
 NOTES = "writers.json"
@@ -199,8 +199,8 @@ def check_packages(names: str) -> None:
     for name in _split(names):
         if importlib.util.find_spec(name) is None:
             raise config_lib.ConfigError(
-                f"logging.writers={names!r}: the package {name} is not installed; install it with"
-                f" pip install 'electra_jax[{name}]', or leave {name} out"
+                f"logging.writers={names!r}: the package {name} is not installed:"
+                f" {extras.command(name)}, or leave {name} out"
             )
 
 

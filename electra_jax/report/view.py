@@ -6,9 +6,9 @@
                                  ->  page:        several of them with a key, in one file
 
 Truth and judgement are shown apart. In HTML a token that was replaced is underlined, and shading
-shows how sure the discriminator is that it was. A token that is underlined and shaded was caught,
-one that is only underlined was missed, and one that is only shaded is a false alarm. In a terminal
-each judged token has one mark:
+shows how sure the discriminator is that it was. What it caught is green, with a straight line; what
+it missed is red, with a wavy one; a false alarm is yellow, without a line. In a terminal each
+judged token has one mark:
 
     original       the  chef  cooked  the  meal
     masked         the  chef  [MASK]  the  [MASK]
@@ -160,6 +160,13 @@ def page(fragments: Iterable[str], title: str, legend: str = "") -> str:
     return rendering.render("samples.html.j2", samples=fragments, title=title, legend=legend)
 
 
+_CLASSES = {  # outcome -> its name in the style sheet
+    CAUGHT: "caught",
+    MISSED: "missed",
+    UNJUDGED: "replaced",
+    FALSE_ALARM: "alarm",
+    LUCKY: "lucky",
+}
 _MARKS = {CAUGHT: "✓", MISSED: "✗", UNJUDGED: "~", FALSE_ALARM: "!", LUCKY: "=", PLAIN: "·"}
 # Black letters on a colour can be read on dark and on light terminals. The numbers are codes of the
 # 256-colour table: green, red, orange, yellow, grey. For colour-blind readers the marks differ too.
@@ -300,8 +307,8 @@ def _token(example: Example, i: int, text: str, space: bool, special: bool) -> _
         facts.append(f"discriminator: {100 * p:.1f}% replaced")
 
     classes = ["w", *(["chosen"] if example.chosen(i) else [])]
-    if outcome in (CAUGHT, MISSED, UNJUDGED, LUCKY):
-        classes.append(outcome.split()[0])
+    if outcome in _CLASSES:
+        classes.append(_CLASSES[outcome])
     return _Token(
         text,
         space,

@@ -167,4 +167,4 @@ def test_better_is_green_and_worse_is_red_at_a_terminal(monkeypatch):
 
 
 def test_the_live_line_speaks_of_the_same_losses():
-    assert live_line._LOSSES[: len(console_lines.LOSSES)] == console_lines.LOSSES
+    assert tuple(live_line._LOSSES) == console_lines.LOSSES

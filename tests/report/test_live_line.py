@@ -50,10 +50,20 @@ def test_losses_are_of_training_and_the_auc_is_held_out(drawn):
     line.write(42, "train", TRAIN)
     line.write(42, "eval", EVAL)
     assert last(file).endswith(
-        "  42%  gen_masked_loss 4.559  disc_auc 0.701  10.6k tokens/s  29s left"
+        "  42%  gen loss 4.559  disc loss 0.480  AUC 0.701  10.6k/s  ETA 29s"
     )
     assert len(last(file)) <= 80
     assert last(file).startswith("━━━")
+
+
+def test_the_bar_has_room_beside_the_longest_numbers(drawn):
+    line, file, _ = drawn
+    line.write(100, "train", {"gen_masked_loss": 12.34, "disc_loss": 12.34,
+                              "tokens_per_second": 1.23e6, "seconds_left": 86_340.0})  # fmt: skip
+    line.write(100, "eval", EVAL)
+    words = " 100%  gen loss 12.34  disc loss 12.34  AUC 0.701  1.23M/s  ETA 23h59m"
+    assert re.fullmatch(f"━{{5,}}{words}", last(file)), last(file)
+    assert len(last(file)) <= 80
 
 
 def test_what_it_does_is_shown_until_the_next_step(drawn):
@@ -63,7 +73,7 @@ def test_what_it_does_is_shown_until_the_next_step(drawn):
     assert last(file).endswith("  42%  evaluating")
     clock.time = 1.0
     line.step_done(43)
-    assert last(file).endswith("  43%  gen_masked_loss 4.559  10.6k tokens/s  28s left")
+    assert last(file).endswith("  43%  gen loss 4.559  disc loss 0.480  10.6k/s  ETA 28s")
 
 
 def test_a_step_is_drawn_at_most_four_times_a_second(drawn):
@@ -82,7 +92,7 @@ def test_a_step_is_drawn_at_most_four_times_a_second(drawn):
 def test_another_budget_than_steps_moves_the_bar(drawn):
     line, file, _ = drawn
     line.write(5, "train", {"mlm_masked_loss": 6.0, "progress": 0.5, "seconds_left": 60.0})
-    assert last(file).endswith("  50%  mlm_masked_loss 6.000  1m00s left")
+    assert last(file).endswith("  50%  mlm loss 6.000  ETA 1m00s")
 
 
 def test_a_terminal_that_was_closed_ends_nothing(drawn):

@@ -4,15 +4,19 @@
 Run with `pytest -m browser`; needs Chromium (`apt-get install chromium`).
 """
 
+import colorsys
+import io
 import json
 import math
 import shutil
 
+import matplotlib.image
+import numpy as np
 import pytest
 
 from electra_jax.finetuning.results import page as finetuning_page
 from electra_jax.finetuning.results import run_results
-from electra_jax.report import comparison, comparison_page, run_page, writers
+from electra_jax.report import comparison, comparison_page, run_page, style, view, writers
 from support import browser, made_results
 from support.made_runs import workdir
 
@@ -42,6 +46,28 @@ MISPLACED = (
 })"""
 )
 WIDTHS = "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+# [text, x, y, width, height] for each line of each text that is seen without scrolling sideways.
+WORDS = """
+const inside = (box, element) => {
+  const frame = (element.closest('.table') || document.documentElement).getBoundingClientRect();
+  return box.width > 1 && box.left >= frame.left && box.right <= frame.right;
+};
+[...document.querySelectorAll('main *')].flatMap((element) => {
+  if (!element.checkVisibility({visibilityProperty: true, opacityProperty: true})) return [];
+  return [...element.childNodes].flatMap((node) => {
+    if (node.nodeType !== Node.TEXT_NODE || !node.textContent.trim()) return [];
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    return [...range.getClientRects()].filter((box) => inside(box, element)).map((box) =>
+      [node.textContent.trim(), box.x + scrollX, box.y + scrollY, box.width, box.height]);
+  });
+})"""
+BOX = """((element) => {
+  const box = element.getBoundingClientRect();
+  return [box.x + scrollX, box.y + scrollY, box.width, box.height];
+})"""
+LEAST_CONTRAST = 3.0  # of the lightest and the darkest dot; WCAG 2.2 asks for it of large letters
+HUES = {"caught": (120, 170), "missed": (0, 20), "alarm": (45, 65)}  # degrees
 READING = "document.querySelector('.reading:not([hidden])')?.innerText"
 
 
@@ -53,6 +79,33 @@ def chromium(tmp_path_factory):
         pytest.fail("no chromium here; install it: apt-get install chromium")
     with browser.Browser(binary, tmp_path_factory.mktemp("profile")) as one:
         yield one
+
+
+class Picture:
+    """What a page looks like. Boxes are x, y, width, height in points of the page."""
+
+    SCALE = 2  # dots to a point: lines of small letters are thinner than one
+
+    def __init__(self, page):
+        self._dots = matplotlib.image.imread(io.BytesIO(page.picture(self.SCALE)))[..., :3]
+
+    def commonest(self, *box):
+        """The colour that most dots of a box have, as `#rrggbb`."""
+        dots = np.round(255 * self._box(*box)).astype(int)
+        colours, counts = np.unique(dots, axis=0, return_counts=True)
+        return "#" + "".join(f"{part:02x}" for part in colours[counts.argmax()])
+
+    def contrast(self, *box):
+        """The ratio of the lightest to the darkest dot of a box, as WCAG 2.2 defines it."""
+        dots = self._box(*box)
+        linear = np.where(dots <= 0.04045, dots / 12.92, ((dots + 0.055) / 1.055) ** 2.4)
+        light = linear @ [0.2126, 0.7152, 0.0722]
+        return (light.max() + 0.05) / (light.min() + 0.05)
+
+    def _box(self, x, y, width, height):
+        left, top, right, bottom = (self.SCALE * edge for edge in (x, y, x + width, y + height))
+        rows = slice(math.floor(top), math.ceil(bottom))
+        return self._dots[rows, math.floor(left) : math.ceil(right)].reshape(-1, 3)
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +126,40 @@ def pages(tmp_path_factory, finished):
         "compare": folder / "compare.html",
         "finetuning": folder / "finetuning.html",
     }
+
+
+@pytest.mark.parametrize("name", ["run", "compare", "finetuning"])
+@pytest.mark.parametrize("width", [400, 1400])
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_word_of_a_picture_can_be_read(chromium, pages, name, width, dark):
+    page = chromium.open(pages[name], width, dark)
+    picture = Picture(page)
+    palette = style.DARK if dark else style.LIGHT
+    assert picture.commonest(0, 0, 4, 4) == palette["page"]
+
+    words = page.run(WORDS)
+    assert len(words) > 50
+    contrasts = {(text, *box): picture.contrast(*box) for text, *box in words}
+    assert {word: found for word, found in contrasts.items() if found < LEAST_CONTRAST} == {}
+
+    charts = page.run(f"{VISIBLE}.map({BOX})")
+    assert min(picture.contrast(*box) for box in charts) > LEAST_CONTRAST
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_outcomes_of_tokens_differ_by_colour(chromium, tmp_path, dark):
+    """Green is what was caught, red what was missed, yellow a false alarm."""
+    (tmp_path / "rows.html").write_text(view.page([], "rows"))
+    page = chromium.open(tmp_path / "rows.html", 1400, dark)
+    # As if the discriminator were sure of all of them.
+    page.run("document.querySelectorAll('.key .w').forEach((w) => w.style.setProperty('--p', 1))")
+    picture, palette = Picture(page), style.DARK if dark else style.LIGHT
+    for look, colour in (("caught", "caught"), ("missed", "missed"), ("alarm", "alarm")):
+        box = page.run(f"[document.querySelector('.key .{look}')].map({BOX})[0]")
+        assert picture.commonest(*box) == palette[colour], look
+        red, green, blue = (int(palette[colour][i : i + 2], 16) for i in (1, 3, 5))
+        hue = colorsys.rgb_to_hsv(red, green, blue)[0] * 360
+        assert HUES[look][0] < hue < HUES[look][1]
 
 
 @pytest.mark.parametrize("name", ["run", "compare", "finetuning"])

@@ -57,6 +57,16 @@ def test_four_tokens_that_stand_out_come_before_one_that_does_a_little_more():
     assert ranking.ranked([one, four]) == [four, one]
 
 
+def test_the_extremes_are_other_rows_and_all_of_them_were_judged():
+    rows = [row([True, False], [p, 0.5]) for p in (0.9, 0.8, 0.7, 0.6)]
+    nothing = row([False, False], [0.9, 0.9])
+    best, worst = ranking.extremes([rows[2], nothing, rows[0], rows[3], rows[1]], 1, 2)
+    assert (best, worst) == ([rows[0]], [rows[3], rows[2]])
+    assert ranking.extremes([nothing, rows[1], rows[0]], 3, 2) == ([rows[0], rows[1]], [])
+    blind = dataclasses.replace(rows[0], p_replaced=[None, None])
+    assert ranking.extremes([blind, blind], 1, 1) == ([blind], [])
+
+
 def test_the_sentence_counts_over_all_rows_beside_a_guesser():
     rows = [row([True] * 4 + [False] * 50, [0.9, 0.8, 0.1, 0.1] + [0.2] * 49 + [0.7])] * 2
     assert ranking.sentence(ranking.judged(rows)) == (

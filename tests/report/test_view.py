@@ -140,8 +140,8 @@ def test_html_shades_by_belief_underlines_by_truth_and_tells_the_numbers():
     ) in fragment
     assert 'class="w chosen missed" style="--p:0.12"' in fragment
     assert (
-        '<span class="w" style="--p:0.64" title="original: the\ndiscriminator: 64.0% replaced">'
-        "the</span>"
+        '<span class="w alarm" style="--p:0.64" title="original: the\n'
+        'discriminator: 64.0% replaced">the</span>'
     ) in fragment
     assert 'class="w chosen lucky"' in fragment
     assert "generator: now (the input kept the token)" in fragment
@@ -165,7 +165,7 @@ def test_a_page_is_whole_and_needs_nothing_else():
 def test_every_colour_that_a_page_names_is_defined_in_light_and_dark():
     assert style.LIGHT.keys() == style.DARK.keys()
     named = set(re.findall(r"var\(--([a-z]+)[),]", view.page([], "")))
-    assert named - {"p"} <= style.LIGHT.keys()
+    assert named - {"p", "shade"} <= style.LIGHT.keys()
 
 
 @pytest.mark.parametrize(

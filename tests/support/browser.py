@@ -183,7 +183,10 @@ class Page:
         kinds = ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded")
         return [event for event in self._browser.events if event["method"] in kinds]
 
-    def picture(self) -> bytes:
-        """A PNG of the whole page."""
-        answer = self.ask("Page.captureScreenshot", captureBeyondViewport=True)
+    def picture(self, scale: int = 1) -> bytes:
+        """A PNG of the whole page, with `scale` dots to a point along each axis."""
+        size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
+        answer = self.ask(
+            "Page.captureScreenshot", captureBeyondViewport=True, clip=size | {"scale": scale}
+        )
         return base64.b64decode(answer["data"])
