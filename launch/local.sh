@@ -44,7 +44,8 @@ done
 (($#)) || fail "give the flags of electra_jax.main, at least --config=... or --workdir=..."
 [[ $processes =~ ^[1-9][0-9]*$ ]] || fail "--processes=$processes is not 1 or more"
 [[ -z $gpus || $gpus =~ ^[0-9]+$ ]] || fail "--gpus=$gpus is no number"
-[[ -z $port || $port =~ ^[1-9][0-9]*$ ]] || fail "--port=$port is no number"
+[[ -z $port || ($port =~ ^[1-9][0-9]{0,4}$ && $port -le 65535) ]] ||
+  fail "--port=$port is no number of 1 to 65535"
 
 visible_gpus() {
   if [[ ${CUDA_VISIBLE_DEVICES+given} ]]; then

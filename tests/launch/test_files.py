@@ -12,6 +12,7 @@ import sys
 import pytest
 import yaml
 
+from electra_jax.host import buckets
 from support.corpus import ROOT
 
 LAUNCH = ROOT / "launch"
@@ -265,7 +266,7 @@ def test_the_image_runs_commands_of_the_package(tmp_path):
 
 
 def test_examples_of_the_files_name_what_is_there():
-    """Commands in their comments: files of launch/, and build arguments that the Dockerfile has."""
+    """Commands in their comments: files of launch/, arguments of the Dockerfile, workdirs."""
     names = {do for do in re.findall(r"^ARG (\w+)", (LAUNCH / "Dockerfile").read_text(), re.M)}
     for path in LAUNCH.iterdir():
         if path.is_dir():
@@ -275,3 +276,5 @@ def test_examples_of_the_files_name_what_is_there():
             assert pathlib.Path(LAUNCH / name).exists(), f"{path.name}: {name}"
         for name in re.findall(r"--build-arg (\w+)=", text):
             assert name in names, f"{path.name}: {name}"
+        for address in re.findall(r"(?i)workdir=(\w+:/[^\s\"*.]*)", text):
+            assert buckets.is_address(address), f"{path.name}: {address} is refused"

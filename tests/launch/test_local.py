@@ -103,7 +103,8 @@ def test_where_all_end_well_it_ends_well(programs):
         (["--processes=2"], "give the flags of electra_jax.main"),
         (["--processes=0", "--", "--config=a"], "--processes=0 is not 1 or more"),
         (["--gpus=all", "--", "--config=a"], "--gpus=all is no number"),
-        (["--port=x", "--", "--config=a"], "--port=x is no number"),
+        (["--port=x", "--", "--config=a"], "--port=x is no number of 1 to 65535"),
+        (["--port=99999", "--", "--config=a"], "--port=99999 is no number of 1 to 65535"),
         (["--processes=3", "--gpus=8", "--", "--config=a"], "3 processes cannot share 8 GPUs"),
     ],
 )

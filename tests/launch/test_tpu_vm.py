@@ -85,7 +85,7 @@ def test_keep_makes_installs_begins_and_comes_back_after_a_preemption(cloud, kil
 
 
 def test_a_run_that_was_asked_to_end_is_begun_again_and_one_that_is_done_is_not(cloud):
-    cloud.plan(plan="end 75\nend 75\nend 0", workers=2)
+    cloud.plan(plan="end 75\nend 143\nend 0", workers=2)  # 143: before it had anything to save
     assert cloud("keep", "--type=v6e-8", "--tries=1", flags=RUN).returncode == 0
     assert len(cloud.lines("starts.1")) == 3
     # Called once more, on the TPU VM as it is.
