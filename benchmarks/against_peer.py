@@ -150,13 +150,17 @@ def main():
         return
     print(f"{arguments.config}, {arguments.batch_size} x {config.data.sequence_length}, ", end="")
     print(f"{arguments.dtype}, {arguments.rounds} rounds of {arguments.steps} steps")
-    print(f"{'':<28}{'tokens/s':>10}{'step s':>9}{'fastest':>9}{'slowest':>9}{'ours / it':>11}")
+    print(
+        f"{'':<28}{'tokens/s':>10}{'step s':>9}{'fastest':>9}{'slowest':>9}{'ours / it':>11}"
+        f"{'product GFLOP/s':>17}"
+    )
     mine = found["ours"]
     for name, it in found.items():
         ratio = it["step_seconds"] / mine["step_seconds"]
         print(
             f"{name:<28}{it['tokens_per_second']:>10,.0f}{it['step_seconds']:>9.3f}"
-            f"{it['fastest']:>9.3f}{it['slowest']:>9.3f}{ratio:>10.2f}x{_compiling(it)}"
+            f"{it['fastest']:>9.3f}{it['slowest']:>9.3f}{ratio:>10.2f}x"
+            f"{it['product_rate'] / 1e9:>17,.0f}{_compiling(it)}"
         )
 
 

@@ -47,8 +47,10 @@ class Arm:
     """What one arm has of its own. All else is the same for all."""
 
     tree: Callable[[], ml_collections.ConfigDict]  # its configuration, of tiny_paper's size
+    width: int = WIDTH  # of the main network
     generator: int = WIDTH // 2  # the generator's width
     share: float = 1.0  # of the training FLOPs
+    budget: str = REFERENCE  # the arm of which ELECTRA's number of steps costs as many FLOPs
     after: str = ""  # the arm that trains its generator, in as many steps and out of the same FLOPs
 
 
@@ -113,10 +115,11 @@ def config(
     tree.name, tree.seed = name, seed
     data = os.path.join(workdir, "data")
     tree.data.update(source=source, vocab=vocab, dir=data, min_document_characters=300)
-    width = arm.generator
-    tree.model.generator.update(width=width, heads=width // 32, feed_forward=4 * width)
+    for network, width in (("discriminator", arm.width), ("generator", arm.generator)):
+        shape = {"width": width, "heads": max(1, width // 32), "feed_forward": 4 * width}
+        tree.model[network].update(shape)
     # The trunk that leaves the unigram plateau early; the rate was tried on ELECTRA: docs/LOG.md.
-    tree.model.update(positions="rotary", norm_place="pre")
+    tree.model.update(positions="rotary", norm_place="pre", embedding_size=arm.width)
     tree.optimizer.learning_rate = 4e-3
     tree.schedule.update(steps=steps, warmup_steps=steps // 10)
     tree.checkpoint.update(every=max(1, steps // 4), keep_last=1)
@@ -141,11 +144,11 @@ def equal_compute(
         )
         rows[name] = found["train_per_row"]["honest"]
 
-    total = steps * rows[REFERENCE]
-    counts = {
-        name: round(total * arm.share / (rows[name] + rows.get(arm.after, 0)))
-        for name, arm in arms.items()
-    }
+    counts = {}
+    for name, arm in arms.items():
+        total = steps * arm.share * rows[arm.budget]
+        counts[name] = round(total / (rows[name] + rows.get(arm.after, 0)))
+
     # A generator that is trained first gets as many steps as the arm that comes after it.
     for name, arm in arms.items():
         if arm.after:
@@ -166,6 +169,12 @@ def begin(arms: Mapping[str, Arm], arguments) -> dict:
                     f"{arguments.workdir} holds an experiment with --{name}={found[name]}, not"
                     f" {value}; choose another --workdir"
                 )
+
+        # An experiment may have been begun before one of the arms was thought of.
+        if missing := arms.keys() - found["arms"].keys():
+            counted = equal_compute(arms, **asked)
+            found["arms"] |= {name: counted[name] for name in missing}
+            _write(path, found)
         return found
 
     shape = config(arms[REFERENCE], REFERENCE, 0, **asked, workdir="").data
@@ -205,7 +214,7 @@ def run(arms: Mapping[str, Arm], arguments, about: dict, name: str, seed: int) -
     found = {metric: last[metric] for metric in HELD_OUT if metric in last}
     found |= frozen_encoder.measure(opened, opened.params, arguments.downstream)
     content = {"seed": seed, "steps": steps, "seconds": seconds, "measures": found}
-    if name == REFERENCE:  # the floor: the same encoder as it was before training
+    if name == arms[name].budget:  # the floor: the same encoder as it was before training
         first = frozen_encoder.measure(opened, opened.first_params, arguments.downstream)
         content["untrained"] = first
     content["text"] = _text(opened, about["corpus"])

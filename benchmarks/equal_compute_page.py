@@ -53,9 +53,9 @@ class Found:
         values = self.values(arm, name) if arm in self.arms else []
         return comparison.mean(values) if values else None
 
-    def untrained(self, name: str) -> comparison.Mean | None:
-        """Of the same encoder before training."""
-        found = [self.runs[REFERENCE, seed].get("untrained", {}).get(name) for seed in self.seeds]
+    def untrained(self, name: str, arm: str = REFERENCE) -> comparison.Mean | None:
+        """Of an arm's encoder before training."""
+        found = [self.runs[arm, seed].get("untrained", {}).get(name) for seed in self.seeds]
         return None if None in found else comparison.mean(found)
 
     def apart(self, arm: str, other: str, name: str) -> comparison.Effect | None:
@@ -229,9 +229,13 @@ def results(found: Found, arms: Sequence[str], more: Mapping[str, Mapping[str, s
         cells = [mean_cell(found.mean(arm, name), name) for name in named]
         others = [column.get(arm, "") for column in more.values()]
         rows.append([found.titles[arm], f"{found.about['arms'][arm]['steps']:,}", *cells, *others])
-    floor = [mean_cell(found.untrained(name), name) for name in named]
-    rows.append(["before training", "0", *floor, *("" for _ in more)])
+    rows.append(["before training", "0", *floor(found), *("" for _ in more)])
     return table(head, rows)
+
+
+def floor(found: Found, arm: str = REFERENCE) -> list[str]:
+    """The downstream measures of an arm's encoder before training, as cells."""
+    return [mean_cell(found.untrained(name, arm), name) for name in measured(found)]
 
 
 def of_seeds(found: Found) -> str:
@@ -260,14 +264,14 @@ def against(found: Found, arms: Sequence[str], reference: str = REFERENCE) -> st
     return table(head, rows)
 
 
-def told_apart(found: Found, reference: str = REFERENCE) -> str:
-    """Which differences to the reference are resolved, in words."""
+def told_apart(found: Found, arms: Sequence[str], reference: str = REFERENCE) -> str:
+    """Which differences of these arms to the reference are resolved, in words."""
     other = found.titles[reference]
     apart = [
         (arm, name, found.apart(arm, reference, name))
-        for arm in found.arms
+        for arm in arms
         for name in measured(found)
-        if arm != reference
+        if arm in found.arms and arm != reference
     ]
     told = [
         f"{found.titles[arm]} is {'above' if effect.amount > 0 else 'below'} {other} in"

@@ -17,11 +17,13 @@ if __name__ == "__main__":
     huge_pages.use_huge_pages()
 
 import argparse
+import functools
 import importlib
 import json
 import time
 
 import jax
+from jax import numpy as jnp
 
 from electra_jax import config as config_lib
 from electra_jax.speed import synthetic
@@ -59,10 +61,27 @@ def main():
         return state, seconds, losses
 
     state, _, _ = run(state, 2)
-    print(json.dumps({"compile_seconds": compiled, "jax": jax.__version__}), flush=True)
+    about = {"compile_seconds": compiled, "jax": jax.__version__}
+    about["product_rate"] = product_rate(rehearsed.plan.objective.networks.dtype)
+    print(json.dumps(about), flush=True)
     for line in sys.stdin:
         state, seconds, losses = run(state, int(line))
         print(json.dumps({"seconds": seconds, "losses": losses}), flush=True)
+
+
+def product_rate(dtype):
+    """FLOP/s of one large product in the form that the step uses: float32 results.
+
+    It needs nothing of the package, so that an older checkout measured beside this one has it too.
+    """
+    size, seconds = 2048, []
+    x = jnp.ones((size, size), dtype)
+    product = jax.jit(functools.partial(jnp.dot, preferred_element_type=jnp.float32))
+    for _ in range(6):
+        begun = time.perf_counter()
+        product(x, x).block_until_ready()
+        seconds.append(time.perf_counter() - begun)
+    return 2 * size**3 / min(seconds)
 
 
 if __name__ == "__main__":

@@ -123,6 +123,19 @@ def rows(shape, device, count=4):
     return made
 
 
+def product_rate(dtype, device):
+    """FLOP/s of one large product."""
+    size, seconds = 2048, []
+    x = torch.ones(size, size, dtype=dtype, device=device)
+    for _ in range(6):
+        begun = time.perf_counter()
+        x @ x
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - begun)
+    return 2 * size**3 / min(seconds)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shape", type=json.loads, required=True, help="JSON, of against_peer.py")
@@ -154,6 +167,7 @@ def main():
     run(2)
     about = {"first_steps_seconds": time.perf_counter() - begun, "torch": torch.__version__}
     about["parameters"] = sum(p.numel() for p in pair.parameters())
+    about["product_rate"] = product_rate(getattr(torch, arguments.dtype), device)
     print(json.dumps(about), flush=True)
     for line in sys.stdin:
         seconds, losses = run(int(line))

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Section 3 of the paper at a size that two cores carry: tied weights, other ways to train, less.
+"""Section 3 of the paper at a size of two cores: shared weights, ways to train, less of all.
 
     python benchmarks/section_3.py --source='text:wiki/*.txt' --downstream=FOLDER
     python benchmarks/section_3.py --report
 
 Section 3.2 compares weights that networks of one size share, and two other ways to train the
 generator: by two stages and against the discriminator. Section 3.3 trains for a share of the
-compute. `equal_compute.py` says what all arms have in common and how a comparison is continued;
-the page is written by `section_3_page.py`.
+compute, and section 3.5 smaller networks. `equal_compute.py` says what all arms have in common and
+how a comparison is continued; the page is written by `section_3_page.py`.
 """
 
 import pathlib
@@ -57,6 +57,11 @@ ARMS = {
     "quarter": Arm(tiny_paper.get_config, share=1 / 4),
     "eighth": Arm(tiny_paper.get_config, share=1 / 8),
     "sixteenth": Arm(tiny_paper.get_config, share=1 / 16),
+    # Smaller networks: ELECTRA with as many steps, and BERT with the FLOPs of that.
+    "electra_64": Arm(tiny_paper.get_config, width=64, generator=32, budget="electra_64"),
+    "bert_64": Arm(lambda: masked_lm.get_config("tiny"), width=64, budget="electra_64"),
+    "electra_32": Arm(tiny_paper.get_config, width=32, generator=16, budget="electra_32"),
+    "bert_32": Arm(lambda: masked_lm.get_config("tiny"), width=32, budget="electra_32"),
 }
 EXPERIMENT = equal_compute.Experiment(
     "section_3", ARMS, section_3_page.write, section_3_page.TITLES

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of `section_3.py`: what sections 3.2 and 3.3 of the paper find, and what came out here.
+"""The page of `section_3.py`: what section 3 of the paper finds, and what came out here.
 
 Each part shows the arms of one statement of the paper. A part of which no arm was trained is left
 out.
@@ -25,7 +25,12 @@ TITLES = {
     "quarter": "ELECTRA, 25 %",
     "eighth": "ELECTRA, 12.5 %",
     "sixteenth": "ELECTRA, 6.25 %",
+    "electra_64": "ELECTRA, width 64",
+    "bert_64": "BERT, width 64",
+    "electra_32": "ELECTRA, width 32",
+    "bert_32": "BERT, width 32",
 }
+SIZES = {128: ("electra", "bert"), 64: ("electra_64", "bert_64"), 32: ("electra_32", "bert_32")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +88,7 @@ def blocks(found: pages.Found, picture: str) -> Sequence[str]:
         for part in PARTS
         if part.reference in found.arms and sum(arm in found.arms for arm in part.arms) > 1
     ]
+    of_one_budget = [arm for arm in found.arms if any(arm in part.arms for part in PARTS)]
     return [
         "# Section 3 of the paper at the size of two cores",
         "The paper compares ways to train its generator, weights to share and shares of the"
@@ -95,10 +101,18 @@ def blocks(found: pages.Found, picture: str) -> Sequence[str]:
         pages.of_seeds(found),
         f"![accuracies of all arms with errors]({picture})",
         "Diamonds are means, lines two standard errors to either side, dots single runs; dashed is"
-        " the encoder before training.",
+        " the encoder of width 128 before training.",
         *(block for part in shown for block in _part(found, part)),
+        *_sizes(found),
         "## How to read this",
-        "\n".join([_legend(), pages.told_apart(found), pages.of_errors(found), pages.of_trunk()]),
+        "\n".join(
+            [
+                _legend(),
+                pages.told_apart(found, of_one_budget),
+                pages.of_errors(found),
+                pages.of_trunk(),
+            ]
+        ),
     ]
 
 
@@ -128,6 +142,37 @@ def _part(found, part):
         pages.results(found, part.arms, {}),
         pages.against(found, others, part.reference),
         _metrics(found, part.arms),
+    ]
+
+
+def _sizes(found):
+    """BERT and ELECTRA in networks of several widths."""
+    sizes = {width: arms for width, arms in SIZES.items() if set(arms) <= set(found.arms)}
+    if len(sizes) < 2:
+        return []
+
+    named = pages.measured(found)
+    head = ["", "steps", *(pages.DOWNSTREAM[name] for name in named)]
+    rows, apart = [], []
+    for width, (electra, bert) in sizes.items():
+        for arm, title in ((electra, "ELECTRA"), (bert, "BERT")):
+            cells = [pages.mean_cell(found.mean(arm, name), name) for name in named]
+            steps = f"{found.about['arms'][arm]['steps']:,}"
+            rows.append([f"{title}, width {width}", steps, *cells])
+        rows.append([f"before training, width {width}", "0", *pages.floor(found, electra)])
+        effects = [found.apart(electra, bert, name) for name in named]
+        cells = [pages.apart_cell(effect, name) for effect, name in zip(effects, named)]
+        apart.append([f"width {width}", *cells])
+
+    return [
+        "## Smaller networks",
+        "Section 3.5 and figure 4: the gain of ELECTRA over BERT at equal compute grows as networks"
+        " get smaller, which the paper shows for widths of 128 to 768, all trained to convergence."
+        " Here each width has its own budget, the FLOPs of as many steps as ELECTRA has in the"
+        " largest; embeddings have the width of the main network, and the generator half of it.",
+        pages.table(head, rows),
+        pages.table(["ELECTRA less BERT", *head[2:]], apart),
+        _metrics(found, [arm for arms in sizes.values() for arm in arms]),
     ]
 
 

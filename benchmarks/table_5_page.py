@@ -69,7 +69,7 @@ def blocks(found: pages.Found, picture: str) -> Sequence[str]:
         "## Pre-training metrics",
         _metrics(found),
         "## How to read this",
-        "\n".join([pages.told_apart(found), pages.of_errors(found), pages.of_trunk()]),
+        "\n".join([pages.told_apart(found, found.arms), pages.of_errors(found), pages.of_trunk()]),
     ]
 
 

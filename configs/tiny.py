@@ -5,8 +5,8 @@
 
 The paper's own choices learn too slowly to show much in minutes. So this file leaves them
 where later work has something faster, and says where; `tiny_paper.py` keeps them all. Three seeds
-ended with `gen_masked_loss` 1.2 to 1.3 nats below `unigram_entropy` (5.9) and a `disc_auc` of 0.73
-(docs/LOG.md). The encoder is too small and too little trained to be useful.
+ended with `gen_masked_loss` 1.3 to 1.4 nats below `unigram_entropy` (5.9) and a `disc_auc` of 0.72
+to 0.73 (docs/LOG.md). The encoder is too small and too little trained to be useful.
 """
 
 from electra_jax.configs import tiny_paper

@@ -27,6 +27,7 @@ SMALLER = {
     "benchmarks/against_peer.py": (
         "--config=tiny_paper --batch_size=2 --length=32 --vocab_size=512 --rounds=1 --steps=1"
     ),
+    "benchmarks/cpu_products.py": "--calls=1",
     "benchmarks/fused_attention.py": "--rows=2 --length=16 --heads=1 --size=8 --steps=1",
     "benchmarks/section_3.py": (
         "--vocab=train:wordpiece:150 --steps=16 --seeds=1 --arms=electra,two_stage"
@@ -36,6 +37,7 @@ SMALLER = {
 # Parts of commands that are read and not run here, and why.
 ONLY_READ = {
     "gpu_checks": "runs for ten minutes on a GPU",
+    "small_in_slices": "tests/whole/test_small_in_slices.py runs it",
     "scaling_table": "compiles for half an hour; speed/test_cost_model.py has the tables",
     "tests.torture": "test_torture.py runs it",
     "--downstream": "needs the two sets that NLTK packs; test_frozen_encoder.py has the probes",
@@ -52,9 +54,10 @@ class Parsed(Exception):
 def test_the_pages_have_programs():
     """If none are found, nothing below would fail."""
     assert {one.what for one in PROGRAMS} == {
-        "benchmarks/against_peer.py", "benchmarks/fused_attention.py", "benchmarks/gpu_checks.py",
-        "benchmarks/scaling_table.py", "benchmarks/section_3.py", "benchmarks/table_5.py",
-        "tests.torture", "pytest",
+        "benchmarks/against_peer.py", "benchmarks/cpu_products.py",
+        "benchmarks/fused_attention.py", "benchmarks/gpu_checks.py",
+        "benchmarks/scaling_table.py", "benchmarks/section_3.py",
+        "benchmarks/small_in_slices.py", "benchmarks/table_5.py", "tests.torture", "pytest",
     }  # fmt: skip
     assert len(OF_PYTEST) > 7
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comparisons at equal compute: the arms cost the same, made-up results become the right words."""
 
+import argparse
 import json
 
 import pytest
@@ -102,11 +103,11 @@ def test_page_and_picture_are_written(tmp_path):
 def test_arms_cost_the_same(arms):
     found = equal_compute.equal_compute(arms, "builtin", "train:sentencepiece:2048", 1600)
     assert found["electra"]["steps"] == 1600
-    reference = 1600 * found["electra"]["flops_per_row"]
     stages = {arm.after for arm in arms.values()}
     for name in arms.keys() - stages:
         first = found.get(arms[name].after, {"steps": 0, "flops_per_row": 0})
         cost = sum(one["steps"] * one["flops_per_row"] for one in (found[name], first))
+        reference = 1600 * found[arms[name].budget]["flops_per_row"]
         assert cost / reference == pytest.approx(arms[name].share, rel=1e-3), name
         assert first["steps"] in (0, found[name]["steps"])
 
@@ -140,16 +141,21 @@ def test_asked_for_a_second_stage_the_first_is_trained_before_it():
 def test_arms_differ_in_nothing_else():
     """What a comparison would be worth if the arms had other rates, rows or trunks."""
     free = {"name", "objective", "init"}
-    trees = [
-        equal_compute.config(arm, "x", 0, 100, "builtin", "train:wordpiece:500", "runs").to_dict()
-        for arm in (table_5.ARMS | section_3.ARMS).values()
-    ]
-    for tree in trees:
+    first_of_width = {}
+    for arm in (table_5.ARMS | section_3.ARMS).values():
+        tree = equal_compute.config(
+            arm, "x", 0, 100, "builtin", "train:wordpiece:500", "runs"
+        ).to_dict()
+        for field in ("generator", "sharing"):
+            del tree["model"][field]
+        first = first_of_width.setdefault(arm.width, tree)
         for section in tree.keys() - free:
-            for field in ("generator", "sharing"):
-                tree["model"].pop(field, None)
-            assert tree[section] == trees[0][section], section
-    assert len(trees[0].keys() - free) > 8
+            assert tree[section] == first[section], section
+
+    assert set(first_of_width) == {128, 64, 32}
+    wide, narrow, _ = first_of_width.values()
+    assert len(wide.keys() - free) > 8
+    assert all(wide[section] == narrow[section] for section in wide.keys() - free - {"model"})
 
 
 def test_the_page_of_section_3_shows_the_parts_that_were_trained(tmp_path):
@@ -166,3 +172,36 @@ def test_the_page_of_section_3_shows_the_parts_that_were_trained(tmp_path):
     assert "| adversarial | -10.00 ± 0.82 points, **lower** |" in page
     assert "Weights that both networks share" not in page
     assert "Less compute" not in page
+
+
+def test_the_page_of_section_3_compares_networks_of_one_width(tmp_path):
+    made = {
+        "electra": [0.59, 0.60, 0.61], "bert": [0.49, 0.50, 0.51],
+        "electra_64": [0.40, 0.41, 0.42], "bert_64": [0.42, 0.43, 0.44],
+    }  # fmt: skip
+    found = equal_compute_page.collect(write(tmp_path, made), section_3_page.TITLES)
+    page = equal_compute_page.text(section_3_page.blocks(found, "picture.png"))
+
+    for line in (
+        "| BERT, width 64 | 100 | 43.00% ± 0.58 |",
+        "| before training, width 64 | 0 | 30.00% ± 0.00 |",
+        "| width 128 | +10.00 ± 0.82 points, **higher** |",
+        "| width 64 | -2.00 ± 0.82 points, **lower** |",
+    ):
+        assert line in page
+    assert "width 32" not in page
+    # Networks of other widths have other budgets: nothing is said of them as if they had this one.
+    assert "Resolved, 1 of 1 differences: BERT (MLM) is below ELECTRA" in " ".join(page.split())
+
+
+def test_an_experiment_takes_in_arms_that_it_did_not_know(tmp_path):
+    asked = argparse.Namespace(
+        workdir=str(tmp_path), source="builtin", vocab="train:wordpiece:500", steps=100, corpus=""
+    )
+    few = {name: section_3.ARMS[name] for name in ("electra", "half")}
+    begun = equal_compute.begin(few, asked)
+    assert list(begun["arms"]) == ["electra", "half"]
+    grown = equal_compute.begin(section_3.ARMS, asked)
+    assert grown["arms"].keys() == section_3.ARMS.keys()
+    assert grown["arms"]["bert"]["steps"] > 100
+    assert json.loads((tmp_path / "experiment.json").read_text()) == grown
