@@ -263,11 +263,14 @@ pack() {
   ) | tar -C "$root" -czf "$1" --null -T -
 }
 
-# Whether the run runs. The machine may have started anew, and given its number to another process.
+# Whether the run runs, or the shell that waits for it and then writes its exit code. The machine may
+# have started anew, and given their numbers to other processes.
 # shellcheck disable=SC2016 # the worker expands it
 alive='alive() {
-  [ -s ~/electra_jax_run/pid ] || return 1
-  tr "\0" " " <"/proc/$(cat ~/electra_jax_run/pid)/cmdline" 2>/dev/null | grep -q electra_jax
+  for number in $(cat ~/electra_jax_run/waits ~/electra_jax_run/pid 2>/dev/null); do
+    if tr "\0" " " 2>/dev/null <"/proc/$number/cmdline" | grep -q electra_jax; then return 0; fi
+  done
+  return 1
 }'
 
 # Begins the run on all workers where it does not run already. Its exit code is written when it ends.
@@ -279,6 +282,7 @@ if alive; then exit 0; fi
 rm -f ../electra_jax_run/code ../electra_jax_run/pid
 nohup setsid bash -c '\''
   trap "" TERM
+  echo $$ >../electra_jax_run/waits
   (trap - TERM; exec ../electra_jax_venv/bin/python -m electra_jax.main "$@") \
     >>../electra_jax_run/log.txt 2>&1 </dev/null &
   echo $! >../electra_jax_run/pid
@@ -297,9 +301,9 @@ done'
 ask="$alive"'
 cd ~/electra_jax_run 2>/dev/null || { echo "electra_jax: not installed"; exit 0; }
 if [ ! -f installed ]; then echo "electra_jax: not installed"
+elif alive; then echo "electra_jax: runs"
 elif [ -s code ]; then echo "electra_jax: ended $(cat code)"
 elif [ ! -s pid ]; then echo "electra_jax: not begun"
-elif alive; then echo "electra_jax: runs"
 else echo "electra_jax: lost"
 fi'
 
@@ -319,7 +323,7 @@ show_log() {
 stop() {
   # shellcheck disable=SC2016 # the worker expands it
   on_workers all "$alive"'
-if alive; then kill -TERM "$(cat ~/electra_jax_run/pid)"; fi'
+if alive; then kill -TERM "$(cat ~/electra_jax_run/pid)" 2>/dev/null || true; fi'
 }
 
 # Watching

@@ -3,6 +3,7 @@
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import zipfile
@@ -153,6 +154,23 @@ def test_each_command_by_itself(cloud):
     assert len(cloud.lines("starts.0")) == len(cloud.lines("starts.1")) == 1
     assert cloud("delete").returncode == 0
     assert "mine: NONE" in cloud("status").stderr
+
+
+def test_a_run_is_lost_only_when_nobody_is_left_to_write_its_exit_code(cloud):
+    """Between its end and that word a run would be begun a second time, beside its own lock."""
+    cloud.plan(plan="wait\nend 0")
+    cloud("create", "--type=v4-8")
+    cloud("install")
+    assert cloud("run", flags=RUN).returncode == 0
+    files = cloud.folder / "homes" / "0" / "electra_jax_run"
+    shell, run = (int((files / name).read_text()) for name in ("waits", "pid"))
+    os.kill(shell, signal.SIGSTOP)
+    os.kill(run, signal.SIGKILL)
+    assert "the run: runs" in cloud("status").stderr
+    os.kill(shell, signal.SIGKILL)
+    assert "the run: lost" in cloud("status").stderr
+    assert cloud("keep", "--type=v4-8", flags=RUN).returncode == 0
+    assert len(cloud.lines("starts.0")) == 2
 
 
 def test_the_checkout_is_copied_as_it_stands(cloud):
