@@ -38,6 +38,7 @@ SMALLER = {
 ONLY_READ = {
     "gpu_checks": "runs for ten minutes on a GPU",
     "small_in_slices": "tests/whole/test_small_in_slices.py runs it",
+    "learning_curves": "needs torch; test_learning_curves.py runs it",
     "scaling_table": "compiles for half an hour; speed/test_cost_model.py has the tables",
     "tests.torture": "test_torture.py runs it",
     "--downstream": "needs the two sets that NLTK packs; test_frozen_encoder.py has the probes",
@@ -56,7 +57,7 @@ def test_the_pages_have_programs():
     assert {one.what for one in PROGRAMS} == {
         "benchmarks/against_peer.py", "benchmarks/cpu_products.py",
         "benchmarks/fused_attention.py", "benchmarks/gpu_checks.py",
-        "benchmarks/scaling_table.py", "benchmarks/section_3.py",
+        "benchmarks/learning_curves.py", "benchmarks/scaling_table.py", "benchmarks/section_3.py",
         "benchmarks/small_in_slices.py", "benchmarks/table_5.py", "tests.torture", "pytest",
     }  # fmt: skip
     assert len(OF_PYTEST) > 7

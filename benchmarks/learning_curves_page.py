@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of `learning_curves.py`: curves of both trainers, with bands over seeds.
+
+    metrics.jsonl, peer.json of every pair  ->  collect  ->  means, deviations and distances by step
+                                            ->  a page and a picture
+
+Reads files only, and trains nothing.
+"""
+
+import dataclasses
+import io
+import json
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib import figure as mpl_figure
+from matplotlib import ticker
+
+from benchmarks import equal_compute_page as pages
+from electra_jax.report import comparison, drawing, style, writers
+
+# name -> (kind of row in metrics.jsonl, title)
+CURVES = {
+    "gen_masked_loss": ("train", "generator: loss at [MASK], nats"),
+    "disc_loss": ("train", "discriminator: loss, nats"),
+    "disc_auc": ("eval", "discriminator: held-out AUC"),
+}
+HELD_OUT = ("gen_masked_loss", "disc_loss", "disc_auc")
+SIDES = {"ours": "electra_jax", "peer": "PyTorch"}
+UNITS = {"gen_masked_loss": "generator's loss at [MASK]", "disc_loss": "discriminator's loss",
+         "disc_auc": "AUC"}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """The rows of one run, by kind: {'train': [{'step': ..., metric: ...}, ...], 'eval': ...}."""
+
+    rows: Mapping[str, Sequence[Mapping]]
+
+    def curve(self, kind: str, name: str) -> dict[int, float]:
+        """step -> value, after step 0."""
+        return {row["step"]: row[name] for row in self.rows[kind] if row["step"] and name in row}
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """All finished pairs of one size."""
+
+    name: str
+    layers: int
+    recipe: Mapping
+    peer: Mapping  # versions of the peer
+    pairs: Mapping[int, Mapping[str, Side]]  # seed -> {'ours', 'peer'}
+
+    def curves(self, side: str, kind: str, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """(steps [T], values [seeds, T]) of one side."""
+        found = [pair[side].curve(kind, name) for pair in self.pairs.values()]
+        steps = sorted(set.intersection(*(set(curve) for curve in found)))
+        return np.array(steps), np.array([[curve[step] for step in steps] for curve in found])
+
+    def last(self, side: str, name: str) -> comparison.Mean:
+        """A held-out metric at the end, over seeds."""
+        return comparison.mean([float(x) for x in self.curves(side, "eval", name)[1][:, -1]])
+
+    def apart(self, kind: str, name: str) -> np.ndarray:
+        """Our mean less the peer's at each common step, in standard errors of that difference."""
+        (at, ours), (there, theirs) = (self.curves(side, kind, name) for side in SIDES)
+        _, mine, other = np.intersect1d(at, there, return_indices=True)
+        ours, theirs = ours[:, mine], theirs[:, other]
+        error = np.sqrt((ours.var(0, ddof=1) + theirs.var(0, ddof=1)) / len(ours))
+        distance = ours.mean(0) - theirs.mean(0)
+        return np.divide(distance, error, out=np.zeros_like(distance), where=distance != 0)
+
+
+def size(layers: int) -> str:
+    """The folder of a size."""
+    return f"{layers}_layers"
+
+
+def collect(workdir: str) -> list[Size]:
+    """Reads the finished pairs. Raises SystemExit if there is none."""
+    found = []
+    for folder in sorted(pathlib.Path(workdir).glob("*_layers")):
+        pairs, recipe, peer = {}, {}, {}
+        for done in sorted(folder.glob("seed*/peer.json")):
+            peer = json.loads(done.read_text())
+            recipe = json.loads((done.parent / "for_the_peer" / "recipe.json").read_text())
+            logged = writers.read(done.parent / "ours" / "metrics.jsonl")
+            ours = {
+                kind: [row for row in logged if row["kind"] == kind] for kind in ("train", "eval")
+            }
+            pairs[recipe["seed"]] = {"ours": Side(ours), "peer": Side(peer)}
+        if pairs:
+            layers = int(folder.name.partition("_")[0])
+            found.append(Size(folder.name, layers, recipe, peer, pairs))
+    if not found:
+        raise SystemExit(f"{workdir}: no pair has finished yet")
+    return sorted(found, key=lambda one: one.layers)
+
+
+def write(found: Sequence[Size], page: str) -> None:
+    """Writes the page and its picture, each at once or not at all."""
+    os.makedirs(os.path.dirname(page) or ".", exist_ok=True)
+    picture = os.path.splitext(page)[0] + ".png"
+    drawing.write_whole(picture, draw(found))
+    drawing.write_whole(page, pages.text(blocks(found, os.path.basename(picture))).encode())
+
+
+def blocks(found: Sequence[Size], picture: str) -> list[str]:
+    """The page, block by block."""
+    return [
+        "# Learning curves beside an independent trainer",
+        "Does anything in the training step hold the discriminator back? A trainer that shares no"
+        " code with it is given the same initial weights, the same rows in the same order and the"
+        " same numbers of the recipe, and both are followed over several seeds.",
+        "## What was done",
+        _setting(found),
+        f"![curves of both trainers with bands over seeds]({picture})",
+        "Lines are means over seeds, bands reach from the lowest to the highest seed; dashed is the"
+        " entropy of the token frequencies.",
+        "## At the end",
+        "Held-out rows, mean ± standard error over seeds. The two trainers draw masks and samples"
+        " of their own, so a seed's two runs are as far apart as chance makes them.",
+        _ends(found),
+        "## On the way",
+        "At each step at which both were measured: our mean less the peer's, in units of its"
+        " standard error over seeds. With three seeds a side, chance alone puts"
+        " 12 % of such values beyond 2, and neighbouring steps are not independent.",
+        _on_the_way(found),
+    ]
+
+
+def draw(found: Sequence[Size]) -> bytes:
+    """A row a curve, a column a size; PNG."""
+    palette = style.LIGHT
+    figure = mpl_figure.Figure(figsize=(4.6 * len(found) + 0.6, 8.4), facecolor=palette["card"])
+    panels = figure.subplots(len(CURVES), len(found), squeeze=False, sharex="col", sharey="row")
+    for column, one in enumerate(found):
+        for row, (name, (kind, title)) in enumerate(CURVES.items()):
+            axes = panels[row][column]
+            axes.set_facecolor(palette["card"])
+            for side, colour in zip(SIDES, (palette["third"], palette["second"])):
+                steps, values = one.curves(side, kind, name)
+                axes.fill_between(steps, values.min(0), values.max(0), color=colour, alpha=0.22,
+                                  linewidth=0)  # fmt: skip
+                axes.plot(steps, values.mean(0), color=colour, linewidth=1.8, label=SIDES[side])
+            if name == "gen_masked_loss":
+                axes.axhline(one.recipe["unigram_entropy"], color=palette["muted"], linewidth=1.1,
+                             linestyle=(0, (4, 3)))  # fmt: skip
+            words = title if column == 0 else ""
+            above = f"{one.layers} layers" if row == 0 else ""
+            axes.set_title("\n".join(filter(None, (above, words))) or " ", fontsize=10, loc="left",
+                           color=palette["ink"])  # fmt: skip
+            axes.grid(color=palette["grid"], linewidth=0.8)
+            axes.tick_params(colors=palette["muted"], labelsize=8.5, length=0)
+            axes.yaxis.set_major_locator(ticker.MaxNLocator(nbins=5))
+            for spine in axes.spines.values():
+                spine.set_visible(False)
+            axes.set_axisbelow(True)
+        panels[-1][column].set_xlabel("step", color=palette["muted"], fontsize=9)
+    panels[0][0].legend(frameon=False, fontsize=9, labelcolor=palette["ink"])
+    figure.tight_layout(w_pad=2, h_pad=1.2)
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=110)
+    return file.getvalue()
+
+
+def _setting(found):
+    """What both trainers had in common, and what each had of its own."""
+    one = found[0]
+    recipe = one.recipe
+    sizes = " and ".join(str(size_.layers) for size_ in found)
+    seeds = " and ".join(f"{len(size_.pairs)}" for size_ in found)
+    return "\n".join(
+        [
+            f"- **Text**: {recipe['corpus']} of {recipe['characters'] / 1e6:.0f} million"
+            f" characters; {recipe['rows']} rows of 64 tokens a step,"
+            f" {recipe['steps']:,} steps, {recipe['tokens'] / 1e6:.1f}M tokens a run without"
+            " padding.",
+            f"- **Networks**: `configs/tiny_paper.py` with {sizes} layers in both networks"
+            f" ({seeds} seeds): width 128, BERT's trunk, no dropout, shared embeddings, weight of"
+            f" the discriminator's loss {recipe['disc_weight']:g}, rate"
+            f" {recipe['learning_rate']:g}.",
+            "- **The same for both**: initial weights (written by us as Hugging Face folders),"
+            " rows and their order, held-out rows, the recipe's numbers.",
+            "- **The peer's own**: `benchmarks/learning_curves_peer.py`, PyTorch"
+            f" {one.peer['torch']} with transformers {one.peer['transformers']}: networks, choice"
+            " of slots, sampling, losses, AdamW and clipping, schedule, evaluation, and all random"
+            " numbers. AUC is scikit-learn's.",
+            "- **Command**: `python benchmarks/learning_curves.py --source=text:TEXT`. Run again,"
+            " it goes on.",
+        ]
+    )
+
+
+def _ends(found):
+    """Both sides of every size in a table."""
+    rows = []
+    for one in found:
+        for name in HELD_OUT:
+            ours, theirs = one.last("ours", name), one.last("peer", name)
+            apart = comparison.effect(name, ours, theirs)
+            rows.append(
+                [
+                    f"{one.layers} layers", UNITS[name], _with_error(ours), _with_error(theirs),
+                    f"{apart.amount:+.3f} ± {apart.error or 0:.3f}", pages.verdict(apart),
+                ]
+            )  # fmt: skip
+    return pages.table(["networks", "", *SIDES.values(), "difference", ""], rows)
+
+
+def _on_the_way(found):
+    """How far apart the curves are, over all steps."""
+    rows = []
+    for one in found:
+        if len(one.pairs) < 2:
+            continue
+        for name, (kind, _) in CURVES.items():
+            apart = one.apart(kind, name)
+            beyond = int((np.abs(apart) > 2).sum())
+            rows.append(
+                [
+                    f"{one.layers} layers", UNITS[name], f"{len(apart)}", f"{apart.mean():+.2f}",
+                    f"{np.median(np.abs(apart)):.2f}", f"{beyond} ({beyond / len(apart):.0%})",
+                ]
+            )  # fmt: skip
+    head = ["networks", "", "steps compared", "mean", "median size", "beyond 2"]
+    return pages.table(head, rows)
+
+
+def _with_error(mean):
+    """A mean with its error."""
+    return f"{mean.value:.3f}" + (f" ± {mean.error:.3f}" if mean.error is not None else "")
