@@ -128,7 +128,8 @@ class Adam:
         """Clips the gradients together and takes step number `step`, counted from 0."""
         r = self.recipe
         nn.utils.clip_grad_norm_(self.parameters, r["clip_norm"])
-        rate = r["learning_rate"] * (1 - step / r["steps"]) * min(1, step / r["warmup_steps"])
+        warmup = min(1, step / r["warmup_steps"]) if r["warmup_steps"] else 1
+        rate = r["learning_rate"] * (1 - step / r["steps"]) * warmup
         with torch.no_grad():
             for p, mean, square, decay in zip(
                 self.parameters, self.means, self.squares, self.decays

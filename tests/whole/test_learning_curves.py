@@ -77,19 +77,19 @@ def test_the_page_has_its_picture_and_what_is_not_finished_is_left_out(tmp_path)
 
 @pytest.mark.parity
 def test_both_trainers_begin_alike_and_move_alike(tmp_path):
-    """Six steps from equal weights; the peer then is not trained again."""
+    """Ten steps from equal weights, one of them warm-up; the peer then is not trained again."""
     corpus = write_corpus(tmp_path / "corpus.txt", 3000)
     call = [
         sys.executable, "benchmarks/learning_curves.py", f"--source=text:{corpus}",
         f"--workdir={tmp_path / 'runs'}", f"--page={tmp_path / 'page.md'}", "--sizes=2",
-        "--vocab=train:sentencepiece:64", "--steps=6", "--seeds=2",
+        "--vocab=train:sentencepiece:64", "--steps=10", "--seeds=2",
     ]  # fmt: skip
     done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("finished:") == 2
     (found,) = learning_curves_page.collect(str(tmp_path / "runs"))
 
-    # One value each over 6 x 64 rows, and over the held-out rows after that.
+    # One value each over 10 x 64 rows, and over the held-out rows after that.
     for kind in ("train", "eval"):
         for name in ("gen_masked_loss", "disc_loss"):
             (_, ours), (_, theirs) = (found.curves(side, kind, name) for side in ("ours", "peer"))
