@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A run on a TPU VM or pod, from your own machine, through gcloud.
+# A run on a TPU VM, a pod or several slices, from your own machine, through gcloud.
 #
 #   launch/tpu_vm.sh keep --name=electra --zone=us-west4-a --type=v5litepod-8 --spot \
 #     -- --config=configs/base.py --workdir=gs://BUCKET/runs/base
@@ -23,6 +23,7 @@
 #   --version=VERSION  of the TPU software, otherwise the one for the type
 #   --spot             cheaper, and preempted at any time
 #   --queued           asks for a queued resource, which waits until there are chips
+#   --slices=N         so many TPU VMs, NAME-0 to NAME-(N-1), in one queued resource; one run on all
 #   --create=FLAG      one more flag for the creation, as --create=--network=mine; may be repeated
 #   --wheel=FILE       installs this wheel instead of the checkout
 #   --every=SECONDS    between two looks; 60
@@ -84,7 +85,7 @@ create | install | run | status | watch | keep | stop | delete) shift ;;
 *) fail "$command is no command of tpu_vm.sh; --help lists them" ;;
 esac
 
-name='' zone='' type='' project='' version='' wheel='' dry_run=no spot=no queued=no
+name='' zone='' type='' project='' version='' wheel='' dry_run=no spot=no queued=no slices=1
 delete_when_done=no every=60 lines=5 tries=5
 more=()
 while (($#)); do
@@ -101,6 +102,7 @@ while (($#)); do
   --tries=*) tries=${1#*=} ;;
   --spot) spot=yes ;;
   --queued) queued=yes ;;
+  --slices=*) slices=${1#*=} ;;
   --delete_when_done) delete_when_done=yes ;;
   --dry-run) dry_run=yes ;;
   --)
@@ -117,6 +119,7 @@ flags=("$@")
 [[ $zone ]] || fail "give --zone=ZONE"
 [[ $every =~ ^[0-9]+(\.[0-9]+)?$ ]] || fail "--every=$every is no number of seconds"
 [[ $lines =~ ^[0-9]+$ ]] || fail "--lines=$lines is no number"
+[[ $slices =~ ^[1-9][0-9]*$ ]] || fail "--slices=$slices is no number from 1"
 [[ $tries =~ ^[0-9]+$ ]] || fail "--tries=$tries is no number"
 [[ -z $wheel || -f $wheel ]] || fail "--wheel=$wheel is no file"
 case $command in
@@ -140,12 +143,21 @@ if [[ -z $version ]]; then
   esac
 fi
 
+# The TPU VMs. Several slices are one queued resource: they come and go together, and the workers'
+# metadata tell jax of all of them.
+vms=("$name")
+if ((slices > 1)); then
+  queued=yes
+  vms=()
+  for ((slice = 0; slice < slices; slice++)); do vms+=("$name-$slice"); done
+fi
+
 where=(--zone="$zone" --quiet)
 [[ -z $project ]] || where+=(--project="$project")
 tpus=(gcloud compute tpus tpu-vm)
 requests=(gcloud compute tpus queued-resources)
 
-# The TPU VM
+# The TPU VMs
 
 create() {
   # An empty array would be an error in older shells.
@@ -154,7 +166,9 @@ create() {
   ((${#more[@]} == 0)) || asked+=("${more[@]}")
 
   if [[ $queued == yes ]]; then
-    run "${requests[@]}" create "$name" --node-id="$name" --runtime-version="$version" "${asked[@]}"
+    local nodes=(--node-id="$name")
+    if ((slices > 1)); then nodes=(--node-count="$slices" --node-prefix="$name"); fi
+    run "${requests[@]}" create "$name" "${nodes[@]}" --runtime-version="$version" "${asked[@]}"
   else
     run "${tpus[@]}" create "$name" --version="$version" "${asked[@]}"
   fi
@@ -170,8 +184,9 @@ delete() {
 
 # Prints the state of the TPU VM: what gcloud calls it, NONE if there is none, REFUSED if gcloud may
 # not ask, UNREACHABLE if it could not. That of a queued resource without its TPU VM begins with QUEUED_.
+# Of several slices it is that of the first one that is not ready.
 state_of_vm() {
-  local found
+  local found vm
   if [[ $queued == yes ]]; then
     found=$(described "${requests[@]}" describe "$name" --format='value(state.state)') || return
     if [[ $found != ACTIVE ]]; then
@@ -179,7 +194,13 @@ state_of_vm() {
       return
     fi
   fi
-  described "${tpus[@]}" describe "$name" --format='value(state)'
+  for vm in "${vms[@]}"; do
+    found=$(described "${tpus[@]}" describe "$vm" --format='value(state)')
+    [[ $found == READY ]] || break
+  done
+  # A queued resource whose TPU VM somebody deleted makes no other one.
+  [[ $queued != yes || $found != NONE ]] || found=QUEUED_WITHOUT_IT
+  echo "$found"
 }
 
 described() {
@@ -199,10 +220,33 @@ described() {
 
 # The workers
 
-# Runs a script on workers: `all`, or a number.
-on_workers() {
-  run "${tpus[@]}" ssh "$name" --worker="$1" "${where[@]}" --command="bash -c $(quoted "$2")"
+# Does something with each TPU VM, with all at the same time; fails if it fails with one.
+with_each_vm() {
+  local vm running=() failed=0
+  if [[ $dry_run == yes || $slices == 1 ]]; then
+    for vm in "${vms[@]}"; do "$@" "$vm" || return; done
+    return
+  fi
+  for vm in "${vms[@]}"; do
+    "$@" "$vm" &
+    running+=($!)
+  done
+  for vm in "${running[@]}"; do wait "$vm" || failed=1; done
+  return "$failed"
 }
+
+# Runs a script on all workers.
+on_workers() { with_each_vm on_workers_of all "$1"; }
+
+# Runs a script on workers of one TPU VM: `all`, or a number.
+on_workers_of() {
+  run "${tpus[@]}" ssh "$3" --worker="$1" "${where[@]}" --command="bash -c $(quoted "$2")"
+}
+
+# Copies a file into the homes of all workers.
+to_workers() { with_each_vm to_workers_of "$1"; }
+
+to_workers_of() { run "${tpus[@]}" scp "$1" "$2:${1##*/}" --worker=all "${where[@]}"; }
 
 # A Python that electra_jax runs on: one of the machine, or else one that uv brings.
 # shellcheck disable=SC2016 # the worker expands it
@@ -225,8 +269,8 @@ fi'
 install() {
   if [[ $wheel ]]; then
     local file=${wheel##*/}
-    run "${tpus[@]}" scp "$wheel" "$name:$file" --worker=all "${where[@]}"
-    on_workers all "$environment
+    to_workers "$wheel"
+    on_workers "$environment
 ~/electra_jax_venv/bin/python -m pip install --quiet \"\$HOME/${file}[tpu,gcs]\"
 mkdir -p ~/electra_jax
 touch ~/electra_jax_run/installed"
@@ -241,11 +285,10 @@ touch ~/electra_jax_run/installed"
     folder=$(mktemp -d)
     pack "$folder/electra_jax.tar.gz"
   fi
-  run "${tpus[@]}" scp "$folder/electra_jax.tar.gz" "$name:electra_jax.tar.gz" --worker=all \
-    "${where[@]}"
+  to_workers "$folder/electra_jax.tar.gz"
   if [[ $dry_run == no ]]; then rm -r "$folder"; fi
   # shellcheck disable=SC2016 # the worker expands it
-  on_workers all "$environment"'
+  on_workers "$environment"'
 rm -rf ~/electra_jax
 mkdir -p ~/electra_jax
 tar -xzf ~/electra_jax.tar.gz -C ~/electra_jax
@@ -276,7 +319,7 @@ alive='alive() {
 # Begins the run on all workers where it does not run already. Its exit code is written when it ends.
 begin() {
   # shellcheck disable=SC2016 # the worker expands it
-  on_workers all "$alive"'
+  on_workers "$alive"'
 cd ~/electra_jax || exit 1
 if alive; then exit 0; fi
 rm -f ../electra_jax_run/code ../electra_jax_run/pid
@@ -310,19 +353,20 @@ fi'
 # Prints what the workers say, each different answer once, with commas; fails if one is not reached.
 state_of_run() {
   local said
-  said=$(on_workers all "$ask" 2>/dev/null) || return 1
+  said=$(on_workers "$ask" 2>/dev/null) || return 1
   said=$(printf '%s\n' "$said" | sed -n 's/^electra_jax: //p' | sort -u)
   [[ $said ]] || return 1
   printf '%s\n' "${said//$'\n'/, }"
 }
 
 show_log() {
-  on_workers 0 "tail -n $lines ~/electra_jax_run/log.txt 2>/dev/null || true" 2>/dev/null || true
+  on_workers_of 0 "tail -n $lines ~/electra_jax_run/log.txt 2>/dev/null || true" "${vms[0]}" \
+    2>/dev/null || true
 }
 
 stop() {
   # shellcheck disable=SC2016 # the worker expands it
-  on_workers all "$alive"'
+  on_workers "$alive"'
 if alive; then kill -TERM "$(cat ~/electra_jax_run/pid)" 2>/dev/null || true; fi'
 }
 
@@ -355,8 +399,10 @@ status() {
   if [[ $queued == yes ]]; then
     run "${requests[@]}" describe "$name" --format='value(state.state)' "${where[@]}"
   fi
-  run "${tpus[@]}" describe "$name" --format='value(state)' "${where[@]}"
-  on_workers all "$ask"
+  for vm in "${vms[@]}"; do
+    run "${tpus[@]}" describe "$vm" --format='value(state)' "${where[@]}"
+  done
+  on_workers "$ask"
   show_log
 }
 
@@ -365,7 +411,9 @@ wait_until_ready() {
     look_at_vm
     case $vm in
     READY) return ;;
-    QUEUED_FAILED | QUEUED_SUSPENDED | PREEMPTED | NONE | REFUSED) fail "$name did not come: it is $vm" ;;
+    QUEUED_FAILED | QUEUED_SUSPENDED | QUEUED_WITHOUT_IT | PREEMPTED | NONE | REFUSED)
+      fail "$name did not come: it is $vm"
+      ;;
     esac
     sleep "$every"
   done
@@ -410,7 +458,7 @@ keep() {
     NONE) create_or_wait ;;
     REFUSED) fail "gcloud may not look at $name (above)" ;;
     STOPPED) fail "$name was stopped by somebody: start or delete it" ;;
-    PREEMPTED | TERMINATED | QUEUED_SUSPENDED | QUEUED_FAILED)
+    PREEMPTED | TERMINATED | QUEUED_SUSPENDED | QUEUED_FAILED | QUEUED_WITHOUT_IT)
       say "$(now) $name was taken away ($vm): it is deleted and made again"
       delete || true
       continue

@@ -137,6 +137,47 @@ def test_a_queued_resource_is_waited_for_and_asked_for_again(cloud):
     assert all("--force" in call for call in deleted)
 
 
+def test_several_slices_are_one_queued_resource_with_one_run_on_all_of_them(cloud):
+    """Two slices of two workers; they vanish while they train."""
+    cloud.plan(plan="wait\nend 0", workers=2, queue="PROVISIONING", preempt_when="step 1")
+    asked = ("--type=v5litepod-16", "--slices=2", "--spot", "--delete_when_done")
+    done = cloud("keep", *asked, flags=RUN)
+    assert done.returncode == 0, done.stderr
+    assert cloud.changes() == ["queued-resources create", "queued-resources delete"] * 2
+    made = next(shlex.split(call) for call in cloud.lines("whole_calls") if " create " in call)
+    assert {"--node-count=2", "--node-prefix=mine", "--accelerator-type=v5litepod-16"} <= set(made)
+    assert not any(word.startswith("--node-id") for word in made)
+    for worker in "0123":
+        assert cloud.lines(f"starts.{worker}") == [" ".join((*RUN, "--stopped_code=75"))] * 2
+    assert "step 2 of 0" in done.stdout and "of 2" not in done.stdout  # the log of mine-0
+
+    shown = cloud("keep", "--type=v5litepod-16", "--slices=2", "--dry-run", flags=RUN).stdout
+    for vm in ("mine-0", "mine-1"):
+        assert f"tpu-vm describe {vm} " in shown and f"tpu-vm ssh {vm} --worker=all" in shown
+        assert f"electra_jax.tar.gz {vm}:electra_jax.tar.gz --worker=all" in shown
+
+
+def test_a_slice_that_is_gone_and_one_that_does_not_answer(cloud):
+    """The first is made again with the others; after the second the run is not begun twice."""
+    cloud.plan(plan="wait", workers=1)
+    assert cloud("create", "--type=v4-8", "--slices=2").returncode == 0
+    assert cloud("install", "--slices=2").returncode == 0
+    assert cloud("run", "--slices=2", flags=RUN).returncode == 0
+    assert "the run: runs" in cloud("status", "--slices=2").stderr
+
+    (cloud.folder / "homes" / "1").rename(cloud.folder / "away")
+    assert "the run: unreachable" in cloud("status", "--slices=2").stderr
+    (cloud.folder / "away").rename(cloud.folder / "homes" / "1")
+    assert "the run: runs" in cloud("status", "--slices=2").stderr
+    assert cloud("stop", "--slices=2").returncode == 0
+    assert "the run: ended 75" in cloud("watch", "--slices=2").stderr
+
+    # What the queued resource has made are two TPU VMs, of which nobody knows a third.
+    cloud.plan(plan="end 75\nend 0")
+    assert "mine: QUEUED_WITHOUT_IT" in cloud("status", "--slices=3").stderr
+    assert len(cloud.lines("starts.0")) == len(cloud.lines("starts.1")) == 1
+
+
 def test_each_command_by_itself(cloud):
     cloud.plan(plan="wait", workers=2)
     assert cloud("create", "--type=v4-16", "--create=--network=mine").returncode == 0
@@ -237,6 +278,7 @@ def test_a_workdir_in_no_bucket_is_warned_about(cloud):
         (["delete", "--name=a", "--zone=b", "--", "--config=a"], "delete takes no flags"),
         (["watch", "--name=a", "--zone=b", "--every=soon"], "--every=soon is no number of seconds"),
         (["install", "--name=a", "--zone=b", "--wheel=no.whl"], "--wheel=no.whl is no file"),
+        (["status", "--name=a", "--zone=b", "--slices=0"], "--slices=0 is no number from 1"),
     ],
 )
 def test_bad_options_are_one_line(arguments, words):
