@@ -30,11 +30,12 @@ class Workers:
     def __init__(self, workers: int, apart: bool = False):
         self._apart = apart
         self._pool = None
+        self._characters_at_end = 0
         self.count = worker_count(workers)
 
         # Forking a process that runs JAX's threads can hang; a spawned one starts clean.
         context = multiprocessing.get_context("spawn")
-        self._characters = context.Value("q", 0)
+        self._characters: Any = context.Value("q", 0)
         progress_lines.count_in(self._characters)
 
         self._processes: set[multiprocessing.process.BaseProcess] = set()
@@ -49,18 +50,23 @@ class Workers:
     @property
     def characters(self) -> int:
         """Characters tokenised so far by all processes, including those of unfinished units."""
-        return self._characters.value
+        counted = self._characters
+        return self._characters_at_end if counted is None else counted.value
 
     def __enter__(self) -> "Workers":
         return self
 
     def __exit__(self, kind, *_) -> None:
-        if self._pool is None:
-            return
+        if self._pool is not None:
+            if kind is not None:
+                self.kill()  # a unit may take minutes, and its process may not have begun to listen
+            self._pool.shutdown(wait=True, cancel_futures=kind is not None)
 
-        if kind is not None:
-            self.kill()  # a unit may take minutes, and its process may not have begun to listen
-        self._pool.shutdown(wait=True, cancel_futures=kind is not None)
+        # The semaphores go with them: a process that later ends at once would leave them behind,
+        # and Python would warn of that below our last line.
+        self._characters_at_end = self.characters
+        self._pool = self._characters = None
+        progress_lines.count_in(None)
 
     def kill(self) -> None:
         """Kills the processes; `each` raises BrokenExecutor then. May be called in any thread."""

@@ -37,3 +37,24 @@ def test_only_threads_of_orbax_are_left_behind(module, work, output):
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stdout, done.stderr) == (3, output, "")
+
+
+PREPARED = """
+from electra_jax.data import worker_pool
+from electra_jax.host import ending
+
+with worker_pool.Workers({workers}) as workers:
+    print(sorted(result for _, result in workers.each(abs, [-1, -2])))
+ending.exit_now("the disk is full", 1)
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_nothing_stands_below_the_error_of_a_run_that_has_prepared_its_data(workers):
+    """Python would warn there of semaphores that the worker processes have used."""
+    done = subprocess.run(
+        [sys.executable, "-c", PREPARED.format(workers=workers)],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    expected = (1, "[1, 2]\n", "error: the disk is full\n")
+    assert (done.returncode, done.stdout, done.stderr) == expected
