@@ -65,10 +65,15 @@ share_of() {
   seq -s, $(($1 * each)) $((($1 + 1) * each - 1))
 }
 
+# The system picks one; it is closed again before the run begins.
+free_port() {
+  python3 -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])'
+}
+
 if ((processes > 1)); then
   [[ $gpus ]] || gpus=$(visible_gpus)
   ((gpus % processes == 0)) || fail "$processes processes cannot share $gpus GPUs evenly"
-  [[ $port ]] || port=$((20000 + RANDOM % 20000))
+  [[ $port ]] || port=$(free_port)
 fi
 
 # One command a process, in the shell's own words.

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """launch/local.sh: which processes it starts, with which GPUs, and how they end."""
 
+import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
+import sys
 
 import pytest
 
@@ -79,9 +82,24 @@ def test_only_visible_gpus_are_shared(visible, shares):
     assert found == [[share] if share else [] for share in shares]
 
 
+def test_the_port_is_one_that_is_free(programs):
+    """Python is asked for it, which gives none that is taken."""
+    asks = f'#!/bin/sh\nexec {sys.executable} "$@" | tee -a {{0}}\n'
+    folder = programs(python3=asks.format(programs() / "said"))
+    ports = []
+    with contextlib.ExitStack() as taken:
+        for _ in range(2):
+            flags = ("--processes=2", "--gpus=0", "--", "--config=tiny")
+            lines = shown(*flags, programs=folder)
+            (port,) = {re.search(r"=127\.0\.0\.1:(\d+) ", line)[1] for line in lines}
+            taken.enter_context(socket.create_server(("127.0.0.1", int(port))))
+            ports.append(port)
+    assert (folder / "said").read_text().split() == ports and len(set(ports)) == 2
+
+
 def test_a_signal_goes_on_to_all_and_the_first_code_is_returned(programs):
     waits = PROCESS.format(code="$((number))", does="sleep 1000 & wait")
-    flags = ("--processes=3", "--gpus=6", "--", "--config=tiny")
+    flags = ("--processes=3", "--gpus=6", "--port=99", "--", "--config=tiny")
     process = local(*flags, programs=programs(python3=waits))
     said = sorted(process.stdout.readline() for _ in range(3))
     assert said == [f"{n} {2 * n},{2 * n + 1} --config=tiny\n" for n in range(3)]
