@@ -5,14 +5,16 @@ Every bound carries its reason. Each lower bound is a version that exists, and t
 installed wheel run on exactly these versions (`.ci/lowest.py`, `pytest -m lowest`).
 
 A wheel gets copies of the configurations, which lie in a folder of their own at the top of a
-checkout (electra_jax/configs/__init__.py).
+checkout (electra_jax/configs/__init__.py), and, as a source distribution, a file with the commit
+that it is built from (electra_jax/host/code_version.py).
 """
 
 import pathlib
+import runpy
 import shutil
 
 import setuptools
-from setuptools.command import build_py
+from setuptools.command import build_py, sdist
 
 HERE = pathlib.Path(__file__).parent
 
@@ -97,19 +99,40 @@ EXTRAS = {
 }
 
 
-class WithConfigurations(build_py.build_py):
-    """Also copies configs/*.py, unless the installed package is the checkout itself."""
+def write_commit(package: pathlib.Path) -> None:
+    """Writes the commit of this checkout, if it is known, into a built package."""
+    # Not imported as a module: the package needs what is installed after this.
+    about = runpy.run_path(str(HERE / "electra_jax" / "host" / "code_version.py"))
+    file = package / about["COMMIT_FILE"]
+    file.unlink(missing_ok=True)  # one of an earlier build in the same folder
+    if commit := about["commit"]():
+        file.write_text(f"{commit}\n", encoding="utf-8")
+
+
+class BuiltPackage(build_py.build_py):
+    """The package with configs/*.py and the commit, unless it is the checkout itself."""
 
     def run(self) -> None:
-        """Copies the package, then the configurations."""
+        """Copies the package, then the configurations, and writes the commit."""
         super().run()
         if not self.editable_mode:
+            package = pathlib.Path(self.build_lib, "electra_jax")
             for file in sorted((HERE / "configs").glob("*.py")):
-                shutil.copy(file, pathlib.Path(self.build_lib, "electra_jax", "configs"))
+                shutil.copy(file, package / "configs")
+            write_commit(package)
+
+
+class SourceDistribution(sdist.sdist):
+    """The sources with the commit, which a wheel that is built from them keeps."""
+
+    def make_release_tree(self, base_dir, files) -> None:
+        """Copies the files, then writes the commit."""
+        super().make_release_tree(base_dir, files)
+        write_commit(pathlib.Path(base_dir, "electra_jax"))
 
 
 setuptools.setup(
-    cmdclass={"build_py": WithConfigurations},
+    cmdclass={"build_py": BuiltPackage, "sdist": SourceDistribution},
     packages=setuptools.find_packages(include=["electra_jax", "electra_jax.*"]),
     package_data={
         "electra_jax": ["py.typed"],  # says that the annotations may be used

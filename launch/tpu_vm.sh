@@ -277,6 +277,10 @@ touch ~/electra_jax_run/installed"
     return
   fi
 
+  # Git stays here, so the worker's copy gets the commit as electra_jax/host/code_version.py reads it.
+  local commit
+  commit=$(git -C "$root" describe --always --exclude='*' --abbrev=12 --dirty=+dirty 2>/dev/null) || true
+
   local folder=/tmp
   if [[ $dry_run == yes ]]; then
     echo "git -C $(quoted "$root") ls-files -z --cached --others --exclude-standard" \
@@ -292,6 +296,7 @@ touch ~/electra_jax_run/installed"
 rm -rf ~/electra_jax
 mkdir -p ~/electra_jax
 tar -xzf ~/electra_jax.tar.gz -C ~/electra_jax
+'"echo $(quoted "$commit") >~/electra_jax/electra_jax/_commit"'
 ~/electra_jax_venv/bin/python -m pip install --quiet -e "$HOME/electra_jax[tpu,gcs]"
 touch ~/electra_jax_run/installed'
 }

@@ -1,37 +1,73 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which code this is: its commit, if it runs from a checkout that git knows, and its digest."""
+"""Which code this is: its commit, if that is known, and the digest of its modules.
+
+a checkout                                    ->  git
+a wheel, an image, what tpu_vm.sh has copied  ->  the file _commit of the package
+pip install git+https://...                   ->  the same file, or what pip has noted
+all of them                                   ->  the digest of the modules
+
+setup.py reads this file by itself to write `_commit`, so it imports the standard library only.
+"""
 
 import functools
 import hashlib
+import importlib.metadata
+import json
 import pathlib
 import subprocess
 
+COMMIT_FILE = "_commit"  # beside the modules, in no checkout: one line, what `commit` returns
+
 _PACKAGE = pathlib.Path(__file__).resolve().parents[1]
+# launch/tpu_vm.sh, launch/Dockerfile and launch/skypilot.yaml ask git in the same words.
+_ASK_GIT = ("describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=+dirty")
 
 
 @functools.cache
 def commit() -> str | None:
-    """Returns the commit of the checkout, with ` and changes` if files differ from it.
+    """Returns the commit of this code, twelve digits; None if nothing tells it.
 
-    Returns None without git, or if the package is not part of a checkout. A package that was
-    installed into a folder of someone else's checkout is no part of it.
+    It ends with `+dirty` if files of the checkout differed from it. A package that was installed
+    into a folder of someone else's checkout is no part of it.
     """
-    if not _git("ls-files", "__init__.py"):
-        return None
-
-    found, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "-uno", ".")
-    if not found:
-        return None
-    return found[:12] + (" and changes" if changes else "")
+    if _git("ls-files", "__init__.py"):
+        return _git(*_ASK_GIT)
+    return _noted() or _installed_from()
 
 
 @functools.cache
 def digest() -> str:
-    """Returns a hash of all modules of the package: two machines with the same one run the same."""
+    """Returns a hash of all modules of the package: two machines with the same one run the same.
+
+    It is the same in a checkout and in a wheel, which has copies of the configurations too.
+    """
     found = hashlib.sha256()
     for path in sorted(_PACKAGE.rglob("*.py")):
-        found.update(path.read_bytes())
+        if path.parent != _PACKAGE / "configs" or path.name == "__init__.py":
+            found.update(path.read_bytes())
     return found.hexdigest()[:12]
+
+
+def _noted() -> str | None:
+    """The commit that is written into the package."""
+    try:
+        return (_PACKAGE / COMMIT_FILE).read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
+
+
+def _installed_from() -> str | None:
+    """The commit that pip has noted of a package that it fetched from a repository."""
+    try:
+        found = importlib.metadata.distribution("electra_jax")
+        said = json.loads(found.read_text("direct_url.json") or "{}")
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return None
+
+    # Another one may be installed, while this one is found by PYTHONPATH.
+    if pathlib.Path(found.locate_file("electra_jax")).resolve() != _PACKAGE:
+        return None
+    return said.get("vcs_info", {}).get("commit_id", "")[:12] or None
 
 
 def _git(*arguments: str) -> str | None:

@@ -32,6 +32,7 @@ def of_this_start() -> dict[str, Any]:
     found = {
         "electra_jax": electra_jax.__version__,
         "commit": code_version.commit(),
+        "code": code_version.digest(),  # also where no commit is known
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in _PACKAGES},
         **{name: _version(name) for name in _PLUGINS},

@@ -8,11 +8,12 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 
 import pytest
 import yaml
 
-from electra_jax.host import buckets
+from electra_jax.host import buckets, code_version
 from support.corpus import ROOT
 
 LAUNCH = ROOT / "launch"
@@ -181,8 +182,9 @@ def on_a_node(sky, home, **given):
     path = os.pathsep.join([str(home / "programs"), "/usr/bin", "/bin"])
     variables = {name: str(value) for name, value in (sky["envs"] | given).items()}
     variables |= {"HOME": str(home), "PATH": path}
+    (home / "electra_jax").mkdir()
     for part in ("setup", "run"):
-        subprocess.run(["bash", "-c", sky[part]], env=variables, check=True)
+        subprocess.run(["bash", "-c", sky[part]], env=variables, check=True, cwd=home)
     return (home / "calls").read_text().splitlines()
 
 
@@ -191,7 +193,11 @@ def test_skypilot_installs_and_runs_on_every_node(sky, tmp_path, extra, nodes):
     *_, installed, begun = on_a_node(
         sky, tmp_path, EXTRA=extra, WORKDIR="gs://b/it's one", SKYPILOT_NUM_NODES=nodes,
         SKYPILOT_NODE_IPS="10.0.0.1\n10.0.0.2", SKYPILOT_NODE_RANK=3,
+        **({"COMMIT": "0123456789ab"} if nodes == 4 else {}),
     )  # fmt: skip
+    noted = tmp_path / "electra_jax" / code_version.COMMIT_FILE
+    assert noted.exists() == (nodes == 4)
+    assert nodes == 1 or noted.read_text() == "0123456789ab\n"
     assert installed == f"-m pip install --quiet -e .[{extra},gcs]"
     flags = "-m electra_jax.main --config=base --workdir=gs://b/it's one --stopped_code=75"
     if (extra, nodes) == ("cuda", 4):  # the workers of a TPU pod find each other by themselves
@@ -227,18 +233,26 @@ def test_what_the_image_copies_is_there_and_is_sent():
 
 
 @pytest.mark.parametrize(
-    ("extra", "installed"),
-    [("cpu", ".[gcs,s3]"), ("cuda", ".[cuda,gcs,s3]"), ("tpu", ".[tpu,gcs,s3]"), ("gpu", None)],
+    ("extra", "commit", "installed"),
+    [
+        ("cpu", "", ".[gcs,s3]"),
+        ("cuda", "0123456789ab+dirty", ".[cuda,gcs,s3]"),
+        ("tpu", "", ".[tpu,gcs,s3]"),
+        ("gpu", "", None),
+    ],
 )
-def test_the_image_installs_what_its_argument_says(extra, installed, tmp_path):
+def test_the_image_installs_what_its_arguments_say(extra, commit, installed, tmp_path):
     (script,) = (rest for do, rest in instructions() if do == "RUN")
     (tmp_path / "pip").write_text('#!/bin/sh\nprintf "%s\\n" "$@" >"$CALLS"\n')
     (tmp_path / "pip").chmod(0o755)
     more = {"PATH": f"{tmp_path}:/usr/bin:/bin", "CALLS": str(tmp_path / "calls")}
+    (tmp_path / "electra_jax").mkdir()
     done = subprocess.run(
-        ["sh", "-c", script], cwd=tmp_path, env={**more, "EXTRA": extra, "STORES": "gcs,s3"},
-        capture_output=True, text=True,
+        ["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True,
+        env={**more, "EXTRA": extra, "STORES": "gcs,s3", "COMMIT": commit},
     )  # fmt: skip
+    noted = tmp_path / "electra_jax" / code_version.COMMIT_FILE
+    assert (noted.read_text() if noted.exists() else "").strip() == commit
     if installed:
         assert (tmp_path / "calls").read_text().split() == ["install", "--no-cache-dir", installed]
     else:
@@ -251,14 +265,14 @@ def test_the_image_runs_commands_of_the_package(tmp_path):
     for name in copied:
         path = ROOT / name
         (shutil.copytree if path.is_dir() else shutil.copy)(path, tmp_path / name)
+    (tmp_path / "electra_jax" / code_version.COMMIT_FILE).write_text("0123456789ab\n")  # the RUN
     wheel = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "."]
     done = subprocess.run(wheel, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (made,) = tmp_path.glob("*.whl")
-    listed = subprocess.run(
-        [sys.executable, "-m", "zipfile", "-l", made], capture_output=True, text=True, check=True
-    ).stdout
-    assert "electra_jax/configs/base.py" in listed
+    with zipfile.ZipFile(made) as wheel:
+        assert "electra_jax/configs/base.py" in wheel.namelist()
+        assert wheel.read("electra_jax/_commit") == b"0123456789ab\n"
     told = dict(instructions())
     assert json.loads(told["ENTRYPOINT"]) == ["electra-jax"]
     assert 'electra-jax = "electra_jax.__main__:main"' in (ROOT / "pyproject.toml").read_text()

@@ -2,6 +2,7 @@
 """launch/tpu_vm.sh against a gcloud whose workers are folders of this machine."""
 
 import os
+import runpy
 import shlex
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import zipfile
 import pytest
 
 import electra_jax
+from electra_jax.host import code_version
 from electra_jax.report import writers
 from support.corpus import ROOT, small_run, write_corpus
 from support.workdirs import begin
@@ -224,7 +226,11 @@ def test_the_checkout_is_copied_as_it_stands(cloud):
     for worker in "01":
         code = cloud.folder / "homes" / worker / "electra_jax"
         found = {str(file.relative_to(code)) for file in code.rglob("*") if not file.is_dir()}
-        assert found == wanted
+        assert found == wanted | {"electra_jax/_commit"}
+        # Without git the copy says of itself what the checkout says.
+        copied = runpy.run_path(str(code / "electra_jax" / "host" / "code_version.py"))
+        assert copied["commit"]() == code_version.commit()
+        assert copied["digest"]() == code_version.digest()
         for name in ("setup.py", "launch/tpu_vm.sh"):
             assert (code / name).read_bytes() == (ROOT / name).read_bytes()
     homes = [cloud.folder / "homes" / worker for worker in "01"]

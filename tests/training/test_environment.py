@@ -11,6 +11,7 @@ import sys
 import jax
 import pytest
 
+from electra_jax.host import code_version
 from electra_jax.training import environment
 from electra_jax.weights import exporting, reading
 from electra_jax.workdir import metadata, starts
@@ -31,6 +32,7 @@ def test_versions_command_host_and_devices_are_those_of_this_process():
     assert found["hosts"] == socket.gethostname()
     assert found["devices"] == f"{jax.device_count()} x cpu"
     assert found["processes"] == 1
+    assert (found.get("commit"), found["code"]) == (code_version.commit(), code_version.digest())
 
 
 def test_the_compiler_of_an_accelerator_is_named_where_it_is_installed(monkeypatch):

@@ -18,6 +18,8 @@ import zipfile
 import pytest
 from packaging import requirements, version
 
+from electra_jax.host import code_version
+from electra_jax.workdir import starts
 from support.corpus import ROOT
 
 PARTS = (
@@ -34,16 +36,36 @@ PARTS = (
 )
 
 
+def checkout(folder):
+    """Makes a checkout of what a wheel is built from, with changes; returns its commit."""
+    for part in PARTS:
+        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
+        copy(ROOT / part, folder / part)
+
+    def git(*arguments):
+        command = ["git", "-C", folder, "-c", "user.name=one", "-c", "user.email=one@example.org"]
+        done = subprocess.run([*command, *arguments], check=True, capture_output=True, text=True)
+        return done.stdout
+
+    git("init", "--quiet")
+    git("add", "--all")
+    git("commit", "--quiet", "--message=one")
+    with open(folder / "CHANGELOG.md", "a") as changed:
+        changed.write("- A change that is in no commit.\n")
+    return git("rev-parse", "HEAD")[:12] + "+dirty"
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """(folder of the installed wheel, an empty folder); built without a network."""
+    """(folder of the installed wheel, an empty folder, the wheel, the commit it is built from).
+
+    It is built without a network.
+    """
     base = tmp_path_factory.mktemp("installed")
     source, site, empty = base / "source", base / "site", base / "empty"
     source.mkdir()
     empty.mkdir()
-    for part in PARTS:
-        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
-        copy(ROOT / part, source / part)
+    commit = checkout(source)
 
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     build = [*pip, "wheel", "--no-build-isolation", "--no-deps", "-w", base, source]
@@ -51,7 +73,8 @@ def installed(tmp_path_factory):
     (wheel,) = base.glob("*.whl")
     install = [*pip, "install", "--no-deps", "--no-index", "--target", site, wheel]
     subprocess.run(install, check=True, capture_output=True, text=True)
-    return site, empty, wheel
+    assert not (source / "electra_jax" / code_version.COMMIT_FILE).exists()
+    return site, empty, wheel, commit
 
 
 @pytest.fixture(
@@ -68,7 +91,7 @@ def python(request):
 
 def run(installed, python, *arguments, code=0):
     """Runs electra-jax in the empty folder; returns what it prints."""
-    site, empty, _ = installed
+    site, empty, *_ = installed
     # XLA_FLAGS are those of this jaxlib; another may refuse them.
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     done = subprocess.run(
@@ -113,16 +136,17 @@ def test_the_wheel_says_what_it_is_and_what_it_needs(installed):
 
 @pytest.mark.slow
 def test_the_source_distribution_has_what_goes_with_the_code(tmp_path):
-    for part in PARTS:
-        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
-        copy(ROOT / part, tmp_path / part)
+    commit = checkout(tmp_path)
     build = [sys.executable, "setup.py", "--quiet", "sdist"]
     subprocess.run(build, check=True, capture_output=True, text=True, cwd=tmp_path)
     (made,) = (tmp_path / "dist").glob("*.tar.gz")
     with tarfile.open(made) as source:
         names = {name.partition("/")[2] for name in source.getnames()}
+        (file,) = (name for name in source.getnames() if name.endswith("electra_jax/_commit"))
+        assert source.extractfile(file).read().decode() == f"{commit}\n"
     assert {"LICENSE", "CITATION.cff", "CHANGELOG.md", "configs/tiny.py"} <= names
     assert "electra_jax/py.typed" in names
+    assert not (tmp_path / "electra_jax" / code_version.COMMIT_FILE).exists()
 
 
 @pytest.mark.lowest
@@ -142,7 +166,7 @@ def test_every_requirement_is_at_its_lower_bound(lowest_python):
 
 def test_it_trains_shows_evaluates_scores_and_converts_in_an_empty_folder(installed, python, text):
     source, folder = text
-    _, empty, _ = installed
+    _, empty, _, commit = installed
     workdir = f"run{len(list(empty.iterdir()))}"  # two Pythons share the folder
     small = ("--config.model.discriminator.layers=1", "--config.model.generator.layers=1")
     rows = ("--config.data.sequence_length=16", "--config.data.batch_size=8")
@@ -154,6 +178,8 @@ def test_it_trains_shows_evaluates_scores_and_converts_in_an_empty_folder(instal
         f"--config.data.dir={folder}",
     )  # fmt: skip
     assert (empty / workdir / "checkpoints" / "2").is_dir()
+    (start,) = starts.read(str(empty / workdir))
+    assert (start["commit"], start["code"]) == (commit, code_version.digest())
     where = f"--workdir={workdir}"
     assert "masked" in run(installed, python, "show", where, "--rows=1")
     assert "disc_auc" in run(installed, python, "evaluate", where)
