@@ -156,7 +156,7 @@ def test_the_pods_of_the_job_set_end_and_begin_again_together(job_set):
     # 4 x 4 chips are four VMs with four chips each.
     chips = pod["nodeSelector"]["cloud.google.com/gke-tpu-topology"]
     each = container["resources"]["limits"]["google.com/tpu"]
-    assert eval(chips.replace("x", "*")) == each * spec["parallelism"] * replicated["replicas"]
+    assert eval(chips.replace("x", "*")) == each * spec["parallelism"]
 
 
 # SkyPilot

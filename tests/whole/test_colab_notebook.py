@@ -8,6 +8,7 @@ size is another one there.
 import ast
 import html
 import importlib.metadata
+import importlib.util
 import json
 import re
 import sys
@@ -72,6 +73,41 @@ def test_outside_colab_it_works_beside_the_notebook_and_inside_on_the_drive(monk
     monkeypatch.setitem(sys.modules, "google.colab", colab)
     assert run("place")["PLACE"] == "/content/drive/MyDrive/electra_jax"
     assert mounted == ["/content/drive"]
+
+
+@pytest.mark.parametrize(
+    ("file", "code", "is_there"),
+    [
+        (None, None, False),
+        ("code/electra_jax-main/pyproject.toml", None, False),  # unpacked one folder too deep
+        ("code/pyproject.toml", None, True),
+        ("electra_jax-0.1.0-py3-none-any.whl", "electra_jax-0.1.0-py3-none-any.whl", True),
+        (None, "git+https://example.org/electra_jax", True),
+    ],
+)
+def test_it_says_what_to_upload_where_there_is_nothing_to_install(
+    tmp_path, monkeypatch, file, code, is_there
+):
+    monkeypatch.chdir(tmp_path)
+    if file:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    install, magic, _ = notebooks.cells()["install"].partition("    %pip")
+    assert magic and 'CODE = f"{PLACE}/code"' in install, "one line, which readers change"
+    if code:
+        install = install.replace('CODE = f"{PLACE}/code"', f"CODE = {code!r}")
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    if is_there:
+        exec(install, {"PLACE": "."})
+        assert "jax==" in (tmp_path / "jax.txt").read_text()
+        return
+    with pytest.raises(FileNotFoundError) as error:
+        exec(install, {"PLACE": "."})
+    assert str(error.value) == (
+        "CODE=./code is no checkout and no wheel: upload a checkout there, or set CODE in this cell"
+    )
+    assert not (tmp_path / "jax.txt").exists()
 
 
 def test_the_pages_link_to_it():
