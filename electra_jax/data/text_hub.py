@@ -19,7 +19,7 @@ import functools
 import re
 from collections.abc import Sequence
 
-from electra_jax.data import reaching, text_files
+from electra_jax.data import reaching
 
 _CONVERTED = "refs/convert/parquet"
 _READABLE = re.compile(r"\.(parquet|(jsonl|json|ndjson|txt)(\.(gz|xz|zst|bz2))?)$")
@@ -66,7 +66,7 @@ class HubFile:
         except Exception as error:  # many kinds: no network, a full disk, access withdrawn
             raise ValueError(
                 f"hf:{self.data_set}: {self.name} cannot be downloaded"
-                f" ({text_files.reason(error)}); the same command goes on with what is there"
+                f" ({reaching.why(error)}); the same command goes on with what is there"
             ) from error
 
 
@@ -168,8 +168,8 @@ def _listed(data_set, branch):
         ) from error
     except Exception as error:  # many kinds: no network, no name server, a proxy
         raise reaching.Unreachable(
-            f"{data_set} cannot be listed at {api.endpoint} ({text_files.reason(error)});"
-            " without a network read your own files, data.source=text:GLOB, or data.source=builtin"
+            f"{data_set} cannot be listed at {api.endpoint} ({reaching.why(error)}); without"
+            f" a network {reaching.OTHER_TEXT}"
         ) from error
 
     return [

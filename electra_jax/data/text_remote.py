@@ -60,7 +60,7 @@ class RemoteFile:
                     _download(self, path)
         except Exception as error:  # many kinds: no network, a full disk, access withdrawn
             raise ValueError(
-                f"{self.address} cannot be downloaded ({text_files.reason(error)}); the same"
+                f"{self.address} cannot be downloaded ({reaching.why(error)}); the same"
                 " command goes on with what is there"
             ) from error
         return path
@@ -99,8 +99,8 @@ def files(pattern: str) -> list[RemoteFile]:
                 " are some"
             ) from error
         raise reaching.Unreachable(
-            f"text:{pattern} cannot be listed ({text_files.reason(error)}); copy the files to this"
-            " machine, data.source=text:GLOB, or take data.source=builtin"
+            f"text:{pattern} cannot be listed ({reaching.why(error)}); without a network"
+            f" {reaching.OTHER_TEXT}"
         ) from error
 
     if not found:
@@ -153,12 +153,12 @@ def _info(system, path):
     try:
         return system.info(path)
     except FileNotFoundError as error:
-        # Of a web server that cannot be reached fsspec says the same as of one without this file.
-        if isinstance(error.__cause__, OSError) and not isinstance(
-            error.__cause__, FileNotFoundError
-        ):
-            raise error.__cause__ from None
-        return {}
+        cause = error.__cause__
+
+    # Of a web server that cannot be reached fsspec says the same as of one without this file.
+    if isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError):
+        raise cause
+    return {}
 
 
 def _download(file, path):

@@ -12,6 +12,6 @@ def of(error: BaseException, handled: BaseException | None = None) -> list[BaseE
         although it is not its cause.
     """
     chain = [error]
-    while (before := chain[-1].__cause__ or chain[-1].__context__) not in (None, handled):
+    while (before := chain[-1].__cause__ or chain[-1].__context__) not in (None, handled, *chain):
         chain.append(before)
     return chain

@@ -169,5 +169,6 @@ def test_a_server_that_does_not_answer_is_one_line_in_time(web, monkeypatch):
     for address in ("http://127.0.0.1:9/x.txt", f"{web.at}/hanging.txt"):
         with pytest.raises(reaching.Unreachable, match="cannot be listed") as raised:
             documents(f"text:{address}")
-        assert "copy the files to this machine" in str(raised.value)
+        assert f"without a network {reaching.OTHER_TEXT}" in str(raised.value)
+        assert ("(Connection refused);" in str(raised.value)) == (":9/" in address)
         assert "\n" not in str(raised.value)
