@@ -10,6 +10,7 @@ that reads it, and kept: what is complete is never fetched again. The cache is t
 ELECTRA_JAX_CACHE names, or ~/.cache/electra_jax.
 """
 
+import contextlib
 import dataclasses
 import fcntl
 import functools
@@ -47,9 +48,8 @@ class RemoteFile:
 
         Raises ValueError, one line, if that fails.
         """
-        identity = f"{self.address}\n{self.bytes}\n{self.digest}"
-        folder = os.path.join(cache(), hashlib.sha256(identity.encode()).hexdigest()[:32])
-        path = os.path.join(folder, self.name)
+        path = self._path()
+        folder = os.path.dirname(path)
 
         try:
             os.makedirs(folder, exist_ok=True)
@@ -64,6 +64,19 @@ class RemoteFile:
                 " command goes on with what is there"
             ) from error
         return path
+
+    def bytes_here(self) -> int:
+        """How much of the file is on this machine, also of one that is being downloaded."""
+        path = self._path()
+        for place in (path, f"{path}.partial"):
+            with contextlib.suppress(OSError):
+                return os.path.getsize(place)
+        return 0
+
+    def _path(self):
+        identity = f"{self.address}\n{self.bytes}\n{self.digest}"
+        folder = os.path.join(cache(), hashlib.sha256(identity.encode()).hexdigest()[:32])
+        return os.path.join(folder, self.name)
 
 
 def is_address(pattern: str) -> bool:
