@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The last line of a terminal while a run trains: how far it is, how good, how fast, how long.
 
-    ━━━━━╸━━━━━━  42%  gen loss 4.559  disc loss 0.480  AUC 0.701  10.6k/s  ETA 2m39s
+    ━━━╸━━━━  42%  gen loss 4.559  disc loss 0.480  AUC 0.701  10.6k/s  ETA 2m39s
 
 The losses and the speed are those of the newest line of training (`console_lines.py`), with short
 names, so that the bar has room in 80 columns; the AUC is that of the newest evaluation. The line is
