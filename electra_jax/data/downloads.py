@@ -8,6 +8,7 @@ preparation has left there counts.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from electra_jax.data import executors, planning, text, text_hub, text_remote
 
@@ -31,7 +32,7 @@ class Downloads:
         self._missing = {file: None for file, size in here.items() if size < file.bytes}
         left = sum(file.bytes - here[file] for file in self._missing)
 
-        unit, size = next((pair for pair in _UNITS if self._all >= pair[1]), _UNITS[-1])
+        unit, size = _unit(self._all)
         return (
             f"{self._count - len(self._missing)} of {self._count} files,"
             f" {(self._all - left) / size:.1f} of {self._all / size:.1f} {unit} downloaded"
@@ -49,6 +50,22 @@ def of_sources(data_source: str) -> list[str]:
     """
     listed = [(source.spec, text.files(source)) for source in text.parse(data_source)]
     return [f"{spec}: {Downloads(files).words()}" for spec, files in listed if files]
+
+
+def about_to_come(unit: Any) -> str:
+    """Says that reading a unit of text downloads its file first; '' if that is here, or is no such.
+
+    A single process that reads has nothing else to say meanwhile.
+    """
+    if not isinstance(unit, text.FetchedUnit) or unit.file.bytes_here() >= unit.file.bytes:
+        return ""
+    name, size = _unit(unit.file.bytes)
+    return f"downloading {unit.file.name}, {unit.file.bytes / size:.1f} {name}"
+
+
+def _unit(size):
+    """(name, bytes) of the unit in which a size is told."""
+    return next((pair for pair in _UNITS if size >= pair[1]), _UNITS[-1])
 
 
 def so_far(tasks: Sequence[planning.UnitTask], workers: executors.Executor) -> Callable[[], str]:

@@ -4,6 +4,7 @@
 import collections
 import os
 import pty
+import re
 import socket
 import sys
 import time
@@ -18,12 +19,14 @@ from pyarrow import parquet
 from electra_jax import config as config_lib
 from electra_jax.data import (
     downloads,
+    evaluation_text,
     planning,
     preparation,
     reaching,
     records,
     text,
     text_hub,
+    vocabulary,
     worker_pool,
 )
 from electra_jax.speed import dry_run
@@ -179,6 +182,14 @@ def test_hub_text_is_prepared_as_the_same_text_in_files_is(hub, tmp_path):
         opened = records.open(place)
         ids.append(opened.read("train", 0, np.arange(opened.rows("train", 0)))[0].tolist())
     assert ids[0] == ids[1] and len(ids[0]) > 20
+
+    # A text to evaluate on is read by one process, which says what it waits for.
+    (source,), lines = text.parse("hf:pages/wiki/de"), []
+    words = vocabulary.load(os.path.join(place, records.VOCABULARY))
+    for _ in range(2):
+        evaluation_text.read(source, settings, words, 0, lines.append)
+    assert len(lines) == 1
+    assert re.fullmatch(r"de: downloading de/train-00000-of-00001.parquet, \d\.\d kB", lines[0])
 
 
 @pytest.mark.parametrize(
