@@ -56,7 +56,9 @@ EXTRAS = {
         "google-cloud-storage>=3.14.1",  # all other files of a workdir; gcsfs asks for it
     ],
     "s3": ["s3fs"],  # ... for text:s3://...
-    "wikipedia": ["array_record>=0.8"],  # the format of TFDS's prepared Wikipedia
+    # The format of prepared sets of TFDS, which brings it on Linux alone, and any version there.
+    "tfds": ["array_record>=0.8"],
+    "wikipedia": ["array_record>=0.8"],  # its name while the default Wikipedia came from TFDS
     "ray": ["ray>=2.60"],  # prepare --ray; the bound is what was tried
     "wandb": ["wandb>=0.31"],  # services of logging.writers; each bound is what was tried
     "trackio": ["trackio>=0.43"],  # ... finds runs by ids of its own

@@ -18,7 +18,17 @@ from ml_collections import ConfigDict
 
 from electra_jax import config as config_lib
 from electra_jax.cli import config_flag, distributed, explanation
-from electra_jax.host import buckets, ending, logs, peers, processes, safe_files, signals, staging
+from electra_jax.host import (
+    buckets,
+    causes,
+    ending,
+    logs,
+    peers,
+    processes,
+    safe_files,
+    signals,
+    staging,
+)
 
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Where a run keeps everything it makes; runs/NAME of the config."
@@ -148,9 +158,9 @@ def _run(work: Callable[[], int | None], argv: Sequence[str]) -> None:
                 code = work()
         except KeyboardInterrupt as error:
             code = getattr(error, "code", _INTERRUPTED)
-            _print(str(error) or "interrupted; the same command goes on")
+            _print(str(error) or logs.INTERRUPTED)
         except Exception as error:
-            written = isinstance(error, ValueError | OSError | RuntimeError) and _is_ours(error)
+            written = causes.written_for_user(error)
             if not written and peers.group() is None:
                 raise
             code = _BAD_INPUT if written and isinstance(error, ValueError) else _FAILED
@@ -166,20 +176,6 @@ def _run(work: Callable[[], int | None], argv: Sequence[str]) -> None:
 
     logs.show()
     app.run(guarded, argv=argv[:1], flags_parser=lambda args: args)
-
-
-def _is_ours(error: BaseException) -> bool:
-    """Returns whether an error was written for the user; any other one is a bug to be seen.
-
-    It was if it was raised by a line of this package, or is an OSError or a ConfigError. The last
-    counts because the module of the command that runs is named __main__.
-    """
-    trace = error.__traceback__
-    while trace and trace.tb_next:
-        trace = trace.tb_next
-    module = trace.tb_frame.f_globals.get("__name__", "") if trace else ""
-    ours = isinstance(error, OSError | config_lib.ConfigError)
-    return module.startswith("electra_jax") or ours
 
 
 def _exit(message: str, code: int) -> None:

@@ -21,7 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from electra_jax.data import planning, records, segments, text, tokenising, vocabulary
+from electra_jax.data import (
+    downloads,
+    planning,
+    records,
+    segments,
+    text,
+    tokenising,
+    vocabulary,
+)
 
 _NAMED = re.compile(r"([0-9A-Za-z_-]+)=(.+)", re.DOTALL)
 _SEED = 0  # as in the configurations, so the held-out text of a run gives that run's held-out rows
@@ -95,7 +103,7 @@ def read(
       settings: those of the run; used are those of the rows and data.text_field.
       words: the vocabulary of the run.
       limit: maximum number of characters; the last document is cut at a blank. 0 means no limit.
-      progress: called with a line every 10 seconds.
+      progress: called with a line every 10 seconds, and before a file is downloaded.
 
     Raises:
       ValueError: there is no text, or it is not UTF-8. One line.
@@ -107,6 +115,9 @@ def read(
     reported = time.monotonic()
 
     for number, unit in enumerate(text.units(source)):
+        if line := downloads.about_to_come(unit):
+            progress(f"{source.name}: {line}")
+
         # These are the seeds of the held-out rows of a run's first source, see unit_rows.py.
         cutter = segments.Cutter(
             settings.rows,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from electra_jax.data import (
+    downloads,
     executors,
     planning,
     progress_lines,
@@ -85,7 +86,12 @@ def _announced(plan, tasks, workers, phases):
     lines are never all in memory at once here.
     """
     read = [0.0]
-    phases.begin("reading", "reading text to train a vocabulary on", share=lambda: read[-1])
+    phases.begin(
+        "reading",
+        "reading text to train a vocabulary on",
+        share=lambda: read[-1],
+        more=downloads.so_far(tasks, workers),
+    )
     yield from sample(plan, tasks, workers, read.append)
 
     # How far the training is, neither of the two libraries tells.

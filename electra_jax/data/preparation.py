@@ -33,6 +33,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from electra_jax.data import (
+    downloads,
     duplicates,
     executors,
     folder_vocabulary,
@@ -183,6 +184,8 @@ def _build(plan, progress, watcher, executor):
 
     with progress_lines.Phases(progress) as phases:
         with executor(plan) as workers:
+            if line := downloads.so_far(tasks, workers)():
+                progress(line)
             words = folder_vocabulary.make(plan, tasks, workers, phases)
             tasks = [dataclasses.replace(task, vocabulary=words.sha256) for task in tasks]
 

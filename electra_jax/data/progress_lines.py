@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The phases of a preparation: how far each one is, and how many seconds it took.
 
-    reading: 43%, 10 s
+    reading: 43%, 10 s; 4 of 41 files, 1.2 of 11.6 GB downloaded
     cutting rows: 62%, 20 s, 12 s left; 31,457,280 characters tokenised
 
 The characters are counted in shared memory. Each process of a preparation adds those that it has

@@ -83,6 +83,8 @@ class RayWorkers:
         same time on the whole cluster; 0 means one per CPU that Ray counts.
     """
 
+    here = False
+
     def __init__(self, address: str, plan: planning.DataPlan):
         self._address, self._plan = address, plan
         self.characters = 0

@@ -1,17 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
 """Asking servers about files in a bounded time; a server that does not answer is one line."""
 
+import errno
+import os
 import queue
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from electra_jax.data import text_files
+from electra_jax.host import causes
+
 SECONDS = 15  # in which a server has to say which files it has
+OTHER_TEXT = "read your own files, data.source=text:GLOB, or data.source=builtin"
+
+_TELLING = {  # numbers of system errors which say by themselves why there is no file
+    *(errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ETIMEDOUT),
+    *(errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE),
+    *(errno.ENOSPC, errno.EDQUOT),
+}
 
 
 class Unreachable(ValueError):
     """A server does not answer, so nothing is known about the text that it has."""
+
+
+def why(error: Exception) -> str:
+    """Returns why a file cannot be had, as a part of a line.
+
+    Libraries wrap what the operating system says in the names of their own classes, and quote the
+    address of whichever file they asked for last. Where the system says why, its words are enough.
+    """
+    for cause in reversed(causes.of(error)):
+        if isinstance(cause, socket.gaierror):
+            return f"name resolution failed: {cause.strerror}"
+        if isinstance(cause, ssl.SSLError) and cause.strerror:
+            return cause.strerror
+        if isinstance(cause, OSError) and cause.errno in _TELLING:
+            return os.strerror(cause.errno)
+    return text_files.reason(error)
 
 
 def in_time(work: Callable[[], Any]) -> Any:

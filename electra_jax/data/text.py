@@ -101,6 +101,15 @@ def units(source: Source) -> list[Any]:
     return _reader(source).units()
 
 
+def files(source: Source) -> list[text_hub.HubFile | text_remote.RemoteFile]:
+    """The files of a source that are downloaded one by one when they are read; [] of any other.
+
+    Raises ValueError, one line, if they cannot be listed.
+    """
+    reader = _reader(source)
+    return reader.files() if isinstance(reader, _Remote) else []
+
+
 def _reader(source):
     """The object that answers the three questions above for this kind of source."""
     kind, _, rest = source.spec.partition(":")
@@ -153,26 +162,26 @@ class _Remote:
     pattern: str
 
     def fingerprint(self):
-        return [(f"{file.address}@{file.digest}", file.bytes) for file in self._files()]
+        return [(f"{file.address}@{file.digest}", file.bytes) for file in self.files()]
 
     def size(self):
-        return sum(text_files.text_bytes(file.name, file.bytes) for file in self._files())
+        return sum(text_files.text_bytes(file.name, file.bytes) for file in self.files())
 
     def units(self):
         return [
             FetchedUnit(file, *stripe)
-            for file in self._files()
+            for file in self.files()
             for stripe in _stripes(text_files.text_bytes(file.name, file.bytes))
         ]
 
-    def _files(self):
+    def files(self):
         return text_remote.files(self.pattern)
 
 
 class _Hub(_Remote):
     """`hf:OWNER/NAME[/CONFIG][:SPLIT]`."""
 
-    def _files(self):
+    def files(self):
         return text_hub.files(text_hub.parse(self.pattern))
 
 

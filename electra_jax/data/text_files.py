@@ -26,6 +26,7 @@ from typing import Any
 
 BLOCK = 256  # consecutive documents that go to the same stripe
 _CHUNK = 1 << 20  # bytes per read
+_LONGEST_REASON = 160  # characters of another program's message
 _COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 _ARCHIVES = (".tar", ".tgz", ".txz", ".zip", ".7z")
 _REPLACED = "\ufffd".encode()  # the character that stands for invalid bytes
@@ -293,5 +294,10 @@ def reason(error: Exception) -> str:
 
 
 def one_line(error: Exception) -> str:
-    """The message of an error, on one line and not too long."""
-    return " ".join(str(error).split())[:160]
+    """The message of an error, on one line; a long one ends at a word, its parentheses closed."""
+    line = " ".join(str(error).split())
+    if len(line) <= _LONGEST_REASON:
+        return line
+
+    kept = line[:_LONGEST_REASON].rpartition(" ")[0] or line[:_LONGEST_REASON]
+    return f"{kept} ..." + ")" * max(0, kept.count("(") - kept.count(")"))

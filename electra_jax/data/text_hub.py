@@ -14,12 +14,15 @@ Of a data set that has no such files on its main branch, those of the branch `re
 are read, on which the Hub keeps a copy of most data sets as CONFIG/SPLIT/NUMBER.parquet.
 """
 
+import contextlib
 import dataclasses
 import functools
+import glob
+import os
 import re
 from collections.abc import Sequence
 
-from electra_jax.data import reaching, text_files
+from electra_jax.data import reaching
 
 _CONVERTED = "refs/convert/parquet"
 _READABLE = re.compile(r"\.(parquet|(jsonl|json|ndjson|txt)(\.(gz|xz|zst|bz2))?)$")
@@ -61,13 +64,34 @@ class HubFile:
 
         try:
             return huggingface_hub.hf_hub_download(
-                self.data_set, self.name, repo_type="dataset", revision=self.commit
+                self.data_set,
+                self.name,
+                repo_type="dataset",
+                revision=self.commit,
+                tqdm_class=_no_bar(),
             )
         except Exception as error:  # many kinds: no network, a full disk, access withdrawn
             raise ValueError(
                 f"hf:{self.data_set}: {self.name} cannot be downloaded"
-                f" ({text_files.reason(error)}); the same command goes on with what is there"
+                f" ({reaching.why(error)}); the same command goes on with what is there"
             ) from error
+
+    def bytes_here(self) -> int:
+        """How much of the file is on this machine, also of one that is being downloaded."""
+        import huggingface_hub  # noqa: PLC0415 - as above
+        from huggingface_hub import constants  # noqa: PLC0415 - as above
+
+        found = huggingface_hub.try_to_load_from_cache(
+            self.data_set, self.name, repo_type="dataset", revision=self.commit
+        )
+        if isinstance(found, str):
+            return self.bytes
+
+        folder = f"datasets--{self.data_set.replace('/', '--')}"
+        begun = os.path.join(constants.HF_HUB_CACHE, folder, "blobs", f"{self.digest}*.incomplete")
+        with contextlib.suppress(OSError):  # one that has just been completed
+            return max(map(os.path.getsize, glob.glob(begun)), default=0)
+        return 0
 
 
 def parse(rest: str) -> DataSet:
@@ -132,6 +156,17 @@ def matching(paths: Sequence[str], config: str, split: str) -> set[str]:
     return found
 
 
+def _no_bar():
+    """A class of progress bars that are never drawn: those of several workers would overlap."""
+    from huggingface_hub import utils  # noqa: PLC0415 - as above
+
+    class NoBar(utils.tqdm):
+        def __init__(self, *arguments, **names):
+            super().__init__(*arguments, **names | {"disable": True})
+
+    return NoBar
+
+
 def _refuse_several(data_set, paths):
     """Raises ValueError if no configuration is named and the files are those of several.
 
@@ -168,8 +203,8 @@ def _listed(data_set, branch):
         ) from error
     except Exception as error:  # many kinds: no network, no name server, a proxy
         raise reaching.Unreachable(
-            f"{data_set} cannot be listed at {api.endpoint} ({text_files.reason(error)});"
-            " without a network read your own files, data.source=text:GLOB, or data.source=builtin"
+            f"{data_set} cannot be listed at {api.endpoint} ({reaching.why(error)}); without"
+            f" a network {reaching.OTHER_TEXT}"
         ) from error
 
     return [

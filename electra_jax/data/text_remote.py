@@ -10,6 +10,7 @@ that reads it, and kept: what is complete is never fetched again. The cache is t
 ELECTRA_JAX_CACHE names, or ~/.cache/electra_jax.
 """
 
+import contextlib
 import dataclasses
 import fcntl
 import functools
@@ -47,9 +48,8 @@ class RemoteFile:
 
         Raises ValueError, one line, if that fails.
         """
-        identity = f"{self.address}\n{self.bytes}\n{self.digest}"
-        folder = os.path.join(cache(), hashlib.sha256(identity.encode()).hexdigest()[:32])
-        path = os.path.join(folder, self.name)
+        path = self._path()
+        folder = os.path.dirname(path)
 
         try:
             os.makedirs(folder, exist_ok=True)
@@ -60,10 +60,23 @@ class RemoteFile:
                     _download(self, path)
         except Exception as error:  # many kinds: no network, a full disk, access withdrawn
             raise ValueError(
-                f"{self.address} cannot be downloaded ({text_files.reason(error)}); the same"
+                f"{self.address} cannot be downloaded ({reaching.why(error)}); the same"
                 " command goes on with what is there"
             ) from error
         return path
+
+    def bytes_here(self) -> int:
+        """How much of the file is on this machine, also of one that is being downloaded."""
+        path = self._path()
+        for place in (path, f"{path}.partial"):
+            with contextlib.suppress(OSError):
+                return os.path.getsize(place)
+        return 0
+
+    def _path(self):
+        identity = f"{self.address}\n{self.bytes}\n{self.digest}"
+        folder = os.path.join(cache(), hashlib.sha256(identity.encode()).hexdigest()[:32])
+        return os.path.join(folder, self.name)
 
 
 def is_address(pattern: str) -> bool:
@@ -99,8 +112,8 @@ def files(pattern: str) -> list[RemoteFile]:
                 " are some"
             ) from error
         raise reaching.Unreachable(
-            f"text:{pattern} cannot be listed ({text_files.reason(error)}); copy the files to this"
-            " machine, data.source=text:GLOB, or take data.source=builtin"
+            f"text:{pattern} cannot be listed ({reaching.why(error)}); without a network"
+            f" {reaching.OTHER_TEXT}"
         ) from error
 
     if not found:
@@ -153,12 +166,12 @@ def _info(system, path):
     try:
         return system.info(path)
     except FileNotFoundError as error:
-        # Of a web server that cannot be reached fsspec says the same as of one without this file.
-        if isinstance(error.__cause__, OSError) and not isinstance(
-            error.__cause__, FileNotFoundError
-        ):
-            raise error.__cause__ from None
-        return {}
+        cause = error.__cause__
+
+    # Of a web server that cannot be reached fsspec says the same as of one without this file.
+    if isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError):
+        raise cause
+    return {}
 
 
 def _download(file, path):

@@ -9,7 +9,7 @@ from typing import Any
 
 from electra_jax.data import reaching, text_files
 
-_ELSE = "read your own files, data.source=text:GLOB, or take data.source=builtin"
+_WIKIPEDIA = "hf:wikimedia/wikipedia/20231101.en"
 
 
 def name_and_split(rest: str) -> tuple[str, str]:
@@ -18,10 +18,10 @@ def name_and_split(rest: str) -> tuple[str, str]:
     return name, split or "train"
 
 
-def builder_of(name: str) -> Any:
+def builder_of(name: str, otherwise: str = reaching.OTHER_TEXT) -> Any:
     """Returns the builder of a data set; downloads nothing.
 
-    Raises ValueError, one line, if the name is unknown.
+    Raises ValueError, one line, if the name is unknown. The line offers `otherwise`.
     """
     import tensorflow_datasets as tfds  # noqa: PLC0415 - takes a second, and only TFDS needs it
 
@@ -30,26 +30,28 @@ def builder_of(name: str) -> Any:
         return tfds.builder(name, file_format="array_record")
     except Exception as error:  # TFDS raises many kinds of errors for unknown names
         raise ValueError(
-            f"tfds:{name} is not known ({text_files.reason(error)}); {_ELSE}"
+            f"tfds:{name} is not known ({text_files.reason(error)}); {otherwise}"
         ) from error
 
 
-def random_access(name: str, split: str) -> Any:
+def random_access(name: str, split: str, otherwise: str = reaching.OTHER_TEXT) -> Any:
     """Returns the split as a random-access sequence; downloads and prepares it if need be.
 
     Raises Unreachable, one line, if the data must be downloaded and its server does not answer
-    within `reaching.SECONDS`; ValueError, one line, for any other reason.
+    within `reaching.SECONDS`; ValueError, one line, for any other reason. The line offers
+    `otherwise`.
     """
-    builder = builder_of(name)
+    builder = builder_of(name, otherwise)
     if not builder.data_path.exists() and not _has_downloads(builder):
-        _ask_servers(name, builder)
+        _ask_servers(f"tfds:{name}:{split}", builder, otherwise)
 
     try:
         builder.download_and_prepare()
         return builder.as_data_source(split=split)
     except Exception as error:  # no such split, a missing package, a full disk: all kinds
         raise ValueError(
-            f"tfds:{name}:{split} cannot be had ({text_files.reason(error)}); {_ELSE}"
+            f"tfds:{name}:{split} cannot be had ({reaching.why(error)});"
+            f" {_about_beam(builder)}{otherwise}"
         ) from error
 
 
@@ -60,7 +62,17 @@ def _has_downloads(builder):
     return any(downloads.glob("*.INFO"))  # TFDS writes one beside each file that is complete
 
 
-def _ask_servers(name, builder):
+def _about_beam(builder):
+    """Returns what to know of a data set that TFDS makes with Apache Beam, as a part of a line."""
+    import tensorflow_datasets as tfds  # noqa: PLC0415 - as above
+
+    if not isinstance(builder, tfds.core.BeamBasedBuilder):
+        return ""
+    ready = f"; {_WIKIPEDIA} needs no such thing" if builder.name == "wikipedia" else ""
+    return f"TFDS makes this set with Apache Beam (pip install apache-beam){ready}; "
+
+
+def _ask_servers(spec, builder, otherwise):
     """Raises Unreachable if none of the servers that TFDS may download from answers.
 
     TFDS itself asks a server eleven times, for minutes. It lists the files of all versions of a
@@ -82,6 +94,6 @@ def _ask_servers(name, builder):
     except Exception as error:  # no network, no name server, a proxy that refuses
         servers = ", ".join(list(one_of_each)[:3]) + ", ..." * (len(one_of_each) > 3)
         raise reaching.Unreachable(
-            f"tfds:{name} cannot be downloaded from {servers} ({text_files.reason(error)});"
-            f" without a network {_ELSE}"
+            f"{spec} cannot be downloaded from {servers} ({reaching.why(error)});"
+            f" {_about_beam(builder)}without a network {otherwise}"
         ) from error

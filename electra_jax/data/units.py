@@ -8,7 +8,14 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from electra_jax.data import executors, planning, progress_lines, unit_files, unit_rows
+from electra_jax.data import (
+    downloads,
+    executors,
+    planning,
+    progress_lines,
+    unit_files,
+    unit_rows,
+)
 
 
 def build_all(
@@ -48,7 +55,8 @@ def build_all(
     began, tokens = time.monotonic(), 0
     followed = workers.followed(todo)
     so_far = _Cut({task.name: unit_files.text_bytes(task) for task in followed}, workers)
-    phases.begin(name, share=so_far.share, more=so_far.characters)
+    fetched = downloads.so_far(todo, workers)
+    phases.begin(name, share=so_far.share, more=lambda: fetched() or so_far.characters())
     for task, result in workers.each(unit_rows.build, todo):
         results[task.name] = result
         if built is not None:

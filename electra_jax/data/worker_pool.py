@@ -27,6 +27,8 @@ class Workers:
       apart: whether even one worker, and even one task, has a process of its own.
     """
 
+    here = True
+
     def __init__(self, workers: int, apart: bool = False):
         self._apart = apart
         self._pool = None

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why an error came about: libraries wrap the real one several times."""
+"""Why an error came about: libraries wrap the real one several times.
+
+`of` finds the real one; `written_for_user` says whether its message is enough.
+"""
 
 
 def of(error: BaseException, handled: BaseException | None = None) -> list[BaseException]:
@@ -12,6 +15,21 @@ def of(error: BaseException, handled: BaseException | None = None) -> list[BaseE
         although it is not its cause.
     """
     chain = [error]
-    while (before := chain[-1].__cause__ or chain[-1].__context__) not in (None, handled):
+    while (before := chain[-1].__cause__ or chain[-1].__context__) not in (None, handled, *chain):
         chain.append(before)
     return chain
+
+
+def written_for_user(error: BaseException) -> bool:
+    """Returns whether an error is one line for the user; any other one is a bug to be seen.
+
+    It is if it was raised by a line of this package, or is an OSError or of a class of this
+    package. The last counts because the module of the command that runs is named __main__.
+    """
+    trace = error.__traceback__
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    raised_in = trace.tb_frame.f_globals.get("__name__", "") if trace else ""
+
+    ours = any(name.startswith("electra_jax") for name in (raised_in, type(error).__module__))
+    return isinstance(error, OSError) or (isinstance(error, ValueError | RuntimeError) and ours)

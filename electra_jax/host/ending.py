@@ -6,6 +6,8 @@ import os
 import sys
 import threading
 
+from electra_jax.host import logs
+
 GOES_ON = "the same command goes on from the newest checkpoint"
 
 
@@ -21,10 +23,10 @@ def leave(code: int) -> None:
 
 
 def exit_now(text: str, code: int) -> None:
-    """Ends this process from any thread, after printing one line if `text` is not empty.
+    """Ends this process from any thread, after one line on the console and in open log files.
 
-    Nothing else is cleaned up. No work is lost by that, because the files of a run are complete at
-    every moment.
+    An empty `text` writes none. Nothing else is cleaned up. No work is lost by that, because the
+    files of a run are complete at every moment.
     """
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
@@ -33,5 +35,6 @@ def exit_now(text: str, code: int) -> None:
         # Not through sys.stderr: the main thread may hold the lock of that file object.
         with contextlib.suppress(OSError):
             os.write(2, f"error: {' '.join(text.split())}\n".encode())
+        logs.append(" ".join(text.split()))
 
     os._exit(code)

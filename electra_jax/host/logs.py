@@ -15,14 +15,18 @@ import contextlib
 import logging as std_logging
 import os
 import sys
+import time
+import traceback
 import warnings
 from collections.abc import Iterator
 
 from absl import logging
 
-from electra_jax.host import console_table, staging
+from electra_jax.host import causes, console_table, staging
 
 COLOURS = "colours"
+INTERRUPTED = "interrupted; the same command goes on"
+_files: list[str] = []  # the paths of the log files that are open
 
 # Its name is no sign: a virtual environment may lie in a checkout that is called electra_jax.
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
@@ -65,7 +69,11 @@ def show() -> None:
 
 @contextlib.contextmanager
 def file(path: str) -> Iterator[None]:
-    """Copies the same lines into the file `path` while the block runs."""
+    """Copies the same lines into the file `path` while the block runs.
+
+    If an error ends the block, it is the last line there: the console of a run that was started on
+    another machine, or in the background, is mostly lost.
+    """
     handler = std_logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(_Lines("%(asctime)s %(levelname)s %(message)s"))
     handler.addFilter(_ours)
@@ -75,13 +83,45 @@ def file(path: str) -> Iterator[None]:
     # traceback for each log line.
     handler.handleError = lambda record: logger.removeHandler(handler)
     logger.addHandler(handler)
+    _files.append(path)
 
     try:
         yield
+    except (Exception, KeyboardInterrupt) as error:
+        append(_words(error))
+        raise
     finally:
+        _files.remove(path)
         logger.removeHandler(handler)
         with contextlib.suppress(OSError):
             handler.close()
+
+
+def append(text: str) -> None:
+    """Writes the error that ends this process into all log files that are open.
+
+    May be called in any thread. It takes no lock, because the process may end while another thread
+    holds the one of a log file.
+    """
+    now = time.time()
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
+    line = f"{when},{now % 1 * 1000:03.0f} ERROR {text}\n".encode()
+
+    for path in list(_files):
+        with contextlib.suppress(OSError):
+            place = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+            os.write(place, line)
+            os.close(place)
+
+
+def _words(error):
+    """Returns an error as the console shows it: one line, or the traceback of a bug."""
+    line = staging.named(" ".join(str(error).split()))
+    if isinstance(error, KeyboardInterrupt):
+        return line or INTERRUPTED
+    if causes.written_for_user(error):
+        return line
+    return "".join(traceback.format_exception(error)).rstrip()
 
 
 class _Lines(std_logging.Formatter):

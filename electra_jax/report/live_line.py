@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The last line of a terminal while a run trains: how far it is, how good, how fast, how long.
 
-    ━━━━━╸━━━━━━  42%  gen loss 4.559  disc loss 0.480  AUC 0.701  10.6k/s  ETA 2m39s
+    ━━━╸━━━━  42%  gen loss 4.559  disc loss 0.480  AUC 0.701  10.6k/s  ETA 2m39s
 
 The losses and the speed are those of the newest line of training (`console_lines.py`), with short
 names, so that the bar has room in 80 columns; the AUC is that of the newest evaluation. The line is
@@ -27,6 +27,7 @@ _LOSSES = {  # of console_lines.LOSSES, in short
     "disc_loss": "disc loss",
 }
 _BAR = 5  # columns that are left to the bar at least
+_WORDS = 69  # columns that the longest numbers take; the bar leaves them, so it keeps its width
 
 
 class LiveLine:
@@ -40,6 +41,8 @@ class LiveLine:
         steps: int,
         console: rich_console.Console | None = None,
         now: Callable[[], float] = time.monotonic,
+        step: int = 0,
+        progress: float | None = None,
     ):
         """Shows the line.
 
@@ -47,9 +50,12 @@ class LiveLine:
           steps: the last step of the run.
           console: where to; standard error if None.
           now: a clock in seconds.
+          step: the last step that was taken before this start.
+          progress: the share of another budget than steps that was spent by then.
         """
-        self._steps, self._step, self._now, self._drawn = steps, 0, now, float("-inf")
-        self._metrics: dict[str, float | None] = {}  # the newest of each name
+        self._steps, self._step, self._now, self._drawn = steps, step, now, float("-inf")
+        # The newest of each name.
+        self._metrics: dict[str, float | None] = {} if progress is None else {"progress": progress}
         self._doing = ""  # what it does instead of training
         self._gone = False  # the terminal was closed, and the run goes on without it
 
@@ -101,14 +107,16 @@ class LiveLine:
             self._gone = True
 
     def _line(self):
-        """A bar as wide as the numbers beside it leave room for."""
+        """A bar as wide as the longest numbers leave room for, and the numbers."""
         share = self._metrics.get("progress")
         if share is None:
             share = self._step / self._steps if self._steps else 0.0
         words = f"{share:4.0%}  {self._doing or self._numbers()}"
         words = words[: max(0, self._console.width - _BAR - 3)]
 
-        bar = progress_bar.ProgressBar(1.0, share, self._console.width - len(words) - 3)
+        bar = progress_bar.ProgressBar(
+            1.0, share, self._console.width - max(_WORDS, len(words)) - 3
+        )
         line = table.Table.grid(padding=(0, 1))
         line.add_row(bar, text.Text(words, no_wrap=True))
         return line

@@ -14,8 +14,8 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from absl import logging
 from tensorboardX import event_file_writer
@@ -127,11 +127,15 @@ class Console:
 
     Args:
       steps: the last step of the run; it is shown beside the step and gives the time left.
+      earlier: the rows that earlier starts of the run have written.
     """
 
-    def __init__(self, steps: int):
+    def __init__(self, steps: int, earlier: Iterable[Mapping[str, Any]] = ()):
         self._steps = steps
         self._explained: set[str] = set()  # baselines; the first table that has one explains it
+        for row in earlier:
+            if row["kind"] == "eval":
+                self._explained.update(console_lines.shown_baselines(row))
 
     def write(self, step: int, kind: str, metrics: Mapping[str, Number]) -> None:
         _check(kind, metrics)

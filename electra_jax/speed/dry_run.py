@@ -17,7 +17,7 @@ from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import sharding, streams
-from electra_jax.data import planning, reaching, records
+from electra_jax.data import downloads, planning, reaching, records
 from electra_jax.host import console_table
 from electra_jax.model import accounting
 from electra_jax.objectives import vocabulary_softmax
@@ -37,10 +37,10 @@ def text(config: config_lib.Config, workdir: str) -> str:
     mesh, data = plans.mesh(config), prepared_data.RunData.of(config, workdir)
     try:
         _check(config.init, data)
-        opened, notes = _opened(data), []
+        opened, notes, reached = _opened(data), [], True
     except reaching.Unreachable as error:
         # All else can be said without the text, on a machine without a network too.
-        opened, notes = [None] * len(stages.of(config)), [str(error)]
+        opened, notes, reached = [None] * len(stages.of(config)), [str(error)], False
 
     vocab_size = prepared_data.vocabulary_size(data)
     if opened[0] is not None:
@@ -82,6 +82,7 @@ def text(config: config_lib.Config, workdir: str) -> str:
             f"{max(activations) / 2**20:,.1f} MiB (kept for the backward pass)",
         ),
         ("scores a device", f"{max(scores):,.1f} MiB a piece, on the way back two at a time"),
+        *_to_download(config.data.source, reached and not ready),
         ("epochs over the data", _epochs(kinds, steps, opened)),
         ("time", _time(device, seconds, steps)),
     ]
@@ -237,6 +238,11 @@ def _state(shapes, mesh):
     split = mesh.shape["fsdp"] * mesh.shape["tensor"]  # the axes that divide parameters
     what = "weights, averages and moments" if shapes.ema is not None else "weights and moments"
     return f"{state_bytes / split / 2**20:,.1f} MiB ({what})"
+
+
+def _to_download(source, wanted):
+    """Returns a line for each source whose files are elsewhere; none if they are not wanted."""
+    return [("text", line) for line in downloads.of_sources(source)] if wanted else []
 
 
 def _epochs(kinds, steps, opened):

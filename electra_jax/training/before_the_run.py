@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks before a run begins, and a readable error for a full disk.
 
-Checked are, in this order: the workdir can be written, all processes were started with the same
-settings, and the settings fit the run that the workdir already holds. `loop.train` calls them.
+Checked are, in this order: the text and the vocabulary are named as they can be, the workdir can be
+written, all processes were started with the same settings, and the settings fit the run that the
+workdir already holds. `loop.train` calls them.
 """
 
 import contextlib
@@ -14,6 +15,8 @@ from collections.abc import Iterator
 from absl import logging
 
 from electra_jax import config as config_lib
+from electra_jax.config import fields
+from electra_jax.data import planning, text
 from electra_jax.host import processes, safe_files
 from electra_jax.training import spikes
 from electra_jax.workdir import saved_config
@@ -44,8 +47,18 @@ def continue_or_begin(config: config_lib.Config, workdir: str) -> None:
         saved_config.write(workdir, config)
         return changed
 
-    for text in processes.of_first(compare_and_write):
-        logging.info("changed since this run began: %s", text)
+    for change in processes.of_first(compare_and_write):
+        logging.info("changed since this run began: %s", change)
+
+
+def check_names(section: fields.Data) -> None:
+    """Raises ValueError, one line, if `data.source` or `data.vocab` is not written as one can be.
+
+    Looks at no file and asks no server.
+    """
+    text.parse(section.source)
+    if section.vocab.startswith("train:"):
+        planning.trained_kind(section.vocab)
 
 
 def check_places(workdir: str) -> None:

@@ -48,6 +48,7 @@ def train(
     if not isinstance(config, config_lib.Config):
         config = config_lib.parse(config)
     logs.show()
+    before_the_run.check_names(config.data)
 
     with contextlib.ExitStack() as stack:
         workdir = stack.enter_context(staging.opened(workdir, processes.is_first()))

@@ -57,7 +57,8 @@ class Output:
                 self._check_nothing_is_gone()
             self._lines = writers.JsonLines(self._path)
             self._lines.drop_after(run.step)
-            self._writers = [self._lines, writers.Console(self._c.schedule.steps), *extra_writers]
+            console = writers.Console(self._c.schedule.steps, self._written())
+            self._writers = [self._lines, console, *extra_writers]
             run_facts.note_start(run)
             self._tensorboard = None
             if self._c.logging.tensorboard:
@@ -74,7 +75,12 @@ class Output:
     def __enter__(self):
         # With several processes at one terminal, lines of the others would be written over it.
         if jax.process_count() == 1 and live_line.is_wanted():
-            self._line = live_line.LiveLine(self._c.schedule.steps)
+            spent = [row["progress"] for row in self._written() if row.get("progress") is not None]
+            self._line = live_line.LiveLine(
+                self._c.schedule.steps,
+                step=self._run.step,
+                progress=spent[-1] if spent else None,
+            )
             self._line.doing(_COMPILING)
             self._writers.append(self._line)
         return self
@@ -244,7 +250,7 @@ class Output:
         self.doing("drawing the report")
         begun = time.monotonic()
         try:
-            rows = writers.read(self._path) if os.path.exists(self._path) else []
+            rows = self._written()
             if whole:
                 self._samples = _samples(self._run)
             said = run_facts.summary(self._run, status, rows) | self._samples
@@ -273,7 +279,7 @@ class Output:
         The metrics are all that is left of that run, so they are moved aside and not overwritten.
         """
         first = self._run.step
-        rows = writers.read(self._path) if os.path.exists(self._path) else []
+        rows = self._written()
         last = max((row["step"] for row in rows), default=0)
         if last < max(self._c.checkpoint.every, first + 1):
             return  # that run ended before its first checkpoint
@@ -295,8 +301,11 @@ class Output:
 
     def _told(self):
         """The watch that raises alarms, with all rows that metrics.jsonl has already."""
-        begun = self._speaks and os.path.exists(self._path)
-        return alarms.Watch(writers.read(self._path) if begun else ())
+        return alarms.Watch(self._written() if self._speaks else ())
+
+    def _written(self):
+        """The rows of metrics.jsonl; none if there is no such file."""
+        return writers.read(self._path) if os.path.exists(self._path) else []
 
     def _restart_clock(self):
         """Measures speed from now on."""

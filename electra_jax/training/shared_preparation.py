@@ -129,6 +129,8 @@ def shares(sizes: Sequence[int], cores: Sequence[int]) -> list[int]:
 class _AllProcesses:
     """Process 0's view of all processes of a run, as an executor (see executors.py)."""
 
+    here = True
+
     def __init__(self, plan: planning.DataPlan):
         self._plan = plan
         self._cores: list[int] = []

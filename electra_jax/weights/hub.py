@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from absl import logging
 
 from electra_jax import config as config_lib
-from electra_jax.data import reaching, text_files
+from electra_jax.data import reaching
 from electra_jax.weights.formats import (
     hugging_face,
     json_files,
@@ -135,7 +135,7 @@ def _listed(address, name, revision):
         ) from error
     except Exception as error:  # many kinds: no network, no name server, a proxy
         raise reaching.Unreachable(
-            f"{address} cannot be reached at {api.endpoint} ({text_files.reason(error)});"
+            f"{address} cannot be reached at {api.endpoint} ({reaching.why(error)});"
             " download it where there is a network, and give the folder"
         ) from error
     return _Repository(info.sha, tuple(entry.rfilename for entry in info.siblings or ()))
@@ -197,7 +197,7 @@ def _download(address, name, revision, files):
         return huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=files)
     except Exception as error:  # many kinds: no network, a full disk, access withdrawn
         raise config_lib.ConfigError(
-            f"{address} cannot be downloaded ({text_files.reason(error)}); the same command goes on"
+            f"{address} cannot be downloaded ({reaching.why(error)}); the same command goes on"
             " with what is there"
         ) from error
 

@@ -56,7 +56,7 @@ def check(name: str, public: bool) -> None:
     except Exception as error:  # many kinds: no network, a token that is not valid
         raise config_lib.ConfigError(
             f"--push={name}: {api.endpoint} refuses or does not answer"
-            f" ({text_files.reason(error)}); look at HF_TOKEN and the network"
+            f" ({reaching.why(error)}); look at HF_TOKEN and the network"
         ) from error
     if private is False and not public:
         raise config_lib.ConfigError(

@@ -95,8 +95,8 @@ def check_continuation(config: config_lib.Config, workdir: str) -> list[str]:
 
     The changes are texts for the log; there are settings that may change between two starts of a
     run (`config.differences`). A damaged config.json is renamed, and the caller writes a new one.
-    If no data was prepared and nothing was trained, all settings may change. Raises ConfigError if
-    the workdir holds a run with other settings.
+    If no data was prepared and nothing was trained, as after a source that could not be read, there
+    is nothing to compare with. Raises ConfigError if the workdir holds a run with other settings.
     """
     try:
         old = read(workdir)
@@ -104,6 +104,9 @@ def check_continuation(config: config_lib.Config, workdir: str) -> list[str]:
         kept = safe_files.move_aside(os.path.join(workdir, NAME), "damaged")
         logging.warning("%s/%s is damaged: kept as %s, and written anew", workdir, NAME, kept)
         old = None
+
+    if not _has_begun(workdir):
+        return []
 
     # A file that contradicts a checkpoint is wrong if the checkpoint agrees with these settings.
     changed, refused = [], []
@@ -116,10 +119,6 @@ def check_continuation(config: config_lib.Config, workdir: str) -> list[str]:
             workdir, NAME, step, "; ".join(refused),
         )  # fmt: skip
         changed, refused = [], []
-
-    if refused and not _has_begun(workdir):
-        # Such as a source that could not be read: nothing was made with those settings.
-        changed, refused = [*changed, *refused], []
 
     if refused:
         raise config_lib.ConfigError(

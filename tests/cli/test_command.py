@@ -35,6 +35,8 @@ TINY = "--config=configs/tiny.py"
         ([TINY, "--workdir=s3://bucket/run"], "--workdir='s3://bucket/run' is an address"),
         ([TINY, "--workdir=gs:/bucket/run"], "--workdir='gs:/bucket/run' lacks a slash: gs://BUCK"),
         ([TINY, "--config.data.batch_size=0"], "data.batch_size=0 is outside"),
+        ([TINY, "--config.data.source=hf:"], "'hf:' is none of builtin, text:GLOB, text:ADDRESS,"),
+        ([TINY, "--config.data.source=hf:foo"], "hf:foo does not name a data set; write hf:OWNER"),
     ],
 )
 def test_a_bad_command_line_is_one_line(arguments, message, tmp_path):
@@ -104,6 +106,10 @@ def test_a_run_without_a_network_ends_with_what_to_do(tmp_path):
     assert "read your own files, data.source=text:GLOB, or data.source=builtin" in line
     assert not list(tmp_path.rglob("manifest.json"))
 
+    # The terminal of a run on another machine is gone when somebody looks.
+    *_, last = (tmp_path / "run" / "log.txt").read_text().splitlines()
+    assert last.endswith(f" ERROR {line.removeprefix('error: ')}")
+
 
 def test_a_source_that_could_not_be_read_can_be_replaced_in_the_same_workdir(tmp_path):
     """Nothing was made with the first settings, so they bind nobody."""
@@ -111,6 +117,7 @@ def test_a_source_that_could_not_be_read_can_be_replaced_in_the_same_workdir(tmp
     for source in ("text:nowhere/*.txt", "text:elsewhere/*.txt"):
         line = complaint(TINY, f"--workdir={workdir}", f"--config.data.source={source}")
         assert f"{source} matches no file" in line
+        assert "changed since this run began" not in (workdir / "log.txt").read_text()
         assert json.loads((workdir / "config.json").read_text())["data"]["source"] == source
 
     (workdir / "data.json").write_text("{}")  # what a run writes once its data is prepared

@@ -2,7 +2,11 @@
 """Text of the Hugging Face Hub, from a server on loopback that speaks its protocol."""
 
 import collections
+import os
+import pty
+import re
 import socket
+import sys
 import time
 
 import huggingface_hub
@@ -12,9 +16,22 @@ import pytest
 from huggingface_hub import constants
 from pyarrow import parquet
 
-from electra_jax.data import preparation, reaching, records, text, text_hub
+from electra_jax import config as config_lib
+from electra_jax.data import (
+    downloads,
+    evaluation_text,
+    planning,
+    preparation,
+    reaching,
+    records,
+    text,
+    text_hub,
+    vocabulary,
+    worker_pool,
+)
+from electra_jax.speed import dry_run
 from support import hub_server
-from support.corpus import text_settings
+from support.corpus import small_run, text_settings
 
 OPTIONS = text.Options()
 WORDS = "the a cat dog sat ran on under mat tree and then it was".split()
@@ -104,6 +121,48 @@ def test_a_download_that_breaks_off_goes_on_where_it_stopped(hub, monkeypatch):
     assert any(range_ for _, _, range_ in hub.requests), "nothing was asked for from the middle on"
 
 
+def test_what_is_downloaded_is_told_in_files_and_bytes(hub, tmp_path):
+    """Also of a file that is still coming; nothing once all are here."""
+    (source,) = text.parse("hf:pages/wiki/en")
+    first, second = text.files(source)
+    settings = text_settings("hf:pages/wiki/en", "train:wordpiece:150", 32, workers=1)
+    tasks = planning.make_tasks(planning.make_plan(settings, str(tmp_path / "data")))
+    with worker_pool.Workers(1) as workers:
+        told = downloads.so_far(tasks, workers)
+    both = f"of {(first.bytes + second.bytes) / 1000:.1f} kB downloaded"
+    assert told() == f"0 of 2 files, 0.0 {both}"
+
+    second.local_path()
+    assert told() == f"1 of 2 files, {second.bytes / 1000:.1f} {both}"
+    (coming,) = (tmp_path / "cache").rglob("blobs")
+    (coming / f"{first.digest}.1.incomplete").write_bytes(b"x" * 1000)
+    assert told() == f"1 of 2 files, {(second.bytes + 1000) / 1000:.1f} {both}"
+    first.local_path()
+    assert told() == ""
+    assert downloads.Downloads([first, second]).words().startswith("2 of 2 files")
+
+
+def test_a_dry_run_says_how_much_it_would_download(hub, tmp_path):
+    config = config_lib.parse(small_run("hf:pages/wiki/en; builtin", str(tmp_path / "data")))
+    files = text.files(text.parse("hf:pages/wiki/en")[0])
+    size = f"{sum(file.bytes for file in files) / 1000:.1f} kB"
+    lines = dry_run.text(config, str(tmp_path / "run")).splitlines()
+    (said,) = (line for line in lines if line.startswith("text "))
+    assert said.endswith(f"  hf:pages/wiki/en: 0 of 2 files, 0.0 of {size} downloaded")
+    assert not any(path.endswith(".parquet") for _, path, _ in hub.requests)
+
+
+def test_a_download_draws_no_bar_into_the_lines_of_the_terminal(hub, monkeypatch):
+    (file,) = text.files(*text.parse("hf:pages/wiki/de"))
+    ours, theirs = pty.openpty()
+    with open(theirs, "w") as terminal, monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", terminal)
+        file.local_path()
+        terminal.write("end")
+    assert os.read(ours, 4096) == b"end"
+    os.close(ours)
+
+
 def test_a_data_set_without_such_files_is_read_from_the_hubs_own_parquet(hub):
     (hub.root / "pages" / "raw").mkdir()
     (hub.root / "pages" / "raw" / "pages.xml.bz2").write_bytes(b"x")
@@ -123,6 +182,14 @@ def test_hub_text_is_prepared_as_the_same_text_in_files_is(hub, tmp_path):
         opened = records.open(place)
         ids.append(opened.read("train", 0, np.arange(opened.rows("train", 0)))[0].tolist())
     assert ids[0] == ids[1] and len(ids[0]) > 20
+
+    # A text to evaluate on is read by one process, which says what it waits for.
+    (source,), lines = text.parse("hf:pages/wiki/de"), []
+    words = vocabulary.load(os.path.join(place, records.VOCABULARY))
+    for _ in range(2):
+        evaluation_text.read(source, settings, words, 0, lines.append)
+    assert len(lines) == 1
+    assert re.fullmatch(r"de: downloading de/train-00000-of-00001.parquet, \d\.\d kB", lines[0])
 
 
 @pytest.mark.parametrize(

@@ -101,10 +101,11 @@ def test_another_kind_of_address_is_read_in_the_same_way(web, tmp_path):
 
 def test_a_file_is_downloaded_once(web):
     source = f"text:{web.at}/en/1.txt.gz"
+    (place,) = text_remote.files(f"{web.at}/en/1.txt.gz")
+    assert place.bytes_here() == 0
     for _ in range(2):
         documents(source)
-    assert web.sent == {"/en/1.txt.gz": 1}
-    (place,) = text_remote.files(f"{web.at}/en/1.txt.gz")
+    assert web.sent == {"/en/1.txt.gz": 1} and place.bytes_here() == place.bytes
     with open(place.local_path(), "rb") as file:
         assert file.read() == (web.root / "en" / "1.txt.gz").read_bytes()
 
@@ -169,5 +170,6 @@ def test_a_server_that_does_not_answer_is_one_line_in_time(web, monkeypatch):
     for address in ("http://127.0.0.1:9/x.txt", f"{web.at}/hanging.txt"):
         with pytest.raises(reaching.Unreachable, match="cannot be listed") as raised:
             documents(f"text:{address}")
-        assert "copy the files to this machine" in str(raised.value)
+        assert f"without a network {reaching.OTHER_TEXT}" in str(raised.value)
+        assert ("(Connection refused);" in str(raised.value)) == (":9/" in address)
         assert "\n" not in str(raised.value)

@@ -2,13 +2,15 @@
 """Odd, damaged and large files: each document once, each count once, each error named."""
 
 import collections
+import errno
 import gzip
+import socket
 
 import pyarrow
 import pytest
 from pyarrow import parquet
 
-from electra_jax.data import text, text_files
+from electra_jax.data import reaching, text, text_files
 
 
 def read(path, stripes=1, **options):
@@ -112,3 +114,32 @@ def test_folders_and_archives_are_refused_with_the_remedy(name, message, tmp_pat
 
 def test_names_differ_on_file_systems_that_fold_case():
     assert [s.name for s in text.parse("text:en/*.txt;text:EN/*.txt")] == ["en", "EN2"]
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("two\nlines", "two lines"),
+        ("of a host (Caused by NameResolution(" + "word " * 60 + "))", "word word ...))"),
+        ("x" * 500, "x" * 160 + " ..."),
+    ],
+)
+def test_a_long_message_of_a_library_ends_at_a_word_with_its_parentheses_closed(message, shown):
+    found = text_files.one_line(ValueError(message))
+    assert found.endswith(shown) and len(found) < 170
+    assert found.count("(") == found.count(")")
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        (socket.gaierror(-2, "Name or service not known"), "name resolution failed: Name or"),
+        (ConnectionRefusedError(111, "Connect call failed"), "Connection refused"),
+        (OSError(errno.ENOSPC, "no space"), "No space left on device"),
+        (KeyError("etag"), "RuntimeError: Max retries exceeded"),
+    ],
+)
+def test_why_a_server_gives_nothing_is_said_in_the_systems_words(cause, words):
+    outer = RuntimeError("Max retries exceeded with url: /another/version/of/it")
+    outer.__context__ = cause
+    assert reaching.why(outer).startswith(words)

@@ -13,6 +13,10 @@ import textwrap
 import threading
 import time
 
+import pytest
+import requests
+
+from electra_jax.data import reaching, text_tfds
 from support.commands import free_port
 from support.corpus import ROOT
 
@@ -37,8 +41,10 @@ TinyBooks(file_format="array_record").download_and_prepare()
 """
 
 DOWNLOADED = """
+import sys
 import tensorflow_datasets as tfds
 from electra_jax.data import text_tfds
+from electra_jax.finetuning.tasks import tfds_records
 
 class DistantBooks(tfds.core.GeneratorBasedBuilder):
     VERSION = tfds.core.Version("1.0.0")
@@ -54,7 +60,9 @@ class DistantBooks(tfds.core.GeneratorBasedBuilder):
     def _generate_examples(self, path):
         yield from ((i, {"text": line}) for i, line in enumerate(path.read_text().splitlines()))
 
-if __name__ == "__main__":
+if sys.argv[1:] == ["fine-tune"]:
+    print([place for place, _ in tfds_records.records("tfds:distant_books:train")])
+elif __name__ == "__main__":
     found = text_tfds.random_access("distant_books", "train")
     print(sorted(found[i]["text"].decode() for i in range(len(found))))
 """
@@ -148,18 +156,38 @@ def test_a_data_set_is_downloaded_and_read_again_without_its_server(tmp_path):
     shutil.rmtree(tmp_path / "tfds" / "distant_books")
     again = run(code, tmp_path)
     assert again.stdout.endswith("['the cat sat', 'the dog ran']\n"), again.stderr[-2000:]
+    tuned = run(code, tmp_path, "fine-tune")
+    places = [f"tfds:distant_books:train:{number}" for number in range(2)]
+    assert tuned.stdout == f"{places}\n", tuned.stderr[-2000:]
 
 
 def test_a_server_that_is_gone_is_one_line_that_offers_other_text(tmp_path):
     address = f"http://127.0.0.1:{free_port()}"
     (tmp_path / "checksums.tsv").write_text(f"{address}/books.txt\t1\t{'0' * 64}\tbooks.txt\n")
-    began = time.monotonic()
-    done = run(DOWNLOADED.replace("ADDRESS", address), tmp_path)
-    assert done.returncode == 1
-    assert time.monotonic() - began < 20  # TFDS alone would try for minutes
-    said = done.stderr.strip().splitlines()[-1]
-    assert f"tfds:distant_books cannot be downloaded from {address[7:]} (Connection" in said
-    assert said.endswith("data.source=text:GLOB, or take data.source=builtin")
+    why = f"tfds:distant_books:train cannot be downloaded from {address[7:]} (Connection refused); "
+    for arguments, remedy in (
+        ((), "read your own files, data.source=text:GLOB, or data.source=builtin"),
+        (("fine-tune",), "give a folder that holds the official files, --config.data.dir=FOLDER"),
+    ):
+        began = time.monotonic()
+        done = run(DOWNLOADED.replace("ADDRESS", address), tmp_path, *arguments)
+        assert done.returncode == 1
+        assert time.monotonic() - began < 20  # TFDS alone would try for minutes
+        said = done.stderr.strip().splitlines()[-1]
+        assert said.endswith(f"{why}without a network {remedy}")
+
+
+def test_a_set_that_is_made_with_apache_beam_says_so_and_offers_the_hubs(tmp_path, monkeypatch):
+    def gone(url, timeout):
+        raise requests.ConnectionError(f"Max retries exceeded with url: {url}")
+
+    monkeypatch.setattr(requests, "head", gone)
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    with pytest.raises(reaching.Unreachable) as raised:
+        text_tfds.random_access("wikipedia/20190301.en", "train")
+    said = str(raised.value)
+    assert said.startswith("tfds:wikipedia/20190301.en:train cannot be downloaded from ")
+    assert "(pip install apache-beam); hf:wikimedia/wikipedia/20231101.en needs no such" in said
 
 
 def test_a_data_set_that_nobody_knows_offers_local_text(tmp_path):

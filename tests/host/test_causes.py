@@ -12,6 +12,13 @@ def test_the_innermost_cause_comes_last():
     assert causes.of(third) == [third, second, first]
 
 
+def test_errors_that_are_each_others_cause_are_named_once():
+    """As aiohttp's and fsspec's are, if one is raised again while the other is handled."""
+    connection, missing = OSError("no answer"), FileNotFoundError("x.txt")
+    missing.__cause__, connection.__context__ = connection, missing
+    assert causes.of(connection) == [connection, missing]
+
+
 def test_what_ended_the_run_is_no_cause_of_what_fails_while_it_ends():
     ends, disk, wrapped = RuntimeError("spike"), OSError("disk"), ValueError("library")
 

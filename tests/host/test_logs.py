@@ -63,3 +63,37 @@ def test_what_was_never_written_because_a_save_failed_is_not_told_at_the_end():
     assert "something else" in done.stderr
     assert "never awaited" not in done.stderr
     assert "tracemalloc" not in done.stderr
+
+
+ENDS = """
+import sys
+from electra_jax.host import ending, logs
+
+logs.show()
+with logs.file(sys.argv[1]):
+    if sys.argv[2] == "at once":
+        ending.exit_now("the other\\nprocess is gone", 1)
+    try:
+        raise OSError(28, "disk full") if sys.argv[2] == "written" else KeyError("a bug")
+    finally:
+        logs.logging.warning("closing")
+"""
+
+
+@pytest.mark.parametrize(
+    ("way", "last"),
+    [
+        ("at once", " ERROR the other process is gone"),
+        ("written", " ERROR [Errno 28] disk full"),
+        ("bug", "KeyError: 'a bug'"),
+    ],
+)
+def test_what_ends_a_run_is_the_last_line_of_its_log(way, last, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS, tmp_path / "log.txt", way],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    lines = (tmp_path / "log.txt").read_text().splitlines()
+    assert lines[-1].endswith(last), lines
+    assert ("Traceback (most" in "".join(lines)) == (way == "bug")

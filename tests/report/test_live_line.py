@@ -66,6 +66,37 @@ def test_the_bar_has_room_beside_the_longest_numbers(drawn):
     assert len(last(file)) <= 80
 
 
+def columns_of_bar(file):
+    """How many there are before the share, full and empty, with the space after them."""
+    return last(file).index("%") - 3
+
+
+def test_the_bar_keeps_its_width_whatever_stands_beside_it(drawn):
+    line, file, clock = drawn
+    line.doing("compiling the step")
+    widths = [columns_of_bar(file)]
+    for clock.time, write in (
+        (1.0, lambda: line.step_done(1)),
+        (2.0, lambda: line.write(42, "train", TRAIN)),
+        (3.0, lambda: line.write(42, "eval", EVAL)),
+        (4.0, lambda: line.doing("saving")),
+    ):
+        write()
+        widths.append(columns_of_bar(file))
+    assert set(widths) == {9}
+
+
+@pytest.mark.parametrize(("progress", "shown"), [(None, "  33%"), (0.5, "  50%")])
+def test_a_run_that_goes_on_begins_where_it_stopped(progress, shown):
+    """The share of another budget than steps is that of its last line."""
+    file = io.StringIO()
+    console = rich_console.Console(file=file, force_terminal=True, width=80, color_system=None)
+    line = live_line.LiveLine(60, console, step=20, progress=progress)
+    line.doing("compiling the step")
+    assert last(file).endswith(f"{shown}  compiling the step")
+    line.close()
+
+
 def test_what_it_does_is_shown_until_the_next_step(drawn):
     line, file, clock = drawn
     line.write(42, "train", TRAIN)

@@ -71,8 +71,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def _send_file(self, name, commit, file, body):
         folder, _ = self._branch(name, "main" if commit == COMMIT else "refs/convert/parquet")
         data = (folder / file).read_bytes()
+        digest = hashlib.sha256 if file.endswith(".parquet") else hashlib.sha1
         about = {
-            "ETag": f'"{hashlib.sha1(data).hexdigest()}"',
+            "ETag": f'"{digest(data).hexdigest()}"',  # that of the listing
             "X-Repo-Commit": commit,
             "Accept-Ranges": "bytes",
         }

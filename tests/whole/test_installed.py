@@ -131,7 +131,7 @@ def test_the_wheel_says_what_it_is_and_what_it_needs(installed):
         name, _, bound = line.partition("==")
         (need,) = (x for x in needs if x.name == name.partition("[")[0] and not x.marker)
         assert need.specifier.contains(bound)
-    assert {"tpu", "cuda", "wikipedia", "test"} <= set(found.get_all("Provides-Extra"))
+    assert {"tpu", "cuda", "tfds", "wikipedia", "test"} <= set(found.get_all("Provides-Extra"))
 
 
 @pytest.mark.slow

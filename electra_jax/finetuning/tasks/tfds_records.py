@@ -8,32 +8,27 @@ replaced by class names.
 """
 
 import functools
-import importlib
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from electra_jax.data import text_tfds
+
 _READ_SIZE = 1024  # records per read; reading one by one is half as fast
+_OTHERWISE = "give a folder that holds the official files, --config.data.dir=FOLDER"
 
 
 def records(spec: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields (place, record) for each record of 'tfds:NAME:SPLIT'.
 
-    The data set is downloaded and prepared if it is not there yet. Raises ValueError if that fails.
+    The data set is downloaded and prepared if it is not there yet. Raises ValueError, one line, if
+    that fails; within `reaching.SECONDS` if no server of it answers.
     """
-    name, split = _name_and_split(spec)
-    builder = _builder(name)
-    try:
-        builder.download_and_prepare()
-        source = builder.as_data_source(split=split)
-    except Exception as error:  # TFDS raises many types: no network, no such split, missing package
-        raise ValueError(
-            f"{spec} cannot be had ({_reason(error)}); without network, give the official files in"
-            " a folder"
-        ) from error
+    name, split = text_tfds.name_and_split(spec.removeprefix("tfds:"))
+    source = text_tfds.random_access(name, split, _OTHERWISE)
 
-    features = builder.info.features
+    features = _builder(name).info.features
     for begin in range(0, len(source), _READ_SIZE):
         numbers = range(begin, min(begin + _READ_SIZE, len(source)))
         for number, record in zip(numbers, source.__getitems__(list(numbers)), strict=True):
@@ -45,21 +40,14 @@ def classes(spec: str, field: str | None) -> tuple[str, ...]:
     """Returns the class names of a field in the order of their numbers, or () if it has none."""
     if field is None:
         return ()
-    feature = _builder(_name_and_split(spec)[0]).info.features[field]
+    name, _ = text_tfds.name_and_split(spec.removeprefix("tfds:"))
+    feature = _builder(name).info.features[field]
     return tuple(getattr(feature, "names", None) or ())
 
 
 @functools.cache
 def _builder(name):
-    import tensorflow_datasets as tfds  # noqa: PLC0415 - takes a second, so only if TFDS is used
-
-    try:
-        importlib.import_module("tensorflow_datasets.text")  # registers glue
-        return tfds.builder(name, file_format="array_record")
-    except Exception as error:  # TFDS raises many types for an unknown name
-        raise ValueError(
-            f"tfds:{name} is not known ({_reason(error)}); give the official files in a folder"
-        ) from error
+    return text_tfds.builder_of(name, _OTHERWISE)
 
 
 def _plain(value, feature):
@@ -75,13 +63,3 @@ def _plain(value, feature):
     if getattr(feature, "names", None):
         return feature.names[int(value)] if value >= 0 else None
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _reason(error):
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
-
-
-def _name_and_split(spec):
-    """Returns (name, split) of 'tfds:NAME:SPLIT'; the split is 'train' if it is left out."""
-    name, _, split = spec.removeprefix("tfds:").partition(":")
-    return name, split or "train"
