@@ -234,10 +234,24 @@ def have_soon(path: str) -> None:
         return
 
     with _beginning:
-        if path not in _fetches:
+        begun = _fetches.get(path)
+        if begun is None or (begun.done() and begun.exception()):  # the bucket may be back
             _fetches[path] = result = concurrent.futures.Future()
             # A daemon: a program that ends does not wait for rows that it will not read.
             threading.Thread(target=_download, args=(where, path, result), daemon=True).start()
+
+
+def drop(path: str) -> None:
+    """Removes a file of a copy from this machine alone, unless it is just being fetched."""
+    if not address(path):
+        return
+
+    with _beginning:
+        fetch = _fetches.get(path)
+        if fetch is None or fetch.done():
+            _fetches.pop(path, None)  # who waits for the file must fetch it again
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(path)
 
 
 def have_again(path: str) -> bool:

@@ -136,6 +136,7 @@ def _with_rows(config, workdir, mesh, opened) -> Run:
     words = vocabulary.load(os.path.join(opened[0].directory, records.VOCABULARY))
     for found in opened:
         _check_records(found, words)
+    processes.agree(lambda: pipeline.check_room(opened), ValueError)
     programs = _programs(config, words, mesh, opened)
     plan = programs.plan
     _warn_of_low_rate(plan, config.schedule, opened)
