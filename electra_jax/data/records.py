@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from electra_jax.host import safe_files, staging
+from electra_jax.host import safe_files, staged_files, staging
 
 FORMAT_VERSION = 2
 LANES = ("ids", "marks")  # a shard has one file per lane
@@ -311,12 +311,12 @@ class Records:
         return found
 
     def _map_lane(self, path, dtype, crc):
-        staging.have(path)
+        staged_files.have(path)
         values = np.memmap(path, dtype, "r").view(np.ndarray)
 
         # A flipped bit mostly gives another valid id, so training would go on without an error.
         whole = zlib.crc32(values) == crc
-        if not whole and staging.have_again(path):
+        if not whole and staged_files.have_again(path):
             values = np.memmap(path, dtype, "r").view(np.ndarray)
             whole = zlib.crc32(values) == crc
         if not whole:
@@ -368,11 +368,11 @@ def verify(directory: str, progress: Callable[[str], Any] = lambda line: None) -
             path = _lane_path(directory, split, shard.name, lane)
             files += 1
             was_here = os.path.exists(path)
-            staging.have(path)
+            staged_files.have(path)
             if _crc(path) != shard.crc[lane]:
                 damaged.append(path)
             if not was_here:  # not all of a bucket may fit on this disk
-                staging.drop(path)
+                staged_files.drop(path)
 
     if damaged:
         raise ValueError(

@@ -21,7 +21,7 @@ from typing import Protocol
 import numpy as np
 
 from electra_jax.data import records
-from electra_jax.host import staging, user_cache
+from electra_jax.host import staged_files, staging, user_cache
 
 AHEAD = 65_536  # rows of all sources together
 _GIB = 2**30
@@ -67,10 +67,10 @@ class StagedShards:
         for shard in files.keys() - kept:
             self._rows.forget("train", source, shard)  # a mapped file still takes its room
             for path in files[shard]:
-                staging.drop(path)
+                staged_files.drop(path)
         for shard in sorted(files.keys() & soon):
             for path in files[shard]:
-                staging.have_soon(path)
+                staged_files.have_soon(path)
 
 
 def room(rows: records.Records, group: int) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from electra_jax.data import pipeline, records, staged_shards, streaming
-from electra_jax.host import staging
+from electra_jax.host import buckets, staged_files, staging
 from support import folder_bucket, made_records
 
 SHARD, SHARDS = 7, 70  # rows of each, and how many
@@ -43,7 +43,7 @@ def opened():
 
 def here(rows):
     """The names of the training shards that are on this machine, once all fetches are done."""
-    for fetch in list(staging._fetches.values()):
+    for fetch in list(staged_files._fetches.values()):
         fetch.result()
     folder = records.split_directory(rows.directory, "train")
     return {name.partition(".")[0] for name in os.listdir(folder)}
@@ -212,11 +212,11 @@ def test_verifying_leaves_no_shards_here_that_were_not(bucket):
 def test_what_could_not_be_fetched_ahead_is_fetched_when_it_is_read(bucket, monkeypatch):
     local = pipeline.Order(write(bucket), seed=0)
     rows = opened()
-    monkeypatch.setattr(staging.buckets, "download", _away)
-    staging.have_soon(path := next(iter(rows.shard_files("train", 0, 0))))
+    monkeypatch.setattr(buckets, "download", _away)
+    staged_files.have_soon(path := next(iter(rows.shard_files("train", 0, 0))))
     with pytest.raises(OSError, match="away"):
-        staging._fetches[path].result()
-    monkeypatch.setattr(staging.buckets, "download", bucket.download)
+        staged_files._fetches[path].result()
+    monkeypatch.setattr(buckets, "download", bucket.download)
     np.testing.assert_array_equal(
         rows.read("train", 0, np.arange(3))[0], local._records.read("train", 0, np.arange(3))[0]
     )
