@@ -235,6 +235,15 @@ def sizes(folder: str) -> dict[str, int]:
     return {name: one.bytes for name, one in buckets.listing(where).items()} if where else {}
 
 
+def is_published(folder: str, last: str) -> bool:
+    """Returns whether the bucket has a complete folder; True if it is no copy. See `publish`."""
+    where = address(folder)
+    if not where:
+        return True
+    there = buckets.listing(where, below=False)
+    return last in there and there[last].md5 == buckets.md5_of(os.path.join(folder, last))
+
+
 def publish(folder: str, last: str) -> None:
     """Sends a complete folder to its bucket; nothing if it is no copy.
 
@@ -244,14 +253,10 @@ def publish(folder: str, last: str) -> None:
         sent if the bucket has it already.
     """
     where = address(folder)
-    if not where:
+    if not where or is_published(folder, last):
         return
 
-    end = os.path.join(folder, last)
-    there = buckets.listing(where)
-    if last in there and there[last].md5 == buckets.md5_of(end):
-        return
-
+    end, there = os.path.join(folder, last), buckets.listing(where)
     names = [name for name in _files(folder) if name != last and not name.endswith(".lock")]
     logging.info("sending %d files to %s", len(names) + 1, where)
     for name in names:
