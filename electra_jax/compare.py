@@ -22,7 +22,7 @@ from absl import flags
 
 from electra_jax import config as config_lib
 from electra_jax.cli import command
-from electra_jax.host import console_table, staging
+from electra_jax.host import console_table, safe_files, staging
 from electra_jax.report import comparison, comparison_page, comparison_table
 
 _OUT = flags.DEFINE_string("out", "compare.html", "The page; its picture goes beside it, as .png.")
@@ -39,11 +39,12 @@ def main(workdirs: Sequence[str]) -> None:
     if ending != ".html":
         raise config_lib.ConfigError(f"--out={_OUT.value} does not end in .html")
 
+    safe_files.check_no_address(_OUT.value, "--out", config_lib.ConfigError)
     folder = os.path.dirname(stem) or "."
     if not os.path.isdir(folder):
         raise config_lib.ConfigError(f"--out={_OUT.value}: there is no folder {folder}")
 
-    here = [staging.copied(workdir) for workdir in workdirs]
+    here = [staging.copied(workdir, "workdir") for workdir in workdirs]
     found = comparison.compare([comparison.load(workdir) for workdir in here])
     console_table.print_coloured(comparison_table.text(found), comparison_table.COLOURS)
     comparison_page.write(found, _OUT.value, f"{stem}.png")

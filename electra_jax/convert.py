@@ -37,6 +37,7 @@ from ml_collections import ConfigDict
 from electra_jax import config as config_lib
 from electra_jax.cli import command
 from electra_jax.finetuning.tuning import export
+from electra_jax.host import safe_files
 from electra_jax.weights import importing, publishing, trained_weights
 
 _TO = flags.DEFINE_enum("to", None, list(export.FORMATS), "What to write.")
@@ -97,6 +98,7 @@ def outwards(config: config_lib.Config | None, workdir: str | None) -> dict:
     """
     if not _OUT.value and not _PUSH.value:
         raise config_lib.ConfigError("--out names no folder; say where to write")
+    safe_files.check_path(_OUT.value or "", "--out", config_lib.ConfigError)
     if _PUSH.value and _TO.value != "hugging_face":
         raise config_lib.ConfigError(f"--push={_PUSH.value} goes with --to=hugging_face")
     if _PUBLIC.value and not _PUSH.value:

@@ -29,6 +29,7 @@ from absl import flags
 
 from electra_jax import config as config_lib
 from electra_jax.cli import command
+from electra_jax.host import staging
 from electra_jax.objectives import scoring
 from electra_jax.training import opened as opened_lib
 
@@ -147,10 +148,11 @@ def read(path: str | None) -> dict[int, list[str]]:
         raise config_lib.ConfigError("--input names no file; give one with a sentence a line")
 
     try:
-        with open(path, "rb") as file:
+        with open(staging.copied_file(path, "--input"), "rb") as file:
             data = file.read()
     except OSError as error:
-        raise config_lib.ConfigError(f"--input={path} cannot be read: {error.strerror}") from error
+        reason = error.strerror or error
+        raise config_lib.ConfigError(f"--input={path} cannot be read: {reason}") from error
 
     try:
         text = data.decode("utf-8-sig")

@@ -25,6 +25,7 @@ from absl import flags
 
 from electra_jax import config as config_lib
 from electra_jax.cli import command
+from electra_jax.host import safe_files
 from electra_jax.report import view
 from electra_jax.training import opened as opened_lib
 from electra_jax.training import shown_rows
@@ -51,6 +52,7 @@ _COLOUR = flags.DEFINE_enum(
 
 def main(config: config_lib.Config, workdir: str) -> None:
     """Prints rows in the terminal, or writes them to a page."""
+    safe_files.check_no_address(_HTML.value or "", "--html", config_lib.ConfigError)
     folder = os.path.dirname(_HTML.value or "") or "."
     if not os.path.isdir(folder):
         raise config_lib.ConfigError(f"--html={_HTML.value}: there is no folder {folder}")

@@ -26,6 +26,7 @@ from electra_jax.data import (
     unit_files,
     vocabulary,
 )
+from electra_jax.host import staging
 
 _ENDING = 10.0  # seconds for the thread to end when its workers were killed
 
@@ -62,7 +63,7 @@ def open_whole(folder: str) -> streaming.StreamedRecords:
     """Opens a folder that is prepared to its end and has its plan."""
     manifest = streaming.read_plan(folder)
     units = streaming.Units.of_whole(folder, manifest.sources[0].counts["units"])
-    return streaming.StreamedRecords(folder, manifest, units)
+    return streaming.StreamedRecords(folder, manifest, units, there=staging.sizes(folder))
 
 
 def keep_plan(plan: planning.DataPlan) -> None:

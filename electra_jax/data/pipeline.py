@@ -19,17 +19,17 @@ import collections
 import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import numpy as np
 
 from electra_jax.data import records as records_lib
+from electra_jax.data import staged_shards
 
 PATTERN = 4096  # rows; in each pattern, sources have their exact shares
 GROUP = 16  # shards whose rows are shuffled together
 WINDOW = 8192  # rows of a source whose order is computed at once
-AHEAD = 65_536  # rows; the shards of a row in a bucket are fetched so many rows before it
 ROUNDS = 12  # of the Feistel network; with 8, permutations of five rows are visibly uneven
 
 
@@ -66,6 +66,8 @@ class Order:
             self._ranks[pattern == s] = np.arange(self._counts[s])
 
         self._window = functools.lru_cache(maxsize=4 * len(sources))(self._order_window)
+        self._groups = functools.lru_cache(maxsize=4 * len(sources))(self._groups_of)
+        self._staged = staged_shards.StagedShards(records)
 
     @property
     def rows_per_epoch(self) -> int:
@@ -80,8 +82,7 @@ class Order:
         """Reads rows `first_row` to `first_row + count - 1`; each process reads its own part."""
         source_n, rows_n = self.numbers(first_row, count)
         present = np.unique(source_n)
-        if self._records.in_bucket:
-            self._fetch_ahead(first_row + AHEAD, count)
+        self._staged.move(self, first_row, count)
 
         if len(present) == 1:
             ids, marks = self._records.read("train", int(present[0]), rows_n)
@@ -97,12 +98,6 @@ class Order:
             ids[places], marks[places] = part_ids, part_marks
 
         return Rows(ids, marks, source_n)
-
-    def _fetch_ahead(self, first_row, count):
-        """Begins to fetch the shards of rows that are taken later."""
-        source_n, rows_n = self.numbers(first_row, count)
-        for s in np.unique(source_n).tolist():
-            self._records.fetch_ahead("train", s, rows_n[source_n == s])
 
     def close(self) -> None:
         """Ends a `take` that waits in another thread. Here all rows are there, and none waits."""
@@ -126,6 +121,42 @@ class Order:
 
         return source_n, rows
 
+    def spans(self, first_row: int, end_row: int) -> dict[int, tuple[int, int]]:
+        """{source: (first, end)}, counted within the source, of rows first_row to end_row - 1."""
+        begin, end = (self._taken_before(row) for row in (first_row, end_row))
+        return {s: (int(begin[s]), int(end[s])) for s in np.flatnonzero(end > begin).tolist()}
+
+    def shards_between(self, source: int, first: int, end: int) -> frozenset[int]:
+        """The shards of all groups in which the rows first to end - 1 of a source lie."""
+        size = self._sizes[source]
+        if end - first >= size:
+            return frozenset(range(len(self._records.shard_rows("train", source))))
+
+        found = set()
+        for epoch in range(first // size, (end - 1) // size + 1):
+            shards, _, group_ends = self._groups(source, epoch)
+            places = max(first - epoch * size, 0), min(end - epoch * size, size) - 1
+            begin, last = np.searchsorted(group_ends, places, side="right")
+            found.update(shards[begin * GROUP : (last + 1) * GROUP].tolist())
+        return frozenset(found)
+
+    def _taken_before(self, row):
+        """How many rows of each source come before a row [sources]."""
+        blocks, place = divmod(row, PATTERN)
+        inside = np.bincount(self._pattern[:place], minlength=len(self._counts))
+        return blocks * self._counts + inside
+
+    def _groups_of(self, source, epoch):
+        """The shards of a source in the order of an epoch, in groups of GROUP.
+
+        Returns (shards [shards], where the rows of each end [shards], the rows of groups [groups]).
+        """
+        shard_rows = self._records.shard_rows("train", source)
+        shards = shuffled_shards(len(shard_rows), self._seed, source, epoch)
+        ends = np.cumsum(shard_rows[shards])
+        lasts = np.minimum(np.arange(GROUP, len(ends) + GROUP, GROUP), len(ends)) - 1
+        return shards, ends, ends[lasts]
+
     def _order_window(self, source, window):
         """The row numbers of one window of a source [WINDOW].
 
@@ -147,10 +178,7 @@ class Order:
         for epoch in np.unique(epochs).tolist():
             here = slice(*np.searchsorted(epochs, (epoch, epoch + 1)))
 
-            shards = shuffled_shards(len(shard_rows), self._seed, source, epoch)
-            ends = np.cumsum(shard_rows[shards])
-
-            group_ends = ends[np.minimum(np.arange(GROUP, len(ends) + GROUP, GROUP), len(ends)) - 1]
+            shards, ends, group_ends = self._groups(source, epoch)
             group_starts = np.concatenate([[0], group_ends[:-1]])
             group = np.searchsorted(group_ends, places[here], side="right")
 
@@ -174,6 +202,14 @@ class Order:
             rows[here] = starts[shard] + place - (ends[nth_shard] - shard_rows[shard])
 
         return rows
+
+
+def check_room(opened: Collection[records_lib.Records]) -> None:
+    """Raises ValueError, one line, if the disk is too small for rows that come from a bucket.
+
+    `opened` are the rows of each stage of a run.
+    """
+    staged_shards.check_room(opened, GROUP)
 
 
 def heldout(records: records_lib.Records, source_index: int, limit: int) -> Rows:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from electra_jax.data import records, text, vocabulary, vocabulary_training
+from electra_jax.host import staging
 
 if TYPE_CHECKING:  # each worker would import the parsing of configurations too
     from electra_jax.config import fields
@@ -97,13 +98,21 @@ def trained_kind(vocab: str) -> tuple[str, int]:
     return kind, int(size)
 
 
-def check_vocabulary_path(path: str) -> None:
-    """Raises ValueError, one line, if the vocabulary file does not exist."""
+def vocabulary_file(named: str) -> str:
+    """Returns the path on this machine of a vocabulary; one in a bucket is fetched.
+
+    Raises ValueError, one line, if it does not exist.
+    """
+    try:
+        path = staging.copied_file(named, "data.vocab")
+    except FileNotFoundError:
+        path = ""
     if not os.path.exists(path):
         raise ValueError(
-            f"data.vocab={path!r} does not exist; give a .model, vocab.txt or tokenizer.json, or"
+            f"data.vocab={named!r} does not exist; give a .model, vocab.txt or tokenizer.json, or"
             " train:sentencepiece:SIZE"
         )
+    return path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,8 +170,8 @@ def row_settings(settings: Settings) -> dict[str, Any]:
 
 def load_vocabulary(settings: Settings) -> vocabulary.Vocabulary:
     """Loads the vocabulary file that `settings.vocab` names. Raises ValueError, one line."""
-    check_vocabulary_path(settings.vocab)
-    return vocabulary.load(settings.vocab, settings.lower_case, settings.strip_accents)
+    path = vocabulary_file(settings.vocab)
+    return vocabulary.load(path, settings.lower_case, settings.strip_accents)
 
 
 def make_tasks(plan: DataPlan) -> list[UnitTask]:

@@ -46,8 +46,9 @@ from electra_jax.data import (
     vocabulary,
     worker_pool,
 )
-from electra_jax.host import lock, staging
+from electra_jax.host import bucket_lock, lock, staging
 
+_LOCK = "prepare.lock"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -90,12 +91,8 @@ def prepare(
     plan = planning.make_plan(settings, root)
     records.fetch(plan.folder)
 
-    made = not is_whole(plan.folder, progress)
-    if made:
+    if not _is_done(plan.folder, progress):
         _prepare_locked(plan, progress, watcher, executor)
-    staging.publish(plan.folder, last=records.MANIFEST)
-    if made:
-        staging.remove(plan.folder, unit_files.UNITS)
 
     if line := totals.unknown_tokens(records.read_manifest(plan.folder)):
         progress(f"warning: {line}")
@@ -108,11 +105,12 @@ def _own_processes(watcher):
 
 
 def _prepare_locked(plan, progress, watcher, executor):
-    """Builds the folder under its lock."""
-    with lock.hold(os.path.join(plan.folder, "prepare.lock"), f"the data folder {plan.folder}"):
+    """Builds the folder under its lock, and sends it to its bucket if it has one."""
+    with _locked(plan.folder) as lock_in_bucket:
         whole = False
         try:
             # Another process may have finished the folder before this one got the lock.
+            records.fetch(plan.folder)
             if not is_whole(plan.folder, progress):
                 with in_words(plan):
                     _build(plan, progress, watcher, executor or _own_processes(watcher))
@@ -121,6 +119,21 @@ def _prepare_locked(plan, progress, watcher, executor):
             # Where this ends too early, other machines may still write; the next start removes.
             if whole or executor is None:
                 _remove_partials(plan.folder)
+
+        if lock_in_bucket is not None and lock_in_bucket.is_lost():
+            lock_in_bucket.refuse()
+        staging.publish(plan.folder, last=records.MANIFEST)
+        staging.remove(plan.folder, unit_files.UNITS)
+
+
+@contextlib.contextmanager
+def _locked(folder):
+    """Holds the lock of the folder, and yields the one in its bucket; None if it has no bucket."""
+    where = staging.address(folder)
+    what = f"the data folder {where or folder}"
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(lock.hold(os.path.join(folder, _LOCK), what))
+        yield stack.enter_context(bucket_lock.hold(f"{where}/{_LOCK}", what)) if where else None
 
 
 @contextlib.contextmanager
@@ -141,6 +154,11 @@ def in_words(plan: planning.DataPlan) -> Iterator[None]:
             "a process that prepares data was killed, most likely for memory; run again with"
             f" data.workers={fewer}: it goes on from here"
         ) from error
+
+
+def _is_done(folder, progress):
+    """Whether the folder is whole, and its bucket, if it has one, has all of it."""
+    return is_whole(folder, progress) and staging.is_published(folder, records.MANIFEST)
 
 
 def is_whole(folder: str, progress: Callable[[str], Any]) -> bool:

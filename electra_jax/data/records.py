@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from electra_jax.host import safe_files, staging
+from electra_jax.host import safe_files, staged_files, staging
 
 FORMAT_VERSION = 2
 LANES = ("ids", "marks")  # a shard has one file per lane
@@ -169,10 +169,22 @@ class ShardWriter:
 class Records:
     """A prepared folder, open for reading. Its files are mapped when they are first read."""
 
-    def __init__(self, directory: str, manifest: Manifest):
+    def __init__(
+        self,
+        directory: str,
+        manifest: Manifest,
+        there: Mapping[str, int] = types.MappingProxyType({}),
+    ):
+        """Opens nothing yet.
+
+        Args:
+          directory: the folder.
+          manifest: of the folder.
+          there: bytes of its files that are in a bucket, by their paths in the folder.
+        """
         self.directory = directory
         self.manifest = manifest
-        self.in_bucket = bool(staging.address(directory))  # its shards come when they are needed
+        self.there = there  # what is in a bucket comes when it is needed
         self._maps: dict[tuple[str, int, int], tuple[np.ndarray, np.ndarray]] = {}
         self._starts = {
             (split, i): np.cumsum([0, *(shard.rows for shard in source.shards[split])])
@@ -192,13 +204,27 @@ class Records:
         """The number of rows in each shard [shards], in the order in which `read` counts rows."""
         return np.diff(self._starts[split, source_index])
 
-    def fetch_ahead(self, split: str, source_index: int, rows: np.ndarray) -> None:
-        """Begins to fetch the shards of rows that are read later, if they are in a bucket."""
-        shards = np.searchsorted(self._starts[split, source_index], rows, side="right") - 1
-        for shard in np.unique(shards).tolist():
-            name = self._shard(split, source_index, shard).name
-            for lane in self.manifest.lanes:
-                staging.have_soon(_lane_path(self.directory, split, name, lane))
+    def bytes_per_row(self) -> int:
+        """The bytes of a row in all lanes together."""
+        return sum(
+            shard_bytes(1, self.manifest.sequence_length, dtype)
+            for dtype in self.manifest.lanes.values()
+        )
+
+    def shard_files(self, split: str, source_index: int, shard: int) -> dict[str, int]:
+        """{path: bytes} of the files of a shard."""
+        found = self._shard(split, source_index, shard)
+        length = self.manifest.sequence_length
+        return {
+            _lane_path(self.directory, split, found.name, lane): shard_bytes(
+                found.rows, length, dtype
+            )
+            for lane, dtype in self.manifest.lanes.items()
+        }
+
+    def forget(self, split: str, source_index: int, shard: int) -> None:
+        """Ends the mapping of a shard's files; `read` maps and checks them again."""
+        self._maps.pop((split, source_index, shard), None)
 
     def close(self) -> None:
         """Ends the preparation of rows that are still missing. Here none are."""
@@ -285,12 +311,12 @@ class Records:
         return found
 
     def _map_lane(self, path, dtype, crc):
-        staging.have(path)
+        staged_files.have(path)
         values = np.memmap(path, dtype, "r").view(np.ndarray)
 
         # A flipped bit mostly gives another valid id, so training would go on without an error.
         whole = zlib.crc32(values) == crc
-        if not whole and staging.have_again(path):
+        if not whole and staged_files.have_again(path):
             values = np.memmap(path, dtype, "r").view(np.ndarray)
             whole = zlib.crc32(values) == crc
         if not whole:
@@ -321,7 +347,7 @@ def open(directory: str) -> Records:  # noqa: A001 - reads as records.open
     if not os.path.exists(unigram):
         raise ValueError(f"{unigram} is missing; run prepare again")
 
-    return Records(directory, manifest)
+    return Records(directory, manifest, there)
 
 
 def fetch(directory: str) -> None:
@@ -341,9 +367,12 @@ def verify(directory: str, progress: Callable[[str], Any] = lambda line: None) -
         for lane in manifest.lanes:
             path = _lane_path(directory, split, shard.name, lane)
             files += 1
-            staging.have(path)
+            was_here = os.path.exists(path)
+            staged_files.have(path)
             if _crc(path) != shard.crc[lane]:
                 damaged.append(path)
+            if not was_here:  # not all of a bucket may fit on this disk
+                staged_files.drop(path)
 
     if damaged:
         raise ValueError(

@@ -16,11 +16,19 @@ those of the first group alone.
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from electra_jax.data import pipeline, planning, records, unit_files, vocabulary
+from electra_jax.data import (
+    pipeline,
+    planning,
+    records,
+    staged_shards,
+    unit_files,
+    vocabulary,
+)
 
 PLAN = records.STREAMING  # in the format of the manifest, without what only the whole text tells
 
@@ -157,6 +165,7 @@ class StreamedRecords(records.Records):
         manifest: records.Manifest,
         units: Units,
         close: Callable[[], None] = lambda: None,
+        there: Mapping[str, int] = types.MappingProxyType({}),
     ):
         """Waits until the first group is prepared.
 
@@ -165,11 +174,12 @@ class StreamedRecords(records.Records):
           manifest: its plan.
           units: the shards of its units.
           close: called by `close`; ends the preparation.
+          there: bytes of its files that are in a bucket, once all text is prepared.
 
         Raises PreparationError if the first group cannot be prepared, has no training row or has
         no held-out row.
         """
-        super().__init__(directory, manifest)
+        super().__init__(directory, manifest, there)
         self._units, self._close = units, close
         self.order = units_in_order(manifest)
         self._shards: dict[str, list[records.Shard]] = {split: [] for split in records.SPLITS}
@@ -254,12 +264,15 @@ class StreamedOrder:
         self._count = len(rows.order)
         self._group = functools.lru_cache(maxsize=4)(self._shuffled_group)
         self._later = functools.lru_cache(maxsize=2)(self._order_later)
+        self._shards = functools.lru_cache(maxsize=4)(self._shards_of_group)
+        self._staged = staged_shards.StagedShards(rows)
 
     def take(self, first_row: int, count: int) -> pipeline.Rows:
         """Reads rows `first_row` to `first_row + count - 1`; waits until they are prepared.
 
         Raises PreparationError if they cannot be, and Closed after `close`.
         """
+        self._staged.move(self, first_row, count)
         ids, marks = self._rows.read("train", 0, self.numbers(first_row, count))
         return pipeline.Rows(ids, marks, np.zeros(count, np.int32))
 
@@ -277,6 +290,27 @@ class StreamedOrder:
         """Ends a `take` that waits in another thread."""
         self._closed = True
         self._rows.look_again()
+
+    def spans(self, first_row: int, end_row: int) -> dict[int, tuple[int, int]]:
+        """The rows from the first to the end, which are all of one source."""
+        return {0: (first_row, end_row)}
+
+    def shards_between(self, source: int, first: int, end: int) -> frozenset[int]:
+        """The shards of all groups in which the rows first to end - 1 lie."""
+        if end - first >= self._rows.rows("train", source):
+            return frozenset(range(len(self._rows.shard_rows("train", source))))
+
+        found, row = set(), first
+        while row < end:
+            epoch, group, place = self._locate(row)
+            found |= self._shards(epoch, group)
+            row += len(self._group(epoch, group)) - place
+        return frozenset(found)
+
+    def _shards_of_group(self, epoch, group):
+        shard_rows = self._rows.shard_rows("train", 0)
+        places = np.searchsorted(np.cumsum(shard_rows), self._group(epoch, group), side="right")
+        return frozenset(np.unique(places).tolist())
 
     def _locate(self, row):
         """(epoch, group, place within the group) of a row."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from electra_jax import config as config_lib
 from electra_jax.config import between, one_of
+from electra_jax.host import safe_files
 
 ConfigError = config_lib.ConfigError
 
@@ -203,6 +204,11 @@ def _check_together(c: Config):
     """Raises ConfigError for values that are invalid by themselves or in combination."""
     if not c.name or "/" in c.name or c.name in (".", ".."):
         raise ConfigError(f"name={c.name!r} is to be a folder in WORKDIR/finetune; try 'finetune'")
+    if safe_files.is_address(c.data.dir):
+        raise ConfigError(
+            f"data.dir={c.data.dir!r} is an address, and tasks are read from a folder of this"
+            " machine; copy that folder here, and give its path"
+        )
     if not c.task_names:
         raise ConfigError(
             "tasks is empty; try cola,mrpc, or custom with configs/finetune_custom.py"

@@ -87,7 +87,8 @@ def check(address: str, what: str, error: type[ValueError] = ValueError) -> None
 
     if importlib.util.find_spec("gcsfs") is None:
         raise error(
-            f"{what}={address!r} needs gcsfs, which is not installed: {extras.command('gcs')}"
+            f"{what}={address!r} needs gcsfs (the extra gcs), which is not installed:"
+            f" {extras.command('gcs')}"
         )
     follow_emulator()
 

@@ -6,12 +6,14 @@ partial_name        that other name
 move_aside          renames a file or folder that is damaged or not continued
 check_path          refuses a folder that a run could not be read back from
 check_no_address    refuses an address such as gs://bucket/run
+is_address          tells one from a path of this machine
 """
 
 import os
 import re
 import secrets
 
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _BUCKETS = ("gs", "s3", "az", "hf")  # orbax reads /gs/NAME as gs://NAME
 
 
@@ -55,6 +57,11 @@ def move_aside(path: str, word: str) -> str:
     return target
 
 
+def is_address(path: str | os.PathLike) -> bool:
+    """Returns whether a path is an address of any kind: gs://..., s3://..., https://..."""
+    return _ADDRESS.match(os.fspath(path)) is not None
+
+
 def check_no_address(
     path: str | os.PathLike, what: str, error: type[ValueError] = ValueError
 ) -> None:
@@ -63,7 +70,7 @@ def check_no_address(
     So would gs:/bucket/run, which is what pathlib.Path makes of gs://bucket/run.
 
     Args:
-      path: the folder to check.
+      path: the folder or file to check.
       what: the flag or setting that named it, for the message: '--workdir'.
       error: raised with a message of one line.
     """
@@ -73,10 +80,11 @@ def check_no_address(
             f"{what}={path!r} lacks a slash: gs://BUCKET/FOLDER; pathlib.Path takes it away, so"
             " give addresses as text"
         )
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", path):
+    if is_address(path):
         raise error(
-            f"{what}={path!r} is an address of a kind that cannot be used here; give a folder of"
-            " this machine; workdirs and data.dir may be gs://BUCKET/FOLDER"
+            f"{what}={path!r} is an address of a kind that cannot be used here; give a path of this"
+            " machine; workdirs, data.dir and init.from may be gs://BUCKET/FOLDER, data.vocab and"
+            " --input gs://BUCKET/FILE"
         )
 
 

@@ -16,30 +16,24 @@ The bucket is what counts. What an earlier command left in the copy and did not 
 N is a number of this process: two processes of one machine never share a copy.
 """
 
-import concurrent.futures
 import contextlib
 import fcntl
 import functools
 import itertools
 import os
 import re
-import threading
 from collections.abc import Iterator, Sequence
 
 from absl import logging
 
-from electra_jax.host import bucket_lock, buckets, user_cache
+from electra_jax.host import bucket_lock, buckets, safe_files, user_cache
 
 CHECKPOINTS = "checkpoints"
 DATA = "data"
 LOCK = "run.lock"
 _NOT_COPIED = (CHECKPOINTS, DATA)  # folders of a workdir
 
-_AT_ONCE = 4  # files that are fetched at the same time
-
 _copies: dict[str, "_Copy"] = {}  # the copies that this process sends back, by their paths
-_fetches: dict[str, concurrent.futures.Future[None]] = {}  # under way or done, by their paths
-_beginning, _room = threading.Lock(), threading.Semaphore(_AT_ONCE)
 
 
 def local(address: str | os.PathLike) -> str:
@@ -150,13 +144,22 @@ def push(workdir: str) -> bool:
         return False
 
 
-def copied(path: str | os.PathLike) -> str:
+def check(path: str | os.PathLike, what: str, error: type[ValueError] = ValueError) -> None:
+    """Refuses an address that cannot be read here; see `buckets.check` for the arguments."""
+    read = buckets.is_address(path)
+    (buckets.check if read else safe_files.check_no_address)(os.fspath(path), what, error)
+
+
+def copied(path: str | os.PathLike, what: str, error: type[ValueError] = ValueError) -> str:
     """Returns the path on this machine of something that is only read.
 
     Args:
       path: the address of a workdir, of one of its checkpoints, or of an export, whose small files
         are fetched; other paths are returned as they are.
+      what: the flag or setting that named it, for messages.
+      error: raised with a message of one line if it is an address that cannot be used.
     """
+    check(path, what, error)
     if not buckets.is_address(path):
         return os.fspath(path)
 
@@ -165,6 +168,17 @@ def copied(path: str | os.PathLike) -> str:
     workdir = before if step.isdecimal() else path
     if local(workdir) not in _copies:
         _Copy(workdir, local(workdir), writes=False).fetch()
+    return local(path)
+
+
+def copied_file(path: str, what: str) -> str:
+    """Returns the path on this machine of a file that is only read; fetches it from a bucket.
+
+    Raises ValueError, see `check`; FileNotFoundError if it is not in the bucket.
+    """
+    check(path, what)
+    if buckets.is_address(path):
+        buckets.download(path, local(path))
     return local(path)
 
 
@@ -221,31 +235,13 @@ def sizes(folder: str) -> dict[str, int]:
     return {name: one.bytes for name, one in buckets.listing(where).items()} if where else {}
 
 
-def have(path: str) -> None:
-    """Waits until a file of a copy is on this machine, and fetches it if nobody has begun to."""
-    have_soon(path)
-    if (fetch := _fetches.pop(path, None)) is not None:
-        fetch.result()
-
-
-def have_soon(path: str) -> None:
-    """Begins to fetch a file of a copy in the background, unless it is on this machine."""
-    if not (where := address(path)) or os.path.exists(path):
-        return
-
-    with _beginning:
-        if path not in _fetches:
-            _fetches[path] = result = concurrent.futures.Future()
-            # A daemon: a program that ends does not wait for rows that it will not read.
-            threading.Thread(target=_download, args=(where, path, result), daemon=True).start()
-
-
-def have_again(path: str) -> bool:
-    """Fetches a file of a copy anew, in place of one that is damaged; returns whether it could."""
-    if not (where := address(path)):
-        return False
-    buckets.download(where, path)
-    return True
+def is_published(folder: str, last: str) -> bool:
+    """Returns whether the bucket has a complete folder; True if it is no copy. See `publish`."""
+    where = address(folder)
+    if not where:
+        return True
+    there = buckets.listing(where, below=False)
+    return last in there and there[last].md5 == buckets.md5_of(os.path.join(folder, last))
 
 
 def publish(folder: str, last: str) -> None:
@@ -257,14 +253,10 @@ def publish(folder: str, last: str) -> None:
         sent if the bucket has it already.
     """
     where = address(folder)
-    if not where:
+    if not where or is_published(folder, last):
         return
 
-    end = os.path.join(folder, last)
-    there = buckets.listing(where)
-    if last in there and there[last].md5 == buckets.md5_of(end):
-        return
-
+    end, there = os.path.join(folder, last), buckets.listing(where)
     names = [name for name in _files(folder) if name != last and not name.endswith(".lock")]
     logging.info("sending %d files to %s", len(names) + 1, where)
     for name in names:
@@ -324,15 +316,6 @@ class _Copy:
             for name in _files(self._path)
             if name.split(os.sep)[0] not in _NOT_COPIED and os.path.basename(name) != LOCK
         ]
-
-
-def _download(address, path, result):
-    try:
-        with _room:
-            buckets.download(address, path)
-        result.set_result(None)
-    except Exception as error:  # of any kind; who waits for the file raises it
-        result.set_exception(error)
 
 
 def _fetch_changed(address, path, about):

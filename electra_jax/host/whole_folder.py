@@ -10,14 +10,14 @@ from electra_jax.host import safe_files
 
 
 @contextlib.contextmanager
-def new(path: str) -> Iterator[str]:
+def new(path: str, what: str = "out") -> Iterator[str]:
     """Yields a folder to write into, which becomes `path` if the block ends without an error.
 
     After an error the folder is removed. Raises ValueError, with a message of one line, before
     anything is written: if `path` exists and is not an empty folder, or if what is written there
-    could not be read back (`safe_files.check_path`).
+    could not be read back (`safe_files.check_path`). `what` names the setting in messages.
     """
-    safe_files.check_path(path, "the folder to write")
+    safe_files.check_path(path, what)
     path = os.path.abspath(path)
     if os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path)):
         raise ValueError(f"{path} is there already; choose another folder, or move it away")

@@ -27,7 +27,7 @@ class Page:
 
 def report_page(workdir: str | os.PathLike) -> Page:
     """The report of a run as it was written last; see `electra_jax.report_page`."""
-    path = os.path.join(staging.copied(workdir), "report.html")
+    path = os.path.join(staging.copied(workdir, "workdir"), "report.html")
     try:
         with open(path, encoding="utf-8") as file:
             return Page(file.read())
@@ -39,5 +39,5 @@ def report_page(workdir: str | os.PathLike) -> Page:
 
 def compare_page(workdirs: tuple[str | os.PathLike, ...]) -> Page:
     """Runs side by side as they are now; see `electra_jax.compare_page`."""
-    runs = [comparison.load(staging.copied(workdir)) for workdir in workdirs]
+    runs = [comparison.load(staging.copied(workdir, "workdir")) for workdir in workdirs]
     return Page(comparison_page.html(comparison.compare(runs)))

@@ -2,8 +2,9 @@
 """Checks before a run begins, and a readable error for a full disk.
 
 Checked are, in this order: the text and the vocabulary are named as they can be, the workdir can be
-written, all processes were started with the same settings, and the settings fit the run that the
-workdir already holds. `loop.train` calls them.
+written, a new run finds the weights that it begins with, all processes were started with the same
+settings, and the settings fit the run that the workdir already holds. `loop.train` calls them, the
+first three before anything is written.
 """
 
 import contextlib
@@ -17,9 +18,10 @@ from absl import logging
 from electra_jax import config as config_lib
 from electra_jax.config import fields
 from electra_jax.data import planning, text
-from electra_jax.host import processes, safe_files
+from electra_jax.host import processes, safe_files, staging
 from electra_jax.training import spikes
-from electra_jax.workdir import saved_config
+from electra_jax.weights import starting_weights
+from electra_jax.workdir import metadata, saved_config
 
 
 @contextlib.contextmanager
@@ -82,6 +84,22 @@ def check_places(workdir: str) -> None:
                 " another --workdir"
             )
         _check_right(path)
+
+
+def check_beginning(config: config_lib.Config, workdir: str) -> None:
+    """Raises an error on all processes if a new run cannot find what it begins with.
+
+    These are the weights that the section `init` names, and the address of a vocabulary. A run that
+    has a checkpoint needs neither any more.
+    """
+    if processes.of_first(lambda: metadata.steps(metadata.directory(workdir))):
+        return
+
+    def look():
+        staging.check(config.data.vocab, "data.vocab", config_lib.ConfigError)
+        starting_weights.check_paths(config.init)
+
+    processes.agree(look, ValueError, OSError, metadata.CheckpointError)
 
 
 def _check_right(path: str) -> None:

@@ -53,6 +53,7 @@ def train(
     with contextlib.ExitStack() as stack:
         workdir = stack.enter_context(staging.opened(workdir, processes.is_first()))
         before_the_run.check_places(workdir)
+        before_the_run.check_beginning(config, workdir)
         stack.enter_context(before_the_run.full_disk_in_words(workdir))
         # Nothing is written before the lock is held, since another run may use this workdir.
         if jax.process_index() == 0:

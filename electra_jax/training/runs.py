@@ -111,9 +111,8 @@ def start(config: config_lib.Config, workdir: str) -> Run:
     """
     for line in config_lib.unread(config):
         logging.warning("%s", line)
-    # First, so that a wrong batch size or path is refused before text is read for hours.
+    # First, so that a wrong batch size is refused before text is read for hours.
     mesh = plans.mesh(config)
-    _check_starting_weights(config, workdir)
 
     rows = _rows(config, workdir)
     try:
@@ -136,6 +135,7 @@ def _with_rows(config, workdir, mesh, opened) -> Run:
     words = vocabulary.load(os.path.join(opened[0].directory, records.VOCABULARY))
     for found in opened:
         _check_records(found, words)
+    processes.agree(lambda: pipeline.check_room(opened), ValueError)
     programs = _programs(config, words, mesh, opened)
     plan = programs.plan
     _warn_of_low_rate(plan, config.schedule, opened)
@@ -223,14 +223,6 @@ class _Programs:
 
 
 _kept_programs: collections.OrderedDict[tuple, _Programs] = collections.OrderedDict()
-
-
-def _check_starting_weights(config, workdir):
-    """Raises ConfigError on all processes if there are no weights where a new run would begin."""
-    if processes.of_first(lambda: metadata.steps(metadata.directory(workdir))):
-        return
-    kinds = ValueError, OSError, metadata.CheckpointError
-    processes.agree(lambda: starting_weights.check_paths(config.init), *kinds)
 
 
 def forget_programs() -> None:

@@ -132,7 +132,7 @@ def save_arrays(path: str, tree: Any) -> None:
     """Writes numpy arrays for other programs: without digest, metadata or sharding."""
     context = ocp.Context()
     context.array.saving.use_compression = False
-    safe_files.check_path(path, "the folder of arrays", metadata.CheckpointError)
+    safe_files.check_path(path, "folder", metadata.CheckpointError)
     with context:
         ocp.save(LiteralPath(os.path.abspath(path)), tree)
 

@@ -71,7 +71,7 @@ def to_workdir(source: str, recipe: config_lib.Config, workdir: str) -> dict:
         _, fresh = _fresh_state(found, config)
         warm_start.lower_layers(named, trees.flat(found.params), trees.flat(fresh.params))
 
-    with whole_folder.new(workdir) as folder:
+    with whole_folder.new(workdir, "--workdir") as folder:
         found.vocabulary.save(os.path.join(folder, "vocab"))
         _save_first(metadata.directory(folder), found, config, optimizer)
         saved_config.write(folder, config)

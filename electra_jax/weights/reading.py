@@ -22,7 +22,7 @@ from jax import numpy as jnp
 
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
-from electra_jax.host import safe_files, staging
+from electra_jax.host import staging
 from electra_jax.model import encoder, networks
 from electra_jax.weights import (
     encoding,
@@ -55,8 +55,7 @@ def open(
         found = open(hub.folder(os.fspath(path)), step, data_dir)
         return dataclasses.replace(found, source=os.fspath(path))
 
-    path = staging.copied(path)
-    safe_files.check_no_address(path, "path", config_lib.ConfigError)
+    path = staging.copied(path, "path", config_lib.ConfigError)
     path = os.path.normpath(path)
     parent, name = os.path.split(path)
     if os.path.basename(parent) == "checkpoints" and name.isdecimal():

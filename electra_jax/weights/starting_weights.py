@@ -23,7 +23,7 @@ from jax.sharding import Mesh
 from electra_jax import config as config_lib
 from electra_jax.core import sharding, trees
 from electra_jax.data import vocabulary
-from electra_jax.host import processes, safe_files, staging
+from electra_jax.host import processes, staging
 from electra_jax.objectives.objective import Phase
 from electra_jax.step import plans, train_step
 from electra_jax.weights import (
@@ -72,7 +72,8 @@ def open(setting: str, run: Beginning) -> StartingWeights:
     Raises ConfigError or CheckpointError.
     """
     init, words = run.init, run.vocabulary
-    path = staging.copied(init.from_ if setting == "init.from" else init.generator_from)
+    path = init.from_ if setting == "init.from" else init.generator_from
+    path = staging.copied(path, setting, config_lib.ConfigError)
     named, wants = f"{setting}={path!r}", init.optimizer == "restored" and setting == "init.from"
     steps = processes.of_first(lambda: metadata.steps(metadata.directory(path)))
 
@@ -122,8 +123,7 @@ def check_paths(init: config_lib.Init) -> None:
         ("init.from", init.from_),
         ("init.generator_from", init.generator_from),
     ):
-        path = staging.copied(path)
-        safe_files.check_no_address(path, setting, config_lib.ConfigError)
+        path = staging.copied(path, setting, config_lib.ConfigError)
         steps = metadata.steps(metadata.directory(path)) if path else ()
         if not path or steps or reading.is_foreign(path):
             continue

@@ -221,8 +221,14 @@ def own_vocabulary(data: RunData) -> str:
     """Returns data.vocab, or the copy in the workdir if data.vocab names a file that is gone."""
     named = data.settings.vocab
     here = os.path.join(data.workdir, VOCABULARY)
-    gone = bool(data.workdir) and not named.startswith("train:") and not os.path.exists(named)
-    return here if gone and os.path.isdir(here) else named
+    if named.startswith("train:") or not data.workdir or not os.path.isdir(here):
+        return named
+
+    try:
+        planning.vocabulary_file(named)
+    except (ValueError, OSError):
+        return here
+    return named
 
 
 def vocabulary_size(data: RunData) -> int:
@@ -239,9 +245,8 @@ def vocabulary_size(data: RunData) -> int:
     if settings.vocab.startswith("train:"):
         return planning.trained_kind(settings.vocab)[1]
 
-    named = own_vocabulary(data)
-    planning.check_vocabulary_path(named)
-    return vocabulary.load(named, settings.lower_case, settings.strip_accents).size
+    path = planning.vocabulary_file(own_vocabulary(data))
+    return vocabulary.load(path, settings.lower_case, settings.strip_accents).size
 
 
 def changed(data: RunData, record: Record) -> str:
@@ -274,8 +279,8 @@ def _sources(settings):
 
     c = settings
     if not c.vocab.startswith("train:"):
-        planning.check_vocabulary_path(c.vocab)
-        found[c.vocab] = vocabulary.load(c.vocab, c.lower_case, c.strip_accents).sha256[:16]
+        path = planning.vocabulary_file(c.vocab)
+        found[c.vocab] = vocabulary.load(path, c.lower_case, c.strip_accents).sha256[:16]
 
     return found
 

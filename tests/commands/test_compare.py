@@ -245,6 +245,8 @@ def test_bad_workdirs_are_one_line(tmp_path):
         (["a", "b", "--out=x.pdf"], "--out=x.pdf does not end in .html"),
         (["a", "b", "--out=none/x.html"], "there is no folder none"),
         (["--workdir=a", "b"], "write a without --workdir="),
+        (["a", "s3://b/x"], "workdir='s3://b/x' is an address of a kind that cannot be used here"),
+        (["a", "b", "--out=gs://b/x.html"], "--out='gs://b/x.html' is an address of a kind that"),
     ],
 )
 def test_a_bad_command_line_is_one_line(arguments, message):

@@ -77,6 +77,25 @@ class BucketServer:
         """Goes on where it was paused."""
         self._process.send_signal(signal.SIGCONT)
 
+    @contextlib.contextmanager
+    def slow(self):
+        """Within the block it is halted for most of the time: it answers everything, but late."""
+        ends = threading.Event()
+
+        def work():
+            while not ends.wait(0.02):
+                self.pause()
+                ends.wait(0.1)
+                self.resume()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield
+        finally:
+            ends.set()
+            thread.join()
+
     def names(self, folder):
         """The paths of all objects below a folder of the bucket."""
         place = self._folder / "lab" / folder

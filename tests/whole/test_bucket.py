@@ -7,6 +7,7 @@ A machine is a folder of copies here. What another machine needs can only come f
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -152,6 +153,14 @@ def test_killed_and_continued_by_machines_that_have_nothing(server, config, undi
         process.kill()
         process.communicate()
 
+        # What the run has written is there since the last save, not only since its end.
+        there = server._folder / "lab" / "killed"
+        saved = step - step % 7 - 7  # the newest save may just have begun
+        assert f"/{STEPS}  gen_masked_loss " in (there / "log.txt").read_text()
+        assert saved in [row["step"] for row in writers.read(there / "metrics.jsonl")]
+        assert len(list((there / "tensorboard").rglob("*tfevents*"))) == number + 1
+        assert "</html>" in (there / "report.html").read_text()
+
     # The last one needs no configuration: it is in the bucket too.
     last = server.environment(tmp_path / "last machine")
     result = _command("main", f"--workdir={address}", **last)
@@ -163,6 +172,7 @@ def test_killed_and_continued_by_machines_that_have_nothing(server, config, undi
 
 
 def test_sigterm_leaves_everything_in_the_bucket(server, config, undisturbed, tmp_path):
+    """The machine that goes on has a server that is merely slow, of which nobody is warned."""
     address = "gs://lab/terminated"
     machine = server.environment(tmp_path / "one")
     process = _start("main", f"--config={config}", f"--workdir={address}", **machine)
@@ -172,9 +182,11 @@ def test_sigterm_leaves_everything_in_the_bucket(server, config, undisturbed, tm
     assert process.returncode == 0, errors[-2000:]
 
     other = server.environment(tmp_path / "other")
-    result = _command("main", f"--workdir={address}", **other)
+    with server.slow():
+        result = _command("main", f"--workdir={address}", **other)
     assert result.returncode == 0, result.stderr[-2000:]
     assert "waiting" not in result.stderr  # the lock was left free
+    assert "cannot be reached" not in result.stderr and "no answer" not in result.stderr
     _same(address, undisturbed, server, tmp_path)
 
 
@@ -385,21 +397,38 @@ def test_a_run_begins_with_weights_from_a_bucket(server, finished, config, tmp_p
 
 
 def test_text_and_prepared_data_in_a_bucket(server, config, here, undisturbed, tmp_path):
-    """Text is read from the bucket; its rows go there and are those of a disk."""
+    """Text and vocabulary are read from the bucket; the rows go there and are those of a disk."""
     tree = json.loads((undisturbed / "config.json").read_text())
     buckets.upload(tree["data"]["source"].removeprefix("text:"), "gs://lab/text/corpus.txt")
-    machine = server.environment(tmp_path / "machine")
-    result = _command(
-        "prepare", f"--config={config}", f"--workdir={tmp_path / 'run'}",
-        "--config.data.source=text:gs://lab/text/corpus.txt", "--config.data.dir=gs://lab/rows",
-        **machine,
-    )  # fmt: skip
+    (own,) = (undisturbed / "data").iterdir()
+    (words,) = (path for path in (own / "vocab").iterdir() if path.suffix in (".model", ".txt"))
+    buckets.upload(str(words), f"gs://lab/text/{words.name}")
+
+    def prepare(name):
+        return _command(
+            "prepare", f"--config={config}", f"--workdir={tmp_path / name}",
+            "--config.data.source=text:gs://lab/text/corpus.txt",
+            "--config.data.dir=gs://lab/rows", f"--config.data.vocab=gs://lab/text/{words.name}",
+            **server.environment(tmp_path / f"machine of {name}"),
+        )  # fmt: skip
+
+    result = prepare("run")
     assert result.returncode == 0, result.stderr[-2000:]
     (manifest,) = (name for name in server.names("rows") if name.endswith("manifest.json"))
     rows = server._folder / "lab" / "rows" / os.path.dirname(manifest) / "records"
-    (own,) = (undisturbed / "data").iterdir()
     for path in sorted(rows.rglob("*.*")):
         assert path.read_bytes() == (own / "records" / path.relative_to(rows)).read_bytes()
+
+    # As long as one prepares them, another machine is refused.
+    buckets.remove(f"gs://lab/rows/{manifest}")
+    folder = f"gs://lab/rows/{os.path.dirname(manifest)}"
+    with bucket_lock.hold(f"{folder}/prepare.lock", "it", timing=QUICK):
+        result = prepare("other")
+    assert result.returncode == 2, result.stderr[-2000:]
+    refusal = result.stderr.splitlines()[-1]
+    owner = f"process {os.getpid()} on {socket.gethostname()}, last sign of life 20"
+    assert refusal.startswith(f"error: the data folder {folder} is in use by another run ({owner}")
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_damaged_copy_of_a_shard_is_fetched_anew(server, finished, tmp_path):

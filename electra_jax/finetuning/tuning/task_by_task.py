@@ -53,7 +53,7 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
     names, mesh = choices.tasks_in_order(config), choices.mesh(config)
     encoder = encoders.read(config, workdir, mesh)
     folder = run_folder.folder_of(config, workdir)
-    safe_files.check_path(folder, "the folder of results", config_lib.ConfigError)
+    safe_files.check_path(folder, "folder", config_lib.ConfigError)
 
     with contextlib.ExitStack() as stack:
         what, error = f"folder {staging.place(folder)}", config_lib.ConfigError
