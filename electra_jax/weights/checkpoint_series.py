@@ -238,12 +238,13 @@ class Checkpoints:
         try:
             # The metadata first: orbax may be called only if all processes have the checkpoint.
             processes.agree(lambda: metadata.read(path), metadata.CheckpointError)
-            found = checkpoint.restore_in_parts(path, tree)
+            self.time.begins(step, tree, "read back")
+            found = self.time.run(lambda: checkpoint.restore_in_parts(path, tree))
             processes.agree(
                 functools.partial(checkpoint.check_digest, path, about, found),
                 metadata.CheckpointError,
             )
-        except metadata.CheckpointError as error:
+        except (metadata.CheckpointError, save_time.NotInTime) as error:
             raise metadata.CheckpointError(
                 f"the first checkpoint of this run cannot be read back, so the run stops here:"
                 f" {error}; choose a --workdir on another disk, or with a plainer name"

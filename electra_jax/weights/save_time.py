@@ -31,21 +31,21 @@ class SaveTime:
     def __init__(self, directory: str):
         self._directory = directory  # for messages
         self._call: background.Call | None = None
-        self._step, self._seconds, self._ends_at = 0, 0.0, 0.0
+        self._step, self._what, self._seconds, self._ends_at = 0, "", 0.0, 0.0
         self.complete: int | None = None  # step of the newest checkpoint known to be complete
 
-    def begins(self, step: int, tree: Any) -> None:
-        """The time of the save of this tree begins now."""
+    def begins(self, step: int, tree: Any, what: str = "saved") -> None:
+        """The time in which this tree must be saved, or read back, begins now."""
         size = sum(x.nbytes for x in jax.tree.leaves(tree)) / jax.process_count()
-        self._step, self._seconds = step, SECONDS + size / BYTES_PER_SECOND
+        self._step, self._what, self._seconds = step, what, SECONDS + size / BYTES_PER_SECOND
         self._ends_at = time.monotonic() + self._seconds
 
     def is_complete(self) -> None:
         """Notes that the save that was begun last is on disk."""
         self.complete = self._step
 
-    def run(self, work: Callable[[], Any]) -> None:
-        """Calls `work()` and raises what it raises, or NotInTime if the time is over before.
+    def run(self, work: Callable[[], Any]) -> Any:
+        """Returns `work()` or raises what it raises, or NotInTime if the time is over before.
 
         A call that did not come back in its time is waited for again, in place of `work`.
         """
@@ -58,14 +58,14 @@ class SaveTime:
         while not self._call.is_done(_LOOK_SECONDS):
             now = time.monotonic()
             if now > self._ends_at:
-                within = f"step {self._step} was not saved within {self._seconds:.0f} s"
+                within = f"step {self._step} was not {self._what} within {self._seconds:.0f} s"
                 raise NotInTime(errno.ETIMEDOUT, within, self._directory)
             if patience.is_over(now):
                 logging.info(
                     "waiting for checkpoint %d for %.0f s, and for %.0f s more at most",
                     self._step, now - since, self._ends_at - now,
                 )  # fmt: skip
-        self._call.result()
+        return self._call.result()
 
     def hangs(self) -> bool:
         """Whether a call has not come back in its time, and still has not."""
