@@ -36,8 +36,8 @@ _WORKDIR = flags.DEFINE_string(
 _STOP_TIMEOUT = flags.DEFINE_float(
     "stop_timeout",
     signals.STOP_SECONDS,
-    "Seconds from SIGTERM or Ctrl-C to the end of the step at which a run saves; one that hangs"
-    " longer ends without saving. A second signal ends at once.",
+    "Seconds from SIGTERM or Ctrl-C to the end of the step at which a run saves, or of a last save"
+    " that has begun; one that hangs longer ends without saving. A second signal ends at once.",
     lower_bound=1,
 )
 

@@ -9,15 +9,19 @@ import threading
 from electra_jax.host import logs
 
 GOES_ON = "the same command goes on from the newest checkpoint"
+BEGINS_AGAIN = "there is no checkpoint yet, so the same command begins again"
+_LEFT_BEHIND = ("orbax.", "electra_jax.host.background")  # modules whose threads nobody waits for
 
 
 def leave(code: int) -> None:
     """Ends this process; called in the main thread when its work is done and its result is told.
 
     Python waits for all threads. After a save that failed there may be threads of orbax that wait
-    up to five minutes for a folder that nobody will make, so they are left behind.
+    up to five minutes for a folder that nobody will make, and after a signal a program may still be
+    compiled. They are left behind.
     """
-    if any(type(thread).__module__.startswith("orbax.") for thread in threading.enumerate()):
+    threads = threading.enumerate()
+    if any(type(thread).__module__.startswith(_LEFT_BEHIND) for thread in threads):
         exit_now("", code)
     sys.exit(code)
 

@@ -52,6 +52,7 @@ class PeerGroup:
         self._calls = 0
         self._answers: dict[int, list[str]] = {}
         self._answered = threading.Condition()
+        self._waits_for = ""  # once it has waited so long that it says for whom
         self._over = False  # all have said that they end, so a closed connection is no death
         self._failure: tuple[str, int] | None = None  # of this one: line to print, exit code
         self._stepping = threading.Lock()
@@ -91,13 +92,22 @@ class PeerGroup:
         self._to_first({"kind": "said", "call": call, "text": text, "doing": doing})
         with self._answered:
             self._answered.wait_for(lambda: call in self._answers)
+            self._waits_for = ""
             return self._answers.pop(call)
+
+    def waits_for(self) -> str:
+        """What this process has waited for in an exchange for 10 seconds or more, or ""."""
+        return self._waits_for
 
     def ask_stop(self, why: str) -> None:
         """Asks all processes to stop after the same step; may be called from any thread."""
         self._to_first(
             {"kind": "stop", "why": f"{self._names[self._me]} was asked to stop ({why})"}
         )
+
+    def is_stopping(self) -> bool:
+        """Whether a request to stop has come to this process; to the others perhaps not yet."""
+        return self._stop_at is not None
 
     def reached(self, step: int) -> bool:
         """Returns whether to stop at `step`; it is true on every process at the same step.
@@ -199,7 +209,9 @@ class PeerGroup:
 
     def _on_waiting(self, _, missing, seconds, doing):
         if self._me not in missing:
-            waiting.say_waiting([self._names[n] for n in missing], seconds, doing)
+            names = [self._names[n] for n in missing]
+            self._waits_for = waiting.in_words(names, doing)
+            waiting.say_waiting(names, seconds, doing)
 
     def _on_stop(self, _, why):
         if self._counted is None:
@@ -220,7 +232,7 @@ class PeerGroup:
     def _on_stop_at(self, _, step, why):
         self._stop_at = step
         self._stepping.release()
-        logging.info("%s: saving and stopping at step %d", why, max(step, 1))
+        logging.info("%s: saving and stopping at step %d or before it", why, max(step, 1))
 
     def _on_failed(self, number, why):
         self._failed.setdefault(number, (time.monotonic(), why))

@@ -14,9 +14,15 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from electra_jax.host import peers
+from electra_jax.host import background, peers
+
+_LOOK_SECONDS = 0.1  # between two looks at signals while a program is compiled
 
 T = TypeVar("T")
+
+
+class Stopped(Exception):
+    """A run was asked to stop before a program was compiled."""
 
 
 def is_first() -> bool:
@@ -92,16 +98,44 @@ def gather(text: str, doing: str = "") -> list[str]:
     return [bytes(row[:size]).decode() for row, size in zip(everyones, sizes, strict=True)]
 
 
-def compile_together(function: Callable, *arguments: Any) -> None:
+def compile_together(
+    function: Callable, *arguments: Any, stops: Callable[[], bool] | None = None
+) -> None:
     """Compiles a jitted function on all processes before any of them calls it.
 
     Otherwise the first to have compiled it waits inside its first exchange between devices: nobody
     is told for whom, and on CPUs that ends after 30 seconds with an error of jax. The program is
     kept, so that the call that follows does not compile again.
+
+    Args:
+      function: the jitted function.
+      arguments: what it will be called with; they are not touched.
+      stops: whether this process has heard of a request to stop. If one has before it has compiled,
+        all raise Stopped; compiling goes on in a thread that nobody needs any longer.
     """
-    if jax.process_count() > 1:
+    alone = jax.process_count() == 1
+    if alone and stops is None:
+        return  # the call that follows compiles it
+
+    compiled = _compiles(function, arguments, stops)
+    if not all(json.loads(text) for text in gather(json.dumps(compiled), doing="to compile")):
+        raise Stopped
+
+
+def _compiles(function, arguments, stops):
+    """Compiles; returns False if a request to stop came before that was done."""
+    if stops is None:
         function.lower(*arguments).compile()
-        gather("", doing="to compile")
+        return True
+    if stops():
+        return False
+
+    call = background.Call(lambda: function.lower(*arguments).compile(), "compiling")
+    while not call.is_done(_LOOK_SECONDS):
+        if stops():
+            return False
+    call.result()
+    return True
 
 
 def _told(failure, kinds):

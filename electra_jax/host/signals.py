@@ -4,15 +4,18 @@
 | a signal comes | what happens | exit code |
 |---|---|---|
 | while the run trains | it ends the present step, does what is due after it, saves and ends | 0 |
+| while it compiles a step | it does not wait for that, saves the step before and ends | 0 |
+| while it compiles an evaluation | the same; the next start evaluates before it trains | 0 |
 | while it evaluates | it evaluates to the end, takes one more step, saves and ends | 0 |
 | and no step or batch of it ends in time | it says so and ends unsaved | 143, 130 for Ctrl-C |
 | a second time, more than a second later | it ends at once without saving | the same |
 | after the last step, while it saves and reports | it ends when that is done | 0 |
-| before the first step, or when all is done | it ends at once; nothing is to save | the same |
+| and that is not done in time | it says what is saved and ends | 143, 130 for Ctrl-C |
+| before the loop, or when all is done | it ends at once; nothing is to save | the same |
 
-With several processes a signal to any of them stops all of them after the same step. Where a run
-saved and ended before its last step, `ended_early` says so, and the exit code is --stopped_code
-instead of 0: a launcher has to start the run again then.
+In time is within --stop_timeout. With several processes a signal to any of them stops all of them
+after the same step. Where a run saved and ended with something left to do, `ended_early` says so,
+and the exit code is --stopped_code instead of 0: a launcher has to start the run again then.
 """
 
 import contextlib
@@ -29,7 +32,7 @@ from jax.experimental import multihost_utils
 
 from electra_jax.host import ending, peers
 
-STOP_SECONDS = 120  # from a signal to the end of the present step
+STOP_SECONDS = 120  # from a signal to the end of the present step, or of the last save
 _UNWINDING = 3.0  # seconds after which code that cannot be interrupted is left as it is
 _SAME = 1.0  # seconds in which two signals are one request: `timeout` and launchers send two
 
@@ -54,6 +57,19 @@ class Stop:
         self.saving = False  # the last step is done, and its state is being saved
         self.saved = False  # the save is on disk
         self.moved = float("-inf")  # when a batch of an evaluation last ended
+        self.doing = "training"  # what the run does now, and ...
+        self.goes_on = ending.GOES_ON  # ... where the next start begins, for the last line
+
+    def is_asked(self) -> bool:
+        """Whether this process has heard of a request to stop, the others perhaps not yet.
+
+        Where processes were not brought together by `peers.join`, it is False: they agree in
+        `requested` alone.
+        """
+        group = peers.group()
+        if group is not None:
+            return group.is_stopping()
+        return self.asked and jax.process_count() == 1
 
     def requested(self, step: int) -> bool:
         """Returns whether to stop at `step`; it is true on every process at the same step."""
@@ -66,10 +82,14 @@ class Stop:
             stops = self.asked
 
         if stops:
-            self.no_more_steps()
-            if _guard is not None:
-                _guard.ended_early = True
+            self.ends_early()
         return stops
+
+    def ends_early(self) -> None:
+        """Says that all processes now save and end, and that the run has more to do."""
+        self.no_more_steps()
+        if _guard is not None:
+            _guard.ended_early = True
 
     def moves_on(self) -> None:
         """Says that an evaluation, which may last longer than any step, has not got stuck."""
@@ -125,7 +145,8 @@ def guard(stop_seconds: float = STOP_SECONDS) -> None:
     that waits for another process never gets there. So a second thread is told of signals too.
 
     Args:
-      stop_seconds: from a signal to the end of the present step; after that it ends unsaved.
+      stop_seconds: from a signal to the end of the present step, or of the last save if that has
+        begun; after that the process ends unsaved.
     """
     global _guard
     # ValueError: this is not the main thread, and only that one may set handlers.
@@ -154,6 +175,7 @@ class _Guard:
         self._stop: Stop | None = None  # while it trains
         self._first: tuple[int, float] | None = None  # the first signal, and when it came
         self._ends_at: float | None = None  # when the process ends even if it has not saved
+        self._came_late = False  # the first signal came while the run saved and ended by itself
 
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
@@ -195,9 +217,10 @@ class _Guard:
             return False
         if self._stop is None:
             return now > self._ends_at
-        return not self._stop.saving and now > max(
-            self._ends_at, self._stop.moved + self._stop_seconds
-        )
+        if self._stop.saving:
+            # A save that a signal has led to has its own limit (`Checkpoints`).
+            return self._came_late and now > self._ends_at
+        return now > max(self._ends_at, self._stop.moved + self._stop_seconds)
 
     def _hear(self, number):
         """Handles a signal as the table at the top says, in the thread that listens."""
@@ -209,11 +232,16 @@ class _Guard:
                 self._ends_at = now + _UNWINDING
                 return
 
+            self._ends_at = now + self._stop_seconds
             if self._stop.saving:
-                logging.info("%s: the run is ending already; a second one ends it at once", name)
+                # Where a signal to another process has led to the save, this is the same request.
+                self._came_late = not self.ended_early
+                limit = f", and has {self._stop_seconds:g} s for that" if self._came_late else ""
+                logging.info(
+                    "%s: the run is ending already%s; a second one ends it at once", name, limit
+                )
                 return
 
-            self._ends_at = now + self._stop_seconds
             if peers.group() is not None:
                 peers.group().ask_stop(name)
             logging.info(
@@ -226,17 +254,21 @@ class _Guard:
         elif self._stop is not None and self._stop.saved:
             _end(str(Interrupted(number)), number)
         else:
-            _end(f"{name} again: ended without saving; {ending.GOES_ON}", number)
+            goes_on = ending.GOES_ON if self._stop is None else self._stop.goes_on
+            _end(f"{name} again: ended without saving; {goes_on}", number)
 
     def _give_up(self):
         """Ends the process because its time is over: it hangs, or cleaning up takes too long."""
         number, since = self._first
-        if self._stop is None:
+        stop, name = self._stop, signal.Signals(number).name
+        if stop is None or stop.saved:
             _end(str(Interrupted(number)), number)
 
+        waiting = peers.group() is not None and peers.group().waits_for()
+        what = "the run was not saved" if stop.saving else "no step ended"
         _end(
-            f"{signal.Signals(number).name}: no step ended within {time.monotonic() - since:.0f} s,"
-            f" so it ends without saving (--stop_timeout); {ending.GOES_ON}",
+            f"{name}: {what} within {time.monotonic() - since:.0f} s (--stop_timeout), in which it"
+            f" was {waiting or stop.doing}, so it ends without saving; {stop.goes_on}",
             number,
         )
 

@@ -24,7 +24,12 @@ class Patience:
 
 def say_waiting(names, seconds, doing=""):
     """Logs for which processes this one waits, and what they should do."""
-    logging.info("waiting for %s%s for %.0f s", listed(names), doing and f" {doing}", seconds)
+    logging.info("%s for %.0f s", in_words(names, doing), seconds)
+
+
+def in_words(names, doing=""):
+    """Says for which processes one waits, and what they should do: "waiting for a to compile"."""
+    return f"waiting for {listed(names)}{doing and f' {doing}'}"
 
 
 def listed(names):

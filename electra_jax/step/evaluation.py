@@ -72,6 +72,7 @@ def run(
     pad_id: int,
     mesh: Mesh,
     progress: Callable[[int], None] = lambda rows: None,
+    stops: Callable[[], bool] | None = None,
 ) -> dict[str, float | None]:
     """Returns all metrics over the rows of all sources, and a few for each source (`BY_SOURCE`).
 
@@ -79,11 +80,13 @@ def run(
       evaluate: from `compile_evaluate`.
       sources: (name, ids [n, L], marks [n, L]) of each source.
       progress: called after each batch with the number of rows of its source that are done.
+      stops: whether to stop before `evaluate` is compiled, see `processes.compile_together`.
 
     `unigram_entropy` is computed from these rows, not from everything that was prepared: then a
     source has the same weight in it as in the losses that are compared with it.
 
-    Raises ValueError, one line, if there is no source or one of them has no rows.
+    Raises ValueError, one line, if there is no source or one of them has no rows, and
+    processes.Stopped.
     """
     _refuse_without_rows(sources)
 
@@ -93,7 +96,10 @@ def run(
     for name, ids_BL, marks_BL in sources:
         counts_V = _counts(ids_BL, objective)
         all_counts_V = all_counts_V + counts_V
-        sums = sums_of(evaluate, params, ids_BL, marks_BL, batch_size, pad_id, mesh, progress)
+        sums = sums_of(
+            evaluate, params, ids_BL, marks_BL, batch_size, pad_id, mesh, progress, stops
+        )
+        stops = None  # now it is compiled
         if len(sources) > 1:
             computed = metrics.compute(sums)
             values |= {
@@ -124,16 +130,18 @@ def sums_of(
     pad_id: int,
     mesh: Mesh,
     progress: Callable[[int], None] = lambda rows: None,
+    stops: Callable[[], bool] | None = None,
 ) -> dict[str, np.ndarray]:
     """The metric sums over the rows of one source, in float64 on the host.
 
-    `progress` is called after each batch with the number of rows that are done.
+    `progress` is called after each batch with the number of rows that are done. Raises
+    processes.Stopped if `stops()` before `evaluate` is compiled.
     """
     sums: Any = None
     for lanes in _batches(ids_BL, marks_BL, batch_size, pad_id):
         placed = {lane: _place(array, sharding.rows(mesh)) for lane, array in lanes.items()}
         if sums is None:
-            processes.compile_together(evaluate, params, placed)
+            processes.compile_together(evaluate, params, placed, stops=stops)
         here = jax.tree.map(
             lambda x: np.asarray(x, np.float64), jax.device_get(evaluate(params, placed))
         )

@@ -82,7 +82,7 @@ def _train(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float 
     c = run.config
     feed = feed_lib.Feed(mesh=run.mesh, **_next_rows(run))
     budget = budget_lib.Budget(c.schedule, c.data.batch_size * c.data.sequence_length, run.state)
-    out = output.Output(run, budget, extra_writers)
+    out = output.Output(run, budget, extra_writers, stop)
     profile = profiler.Profile(c.logging.profile, run.workdir)
 
     series = saved_state.checkpoints_of(c.checkpoint, run.workdir)
@@ -91,7 +91,7 @@ def _train(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float 
         with _told_on_the_page(out):
             final = loop.to_the_end()
 
-    if not budget.over:
+    if not budget.over or run.evaluation_due:
         logging.info("stopped and saved at step %d; the same command goes on", run.step)
     elif jax.process_index() == 0:
         reported = c.logging.report_every > 0
@@ -143,6 +143,10 @@ class _Loop:
         self._stopping = False  # whether a signal asked to stop: the run saves and ends
         self._saved_step = run.step if run.restored else -1  # of the newest checkpoint
         self._final: dict[str, float | None] = {}
+        if run.restored:
+            saved.time.complete = run.step
+        else:
+            stop.goes_on = ending.BEGINS_AGAIN
 
     def to_the_end(self) -> dict[str, float | None]:
         """Trains until the budget is spent or a signal arrives; returns the last evaluation."""
@@ -150,7 +154,7 @@ class _Loop:
 
         while not (self._budget.over or self._stopping):
             lanes = self._next_lanes()
-            if lanes is None:
+            if lanes is None or not self._is_compiled_for(lanes):
                 break
             measured, compiled_now = self._step(lanes)
 
@@ -174,13 +178,16 @@ class _Loop:
     def _begin(self):
         """Announces the first stage, or evaluates a run that has nothing left to do."""
         run = self._run
+        due = run.evaluation_due = self._out.owes_evaluation()
         if self._budget.over:
             spent = budget_lib.in_words(self._c.schedule)
             logging.info("nothing to do: step %d, and %s are done", run.step, spent)
-            self._final = self._out.evaluate(self._stop.moves_on, write=False)
+            self._evaluate(write=due)
         else:
             self._out.refresh_page()
             self._out.stage_begins()
+            if due:
+                self._evaluate()
 
         if self._c.schedule.on_spike == "roll_back" and not run.restored:
             self._save()  # so that there is a state to go back to
@@ -229,16 +236,30 @@ class _Loop:
         elif self._run.step > self._saved_step:
             self._save()
 
+    def _is_compiled_for(self, lanes):
+        """Compiles the step if its stage is new; False, with the state saved, if a signal came."""
+        run = self._run
+        if run.stage_number in self._compiled:
+            return True
+
+        with self._out.off_the_clock():
+            self._out.compiling()
+            try:
+                processes.compile_together(run.update, run.state, lanes, stops=self._stop.is_asked)
+            except processes.Stopped:
+                logging.info("not waiting for the step that is compiled: saving step %d", run.step)
+                self._stop.ends_early()
+                self._save_before_the_end()
+                return False
+        return True
+
     def _step(self, lanes):
-        """Dispatches one step; returns what it measures and whether it had to be compiled."""
+        """Dispatches one step; returns what it measures and whether it is the first of a stage."""
         run = self._run
         compiles = run.stage_number not in self._compiled
         run.step += 1
         self._profile.before(run.step, run.state)
         with self._out.off_the_clock() if compiles else contextlib.nullcontext():
-            if compiles:
-                self._out.compiling()
-                processes.compile_together(run.update, run.state, lanes)
             run.state, measured = run.update(run.state, lanes)
             if compiles:
                 self._out.compiled()  # a call returns while its step still runs
@@ -276,7 +297,7 @@ class _Loop:
         run.stage_number = self._budget.stage
         if self._evaluates():
             with out.off_the_clock():
-                self._final = out.evaluate(self._stop.moves_on)
+                self._evaluate()
         if self._saves():
             with out.off_the_clock():
                 self._save()
@@ -286,6 +307,17 @@ class _Loop:
         elif self._logs() and not (self._budget.over or self._stopping) and out.page_is_old():
             with out.off_the_clock():
                 out.refresh_page()
+
+    def _evaluate(self, write=True):
+        """Evaluates, unless a signal comes before that is compiled: then the next start does it."""
+        try:
+            self._final = self._out.evaluate(write)
+            self._run.evaluation_due = False
+        except processes.Stopped:
+            logging.info("not evaluating at step %d: the next start does it", self._run.step)
+            self._run.evaluation_due = True
+            self._stop.ends_early()
+            self._stopping = True
 
     def _go_back(self, spike):
         """Restores the state of the newest checkpoint and continues with the rows after the spike.
@@ -304,19 +336,20 @@ class _Loop:
 
         if self._budget.over:
             saved_state.note_spent(run.workdir, run.step, run.state)
-            self._final = self._out.evaluate(self._stop.moves_on)
+            self._evaluate()
 
     def _finish(self):
         """Waits for the last checkpoint, draws the last report and returns the last evaluation."""
         self._stop.no_more_steps()
-        self._out.doing("saving")
+        self._out.doing(f"saving step {self._saved_step}")
         self._stop.saved = self._saved.wait()
-        self._out.report("finished" if self._budget.over else "stopped")
+        whole = self._budget.over and not self._run.evaluation_due
+        self._out.report("finished" if whole else "stopped")
         return self._final
 
     def _save(self):
         run = self._run
-        self._out.doing("saving")
+        self._out.doing(f"saving step {run.step}")
         # In a bucket the metrics of all steps up to this one are there before the checkpoint is.
         if not processes.of_first(lambda: staging.push(run.workdir)):
             if self._budget.over or self._stopping:
@@ -326,6 +359,8 @@ class _Loop:
         tree = saved_state.tree_of(run.state, run.interval)
         self._saved.save(run.step, tree, runs.metadata_of(run))
         self._saved_step = run.step
+        if self._saved.time.complete is not None:
+            self._stop.goes_on = ending.GOES_ON
 
     def _logs(self):
         return self._every(self._c.logging.every) or self._budget.over

@@ -13,7 +13,7 @@ import math
 import operator
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 from absl import logging
@@ -21,7 +21,7 @@ from jax import numpy as jnp
 
 from electra_jax.config import stages
 from electra_jax.core import counters, metrics
-from electra_jax.host import safe_files
+from electra_jax.host import processes, safe_files, signals
 from electra_jax.model import accounting
 from electra_jax.report import alarms, live_line, ranking, samples, view, writers
 from electra_jax.report import run_page as page
@@ -45,8 +45,9 @@ class Output:
         run: runs.Run,
         budget: budget_lib.Budget,
         extra_writers: Sequence[writers.Writer],
+        stop: signals.Stop,
     ):
-        self._run, self._c, self._budget = run, run.config, budget
+        self._run, self._c, self._budget, self._stop = run, run.config, budget, stop
         self._speaks = jax.process_index() == 0
         self._writers: list[writers.Writer] = []
         self._line: live_line.LiveLine | None = None  # while the run trains, at a terminal
@@ -68,6 +69,7 @@ class Output:
         self._drawn, self._drawing = -math.inf, 0.0  # when the page was drawn, and for how long
         self._samples: page.Summary = {}  # those of the last whole report
         self._heldout = {}  # stage -> held-out rows, of the stage that was evaluated last
+        self._evaluated: set[int] = set()  # the stages whose evaluation was compiled
         self._begun, self._clock = time.monotonic(), budget.clock.seconds
         self._clock_step, self._tokens = run.step, self._tokens_seen()
         self._compile_begun = self._compile_seconds = 0.0
@@ -103,11 +105,13 @@ class Output:
 
     def step_done(self) -> None:
         """Moves the line at the bottom of a terminal on."""
+        self._stop.doing = f"taking step {self._run.step + 1}"
         if self._line is not None:
             self._line.step_done(self._run.step)
 
     def doing(self, what: str) -> None:
-        """Says there what the run does until the next step is done."""
+        """Says there, and to who asks it to stop, what the run does until the next step is done."""
+        self._stop.doing = what
         if self._line is not None:
             self._line.doing(what)
 
@@ -194,15 +198,16 @@ class Output:
             "mfu": flops / seconds / (peak * jax.device_count()) if peak else None,
         }
 
-    def evaluate(self, moves_on: Callable[[], None], write: bool = True) -> dict[str, float | None]:
+    def evaluate(self, write: bool = True) -> dict[str, float | None]:
         """The held-out metrics of the present state.
 
         Args:
-          moves_on: called after each batch.
           write: whether they also go to the writers.
+
+        Raises processes.Stopped if a signal comes before the evaluation of this stage is compiled.
         """
-        run, c = self._run, self._c
-        self.doing("evaluating")
+        run, c, compiled = self._run, self._c, self._run.stage_number in self._evaluated
+        self.doing("evaluating" if compiled else "compiling the evaluation")
         if run.stage_number not in self._heldout:
             self._heldout = {run.stage_number: run_data.heldout(run.records, c.evaluation.rows)}
 
@@ -214,7 +219,8 @@ class Output:
             c.evaluation.batch_size or run.stage.batch_size,
             run.vocabulary.pad_id,
             run.mesh,
-            lambda rows: moves_on(),
+            lambda rows: self._moves_on(),
+            None if compiled else self._stop.is_asked,
         )
         values["tokens_seen"] = self._tokens_seen()
         if run.state.ema is not None:
@@ -223,6 +229,26 @@ class Output:
         if write:
             self._write(run.step, "eval", values)
         return values
+
+    def _moves_on(self):
+        """A batch of an evaluation is done."""
+        if self._run.stage_number not in self._evaluated:
+            self._evaluated.add(self._run.stage_number)
+            self.doing("evaluating")
+        self._stop.moves_on()
+
+    def owes_evaluation(self) -> bool:
+        """Whether this step is still to be evaluated; the same on all processes.
+
+        The checkpoint says so where a signal came before the evaluation was compiled. A start that
+        was killed after it had evaluated has written the row already.
+        """
+
+        def is_missing():
+            rows = writers.read(self._path) if os.path.exists(self._path) else []
+            return (self._run.step, "eval") not in {(row["step"], row["kind"]) for row in rows}
+
+        return self._run.evaluation_due and processes.of_first(is_missing)
 
     def report(self, status: str) -> None:
         """Draws report.html and report.png again. An error there is logged and never ends a run."""

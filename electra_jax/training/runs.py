@@ -64,6 +64,7 @@ class Run:
     stage_number: int  # the stage of the next step
     rows_by_stage: list[int]  # rows taken so far in each stage
     rollbacks: list[dict]  # each time that the run went back, see `spikes.go_back`
+    evaluation_due: bool  # the evaluation of this step is still to be made, see `loop`
 
     @property
     def stage(self) -> RowsAndPrograms:
@@ -182,6 +183,7 @@ def _with_rows(config, workdir, mesh, opened) -> Run:
         stage_number=budget.stage_of(config.schedule, state),
         rows_by_stage=list(about.get("rows_by_stage", [rows_seen] + [0] * (len(opened) - 1))),
         rollbacks=list(about.get("rollbacks", [])),
+        evaluation_due=about.get("evaluation_due", False),
     )
 
 
@@ -192,6 +194,7 @@ def metadata_of(run: Run) -> dict:
         "stage": run.stage_number,
         "rows_by_stage": list(run.rows_by_stage),  # a copy, since it is written in the background
         "rollbacks": run.rollbacks,
+        "evaluation_due": run.evaluation_due,
         "data": run.records.manifest.hash,
         "vocabulary": run.vocabulary.sha256,
         "environment": run.environment,

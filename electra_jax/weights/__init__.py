@@ -6,6 +6,7 @@ Everything may be imported from outside; the commands need `checkpoint_series`, 
 one class, `trained_weights.Weights`, and from there into a run, an encoder to use, or other files.
 
     write a checkpoint           checkpoint_series     saves, keeps, sets aside
+                                 save_time             gives up on one that takes too long
     verify a checkpoint          checkpoint            a digest of every array
     read any trained weights     reading               decides what a path holds, then calls
                                  reading_workdir         a run's checkpoint

@@ -9,7 +9,8 @@ DIRECTORY is a folder or the address of one in a bucket.
 
 If the newest checkpoint cannot be read or does not match its digest, the one before it is used.
 With several processes all of them decide the same, even if only one could not read its copy. The
-first save of a process is read back, so that a disk that damages data stops the run early.
+first save of a process is read back, so that a disk that damages data stops the run early. A save
+that is not complete in time (`save_time`) has failed.
 """
 
 import contextlib
@@ -26,7 +27,7 @@ from absl import logging
 from orbax.checkpoint import v1 as ocp
 
 from electra_jax.host import buckets, causes, peers, processes, safe_files
-from electra_jax.weights import checkpoint
+from electra_jax.weights import checkpoint, save_time
 from electra_jax.workdir import metadata
 
 CORRUPT = ".corrupt"
@@ -65,6 +66,7 @@ class Checkpoints:
         self._orbax = None
         self._failure: BaseException | None = None  # the error of the last save
         self._trusted = False  # True after one save of this object was read back correctly
+        self.time = save_time.SaveTime(self._directory)
 
     def __enter__(self):
         return self
@@ -108,19 +110,24 @@ class Checkpoints:
     def save(self, step: int, tree: dict[str, Any], about: dict[str, Any]) -> None:
         """Starts to save a tree with its metadata in the background and returns.
 
-        A failed save is logged, and the next one is tried as usual. If the weights that the run
-        began with have the same step, they are renamed first.
+        A failed save is logged, and the next one is tried as usual; none is begun while an earlier
+        one still hangs. If the weights that the run began with have the same step, they are renamed
+        first.
 
         The first save is waited for and read back: if that does not give what was saved, no later
         save would either. Raises CheckpointError in that case.
         """
         self.wait()  # otherwise orbax would raise an earlier failure in place of this save
+        if self.time.hangs():
+            return
         processes.of_first(functools.partial(self._make_room, step))
         self._failure = None
 
         about = metadata.sealed(about | {"digest": checkpoint.digest(tree), "step": step})
+        self.time.begins(step, tree)
         try:
-            self._open().save_async(step, tree, force=True, custom_metadata=about)
+            orbax = self._open()
+            self.time.run(lambda: orbax.save_async(step, tree, force=True, custom_metadata=about))
         except (OSError, ValueError) as error:
             self._note_failure(error)
 
@@ -133,9 +140,11 @@ class Checkpoints:
         handled = sys.exception()
         if self._orbax is not None:
             try:
-                self._orbax.wait()
+                self.time.run(self._orbax.wait)
             except (OSError, ValueError) as error:
                 self._note_failure(error, handled)
+            if self._failure is None:
+                self.time.is_complete()
         return self._failure is None
 
     def reread(self, abstract: dict[str, Any]) -> checkpoint.Restored:
@@ -163,13 +172,16 @@ class Checkpoints:
             self.wait()
         if self._orbax is not None:
             try:
-                self._orbax.close()
+                if not self.time.hangs():
+                    self._orbax.close()
             except (OSError, ValueError) as error:
                 # Orbax also tells here of files of earlier checkpoints, whose failure is noted.
                 if self._failure is None:
                     self._note_failure(error, handled)
             self._orbax = None
 
+        if isinstance(self._failure, save_time.NotInTime) and not quiet:
+            raise metadata.CheckpointError(self.time.last_words(self._failure))
         if self._failure is not None and not quiet:
             raise metadata.CheckpointError(
                 f"the last checkpoint could not be saved in {self._directory}; free some space and"
@@ -226,12 +238,13 @@ class Checkpoints:
         try:
             # The metadata first: orbax may be called only if all processes have the checkpoint.
             processes.agree(lambda: metadata.read(path), metadata.CheckpointError)
-            found = checkpoint.restore_in_parts(path, tree)
+            self.time.begins(step, tree, "read back")
+            found = self.time.run(lambda: checkpoint.restore_in_parts(path, tree))
             processes.agree(
                 functools.partial(checkpoint.check_digest, path, about, found),
                 metadata.CheckpointError,
             )
-        except metadata.CheckpointError as error:
+        except (metadata.CheckpointError, save_time.NotInTime) as error:
             raise metadata.CheckpointError(
                 f"the first checkpoint of this run cannot be read back, so the run stops here:"
                 f" {error}; choose a --workdir on another disk, or with a plainer name"

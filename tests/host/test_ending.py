@@ -28,10 +28,11 @@ ending.leave(3)
     ("module", "work", "output"),
     [
         ("orbax.checkpoint.futures", "threading.Event().wait()", "told\n"),  # for ever
+        ("electra_jax.host.background", "threading.Event().wait()", "told\n"),
         ("user.program", "threading.Event().wait(0.5); print('done')", "told\ndone\n"),
     ],
 )
-def test_only_threads_of_orbax_are_left_behind(module, work, output):
+def test_only_threads_of_orbax_and_of_calls_in_the_background_are_left_behind(module, work, output):
     script = SCRIPT.format(module=module, work=work)
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60

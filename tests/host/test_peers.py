@@ -261,7 +261,7 @@ def test_sigterm_to_one_that_hangs_ends_it_in_the_stated_time_and_the_others_wit
     said = [process.communicate(timeout=60)[1] for process in run]
     assert [process.returncode for process in run] == [1, 128 + signal.SIGTERM, 1], said
     *_, why = said[1].splitlines()
-    assert why.startswith("error: SIGTERM: no step ended within 2 s, so it ends without saving")
+    assert why.startswith("error: SIGTERM: no step ended within 2 s (--stop_timeout), in which it")
     for text in (said[0], said[2]):
         *_, why = text.splitlines()
         assert why.startswith(f"error: process 1 (pid {run[1].pid} on "), text

@@ -2,6 +2,7 @@
 """What processes tell each other, where one process can play its part alone."""
 
 import jax
+import pytest
 from jax import numpy as jnp
 
 from electra_jax.host import processes
@@ -24,9 +25,28 @@ class Program:
 def test_a_program_is_compiled_and_then_all_wait_for_each_other(monkeypatch):
     done = []
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    monkeypatch.setattr(processes, "gather", lambda text, doing: done.append(f"gathered {doing}"))
+
+    def gather(text, doing):
+        done.append(f"gathered {doing}")
+        return [text, "true"]
+
+    monkeypatch.setattr(processes, "gather", gather)
     processes.compile_together(Program(done), 3, 4)
     assert done == [("lowered", (3, 4)), "compiled", "gathered to compile"]
+
+
+@pytest.mark.parametrize(("asked", "other"), [(True, "true"), (False, "false")])
+def test_where_one_was_asked_to_stop_before_it_had_compiled_all_stop(monkeypatch, asked, other):
+    done = []
+    monkeypatch.setattr(processes, "gather", lambda text, doing: [text, other])
+    with pytest.raises(processes.Stopped):
+        processes.compile_together(Program(done), 3, stops=lambda: asked)
+    assert done == ([] if asked else [("lowered", (3,)), "compiled"])
+
+
+def test_an_error_of_the_compiler_is_raised(monkeypatch):
+    with pytest.raises(AttributeError, match="lower"):
+        processes.compile_together(None, stops=lambda: False)
 
 
 def test_one_process_compiles_at_its_first_call_as_always():
@@ -41,6 +61,6 @@ def test_what_was_compiled_before_is_not_traced_again():
         return 2 * x
 
     program = jax.jit(double)
-    program.lower(jnp.ones(3)).compile()
+    processes.compile_together(program, jnp.ones(3), stops=lambda: False)  # in another thread
     assert program(jnp.ones(3)).tolist() == [2, 2, 2]
     assert len(traced) == 1

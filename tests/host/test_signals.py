@@ -13,6 +13,7 @@ from electra_jax import config as config_lib
 from support.corpus import ROOT, small_run, write_corpus
 
 GOES_ON = "the same command goes on from the newest checkpoint"
+BEGINS_AGAIN = "there is no checkpoint yet, so the same command begins again"
 
 
 def start(*arguments, **more):
@@ -59,8 +60,8 @@ def test_a_step_that_hangs_ends_in_the_stated_time():
     *_, asked, ended = said.splitlines()
     assert asked.endswith("SIGTERM: saving and stopping; without a step's end in 2 s it gives up")
     assert ended == (
-        "error: SIGTERM: no step ended within 2 s, so it ends without saving (--stop_timeout);"
-        f" {GOES_ON}"
+        "error: SIGTERM: no step ended within 2 s (--stop_timeout), in which it was taking step 7,"
+        f" so it ends without saving; {BEGINS_AGAIN}"
     )
 
 
@@ -68,16 +69,39 @@ def test_a_step_that_hangs_ends_in_the_stated_time():
     ("phase", "words"),
     [
         ("evaluating", "SIGTERM: saving and stopping; without a step's end in 1 s it gives up"),
-        ("ending", "SIGTERM: the run is ending already; a second one ends it at once"),
+        ("stopping", "SIGTERM: saving and stopping; without a step's end in 1 s it gives up"),
     ],
 )
-def test_an_evaluation_and_the_last_save_may_take_longer_than_a_step(phase, words):
+def test_an_evaluation_and_the_save_after_a_signal_may_take_longer_than_a_step(phase, words):
     process = hanging(phase, 1)
     process.send_signal(signal.SIGTERM)
     done, said = process.communicate(timeout=60)
     assert (process.returncode, done) == (0, "to the end\n"), said
     *_, line = said.splitlines()
     assert line.endswith(words)
+
+
+@pytest.mark.parametrize(
+    ("phase", "last"),
+    [
+        (
+            "ending",
+            "SIGTERM: the run was not saved within 1 s (--stop_timeout), in which it was saving"
+            f" step 9, so it ends without saving; {GOES_ON}",
+        ),
+        ("reporting", "SIGTERM: ended; nothing is lost, the same command goes on"),
+    ],
+)
+def test_a_run_that_was_ending_by_itself_does_not_hang_after_a_signal(phase, last):
+    process = hanging(phase, 1)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    *_, told, ended = said.splitlines()
+    assert told.endswith(
+        "SIGTERM: the run is ending already, and has 1 s for that; a second one ends it at once"
+    )
+    assert ended == f"error: {last}"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -92,7 +116,7 @@ def test_a_second_signal_ends_at_once_but_not_the_echo_of_the_first(number):
     _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     name = signal.Signals(number).name
-    assert said == f"error: {name} again: ended without saving; {GOES_ON}\n"
+    assert said == f"error: {name} again: ended without saving; {BEGINS_AGAIN}\n"
 
 
 def test_a_second_signal_after_the_last_save_does_not_say_that_nothing_was_saved():

@@ -9,7 +9,10 @@ The run of this page has six steps in three stages, two steps each:
     5, 6         8             32        48-55, 56-63
 """
 
+import os
 import shutil
+import signal
+import threading
 
 import numpy as np
 import pytest
@@ -19,6 +22,7 @@ from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import sharding
 from electra_jax.data import pipeline
+from electra_jax.host import background
 from electra_jax.objectives import masking
 from electra_jax.speed import dry_run, flops_figures, flops_tables
 from electra_jax.step import plans
@@ -135,6 +139,93 @@ def test_interrupted_anywhere_it_goes_on_as_if_never_stopped(text, finished, tmp
     assert electra_jax.train(staged(text), tmp_path) == finished[1]
     assert digest(tmp_path) == digest(finished[0])
     assert rows(tmp_path) == rows(finished[0])
+
+
+class AskedToStop:
+    """In place of `background.Call`: so many programs are compiled, and then a signal comes.
+
+    What is compiled then is not done before the run has ended.
+    """
+
+    def __init__(self, patch, after):
+        self._left, self._run_has_ended, self._call = after, threading.Event(), None
+        before = background.Call
+
+        def call(work, name):
+            if name != "compiling":
+                return before(work, name)
+            self._left -= 1
+            if self._left >= 0:
+                return before(work, name)
+            self._call = before(lambda: self._compile(work), name)
+            return self._call
+
+        patch.setattr(background, "Call", call)
+
+    def _compile(self, work):
+        os.kill(os.getpid(), signal.SIGTERM)
+        self._run_has_ended.wait(60)
+        return work()
+
+    def end(self):
+        """The run has ended: the program becomes ready, and nobody needs it."""
+        assert not self._call.is_done()
+        self._run_has_ended.set()
+        self._call.result()
+
+
+# What a start from step FIRST compiles, in order: the steps of its stages and their evaluations.
+@pytest.mark.parametrize(
+    ("first", "after", "saved", "owes"),
+    [
+        (0, 0, 0, False),  # the first step
+        (0, 1, 2, True),  # the evaluation of step 2
+        (0, 2, 2, False),  # the first step of the second stage
+        (0, 3, 4, True),  # the evaluation of step 4
+        (5, 1, 6, True),  # the last evaluation
+    ],
+)
+def test_a_signal_while_a_program_is_compiled_loses_no_step(
+    text, finished, tmp_path, first, after, saved, owes
+):
+    if first:
+        shutil.copytree(finished[0], tmp_path, dirs_exist_ok=True)
+        for step in range(first + 1, STEPS + 1):
+            shutil.rmtree(tmp_path / "checkpoints" / str(step))
+
+    with pytest.MonkeyPatch.context() as patch:
+        asked = AskedToStop(patch, after)
+        electra_jax.train(staged(text, checkpoint__every=1000), tmp_path)
+        asked.end()
+
+    assert metadata.steps(tmp_path / "checkpoints")[-1] == saved
+    assert metadata.read(tmp_path / "checkpoints" / str(saved))["evaluation_due"] == owes
+    assert f"stopped and saved at step {saved};" in (tmp_path / "log.txt").read_text()
+
+    assert electra_jax.train(staged(text), tmp_path) == finished[1]
+    assert digest(tmp_path) == digest(finished[0])
+    assert rows(tmp_path) == rows(finished[0])
+
+
+def test_what_the_next_start_has_evaluated_is_not_evaluated_once_more(text, finished, tmp_path):
+    """It is killed before it saves, so the checkpoint still says that the evaluation is due."""
+    with pytest.MonkeyPatch.context() as patch:
+        asked = AskedToStop(patch, after=1)
+        electra_jax.train(staged(text), tmp_path)
+        asked.end()
+
+    class Killed:
+        def write(self, step, kind, metrics):
+            assert kind == "train"
+
+        def close(self):
+            pass
+
+    for _ in range(2):
+        with pytest.raises(AssertionError):
+            electra_jax.train(staged(text), tmp_path, [Killed()])
+        wrote = [(row["step"], row["kind"]) for row in rows(tmp_path)]
+        assert wrote.count((2, "eval")) == 1
 
 
 def test_the_log_says_where_a_stage_begins(finished):

@@ -132,7 +132,9 @@ def test_a_run_whose_rate_stays_below_its_peak_says_so_at_its_start(text, tmp_pa
 def test_all_processes_compile_a_program_before_one_of_them_runs_it(text, tmp_path, monkeypatch):
     """One that ran it earlier would wait in its first exchange, on a CPU for 30 seconds at most."""
     asked = []
-    monkeypatch.setattr(processes, "compile_together", lambda f, *_: asked.append(f.__name__))
+    monkeypatch.setattr(
+        processes, "compile_together", lambda f, *_, stops: asked.append(f.__name__)
+    )
     config = finished_config(text)
     config.schedule.update(steps=2, warmup_steps=1)
     config.evaluation.every = 2

@@ -9,6 +9,7 @@ import pathlib
 import random
 import shutil
 import sys
+import threading
 import unicodedata
 
 import jax
@@ -22,7 +23,7 @@ from electra_jax import config as config_lib
 from electra_jax.core import trees
 from electra_jax.finetuning.tuning import run_folder
 from electra_jax.host import safe_files
-from electra_jax.weights import checkpoint, checkpoint_series
+from electra_jax.weights import checkpoint, checkpoint_series, save_time
 from electra_jax.workdir import metadata, saved_config
 
 # What orbax began to read when it met damage is reported when the collector finds it.
@@ -289,3 +290,55 @@ def test_what_orbax_tells_when_it_is_closed_is_a_failed_save(last, tmp_path):
     saved._orbax = FailingOrbax(last, earlier=PermissionError("of 14/_CHECKPOINT_METADATA"))
     with pytest.raises(ValueError, match="of the run"), saved:
         raise ValueError("of the run")
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """While this event is not set, orbax waits for a server that answers with errors."""
+    answers, wait = threading.Event(), ocp.training.Checkpointer.wait
+    monkeypatch.setattr(
+        ocp.training.Checkpointer, "wait", lambda self: answers.wait() and wait(self)
+    )
+    answers.set()
+    yield answers
+    answers.set()
+
+
+def test_a_save_that_takes_too_long_has_failed_and_none_is_begun_before_it_ends(
+    tmp_path, caplog, monkeypatch, answers
+):
+    checkpoints = checkpoint_series.Checkpoints(str(tmp_path), keep_last=9)
+    checkpoints.save(1, tree(1), ABOUT | {"at": 1})
+
+    monkeypatch.setattr(save_time, "SECONDS", 0.0)
+    checkpoints.save(2, tree(2), ABOUT | {"at": 2})
+    answers.clear()
+    assert not checkpoints.wait()
+    assert "step 2 was not saved within 0 s" in caplog.text
+    assert "training goes on and the next one is tried at its step" in caplog.text
+    monkeypatch.undo()
+    checkpoints.save(3, tree(3), ABOUT | {"at": 3})
+    assert checkpoints.time.hangs()
+    answers.set()
+    checkpoints.time._call.result()
+    assert not checkpoints.wait()  # step 3 is not saved
+    assert metadata.steps(str(tmp_path)) == [1, 2]
+
+    checkpoints.save(4, tree(4), ABOUT | {"at": 4})
+    assert checkpoints.wait()
+    checkpoints.close()
+    assert is_step(newest(tmp_path), 4)
+
+
+def test_a_last_save_that_takes_too_long_is_one_line(tmp_path, monkeypatch, answers):
+    checkpoints = checkpoint_series.Checkpoints(str(tmp_path), keep_last=9)
+    for step, seconds in ((4, 600.0), (5, 0.0)):
+        monkeypatch.setattr(save_time, "SECONDS", seconds)
+        checkpoints.save(step, tree(step), ABOUT | {"at": step})
+    answers.clear()
+    with pytest.raises(metadata.CheckpointError) as error:
+        checkpoints.close()
+    assert str(error.value) == (
+        f"step 5 was not saved within 0 s in {tmp_path}; the newest known to be complete is that of"
+        " step 4; the same command goes on"
+    )

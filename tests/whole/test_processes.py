@@ -31,16 +31,16 @@ def start_two(workdir, *flags, everywhere=False, stay_small=None):
     return start(2, workdir, *flags, everywhere=everywhere, stay_small=stay_small)
 
 
-def start(count, workdir, *flags, everywhere=True, stay_small=None):
-    """So many processes of a run."""
+def start(count, workdir, *flags, everywhere=True, stay_small=None, compiles=None):
+    """So many processes of a run; the second never compiles more than `compiles` programs."""
+    worker = ("tests/workers/compiling_worker.py", str(compiles))
     port = free_port()
     return [
         subprocess.Popen(
             [
                 *(SMALL_FILES if number == stay_small else ()),
                 sys.executable,
-                "-m",
-                "electra_jax.main",
+                *(("-m", "electra_jax.main") if compiles is None or not number else worker),
                 f"--workdir={workdir}",
                 f"--coordinator_address=127.0.0.1:{port}",
                 f"--num_processes={count}",
@@ -106,24 +106,23 @@ def assert_same_losses(workdir, undisturbed, steps):
     )
 
 
-def test_sigterm_while_they_compile_saves_the_step_that_follows(alone, tmp_path):
-    """The second is told in the compilation of the second stage's step, 4; compiling goes on."""
+@pytest.mark.parametrize(
+    ("flags", "step"),
+    [((), 3), (("--config.evaluation.every=2",), 2)],  # of the second stage; an evaluation
+)
+def test_sigterm_while_one_of_them_compiles_saves_the_step_before(alone, tmp_path, flags, step):
+    """The second compiles for ever, and the first, which is told, has compiled and waits for it."""
     config, _ = alone
     workdir = tmp_path / "compiling"
     begin(workdir, config)
-    first, second = start_two(workdir, "--stopped_code=75")
-    compiled = 0
-    for line in second.stderr:
-        compiled += "compiling the step" in line
-        if compiled == 2:
-            break
-    second.send_signal(signal.SIGTERM)
-    said = [process.communicate()[1] for process in (first, second)]
-    assert [process.returncode for process in (first, second)] == [75, 0], said
-    stopped = max(metadata.steps(workdir / "checkpoints"))
-    assert stopped in (4, 5)
-    assert all(f"stopped and saved at step {stopped}" in text for text in said)
-    assert "SIGTERM: saving and stopping" in said[1]
+    both = start(2, workdir, "--stopped_code=75", *flags, compiles=1)
+    read_until(both[1], "compiling for ever")
+    both[0].send_signal(signal.SIGTERM)
+    said = [process.communicate(timeout=100)[1] for process in both]
+    assert [process.returncode for process in both] == [75, 75], said
+    assert max(metadata.steps(workdir / "checkpoints")) == step
+    assert all(f"stopped and saved at step {step};" in text for text in said), said
+    assert "SIGTERM: saving and stopping" in said[0]
 
 
 def test_four_lose_one_and_two_finish(alone, tmp_path):

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A command whose main thread receives no signals, as during a long computation.
 
-    python tests/workers/signals_worker.py before|training|saved|evaluating|ending SECONDS
+    python tests/workers/signals_worker.py PHASE SECONDS
 
+PHASE is before, training, evaluating, stopping, ending, reporting or saved: where it is when the
+signal comes, or for `stopping`, where a signal leads to a save that takes longer than a step may.
 SECONDS is what a step may take after a signal (--stop_timeout).
 """
 
@@ -14,7 +16,7 @@ import time
 
 sys.path.insert(0, os.getcwd())
 
-from electra_jax.host import logs, signals  # noqa: E402 - run as a file
+from electra_jax.host import ending, logs, signals  # noqa: E402 - run as a file
 
 phase, seconds = sys.argv[1:]
 logs.show()
@@ -24,14 +26,19 @@ signals.guard(float(seconds))
 signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
 if phase != "before":
     with signals.stop_on_signals() as stop:
-        stop.saved = phase == "saved"
-        if phase == "ending":
+        stop.doing, stop.goes_on = "taking step 7", ending.BEGINS_AGAIN
+        stop.saved = phase in ("saved", "reporting")
+        if phase in ("ending", "reporting"):
             stop.no_more_steps()
+            stop.doing, stop.goes_on = "saving step 9", ending.GOES_ON
         print("ready", flush=True)
-        if phase in ("evaluating", "ending"):  # for longer than a step may take
+        if phase in ("evaluating", "stopping"):  # for longer than a step may take
             for _ in range(40):
                 time.sleep(0.1)
-                stop.moves_on()
+                if phase == "evaluating":
+                    stop.moves_on()
+                elif signals._guard._first is not None:
+                    stop.ends_early()
             print("to the end", flush=True)
             os._exit(0)
         time.sleep(1000)
