@@ -6,6 +6,7 @@
     electra-jax main --config=tiny   runs it
     electra-jax help data.rows       describes a setting, or with `data` all of a section;
                                      those of pre-training and those of fine-tuning
+    electra-jax --help=data.rows     the same, as the commands write it
 
 Each command is also a module of its own, so that `python -m` can run it without this one.
 """
@@ -17,6 +18,7 @@ import runpy
 import sys
 
 from electra_jax.cli import printing, usage
+from electra_jax.host import program
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 COMMANDS = (  # in the order in which they are needed
@@ -28,6 +30,9 @@ COMMANDS = (  # in the order in which they are needed
 def main() -> None:
     """Runs the command that the first argument names, with the arguments after it."""
     name, *rest = sys.argv[1:] or ["--help"]
+    if name.startswith("--help="):
+        name, rest = "help", [name.removeprefix("--help=")]
+
     if name in ("-h", "--help") or (name == "help" and not rest):
         printing.say(overview())
     elif name == "--version":
@@ -55,8 +60,9 @@ def overview() -> str:
         lines.append(f"  {name:<10} {' '.join(usage.summary(file_of(name)).split())}")
     lines += [
         "",
-        "To begin: electra-jax main --config=tiny",
-        "electra-jax help COMMAND describes a command, electra-jax help data.rows a setting.",
+        f"To begin: {program.command('main')} --config=tiny",
+        f"{program.name()} help COMMAND describes a command,",
+        f"{program.name()} help data.rows a setting.",
     ]
     return "\n".join(lines)
 

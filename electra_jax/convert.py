@@ -37,7 +37,7 @@ from ml_collections import ConfigDict
 from electra_jax import config as config_lib
 from electra_jax.cli import command
 from electra_jax.finetuning.tuning import export
-from electra_jax.host import safe_files
+from electra_jax.host import program, safe_files
 from electra_jax.weights import importing, publishing, trained_weights
 
 _TO = flags.DEFINE_enum("to", None, list(export.FORMATS), "What to write.")
@@ -88,7 +88,7 @@ def main(config: config_lib.Config | None, workdir: str | None) -> None:
     for part in done.get("left_out", ()):
         print(f"  left out: {part}")
     if "workdir" in done:
-        print(f"  goes on with: python -m electra_jax.main --workdir={workdir}")
+        print(f"  goes on with: {program.command('main')} --workdir={workdir}")
 
 
 def outwards(config: config_lib.Config | None, workdir: str | None) -> dict:

@@ -4,7 +4,7 @@
     python -m electra_jax.prepare --config=configs/tiny.py --workdir=runs/tiny
     python -m electra_jax.prepare --config=configs/tiny.py --workdir=runs/tiny --verify_data
 
-`electra_jax.main` does this by itself if the data is not prepared yet. Use this command to do it
+The command `main` does this by itself if the data is not prepared yet. Use this command to do it
 beforehand, for example on a machine with many cores, and to see a summary of the result. After an
 interruption the same command goes on.
 

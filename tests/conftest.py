@@ -137,7 +137,7 @@ def stranger_python(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def another_python(request: pytest.FixtureRequest) -> str:
     """The Python of --another_python."""
-    return _python_of(request, "another_python", "of another version with the requirements")
+    return _python_of(request, "another_python", "of another version that has the wheel")
 
 
 @pytest.fixture

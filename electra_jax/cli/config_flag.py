@@ -17,7 +17,7 @@ from ml_collections import ConfigDict, config_flags
 
 from electra_jax import config as config_lib
 from electra_jax import configs
-from electra_jax.host import buckets, safe_files, staging
+from electra_jax.host import buckets, program, safe_files, staging
 from electra_jax.workdir import metadata, saved_config
 
 _CONFIG_FLAGS = ("--config", "-config")
@@ -83,7 +83,7 @@ def _no_config(argv: Sequence[str]) -> str:
     if not workdir:
         return "--config is missing: --config=tiny, or --workdir of a run that was begun"
 
-    begin = f"python -m electra_jax.main --config=tiny --workdir={workdir} begins one"
+    begin = f"{program.command('main')} --config=tiny --workdir={workdir} begins one"
     if not os.path.exists(workdir):
         return f"there is no workdir {workdir}; {begin}"
     if not os.path.isdir(workdir):

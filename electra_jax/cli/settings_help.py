@@ -19,7 +19,7 @@ from collections.abc import Mapping
 
 from electra_jax import config as config_lib
 from electra_jax import configs
-from electra_jax.cli import printing
+from electra_jax.cli import printing, wording
 
 # The name of a configuration's file -> the module whose `Config` declares its settings.
 _DECLARED_IN = {"base": "electra_jax.config", "finetune": "electra_jax.finetuning.config"}
@@ -140,7 +140,9 @@ def _declaring(file):
 
 def _in_lines(path, setting):
     lines = [f"{path} = {setting.default!r}   {setting.takes}"]
-    lines += textwrap.wrap(setting.reason, _WIDTH, initial_indent="    ", subsequent_indent="    ")
+    lines += textwrap.wrap(
+        wording.pages(setting.reason), _WIDTH, initial_indent="    ", subsequent_indent="    "
+    )
     return "\n".join(lines)
 
 

@@ -14,7 +14,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from electra_jax.cli import printing
+from electra_jax.cli import printing, wording
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _OF_ALL_COMMANDS = ("command.py", "distributed.py")  # files here that define flags
@@ -77,7 +77,7 @@ def text(file: str, width: int = 100) -> str:
             "Flags of all commands": others,
         }
 
-    lines = [ast.get_docstring(tree) or ""]
+    lines = [wording.fitted(ast.get_docstring(tree) or "", width)]
     for title, entries in groups.items():
         lines += ["", f"{title}:", *_columns(entries, width)]
     return "\n".join([*lines, "", "--helpfull lists the flags of all libraries as well."])

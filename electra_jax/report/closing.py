@@ -6,6 +6,7 @@ import shlex
 import textwrap
 from collections.abc import Mapping
 
+from electra_jax.host import program
 from electra_jax.report import baselines, console_lines
 
 _LINE = "(the unigram line is the loss of knowing only how frequent each token is)"
@@ -29,8 +30,8 @@ def text(metrics: Mapping[str, float | None], workdir: str, reported: bool, expo
         lines.append(f"report     {page.as_uri()}")
     run = f"--workdir={shlex.quote(workdir)}"
     lines += [
-        f"look       python -m electra_jax.show {run}",
-        f"fine-tune  python -m electra_jax.finetune {run} --config.data.dir=FOLDER_OF_GLUE",
-        f"export     python -m electra_jax.convert {run} --to={export} --out=FOLDER",
+        f"look       {program.command('show')} {run}",
+        f"fine-tune  {program.command('finetune')} {run} --config.data.dir=FOLDER_OF_GLUE",
+        f"export     {program.command('convert')} {run} --to={export} --out=FOLDER",
     ]
     return "\n".join(lines)

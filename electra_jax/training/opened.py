@@ -17,7 +17,7 @@ from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import sharding, trees
 from electra_jax.data import background, records, vocabulary
-from electra_jax.host import processes
+from electra_jax.host import processes, program
 from electra_jax.step import evaluation, plans
 from electra_jax.training import run_data
 from electra_jax.weights import checkpoint, reading_workdir
@@ -129,7 +129,7 @@ def _steps_found(workdir, directory, step):
     """The steps of all checkpoints. Raises ConfigError if there are none, or not the one wanted."""
     if not os.path.isdir(workdir):
         raise config_lib.ConfigError(
-            f"there is no workdir {workdir}; train first: python -m electra_jax.main"
+            f"there is no workdir {workdir}; train first: {program.command('main')}"
             f" --workdir={workdir}"
         )
 
@@ -142,7 +142,7 @@ def _steps_found(workdir, directory, step):
     found = processes.of_first(lambda: metadata.steps(directory))
     if not found:
         raise config_lib.ConfigError(
-            f"no checkpoint in {directory}; train first: python -m electra_jax.main"
+            f"no checkpoint in {directory}; train first: {program.command('main')}"
             f" --workdir={workdir}"
         )
     if step is not None and step not in found:

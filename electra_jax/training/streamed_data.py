@@ -15,7 +15,7 @@ from absl import logging
 
 from electra_jax import config as config_lib
 from electra_jax.data import background, planning, streaming
-from electra_jax.host import processes
+from electra_jax.host import processes, program
 from electra_jax.training import run_data
 from electra_jax.workdir import prepared_data
 
@@ -28,7 +28,7 @@ def open_rows(config: config_lib.Config, workdir: str) -> streaming.StreamedReco
     if jax.process_count() > 1:
         raise config_lib.ConfigError(
             f"data.streaming='on' works with one process, not with {jax.process_count()}; prepare"
-            " first, python -m electra_jax.prepare, and set data.streaming=off"
+            f" first, {program.command('prepare')}, and set data.streaming=off"
         )
 
     data = prepared_data.RunData.of(config, workdir)

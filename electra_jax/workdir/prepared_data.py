@@ -22,7 +22,7 @@ from typing import Any
 from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.data import planning, records, streaming, text, vocabulary
-from electra_jax.host import safe_files, staging
+from electra_jax.host import program, safe_files, staging
 
 RECORD = "data.json"
 VOCABULARY = "vocab"
@@ -102,7 +102,7 @@ def read(workdir: str) -> Record | None:
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise config_lib.ConfigError(
             f"{path}, which names the prepared data of this run, cannot be read; delete it and run"
-            f" python -m electra_jax.prepare --workdir={workdir}, which writes it again"
+            f" {program.command('prepare')} --workdir={workdir}, which writes it again"
         ) from error
 
     return found
@@ -176,7 +176,7 @@ def missing(data: RunData, part: Prepared, why: str = "") -> str:
     return (
         f"the prepared data of {data.workdir} is not (whole) at {places}{why}; copy it there, give"
         " --config.data.dir the folder that holds it, or make it again from the same source:"
-        f" python -m electra_jax.prepare --workdir={data.workdir}"
+        f" {program.command('prepare')} --workdir={data.workdir}"
     )
 
 
@@ -189,7 +189,7 @@ def folders(data: RunData) -> list[str]:
     if record is None:
         raise config_lib.ConfigError(
             f"{os.path.join(data.workdir, RECORD)} is missing, which names the prepared data of"
-            f" this run; python -m electra_jax.prepare --workdir={data.workdir} writes it again"
+            f" this run; {program.command('prepare')} --workdir={data.workdir} writes it again"
         )
 
     found = []

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Help: at once, complete, and true to what the program really reads."""
 
+import ast
 import importlib
 import importlib.metadata
 import re
@@ -12,7 +13,9 @@ from absl import flags
 
 from electra_jax import __main__, configs
 from electra_jax import config as config_lib
-from electra_jax.cli import command, config_flag, distributed, settings_help, usage
+from electra_jax.cli import command, config_flag, distributed, settings_help, usage, wording
+from electra_jax.host import program
+from electra_jax.report import closing
 from support.corpus import ROOT
 
 RUN = """
@@ -137,6 +140,62 @@ def test_the_overview_has_every_command(capsys, monkeypatch):
         assert all(f"\n  {name} " in shown for name in __main__.COMMANDS)
 
 
+@pytest.mark.parametrize(
+    ("called", "name", "main"),
+    [
+        ("python /venv/bin/electra-jax show --x", "electra-jax", "electra-jax main"),
+        ("python -W error -m electra_jax x", "python -m electra_jax", "python -m electra_jax main"),
+        ("python -m electra_jax.show", "python -m electra_jax", "python -m electra_jax.main"),
+        ("python mine.py", "python -m electra_jax", "python -m electra_jax.main"),
+    ],
+)
+def test_the_program_is_called_as_the_reader_has_called_it(called, name, main):
+    assert program.name(called.split()) == name
+    assert program.command("main", called.split()) == main
+
+
+def test_all_that_names_a_command_names_it_as_it_was_called(capsys, monkeypatch, tmp_path):
+    """Help, refusals, the overview and the lines at the end of a run."""
+    monkeypatch.setattr(sys, "orig_argv", ["python", "/venv/bin/electra-jax", "show"])
+    for name in __main__.COMMANDS:
+        shown = usage.text(__main__.file_of(name))
+        assert shown.count(f"\n    electra-jax {name} ") >= 2 and "python -m" not in shown, name
+    assert "To begin: electra-jax main --config=tiny" in __main__.overview()
+    assert closing.text({}, "runs/a", False, "orbax").count("electra-jax ") == 3
+    with pytest.raises(config_lib.ConfigError, match="; electra-jax main --config=tiny --workdir"):
+        config_flag.define_config(["show", f"--workdir={tmp_path / 'none'}"])
+
+
+def test_nothing_else_in_the_package_spells_out_how_it_is_called():
+    """What is printed takes it from host/program.py; docstrings are fitted or are for readers."""
+    for file in (ROOT / "electra_jax").rglob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        docstrings = {
+            ast.get_docstring(node, clean=False)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        }
+        for node in ast.walk(tree):
+            said = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(said, str) and said not in docstrings:
+                assert "python -m electra_jax." not in said, file
+
+
+def test_help_names_pages_that_are_not_installed_in_words(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "data.md").touch()
+    words = "a cluster (docs/data.md). docs/guides/gpu.md has more."
+    fitted = "a cluster (docs/data.md). guides/gpu.md of the documentation has more."
+    assert wording.pages(words, str(tmp_path)) == fitted
+    assert wording.pages(words) == words  # a checkout has both
+
+
+def test_a_paragraph_with_a_longer_name_keeps_its_width(monkeypatch):
+    monkeypatch.setattr(wording, "pages", lambda words: words.replace("docs/", "elsewhere/"))
+    shown = wording.fitted("Does.\n\n    an example\n\nIs told\nin docs/a.md.", 80)
+    assert shown == "Does.\n\n    an example\n\nIs told in elsewhere/a.md."
+
+
 def test_help_knows_commands_and_the_version_is_the_packages(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["electra-jax", "help", "finetune"])
     with pytest.raises(SystemExit) as ended:
@@ -179,12 +238,13 @@ def test_an_unknown_command_is_an_error_with_a_hint(capsys, monkeypatch):
 def test_help_knows_the_settings_of_pre_training_and_of_fine_tuning(
     asked, code, lines, capsys, monkeypatch
 ):
-    monkeypatch.setattr(sys, "argv", ["electra-jax", "help", asked])
-    with pytest.raises(SystemExit) as ended:
-        __main__.main()
-    assert ended.value.code == code
-    shown = "".join(capsys.readouterr())
-    assert all(line in shown for line in lines), shown
+    for words in (["help", asked], [f"--help={asked}"]):
+        monkeypatch.setattr(sys, "argv", ["electra-jax", *words])
+        with pytest.raises(SystemExit) as ended:
+            __main__.main()
+        assert ended.value.code == code
+        shown = "".join(capsys.readouterr())
+        assert all(line in shown for line in lines), shown
 
 
 # Configurations by name

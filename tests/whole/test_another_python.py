@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run moves to another Python, with other versions of all packages: it goes on from there.
 
+The package there is the wheel, which pip has installed with its dependencies (.ci/run).
 Its text is `builtin`, which is another text there, since it is the documentation of what is
 installed: a run that looked for its rows through their source would find none.
 """
 
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 
@@ -38,19 +40,35 @@ def there(whole, tmp_path, another_python):
     workdir = tmp_path / "moved" / "run"
     shutil.copytree(whole, workdir)
 
-    # XLA_FLAGS are those of this jaxlib; another may refuse them.
-    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-
     def run(name, *arguments):
-        done = subprocess.run(
-            [another_python, "-m", f"electra_jax.{name}", f"--workdir={workdir}", *arguments],
-            cwd=ROOT, capture_output=True, text=True,
-            env=environment | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-3000:]
-        return done.stdout + done.stderr
+        words = ["-m", f"electra_jax.{name}", f"--workdir={workdir}", *arguments]
+        return call(another_python, tmp_path, *words)
 
     return workdir, run
+
+
+def call(python, folder, *words):
+    """What the other Python prints; without the checkout, from a folder away from it."""
+    # XLA_FLAGS are those of this jaxlib; another may refuse them.
+    ours = ("XLA_FLAGS", "PYTHONPATH")
+    environment = {name: value for name, value in os.environ.items() if name not in ours}
+    done = subprocess.run(
+        [python, *words], cwd=folder, capture_output=True, text=True,
+        env=environment | {"JAX_PLATFORMS": "cpu"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
+    return done.stdout + done.stderr
+
+
+def test_it_has_the_wheel_of_this_checkout_and_all_that_it_needs(another_python, tmp_path):
+    """`pip install dist/*.whl`, not a checkout and not an older wheel."""
+    call(another_python, tmp_path, "-m", "pip", "check")
+    where = "import electra_jax, os; print(os.path.dirname(electra_jax.__file__))"
+    package = pathlib.Path(call(another_python, tmp_path, "-c", where).strip().splitlines()[-1])
+    assert not package.is_relative_to(ROOT), "pip install the wheel there, not -e ."
+    for file in (ROOT / "electra_jax").rglob("*.py"):
+        there = package / file.relative_to(ROOT / "electra_jax")
+        assert there.read_bytes() == file.read_bytes(), f"{there} is of another wheel"
 
 
 def test_it_goes_on_with_the_same_rows(whole, there):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the pages tell a reader to type works: every command line is read, and run.
 
+The tier `slow` runs those of the guides, the tier `exhaustive` all others.
+
 `documented.py` finds the command lines, with the names that it puts for FOLDER and its like, and
 lays out a folder with all that they name. A command that is added to a page is read and run here
 as it stands; if it names what is not there, add it to the layout.
@@ -32,6 +34,7 @@ def _alike(command):
 
 
 ONCE = list({_alike(command): command for command in reversed(COMMANDS)}.values())[::-1]
+OF_GUIDES = {_alike(command) for command in COMMANDS if command.page.startswith("docs/guides/")}
 
 # Networks, text and steps of a size for tests, added where the command says nothing else.
 SMALLER = {
@@ -199,28 +202,40 @@ def has(tree, path):
 
 
 @pytest.fixture(scope="module")
-def prepared(server, tmp_path_factory):
-    """The folder that every command finds: runs of two steps, one fine-tuned, and an export."""
-    base = tmp_path_factory.mktemp("documented")
-    plain = documented.layout(base / "plain")
+def plain(server, tmp_path_factory):
+    """(a folder with a run of two steps, `made`; the function that runs a command in it)."""
+    folder = documented.layout(tmp_path_factory.mktemp("documented") / "plain")
 
     def run(module, rest, more=()):
-        server(documented.Command("here", 0, module, "", rest), plain, more)
+        server(documented.Command("here", 0, module, "", rest), folder, more)
 
     more = added({**SMALLER, **SMALLER_GENERATOR}, "")
     run("main", "--config=configs/tiny_paper.py --workdir=made", more)
-    folder = documented.layout(base / "folder", plain / "made")
-    shutil.copytree(plain / "made", plain / "runs" / "tuned")
+    return folder, run
+
+
+@pytest.fixture(scope="module")
+def prepared(plain):
+    """The folder that every command finds: runs of two steps, and an export."""
+    made, run = plain
+    folder = documented.layout(made.parent / "folder", made / "made")
+    run("convert", "--workdir=made --to=hugging_face --out=electra-small")
+    shutil.copytree(made / "electra-small", folder / "electra-small")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tuned(plain):
+    """The workdir of a fine-tuned run, for the commands that read one."""
+    made, run = plain
+    shutil.copytree(made / "made", made / "runs" / "tuned")
     run(
         "finetune",
         "--workdir=runs/tuned --config=configs/finetune_custom.py --config.name=finetune"
         " --config.recipe.head=two_layer",
         added(FEWER | {"config.data.dir": "."}, ""),
     )
-    shutil.copytree(plain / "runs" / "tuned", folder / "runs" / "tuned")
-    run("convert", "--workdir=made --to=hugging_face --out=electra-small")
-    shutil.copytree(plain / "electra-small", folder / "electra-small")
-    return folder
+    return made / "runs" / "tuned"
 
 
 def added(settings, rest):
@@ -273,9 +288,15 @@ MADE = {  # by command, where it names no other place: files that it must leave
 }
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("command", ONCE, ids=[command.name for command in ONCE])
-def test_every_command_line_runs(command, server, prepared, tmp_path):
+def _tier(command):
+    of_guides = _alike(command) in OF_GUIDES
+    return pytest.mark.slow if of_guides else pytest.mark.exhaustive
+
+
+@pytest.mark.parametrize(
+    "command", [pytest.param(command, id=command.name, marks=_tier(command)) for command in ONCE]
+)
+def test_every_command_line_runs(command, server, prepared, request, tmp_path):
     for part, why in ONLY_READ.items():
         if part in f"{command.what} ":
             pytest.skip(why)
@@ -284,6 +305,8 @@ def test_every_command_line_runs(command, server, prepared, tmp_path):
     if command.module in ("main", "prepare") and "--config=" in command.rest:  # begins a run
         shutil.rmtree(folder / "runs")
         (folder / "runs").mkdir()
+    if "runs/tuned" in command.rest:
+        shutil.copytree(request.getfixturevalue("tuned"), folder / "runs" / "tuned")
     first = next((before for part, before in AFTER.items() if part in command.what), None)
     if first:
         earlier = next(c for c in COMMANDS if c.page == command.page and first in c.what)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wheel, installed away from the checkout and used in an empty folder.
 
-The tier `lowest` uses it with another Python, which has the lowest versions that setup.py allows,
-and the tier `another_python` with one that has the newest.
+The tier `lowest` uses it with another Python, which has the lowest versions that setup.py allows.
+In the tier `another_python` pip has installed it there with its dependencies, the newest ones.
 """
 
 import email
 import json
 import os
+import pathlib
 import runpy
 import shutil
 import subprocess
@@ -57,14 +58,13 @@ def checkout(folder):
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """(folder of the installed wheel, an empty folder, the wheel, the commit it is built from).
+    """(folder of the installed wheel, the wheel, the commit that it is built from).
 
     It is built without a network.
     """
     base = tmp_path_factory.mktemp("installed")
-    source, site, empty = base / "source", base / "site", base / "empty"
+    source, site = base / "source", base / "site"
     source.mkdir()
-    empty.mkdir()
     commit = checkout(source)
 
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
@@ -74,7 +74,7 @@ def installed(tmp_path_factory):
     install = [*pip, "install", "--no-deps", "--no-index", "--target", site, wheel]
     subprocess.run(install, check=True, capture_output=True, text=True)
     assert not (source / "electra_jax" / code_version.COMMIT_FILE).exists()
-    return site, empty, wheel, commit
+    return site, wheel, commit
 
 
 @pytest.fixture(
@@ -84,31 +84,41 @@ def installed(tmp_path_factory):
         pytest.param("another_python", marks=pytest.mark.another_python),
     ]
 )
-def python(request):
-    """The Python that uses the wheel: this one, that of --lowest, or that of --another_python."""
-    return sys.executable if request.param == "this" else request.getfixturevalue(request.param)
+def electra_jax(request, tmp_path):
+    """(an empty folder, what runs electra-jax there and returns what it prints, the commit).
 
-
-def run(installed, python, *arguments, code=0):
-    """Runs electra-jax in the empty folder; returns what it prints."""
-    site, empty, *_ = installed
+    With this Python, that of --lowest, or that of --another_python, which has the wheel itself.
+    """
+    empty = tmp_path / "empty"
+    empty.mkdir()
     # XLA_FLAGS are those of this jaxlib; another may refuse them.
-    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    done = subprocess.run(
-        [python, site / "bin" / "electra-jax", *map(str, arguments)],
-        cwd=empty,
-        env=environment | {"PYTHONPATH": str(site)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == code, done.stderr
-    return done.stdout + done.stderr
+    ours = ("XLA_FLAGS", "PYTHONPATH")
+    environment = {name: value for name, value in os.environ.items() if name not in ours}
+
+    if request.param == "another_python":
+        python = pathlib.Path(request.getfixturevalue("another_python"))
+        program, commit = [python.with_name("electra-jax")], code_version.commit()
+    else:
+        this = request.param == "this"
+        python = sys.executable if this else request.getfixturevalue(request.param)
+        site, _, commit = request.getfixturevalue("installed")
+        program = [python, site / "bin" / "electra-jax"]
+        environment["PYTHONPATH"] = str(site)
+
+    def run(*arguments, code=0):
+        done = subprocess.run(
+            [*program, *map(str, arguments)],
+            cwd=empty, env=environment, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+        return done.stdout + done.stderr
+
+    return empty, run, commit
 
 
 @pytest.mark.slow
 def test_the_wheel_has_every_configuration_and_every_template(installed):
-    names = set(zipfile.ZipFile(installed[2]).namelist())
+    names = set(zipfile.ZipFile(installed[1]).namelist())
     for file in (ROOT / "configs").glob("*.py"):
         assert f"electra_jax/configs/{file.name}" in names
     for file in (ROOT / "electra_jax").rglob("*"):
@@ -119,7 +129,7 @@ def test_the_wheel_has_every_configuration_and_every_template(installed):
 
 @pytest.mark.slow
 def test_the_wheel_says_what_it_is_and_what_it_needs(installed):
-    with zipfile.ZipFile(installed[2]) as wheel:
+    with zipfile.ZipFile(installed[1]) as wheel:
         (about,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
         found = email.message_from_bytes(wheel.read(about))
         assert about.replace("METADATA", "licenses/LICENSE") in wheel.namelist()
@@ -164,14 +174,14 @@ def test_every_requirement_is_at_its_lower_bound(lowest_python):
         assert version.parse(there[names[name]]) == version.parse(bound), name
 
 
-def test_it_trains_shows_evaluates_scores_and_converts_in_an_empty_folder(installed, python, text):
+def test_it_trains_shows_evaluates_scores_and_converts_in_an_empty_folder(electra_jax, text):
     source, folder = text
-    _, empty, _, commit = installed
-    workdir = f"run{len(list(empty.iterdir()))}"  # two Pythons share the folder
+    empty, run, commit = electra_jax
+    workdir = "run"
     small = ("--config.model.discriminator.layers=1", "--config.model.generator.layers=1")
     rows = ("--config.data.sequence_length=16", "--config.data.batch_size=8")
-    run(
-        installed, python, "main", "--config=tiny_paper", *small, *rows,
+    said = run(
+        "main", "--config=tiny_paper", *small, *rows,
         "--config.schedule.steps=2", "--config.schedule.warmup_steps=1",
         "--config.evaluation.rows=8", f"--workdir={workdir}",
         f"--config.data.source={source}", "--config.data.vocab=train:sentencepiece:60",
@@ -180,22 +190,25 @@ def test_it_trains_shows_evaluates_scores_and_converts_in_an_empty_folder(instal
     assert (empty / workdir / "checkpoints" / "2").is_dir()
     (start,) = starts.read(str(empty / workdir))
     assert (start["commit"], start["code"]) == (commit, code_version.digest())
+    assert f"look       electra-jax show --workdir={workdir}\n" in said
     where = f"--workdir={workdir}"
-    assert "masked" in run(installed, python, "show", where, "--rows=1")
-    assert "disc_auc" in run(installed, python, "evaluate", where)
+    assert "masked" in run("show", where, "--rows=1")
+    assert "disc_auc" in run("evaluate", where)
     (empty / "s.txt").write_text("one two\nthree\n")
-    assert "one two" in run(installed, python, "score", where, "--input=s.txt")
+    assert "one two" in run("score", where, "--input=s.txt")
     for form in ("hugging_face", "orbax"):
-        run(installed, python, "convert", where, f"--to={form}", f"--out={workdir}/{form}")
+        run("convert", where, f"--to={form}", f"--out={workdir}/{form}")
     assert list((empty / workdir / "hugging_face").rglob("*.safetensors"))
 
     # Without --config these three use a configuration that lies in the package.
     missing = "there is no workdir or folder of weights nowhere"
     tasks = "--config.tasks=cola"
-    assert missing in run(installed, python, "finetune", "--workdir=nowhere", tasks, code=2)
+    assert missing in run("finetune", "--workdir=nowhere", tasks, code=2)
     new = f"--workdir={workdir}/new"
-    assert missing in run(installed, python, "convert", "--from=nowhere", new, code=2)
+    assert missing in run("convert", "--from=nowhere", new, code=2)
     checks = f"--workdir={workdir}/checks"
-    assert "passes" in run(installed, python, "check", checks, "--only=22")
-    assert "recipe.layer_decay" in run(installed, python, "help", "recipe")
-    assert "--config=NAME" in run(installed, python, "finetune", "--help")
+    assert "passes" in run("check", checks, "--only=22")
+    assert "recipe.layer_decay" in run("help", "recipe")
+    told = run("finetune", "--help")
+    assert "--config=NAME" in told and "electra-jax finetune --workdir=" in told
+    assert "finetuning.md of the documentation" in told  # the wheel has no docs/
