@@ -23,15 +23,14 @@ from electra_jax.config import stages
 from electra_jax.core import counters, metrics
 from electra_jax.host import safe_files
 from electra_jax.model import accounting
-from electra_jax.report import alarms, live_line, ranking, samples, view, writers
+from electra_jax.report import alarms, live_line, ranking, view, writers
 from electra_jax.report import run_page as page
 from electra_jax.step import evaluation
 from electra_jax.training import budget as budget_lib
-from electra_jax.training import run_data, run_facts, runs
+from electra_jax.training import run_data, run_facts, runs, shown_rows
 from electra_jax.workdir import metadata
 
-JUDGED = 32  # held-out rows that are judged for the report
-BEST, WORST = 5, 3  # how many of them it shows
+BEST, WORST = 5, 3  # how many of the rows that were judged the report shows
 _COMPILING = "compiling the step"
 LIVE_SECONDS = 30.0  # at least, between two drawings of the page while the run lasts
 LIVE_SHARE = 0.01  # of the time goes into these drawings at most
@@ -308,24 +307,18 @@ class Output:
 
 
 def _samples(run: runs.Run) -> page.Summary:
-    """Held-out rows with the outputs of both networks: the best and the worst judged of JUDGED."""
+    """Held-out rows with the outputs of both networks: the best and the worst that were judged."""
     if jax.process_count() > 1:
         return {}  # process 0 cannot run the networks without the others
 
-    name, ids, marks = run_data.heldout(run.records, JUDGED)[0]
-    examples = samples.examples(
-        run.objective.placed(),
-        run.state.evaluated,
-        run.vocabulary,
-        ids,
-        marks,
-        jax.random.key(evaluation.KEY),
+    judged = shown_rows.judged(
+        run.objective, run.state.evaluated, run.vocabulary, run.records, shown_rows.JUDGED
     )
-    judged = ranking.judged(examples)
     sentence = ranking.sentence(judged)
     best, worst = ranking.extremes(judged, BEST, WORST)
+    about = f"At step {run.step:,}: {sentence}. {ranking.IN_WORDS}" if sentence else ""
     return page.Summary(
         samples=[view.to_html(example) for example in best],
         worst_samples=[view.to_html(example) for example in worst],
-        about_samples=f"At step {run.step:,}: {sentence}" if sentence else "",
+        about_samples=about,
     )
