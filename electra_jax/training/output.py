@@ -9,7 +9,6 @@ Metrics are computed on all processes, since that needs all devices; process 0 a
 """
 
 import contextlib
-import math
 import operator
 import os
 import time
@@ -23,7 +22,7 @@ from electra_jax.config import stages
 from electra_jax.core import counters, metrics
 from electra_jax.host import safe_files
 from electra_jax.model import accounting
-from electra_jax.report import alarms, live_line, ranking, view, writers
+from electra_jax.report import alarms, live_line, pace, ranking, view, writers
 from electra_jax.report import run_page as page
 from electra_jax.step import evaluation
 from electra_jax.training import budget as budget_lib
@@ -63,7 +62,7 @@ class Output:
                 self._open_tensorboard(run.step if run.restored else None)
         self._watch = self._told()
 
-        self._drawn, self._drawing = -math.inf, 0.0  # when the page was drawn, and for how long
+        self._pace = pace.Pace(LIVE_SECONDS, LIVE_SHARE)  # of drawings of the page
         self._samples: page.Summary = {}  # those of the last whole report
         self._heldout = {}  # stage -> held-out rows, of the stage that was evaluated last
         self._begun, self._clock = time.monotonic(), budget.clock.seconds
@@ -232,8 +231,7 @@ class Output:
 
     def page_is_old(self) -> bool:
         """Whether the page can be drawn again without taking a noticeable share of the time."""
-        patience = max(LIVE_SECONDS, self._drawing / LIVE_SHARE)
-        return self._speaks and time.monotonic() - self._drawn > patience
+        return self._speaks and self._pace.is_due
 
     def _draw(self, status, whole, note=""):
         wanted = self._speaks and self._c.logging.report_every
@@ -241,22 +239,21 @@ class Output:
             return
 
         self.doing("drawing the report")
-        begun = time.monotonic()
-        try:
-            rows = writers.read(self._path) if os.path.exists(self._path) else []
-            if whole:
-                self._samples = _samples(self._run)
-            said = run_facts.summary(self._run, status, rows) | self._samples
-            page.write(self._run.workdir, rows, said | {"note": note}, picture=whole)
-        except Exception as error:  # a file that cannot be written, memory, a font, ...
-            # Of a file that could not be renamed into place, the second name is that place.
-            place = getattr(error, "filename2", None) or getattr(error, "filename", None)
-            logging.warning(
-                "no report: %s; nothing else is lost by that; %sthe next start draws it again",
-                " ".join(f"{type(error).__name__}: {error}".split()),
-                f"move {place} away or make it writable, and " if place else "",
-            )
-        self._drawn, self._drawing = time.monotonic(), time.monotonic() - begun
+        with self._pace.drawing():
+            try:
+                rows = writers.read(self._path) if os.path.exists(self._path) else []
+                if whole:
+                    self._samples = _samples(self._run)
+                said = run_facts.summary(self._run, status, rows) | self._samples
+                page.write(self._run.workdir, rows, said | {"note": note}, picture=whole)
+            except Exception as error:  # a file that cannot be written, memory, a font, ...
+                # Of a file that could not be renamed into place, the second name is that place.
+                place = getattr(error, "filename2", None) or getattr(error, "filename", None)
+                logging.warning(
+                    "no report: %s; nothing else is lost by that; %sthe next start draws it again",
+                    " ".join(f"{type(error).__name__}: {error}".split()),
+                    f"move {place} away or make it writable, and " if place else "",
+                )
 
     def _write(self, step, kind, values):
         """Sends a row to every writer, and logs the alarms that it raises."""
