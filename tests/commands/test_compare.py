@@ -233,7 +233,7 @@ def test_the_page_tells_cost_and_environment_and_which_runs_are_unfinished(tmp_p
     assert f"A {a} 0 20 200 6.4e+08 2 4 x TPU v5e c0ffee" in shown
     assert f"B {b} 0 20 of 1,500 200 1.28e+09 2 4 x TPU v5e decade" in shown
     assert "all runs 4 " in shown
-    assert "Environments differ commit c0ffee A decade B jax 0.10.2 A 0.11.0 B" in shown
+    assert "Environments differ jax 0.10.2 A 0.11.0 B commit c0ffee A decade B" in shown
     assert "Environment that all runs share: 1 facts devices 4 x TPU v5e" in shown
     assert f"The commands of the runs {a} python a {b} python b" in shown
     assert "data-refresh=" not in page

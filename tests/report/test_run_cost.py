@@ -10,7 +10,7 @@ from support.corpus import load_config
 
 def _config(**schedule):
     tree = load_config("tiny_paper")
-    tree.data.update(sequence_length=64, batch_size=8)
+    tree.data.update(sequence_length=32, batch_size=8)
     tree.schedule.update(steps=20, warmup_steps=2, **schedule)
     return config_lib.parse(tree)
 
@@ -23,7 +23,7 @@ STARTS = [{"step": 0, "device_count": 2, "row_flops": [1e6, 3e6]}]
 
 
 def test_each_stage_counts_its_own_rows():
-    config = _config(stages=((0.5, 128, 4),))  # from step 11 on
+    config = _config(stages=((0.5, 64, 4),))  # from step 11 on
     found = run_cost.of(config, [_row(5), _row(10), _row(15)], STARTS)
     assert found.flops == 10 * 8 * 1e6 + 5 * 4 * 3e6
     assert (found.tokens, found.device_seconds) == (1500, 15 * 2.0 * 2)
@@ -35,7 +35,7 @@ def test_each_stage_counts_its_own_rows():
 
 
 def test_stages_of_a_budget_of_tokens_begin_with_its_tokens():
-    config = _config(stages=((0.5, 128, 4),), budget="tokens", tokens=1200)
+    config = _config(stages=((0.5, 64, 4),), budget="tokens", tokens=1200)
     found = run_cost.of(config, [_row(6), _row(12)], STARTS)
     assert found.flops == 6 * 8 * 1e6 + 6 * 4 * 3e6
 
