@@ -3,7 +3,7 @@
 
     python -m electra_jax.compare runs/a runs/b --out=compare.html
     python -m electra_jax.compare runs/mask15-seed{0,1,2} runs/mask25-seed{0,1,2}
-    python -m electra_jax.compare runs/tiny runs/wikipedia --follow
+    python -m electra_jax.compare runs/tiny runs/wikipedia
 
 Runs that differ only in their seed form a group, for which mean and standard error are given. Every
 group is compared with that of the first workdir. Prints a table and writes a page and a picture.

@@ -136,7 +136,7 @@ def _follows(pages):
     for what in ("seed 0: compiling 0 of 2", "seed 0: step 12 of 36 0 of 2", "seed 1: compiling 1"):
         (page,) = (page for page in others if f"running custom, {what}" in page)
     assert "custom dev accuracy" in page and "recipe.learning_rate 0 0.003" in page
-    assert "stopped custom, seed 1: compiling no power. The same command goes on." in last
+    assert "stopped custom, seed 1: compiling no power." in last
     assert "Environment electra_jax " in last and "device-hours" in last
 
 

@@ -26,13 +26,14 @@ SHARE = 0.01  # of the time goes into these drawings at most
 class LivePage:
     """The page of one command, and what is known of it so far."""
 
-    def __init__(self, session: choices.Session, names: Sequence[str]):
+    def __init__(self, session: choices.Session, names: Sequence[str], begun: float):
         """Draws the page for the first time, with what an earlier command has finished.
 
         Args:
           names: the tasks, in the order in which they are trained.
+          begun: when the command began, on the clock `time.perf_counter`.
         """
-        self._session, self._begun = session, time.perf_counter()
+        self._session, self._begun = session, begun
         self._seeds = {name: _seeds(session, name) for name in names}
         self._tasks = {task.task: task for task in _earlier(session.folder) if task.task in names}
         self._waiting = list(names)
@@ -44,7 +45,7 @@ class LivePage:
 
     @property
     def minutes(self) -> float:
-        """Since the page was made."""
+        """Since the command began."""
         return (time.perf_counter() - self._begun) / 60
 
     def reads(self, name: str) -> None:
@@ -122,7 +123,7 @@ class LivePage:
                 page.write(path, self._results(), progress=self._progress(status, note))
             except Exception as error:  # a file that cannot be written, memory, a font, ...
                 logging.warning(
-                    "no results.html: %s; results.json and results.md have the same",
+                    "no results.html: %s; results.json and results.md say the same",
                     " ".join(f"{type(error).__name__}: {error}".split()),
                 )
 

@@ -12,6 +12,7 @@ numbers.
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 
 import jax
@@ -46,6 +47,7 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
 
     Raises ConfigError, CheckpointError or ValueError, each one line with the remedy.
     """
+    begun = time.perf_counter()
     if jax.process_count() > 1:
         raise config_lib.ConfigError(
             "fine-tuning runs in one process; start it on one host, whose devices it all uses"
@@ -67,7 +69,7 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
 
         # Results are written after every task, so an interrupted command leaves what it has.
         found, best = [], {}
-        page = stack.enter_context(_followed(session, names))
+        page = stack.enter_context(_followed(session, names, begun))
         for name in names:
             result, best[name] = _task(session, page, name)
             found += [result] if result is not None else []
@@ -82,14 +84,18 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
 
 
 @contextlib.contextmanager
-def _followed(session: choices.Session, names: list[str]) -> Iterator[live_page.LivePage]:
+def _followed(
+    session: choices.Session, names: list[str], begun: float
+) -> Iterator[live_page.LivePage]:
     """A page that follows the tasks; if an error ends them, it says so and waits for no news."""
-    page = live_page.LivePage(session, names)
+    page = live_page.LivePage(session, names, begun)
     try:
         yield page
-    except BaseException as error:  # Ctrl-C too
-        words = " ".join(f"{error}".split()) or type(error).__name__
-        page.ended(f"{words}. The same command goes on")
+    except KeyboardInterrupt:
+        page.ended("interrupted; the same command goes on")
+        raise
+    except Exception as error:
+        page.ended(" ".join(f"{error}".split()) or type(error).__name__)
         raise
     page.ended()
 
