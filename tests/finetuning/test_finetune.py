@@ -137,7 +137,8 @@ def _follows(pages):
         (page,) = (page for page in others if f"running custom, {what}" in page)
     assert "custom dev accuracy" in page and "recipe.learning_rate 0 0.003" in page
     assert "stopped custom, seed 1: compiling no power." in last
-    assert "Environment electra_jax " in last and "device-hours" in last
+    assert "Environment electra_jax " in last and "Cost last command " in last
+    assert "device-hours" in last
 
 
 def test_seeds_side_by_side_become_what_they_become_alone(finished, places):

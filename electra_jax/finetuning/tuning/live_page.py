@@ -38,6 +38,7 @@ class LivePage:
         self._tasks = {task.task: task for task in _earlier(session.folder) if task.task in names}
         self._waiting = list(names)
         self._done = 0  # seeds
+        self._at_other_points: list[Mapping[str, Any]] = []  # the records of the task's seeds there
         self._now, self._share = "reading the tasks", 0.0
         self._task: run_results.TaskResult | None = None  # that is trained
         self._pace = pace.Pace(SECONDS, SHARE)
@@ -51,6 +52,7 @@ class LivePage:
     def reads(self, name: str) -> None:
         """A task begins: its files are read."""
         self._waiting.remove(name)
+        self._at_other_points = []
         self._now, self._share = f"{name}: reading its files", 0.0
         self._draw_if_due()
 
@@ -67,7 +69,9 @@ class LivePage:
           finished: the records of those seeds of this point that are finished.
           seeds: those that are trained now, in one program.
         """
-        self._task = summary.unfinished(self._session, prepared, point, finished, seeds)
+        self._task = summary.unfinished(
+            self._session, prepared, point, finished, seeds, self._at_other_points
+        )
         self._say(prepared, point, seeds, "compiling")
         self._draw_if_due()
 
@@ -91,6 +95,10 @@ class LivePage:
     def seeds_done(self, count: int) -> None:
         """So many more seeds are finished, or were finished before this command."""
         self._done, self._share = self._done + count, 0.0
+
+    def point_done(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """All seeds of a point of the grid are finished."""
+        self._at_other_points += records
 
     def task_done(self, result: run_results.TaskResult | None) -> None:
         """A task is finished; None if it has no result of its own."""

@@ -63,7 +63,10 @@ def records(
         trained = _train(session, page, prepared, start, point, folder, group, made_of)
         found |= dict(zip(group, trained))
         page.seeds_done(len(group))
-    return [found[number] for number in numbers]
+
+    done = [found[number] for number in numbers]
+    page.point_done(done)
+    return done
 
 
 def predictions(

@@ -62,14 +62,10 @@ def task_result(
     seconds = sum(record["seconds"] for record in records)
     tokens = sum(record["tokens"] for record in records)
     places = sum(record["places"] for record in records)
-    every = [record for found in records_at.values() for record in found]
-    # Records of earlier versions do not say on how many devices.
-    spent = [record["minutes"] * record["devices"] for record in every if "devices" in record]
     return dataclasses.replace(
         _of_task(session, prepared, chosen),
         seeds=[_seed_result(record) for record in records],
-        minutes=sum(record["minutes"] for record in every),
-        device_minutes=sum(spent) if len(spent) == len(every) else None,
+        **_spent([record for found in records_at.values() for record in found]),
         tokens_per_second=tokens / seconds if seconds else None,
         padding_rate=1 - tokens / places if places else None,
         notes=notes,
@@ -82,14 +78,17 @@ def unfinished(
     point: choices.GridPoint,
     finished: Records,
     seeds: Sequence[int],
+    at_other_points: Records,
 ) -> run_results.TaskResult:
     """A task that is trained at a point of the grid.
 
-    It has the finished seeds and, without scores, those in `seeds`, which are trained now.
+    It has the finished seeds of this point and, without scores, those in `seeds`, which are trained
+    now. Its time is that of all finished seeds.
     """
     found = [_seed_result(record) for record in finished]
     found += [run_results.SeedResult(seed, {}) for seed in seeds]
-    return dataclasses.replace(_of_task(session, prepared, point), seeds=found)
+    spent = _spent([*at_other_points, *finished])
+    return dataclasses.replace(_of_task(session, prepared, point), seeds=found, **spent)
 
 
 def with_points(
@@ -110,6 +109,15 @@ def with_points(
 def only_scored(task: run_results.TaskResult) -> run_results.TaskResult:
     """The task without the seeds that are still trained."""
     return dataclasses.replace(task, seeds=[seed for seed in task.seeds if seed.scores])
+
+
+def _spent(records: Records) -> dict[str, float | None]:
+    """The minutes of some seeds; those of devices are None if a record does not say how many."""
+    minutes = [record["minutes"] for record in records]
+    # Records of earlier versions do not say it.
+    each = [record["minutes"] * record["devices"] for record in records if "devices" in record]
+    known = len(each) == len(records)
+    return {"minutes": sum(minutes), "device_minutes": sum(each) if known else None}
 
 
 def _of_task(session, prepared, point) -> run_results.TaskResult:
