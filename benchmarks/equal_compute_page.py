@@ -264,24 +264,32 @@ def against(found: Found, arms: Sequence[str], reference: str = REFERENCE) -> st
     return table(head, rows)
 
 
-def told_apart(found: Found, arms: Sequence[str], reference: str = REFERENCE) -> str:
-    """Which differences of these arms to the reference are resolved, in words."""
-    other = found.titles[reference]
+def told_apart(found: Found, pairs: Sequence[tuple[str, str]]) -> str:
+    """Which differences in the tables are resolved, in words.
+
+    Args:
+      pairs: (arm, the arm that it is compared with), as the page's tables have them. Two arms that
+        several tables compare, in either order, count once.
+    """
+    once: dict[frozenset[str], tuple[str, str]] = {}
+    for pair in pairs:
+        if set(pair) <= set(found.arms):
+            once.setdefault(frozenset(pair), pair)
     apart = [
-        (arm, name, found.apart(arm, reference, name))
-        for arm in arms
+        (arm, reference, name, found.apart(arm, reference, name))
+        for arm, reference in once.values()
         for name in measured(found)
-        if arm in found.arms and arm != reference
     ]
+
     told = [
-        f"{found.titles[arm]} is {'above' if effect.amount > 0 else 'below'} {other} in"
-        f" {DOWNSTREAM[name]} ({comparison.signed(name, effect)})"
-        for arm, name, effect in apart
+        f"{found.titles[arm]} is {'above' if effect.amount > 0 else 'below'}"
+        f" {found.titles[reference]} in {DOWNSTREAM[name]} ({comparison.signed(name, effect)})"
+        for arm, reference, name, effect in apart
         if effect is not None and effect.resolved
     ]
     first = f"Resolved, {len(told)} of {len(apart)} differences: {'; '.join(told)}."
     if not told:
-        first = f"None of {len(apart)} differences to {other} is resolved."
+        first = f"None of {len(apart)} differences is resolved."
     return (
         f"- {first} Whatever else is in the tables is **not resolved**: these runs do not tell"
         " it from luck."

@@ -88,7 +88,9 @@ def blocks(found: pages.Found, picture: str) -> Sequence[str]:
         for part in PARTS
         if part.reference in found.arms and sum(arm in found.arms for arm in part.arms) > 1
     ]
-    of_one_budget = [arm for arm in found.arms if any(arm in part.arms for part in PARTS)]
+    compared = [
+        (arm, part.reference) for part in shown for arm in part.arms if arm != part.reference
+    ]
     return [
         "# Section 3 of the paper at the size of two cores",
         "The paper compares ways to train its generator, weights to share and shares of the"
@@ -108,7 +110,7 @@ def blocks(found: pages.Found, picture: str) -> Sequence[str]:
         "\n".join(
             [
                 _legend(),
-                pages.told_apart(found, of_one_budget),
+                pages.told_apart(found, [*compared, *_of_sizes(found).values()]),
                 pages.of_errors(found),
                 pages.of_trunk(),
             ]
@@ -147,8 +149,8 @@ def _part(found, part):
 
 def _sizes(found):
     """BERT and ELECTRA in networks of several widths."""
-    sizes = {width: arms for width, arms in SIZES.items() if set(arms) <= set(found.arms)}
-    if len(sizes) < 2:
+    sizes = _of_sizes(found)
+    if not sizes:
         return []
 
     named = pages.measured(found)
@@ -174,6 +176,12 @@ def _sizes(found):
         pages.table(["ELECTRA less BERT", *head[2:]], apart),
         _metrics(found, [arm for arms in sizes.values() for arm in arms]),
     ]
+
+
+def _of_sizes(found):
+    """{width: (ELECTRA, BERT)} of the widths that were trained; empty if there is only one."""
+    sizes = {width: arms for width, arms in SIZES.items() if set(arms) <= set(found.arms)}
+    return sizes if len(sizes) > 1 else {}
 
 
 def _metrics(found, arms):

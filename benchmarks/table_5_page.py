@@ -69,8 +69,16 @@ def blocks(found: pages.Found, picture: str) -> Sequence[str]:
         "## Pre-training metrics",
         _metrics(found),
         "## How to read this",
-        "\n".join([pages.told_apart(found, found.arms), pages.of_errors(found), pages.of_trunk()]),
+        "\n".join(
+            [pages.told_apart(found, _compared(found)), pages.of_errors(found), pages.of_trunk()]
+        ),
     ]
+
+
+def _compared(found):
+    """The arms of all differences in the tables."""
+    against = [(arm, pages.REFERENCE) for arm in found.arms if arm != pages.REFERENCE]
+    return [*against, *((arm, other) for _, arm, other in ARGUMENT)]
 
 
 def _question():

@@ -76,7 +76,8 @@ def fine_tune(config, workdir):
         `electra_jax.finetuning`.
       workdir: that of the pre-training run.
 
-    Returns the `electra_jax.finetuning.results.run_results.Results`.
+    Returns the `electra_jax.finetuning.results.run_results.Results`, which a notebook shows as its
+    page results.html.
 
     Raises:
       ConfigError: a setting that cannot be used, or an encoder that is not there.

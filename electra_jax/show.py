@@ -34,7 +34,9 @@ _STEP = flags.DEFINE_integer(
     "step", None, "Which checkpoint; the newest without it.", allow_override=True
 )
 _ROWS = flags.DEFINE_integer("rows", 4, "How many rows are shown.", lower_bound=1)
-_AMONG = flags.DEFINE_integer("among", 256, "How many rows are judged.", lower_bound=1)
+_AMONG = flags.DEFINE_integer(
+    "among", shown_rows.JUDGED, "How many rows are judged.", lower_bound=1
+)
 _ORDER = flags.DEFINE_enum(
     "order",
     "best",

@@ -10,10 +10,11 @@ from electra_jax.host import program
 from electra_jax.report import baselines, console_lines
 
 _LINE = "(the unigram line is the loss of knowing only how frequent each token is)"
+_TASK = "(RTE is downloaded; --config.data.dir=glue reads official files from a folder)"
 
 
 def text(metrics: Mapping[str, float | None], workdir: str, reported: bool, export: str) -> str:
-    """Returns the lines.
+    """Returns the lines. The commands among them can be pasted as they are.
 
     Args:
       metrics: of the last evaluation.
@@ -25,13 +26,14 @@ def text(metrics: Mapping[str, float | None], workdir: str, reported: bool, expo
     lines = textwrap.wrap(verdict, console_lines.COLUMNS)
     lines += [*([_LINE] if "unigram line" in verdict else []), ""]
 
+    here = pathlib.Path(workdir).absolute()
     if reported:
-        page = pathlib.Path(workdir).absolute() / "report.html"
-        lines.append(f"report     {page.as_uri()}")
-    run = f"--workdir={shlex.quote(workdir)}"
+        lines.append(f"report     {(here / 'report.html').as_uri()}")
+    run, out = f"--workdir={shlex.quote(workdir)}", shlex.quote(f"exports/{here.name}")
     lines += [
         f"look       {program.command('show')} {run}",
-        f"fine-tune  {program.command('finetune')} {run} --config.data.dir=FOLDER_OF_GLUE",
-        f"export     {program.command('convert')} {run} --to={export} --out=FOLDER",
+        f"fine-tune  {program.command('finetune')} {run} --config.tasks=rte",
+        f"           {_TASK}",
+        f"export     {program.command('convert')} {run} --to={export} --out={out}",
     ]
     return "\n".join(lines)

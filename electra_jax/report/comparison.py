@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several runs side by side: their settings, their results, and whether a difference is just luck.
 
-    workdirs  ->  ComparedRun (its settings, its rows of metrics)
-              ->  groups of runs that differ in nothing but their seed
-              ->  mean +- standard error of each final metric, and its distance from the first group
+    ComparedRuns  ->  groups of runs that differ in nothing but their seed
+                  ->  mean +- standard error of each final metric, and its distance from that of
+                      the first group
 
 The standard error is that of the mean over seeds, s / sqrt(n). A distance is called resolved if it
 is at least two standard errors, those of both groups together. One seed gives no standard error.
@@ -18,9 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from electra_jax import config as config_lib
-from electra_jax.report import baselines, style, writers
-from electra_jax.workdir import saved_config
+from electra_jax.report import baselines, compared_run, style
 
 # Settings that do not change what is learnt. Runs that differ in them stay in one group.
 NEUTRAL = ("name", "data.dir", "data.workers", "checkpoint.", "logging.")
@@ -47,46 +45,36 @@ METRICS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class ComparedRun:
-    """What was read from a workdir: settings by dotted path, and the rows of metrics.jsonl."""
-
-    workdir: str
-    settings: Mapping[str, Any]
-    rows: Sequence[Mapping]
-
-    @property
-    def seed(self) -> int:
-        return self.settings["seed"]
-
-    def last(self, kind: str) -> Mapping:
-        """The last row of that kind; empty if there is none."""
-        return next((row for row in reversed(self.rows) if row["kind"] == kind), {})
-
-    def curve(self, kind: str, name: str, along: str) -> tuple[list[float], list[float]]:
-        """The finite values of a metric as (x, y); x is `step` or `tokens_seen`."""
-        found = [
-            (row[along], row[name])
-            for row in self.rows
-            if row["kind"] == kind
-            and baselines.value(row, name) is not None
-            and baselines.value(row, along) is not None
-        ]
-        return [x for x, _ in found], [y for _, y in found]
-
-
-@dataclasses.dataclass(frozen=True)
 class Group:
     """Runs of one configuration."""
 
     letter: str
     label: str  # the settings that are its own
-    runs: Sequence[ComparedRun]
+    runs: Sequence[compared_run.ComparedRun]
+
+    @property
+    def counted(self) -> list[compared_run.ComparedRun]:
+        """The runs without copies, which have the seed and the metrics of a run before them."""
+        found: dict[str, compared_run.ComparedRun] = {}
+        for run in self.runs:
+            found.setdefault(repr((run.seed, run.result)), run)
+        return list(found.values())
 
     @property
     def title(self) -> str:
         """`B  disc_weight 50, 3 seeds`."""
-        seeds = f", {len(self.runs)} seeds" if len(self.runs) > 1 else ""
-        return f"{self.letter}  {self.label}{seeds}"
+        counted, all_runs = len(self.counted), len(self.runs)
+        seeds = len({run.seed for run in self.runs})
+
+        words = [self.label]
+        if counted > 1:
+            kinds = "one seed" if seeds == 1 else f"{seeds} seeds"
+            words.append(kinds if seeds == counted else f"{counted} runs of {kinds}")
+        again = all_runs - counted
+        if again:
+            whole = "the same run twice" if (all_runs, counted) == (2, 1) else ""
+            words.append(whole or ("one of them twice" if again == 1 else f"{again} of them again"))
+        return f"{self.letter}  {', '.join(words)}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,8 +87,19 @@ class Comparison:
     notes: Sequence[str]  # what a reader must know before believing a number
 
     @property
-    def runs(self) -> list[ComparedRun]:
+    def runs(self) -> list[compared_run.ComparedRun]:
         return [run for group in self.groups for run in group.runs]
+
+    @property
+    def unfinished(self) -> list[str]:
+        """`runs/a (step 20 of 1,500)` for each run that has not spent its budget."""
+        return [f"{run.workdir} ({run.unfinished})" for run in self.runs if run.unfinished]
+
+    @property
+    def device_seconds(self) -> float | None:
+        """Of all runs together, copies once; None if those of one are not known."""
+        each = [run.cost.device_seconds for group in self.groups for run in group.counted]
+        return None if None in each else math.fsum(second for second in each if second)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,25 +132,7 @@ class Effect:
         return {True: "better", False: "worse", None: "resolved"}[self.better]
 
 
-def load(workdir: str) -> ComparedRun:
-    """Reads a workdir. Raises ValueError, in one line, if it is not a run with metrics."""
-    if not os.path.isdir(workdir):
-        raise ValueError(f"{workdir} is not a folder; give the workdirs of runs")
-    path, settings = os.path.join(workdir, "metrics.jsonl"), saved_config.of_run(workdir)
-    for name, there in ((saved_config.NAME, settings), ("metrics.jsonl", os.path.isfile(path))):
-        if not there:
-            raise ValueError(
-                f"{workdir} has no {name}; give the workdir of a run that has"
-                " reported at least once"
-            )
-
-    rows = [row for row in writers.read(path) if row["kind"] in writers.KINDS]
-    if not rows:
-        raise ValueError(f"{path} holds no rows yet; wait for the run's first report")
-    return ComparedRun(workdir, config_lib.flatten(settings), rows)
-
-
-def compare(runs: Sequence[ComparedRun]) -> Comparison:
+def compare(runs: Sequence[compared_run.ComparedRun]) -> Comparison:
     """Groups the runs in the order they are given; others are compared with the first group.
 
     Raises ValueError if there are fewer than two runs or one is given twice.
@@ -163,7 +144,7 @@ def compare(runs: Sequence[ComparedRun]) -> Comparison:
     if twice:
         raise ValueError(f"{twice[0]} is given twice; a run says nothing beside itself")
 
-    alike: dict[tuple, list[ComparedRun]] = {}
+    alike: dict[tuple, list[compared_run.ComparedRun]] = {}
     for run in runs:
         alike.setdefault(_identity(run), []).append(run)
     members = list(alike.values())
@@ -212,6 +193,30 @@ def effect(name: str, group: Mean, first: Mean) -> Effect:
     return Effect(amount, error, resolved, better)
 
 
+def environments(
+    comparison: Comparison,
+) -> tuple[dict[str, Any], dict[str, list[tuple[Any, list[compared_run.ComparedRun]]]]]:
+    """Versions, commit and devices of all runs, parted into what they share and what they do not.
+
+    Returns ({name: value} of what is the same in all runs, {name: (value, the runs that have it)}
+    of the others). A run that has not noted a fact has the value None. Command lines name their
+    workdir, so they are left out.
+    """
+    runs = comparison.runs
+    shared: dict[str, Any] = {}
+    apart: dict[str, list[tuple[Any, list[compared_run.ComparedRun]]]] = {}
+    for name in dict.fromkeys(name for run in runs for name in run.environment):
+        values = list(dict.fromkeys(run.environment.get(name) for run in runs))
+        if len(values) == 1:
+            shared[name] = values[0]
+        elif name != "command":
+            apart[name] = [
+                (value, [run for run in runs if run.environment.get(name) == value])
+                for value in values
+            ]
+    return shared, apart
+
+
 def final(group: Group, name: str) -> Mean | None:
     """The mean of a metric over the runs' last evaluations. Returns None if no run has it."""
     values = finals(group, name)
@@ -219,8 +224,8 @@ def final(group: Group, name: str) -> Mean | None:
 
 
 def finals(group: Group, name: str) -> list[float]:
-    """The value of a metric in the last evaluation of each run that has it."""
-    values = [baselines.value(run.last("eval"), name) for run in group.runs]
+    """The value of a metric in the last evaluation of each run that has it; copies count once."""
+    values = [baselines.value(run.last("eval"), name) for run in group.counted]
     return [value for value in values if value is not None]
 
 
@@ -289,13 +294,13 @@ def _parts_groups(path: str) -> bool:
     return path != "seed" and path not in NEUTRAL and section not in NEUTRAL
 
 
-def _identity(run: ComparedRun) -> tuple:
+def _identity(run: compared_run.ComparedRun) -> tuple:
     """Equal for all runs of one group."""
     return tuple((path, repr(value)) for path, value in run.settings.items() if _parts_groups(path))
 
 
 def _labels(
-    members: Sequence[Sequence[ComparedRun]], differing: Mapping[str, Sequence]
+    members: Sequence[Sequence[compared_run.ComparedRun]], differing: Mapping[str, Sequence]
 ) -> list[str]:
     """A short label per group: at most two settings, otherwise the names of its workdirs."""
     if len(members) == 1:
@@ -313,7 +318,7 @@ def _labels(
     ]
 
 
-def _shared_name(runs: Sequence[ComparedRun]) -> str:
+def _shared_name(runs: Sequence[compared_run.ComparedRun]) -> str:
     """What the names of the workdirs share: `mask25` for mask25-seed0 and mask25-seed1."""
     names = [os.path.basename(os.path.normpath(run.workdir)) for run in runs]
     shared = os.path.commonprefix(names)
@@ -326,7 +331,13 @@ def _notes(groups: Sequence[Group], differing: Mapping[str, Sequence]) -> list[s
     """What a reader must know, because the numbers without it would mislead."""
     notes = []
     for group in groups:
-        seeds = collections.Counter(run.seed for run in group.runs)
+        copies = [run.workdir for run in group.runs if run not in group.counted]
+        if copies:
+            notes.append(
+                f"{group.letter} holds the same run again ({', '.join(copies)}: equal seed and"
+                " metrics), which counts once"
+            )
+        seeds = collections.Counter(run.seed for run in group.counted)
         again = [seed for seed, count in seeds.items() if count > 1]
         if again:
             notes.append(

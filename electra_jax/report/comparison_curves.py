@@ -62,7 +62,7 @@ def panels(comparison: comparison_lib.Comparison, along: str) -> list[_Panel]:
     for kind, name, title, unit in _CURVES:
         lines = []
         for place, group in enumerate(comparison.groups):
-            found = {run.workdir: run.curve(kind, name, along) for run in group.runs}
+            found = {run.workdir: run.curve(kind, name, along) for run in group.counted}
             runs = {
                 workdir: _thinned(np.array(x, float), np.array(y, float))
                 for workdir, (x, y) in found.items()
@@ -76,7 +76,7 @@ def panels(comparison: comparison_lib.Comparison, along: str) -> list[_Panel]:
                 _Line(x, y, place, "run", f"{group.letter} {run}") for run, (x, y) in runs.items()
             ]
 
-            if len(group.runs) > 1 and len(runs) == len(group.runs):
+            if len(group.counted) > 1 and len(runs) == len(group.counted):
                 lines += _mean_line(list(runs.values()), place, f"{group.letter} mean")
 
         if lines:

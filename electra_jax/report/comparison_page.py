@@ -8,11 +8,11 @@ A group has one letter and one colour everywhere. Structure and words of the pag
 `templates/comparison.html.j2`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from electra_jax.report import comparison as comparison_lib
 from electra_jax.report import (
+    compared_run,
     comparison_curves,
     comparison_drawing,
     comparison_ladders,
@@ -20,21 +20,31 @@ from electra_jax.report import (
     rendering,
     style,
 )
+from electra_jax.report import comparison as comparison_lib
 
 
-def write(comparison: comparison_lib.Comparison, page: str, picture: str) -> None:
-    """Writes the page and the picture to these paths. A failure never leaves half a file."""
+def write(
+    comparison: comparison_lib.Comparison, page: str, picture: str, follows: bool = False
+) -> None:
+    """Writes the page and the picture to these paths. A failure never leaves half a file.
+
+    Args:
+      follows: whether the page will be written again while a run is unfinished.
+    """
     drawing.write_whole(picture, comparison_drawing.picture(comparison))
-    drawing.write_whole(page, html(comparison).encode())
+    drawing.write_whole(page, html(comparison, follows).encode())
 
 
-def html(comparison: comparison_lib.Comparison) -> str:
+def html(comparison: comparison_lib.Comparison, follows: bool = False) -> str:
     """The whole page."""
+    shared, apart = comparison_lib.environments(comparison)
     groups = [_shown_group(place, group) for place, group in enumerate(comparison.groups)]
     return rendering.render(
         "comparison.html.j2",
         title=comparison_drawing.headline(comparison),
         groups=groups,
+        **rendering.written(follows and bool(comparison.unfinished)),
+        unfinished=comparison.unfinished,
         notes=comparison.notes,
         settings=[
             (path, [comparison_lib.setting(value) for value in values])
@@ -46,10 +56,17 @@ def html(comparison: comparison_lib.Comparison) -> str:
         ],
         finals=[(name, _finals(comparison, name)) for name in comparison.metrics],
         axes=_axes(comparison),
-        runs=[
-            _shown_run(run, shown)
-            for group, shown in zip(comparison.groups, groups)
-            for run in group.runs
+        runs=_runs(comparison, groups),
+        device_hours=_hours(comparison.device_seconds),
+        environment=[(name, rendering.fact(value)) for name, value in shared.items()],
+        environment_apart=[
+            (name, [(rendering.fact(value), _whose(comparison, runs)) for value, runs in values])
+            for name, values in apart.items()
+        ],
+        commands=[
+            (run.workdir, run.environment["command"])
+            for run in comparison.runs
+            if "command" in run.environment and "command" not in shared
         ],
     )
 
@@ -65,15 +82,37 @@ def _shown_group(place: int, group: comparison_lib.Group) -> dict[str, str]:
     }
 
 
-def _shown_run(run: comparison_lib.ComparedRun, group: Mapping[str, str]) -> dict[str, Any]:
-    """A row of the table of runs."""
-    row = run.last("eval") or run.last("train")
-    return {
-        "group": group,
-        "workdir": run.workdir,
-        "seed": run.seed,
-        "step": f"{row['step']:,}",
-    }
+def _runs(comparison, groups: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
+    """The rows of the table of runs: how far each has got, and what it has cost until then."""
+    return [
+        {
+            "group": shown,
+            "workdir": run.workdir,
+            "seed": run.seed,
+            "again": run not in group.counted,
+            "step": run.unfinished.removeprefix("step ") or f"{run.step:,}",
+            "tokens": "-" if run.cost.tokens is None else style.count(run.cost.tokens),
+            "flops": "-" if run.cost.flops is None else f"{run.cost.flops:.3g}",
+            "device_hours": _hours(run.cost.device_seconds),
+            "devices": run.environment.get("devices", "-"),
+            "commit": run.environment.get("commit", "-"),
+        }
+        for group, shown in zip(comparison.groups, groups)
+        for run in group.runs
+    ]
+
+
+def _hours(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds / 3600:.3g}"
+
+
+def _whose(comparison, runs: Sequence[compared_run.ComparedRun]) -> list[str]:
+    """Whole groups by their letter, other runs by their workdir."""
+    found = []
+    for group in comparison.groups:
+        inside = [run.workdir for run in group.runs if run in runs]
+        found += [group.letter] if len(inside) == len(group.runs) else inside
+    return found
 
 
 def _finals(comparison: comparison_lib.Comparison, name: str) -> list[dict[str, str]]:

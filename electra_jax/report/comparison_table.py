@@ -17,7 +17,8 @@ def text(comparison: comparison_lib.Comparison) -> str:
             row = run.last("eval") or run.last("train")
             tokens = baselines.value(row, "tokens_seen")
             seen = f", {style.count(tokens)} tokens" if tokens is not None else ""
-            lines.append(f"   {run.workdir}  seed {run.seed}, step {row['step']:,}{seen}")
+            again = "" if run in group.counted else ", the same run again"
+            lines.append(f"   {run.workdir}  seed {run.seed}, step {row['step']:,}{seen}{again}")
 
     if comparison.differing:
         lines += ["", "what differs"]
@@ -45,6 +46,8 @@ def text(comparison: comparison_lib.Comparison) -> str:
             table.append(cells)
             title = ""  # a metric is named in its first row only
     lines += console_table.lines(table) if len(table) > 1 else ["no run has been evaluated yet"]
-    lines += [f"note: {note}" for note in ("", *comparison.notes) if note]
+    lines += [f"note: {note}" for note in comparison.notes]
+    if comparison.unfinished:
+        lines.append(f"unfinished: {', '.join(comparison.unfinished)}")
 
     return "\n".join(lines)

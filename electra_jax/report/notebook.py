@@ -9,7 +9,7 @@ import dataclasses
 import os
 
 from electra_jax.host import staging
-from electra_jax.report import comparison, comparison_page, rendering
+from electra_jax.report import compared_run, comparison, comparison_page, rendering
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,5 +39,5 @@ def report_page(workdir: str | os.PathLike) -> Page:
 
 def compare_page(workdirs: tuple[str | os.PathLike, ...]) -> Page:
     """Runs side by side as they are now; see `electra_jax.compare_page`."""
-    runs = [comparison.load(staging.copied(workdir, "workdir")) for workdir in workdirs]
+    runs = [compared_run.load(staging.copied(workdir, "workdir")) for workdir in workdirs]
     return Page(comparison_page.html(comparison.compare(runs)))

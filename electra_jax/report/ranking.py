@@ -19,6 +19,13 @@ import numpy as np
 from electra_jax.core import metrics
 from electra_jax.report import view
 
+# Without it a reader wonders why the best row may have nothing caught.
+IN_WORDS = (
+    "Rows are ranked by how far the mean belief at their replaced tokens is above that at their"
+    " original ones, times the root of the number of replaced ones, and not by what is caught at"
+    " the threshold: while beliefs are low everywhere, even the best row may have nothing caught"
+)
+
 
 def judged(examples: Sequence[view.Example]) -> list[view.Example]:
     """Returns the examples with one threshold: at most 2 % of all original tokens are above it.

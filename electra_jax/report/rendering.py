@@ -11,6 +11,7 @@ All text is escaped. Only charts (`drawing.svg`) and samples (`view.to_html`) ar
 templates mark them with `| safe`.
 """
 
+import datetime
 import os
 import pathlib
 from typing import Any
@@ -48,3 +49,29 @@ _ENVIRONMENT = environment()
 def render(template: str, **values: Any) -> str:
     """A template of this subpackage with its values. A value that is missing raises an error."""
     return _ENVIRONMENT.get_template(template).render(values)
+
+
+REFRESH = 30  # seconds after which an open page loads itself again
+
+
+def written(live: bool) -> dict[str, Any]:
+    """What `live.html.j2` needs: when the page was written, and whether a newer one will come."""
+    now = datetime.datetime.now(datetime.UTC)
+    return {
+        "refresh": REFRESH if live else None,
+        "written": now.isoformat(timespec="seconds"),
+        "written_words": f"{now:%Y-%m-%d %H:%M:%S} UTC",
+    }
+
+
+def fact(value: Any) -> str:
+    """A setting or a count as it is written in a table."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "-"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(fact, value)) or "-"
+    return str(value) or "-"

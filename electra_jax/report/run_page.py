@@ -6,11 +6,10 @@
 
 Every number is shown beside what a guesser that has learnt nothing would get (`baselines.py`).
 Structure and words of the page are `templates/run.html.j2`. While the run lasts, an open page loads
-itself again every REFRESH seconds.
+itself again.
 """
 
 import dataclasses
-import datetime
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
@@ -42,7 +41,6 @@ class Summary(TypedDict, total=False):
 
 
 STATUSES = ("running", "finished", "stopped")
-REFRESH = 30  # seconds
 
 
 def write(
@@ -101,19 +99,17 @@ def _page(
     latest = list(curves.alarms)[::-1][:ALARMS]
     source_metrics, sources = _sources(evaluation)
     tables = {
-        title: {name: _fact(value) for name, value in _flat(summary.get(entry) or {}).items()}
+        title: {
+            name: rendering.fact(value) for name, value in _flat(summary.get(entry) or {}).items()
+        }
         for title, entry in (("Cost", "cost"), ("Environment", "environment"), ("Data", "corpus"))
     }
     settings, base = _flat(summary.get("config") or {}), _flat(summary.get("base") or {})
-    now = datetime.datetime.now(datetime.UTC)
-
     return rendering.render(
         "run.html.j2",
         title=summary.get("name", "run"),
         status=summary.get("status"),
-        refresh=REFRESH if summary.get("status") == "running" else None,
-        written=now.isoformat(timespec="seconds"),
-        written_words=f"{now:%Y-%m-%d %H:%M:%S} UTC",
+        **rendering.written(summary.get("status") == "running"),
         verdict=verdict,
         **_progress(curves, summary),
         tiles=_tiles(evaluation, curves.last.get("train", {})),
@@ -130,11 +126,11 @@ def _page(
         parameters=_parameters(summary.get("parameters") or {}),
         tables=[(title, facts) for title, facts in tables.items() if facts],
         changed=[
-            {"name": name, "base": _fact(base[name]), "here": _fact(value)}
+            {"name": name, "base": rendering.fact(base[name]), "here": rendering.fact(value)}
             for name, value in settings.items()
             if name in base and base[name] != value
         ],
-        settings={name: _fact(value) for name, value in settings.items()},
+        settings={name: rendering.fact(value) for name, value in settings.items()},
     )
 
 
@@ -274,16 +270,3 @@ def _flat(facts: Mapping, prefix: str = "") -> dict[str, Any]:
         else:
             flat[f"{prefix}{name}"] = value
     return flat
-
-
-def _fact(value: Any) -> str:
-    """A setting or a count as it is written in a table."""
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "-"}[value]
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(_fact, value)) or "-"
-    return str(value) or "-"

@@ -2,6 +2,8 @@
 """Real rows with what both networks made of them, ready to be shown (`view.py`).
 
 rows  ->  objective.play: chosen positions, samples, beliefs  ->  one view.Example per row
+
+A few rows are played at a time, so that many of them need no more memory than these.
 """
 
 import jax
@@ -12,6 +14,8 @@ from electra_jax.core import batch as batch_lib
 from electra_jax.core import streams
 from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.report import view
+
+TOGETHER = 32  # rows that are played at a time
 
 
 def examples(
@@ -33,8 +37,8 @@ def examples(
     """
 
     @jax.jit
-    def play(params, ids_BL, marks_BL):
-        row_B = first_row + jnp.arange(ids_BL.shape[0], dtype=jnp.uint32)
+    def play(params, ids_BL, marks_BL, first):
+        row_B = first + jnp.arange(ids_BL.shape[0], dtype=jnp.uint32)
         batch = batch_lib.from_lanes(ids_BL, marks_BL, row_B, vocabulary.pad_id)
         keys = streams.keys(key, 0, row_B, dropout=False)
         played = objective.play(params, batch, keys, objective.knobs(1.0))
@@ -48,11 +52,19 @@ def examples(
             "replaced": played.replaced_BL,
         } | ({} if logits_BL is None else {"believed": jax.nn.sigmoid(logits_BL)})
 
-    played = jax.device_get(play(params, ids_BL, marks_BL))
-    return [
-        _example(vocabulary, ids_L, {name: array[row] for name, array in played.items()})
-        for row, ids_L in enumerate(np.asarray(ids_BL))
-    ]
+    found: list[view.Example] = []
+    for begin in range(0, len(ids_BL), TOGETHER):
+        ids, marks = ids_BL[begin : begin + TOGETHER], marks_BL[begin : begin + TOGETHER]
+
+        # The last rows are filled up, because another shape would have to be compiled.
+        fill = ((0, min(len(ids_BL), TOGETHER) - len(ids)), (0, 0))
+        rows = np.pad(ids, fill, mode="edge"), np.pad(marks, fill, mode="edge")
+        played = jax.device_get(play(params, *rows, np.uint32(first_row + begin)))
+        found += [
+            _example(vocabulary, ids_L, {name: array[row] for name, array in played.items()})
+            for row, ids_L in enumerate(np.asarray(ids))
+        ]
+    return found
 
 
 def _example(vocabulary, ids_L, played) -> view.Example:

@@ -9,7 +9,6 @@ Metrics are computed on all processes, since that needs all devices; process 0 a
 """
 
 import contextlib
-import math
 import operator
 import os
 import time
@@ -23,15 +22,14 @@ from electra_jax.config import stages
 from electra_jax.core import counters, metrics
 from electra_jax.host import processes, safe_files, signals
 from electra_jax.model import accounting
-from electra_jax.report import alarms, live_line, ranking, samples, view, writers
+from electra_jax.report import alarms, live_line, pace, ranking, view, writers
 from electra_jax.report import run_page as page
 from electra_jax.step import evaluation
 from electra_jax.training import budget as budget_lib
-from electra_jax.training import run_data, run_facts, runs
+from electra_jax.training import run_data, run_facts, runs, shown_rows
 from electra_jax.workdir import metadata
 
-JUDGED = 32  # held-out rows that are judged for the report
-BEST, WORST = 5, 3  # how many of them it shows
+BEST, WORST = 5, 3  # how many of the rows that were judged the report shows
 _COMPILING = "compiling the step"
 LIVE_SECONDS = 30.0  # at least, between two drawings of the page while the run lasts
 LIVE_SHARE = 0.01  # of the time goes into these drawings at most
@@ -66,7 +64,7 @@ class Output:
                 self._open_tensorboard(run.step if run.restored else None)
         self._watch = self._told()
 
-        self._drawn, self._drawing = -math.inf, 0.0  # when the page was drawn, and for how long
+        self._pace = pace.Pace(LIVE_SECONDS, LIVE_SHARE)  # of drawings of the page
         self._samples: page.Summary = {}  # those of the last whole report
         self._heldout = {}  # stage -> held-out rows, of the stage that was evaluated last
         self._evaluated: set[int] = set()  # the stages whose evaluation was compiled
@@ -265,8 +263,7 @@ class Output:
 
     def page_is_old(self) -> bool:
         """Whether the page can be drawn again without taking a noticeable share of the time."""
-        patience = max(LIVE_SECONDS, self._drawing / LIVE_SHARE)
-        return self._speaks and time.monotonic() - self._drawn > patience
+        return self._speaks and self._pace.is_due
 
     def _draw(self, status, whole, note=""):
         wanted = self._speaks and self._c.logging.report_every
@@ -274,22 +271,21 @@ class Output:
             return
 
         self.doing("drawing the report")
-        begun = time.monotonic()
-        try:
-            rows = self._written()
-            if whole:
-                self._samples = _samples(self._run)
-            said = run_facts.summary(self._run, status, rows) | self._samples
-            page.write(self._run.workdir, rows, said | {"note": note}, picture=whole)
-        except Exception as error:  # a file that cannot be written, memory, a font, ...
-            # Of a file that could not be renamed into place, the second name is that place.
-            place = getattr(error, "filename2", None) or getattr(error, "filename", None)
-            logging.warning(
-                "no report: %s; nothing else is lost by that; %sthe next start draws it again",
-                " ".join(f"{type(error).__name__}: {error}".split()),
-                f"move {place} away or make it writable, and " if place else "",
-            )
-        self._drawn, self._drawing = time.monotonic(), time.monotonic() - begun
+        with self._pace.drawing():
+            try:
+                rows = self._written()
+                if whole:
+                    self._samples = _samples(self._run)
+                said = run_facts.summary(self._run, status, rows) | self._samples
+                page.write(self._run.workdir, rows, said | {"note": note}, picture=whole)
+            except Exception as error:  # a file that cannot be written, memory, a font, ...
+                # Of a file that could not be renamed into place, the second name is that place.
+                place = getattr(error, "filename2", None) or getattr(error, "filename", None)
+                logging.warning(
+                    "no report: %s; nothing else is lost by that; %sthe next start draws it again",
+                    " ".join(f"{type(error).__name__}: {error}".split()),
+                    f"move {place} away or make it writable, and " if place else "",
+                )
 
     def _write(self, step, kind, values):
         """Sends a row to every writer, and logs the alarms that it raises."""
@@ -343,24 +339,18 @@ class Output:
 
 
 def _samples(run: runs.Run) -> page.Summary:
-    """Held-out rows with the outputs of both networks: the best and the worst judged of JUDGED."""
+    """Held-out rows with the outputs of both networks: the best and the worst that were judged."""
     if jax.process_count() > 1:
         return {}  # process 0 cannot run the networks without the others
 
-    name, ids, marks = run_data.heldout(run.records, JUDGED)[0]
-    examples = samples.examples(
-        run.objective.placed(),
-        run.state.evaluated,
-        run.vocabulary,
-        ids,
-        marks,
-        jax.random.key(evaluation.KEY),
+    judged = shown_rows.judged(
+        run.objective, run.state.evaluated, run.vocabulary, run.records, shown_rows.JUDGED
     )
-    judged = ranking.judged(examples)
     sentence = ranking.sentence(judged)
     best, worst = ranking.extremes(judged, BEST, WORST)
+    about = f"At step {run.step:,}: {sentence}. {ranking.IN_WORDS}" if sentence else ""
     return page.Summary(
         samples=[view.to_html(example) for example in best],
         worst_samples=[view.to_html(example) for example in worst],
-        about_samples=f"At step {run.step:,}: {sentence}" if sentence else "",
+        about_samples=about,
     )

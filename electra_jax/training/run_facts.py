@@ -6,8 +6,10 @@ versions, devices, processes            ->  the environment of this start, noted
 rows of metrics.jsonl, starts.jsonl     ->  what the run has cost
 """
 
+import dataclasses
 import datetime
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,7 +18,7 @@ from electra_jax import config as config_lib
 from electra_jax.configs import base
 from electra_jax.data import records
 from electra_jax.model import accounting
-from electra_jax.report import run_page, style
+from electra_jax.report import run_cost, run_page
 from electra_jax.training import budget as budget_lib
 from electra_jax.training import environment, runs, spikes
 from electra_jax.workdir import starts
@@ -31,7 +33,7 @@ def summary(run: runs.Run, status: str, rows: Sequence[Mapping]) -> run_page.Sum
         steps=c.schedule.steps if c.schedule.budget == "steps" else 0,
         budget=budget_lib.in_words(c.schedule),
         device=environment.in_words(),
-        elapsed_seconds=sum(seconds for _, seconds in _intervals(rows)),
+        elapsed_seconds=sum(seconds for _, seconds in run_cost.intervals(rows)),
         parameters=accounting.parameters(run.state.params),
         config=config_lib.flatten(c),
         base=config_lib.flatten(config_lib.parse(base.get_config())),
@@ -46,30 +48,22 @@ def note_start(run: runs.Run) -> None:
     """Adds this start of the run to starts.jsonl."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     about = {"step": run.step, "time": now, "device_count": jax.device_count()}
+    about["row_flops"] = _row_flops(run)
     starts.note(run.workdir, about | run.environment)
 
 
 def _cost(run: runs.Run, rows: Sequence[Mapping]) -> dict[str, str]:
-    """What the steps so far have used; what is not known is left out.
+    """What the steps so far have used; what is not known is left out."""
+    found = run_cost.of(run.config, rows, starts.read(run.workdir))
 
-    Compilation, evaluations and steps that were lost in an interruption are not counted.
-    """
-    last = next((row for row in reversed(rows) if row["kind"] == "train"), {})
-    found = {}
-    if last.get("tokens_seen") is not None:
-        found["tokens"] = f"{style.count(last['tokens_seen'])}, padding not counted"
+    # Between two log lines too.
+    flops = sum(map(operator.mul, _row_flops(run), run.rows_by_stage))
+    return run_cost.in_words(dataclasses.replace(found, flops=flops if run.step else None))
 
-    flops = sum(
-        stage.objective.flops(stage.sequence_length).train * count
-        for stage, count in zip(run.stages, run.rows_by_stage)
-    )
-    if run.step:
-        found["FLOPs"] = f"{flops:.3g} in matrix products"
 
-    seconds = starts.device_seconds(list(_intervals(rows)), starts.read(run.workdir))
-    if seconds is not None:
-        found["device-hours"] = f"{seconds / 3600:.3g}, of training steps alone"
-    return found
+def _row_flops(run):
+    """The FLOPs of training on a row, for each stage."""
+    return [stage.objective.flops(stage.sequence_length).train for stage in run.stages]
 
 
 def _corpus(manifest: records.Manifest) -> dict[str, Any]:
@@ -90,13 +84,3 @@ def _of_whole_text(manifest):
         "unknown tokens": f"{manifest.unk_rate:.4%}",
         "unigram entropy": f"{manifest.unigram_entropy:.3f} nats, of all held-out text",
     }
-
-
-def _intervals(rows: Sequence[Mapping]) -> Iterator[tuple[int, float]]:
-    """Yields (last step, seconds) of each training row whose speed is known."""
-    before = 0
-    for row in rows:
-        if row["kind"] == "train":
-            if row.get("step_seconds"):
-                yield row["step"], row["step_seconds"] * (row["step"] - before)
-            before = row["step"]

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Held-out rows of a trained run with what both networks made of them, chosen to be shown.
 
-opened workdir  ->  many rows, corrupted and judged, in the order of their judgements
-                ->  of:    the first of them, and a sentence about all that were judged
-                ->  page:  the same as the value of a notebook's cell
+networks, held-out rows  ->  judged:  many rows, corrupted and judged; the run's report shows some
+opened workdir           ->  of:      the first in the order of their judgements, and what is said
+                                      of all that were judged
+                         ->  page:    the same as the value of a notebook's cell
 """
 
 import os
@@ -12,11 +13,14 @@ import jax
 
 from electra_jax import config as config_lib
 from electra_jax.core import streams
+from electra_jax.data import records as records_lib
+from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.report import notebook, ranking, samples, view
 from electra_jax.training import opened as opened_lib
 from electra_jax.training import run_data
 from electra_jax.workdir import saved_config
 
+JUDGED = 256  # rows, in the report and where nothing else is asked for
 ORDERS = {  # in which rows are shown -> the same in words
     "best": "the best first",
     "worst": "the worst first",
@@ -62,7 +66,8 @@ def of(
     Returns (the chosen rows, a sentence about all that were judged; it is empty if nothing was
     replaced or judged).
     """
-    examples = _judged(opened, max(rows, among), draw)
+    parts = (opened.objective, opened.params, opened.vocabulary, opened.records)
+    examples = judged(*parts, max(rows, among), draw)
     if order != "text":
         examples = ranking.ranked(examples, worst_first=order == "worst")
     shown = examples[:rows]
@@ -70,21 +75,33 @@ def of(
     about = ranking.sentence(examples)
     if about:
         about += f". Shown: {len(shown)} of them, {ORDERS[order]}."
+        about += f" {ranking.IN_WORDS}." if order != "text" else ""
     return shown, about
 
 
-def _judged(opened, rows, draw):
-    """The first `rows` held-out rows, corrupted and judged."""
+def judged(
+    objective,
+    params: dict,
+    vocabulary: vocabulary_lib.Vocabulary,
+    records: records_lib.Records,
+    rows: int,
+    draw: int = 0,
+) -> list[view.Example]:
+    """The first `rows` held-out rows, corrupted and judged; fewer if there are no more.
+
+    Equal networks and an equal `draw` give the same rows with the same samples.
+    """
     examples: list[view.Example] = []
     key = streams.stream(jax.random.key(draw), "show")
-    for _, ids_BL, marks_BL in run_data.heldout(opened.records, rows):
+    for _, ids_BL, marks_BL in run_data.heldout(records, rows):
+        few = rows - len(examples)
         examples += samples.examples(
-            opened.objective.placed(),
-            opened.params,
-            opened.vocabulary,
-            ids_BL,
-            marks_BL,
+            objective.placed(),
+            params,
+            vocabulary,
+            ids_BL[:few],
+            marks_BL[:few],
             key,
             first_row=len(examples),
         )
-    return ranking.judged(examples[:rows])  # the last batch may have more rows than are asked for
+    return ranking.judged(examples)

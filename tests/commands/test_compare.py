@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs side by side: what differs, what came out, and whether seeds tell it from luck."""
 
+import json
 import math
 import re
+import shutil
 
 import matplotlib.image
 import pytest
 
+from electra_jax import compare
 from electra_jax.report import (
+    compared_run,
     comparison,
     comparison_curves,
     comparison_page,
@@ -21,7 +25,7 @@ from support.made_runs import workdir
 
 
 def load(*paths):
-    return comparison.compare([comparison.load(path) for path in paths])
+    return comparison.compare([compared_run.load(path) for path in paths])
 
 
 @pytest.fixture
@@ -83,6 +87,26 @@ def test_one_seed_has_no_error(tmp_path):
 
 def test_equal_seeds_have_no_error_out_of_rounding():
     assert comparison.mean([0.09, 0.09, 0.09]) == comparison.Mean(0.09, 0.0, 3)
+
+
+def test_a_copy_of_a_run_counts_once(tmp_path):
+    """Two seeds with an error of 0.000 would say that seeds make no difference."""
+    original = workdir(tmp_path, "original", [2.0])
+    copy = shutil.copytree(original, tmp_path / "copy")
+    found = load(original, str(copy))
+    assert [group.title for group in found.groups] == ["A  original, the same run twice"]
+    assert comparison.final(found.groups[0], "gen_masked_loss") == comparison.Mean(2.0, None, 1)
+    assert found.notes == [
+        f"A holds the same run again ({copy}: equal seed and metrics), which counts once"
+    ]
+    assert f"{copy}  seed 0, step 10, 100 tokens, the same run again" in comparison_table.text(
+        found
+    )
+
+    more = load(original, str(copy), workdir(tmp_path, "other", [4.0], seed=1))
+    assert more.groups[0].title.endswith(", 2 seeds, one of them twice")
+    assert comparison.final(more.groups[0], "gen_masked_loss") == comparison.Mean(3.0, 1.0, 2)
+    assert len(comparison_curves.panels(more, "step")[0].lines) == 3  # two runs and their mean
 
 
 def test_names_and_folders_part_no_group(tmp_path):
@@ -178,6 +202,74 @@ def test_the_page_tells_the_numbers(written):
     assert "+4.000 ± 1.291, worse unigram entropy 6.000" in shown
     assert '<span class="bad">worse</span>' in written[0]
     assert "by step" in shown and "by tokens seen" in shown
+
+
+def note_start(run, **facts):
+    """A start of a made-up run: its training rows get a speed, so that its cost is known."""
+    about = {"step": 0, "device_count": 4, "row_flops": [1e6], "jax": "0.10.2"} | facts
+    with open(f"{run}/starts.jsonl", "w") as file:
+        print(json.dumps(about), file=file)
+    with open(f"{run}/metrics.jsonl") as file:
+        rows = [json.loads(line) for line in file]
+    with open(f"{run}/metrics.jsonl", "w") as file:
+        for row in rows:
+            speed = {"step_seconds": 90.0} if row["kind"] == "train" else {}
+            print(json.dumps(row | speed), file=file)
+
+
+def test_the_page_tells_cost_and_environment_and_which_runs_are_unfinished(tmp_path):
+    a = workdir(tmp_path, "a", [1.0, 2.0], data__batch_size=32, schedule__steps=20)
+    b = workdir(tmp_path, "b", [1.0, 2.0], data__batch_size=64, schedule__steps=1500)
+    note_start(a, commit="c0ffee", devices="4 x TPU v5e", command="python a")
+    note_start(b, commit="decade", devices="4 x TPU v5e", command="python b", jax="0.11.0")
+    found = load(a, b)
+    assert found.unfinished == [f"{b} (step 20 of 1,500)"]
+    assert comparison_table.text(found).endswith(f"unfinished: {b} (step 20 of 1,500)")
+
+    page = comparison_page.html(found)
+    shown = " ".join(re.sub("<[^>]*>", " ", page).split())
+    assert f"Unfinished then: {b} (step 20 of 1,500)." in shown
+    # 20 steps of 32 and of 64 rows; 20 steps of 90 seconds on 4 devices are 2 device-hours.
+    assert f"A {a} 0 20 200 6.4e+08 2 4 x TPU v5e c0ffee" in shown
+    assert f"B {b} 0 20 of 1,500 200 1.28e+09 2 4 x TPU v5e decade" in shown
+    assert "all runs 4 " in shown
+    assert "Environments differ jax 0.10.2 A 0.11.0 B commit c0ffee A decade B" in shown
+    assert "Environment that all runs share: 1 facts devices 4 x TPU v5e" in shown
+    assert f"The commands of the runs {a} python a {b} python b" in shown
+    assert "data-refresh=" not in page
+    assert 'data-refresh="30"' in comparison_page.html(found, follows=True)
+    assert pages.unclosed(page) == []
+
+
+def test_a_page_that_follows_is_drawn_until_all_runs_have_finished(tmp_path):
+    runs = [
+        workdir(tmp_path, name, [2.0], seed=seed, schedule__steps=20)
+        for seed, name in enumerate("ab")
+    ]
+    out, seen = tmp_path / "c.html", []
+
+    def wait(seconds):
+        assert seconds == 30
+        seen.append(out.read_text() if seen else "")
+        with open(f"{runs[len(seen) - 1]}/metrics.jsonl", "a") as file:
+            print(json.dumps({"step": 20, "kind": "train", "loss": 1.0}), file=file)
+
+    compare.follow(runs, (str(out), str(tmp_path / "c.png")), wait)
+    assert len(seen) == 2
+    assert 'data-refresh="30"' in seen[1] and f"Unfinished then: {runs[1]}" in seen[1]
+    last = out.read_text()
+    assert "data-refresh=" not in last and "Unfinished then" not in last
+
+
+def test_a_page_that_follows_no_longer_waits_for_no_news(tmp_path):
+    runs = [workdir(tmp_path, name, [2.0], seed=seed) for seed, name in enumerate("ab")]
+
+    def wait(_):
+        raise KeyboardInterrupt
+
+    compare.follow(runs, (str(tmp_path / "c.html"), str(tmp_path / "c.png")), wait)
+    page = (tmp_path / "c.html").read_text()
+    assert "data-refresh=" not in page and "Unfinished then" in page
 
 
 def test_names_are_text_and_never_tags(tmp_path):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """show prints the rows asked for, in the order asked for, and counts over all that it judged."""
 
+import html
 import re
 import shutil
 
@@ -11,6 +12,7 @@ from absl.testing import flagsaver
 import electra_jax
 from electra_jax import config as config_lib
 from electra_jax import show
+from electra_jax.report import ranking
 from electra_jax.training import opened
 from electra_jax.workdir import metadata, saved_config
 
@@ -74,6 +76,23 @@ def test_a_notebook_shows_what_the_page_has(shown, finished, tmp_path):
         page = electra_jax.show_page(finished[0], rows=2, order=order, among=16)
         assert page.html == file.read_text()
     assert "<iframe" in page._repr_html_() and len(repr(page)) < 80
+
+
+def test_the_report_shows_the_same_rows_and_says_what_ranks_them(finished):
+    def articles(page):
+        """The rows of a page, as text."""
+        found = re.findall("<article.*?</article>", page, re.DOTALL)
+        return [" ".join(re.sub("<[^>]*>", " ", article).split()) for article in found]
+
+    report = (finished[0] / "report.html").read_text()
+    page = electra_jax.show_page(finished[0], rows=5).html
+    assert articles(report)[:5] == articles(page)
+    worst = electra_jax.show_page(finished[0], rows=3, order="worst").html
+    assert articles(report)[5:] == articles(worst)
+    for shown in (report, page, worst):
+        assert ranking.IN_WORDS in " ".join(html.unescape(shown).split())
+    as_they_are = electra_jax.show_page(finished[0], rows=1, order="text").html
+    assert ranking.IN_WORDS not in html.unescape(as_they_are)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 """Whole fine-tunings from a workdir and files to results: every kind, stopped and gone on."""
 
 import json
+import math
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -15,9 +17,9 @@ import electra_jax
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.finetuning.results import results_file, results_table
+from electra_jax.finetuning.results import page, results_file, results_table
 from electra_jax.finetuning.tasks import built_in, datasets
-from electra_jax.finetuning.tuning import forecast, loop, task_by_task
+from electra_jax.finetuning.tuning import forecast, live_page, loop, task_by_task
 from electra_jax.workdir import metadata
 from support import corpus, encoder_workdir
 from support.finetunings import KINDS, run, settings
@@ -80,6 +82,7 @@ def test_a_notebook_gets_the_same_from_the_settings_alone(finished, places):
     tree.custom.update(**KINDS["classification"])
     again = electra_jax.fine_tune(tree, pathlib.Path(places[0]))
     assert [task.seeds for task in again.tasks] == [task.seeds for task in finished.tasks]
+    assert "Fine-tuning: finished" in again._repr_html_()
     tree.seeds = 0
     with pytest.raises(config_lib.ConfigError, match="^seeds"):
         electra_jax.fine_tune(tree, places[0])
@@ -94,13 +97,25 @@ def test_an_interrupted_run_goes_on_to_the_same_numbers(finished, places, monkey
 
     def stop_at_the_second(*arguments, **named):
         if trained:
-            raise Interrupted
+            raise Interrupted("no power")
         trained.append(1)
         return train(*arguments, **named)
 
+    where = pathlib.Path(folder(places, "interrupted"), "results.html")
+    seen, write = [], page.write
+
+    def kept_too(*arguments, **named):
+        write(*arguments, **named)
+        seen.append(" ".join(re.sub("<[^>]*>", " ", where.read_text()).split()))
+
     monkeypatch.setattr(loop, "train", stop_at_the_second)
-    with pytest.raises(Interrupted):
+    with monkeypatch.context() as patch, pytest.raises(Interrupted, match="no power"):
+        patch.setattr(live_page, "SECONDS", 0.0)
+        patch.setattr(live_page, "SHARE", math.inf)
+        patch.setattr(page, "write", kept_too)
         run(places, "interrupted", "classification")
+    _follows(seen)
+    assert "data-refresh=" not in where.read_text()
     kept = os.path.join(folder(places, "interrupted"), "custom", "seed_0", "seed.json")
     before = os.stat(kept).st_mtime_ns
     trained.clear()  # one more seed may train, and only one is missing
@@ -110,6 +125,20 @@ def test_an_interrupted_run_goes_on_to_the_same_numbers(finished, places, monkey
     assert leaves(f"{folder(places, 'interrupted')}/custom/weights") == leaves(
         f"{folder(places, 'finished')}/custom/weights"
     )
+
+
+def _follows(pages):
+    """The page was there from the start, followed the first seed, and says why it stopped."""
+    first, *others, last = pages
+    assert (
+        "running reading the tasks 0 of 2 seeds finished · still to come: custom: 2 seeds" in first
+    )
+    for what in ("seed 0: compiling 0 of 2", "seed 0: step 12 of 36 0 of 2", "seed 1: compiling 1"):
+        (page,) = (page for page in others if f"running custom, {what}" in page)
+    assert "custom dev accuracy" in page and "recipe.learning_rate 0 0.003" in page
+    assert "stopped custom, seed 1: compiling no power." in last
+    assert "Environment electra_jax " in last and "Cost last command " in last
+    assert "device-hours" in last
 
 
 def test_seeds_side_by_side_become_what_they_become_alone(finished, places):

@@ -17,9 +17,10 @@ def test_it_says_what_was_learnt_where_the_report_is_and_what_to_do_next(tmp_pat
         f"report     file://{tmp_path}/a%20run/report.html",
         f"look       python -m electra_jax.show --workdir='{tmp_path}/a run'",
         f"fine-tune  python -m electra_jax.finetune --workdir='{tmp_path}/a run'"
-        " --config.data.dir=FOLDER_OF_GLUE",
+        " --config.tasks=rte",
+        "           (RTE is downloaded; --config.data.dir=glue reads official files from a folder)",
         f"export     python -m electra_jax.convert --workdir='{tmp_path}/a run'"
-        " --to=hugging_face --out=FOLDER",
+        " --to=hugging_face --out='exports/a run'",
     ]
 
 

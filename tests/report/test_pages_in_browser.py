@@ -5,6 +5,7 @@ Run with `pytest -m browser`; needs Chromium (`apt-get install chromium`).
 """
 
 import colorsys
+import dataclasses
 import io
 import json
 import math
@@ -16,7 +17,16 @@ import pytest
 
 from electra_jax.finetuning.results import page as finetuning_page
 from electra_jax.finetuning.results import run_results
-from electra_jax.report import comparison, comparison_page, run_page, style, view, writers
+from electra_jax.report import (
+    compared_run,
+    comparison,
+    comparison_page,
+    run_page,
+    style,
+    view,
+    writers,
+)
+from electra_jax.workdir import starts
 from support import browser, made_results
 from support.made_runs import workdir
 
@@ -117,10 +127,15 @@ def pages(tmp_path_factory, finished):
         for name, w, losses in (("low", 5.0, (1.0, 2.0, 3.0)), ("high", 50.0, (4.0, 6.0, 8.0)))
         for seed, loss in enumerate(losses)
     ]
-    compared = comparison.compare([comparison.load(run) for run in runs])
+    for place, run in enumerate(runs):
+        about = {"commit": "c0ffee012345 and changes", "jax": f"0.10.{place // 3}"}
+        starts.note(run, {"step": 0, "device_count": 1, "row_flops": [1e9]} | about)
+    compared = comparison.compare([compared_run.load(run) for run in runs])
     comparison_page.write(compared, str(folder / "compare.html"), str(folder / "compare.png"))
     control = run_results.Results("fresh", [made_results.task("cola", [0.05, 0.02, 0.1])])
-    finetuning_page.write(str(folder / "finetuning.html"), made_results.three(), control)
+    _, stopped = made_results.going_on(status="stopped", note="no file MNLI/train.tsv in glue")
+    tuned = made_results.with_facts(made_results.three())
+    finetuning_page.write(str(folder / "finetuning.html"), tuned, control, stopped)
     return {
         "run": finished[0] / "report.html",
         "compare": folder / "compare.html",
@@ -227,22 +242,48 @@ def test_the_button_changes_the_axis_of_all_charts(chromium, pages):
     assert page.run(f"{VISIBLE}.length") == count
 
 
-def test_a_page_of_a_running_run_loads_itself_again_and_keeps_its_place(
-    chromium, tmp_path, finished
+def _write_run(folder, finished, status):
+    rows = writers.read(finished / "metrics.jsonl")
+    run_page.write(folder, rows, {"status": status, "name": status}, picture=False)
+    return folder / "report.html"
+
+
+def _write_finetuning(folder, _, status):
+    results, progress = made_results.going_on(status=status)
+    results = dataclasses.replace(results, name=status)
+    finetuning_page.write(str(folder / "results.html"), results, progress=progress)
+    return folder / "results.html"
+
+
+def _write_comparison(folder, _, status):
+    runs = [
+        workdir(folder, f"{status}{seed}", [3.0, 2.0], seed=seed, schedule__steps=20)
+        for seed in (0, 1)
+    ]
+    if status == "running":
+        unfinished = folder / runs[1] / "metrics.jsonl"
+        unfinished.write_text("".join(unfinished.read_text().splitlines(keepends=True)[:2]))
+    found = comparison.compare([compared_run.load(run) for run in runs])
+    comparison_page.write(found, str(folder / "c.html"), str(folder / "c.png"), follows=True)
+    return folder / "c.html"
+
+
+@pytest.mark.parametrize("write", [_write_run, _write_finetuning, _write_comparison])
+def test_a_page_loads_itself_again_while_the_work_lasts_and_keeps_its_place(
+    chromium, tmp_path, finished, write
 ):
-    rows = writers.read(finished[0] / "metrics.jsonl")
-    run_page.write(tmp_path, rows, {"status": "running", "name": "before"}, picture=False)
-    page = chromium.open(tmp_path / "report.html", 400)
+    page = chromium.open(write(tmp_path, finished[0], "running"), 400)
     # What the page would do after a time, the test does when it is ready.
     page.before_scripts("window.setTimeout = (act, after) => { window.due = { act, after }; }")
     page.reload("location.reload()")
     assert page.run("window.due.after") == 30_000
+    assert page.run("document.querySelector('header').innerText.includes('running')")
     page.click("#scale-logarithmic + label")
     page.run("window.scrollTo(0, 700)")
 
-    run_page.write(tmp_path, rows, {"status": "finished", "name": "after"}, picture=False)
+    write(tmp_path, finished[0], "finished")
     page.reload("window.due.act()")
-    assert page.run("document.title") == "after"
+    assert not page.run("document.querySelector('header').innerText.includes('running')")
     assert page.run("window.scrollY") == 700
     assert page.run("document.querySelector('#scale-logarithmic').checked") is True
     assert page.run("document.querySelector('[data-refresh], noscript')") is None

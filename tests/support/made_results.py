@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results of fine-tunings that never ran."""
 
-from electra_jax.finetuning.results import run_results
+import dataclasses
+
+from electra_jax.finetuning.results import progress, run_results
 
 
 def seed(number, value, *, metric="mcc", split="dev", curve=(), warnings=(), **others):
@@ -62,3 +64,33 @@ def three():
         settings={"seeds": 5},
         notes=["weights are the averaged ones"],
     )
+
+
+def with_facts(results):
+    """The same results with environment, device-hours and settings."""
+    return dataclasses.replace(
+        results,
+        tasks=[dataclasses.replace(task, device_minutes=2.5) for task in results.tasks],
+        environment={"commit": "c0ffee012345", "jax": "0.10.2", "devices": "2 x cpu"},
+        settings={"seeds": 5, "recipe.learning_rate": 3e-3, "run.lengths": [32, 64, 128, 256, 512]},
+    )
+
+
+def going_on(**changes):
+    """(results, progress) of a command: three seeds are finished, a fourth is trained."""
+    finished = task("cola", [0.50, 0.52, 0.54], device_minutes=2.5)
+    fourth = dataclasses.replace(
+        finished.seeds[0], seed=3, scores={}, curve=finished.seeds[0].curve[:1]
+    )
+    now = dataclasses.replace(finished, seeds=[*finished.seeds, fourth])
+    state = progress.Progress(
+        status="running",
+        now="cola, seed 3: step 10 of 20",
+        left=["mrpc: 5 seeds"],
+        done=3,
+        whole=10,
+        share=0.5,
+        task=now,
+    )
+    whole = dataclasses.replace(three(), tasks=[finished], notes=[])
+    return with_facts(whole), dataclasses.replace(state, **changes)

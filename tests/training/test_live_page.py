@@ -8,9 +8,9 @@ import re
 import pytest
 
 import electra_jax
-from electra_jax.report import writers
+from electra_jax.report import run_cost, writers
 from electra_jax.training import output
-from electra_jax.workdir import starts
+from electra_jax.workdir import saved_config, starts
 from support.corpus import small_run
 
 
@@ -65,9 +65,14 @@ def test_each_start_is_noted_and_the_cost_is_theirs(finished):
     page = " ".join(re.sub("<[^>]*>", " ", (workdir / "report.html").read_text()).split())
     for name in ("python", "jax", "jaxlib", "flax"):
         assert f"{name} {start[name]} " in page
-    last = [row for row in writers.read(workdir / "metrics.jsonl") if row["kind"] == "train"][-1]
+    rows = writers.read(workdir / "metrics.jsonl")
+    last = [row for row in rows if row["kind"] == "train"][-1]
     assert f"Cost tokens {last['tokens_seen']:,}, padding not counted FLOPs " in page
     assert "data.batch_size 256 8" in page  # of base and of this run
+
+    # Comparisons compute it from what the run has left.
+    cost = run_cost.of(saved_config.of_run(workdir), list(rows), [start])
+    assert f"FLOPs {cost.flops:.3g} in matrix products" in page
 
 
 def test_device_seconds_count_the_devices_of_the_start_that_trained(tmp_path):

@@ -65,9 +65,24 @@ def test_numbers_become_means_errors_and_verdicts(tmp_path):
     assert argument["all of it"] == [
         "ELECTRA less BERT (MLM)", "+2.8", "+10.00 ± 0.82 points, **higher**",
     ]  # fmt: skip
-    assert "Resolved, 1 of 2 differences: BERT (MLM) is below ELECTRA" in page
+    told = " ".join(page.split())
+    assert "Resolved, 2 of 3 differences: BERT (MLM) is below ELECTRA in" in told
+    assert "Replace MLM is above BERT (MLM) in chunk tags (+11.00 ± 0.82 points)." in told
     assert "3 seeds." in page
     assert rows(page, "Pre-training metrics")["ELECTRA"][0] == "-1.000 ± 0.000"
+
+
+def test_a_page_speaks_of_the_differences_in_its_tables_and_of_no_others(tmp_path):
+    """Networks that share nothing are of another size than ELECTRA's: no table compares the two."""
+    results = dict.fromkeys(("electra", "bert", "untied", "tied", "electra_64", "bert_64"))
+    for place, arm in enumerate(results):
+        results[arm] = [0.5 + place / 10, 0.501 + place / 10, 0.502 + place / 10]
+    found = equal_compute_page.collect(write(tmp_path, results), section_3_page.TITLES)
+    page = " ".join(equal_compute_page.text(section_3_page.blocks(found, "picture.png")).split())
+    # BERT less ELECTRA stands in two tables and, turned round, in that of widths: it counts once.
+    assert "Resolved, 3 of 3 differences: BERT (MLM) is above ELECTRA in chunk tags" in page
+    assert "all weights shared is above no weights shared in" in page
+    assert "ELECTRA, width 64 is below BERT, width 64 in" in page
 
 
 def test_only_seeds_that_no_arm_lacks_are_shown(tmp_path):
@@ -82,7 +97,7 @@ def test_one_seed_has_no_error(tmp_path):
     found = of_table_5(write(tmp_path, {"bert": [0.5], "electra": [0.7]}))
     page = text(found)
     assert rows(page, "Against ELECTRA")["BERT (MLM)"] == ["-20.00 points, one seed"]
-    assert "None of 1 differences to ELECTRA is resolved" in page
+    assert "None of 1 differences is resolved" in page
 
 
 def test_nothing_complete_is_said_in_one_line(tmp_path):
@@ -190,8 +205,12 @@ def test_the_page_of_section_3_compares_networks_of_one_width(tmp_path):
     ):
         assert line in page
     assert "width 32" not in page
-    # Networks of other widths have other budgets: nothing is said of them as if they had this one.
-    assert "Resolved, 1 of 1 differences: BERT (MLM) is below ELECTRA" in " ".join(page.split())
+    # Networks of other widths have other budgets, so they are held against those of their width.
+    told = page.split("Resolved, ")[1].split(" Whatever")[0]
+    assert " ".join(told.split()) == (
+        "2 of 2 differences: BERT (MLM) is below ELECTRA in chunk tags (-10.00 ± 0.82 points);"
+        " ELECTRA, width 64 is below BERT, width 64 in chunk tags (-2.00 ± 0.82 points)."
+    )
 
 
 def test_an_experiment_takes_in_arms_that_it_did_not_know(tmp_path):

@@ -28,6 +28,8 @@ def to_json(results: run_results.Results) -> dict:
             "encoder": results.encoder,
             "device": results.device,
             "minutes": results.minutes,
+            "device_hours": results.device_hours,
+            "environment": results.environment,
             "glue_average": results.glue_average,
             "settings": results.settings,
             "notes": results.notes,
@@ -74,6 +76,7 @@ def from_json(tree: Mapping) -> run_results.Results:
                 for split, entries in one["dev"].items()
             },
             minutes=one["minutes"],
+            device_minutes=one.get("device_minutes"),
             tokens_per_second=one["tokens_per_second"],
             padding_rate=one["padding_rate"],
             settings=one["settings"],
@@ -88,6 +91,7 @@ def from_json(tree: Mapping) -> run_results.Results:
         encoder=tree["encoder"],
         device=tree["device"],
         minutes=tree["minutes"],
+        environment=tree.get("environment", {}),
         settings=tree["settings"],
         notes=tree["notes"],
     )
@@ -144,6 +148,7 @@ def _task_to_json(task: run_results.TaskResult) -> dict:
         "choice": task.choice,
         "examples": task.examples,
         "minutes": task.minutes,
+        "device_minutes": task.device_minutes,
         "tokens_per_second": task.tokens_per_second,
         "padding_rate": task.padding_rate,
         "settings": task.settings,

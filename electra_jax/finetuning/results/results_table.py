@@ -161,7 +161,9 @@ def facts(results: run_results.Results) -> list[str]:
     if results.device:
         found.append(f"device: {results.device}")
     if results.minutes is not None:
-        found.append(f"time: {style.duration(60 * results.minutes)}")
+        hours = results.device_hours
+        spent = "" if hours is None else f"; all seeds took {hours:.3g} device-hours"
+        found.append(f"time: {style.duration(60 * results.minutes)}{spent}")
     return found
 
 

@@ -51,6 +51,7 @@ class TaskResult:
     examples: Mapping[str, int] = dataclasses.field(default_factory=dict)  # split -> count
     baselines: Scores = dataclasses.field(default_factory=dict)  # scores of a constant guess
     minutes: float | None = None  # of all seeds, evaluation included
+    device_minutes: float | None = None  # the same times the devices that each seed was trained on
     tokens_per_second: float | None = None  # in training, padding not counted
     padding_rate: float | None = None  # the share of padding in the batches of training
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -102,8 +103,16 @@ class Results:
     encoder: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # origin, step, size
     device: str = ""
     minutes: float | None = None
+    environment: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of the last command
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     notes: Sequence[str] = ()
+
+    @property
+    def device_hours(self) -> float | None:
+        """Of all seeds that were tried; None if those of a task are not known."""
+        each = [task.device_minutes for task in self.tasks]
+        known = [minutes for minutes in each if minutes is not None]
+        return sum(known) / 60 if known and len(known) == len(each) else None
 
     @property
     def glue_average(self) -> float | None:

@@ -23,7 +23,7 @@ from jax.sharding import Mesh
 from electra_jax import config as config_lib
 from electra_jax.core import sharding, trees
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.finetuning.results import page, results_file, run_results, scores, submission
+from electra_jax.finetuning.results import results_file, run_results, scores, submission
 from electra_jax.finetuning.tasks import datasets
 from electra_jax.report import drawing
 from electra_jax.weights import checkpoint, checkpoint_series
@@ -213,9 +213,8 @@ def restore(path: str, abstract: dict) -> dict:
 
 
 def write_results(folder: str, whole: run_results.Results) -> None:
-    """Writes results.json, results.md and results.html."""
+    """Writes results.json and results.md; results.html is `live_page.py`'s."""
     results_file.write(folder, whole)
-    page.write(os.path.join(folder, "results.html"), whole)
 
 
 def write_glue(folder: str, seeds: Mapping[str, str]) -> list[str]:

@@ -24,6 +24,7 @@ from electra_jax.finetuning.tasks import datasets
 from electra_jax.finetuning.tuning import (
     choices,
     encoders,
+    live_page,
     loop,
     run_folder,
     summary,
@@ -33,6 +34,7 @@ from electra_jax.finetuning.tuning import (
 
 def records(
     session: choices.Session,
+    page: live_page.LivePage,
     prepared: datasets.PreparedTask,
     start: encoders.Start,
     point: choices.GridPoint,
@@ -42,6 +44,7 @@ def records(
     """The records of all seeds, in order; seeds that have none yet are trained.
 
     Args:
+      page: is told which seeds are trained, and how far they are.
       folder: of this point of the grid.
       made_of: what a record depends on beside the settings (data, encoder, dtype). A finished seed
         whose record says otherwise raises ConfigError.
@@ -50,13 +53,20 @@ def records(
     numbers = range(config.seed, config.seed + config.seeds)
     found = {number: run_folder.finished(folder, number, made_of) for number in numbers}
     pending = [number for number in numbers if found[number] is None]
+    page.seeds_done(len(numbers) - len(pending))
 
     together = len(pending) if choices.train_together(config, session.encoder, session.mesh) else 1
     for first in range(0, len(pending), max(1, together)):
         group = pending[first : first + together]
-        trained = _train(session, prepared, start, point, folder, group, made_of)
+        finished = [found[number] for number in numbers if found[number] is not None]
+        page.trains(prepared, point, finished, group)
+        trained = _train(session, page, prepared, start, point, folder, group, made_of)
         found |= dict(zip(group, trained))
-    return [found[number] for number in numbers]
+        page.seeds_done(len(group))
+
+    done = [found[number] for number in numbers]
+    page.point_done(done)
+    return done
 
 
 def predictions(
@@ -79,7 +89,7 @@ def predictions(
     return [datasets.predict(prepared, part, one, config.span) for one in outputs]
 
 
-def _train(session, prepared, start, point, folder, seeds, made_of) -> list[dict]:
+def _train(session, page, prepared, start, point, folder, seeds, made_of) -> list[dict]:
     """Trains some seeds in one program; writes and returns their records."""
     begun = time.perf_counter()
     config, name = session.config, prepared.task.name
@@ -112,6 +122,7 @@ def _train(session, prepared, start, point, folder, seeds, made_of) -> list[dict
                 name, point.name, seed, number, steps, one.loss, main,
                 results_table.shown(main, one.scores[first_dev][main]),
             )  # fmt: skip
+        page.reported(prepared, point, seeds, number, steps, latest)
 
     plan = _plan(config, prepared, point)
     tuned = loop.train(
@@ -128,7 +139,8 @@ def _train(session, prepared, start, point, folder, seeds, made_of) -> list[dict
         where = run_folder.seed_folder(folder, seed)
         run_folder.write_predictions(where, prepared, parts, mine, thresholds[place])
         share = _share(tuned, time.perf_counter() - begun, len(seeds))
-        written.append(made_of | {"seed": seed, **outcome, **share})
+        devices = session.mesh.devices.size
+        written.append(made_of | {"seed": seed, "devices": devices, **outcome, **share})
 
     # Records come last: a seed that is interrupted before has none and is trained again.
     _save_weights(session, prepared, point, folder, tuned, written)

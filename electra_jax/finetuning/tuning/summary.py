@@ -2,17 +2,20 @@
 """From the records of seeds to results: which seed and point are best, and what is said of them.
 
     records of all seeds, by point of the grid  ->  best_point  ->  task_result  ->  results
+    some records, evaluations of other seeds    ->  unfinished  ->  with_points, for the page
 
 Records are those of `seeds.py`. Dev decides: the main metric on the task's first dev split.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from electra_jax import config as config_lib
 from electra_jax.finetuning.results import results_table, run_results, scores, statistics
 from electra_jax.finetuning.tasks import datasets
-from electra_jax.finetuning.tuning import choices
+from electra_jax.finetuning.tuning import choices, loop
+from electra_jax.training import environment
 
 Records = Sequence[Mapping[str, Any]]  # one per seed
 
@@ -51,7 +54,7 @@ def task_result(
     Args:
       start_note: which tuned encoder the task starts from; '' if it is the pre-trained one.
     """
-    task, records = prepared.task, records_at[chosen]
+    records = records_at[chosen]
     notes = _notes(prepared) + ([start_note] if start_note else [])
     if len(records_at) > 1:
         notes.append(_grid_note(prepared, records_at, chosen))
@@ -59,23 +62,79 @@ def task_result(
     seconds = sum(record["seconds"] for record in records)
     tokens = sum(record["tokens"] for record in records)
     places = sum(record["places"] for record in records)
-    spent = sum(record["minutes"] for found in records_at.values() for record in found)
+    return dataclasses.replace(
+        _of_task(session, prepared, chosen),
+        seeds=[_seed_result(record) for record in records],
+        **_spent([record for found in records_at.values() for record in found]),
+        tokens_per_second=tokens / seconds if seconds else None,
+        padding_rate=1 - tokens / places if places else None,
+        notes=notes,
+    )
+
+
+def unfinished(
+    session: choices.Session,
+    prepared: datasets.PreparedTask,
+    point: choices.GridPoint,
+    finished: Records,
+    seeds: Sequence[int],
+    at_other_points: Records,
+) -> run_results.TaskResult:
+    """A task that is trained at a point of the grid.
+
+    It has the finished seeds of this point and, without scores, those in `seeds`, which are trained
+    now. Its time is that of all finished seeds.
+    """
+    found = [_seed_result(record) for record in finished]
+    found += [run_results.SeedResult(seed, {}) for seed in seeds]
+    spent = _spent([*at_other_points, *finished])
+    return dataclasses.replace(_of_task(session, prepared, point), seeds=found, **spent)
+
+
+def with_points(
+    task: run_results.TaskResult, split: str, latest: Mapping[int, loop.SeedEvaluation]
+) -> run_results.TaskResult:
+    """The task with one more point on the curves of some seeds: {seed: its evaluation}."""
+
+    def one(seed):
+        found = latest.get(seed.seed)
+        if found is None:
+            return seed
+        point = run_results.CurvePoint(found.step, found.loss, found.scores[split])
+        return dataclasses.replace(seed, curve=[*seed.curve, point])
+
+    return dataclasses.replace(task, seeds=[one(seed) for seed in task.seeds])
+
+
+def only_scored(task: run_results.TaskResult) -> run_results.TaskResult:
+    """The task without the seeds that are still trained."""
+    return dataclasses.replace(task, seeds=[seed for seed in task.seeds if seed.scores])
+
+
+def _spent(records: Records) -> dict[str, float | None]:
+    """The minutes of some seeds; those of devices are None if a record does not say how many."""
+    minutes = [record["minutes"] for record in records]
+    # Records of earlier versions do not say it.
+    each = [record["minutes"] * record["devices"] for record in records if "devices" in record]
+    known = len(each) == len(records)
+    return {"minutes": sum(minutes), "device_minutes": sum(each) if known else None}
+
+
+def _of_task(session, prepared, point) -> run_results.TaskResult:
+    """A task without its seeds."""
+    task = prepared.task
     return run_results.TaskResult(
         task=task.name,
         kind=task.kind,
         main=task.main,
-        seeds=[_seed_result(record) for record in records],
+        seeds=(),
         choice=session.config.evaluation.keep,
         examples=prepared.counts,
         baselines={
             split: scores.baseline(task.kind, task.metrics, part.targets)
             for split, part in prepared.scored.items()
         },
-        minutes=spent,
-        tokens_per_second=tokens / seconds if seconds else None,
-        padding_rate=1 - tokens / places if places else None,
-        settings=settings(session, prepared, chosen),
-        notes=notes,
+        settings=settings(session, prepared, point),
     )
 
 
@@ -108,6 +167,7 @@ def results(
         encoder=session.encoder.about,
         device=f"{session.mesh.devices.size} x {device.device_kind}",
         minutes=minutes,
+        environment=environment.of_this_start(),
         settings=config_lib.flatten(session.config),
     )
 

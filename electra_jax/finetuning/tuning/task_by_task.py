@@ -3,7 +3,8 @@
 
     read a task  ->  for each point of the grid: all seeds (`seeds.py`)
                  ->  the point that is best on dev  ->  what the task came to (`summary.py`)
-    all tasks    ->  results.json, results.md, results.html, glue.zip (`run_folder.py`)
+    all tasks    ->  results.json, results.md, glue.zip (`run_folder.py`)
+    meanwhile    ->  results.html, which follows all of it (`live_page.py`)
 
 The same command started again trains only the seeds that are not finished; finished ones keep their
 numbers.
@@ -12,17 +13,19 @@ numbers.
 import contextlib
 import os
 import time
+from collections.abc import Iterator
 
 import jax
 from absl import logging
 
 from electra_jax import config as config_lib
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.finetuning.results import run_results
+from electra_jax.finetuning.results import run_results, shown_results
 from electra_jax.finetuning.tasks import datasets
 from electra_jax.finetuning.tuning import (
     choices,
     encoders,
+    live_page,
     run_folder,
     seeds,
     summary,
@@ -31,12 +34,12 @@ from electra_jax.finetuning.tuning import (
 from electra_jax.host import compile_cache, lock, logs, safe_files, staging
 
 
-def fine_tune(config, workdir: str | os.PathLike) -> run_results.Results:
+def fine_tune(config, workdir: str | os.PathLike) -> shown_results.ShownResults:
     """Does the same for a program or a notebook; see `electra_jax.fine_tune`."""
     if not isinstance(config, finetuning_config.Config):
         config = finetuning_config.parse(config)
     logs.show()
-    return run(config, os.fspath(workdir))
+    return shown_results.of(run(config, os.fspath(workdir)))
 
 
 def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
@@ -66,11 +69,13 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
 
         # Results are written after every task, so an interrupted command leaves what it has.
         found, best = [], {}
+        page = stack.enter_context(_followed(session, names, begun))
         for name in names:
-            result, best[name] = _task(session, name)
+            result, best[name] = _task(session, page, name)
             found += [result] if result is not None else []
-            whole = summary.results(session, found, (time.perf_counter() - begun) / 60)
+            whole = summary.results(session, found, page.minutes)
             run_folder.write_results(folder, whole)
+            page.task_done(result)
             staging.push(workdir)
 
         for line in run_folder.write_glue(folder, best):
@@ -78,13 +83,33 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
     return whole
 
 
-def _task(session: choices.Session, name: str) -> tuple[run_results.TaskResult | None, str]:
+@contextlib.contextmanager
+def _followed(
+    session: choices.Session, names: list[str], begun: float
+) -> Iterator[live_page.LivePage]:
+    """A page that follows the tasks; if an error ends them, it says so and waits for no news."""
+    page = live_page.LivePage(session, names, begun)
+    try:
+        yield page
+    except KeyboardInterrupt:
+        page.ended("interrupted; the same command goes on")
+        raise
+    except Exception as error:
+        page.ended(" ".join(f"{error}".split()) or type(error).__name__)
+        raise
+    page.ended()
+
+
+def _task(
+    session: choices.Session, page: live_page.LivePage, name: str
+) -> tuple[run_results.TaskResult | None, str]:
     """Trains all seeds of a task at all points of the grid.
 
     Returns (the task's result, the folder of the seed that is best on dev at the chosen point).
     The result is None for a task that has no training data and is answered by another task's model.
     """
     config, encoder = session.config, session.encoder
+    page.reads(name)
     task = datasets.task_named(config, name)
     prepared = datasets.prepare(
         config, task, encoder.vocabulary, encoder.max_tokens, encoder.pretrained_tokens
@@ -106,7 +131,7 @@ def _task(session: choices.Session, name: str) -> tuple[run_results.TaskResult |
         for point in grid
     }
     records_at = {
-        point: seeds.records(session, prepared, start, point, folder, made_of)
+        point: seeds.records(session, page, prepared, start, point, folder, made_of)
         for point, folder in folders.items()
     }
 
