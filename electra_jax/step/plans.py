@@ -126,6 +126,7 @@ class Plan:
 
         The length must be that of a stage.
         """
+        mesh = self._mesh()
         return train_step.make_update(
             objective=self.objectives[sequence_length],
             optimizer=self.optimizer,
@@ -133,7 +134,8 @@ class Plan:
             key=self.key,
             pad_id=self.pad_id,
             accumulation=self.accumulation,
-            while_used=sharding.while_used(self._mesh()),
+            while_used=sharding.while_used(mesh),
+            groups=sharding.groups(mesh),
             progress=self.progress,
             extras=self.extras,
             steps=self.steps,
