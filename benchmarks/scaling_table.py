@@ -31,8 +31,6 @@ PLACES = {  # as users know them -> what the command calls them
     "2 x v5e-16": "2xv5e:4x4",
     "4 x v5e-16": "4xv5e:4x4",
 }
-# A batch of 128 rows cannot be split over 256 chips.
-FLAGS = {"small on v5e-256": ["--config.mesh.tensor=2"]}
 LINES = tuple(
     f"{config} on {place}"
     for place in PLACES
@@ -85,7 +83,7 @@ def main() -> None:
 def compiled(line: str) -> dict:
     """Returns what the command says about one line, with the flags that it was given."""
     config, _, place = line.partition(" on ")
-    flags = [f"--config={config}", f"--topology={PLACES[place]}", *FLAGS.get(line, [])]
+    flags = [f"--config={config}", f"--topology={PLACES[place]}"]
     done = subprocess.run(
         [sys.executable, "-m", "electra_jax.compile", *flags, "--json"],
         capture_output=True,
@@ -102,15 +100,13 @@ def table(found: Mapping[str, dict]) -> list[str]:
     for line, one in found.items():
         config, _, place = line.partition(" on ")
         where = f"{place} ({one['chips']})" if "chips" in one else place
-        flags = " ".join(f"`{flag}`" for flag in one["flags"][2:])
-        name = f"{config} {flags}".strip()
         if "refused" in one:
-            rows.append(f"| {name} | {where} | {one['refused']} |" + " |" * 7)
+            rows.append(f"| {config} | {where} | {one['refused']} |" + " |" * 7)
             continue
 
         for trial in one["trials"]:
             changes = " ".join(f"`--config.{k}={v}`" for k, v in trial["changes"].items())
-            rows.append(_row(f"{name} {changes}".strip(), where, one, trial))
+            rows.append(_row(f"{config} {changes}".strip(), where, one, trial))
     return rows
 
 

@@ -24,7 +24,7 @@ from absl import flags
 
 from electra_jax import config as config_lib
 from electra_jax.cli import command
-from electra_jax.speed import ahead_of_time, chips, fitting
+from electra_jax.speed import ahead_of_time, chips, fitting, remedies
 from electra_jax.workdir import prepared_data
 
 _TOPOLOGY = flags.DEFINE_string(
@@ -35,7 +35,8 @@ _TOPOLOGY = flags.DEFINE_string(
 _REMEDIES = flags.DEFINE_bool(
     "remedies",
     True,
-    "If it does not fit, try what may make it fit: model.remat, mesh.fsdp, schedule.accumulation.",
+    "If it does not fit, try what may make it fit: model.remat, mesh.fsdp, schedule.accumulation,"
+    " mesh.tensor, then two of them. If it fits, try whether it does with less model.remat.",
 )
 _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object instead of a table.", allow_override=True
@@ -58,11 +59,11 @@ def main(config: config_lib.Config, workdir: str) -> int:
     def compile_(changed: ml_collections.ConfigDict) -> ahead_of_time.Found:
         return ahead_of_time.compile_apart(changed, topology, vocab_size)
 
-    def before_remedies() -> None:
+    def announce(line: str) -> None:
         if not _JSON.value:
-            print("it does not fit; trying what may make it fit", flush=True)
+            print(line, flush=True)
 
-    made = list(fitting.trials(tree, topology, compile_, _REMEDIES.value, before_remedies))
+    made = list(remedies.trials(tree, topology, compile_, _REMEDIES.value, announce))
     if _JSON.value:
         print(json.dumps(fitting.as_json(tree, topology, made)))
     else:

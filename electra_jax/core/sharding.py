@@ -18,6 +18,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import numpy as jnp
 from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
@@ -25,6 +26,7 @@ from electra_jax.core import trees
 
 AXES = ("data", "fsdp", "tensor")
 ROWS = PartitionSpec(("data", "fsdp"))
+GROUP_ROWS = PartitionSpec("fsdp")  # the same within one place on the data axis
 
 TABLE = (  # end of a path -> a mesh axis or None per dimension; the first match wins
     (r"embeddings(_delta)?/token", ("tensor", "fsdp")),  # [V, E]
@@ -180,8 +182,10 @@ class Copies:
     stacked: Any  # array of the copies along the first dimension (each device holds its own)
 
 
-def while_used(mesh: Mesh) -> Callable[[dict], dict]:
+def while_used(mesh: Mesh, rows: PartitionSpec = ROWS) -> Callable[[dict], dict]:
     """Returns a function that gives each device its `Copies` of the embedding tables for a step.
+
+    `rows` names the axes that split rows, and there is a copy for each place on them.
 
     The tables are read three times: by the look-ups of both networks, and by the generator's
     softmax. If XLA splits a look-up by itself, it merges the gradients of both into one scatter,
@@ -196,7 +200,7 @@ def while_used(mesh: Mesh) -> Callable[[dict], dict]:
         if not re.search(r"(^|/)embeddings(_delta)?/", trees.path_name(path)):
             return x
         own = jax.shard_map(
-            lambda x: x, mesh=mesh, in_specs=PartitionSpec(), out_specs=ROWS, check_vma=False
+            lambda x: x, mesh=mesh, in_specs=PartitionSpec(), out_specs=rows, check_vma=False
         )
         return Copies(own(x))
 
@@ -219,6 +223,7 @@ class Placement:
     """
 
     mesh: Mesh | None = None
+    split: PartitionSpec = ROWS  # the axes that split rows
 
     def keep_rows(self, hidden: jax.Array) -> jax.Array:
         """Constrains hidden states [B, ...] to be split by rows only.
@@ -228,7 +233,7 @@ class Placement:
         """
         if self.mesh is None:
             return hidden
-        return jax.lax.with_sharding_constraint(hidden, rows(self.mesh))
+        return jax.lax.with_sharding_constraint(hidden, NamedSharding(self.mesh, self.split))
 
     def rowwise(self, function: Callable, rows: tuple, shared: tuple = (), **settings: Any) -> Any:
         """Calls `function(*shared, *rows, **settings)` on each device with the rows that it holds.
@@ -245,13 +250,13 @@ class Placement:
             return local(*jax.tree.map(_own, arguments, is_leaf=_is_copies))
 
         def spec(x):
-            return Copies(ROWS) if _is_copies(x) else PartitionSpec()
+            return Copies(self.split) if _is_copies(x) else PartitionSpec()
 
         specs = (
             *(jax.tree.map(spec, tree, is_leaf=_is_copies) for tree in shared),
-            *(ROWS for _ in rows),
+            *(self.split for _ in rows),
         )
-        return self._on_each_device(own, specs, ROWS)(*shared, *rows)
+        return self._on_each_device(own, specs, self.split)(*shared, *rows)
 
     def headwise(self, function: Callable) -> Callable:
         """Returns `function(query, key, value, *rows)` as each device runs it by itself.
@@ -264,8 +269,8 @@ class Placement:
 
         def run(query_BLHK, key_BLHK, value_BLHK, *rows):
             heads = "tensor" if _divides(self.mesh, query_BLHK.shape[2], "tensor") else None
-            split = PartitionSpec(*ROWS, None, heads)
-            specs = (split, split, split, *(ROWS for _ in rows))
+            split = PartitionSpec(*self.split, None, heads)
+            specs = (split, split, split, *(self.split for _ in rows))
             return self._on_each_device(function, specs, split)(
                 query_BLHK, key_BLHK, value_BLHK, *rows
             )
@@ -284,6 +289,78 @@ ONE_DEVICE = Placement()
 def placement(mesh: Mesh | None) -> Placement:
     """The devices of a mesh; `ONE_DEVICE` if there is nothing to split."""
     return ONE_DEVICE if mesh is None or mesh.size == 1 else Placement(mesh)
+
+
+@dataclasses.dataclass(frozen=True)
+class Groups:
+    """The places on the data axis: the devices of a group hold one copy of the model.
+
+    A step of several micro-batches adds up the gradients of each group by itself, and sums them
+    over the groups once, after the last micro-batch. Arrays of all groups have them as their first
+    dimension G, which the data axis splits. Without a mesh there is one group and no G.
+    """
+
+    mesh: Mesh | None = None
+
+    @property
+    def placement(self) -> Placement:
+        """The devices of one group."""
+        return ONE_DEVICE if self.mesh is None else Placement(self.mesh, GROUP_ROWS)
+
+    def rows(self, parts: Any) -> Any:
+        """Splits micro-batches [A, B, ...] into [A, G, B / G, ...]; no row moves."""
+        if self.mesh is None:
+            return parts
+        count, split = self.mesh.shape["data"], PartitionSpec(None, "data", *GROUP_ROWS)
+        grouped = jax.tree.map(lambda x: x.reshape(x.shape[0], count, -1, *x.shape[2:]), parts)
+        return jax.lax.with_sharding_constraint(grouped, NamedSharding(self.mesh, split))
+
+    def shared(self, params: dict) -> dict:
+        """Parameters that get no gradients, as all groups use them."""
+        return params if self.mesh is None else while_used(self.mesh, GROUP_ROWS)(params)
+
+    def own(self, params: dict) -> dict:
+        """Parameters [...] as each group uses its own, [G, ...].
+
+        Its transpose sums the gradients of all groups: this is the one exchange between them.
+        """
+        if self.mesh is None:
+            return params
+        shape = (self.mesh.shape["data"],)
+        spread = jax.tree.map(lambda x: jnp.broadcast_to(x, shape + x.shape), params)
+        places = jax.tree.map(self._each_group, shardings(params, self.mesh))
+        spread = jax.lax.with_sharding_constraint(spread, places)
+        return jax.vmap(while_used(self.mesh, GROUP_ROWS), spmd_axis_name="data")(spread)
+
+    def each(self, loss: Callable) -> Callable:
+        """Returns `loss(own, shared, *rows) -> (number, more)` of all groups: (sum, more of each).
+
+        `loss` is that of one group, on `placement`.
+        """
+        if self.mesh is None:
+            return loss
+
+        def run(own, shared, *rows):
+            axes = (0, None, *(0 for _ in rows))
+            losses_G, more = jax.vmap(loss, axes, spmd_axis_name="data")(own, shared, *rows)
+            return losses_G.sum(), more
+
+        return run
+
+    def summed(self, tree: Any) -> Any:
+        """Sums [G, ...] over the groups."""
+        return tree if self.mesh is None else jax.tree.map(lambda x: x.sum(0), tree)
+
+    def _each_group(self, where):
+        return NamedSharding(where.mesh, PartitionSpec("data", *where.spec))
+
+
+ONE_GROUP = Groups()
+
+
+def groups(mesh: Mesh) -> Groups:
+    """The groups of a mesh; `ONE_GROUP` if there is nothing to split."""
+    return ONE_GROUP if mesh.size == 1 else Groups(mesh)
 
 
 def _is_copies(x):

@@ -25,7 +25,10 @@ COLLECTIVES = (
 )
 _LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{((?:\{[\d,]*\},?)*)\}")
 _COUNTED = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
-_NAMED = re.compile(r"replica_groups=mesh\[((?:'\w+'=\d+,?)+)\] \{((?:'\w+',?)+)\}")
+_NAMED = re.compile(
+    r"replica_groups=mesh\[((?:'\w+'=\d+,?)+)\]"
+    r"(?:, device_ids=\(\[([\d,]+)\](?:T\(([\d,]+)\))?\))? \{((?:'\w+',?)+)\}"
+)
 _PARTITIONS = re.compile(r"num_partitions=(\d+)")
 
 
@@ -133,8 +136,10 @@ def _groups(x, devices):
     named = _NAMED.search(x.attributes)
     if named is not None:
         sizes = {name: int(size) for name, size in re.findall(r"'(\w+)'=(\d+)", named[1])}
-        along = re.findall(r"'(\w+)'", named[2])
-        numbers = np.arange(math.prod(sizes.values())).reshape(list(sizes.values()))
+        along = re.findall(r"'(\w+)'", named[4])
+        dims, order = (_integers(part) for part in named.group(2, 3))
+        numbers = np.arange(math.prod(sizes.values())).reshape(dims or [-1])
+        numbers = np.transpose(numbers, order).reshape(list(sizes.values()))
         last = range(-len(along), 0)
         numbers = np.moveaxis(numbers, [list(sizes).index(name) for name in along], list(last))
         return numbers.reshape(-1, math.prod(sizes[name] for name in along)).tolist()
@@ -142,8 +147,11 @@ def _groups(x, devices):
     counted = _COUNTED.search(x.attributes)
     if counted is None:
         raise ValueError(f"{x.name}: which devices exchange is not in the text in a known way")
-    shape, dims, order = (
-        [int(n) for n in part.split(",")] if part else None for part in counted.groups()
-    )
+    shape, dims, order = (_integers(part) for part in counted.groups())
     numbers = np.arange(math.prod(dims)).reshape(dims)
     return np.transpose(numbers, order).reshape(shape).tolist()
+
+
+def _integers(text):
+    """`2,4` as [2, 4]; None if there is nothing."""
+    return [int(n) for n in text.split(",")] if text else None

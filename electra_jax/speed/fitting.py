@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a configuration fits a topology, what would make it fit, and how fast it can be.
+"""Whether a configuration fits a topology, and how fast it can be.
 
     compiled step -> memory of a chip against what it has -> verdict
-    if it does not fit: the same with other settings, until one of each kind fits
+    what `remedies` tried -> a line each
 
 The floor of a step is what the datasheet allows: the longest of computing all products at the peak
 rate, exchanging all bytes over all links, and sending those for other slices over the network of
@@ -11,56 +11,13 @@ honest convention (`model/accounting.py`): what is recomputed under `model.remat
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
 
 import ml_collections
 
 from electra_jax.host import console_table
-from electra_jax.speed import ahead_of_time, chips
+from electra_jax.speed import ahead_of_time, chips, remedies
 
-Compile = Callable[[ml_collections.ConfigDict], ahead_of_time.Found]
 AROUND_A_RING = {"all-reduce": 2}  # times its bytes pass a link; the others once
-
-
-@dataclasses.dataclass(frozen=True)
-class Trial:
-    """A change of settings and what came of it; no change is the configuration itself."""
-
-    changes: dict[str, object]  # by path: {"model.remat": "full"}
-    found: ahead_of_time.Found
-
-    def __str__(self) -> str:
-        return " ".join(f"--config.{path}={value}" for path, value in self.changes.items())
-
-
-def trials(
-    tree: ml_collections.ConfigDict,
-    topology: chips.Topology,
-    compile_: Compile,
-    remedies: bool,
-    before_remedies: Callable[[], None] = lambda: None,
-) -> Iterator[Trial]:
-    """Compiles the configuration and, if it does not fit and `remedies`, what may make it fit.
-
-    Of each kind of remedy (recompute in the backward pass, split the state over more chips, smaller
-    micro-batches), the mildest comes first, and those beyond the first that fits are not tried.
-    `before_remedies` is called before the first of them is compiled, if there is one.
-    """
-    first = Trial({}, compile_(tree))
-    yield first
-    if first.found.fits(topology.chip) or not remedies or not first.found.peak:
-        return
-
-    begun = False
-    for kind in (_recompute(tree), _split(tree, topology), _accumulate(tree, topology)):
-        for changes in kind:
-            if not begun:
-                before_remedies()
-                begun = True
-            trial = Trial(changes, compile_(_changed(tree, changes)))
-            yield trial
-            if trial.found.fits(topology.chip):
-                break
 
 
 def floor(found: ahead_of_time.Found, topology: chips.Topology) -> dict[str, float]:
@@ -93,7 +50,7 @@ def to_other_slices(kind: str, slices: int) -> float:
 
 
 def table(
-    tree: ml_collections.ConfigDict, topology: chips.Topology, made: list[Trial]
+    tree: ml_collections.ConfigDict, topology: chips.Topology, made: list[remedies.Trial]
 ) -> list[str]:
     """Returns what was found as aligned lines, the verdict last."""
     chip, found = topology.chip, made[0].found
@@ -108,7 +65,7 @@ def table(
     return lines
 
 
-def verdict(trial: Trial, topology: chips.Topology) -> str:
+def verdict(trial: remedies.Trial, topology: chips.Topology) -> str:
     """Returns in one line whether it fits and by how much."""
     found, has = trial.found, topology.chip.memory
     if found.fits(topology.chip):
@@ -119,7 +76,7 @@ def verdict(trial: Trial, topology: chips.Topology) -> str:
 
 
 def as_json(
-    tree: ml_collections.ConfigDict, topology: chips.Topology, made: list[Trial]
+    tree: ml_collections.ConfigDict, topology: chips.Topology, made: list[remedies.Trial]
 ) -> dict[str, object]:
     """Returns everything as plain numbers; bytes and seconds."""
     first = made[0].found
@@ -195,34 +152,3 @@ def _tried(trial, topology):
 
 def _gib(size):
     return f"{size / 2**30:,.2f}"
-
-
-def _changed(tree, changes):
-    """A copy of the settings with some changed."""
-    copy = ml_collections.ConfigDict(tree.to_dict())
-    for path, value in changes.items():
-        section, field = path.split(".")
-        copy[section][field] = value
-    return copy
-
-
-def _recompute(tree):
-    kinds = ("none", "dots", "full")
-    for kind in kinds[kinds.index(tree.model.remat) + 1 :]:
-        yield {"model.remat": kind}
-
-
-def _split(tree, topology):
-    """More chips that share one copy of the state: up to a host's 8, then up to a slice's."""
-    for size in (2, 4, 8, 16, 32, 64):
-        free = topology.chips_a_slice // tree.mesh.tensor
-        if tree.mesh.fsdp < size <= free and free % size == 0:
-            yield {"mesh.data": -1, "mesh.fsdp": size}
-
-
-def _accumulate(tree, topology):
-    """Micro-batches: so many that each chip still has whole rows."""
-    ways = topology.chips // tree.mesh.tensor
-    for count in (2, 4, 8, 16):
-        if count > tree.schedule.accumulation and tree.data.batch_size % (ways * count) == 0:
-            yield {"schedule.accumulation": count}

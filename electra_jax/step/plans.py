@@ -20,7 +20,7 @@ import optax
 from jax.sharding import Mesh
 
 from electra_jax import config as config_lib
-from electra_jax.config import compiler_options, stages
+from electra_jax.config import compiler_options, row_split, stages
 from electra_jax.core import compilers, sharding
 from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.model import attention, encoder, networks
@@ -126,6 +126,7 @@ class Plan:
 
         The length must be that of a stage.
         """
+        mesh = self._mesh()
         return train_step.make_update(
             objective=self.objectives[sequence_length],
             optimizer=self.optimizer,
@@ -133,7 +134,8 @@ class Plan:
             key=self.key,
             pad_id=self.pad_id,
             accumulation=self.accumulation,
-            while_used=sharding.while_used(self._mesh()),
+            while_used=sharding.while_used(mesh),
+            groups=sharding.groups(mesh),
             progress=self.progress,
             extras=self.extras,
             steps=self.steps,
@@ -201,16 +203,9 @@ def mesh(config: config_lib.Config, devices: Sequence[jax.Device] | None = None)
     except ValueError as error:
         raise config_lib.ConfigError(str(error)) from error
 
-    ways = sharding.row_devices(made) * config.schedule.accumulation
-    for stage in stages.of(config):
-        size = stage.batch_size
-        if size % ways:
-            name = "schedule.stages: batch_size" if stage.share else "data.batch_size"
-            low = size // ways * ways
-            raise config_lib.ConfigError(
-                f"{name}={size} is not divisible by {ways} (devices that split the rows x"
-                f" accumulation); try {f'{low} or ' if low else ''}{low + ways}"
-            )
+    slices = sharding.count_slices(list(made.devices.flat), c.slices)
+    if reason := row_split.refused(config, sharding.row_devices(made), made.size, slices):
+        raise config_lib.ConfigError(reason)
 
     options = _compiler_options(c.compiler_options, made)
     if reason := compilers.refused(options, made):

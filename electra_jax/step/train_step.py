@@ -110,6 +110,7 @@ def make_update(
     pad_id: int,
     accumulation: int = 1,
     while_used: Callable[[dict], dict] = lambda params: params,
+    groups: sharding.Groups = sharding.ONE_GROUP,
     progress: Callable[[TrainState], jax.Array | None] = lambda state: None,
     extras: Extras = Extras(),
     steps: int = 1,
@@ -127,12 +128,16 @@ def make_update(
       pad_id: the id of padding.
       accumulation: the number of micro-batches per step.
       while_used: gives parameters the sharding with which they are used (`sharding.while_used`).
+      groups: those parts of the mesh that add up the gradients of micro-batches by themselves.
       progress: returns the spent share of the run's budget for a state, or None if steps are the
         budget.
       extras: those that the state was made with.
       steps: the number of steps of the whole run. If `progress` returns None, the progress is
         state.step / steps.
     """
+
+    # Micro-batches are computed on each group of devices by itself.
+    placed = objective.placed(groups.placement) if accumulation > 1 else objective
 
     def update(state, lanes):
         size = lanes["ids"].shape[0]
@@ -154,10 +159,10 @@ def make_update(
         checks: dict[str, jax.Array] = {}
         losses: list[jax.Array] = []
         squares: dict[str, jax.Array] = {}
-        for phase in objective.phases:
+        for phase in placed.phases:
             sums, gradients, measured_here, carry = _gradients(
-                phase, objective, params, batch, key, state.step, knobs, weights,
-                carry, accumulation, while_used,
+                phase, placed, params, batch, key, state.step, knobs, weights,
+                carry, accumulation, while_used, groups,
             )  # fmt: skip
             means = {term: sums[term] / jnp.maximum(weights[term], 1) for term in sums}
             losses.append(objective.total(means))
@@ -240,6 +245,7 @@ def _gradients(
     carry: Any,
     accumulation: int,
     while_used: Callable[[dict], dict],
+    groups: sharding.Groups,
 ) -> tuple[dict[str, jax.Array], dict, metrics.Sums, Any]:
     """({term: sum}, gradients of the total loss, metrics, carry) of one phase.
 
@@ -250,27 +256,34 @@ def _gradients(
 
     def loss(trained, rest, batch, carry):
         keys = streams.keys(key, step, batch.row_B, dropout=True)
-        sums, measured, carry = phase.loss(while_used(rest | trained), batch, keys, knobs, carry)
+        sums, measured, carry = phase.loss(rest | trained, batch, keys, knobs, carry)
         means = {term: sums[term] / jnp.maximum(weights[term], 1) for term in sums}
         return objective.total(means), (sums, measured, carry)
 
-    differentiate = jax.grad(loss, has_aux=True)
     if accumulation == 1:
-        gradients, (sums, measured, carry) = differentiate(trained, rest, batch, carry)
+
+        def of_all(trained):
+            return loss(while_used(trained), while_used(rest), batch, carry)
+
+        gradients, (sums, measured, carry) = jax.grad(of_all, has_aux=True)(trained)
         return sums, gradients, measured, carry
 
+    own, sum_over_groups = jax.vjp(groups.own, trained)
+    shared, differentiate = groups.shared(rest), jax.grad(groups.each(loss), has_aux=True)
+
     def one(added, inputs):
-        gradients, (sums, measured, carry) = differentiate(trained, rest, *inputs)
+        gradients, (sums, measured, carry) = differentiate(own, shared, *inputs)
         return jax.tree.map(jnp.add, added, (gradients, sums, measured)), carry
 
     # Gradients, sums and metrics are added up. Carries are stacked instead, one per micro-batch,
     # because the second phase takes the same micro-batches again.
-    parts = batch_lib.split(batch, accumulation), carry
+    parts = groups.rows(batch_lib.split(batch, accumulation)), carry
     first = jax.tree.map(lambda x: x[0], parts)
-    shapes = jax.eval_shape(lambda inputs: differentiate(trained, rest, *inputs), first)
+    shapes = jax.eval_shape(lambda inputs: differentiate(own, shared, *inputs), first)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (shapes[0], *shapes[1][:2]))
-    (gradients, sums, measured), carry = lax.scan(one, zeros, parts)
-    return sums, gradients, measured, carry
+    (added, sums, measured), carry = lax.scan(one, zeros, parts)
+    (gradients,) = sum_over_groups(added)
+    return groups.summed(sums), gradients, groups.summed(measured), carry
 
 
 def _stepped(optimizer, phase, gradients, params, moments, step_size, applied):

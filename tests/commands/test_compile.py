@@ -35,6 +35,7 @@ def test_without_a_compiler_the_remedy_is_named(monkeypatch):
 
 
 @pytest.mark.aot
+@pytest.mark.few
 def test_small_fits_four_chips_and_says_what_they_exchange():
     if reason := ahead_of_time.missing("tpu"):
         pytest.skip(reason)

@@ -95,3 +95,24 @@ def test_a_dry_run_says_what_goes_across_slices():
         ("slices", "2 with 2 copies of the model in each; only gradients go across")
     ]
     assert dry_run._slices(sharding.make_mesh(-1, 8, 1, devices[::2]), 0) == []
+
+
+@pytest.mark.parametrize(
+    "count, settings, message",
+    [
+        # `small` has 128 rows and four heads. If two chips share rows, there are 128 parts.
+        (256, {}, "data.batch_size=128 is not divisible by 256 .*; try 256 or mesh.tensor=2$"),
+        (256, {"mesh.data": 256}, "; try 256 or mesh.tensor=2 with mesh.data=-1$"),
+        (256, {"mesh.fsdp": 2}, "; try 256 or mesh.tensor=2$"),
+        (256, {"schedule.accumulation": 2}, "not divisible by 512 .*; try 512 or mesh.tensor=4$"),
+        # It would take 8, but a chip needs a whole head; 256 chips are not divisible by 3.
+        (512, {"schedule.accumulation": 2}, "not divisible by 1024 .*; try 1024$"),
+        (48, {}, "not divisible by 48 .*; try 96 or 144$"),
+    ],
+)
+def test_rows_that_cannot_be_split_are_refused_with_what_would_help(count, settings, message):
+    config = load_config("small")
+    config.update_from_flattened_dict(settings)
+    devices = [Device(number, platform="cpu") for number in range(count)]
+    with pytest.raises(config_lib.ConfigError, match=message):
+        plans.mesh(config_lib.parse(config), devices)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a configuration fits a topology, and what is tried if it does not; without a compiler."""
+"""What a topology is, and what is said about a configuration on it; without a compiler."""
 
 import ml_collections
 import pytest
 
 from electra_jax import config as config_lib
-from electra_jax.speed import ahead_of_time, chips, fitting
+from electra_jax.speed import ahead_of_time, chips, fitting, remedies
 from support.corpus import load_config
 
 GIB = 2**30
@@ -21,16 +21,6 @@ def tree(**mesh):
 
 def compiled(gib, **more):
     return ahead_of_time.Found(state=GIB, peak=int(gib * GIB), flops=8e12, **more)
-
-
-def run(needs, settings=None, remedies=True):
-    """[(changed settings, GiB)] of what was tried, if a step needs `needs(settings)` GiB."""
-
-    def compile_(changed):
-        return compiled(needs(changed))
-
-    made = fitting.trials(settings or tree(), V5E, compile_, remedies)
-    return [(trial.changes, trial.found.peak / GIB) for trial in made]
 
 
 @pytest.mark.parametrize(
@@ -68,72 +58,9 @@ def test_what_is_no_topology_is_refused_in_one_line(text, message):
     assert "\n" not in str(error.value)
 
 
-def test_what_fits_is_compiled_once():
-    assert run(lambda settings: 15.75) == [({}, 15.75)]
-
-
-def test_the_mildest_remedy_of_each_kind_that_fits_ends_its_kind():
-    def needs(settings):
-        recomputed = {"none": 20, "dots": 18, "full": 9}[settings.model.remat]
-        return recomputed * 0.9 ** (settings.mesh.fsdp - 1) / settings.schedule.accumulation**0.1
-
-    tried = run(needs)
-    assert tried[0] == ({}, 20)
-    # 18 GiB are too many, 9 fit. 20 x 0.9 = 18 are too many, 20 x 0.9^3 = 14.6 fit. Of the
-    # micro-batches, 16 are the most that leave each chip a whole row, and just enough.
-    assert [changes for changes, _ in tried[1:]] == [
-        {"model.remat": "dots"},
-        {"model.remat": "full"},
-        {"mesh.data": -1, "mesh.fsdp": 2},
-        {"mesh.data": -1, "mesh.fsdp": 4},
-        {"schedule.accumulation": 2},
-        {"schedule.accumulation": 4},
-        {"schedule.accumulation": 8},
-        {"schedule.accumulation": 16},
-    ]
-    assert [gib < 15.75 for _, gib in tried[1:]] == [False, True, False, True, *[False] * 3, True]
-
-
-def test_what_is_in_use_already_is_no_remedy():
-    settings = tree(fsdp=4)
-    settings.model.remat = "full"
-    settings.schedule.accumulation = 8
-    assert [changes for changes, _ in run(lambda _: 99, settings)[1:]] == [
-        {"mesh.data": -1, "mesh.fsdp": 8},
-        {"schedule.accumulation": 16},
-    ]
-
-
-def test_without_remedies_nothing_more_is_compiled():
-    assert run(lambda _: 99, remedies=False) == [({}, 99)]
-
-
-def test_remedies_are_announced_once_and_only_if_one_is_tried():
-    def announced(gib, remedies=True, settings=None):
-        said = []
-
-        def compile_(_):
-            said.append("compiled")
-            return compiled(gib)
-
-        settings = settings or tree()
-        for _ in fitting.trials(settings, V5E, compile_, remedies, lambda: said.append("remedies")):
-            pass
-        return said
-
-    first, announcement, *rest = announced(99)
-    assert (first, announcement, set(rest)) == ("compiled", "remedies", {"compiled"})
-    assert announced(99, remedies=False) == announced(15) == ["compiled"]
-
-    nothing_left = tree(fsdp=8)
-    nothing_left.model.remat = "full"
-    nothing_left.schedule.accumulation = 16
-    assert announced(99, settings=nothing_left) == ["compiled"]
-
-
 def test_a_program_that_does_not_compile_for_another_reason_is_not_tried_again():
     broken = ahead_of_time.Found(problem="no such kernel")
-    (only,) = fitting.trials(tree(), V5E, lambda _: broken, remedies=True)
+    (only,) = remedies.trials(tree(), V5E, lambda _: broken, remedies=True)
     assert fitting.verdict(only, V5E) == "does not compile: no such kernel"
 
 
@@ -148,7 +75,7 @@ def test_the_floor_is_the_slowest_of_products_and_exchange():
         "exchange": pytest.approx(0.5e9 / 200e9),
     }
 
-    lines = fitting.table(tree(), V5E, [fitting.Trial({}, found)])
+    lines = fitting.table(tree(), V5E, [remedies.Trial({}, found)])
     assert lines[0] == "topology               v5e:2x4, 8 chips of 15.75 GiB"
     assert "most in use a chip     4.00 GiB" in lines
     assert "that less the state    3.00 GiB" in lines
@@ -168,23 +95,17 @@ def test_what_leaves_a_slice_is_a_limit_of_its_own():
     assert fitting.floor(found, slices)["network"] == pytest.approx(0.056)
     assert "network" not in fitting.floor(found, V5E)
 
-    lines = fitting.table(tree(), slices, [fitting.Trial({}, found)])
+    lines = fitting.table(tree(), slices, [remedies.Trial({}, found)])
     assert lines[0] == "topology                   4xv5e:2x4, 32 chips of 15.75 GiB in 4 slices"
     assert "all-reduce across          9 a step, 95.4 MiB a chip" in lines
     limits = "56.00 ms (network; products 1.27, exchange 0.00, network 56.00)"
     assert f"a step takes at least      {limits}" in lines
-    assert fitting.as_json(tree(), slices, [fitting.Trial({}, found)])["slices"] == 4
-
-
-def test_the_state_is_split_over_chips_of_one_slice_only():
-    slices = chips.topology("2xv5e:1x2")
-    tried = fitting.trials(tree(), slices, lambda _: compiled(99), remedies=True)
-    assert [trial.changes["mesh.fsdp"] for trial in tried if "mesh.fsdp" in trial.changes] == [2]
+    assert fitting.as_json(tree(), slices, [remedies.Trial({}, found)])["slices"] == 4
 
 
 def test_what_was_tried_stands_below_the_verdict():
-    too_much = fitting.Trial({}, ahead_of_time.Found(peak=20 * GIB, problem="needs more memory"))
-    remedy = fitting.Trial({"model.remat": "full"}, compiled(9))
+    too_much = remedies.Trial({}, ahead_of_time.Found(peak=20 * GIB, problem="needs more memory"))
+    remedy = remedies.Trial({"model.remat": "full"}, compiled(9))
     lines = fitting.table(tree(), V5E, [too_much, remedy])
     assert lines[-2:] == [
         "does not fit: 4.25 GiB a chip too much",

@@ -222,6 +222,12 @@ def test_what_a_tpu_hands_to_its_host_for_other_slices_crosses():
         ("replica_groups=mesh['a'=2,'b'=4] {'b'}", {}),
         ("replica_groups=mesh['a'=2,'b'=4] {'a'}", {"all-reduce": (1, 32)}),
         ("replica_groups=mesh['a'=2,'b'=2,'c'=2] {'a','c'}", {"all-reduce": (1, 16)}),
+        # Devices 0, 4, 1, 5, ... along the mesh.
+        ("replica_groups=mesh['a'=4,'b'=2], device_ids=([2,4]T(1,0)) {'a'}", {}),
+        (
+            "replica_groups=mesh['a'=4,'b'=2], device_ids=([2,4]T(1,0)) {'b'}",
+            {"all-reduce": (1, 32)},
+        ),
     ],
 )
 def test_groups_of_devices_of_several_slices_cross(groups, crossing):

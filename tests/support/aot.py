@@ -39,13 +39,15 @@ class Variant:
     length: int = LENGTH
     attention: str = "einsum"
     slices: int = 1
+    accumulation: int = 1
 
     def __str__(self):
         layers = "scanned" if self.scan else "unrolled"
         mesh = f"data {self.data} x fsdp {self.fsdp} x tensor {self.tensor}"
         rows = f"{self.rows} rows of {self.length}"
         slices = f", {self.slices} slices" if self.slices > 1 else ""
-        return f"{self.chip}, {mesh}, {rows}, {layers}, {self.attention}{slices}"
+        parts = f", {self.accumulation} micro-batches" if self.accumulation > 1 else ""
+        return f"{self.chip}, {mesh}, {rows}, {layers}, {self.attention}{slices}{parts}"
 
 
 # 7 divides no size of a parameter, so on the TPU a dimension that it divides is one of rows.
@@ -63,6 +65,9 @@ LONG = {  # no attention dropout; of the discriminator's four heads a chip has t
 SLICES = {
     "two slices": Variant("tpu", 4, 2, 8 * ROWS_A_CHIP, True, slices=2),
     "four slices": Variant("tpu", 4, 2, 8 * ROWS_A_CHIP, True, tensor=2, slices=4),
+    "two slices, four micro-batches": Variant(
+        "tpu", 4, 2, 4 * 8 * ROWS_A_CHIP, True, slices=2, accumulation=4
+    ),
 }
 CUDA = {
     "scanned": Variant("cuda", 1, 1, 128, True),
@@ -100,6 +105,7 @@ def compile_step(variant: Variant, layers: int = 2) -> Compiled:
         )
     tree.model.discriminator.layers = tree.model.generator.layers = layers
     tree.mesh.update(data=variant.data, fsdp=variant.fsdp, tensor=variant.tensor)
+    tree.schedule.accumulation = variant.accumulation
 
     # libtpu otherwise looks for a machine with TPUs, and lets one process in at a time.
     for name, value in ahead_of_time.ENVIRONMENT.items():

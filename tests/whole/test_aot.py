@@ -36,8 +36,19 @@ H100 = {
 SPLASH_MEBIBYTES = 445
 
 TABLE_BYTES = 30592 * 128 * 4  # the token table, the largest parameter
-meshes = pytest.mark.parametrize("mesh", aot.TPU)
-layers = pytest.mark.parametrize("layers", aot.CUDA)
+# One program of each kind, for CI: `-m "aot and few"`.
+FEW = ("data x fsdp", "two slices, four micro-batches", "scanned")
+
+
+def each(argument, variants):
+    """A test of each variant, some of which CI runs too."""
+    marked = [
+        pytest.param(name, marks=[pytest.mark.few] * (name in FEW), id=name) for name in variants
+    ]
+    return pytest.mark.parametrize(argument, marked)
+
+
+meshes, layers = each("mesh", aot.TPU), each("layers", aot.CUDA)
 
 
 @functools.cache
@@ -57,7 +68,7 @@ def test_tpu_every_byte_of_the_state_is_donated(mesh):
     assert made.program.arguments - made.program.state == lanes
 
 
-@meshes
+@pytest.mark.parametrize("mesh", aot.TPU)  # each is compared with another
 def test_tpu_a_chip_holds_its_part_of_the_state_and_fits_the_budget(mesh):
     made, whole = step("tpu", mesh), step("tpu", "data")
     part = made.program.state / whole.program.state
@@ -86,12 +97,13 @@ def test_tpu_nothing_that_belongs_to_rows_is_gathered(mesh):
     assert max([c.bytes for c in gathered], default=0) <= TABLE_BYTES
 
 
-@pytest.mark.parametrize("slices", aot.SLICES)
+@each("slices", aot.SLICES)
 def test_tpu_between_slices_go_the_gradients_and_nothing_else(slices):
     """No weights that fsdp or tensor split, no rows: sums, a chip's share of the parameters once.
 
     A slice first sums what its four chips have, so that each of them sends a quarter. The gradients
-    of tables and norms are float32, all others bfloat16.
+    of tables and norms are float32, all others bfloat16; those of micro-batches are added up in
+    float32 on each chip, and leave the slice once.
     """
     made = step("tpu", slices)
     crossing = exchanges.crossing(made.text, 4)

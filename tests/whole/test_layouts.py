@@ -117,7 +117,8 @@ def test_the_table_really_splits_parameters(ran):
 
 @pytest.fixture(scope="module")
 def objectives():
-    """{objective: [sums on one device, sums on 2 x 2 x 2]}, two micro-batches each."""
+    """{objective: [sums on one device, sums on 2 x 2 x 2, what goes along the data axis there]},
+    two micro-batches each."""
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
         "JAX_PLATFORMS": "cpu",
@@ -139,10 +140,17 @@ def objectives():
     ],
 )
 def test_other_objectives_are_the_same_on_one_device_and_on_eight(objectives, name):
-    one, eight = objectives[name]
+    one, eight, _ = objectives[name]
     assert set(one) == set(eight)
     for metric, expected in one.items():
         np.testing.assert_allclose(eight[metric], expected, rtol=1e-4, atol=1e-5, err_msg=metric)
+
+
+def test_along_the_data_axis_go_the_gradients_once_and_nothing_else(objectives):
+    """Of two micro-batches: a device sends as many bytes as its parameters have, and the sums."""
+    for name, (_, _, (sent, parameters)) in objectives.items():
+        assert set(sent) == {"all-reduce"}, name
+        assert 0 <= sent["all-reduce"] - parameters < 1000, name
 
 
 MESHES = {"one": (1, 1, 1), "2 x 2 x 2": (2, 2, 2)}

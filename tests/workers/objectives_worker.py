@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One step of several objectives on one device and on eight; run by test_layouts.py.
 
-Prints a JSON object: {objective: [{metric: [sum, weight]} on one device, the same on eight]}.
+Prints a JSON object: {objective: [{metric: [sum, weight]} on one device, the same on eight, what
+the eight exchange along the data axis]}; see `across`.
 """
 
 import json
@@ -10,7 +11,7 @@ import jax
 import numpy as np
 
 from electra_jax import config as config_lib
-from electra_jax.speed import synthetic
+from electra_jax.speed import exchanges, synthetic
 from support import corpus
 
 OBJECTIVES = {  # name -> how the networks share; each has something that the others have not
@@ -22,7 +23,7 @@ MESHES = ((1, 1, 1), (2, 2, 2))
 
 
 def step(name, sharing, mesh):
-    """The sums of the second update; the learning rate of the first one is 0."""
+    """(sums of the second update, `across`); the learning rate of the first one is 0."""
     tree = corpus.small_run("builtin", "", objective__name=name, model__sharing=sharing)
     tree.data.batch_size = 16
     tree.schedule.accumulation = 2
@@ -33,13 +34,25 @@ def step(name, sharing, mesh):
     tree.mesh.data, tree.mesh.fsdp, tree.mesh.tensor = mesh
     devices = jax.devices()[: np.prod(mesh)]
     ready = synthetic.prepare(config_lib.parse(tree), 100, devices)
-    state, _ = ready.update(ready.state(), ready.lanes())
-    _, measured = ready.update(state, ready.lanes(1))
-    return {key: np.asarray(x).tolist() for key, x in measured.sums.items()}
+    state = ready.state()
+    update = ready.update.lower(state, ready.lanes()).compile()
+    exchanged = across(update.as_text(), mesh, state.params)
+    state, _ = update(state, ready.lanes())
+    _, measured = update(state, ready.lanes(1))
+    return {key: np.asarray(x).tolist() for key, x in measured.sums.items()}, exchanged
+
+
+def across(text, mesh, params):
+    """{kind of collective: bytes that a device sends along the data axis}, and its parameters'."""
+    data, fsdp, tensor = mesh
+    sent = exchanges.crossing(text, fsdp * tensor) if data > 1 else {}
+    held = sum(x.addressable_shards[0].data.nbytes for x in jax.tree.leaves(params))
+    return {kind: size for kind, (_, size) in sent.items()}, held
 
 
 if __name__ == "__main__":
-    found = {
-        name: [step(name, sharing, mesh) for mesh in MESHES] for name, sharing in OBJECTIVES.items()
-    }
+    found = {}
+    for name, sharing in OBJECTIVES.items():
+        (one, _), (eight, exchanged) = (step(name, sharing, mesh) for mesh in MESHES)
+        found[name] = one, eight, exchanged
     print(json.dumps(found))

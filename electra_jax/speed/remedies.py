@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which settings are tried for a configuration on a topology, in which order, and when it ends.
+
+    fits, but computes again      -> less of model.remat
+    does not fit                  -> single settings; if none is enough, pairs
+    rows cannot be split          -> the smallest mesh.tensor with which they can; from there on so
+
+What does not fit is refused within seconds, what fits takes minutes to compile. So each walk goes
+from the mildest value on, and the first that fits ends it. `model.remat`, `mesh.fsdp` and
+`schedule.accumulation` are walked each by itself; if none of them is enough, `mesh.tensor`, which
+exchanges within each layer; then the pairs, and the first of all these that fits ends the search.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+
+import ml_collections
+
+from electra_jax import config as config_lib
+from electra_jax.config import row_split
+from electra_jax.speed import ahead_of_time, chips
+
+Compile = Callable[[ml_collections.ConfigDict], ahead_of_time.Found]
+Changes = dict[str, object]  # by path: {"model.remat": "full"}
+REMAT = ("none", "dots", "full")  # from the least that is computed again to the most
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A change of settings and what came of it; no change is the configuration itself."""
+
+    changes: Changes
+    found: ahead_of_time.Found
+
+    def __str__(self) -> str:
+        return " ".join(f"--config.{path}={value}" for path, value in self.changes.items())
+
+
+def trials(
+    tree: ml_collections.ConfigDict,
+    topology: chips.Topology,
+    compile_: Compile,
+    remedies: bool,
+    announce: Callable[[str], None] = lambda line: None,
+) -> Iterator[Trial]:
+    """Compiles the configuration and, if `remedies`, what may be better or make it fit.
+
+    `announce` gets a line before more than the configuration itself is compiled, if anything is.
+    Rows that cannot be split are the problem of a first trial that is not compiled.
+    """
+
+    def attempt(changes):
+        return Trial(changes, compile_(_changed(tree, changes)))
+
+    undivided = _undivided(tree, topology)
+    first = Trial({}, ahead_of_time.Found(problem=undivided)) if undivided else attempt({})
+    yield first
+    if not remedies:
+        return
+
+    if first.found.fits(topology.chip):
+        if milder := [{"model.remat": kind} for kind in REMAT[: REMAT.index(tree.model.remat)]]:
+            announce("it fits; trying whether it does if the backward pass computes less again")
+        yield from _until_one_fits(milder, attempt, topology)
+    elif undivided:
+        yield from _with_fewer_parts(tree, topology, attempt, announce)
+    elif first.found.peak:
+        yield from _until_enough(tree, topology, attempt, {}, announce)
+
+
+def _with_fewer_parts(tree, topology, attempt, announce):
+    """Trials of rows that cannot be split: with more devices that share them, if that helps."""
+    tensor = row_split.dividing_tensor(_parsed(tree), topology.chips, topology.slices)
+    if tensor is None:
+        return
+
+    announce("its rows cannot be split; trying mesh.tensor, with which they can")
+    base = {"mesh.data": -1, "mesh.tensor": tensor}
+    trial = attempt(base)
+    yield trial
+    if trial.found.peak and not trial.found.fits(topology.chip):
+        yield from _until_enough(_changed(tree, base), topology, attempt, base, announce)
+
+
+def _until_enough(tree, topology, attempt, base, announce):
+    """Trials of what makes the settings of a tree fit, which `base` has changed already."""
+    recompute, split, accumulate = (
+        [base | changes for changes in kind]
+        for kind in (_recompute(tree), _split(tree, topology), _accumulate(tree, topology))
+    )
+    products = [base | changes for changes in _split_products(tree, topology)]
+    if recompute or split or accumulate or products:
+        announce("it does not fit; trying what may make it fit")
+
+    enough = False
+    for kind in (recompute, split, accumulate):
+        for trial in _until_one_fits(kind, attempt, topology):
+            enough |= trial.found.fits(topology.chip)
+            yield trial
+
+    # Only if nothing was enough. Of a pair the first is at its strongest, which alone did not fit.
+    walks = [
+        products,
+        *(
+            [strong[-1] | changes for changes in mild]
+            for strong, mild in ((recompute, accumulate), (recompute, split), (split, accumulate))
+            if strong
+        ),
+    ]
+    for walk in walks:
+        for trial in _until_one_fits(walk if not enough else [], attempt, topology):
+            enough |= trial.found.fits(topology.chip)
+            yield trial
+
+
+def _until_one_fits(
+    kind: Iterable[Changes], attempt: Callable[[Changes], Trial], topology: chips.Topology
+) -> Iterator[Trial]:
+    """Trials of one setting after the other, the first that fits being the last."""
+    for changes in kind:
+        trial = attempt(changes)
+        yield trial
+        if trial.found.fits(topology.chip):
+            return
+
+
+def _undivided(tree, topology):
+    """Why the rows cannot be split over the mesh on these chips; '' if they can.
+
+    A mesh that the chips cannot form is not judged here: compiling refuses it.
+    """
+    config, mesh = _parsed(tree), tree.mesh
+    data = mesh.data if mesh.data > 0 else topology.chips // (mesh.fsdp * mesh.tensor)
+    if data * mesh.fsdp * mesh.tensor != topology.chips:
+        return ""
+    return row_split.refused(config, data * mesh.fsdp, topology.chips, topology.slices)
+
+
+def _parsed(tree):
+    return config_lib.parse(ml_collections.ConfigDict(tree.to_dict()))
+
+
+def _changed(tree, changes):
+    """A copy of the settings with some changed."""
+    copy = ml_collections.ConfigDict(tree.to_dict())
+    for path, value in changes.items():
+        section, field = path.split(".")
+        copy[section][field] = value
+    return copy
+
+
+def _recompute(tree):
+    for kind in REMAT[REMAT.index(tree.model.remat) + 1 :]:
+        yield {"model.remat": kind}
+
+
+def _split(tree, topology):
+    """More chips that share one copy of the state: up to a host's 8, then up to a slice's."""
+    for size in (2, 4, 8, 16, 32, 64):
+        free = topology.chips_a_slice // tree.mesh.tensor
+        if tree.mesh.fsdp < size <= free and free % size == 0:
+            yield {"mesh.data": -1, "mesh.fsdp": size}
+
+
+def _accumulate(tree, topology):
+    """Micro-batches: so many that each chip still has whole rows."""
+    ways = topology.chips // tree.mesh.tensor
+    for count in (2, 4, 8, 16):
+        if count > tree.schedule.accumulation and tree.data.batch_size % (ways * count) == 0:
+            yield {"schedule.accumulation": count}
+
+
+def _split_products(tree, topology):
+    """More chips that share the products of a layer, with whole heads of the main network each."""
+    free, heads = topology.chips_a_slice // tree.mesh.fsdp, tree.model.discriminator.heads
+    for size in (2, 4, 8, 16):
+        if tree.mesh.tensor < size <= free and free % size == 0 and heads % size == 0:
+            yield {"mesh.data": -1, "mesh.tensor": size}
