@@ -12,6 +12,7 @@ from support.corpus import ROOT, load_config, small_run
 
 EVERY = (
     "base", "small", "large", "tiny", "tiny_paper", "modern_small", "continue_from_google_small",
+    "hour",
 )  # fmt: skip
 
 

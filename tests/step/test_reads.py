@@ -228,7 +228,7 @@ def test_rates_and_clipping_have_something_to_act_on_unless_they_are_named(name,
 # What a run is told
 
 
-WITHOUT_SIZE = ("continue_from_google_small", "modern_small", "tiny_paper")
+WITHOUT_SIZE = ("continue_from_google_small", "hour", "modern_small", "tiny_paper")
 
 
 @pytest.mark.parametrize("size", base.SIZES)

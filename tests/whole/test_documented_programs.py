@@ -56,7 +56,7 @@ def test_the_pages_have_programs():
     """If none are found, nothing below would fail."""
     assert {one.what for one in PROGRAMS} == {
         "benchmarks/against_peer.py", "benchmarks/cpu_products.py",
-        "benchmarks/fused_attention.py", "benchmarks/gpu_checks.py",
+        "benchmarks/fused_attention.py", "benchmarks/gpu_checks.py", "benchmarks/hour.py",
         "benchmarks/learning_curves.py", "benchmarks/scaling_table.py", "benchmarks/section_3.py",
         "benchmarks/small_in_slices.py", "benchmarks/table_5.py", "tests.torture", "pytest",
     }  # fmt: skip

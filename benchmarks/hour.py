@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an hour of training on two cores is worth: trains configs/hour.py, fine-tunes, keeps record.
+
+    python benchmarks/hour.py --source='text:wiki/*.txt' --downstream=FOLDER --change='wider'
+    python benchmarks/hour.py --report
+
+One command prepares the text, trains for the hour (compiling, evaluating and saving do not count),
+fine-tunes the encoder and random weights of its shape on five tasks with five seeds, asks the
+frozen encoder, and adds a record to the page. It goes on where it was stopped.
+
+    WORKDIR/run                             an ordinary workdir
+    WORKDIR/run/finetune/{trained,random}   the tasks
+    docs/experiments/hour.json              all records, of which hour.md is made
+
+--downstream holds glue/{SST-2,MRPC,STS-B}, wikiann/en.{train,dev,test}, and conll2000.zip and
+subjectivity.zip as NLTK packs them. What stands after `--` goes to the training command.
+"""
+
+import argparse
+import datetime
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT))
+
+from benchmarks import frozen_encoder, hour_page  # noqa: E402 - ROOT must be known before
+from electra_jax.checks import trained  # noqa: E402 - as above
+from electra_jax.finetuning.results import results_file, run_results  # noqa: E402 - as above
+from electra_jax.host import code_version  # noqa: E402 - as above
+from electra_jax.workdir import saved_config  # noqa: E402 - as above
+
+STOPPED = 75  # what a training that was stopped and saved ends with
+RATE = 1e-3  # peak of fine-tuning, as in docs/experiments/fine_tuning.md
+HELD_OUT = ("gen_masked_loss", "mlm_masked_loss", "unigram_entropy", "disc_auc", "disc_auc_unigram")
+
+
+def main() -> None:
+    """Does what is not done yet, adds the record, and writes the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workdir", default="runs/hour")
+    parser.add_argument("--config", default="configs/hour.py")
+    parser.add_argument("--source", default="", help="as data.source; '': the configuration's")
+    parser.add_argument("--corpus", default="English Wikipedia", help="what the page calls it")
+    parser.add_argument("--downstream", help="folder of the tasks")
+    parser.add_argument("--tasks", default=",".join(hour_page.TASKS), help="joined by commas")
+    parser.add_argument("--seeds", type=int, default=5, help="of fine-tuning")
+    parser.add_argument("--change", default="", help="what this record has tried, in a few words")
+    parser.add_argument("--report", action="store_true", help="only write the page")
+    parser.add_argument("--page", default="docs/experiments/hour.md")
+    parser.add_argument("more", nargs="*", help="after --: flags of the training command")
+    given = parser.parse_args()
+
+    if not given.report:
+        if not given.change or not given.downstream:
+            parser.error("a record needs --change, in a few words, and --downstream, the tasks")
+        folder = train(given)
+        for name, init in (("trained", "pretrained"), ("random", "fresh")):
+            tune(given, folder, name, init)
+        hour_page.add(given.page, record(given, folder))
+    hour_page.write(given.page)
+
+
+def train(given) -> str:
+    """Trains for the hour, or goes on; returns the workdir. SystemExit if it was stopped."""
+    folder = os.path.join(given.workdir, "run")
+    source = [f"--config.data.source={given.source}"] if given.source else []
+    where = (f"--config={given.config}", f"--workdir={folder}", f"--stopped_code={STOPPED}")
+    _command("main", *where, *source, *given.more)
+    return folder
+
+
+def tune(given, folder: str, name: str, init: str) -> None:
+    """Fine-tunes the trained weights, or random ones of their shape, on all tasks."""
+    _command(
+        "finetune",
+        f"--workdir={folder}",
+        f"--config.name={name}",
+        f"--config.data.dir={given.downstream}",
+        f"--config.tasks={given.tasks}",
+        f"--config.seeds={given.seeds}",
+        f"--config.recipe.learning_rate={RATE}",
+        f"--config.encoder.init={init}",
+    )
+
+
+def record(given, folder: str) -> dict:
+    """All that was measured, as hour.json keeps it."""
+    config = saved_config.read(folder)
+    opened = trained.FinishedRun.open(config, folder)
+    results = {
+        name: results_file.load(os.path.join(folder, "finetune", name, "results.json"))
+        for name in ("trained", "random")
+    }
+    last = opened.evaluations[-1]
+    return {
+        "date": datetime.date.today().isoformat(),
+        "change": given.change,
+        "commit": code_version.commit(),
+        "config": config.name,
+        "host": _host(),
+        "corpus": given.corpus,
+        "minutes": config.schedule.minutes,
+        "steps": last["step"],
+        "tokens": last["tokens_seen"],
+        "parameters": results["trained"].encoder["parameters"],  # that are fine-tuned
+        "heldout": {name: last[name] for name in HELD_OUT if name in last},
+        "probes": frozen_encoder.measure(opened, opened.params, given.downstream),
+        "untrained_probes": frozen_encoder.measure(opened, opened.first_params, given.downstream),
+        "tasks": {
+            name: {task.task: _score(task) for task in found.tasks}
+            for name, found in results.items()
+        },
+    }
+
+
+def _score(task: run_results.TaskResult) -> dict:
+    """Split, metric, mean, error, seeds, and the score of one answer for all."""
+    # Where there are a dev and a test split with labels, dev is the one that is first.
+    split = task.splits[0]
+    over = task.summary(split, task.main)
+    return {
+        "split": split,
+        "metric": task.main,
+        "mean": over.mean,
+        "error": over.error,
+        "seeds": over.count,
+        "one_answer": task.baseline(split, task.main),
+    }
+
+
+def _host():
+    """The processor's name and how many cores this process may use."""
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    name = names[0] if names else "an unknown processor"
+    return f"{len(os.sched_getaffinity(0))} cores of {name}"
+
+
+def _command(name, *flags):
+    """Runs a command of the package; SystemExit if it failed or was stopped."""
+    done = subprocess.run([sys.executable, "-m", f"electra_jax.{name}", *flags], cwd=ROOT)
+    if done.returncode:
+        raise SystemExit(f"{name} ended with {done.returncode}; the same command goes on")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The records of `hour.py` and the page that is made of them. Trains nothing."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+
+from benchmarks import equal_compute_page as pages
+from electra_jax.report import comparison, drawing, style
+
+TASKS = {  # task -> what the page calls it
+    "chunking": "chunks (CoNLL-2000), F1",
+    "wikiann_en": "entities (WikiANN), F1",
+    "stsb": "STS-B, Spearman",
+    "sst2": "SST-2, accuracy",
+    "mrpc": "MRPC, accuracy",
+}
+# What docs/experiments/fine_tuning.md has: half an hour of tiny_paper's networks.
+BEFORE = {"chunking": 83.43, "wikiann_en": 57.30, "stsb": 26.97, "sst2": 75.25, "mrpc": 66.23}
+PROBES = {
+    "chunk_accuracy": "chunk tags",
+    "subjectivity_accuracy": "subjectivity",
+    "pair_accuracy": "minimal pairs",
+}
+
+
+def add(page: str, found: Mapping) -> None:
+    """Puts a record beside the others; one of the same day and change replaces the older."""
+    kept = [one for one in records(page) if _name(one) != _name(found)]
+    os.makedirs(os.path.dirname(page) or ".", exist_ok=True)
+    content = json.dumps([*kept, found], indent=1) + "\n"
+    drawing.write_whole(_path(page), content.encode())
+
+
+def records(page: str) -> list[dict]:
+    """All records in the order in which they were made; none if there is no file."""
+    if not os.path.exists(_path(page)):
+        return []
+    with open(_path(page), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def write(page: str) -> None:
+    """Writes the page. Raises SystemExit if there is no record."""
+    found = records(page)
+    if not found:
+        raise SystemExit(f"{_path(page)} has no records yet; hour.py without --report makes one")
+    drawing.write_whole(page, pages.text(blocks(found)).encode())
+
+
+def blocks(found: Sequence[Mapping]) -> list[str]:
+    """The page, block by block."""
+    last = found[-1]
+    return [
+        "# The hour",
+        "How good an encoder do two CPU cores make in sixty minutes of training? Each row is one"
+        " trial with everything allowed that is a setting; `configs/hour.py` is the last one that"
+        " was kept. Compiling, evaluating and saving do not count, fine-tuning neither.",
+        "## Records",
+        _records(found),
+        "Dev sets; mean ± standard error over seeds of fine-tuning. There is one encoder in each"
+        " row, so the errors do not include the variation of pre-training.",
+        f"## The newest: {last['change']}",
+        _setting(last),
+        _tasks(last),
+        _probes(last),
+        "## Again",
+        "`python benchmarks/hour.py --source='text:wiki/*.txt' --downstream=FOLDER --change=WORDS`"
+        " trains, fine-tunes, and adds a row. The script says what FOLDER holds.",
+    ]
+
+
+def _records(found):
+    """A row a record, below what there was before."""
+    head = ["date", "what was tried", "minutes", "tokens", "parameters", *TASKS.values()]
+    before = ["2026-11-21", "`tiny_paper`'s networks (fine_tuning.md)", "28", "19.5M", "0.93M"]
+    rows = [[*before, *(f"{BEFORE[task]:.1f}" for task in TASKS)]]
+    for one in found:
+        scores = one["tasks"]["trained"]
+        cells = [_cell(scores[task]) if task in scores else "" for task in TASKS]
+        about = [one["date"], one["change"], f"{one['minutes']:g}", style.count(one["tokens"])]
+        rows.append([*about, style.count(one["parameters"]), *cells])
+    return pages.table(head, rows)
+
+
+def _setting(one):
+    """With what the newest record was made."""
+    return "\n".join(
+        [
+            f"- **Text**: {one['corpus']}; {style.count(one['tokens'])} tokens in"
+            f" {one['steps']:,} steps.",
+            f"- **Encoder**: `{one['config']}`, {style.count(one['parameters'])} parameters that"
+            " are fine-tuned.",
+            f"- **Machine**: {one['host']}; {one['minutes']:g} minutes of training; commit"
+            f" {one['commit'] or 'unknown'}.",
+            "- **Held out**: "
+            + ", ".join(f"{name} {value:.3f}" for name, value in one["heldout"].items())
+            + ".",
+        ]
+    )
+
+
+def _tasks(one):
+    """Trained against random weights of the same shape, and one answer for all."""
+    rows = []
+    trained, random = one["tasks"]["trained"], one["tasks"]["random"]
+    for task, title in TASKS.items():
+        if task not in trained or task not in random:
+            continue
+        ours, theirs = trained[task], random[task]
+        guess = ours["one_answer"]
+        rows.append(
+            [
+                title, ours["split"], _cell(ours), _cell(theirs), _difference(ours, theirs),
+                "" if guess is None else f"{100 * guess:.1f}",
+            ]
+        )  # fmt: skip
+    head = ["task", "split", "trained", "random weights", "difference", "one answer for all"]
+    return pages.table(head, rows)
+
+
+def _probes(one):
+    """What the frozen encoder knows."""
+    rows = [
+        [title, f"{100 * one['probes'][name]:.1f}", f"{100 * one['untrained_probes'][name]:.1f}"]
+        for name, title in PROBES.items()
+        if name in one["probes"]
+    ]
+    return pages.table(["frozen encoder, accuracy", "trained", "before training"], rows)
+
+
+def _cell(score):
+    """A mean with its error, in hundredths."""
+    error = "" if score["error"] is None else f" ± {100 * score['error']:.1f}"
+    return f"{100 * score['mean']:.1f}{error}"
+
+
+def _difference(ours, theirs):
+    """Trained less random, with the error of the difference if both have one."""
+    apart = 100 * (ours["mean"] - theirs["mean"])
+    errors = [one["error"] for one in (ours, theirs)]
+    if None in errors:
+        return f"{apart:+.1f}"
+    error = 100 * sum(one * one for one in errors) ** 0.5
+    resolved = "" if abs(apart) >= comparison.RESOLVED * error else ", not resolved"
+    return f"{apart:+.1f} ± {error:.1f}{resolved}"
+
+
+def _name(one):
+    return one["date"], one["change"]
+
+
+def _path(page):
+    return os.path.splitext(page)[0] + ".json"

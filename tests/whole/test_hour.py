@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hour: made-up records become a page, and one command does all with tiny networks."""
+
+import json
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from benchmarks import hour_page
+from support.corpus import ROOT, write_corpus
+
+
+def made_record(change, chunking, random=0.78):
+    """A record with one task: a share and its error over seeds, trained and random."""
+
+    def scores(mean):
+        return {
+            "chunking": {
+                "split": "dev", "metric": "entity_f1", "mean": mean, "error": 0.003, "seeds": 5,
+                "one_answer": 0.001,
+            }
+        }  # fmt: skip
+
+    return {
+        "date": "2026-01-02", "change": change, "commit": None, "config": "hour",
+        "host": "2 cores", "corpus": "a text", "minutes": 60.0, "steps": 9000, "tokens": 3.2e7,
+        "parameters": 2_900_000, "heldout": {"disc_auc": 0.7}, "probes": {"pair_accuracy": 0.9},
+        "untrained_probes": {"pair_accuracy": 0.5},
+        "tasks": {"trained": scores(chunking), "random": scores(random)},
+    }  # fmt: skip
+
+
+def rows(text):
+    """{first two cells: the others} of all tables."""
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    cells = [line.strip("| ").split(" | ") for line in lines]
+    return {tuple(row[:2]): row[2:] for row in cells}
+
+
+def test_records_become_rows_and_the_newest_is_held_against_random_weights(tmp_path):
+    page = str(tmp_path / "hour.md")
+    for one in (made_record("narrow", 0.84), made_record("wide", 0.89), made_record("wide", 0.90)):
+        hour_page.add(page, one)
+    hour_page.write(page)
+
+    text = (tmp_path / "hour.md").read_text()
+    found = rows(text)
+    assert found["2026-01-02", "narrow"][:4] == ["60", "32.0M", "2.90M", "84.0 ± 0.3"]
+    assert found["2026-01-02", "wide"][3] == "90.0 ± 0.3"  # made again: the older one is gone
+    assert [one["change"] for one in hour_page.records(page)] == ["narrow", "wide"]
+    # 12 points; the error of the difference is sqrt(2) * 0.3.
+    assert found["chunks (CoNLL-2000), F1", "dev"] == [
+        "90.0 ± 0.3", "78.0 ± 0.3", "+12.0 ± 0.4", "0.1",
+    ]  # fmt: skip
+    assert found["minimal pairs", "90.0"] == ["50.0"]
+    assert "## The newest: wide" in text
+
+
+def test_a_difference_below_two_errors_is_not_resolved(tmp_path):
+    page = str(tmp_path / "hour.md")
+    hour_page.add(page, made_record("nothing", 0.788))
+    hour_page.write(page)
+    cells = rows((tmp_path / "hour.md").read_text())["chunks (CoNLL-2000), F1", "dev"]
+    assert cells[2] == "+0.8 ± 0.4, not resolved"
+
+
+def test_without_records_there_is_no_page(tmp_path):
+    with pytest.raises(SystemExit, match="has no records yet"):
+        hour_page.write(str(tmp_path / "hour.md"))
+
+
+MICRO = (
+    "--config.schedule.budget=steps", "--config.schedule.minutes=0", "--config.schedule.steps=4",
+    "--config.data.batch_size=8",
+    "--config.data.sequence_length=32", "--config.data.vocab=train:wordpiece:150",
+    "--config.data.min_document_characters=0", "--config.data.heldout_fraction=0.1",
+    "--config.evaluation.rows=16", "--config.evaluation.every=4", "--config.checkpoint.every=4",
+    "--config.schedule.warmup_steps=1", "--config.logging.report_every=0",
+    *(f"--config.model.{network}.layers=1" for network in ("discriminator", "generator")),
+)  # fmt: skip
+
+
+@pytest.fixture
+def downstream(tmp_path):
+    """One task and both sets of the probes, some lines each."""
+    folder = tmp_path / "downstream"
+    (folder / "glue" / "SST-2").mkdir(parents=True)
+    lines = "".join(f"the {'old' if i % 2 else 'small'} cat sat\t{i % 2}\n" for i in range(40))
+    for name in ("train", "dev"):
+        (folder / "glue" / "SST-2" / f"{name}.tsv").write_text(f"sentence\tlabel\n{lines}")
+    with zipfile.ZipFile(folder / "conll2000.zip", "w") as archive:
+        for name in ("train", "test"):
+            words = "the DT B-NP\ncat NN I-NP\nsat VB B-VP\n\n" * 3
+            archive.writestr(f"conll2000/{name}.txt", words)
+    with zipfile.ZipFile(folder / "subjectivity.zip", "w") as archive:
+        for name, line in (("quote", "a fine cat"), ("plot", "the cat sat")):
+            archive.writestr(f"subjectivity/{name}.tok.gt9.5000", f"{line}\n" * 8)
+    return folder
+
+
+@pytest.mark.slow
+def test_one_command_trains_fine_tunes_and_adds_a_record(tmp_path, downstream):
+    write_corpus(tmp_path / "text.txt", 60)
+    page = tmp_path / "hour.md"
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / "hour.py"), f"--downstream={downstream}",
+         f"--source=text:{tmp_path / 'text.txt'}", f"--workdir={tmp_path / 'work'}",
+         f"--page={page}", "--change=micro", "--tasks=sst2", "--seeds=2", "--", *MICRO],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+
+    (one,) = json.loads(page.with_suffix(".json").read_text())
+    assert (one["change"], one["steps"], one["config"]) == ("micro", 4, "hour")
+    for name in ("trained", "random"):
+        assert one["tasks"][name]["sst2"]["seeds"] == 2
+    assert set(hour_page.PROBES) <= set(one["probes"])
+    assert "micro" in page.read_text()
