@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from electra_jax.host import background, peers
+from electra_jax.host import calls, peers
 
 _LOOK_SECONDS = 0.1  # between two looks at signals while a program is compiled
 
@@ -130,7 +130,7 @@ def _compiles(function, arguments, stops):
     if stops():
         return False
 
-    call = background.Call(lambda: function.lower(*arguments).compile(), "compiling")
+    call = calls.begin(lambda: function.lower(*arguments).compile(), "compiling")
     while not call.is_done(_LOOK_SECONDS):
         if stops():
             return False

@@ -14,11 +14,12 @@ from typing import Any
 import jax
 from absl import logging
 
-from electra_jax.host import background, waiting
+from electra_jax.host import calls, waiting
 
 SECONDS = 600.0  # from the start of a save, ...
 BYTES_PER_SECOND = 10_000_000  # ... and one more for so many bytes that each process saves
 _LOOK_SECONDS = 0.5
+AT_LEAST = 30.0  # seconds that a call has long after the save, which is then mostly complete
 
 
 class NotInTime(TimeoutError):
@@ -30,7 +31,8 @@ class SaveTime:
 
     def __init__(self, directory: str):
         self._directory = directory  # for messages
-        self._call: background.Call | None = None
+        self._caller = calls.Caller("checkpoint")
+        self._call: calls.Call | None = None
         self._step, self._what, self._seconds, self._ends_at = 0, "", 0.0, 0.0
         self.complete: int | None = None  # step of the newest checkpoint known to be complete
 
@@ -50,20 +52,21 @@ class SaveTime:
         A call that did not come back in its time is waited for again, in place of `work`.
         """
         if not self.hangs():
-            self._call = background.Call(work, "checkpoint")
+            self._call = self._caller.begin(work)
         assert self._call is not None
 
         since = time.monotonic()
+        ends_at = max(self._ends_at, since + AT_LEAST)
         patience = waiting.Patience(since)
         while not self._call.is_done(_LOOK_SECONDS):
             now = time.monotonic()
-            if now > self._ends_at:
+            if now > ends_at:
                 within = f"step {self._step} was not {self._what} within {self._seconds:.0f} s"
                 raise NotInTime(errno.ETIMEDOUT, within, self._directory)
             if patience.is_over(now):
                 logging.info(
                     "waiting for checkpoint %d for %.0f s, and for %.0f s more at most",
-                    self._step, now - since, self._ends_at - now,
+                    self._step, now - since, ends_at - now,
                 )  # fmt: skip
         return self._call.result()
 

@@ -72,7 +72,8 @@ def test_spikes_are_counted_in_the_log(finished):
 
 def test_stopped_and_started_again_it_is_as_if_never_stopped(text, finished, tmp_path):
     electra_jax.train(settings(text), tmp_path, [StopAt(3)])
-    assert metadata.steps(f"{tmp_path}/checkpoints") == [4]
+    # The evaluation at step 3 is not compiled yet, so the next start makes it.
+    assert metadata.steps(f"{tmp_path}/checkpoints") == [3]
     assert electra_jax.train(settings(text), tmp_path) == finished[1]
     assert digest(tmp_path) == digest(finished[0])
     assert rows(tmp_path) == rows(finished[0])

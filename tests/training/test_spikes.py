@@ -156,7 +156,7 @@ def test_a_fourth_spike_after_one_checkpoint_ends_the_run(text, tmp_path):
     message = "step 4 is a spike, after 3 that the run went back to step 0 for; .* init.from"
     with pytest.raises(loop.TrainingError, match=message):
         electra_jax.train(settings(text, checkpoint__every=50), tmp_path)
-    assert (tmp_path / "log.txt").read_text().count("back to step 0") == 3
+    assert (tmp_path / "log.txt").read_text().count(": back to step 0;") == 3
     assert metadata.steps(f"{tmp_path}/checkpoints") == [0]
 
 

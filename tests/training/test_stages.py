@@ -22,7 +22,7 @@ from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import sharding
 from electra_jax.data import pipeline
-from electra_jax.host import background
+from electra_jax.host import calls
 from electra_jax.objectives import masking
 from electra_jax.speed import dry_run, flops_figures, flops_tables
 from electra_jax.step import plans
@@ -142,14 +142,14 @@ def test_interrupted_anywhere_it_goes_on_as_if_never_stopped(text, finished, tmp
 
 
 class AskedToStop:
-    """In place of `background.Call`: so many programs are compiled, and then a signal comes.
+    """In place of `calls.begin`: so many programs are compiled, and then a signal comes.
 
     What is compiled then is not done before the run has ended.
     """
 
     def __init__(self, patch, after):
         self._left, self._run_has_ended, self._call = after, threading.Event(), None
-        before = background.Call
+        before = calls.begin
 
         def call(work, name):
             if name != "compiling":
@@ -160,7 +160,7 @@ class AskedToStop:
             self._call = before(lambda: self._compile(work), name)
             return self._call
 
-        patch.setattr(background, "Call", call)
+        patch.setattr(calls, "begin", call)
 
     def _compile(self, work):
         os.kill(os.getpid(), signal.SIGTERM)

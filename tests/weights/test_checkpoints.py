@@ -311,6 +311,7 @@ def test_a_save_that_takes_too_long_has_failed_and_none_is_begun_before_it_ends(
     checkpoints.save(1, tree(1), ABOUT | {"at": 1})
 
     monkeypatch.setattr(save_time, "SECONDS", 0.0)
+    monkeypatch.setattr(save_time, "AT_LEAST", 0.0)
     checkpoints.save(2, tree(2), ABOUT | {"at": 2})
     answers.clear()
     assert not checkpoints.wait()
@@ -331,6 +332,7 @@ def test_a_save_that_takes_too_long_has_failed_and_none_is_begun_before_it_ends(
 
 
 def test_a_last_save_that_takes_too_long_is_one_line(tmp_path, monkeypatch, answers):
+    monkeypatch.setattr(save_time, "AT_LEAST", 0.0)
     checkpoints = checkpoint_series.Checkpoints(str(tmp_path), keep_last=9)
     for step, seconds in ((4, 600.0), (5, 0.0)):
         monkeypatch.setattr(save_time, "SECONDS", seconds)

@@ -14,16 +14,16 @@ sys.path.insert(0, os.getcwd())
 
 from electra_jax import main  # noqa: E402 - run as a file
 from electra_jax.cli import command  # noqa: E402
-from electra_jax.host import background  # noqa: E402
+from electra_jax.host import calls  # noqa: E402
 
 left = int(sys.argv.pop(1))
-Call = background.Call
+begin = calls.begin
 
 
 def call(work, name):
     global left
     left -= name == "compiling"
-    return Call(work if left >= 0 or name != "compiling" else for_ever, name)
+    return begin(work if left >= 0 or name != "compiling" else for_ever, name)
 
 
 def for_ever():
@@ -31,5 +31,5 @@ def for_ever():
     threading.Event().wait()
 
 
-background.Call = call
+calls.begin = call
 command.run(main.main)
