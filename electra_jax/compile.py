@@ -8,7 +8,7 @@
 The step is the one that a run takes, with the configuration's mesh, batch and precision. Topologies
 are v4, v5e, v5p, v6e (v5e:2x4 are eight chips) and h100, h200 (h100:8), and several slices of them
 (2xv5e:4x4). It needs the compilers of these chips, `pip install -e '.[aot]'`, and takes one to ten
-minutes. Nothing is trained or written.
+minutes, longer if it tries other settings too. Nothing is trained or written.
 """
 
 if __name__ == "__main__":
@@ -36,7 +36,8 @@ _REMEDIES = flags.DEFINE_bool(
     "remedies",
     True,
     "If it does not fit, try what may make it fit: model.remat, mesh.fsdp, schedule.accumulation,"
-    " mesh.tensor, then two of them. If it fits, try whether it does with less model.remat.",
+    " mesh.tensor, then two of them. If it fits, try whether it does with less model.remat. If its"
+    " rows cannot be split, try a larger mesh.tensor.",
 )
 _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object instead of a table.", allow_override=True

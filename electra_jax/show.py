@@ -35,7 +35,10 @@ _STEP = flags.DEFINE_integer(
 )
 _ROWS = flags.DEFINE_integer("rows", 4, "How many rows are shown.", lower_bound=1)
 _AMONG = flags.DEFINE_integer(
-    "among", shown_rows.JUDGED, "How many rows are judged.", lower_bound=1
+    "among",
+    shown_rows.JUDGED,
+    "How many rows are judged; without it 256, those of the report.",
+    lower_bound=1,
 )
 _ORDER = flags.DEFINE_enum(
     "order",

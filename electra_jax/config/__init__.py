@@ -3,9 +3,10 @@
 
 `fields.py` declares every setting, `rules.py` checks settings against each other, `reads.py` says
 which settings an objective reads, and `differences.py` which of them a continued run may change.
-From outside, import this package for everything except `stages.py`, which divides a run into
-stages. A tree of settings, from `configs/*.py` or config.json, goes through `parse` and comes out
-as a `Config` of frozen dataclasses.
+From outside, import this package for everything except three modules: `stages.py` divides a run
+into stages, `row_split.py` says whether devices can share its rows, and `compiler_options.py` reads
+XLA's options. A tree of settings, from `configs/*.py` or config.json, goes through `parse` and
+comes out as a `Config` of frozen dataclasses.
 """
 
 from collections.abc import Mapping

@@ -130,6 +130,15 @@ def _slice_numbers(devices):
     return {getattr(device, "slice_index", 0) for device in devices}
 
 
+def platform(mesh: Mesh | None) -> str:
+    """'cpu', 'gpu' or 'tpu': the kind of the mesh's devices, or of this machine's without a mesh.
+
+    The devices of a mesh may belong to another machine, for which a program is only compiled.
+    """
+    kind = jax.default_backend() if mesh is None else mesh.devices.flat[0].platform
+    return "gpu" if kind in ("cuda", "rocm") else kind
+
+
 def rows(mesh: Mesh) -> NamedSharding:
     """Returns the sharding of arrays whose first dimension is the rows of a batch."""
     return NamedSharding(mesh, ROWS)

@@ -6,8 +6,8 @@
 
 The floor of a step is what the datasheet allows: the longest of computing all products at the peak
 rate, exchanging all bytes over all links, and sending those for other slices over the network of
-the data centre. A real step takes longer. Operations are in the
-honest convention (`model/accounting.py`): what is recomputed under `model.remat` is not counted.
+the data centre. A real step takes longer. Operations are in the honest convention
+(`model/accounting.py`): what is recomputed under `model.remat` is not counted.
 """
 
 import dataclasses

@@ -237,7 +237,7 @@ def networks_config(
     devices cannot compute attention in the way that the configuration names.
     """
     length = sequence_length or config.data.sequence_length
-    model, platform = config.model, _platform(mesh)
+    model, platform = config.model, sharding.platform(mesh)
     scan = platform == "tpu" if model.scan == "auto" else model.scan == "on"
     dtype = model.dtype
     if dtype == "auto":
@@ -377,15 +377,6 @@ def extras(config: config_lib.Config) -> train_step.Extras:
         timed=c.budget == "minutes",
         logged_shares=None if named == {"learning_rate": 1.0} else named,
     )
-
-
-def _platform(mesh):
-    """'cpu', 'gpu' or 'tpu': the kind of the mesh's devices, or of this machine's without a mesh.
-
-    The devices of a mesh may belong to another machine, for which a program is only compiled.
-    """
-    platform = jax.default_backend() if mesh is None else mesh.devices.flat[0].platform
-    return "gpu" if platform in ("cuda", "rocm") else platform
 
 
 def _attention(model, length, platform, dtype):

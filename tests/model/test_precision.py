@@ -10,6 +10,7 @@ import pytest
 from jax import numpy as jnp
 
 from electra_jax import config as config_lib
+from electra_jax.core import sharding
 from electra_jax.model import attention, layers, networks
 from electra_jax.step import plans
 from support import odd
@@ -169,7 +170,7 @@ def test_wide_products_have_float32_results_only():
     [("cpu", "bfloat16", "wide"), ("cpu", "float32", "plain"), ("tpu", "auto", "plain")],
 )
 def test_products_are_wide_where_a_cpu_computes_in_bfloat16(monkeypatch, platform, dtype, products):
-    monkeypatch.setattr(plans, "_platform", lambda mesh: platform)
+    monkeypatch.setattr(sharding, "platform", lambda mesh: platform)
     config = config_lib.parse(small_run("builtin", "", model__dtype=dtype))
     found = plans.networks_config(config, 100)
     assert found.discriminator.products == found.generator.products == products
