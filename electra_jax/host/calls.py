@@ -48,8 +48,12 @@ class Call:
 def begin(work: Callable[[], Any], name: str) -> Call:
     """Makes a call in a thread of this name, which the interpreter waits for at its own end."""
     call = Call(work)
-    threading.Thread(target=call.make, name=name).start()
+    _OfOneCall(target=call.make, name=name).start()
     return call
+
+
+class _OfOneCall(threading.Thread):
+    """A thread that `ending.leave` knows by the module of its class."""
 
 
 class Caller:

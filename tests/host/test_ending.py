@@ -28,7 +28,7 @@ ending.leave(3)
     ("module", "work", "output"),
     [
         ("orbax.checkpoint.futures", "threading.Event().wait()", "told\n"),  # for ever
-        ("electra_jax.host.background", "threading.Event().wait()", "told\n"),
+        ("electra_jax.host.calls", "threading.Event().wait()", "told\n"),
         ("user.program", "threading.Event().wait(0.5); print('done')", "told\ndone\n"),
     ],
 )
@@ -59,3 +59,21 @@ def test_nothing_stands_below_the_error_of_a_run_that_has_prepared_its_data(work
     )  # fmt: skip
     expected = (1, "[1, 2]\n", "error: the disk is full\n")
     assert (done.returncode, done.stdout, done.stderr) == expected
+
+
+IN_A_CALL = """
+import threading
+from electra_jax.host import calls, ending
+
+calls.begin(threading.Event().wait, "for ever")
+calls.Caller("one after the other").begin(int).result()
+print("told")
+ending.leave(3)
+"""
+
+
+def test_a_call_that_never_ends_is_left_behind():
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_CALL], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (3, "told\n", "")
