@@ -3,6 +3,7 @@
 
 import errno
 import gc
+import itertools
 import json
 import os
 import pathlib
@@ -10,6 +11,7 @@ import random
 import shutil
 import sys
 import threading
+import types
 import unicodedata
 
 import jax
@@ -329,6 +331,32 @@ def test_a_save_that_takes_too_long_has_failed_and_none_is_begun_before_it_ends(
     assert checkpoints.wait()
     checkpoints.close()
     assert is_step(newest(tmp_path), 4)
+
+
+def test_a_call_long_after_its_save_has_half_a_minute(monkeypatch):
+    """Its time is over at 0 s; a call at 100 s that ends at 120 s is no failure, at 131 s it is."""
+    ready = threading.Event()
+
+    def call(end):
+        times = itertools.chain([0.0, 100.0, end], itertools.repeat(end))
+
+        def monotonic():
+            now = next(times)
+            if now == end:
+                ready.set()
+            return now
+
+        monkeypatch.setattr(save_time, "time", types.SimpleNamespace(monotonic=monotonic))
+        limit = save_time.SaveTime("here")
+        limit.begins(1, {})
+        return limit.run(lambda: ready.wait(60))
+
+    monkeypatch.setattr(save_time, "SECONDS", 0.0)
+    monkeypatch.setattr(save_time, "_LOOK_SECONDS", 0.0)
+    assert call(120.0)
+    ready.clear()
+    with pytest.raises(save_time.NotInTime, match="step 1 was not saved"):
+        call(131.0)
 
 
 def test_a_last_save_that_takes_too_long_is_one_line(tmp_path, monkeypatch, answers):
