@@ -28,6 +28,9 @@ SMALLER = {
         "--config=tiny_paper --batch_size=2 --length=32 --vocab_size=512 --rounds=1 --steps=1"
     ),
     "benchmarks/cpu_products.py": "--calls=1",
+    "benchmarks/discriminator.py": (
+        "--vocab=train:wordpiece:150 --steps=6 --seeds=1 --arms=cls_context"
+    ),
     "benchmarks/fused_attention.py": "--rows=2 --length=16 --heads=1 --size=8 --steps=1",
     "benchmarks/section_3.py": (
         "--vocab=train:wordpiece:150 --steps=16 --seeds=1 --arms=electra,two_stage"
@@ -56,7 +59,8 @@ def test_the_pages_have_programs():
     """If none are found, nothing below would fail."""
     assert {one.what for one in PROGRAMS} == {
         "benchmarks/against_peer.py", "benchmarks/cpu_products.py",
-        "benchmarks/fused_attention.py", "benchmarks/gpu_checks.py", "benchmarks/hour.py",
+        "benchmarks/discriminator.py", "benchmarks/fused_attention.py",
+        "benchmarks/gpu_checks.py", "benchmarks/hour.py",
         "benchmarks/learning_curves.py", "benchmarks/scaling_table.py", "benchmarks/section_3.py",
         "benchmarks/small_in_slices.py", "benchmarks/table_5.py", "tests.torture", "pytest",
     }  # fmt: skip

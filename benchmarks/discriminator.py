@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What limits the discriminator at the size of two cores: one change at a time, one yardstick.
+
+    python benchmarks/discriminator.py --source='text:wiki/*.txt'
+    python benchmarks/discriminator.py --report
+
+A generator that learns along makes the task harder while it is being measured. So generators of
+three strengths are trained first, by themselves, and frozen. Against the middle one discriminators
+are trained that differ from the reference, `configs/tiny.py`, in one setting; a few learn along
+with their generators. All then read the same held-out rows, which each of the generators, and draws
+by frequency, have corrupted: the AUC over words is the yardstick.
+
+    WORKDIR/experiment.json          what all runs share
+    WORKDIR/data                     prepared text
+    WORKDIR/seedS/generator_NAME     a generator by itself
+    WORKDIR/seedS/ARM                an ordinary workdir
+    WORKDIR/seedS/ARM/finished.json  trained and measured: never trained again
+
+The same command continues where it stopped. `discriminator_page.py` writes the page.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+sys.path.append(str(pathlib.Path(__file__).parents[1]))
+
+if __name__ == "__main__":
+    from electra_jax.host import huge_pages
+
+    huge_pages.use_huge_pages()
+
+import jax
+import ml_collections
+
+from benchmarks import discriminator_page
+from benchmarks.discriminator_page import REFERENCE
+from electra_jax import config as config_lib
+from electra_jax.checks import scoring, trained
+from electra_jax.configs import tiny
+from electra_jax.report import drawing
+from electra_jax.training import loop
+from electra_jax.workdir import metadata
+
+# name -> steps of a generator by itself, as a share of the reference discriminator's
+GENERATORS = {"weak": 1 / 6, REFERENCE: 2 / 3, "strong": 8 / 3}
+HELD_OUT = 2048  # rows that all discriminators read: some 40,000 chosen words
+# The arms whose own generators corrupt these rows. They are trained first.
+CORRUPTED_BY = tuple(discriminator_page.CORRUPTED_BY)
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """One discriminator: how it differs from the reference."""
+
+    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # by path, a.b
+    generator: str = REFERENCE  # of GENERATORS; '': none that was trained before
+    share: float = 1.0  # of the reference's steps
+
+
+ALONG = {"model.sharing": "none", "objective.name": "replaced_token_detection"}
+SHARED = ALONG | {"model.sharing": "embeddings"}
+ARMS = {
+    "unigram": Arm(
+        {"objective.name": "unigram_generator", "objective.mask_token_rate": 0.85}, generator=""
+    ),
+    "weak": Arm(generator="weak"),
+    REFERENCE: Arm(),
+    "strong": Arm(generator="strong"),
+    # Steps, each number with a schedule of its own.
+    "steps_quarter": Arm(share=1 / 4),
+    "steps_half": Arm(share=1 / 2),
+    "steps_double": Arm(share=2),
+    "steps_fourfold": Arm(share=4),
+    # Size.
+    "width_64": Arm({"model.discriminator": {"width": 64, "heads": 2, "feed_forward": 256}}),
+    "width_256": Arm({"model.discriminator": {"width": 256, "heads": 8, "feed_forward": 1024}}),
+    "layers_1": Arm({"model.discriminator": {"layers": 1}}),
+    "layers_4": Arm({"model.discriminator": {"layers": 4}}),
+    # Optimization.
+    "rate_quarter": Arm({"optimizer.learning_rate": 1e-3}),
+    "rate_half": Arm({"optimizer.learning_rate": 2e-3}),
+    "rate_double": Arm({"optimizer.learning_rate": 8e-3}),
+    "rows_16": Arm({"data.batch_size": 16}, share=4),
+    "rows_256": Arm({"data.batch_size": 256}, share=1 / 4),
+    # Corruption.
+    "mask_15": Arm({"objective.mask_rate": 0.15}),
+    "mask_50": Arm({"objective.mask_rate": 0.5}),
+    "keeps_15": Arm({"objective.mask_token_rate": 0.85}),
+    # Context.
+    "length_16": Arm({"data.sequence_length": 16, "data.batch_size": 256}),
+    "length_32": Arm({"data.sequence_length": 32, "data.batch_size": 128}),
+    "length_128": Arm(
+        {"data.sequence_length": 128, "data.batch_size": 32, "model.max_positions": 128}
+    ),
+    "cls_context": Arm({"model.discriminator_head": "cls_context"}),
+    # A generator that learns along.
+    "along": Arm(ALONG, generator=""),
+    "gdes": Arm(
+        {"model.sharing": "gdes", "objective.name": "decoupled_detection"}, generator=""
+    ),
+    "shared_5": Arm(SHARED | {"objective.disc_weight": 5.0}, generator=""),
+    "shared_50": Arm(SHARED | {"objective.disc_weight": 50.0}, generator=""),
+}  # fmt: skip
+
+
+def main() -> None:
+    """Trains what is missing, and writes the page of what there is."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workdir", default="runs/discriminator")
+    parser.add_argument("--source", default="builtin", help="as data.source")
+    parser.add_argument("--corpus", default="the built-in text", help="what the page calls it")
+    parser.add_argument("--vocab", default="train:sentencepiece:2048", help="as data.vocab")
+    parser.add_argument("--steps", type=int, default=1500, help="of the reference")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument(
+        "--arms", default="", help=f"what to train, of {','.join(ARMS)}; '' is all of them"
+    )
+    parser.add_argument("--report", action="store_true", help="train nothing, write the page")
+    parser.add_argument("--page", default="docs/experiments/discriminator.md")
+    given = parser.parse_args()
+
+    asked = chosen(given.arms)
+    if not given.report:
+        begin(given)
+        for seed in range(given.seeds):
+            train_seed(given, asked, seed)
+    found = discriminator_page.collect(given.workdir)
+    discriminator_page.write(found, given.page)
+    print(f"{given.page}: {len(found.seeds)} seeds, {len(found.runs)} runs")
+
+
+def chosen(text: str) -> list[str]:
+    """The arms of --arms with those whose generators corrupt the rows. Raises SystemExit."""
+    names = [name for name in text.split(",") if name]
+    for name in names:
+        if name not in ARMS:
+            raise SystemExit(f"--arms={name} is no arm; there are {', '.join(ARMS)}")
+    return [name for name in ARMS if not names or name in (*CORRUPTED_BY, *names)]
+
+
+def begin(given) -> None:
+    """Writes experiment.json in the first call; another one with other settings is refused."""
+    path = pathlib.Path(given.workdir, discriminator_page.EXPERIMENT)
+    asked = {name: getattr(given, name) for name in ("source", "vocab", "steps")}
+    if not path.exists():
+        data = tiny.get_config().data
+        about = asked | {"corpus": given.corpus, "generators": GENERATORS}
+        about |= {"rows": data.batch_size, "length": data.sequence_length}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, about)
+
+    found = json.loads(path.read_text())
+    for name, value in asked.items():
+        if found[name] != value:
+            raise SystemExit(
+                f"{given.workdir} holds an experiment with --{name}={found[name]}, not {value};"
+                " choose another --workdir"
+            )
+
+
+def train_seed(given, asked, seed: int) -> None:
+    """Trains and measures all arms of one seed, as far as that is not done."""
+    folder = pathlib.Path(given.workdir, f"seed{seed}")
+    if all((folder / name / discriminator_page.FINISHED).exists() for name in asked):
+        return
+
+    for name, share in GENERATORS.items():
+        tree = generator_config()
+        train(given, tree, f"generator_{name}", seed, share)
+
+    runs = {name: arm_run(given, name, seed) for name in CORRUPTED_BY}
+    rows = {name: run.judged for name, run in runs.items()}
+    for name in asked:
+        path = folder / name / discriminator_page.FINISHED
+        if not path.exists():
+            begun = time.monotonic()
+            run = runs.get(name) or arm_run(given, name, seed)
+            content = measure(run, rows) | {"seed": seed, "arm": name}
+            content["seconds"] = time.monotonic() - begun
+            if name in GENERATORS:
+                content["generator"] = {
+                    metric: run.evaluations[-1][metric]
+                    for metric in ("gen_masked_loss", "gen_masked_accuracy", "unigram_entropy")
+                }
+            _write(path, content)
+            print(f"finished: seed {seed}, {name}, {json.dumps(content['auc'])}", flush=True)
+            jax.clear_caches()  # the next arm is another program
+
+
+def generator_config() -> ml_collections.ConfigDict:
+    """The reference's generator, which is trained by itself as a masked language model."""
+    tree = tiny.get_config()
+    tree.objective.name, tree.model.sharing = "masked_lm", "embeddings"
+    # A masked language model is the main network of its run.
+    tree.model.discriminator = tree.model.generator.copy_and_resolve_references()
+    return tree
+
+
+def arm_config(name: str, seed_folder: pathlib.Path) -> ml_collections.ConfigDict:
+    """`configs/tiny.py` with a frozen generator, and the changes of the arm."""
+    arm, tree = ARMS[name], tiny.get_config()
+    if arm.generator:
+        tree.objective.name, tree.model.sharing = "frozen_generator", "none"
+        tree.init.generator_from = str(seed_folder / f"generator_{arm.generator}")
+    else:
+        tree.model.sharing = "none"
+
+    for path, value in arm.changes.items():
+        section, _, field = path.partition(".")
+        if isinstance(value, Mapping):
+            tree[section][field].update(value)
+        else:
+            tree[section][field] = value
+    return tree
+
+
+def arm_run(given, name: str, seed: int) -> trained.FinishedRun:
+    """The run of an arm, which is trained first if it is not finished."""
+    tree = arm_config(name, pathlib.Path(given.workdir, f"seed{seed}"))
+    return train(given, tree, name, seed, ARMS[name].share)
+
+
+def train(given, tree, name: str, seed: int, share: float) -> trained.FinishedRun:
+    """Trains one run for its share of the steps. SystemExit where it was stopped."""
+    folder = os.path.join(given.workdir, f"seed{seed}", name)
+    steps = max(1, round(share * given.steps))
+    tree.name, tree.seed = name, seed
+    data = os.path.join(given.workdir, "data")
+    tree.data.update(
+        source=given.source, vocab=vocabulary(given, folder), dir=data, min_document_characters=300
+    )
+    tree.schedule.update(steps=steps, warmup_steps=steps // 10)
+    tree.checkpoint.update(every=max(1, steps // 2), keep_last=1)
+    tree.evaluation.update(every=max(1, steps // 4), rows=HELD_OUT)
+    tree.logging.update(every=max(1, steps // 40), report_every=steps, tensorboard=False)
+
+    parsed = config_lib.parse(tree)
+    if _newest(folder) < steps:
+        loop.train(parsed, folder)
+    if _newest(folder) < steps:
+        raise SystemExit(f"{folder} was stopped; the same command goes on")
+    return trained.FinishedRun.open(parsed, folder)
+
+
+def vocabulary(given, folder: str) -> str:
+    """--vocab for the first run; for all others the vocabulary that it has got.
+
+    Rows of other lengths and seeds would have vocabularies of their own, and a frozen generator
+    must have that of its discriminator.
+    """
+    first = os.path.join(given.workdir, "seed0", f"generator_{next(iter(GENERATORS))}")
+    if folder == first:
+        return given.vocab
+    (kept,) = (
+        path for path in os.listdir(os.path.join(first, "vocab")) if path.startswith("vocab.")
+    )
+    return os.path.join(first, "vocab", kept)
+
+
+def measure(run: trained.FinishedRun, rows: Mapping[str, scoring.Judged]) -> dict:
+    """AUC over words of a run's discriminator, on rows that several generators have corrupted."""
+    found = {
+        by: scoring.rejudge(run.objective, run.params, judged, run.pad_id)
+        for by, judged in rows.items()
+    }
+    return {
+        "auc": {by: judged.auc() for by, judged in found.items()},
+        "replaced": {by: judged.rate for by, judged in found.items()},
+        "steps": run.config.schedule.steps,
+        "text": {
+            name: run.opened.records.manifest.totals[name] for name in ("characters", "tokens")
+        },
+    }
+
+
+def _newest(folder) -> int:
+    """The step of the newest checkpoint; -1 where there is none."""
+    return max(metadata.steps(os.path.join(folder, "checkpoints")), default=-1)
+
+
+def _write(path, content: dict) -> None:
+    drawing.write_whole(str(path), json.dumps(content, indent=1).encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of `discriminator.py`: what each change is worth to the discriminator's AUC.
+
+    finished.json of every run  ->  collect  ->  seeds that have the reference
+                                ->  AUC of each arm, and its distance from the reference, by seed
+                                ->  a table a question, and a picture
+
+Runs of one seed share text, generators and held-out rows, so an arm is compared with the reference
+within each seed: the error is that of the mean of these distances. Trains nothing.
+"""
+
+import dataclasses
+import io
+import json
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+
+from matplotlib import figure as mpl_figure
+from matplotlib import ticker
+
+from benchmarks import equal_compute_page as pages
+from electra_jax.report import comparison, drawing, style
+
+EXPERIMENT, FINISHED = "experiment.json", "finished.json"
+REFERENCE = "reference"
+# By whom the rows are corrupted that all discriminators read.
+CORRUPTED_BY = {
+    "unigram": "draws by frequency",
+    "weak": "the weak generator",
+    REFERENCE: "the middle one",
+    "strong": "the strong one",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """Arms that differ in one thing."""
+
+    heading: str
+    words: str
+    arms: Mapping[str, str]  # arm -> what it is called, in the order of the page
+    values: Mapping[str, float] = dataclasses.field(default_factory=dict)  # arm -> place on an axis
+
+
+QUESTIONS = (
+    Question(
+        "The generator it learns from",
+        "Each row learns from another generator, and all read the same rows.",
+        CORRUPTED_BY,
+    ),
+    Question(
+        "Steps",
+        "With a schedule of its own each.",
+        {
+            "steps_quarter": "a quarter", "steps_half": "half", REFERENCE: "reference",
+            "steps_double": "twice", "steps_fourfold": "four times",
+        },
+        {
+            "steps_quarter": 0.25, "steps_half": 0.5, REFERENCE: 1, "steps_double": 2,
+            "steps_fourfold": 4,
+        },
+    ),
+    Question(
+        "Width",
+        "Of the discriminator; its embeddings have 128 values in all.",
+        {"width_64": "64", REFERENCE: "128", "width_256": "256"},
+        {"width_64": 64, REFERENCE: 128, "width_256": 256},
+    ),
+    Question(
+        "Layers",
+        "Of the discriminator.",
+        {"layers_1": "1", REFERENCE: "2", "layers_4": "4"},
+        {"layers_1": 1, REFERENCE: 2, "layers_4": 4},
+    ),
+    Question(
+        "Learning rate",
+        "The peak.",
+        {
+            "rate_quarter": "1e-3", "rate_half": "2e-3", REFERENCE: "4e-3", "rate_double": "8e-3",
+        },
+        {"rate_quarter": 1e-3, "rate_half": 2e-3, REFERENCE: 4e-3, "rate_double": 8e-3},
+    ),
+    Question(
+        "Rows a step",
+        "At one number of rows in all, so 16 rows a step have four times the steps.",
+        {"rows_16": "16", REFERENCE: "64", "rows_256": "256"},
+        {"rows_16": 16, REFERENCE: 64, "rows_256": 256},
+    ),
+    Question(
+        "Share of chosen tokens",
+        "In training; the rows that all read have 30 %.",
+        {"mask_15": "15 %", REFERENCE: "30 %", "mask_50": "50 %"},
+        {"mask_15": 0.15, REFERENCE: 0.3, "mask_50": 0.5},
+    ),
+    Question(
+        "Length of rows",
+        "At one number of tokens a step. The rows that all read have 64 tokens.",
+        {"length_16": "16", "length_32": "32", REFERENCE: "64", "length_128": "128"},
+        {"length_16": 16, "length_32": 32, REFERENCE: 64, "length_128": 128},
+    ),
+    Question(
+        "Two settings more",
+        "Chosen slots that keep their token teach the discriminator that a likely token may be"
+        " original; `cls_context` adds the state of [CLS] to every token's.",
+        {
+            REFERENCE: "reference", "keeps_15": "15 % of chosen slots keep their token",
+            "cls_context": "with `cls_context`",
+        },
+    ),
+    Question(
+        "A generator that learns along",
+        "It has the size of the frozen ones and as many steps as the discriminator. With tables and"
+        " Adam's moments of its own the weight of the discriminator's loss has no effect but"
+        " through clipping (check 13), so it is tried with shared tables.",
+        {
+            REFERENCE: "the middle one, frozen", "along": "learns along, nothing shared",
+            "gdes": "learns along, `gdes` (configs/tiny.py)",
+            "shared_5": "learns along, tables shared, weight 5",
+            "shared_50": "learns along, tables shared, weight 50",
+        },
+    ),
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """The finished runs of all seeds that have the reference."""
+
+    about: Mapping
+    seeds: Sequence[int]
+    runs: Mapping[tuple[str, int], Mapping]  # (arm, seed) -> finished.json
+
+    def has(self, arm: str) -> bool:
+        """Whether any seed has it."""
+        return any(name == arm for name, _ in self.runs)
+
+    def auc(self, arm: str, by: str = REFERENCE) -> comparison.Mean:
+        """On the rows that this generator has corrupted; the mean over the arm's seeds."""
+        return comparison.mean([self.runs[arm, seed]["auc"][by] for seed in self._seeds_of(arm)])
+
+    def apart(self, arm: str, by: str = REFERENCE) -> comparison.Effect:
+        """An arm less the reference, within each seed."""
+        found = [
+            self.runs[arm, seed]["auc"][by] - self.runs[REFERENCE, seed]["auc"][by]
+            for seed in self._seeds_of(arm)
+        ]
+        nothing = comparison.Mean(0.0, 0.0 if len(found) > 1 else None, len(found))
+        return comparison.effect("disc_auc", comparison.mean(found), nothing)
+
+    def _seeds_of(self, arm: str) -> list[int]:
+        return [seed for seed in self.seeds if (arm, seed) in self.runs]
+
+
+def collect(workdir: str) -> Found:
+    """Reads what is finished. Raises SystemExit if no seed has the reference."""
+    path = pathlib.Path(workdir, EXPERIMENT)
+    if not path.exists():
+        raise SystemExit(f"{workdir} holds no {EXPERIMENT}; give the --workdir of an experiment")
+    read = [json.loads(file.read_text()) for file in path.parent.glob(f"seed*/*/{FINISHED}")]
+    seeds = sorted(one["seed"] for one in read if one["arm"] == REFERENCE)
+    if not seeds:
+        raise SystemExit(f"{workdir}: the reference is not finished for any seed")
+    runs = {(one["arm"], one["seed"]): one for one in read if one["seed"] in seeds}
+    return Found(json.loads(path.read_text()), seeds, runs)
+
+
+def write(found: Found, page: str) -> None:
+    """Writes the page and its picture, each at once or not at all."""
+    os.makedirs(os.path.dirname(page) or ".", exist_ok=True)
+    picture = os.path.splitext(page)[0] + ".png"
+    drawing.write_whole(picture, draw(found))
+    drawing.write_whole(page, pages.text(blocks(found, os.path.basename(picture))).encode())
+
+
+def blocks(found: Found, picture: str) -> list[str]:
+    """The page, block by block."""
+    return [
+        "# What limits the discriminator",
+        "Discriminators that differ in one setting, each against a generator that was trained"
+        " before and frozen. All read the same held-out rows; the measure is the AUC of finding"
+        " replaced words among words, where chance is 0.5.",
+        "## What was done",
+        _setting(found),
+        f"![AUC against steps, width, layers, rate, rows, share and length]({picture})",
+        "Rows that the middle generator has corrupted. Bars are two standard errors over seeds,"
+        " where there are several.",
+        *(block for question in QUESTIONS for block in _part(found, question)),
+        "## How to read this",
+        _reading(found),
+    ]
+
+
+def draw(found: Found) -> bytes:
+    """A panel for each question whose arms lie on an axis; PNG."""
+    palette = style.LIGHT
+    shown = [question for question in QUESTIONS if len(_on_axis(found, question)) > 1]
+    columns = min(4, max(1, len(shown)))
+    lines = -(-max(1, len(shown)) // columns)
+    size = (2.9 * columns + 0.6, 2.5 * lines + 0.4)
+    figure = mpl_figure.Figure(figsize=size, facecolor=palette["card"])
+    panels = figure.subplots(lines, columns, sharey=True, squeeze=False)
+    for axes in panels.flat[len(shown) :]:
+        axes.set_visible(False)
+
+    for axes, question in zip(panels.flat, shown):
+        points = _on_axis(found, question)
+        means = [found.auc(arm) for arm, _ in points]
+        axes.errorbar(
+            [place for _, place in points], [mean.value for mean in means],
+            yerr=[2 * (mean.error or 0) for mean in means],
+            color=palette["third"], marker="o", markersize=5, linewidth=1.6, capsize=2,
+        )  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_xticks([place for _, place in points], [question.arms[arm] for arm, _ in points])
+        axes.xaxis.set_minor_locator(ticker.NullLocator())
+        axes.yaxis.set_major_locator(ticker.MaxNLocator(nbins=5))
+        axes.set_facecolor(palette["card"])
+        axes.set_title(question.heading, fontsize=10, loc="left", color=palette["ink"])
+        axes.grid(color=palette["grid"], linewidth=0.8)
+        axes.tick_params(colors=palette["muted"], labelsize=8.5, length=0)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        axes.set_axisbelow(True)
+    figure.tight_layout(w_pad=1.6, h_pad=1.6)
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=120)
+    return file.getvalue()
+
+
+def _on_axis(found, question):
+    """(arm, place) of the finished arms of a question that lie on an axis."""
+    return [(arm, place) for arm, place in question.values.items() if found.has(arm)]
+
+
+def _setting(found):
+    """What all runs have in common."""
+    about, seeds = found.about, len(found.seeds)
+    text = found.runs[REFERENCE, found.seeds[0]]["text"]
+    tokens = about["rows"] * about["length"]
+    before = []
+    for name, title in CORRUPTED_BY.items():
+        own = [found.runs[name, seed].get("generator") for seed in found.seeds if found.has(name)]
+        if own and own[0]:
+            below = comparison.mean(
+                [one["unigram_entropy"] - one["gen_masked_loss"] for one in own]
+            )
+            steps = round(about["generators"][name] * about["steps"])
+            before.append(
+                f"{title} after {style.count(steps * tokens)} places in rows,"
+                f" {below.value:.2f} nats below the unigram entropy"
+            )
+    command = f"python benchmarks/discriminator.py --source={_kind(about['source'])}"
+    return "\n".join(
+        [
+            f"- **Text**: {about['corpus']}, {text['characters'] / 1e6:.0f} million characters,"
+            f" {style.count(text['tokens'])} tokens; one vocabulary for all runs.",
+            "- **The reference**: `configs/tiny.py` (two layers of width 128),"
+            f" {about['rows']} rows of {about['length']} tokens a step, {about['steps']:,} steps:"
+            f" {style.count(about['steps'] * tokens)} places in rows. Its generator, one layer of"
+            " width 64 with tables of its own, was trained before and is frozen.",
+            f"- **Generators**: {'; '.join(before)}.",
+            f"- **Seeds**: {seeds}. A seed has its own text order, held-out rows, generators and"
+            " first weights. An arm is compared with the reference within each seed.",
+            f"- **Command**: `{command}`. Run again, it goes on.",
+        ]
+    )
+
+
+def _kind(source):
+    """A source without the path, which is of one machine only."""
+    kind, has_path, _ = source.partition(":")
+    return f"{kind}:TEXT" if has_path else kind
+
+
+def _part(found, question):
+    """The table of one question; nothing if only the reference is there."""
+    arms = [arm for arm in question.arms if found.has(arm)]
+    if len(arms) < 2:
+        return []
+    rows = []
+    for arm in arms:
+        cells = [comparison.with_error("disc_auc", found.auc(arm, by)) for by in CORRUPTED_BY]
+        apart = "" if arm == REFERENCE else pages.apart_cell(found.apart(arm), "disc_auc")
+        rows.append([question.arms[arm], *cells, apart])
+    head = ["rows corrupted by", *CORRUPTED_BY.values(), "less the reference, the middle one"]
+    return [f"## {question.heading}", question.words, pages.table(head, rows)]
+
+
+def _reading(found):
+    """What the numbers are, and what they are not."""
+    compared = {arm for question in QUESTIONS for arm in question.arms if found.has(arm)}
+    compared -= {REFERENCE}
+    resolved = [arm for arm in compared if found.apart(arm).resolved]
+    lines = [
+        f"- {len(resolved)} of {len(compared)} distances from the reference are two standard errors"
+        " or more, on the rows of the middle generator."
+        if len(found.seeds) > 1
+        else "- One seed, so no error is known.",
+        "- A larger AUC is a better discriminator of these rows. It is no promise for fine-tuning.",
+        "- One setting is changed at a time, and no other is tuned to it.",
+    ]
+    return "\n".join(lines)
