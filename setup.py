@@ -116,9 +116,12 @@ class BuiltPackage(build_py.build_py):
 
     def run(self) -> None:
         """Copies the package, then the configurations, and writes the commit."""
+        package = pathlib.Path(self.build_lib, "electra_jax")
+        if not self.editable_mode:
+            # What an earlier build has left there: a file that is gone would be in the new wheel.
+            shutil.rmtree(package, ignore_errors=True)
         super().run()
         if not self.editable_mode:
-            package = pathlib.Path(self.build_lib, "electra_jax")
             for file in sorted((HERE / "configs").glob("*.py")):
                 shutil.copy(file, package / "configs")
             write_commit(package)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fine-tuning by the paper's protocol, with every setting explained.
 
-    python -m electra_jax.finetune --workdir=runs/small --config.data.dir=glue \
-        --config.tasks=cola,mrpc --config.seeds=5
+    python -m electra_jax.finetune --workdir=runs/mine --config.tasks=cola,mrpc --config.seeds=5
 
-`--workdir` is that of a pre-training run. All results go to WORKDIR/finetune/NAME: a table with
-median, mean and deviation per task, predictions, and a zip file for GLUE's site. The same command
-after an interruption continues with the first seed that is not finished. docs/finetuning.md has the
-recipe with its sources, and says where the paper and its released code disagree.
+`--workdir` is that of a pre-training run; TFDS downloads the tasks' files. All results go to
+WORKDIR/finetune/NAME: a table with median, mean and deviation per task, predictions, and a zip file
+for GLUE's site. The same command after an interruption continues with the first seed that is not
+finished. docs/finetuning.md has the recipe with its sources, and says where the paper and its
+released code disagree.
 """
 
 import ml_collections

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The default and a demo: English text that comes with every Python, for two CPU cores.
+"""The default and a demo: the documentation of installed packages, for two CPU cores.
 
     python -m electra_jax.main --config=configs/tiny.py
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paper's method at a size for two CPU cores, on English text that comes with every Python.
+"""The paper's method at a size for two CPU cores, on the documentation of installed packages.
 
     python -m electra_jax.main --config=configs/tiny_paper.py --workdir=runs/tiny_paper
 

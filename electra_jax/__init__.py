@@ -52,7 +52,7 @@ def load_encoder(path, network=None, dtype="float32"):
       path: a workdir, one of its `checkpoints/STEP`, an export, a Hugging Face folder,
         `hf:OWNER/NAME[@REVISION]`, or a checkpoint of google-research/electra.
       network: 'discriminator' or 'generator'; None means the one that is fine-tuned.
-      dtype: dtype of the computation; 'bfloat16' is faster on accelerators.
+      dtype: dtype of the computation; 'bfloat16' is what accelerators train in.
 
     Raises:
       ConfigError: there is nothing at the path, no such network, or files of an unknown kind.

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""Fine-tunes a pre-trained encoder on tasks, with several seeds, and reports the scores.
 
-    python -m electra_jax.finetune --workdir=runs/small --config.data.dir=glue \
-        --config.tasks=cola,mrpc --config.seeds=5
+    python -m electra_jax.finetune --workdir=runs/small --config.tasks=cola,mrpc --config.seeds=5
     python -m electra_jax.finetune --workdir=runs/small --config=configs/finetune_custom.py
     python -m electra_jax.finetune --workdir=runs/small --config.encoder.init=fresh \
         --config.name=random

@@ -41,7 +41,7 @@ PLACEHOLDERS = {
 }
 # Runs that commands read, each a copy of one small run.
 RUNS = (
-    *("tiny", "small", "mine", "wikipedia", "a", "b"),
+    *("tiny", "tiny_paper", "small", "mine", "wikipedia", "a", "b"),
     *(f"mask{rate}-seed{seed}" for rate in (15, 25) for seed in range(3)),
 )
 _COMMAND = re.compile(

@@ -24,7 +24,7 @@ from support.corpus import ROOT
 COMMANDS = documented.commands()
 
 # These are copies of one run, so commands that differ in them alone are the same here.
-_ALIKE = re.compile(r"runs/(tiny|small|mine|wikipedia)\b")
+_ALIKE = re.compile(r"runs/(tiny_paper|tiny|small|mine|wikipedia)\b")
 
 
 def _alike(command):

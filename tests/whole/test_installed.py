@@ -66,6 +66,9 @@ def installed(tmp_path_factory):
     source, site = base / "source", base / "site"
     source.mkdir()
     commit = checkout(source)
+    stale = source / "build" / "lib" / "electra_jax"  # as an earlier build may have left it
+    stale.mkdir(parents=True)
+    (stale / "gone.py").touch()
 
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     build = [*pip, "wheel", "--no-build-isolation", "--no-deps", "-w", base, source]
@@ -125,6 +128,7 @@ def test_the_wheel_has_every_configuration_and_every_template(installed):
         if file.is_file() and "__pycache__" not in file.parts:
             assert str(file.relative_to(ROOT)) in names
     assert not any(name.startswith(("configs/", "tests/")) for name in names)
+    assert "electra_jax/gone.py" not in names
 
 
 @pytest.mark.slow
