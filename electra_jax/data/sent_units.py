@@ -37,7 +37,9 @@ def before(function: Callable[[Any], Any], tasks: Sequence[planning.UnitTask]) -
     words = os.listdir(os.path.join(folder, records.VOCABULARY))
     staging.send(folder, [os.path.join(records.VOCABULARY, name) for name in words])
     if tasks[0].settings.deduplicate:
-        staging.send(folder, [_name(task, _DUPLICATES) for task in tasks])
+        names = [_name(task, _DUPLICATES) for task in tasks]
+        # A unit that this process has built before has left its file in the bucket alone.
+        staging.send(folder, [one for one in names if os.path.exists(os.path.join(folder, one))])
 
 
 def build(task: planning.UnitTask) -> dict[str, Any]:

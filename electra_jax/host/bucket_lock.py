@@ -7,7 +7,10 @@ a machine that vanished is told apart without comparing any clocks: its lock kee
 
     free, or none                     taken at once
     of a process of this machine      taken at once if that process is gone
-    of another machine                taken if its version stays the same for 45 seconds
+    any other                         taken if its version stays the same for 45 seconds
+
+Containers may share the name of their host and have processes of the same numbers. So "of this
+machine" means: of the same start of it, and of the same numbering of processes.
 """
 
 import contextlib
@@ -17,6 +20,7 @@ import os
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 
 from absl import logging
@@ -54,8 +58,9 @@ def hold(
 
     Raises BucketError if the bucket does not answer.
     """
-    generation = _taken(address, what, error, timing)
-    held = Held(address, what, generation, timing)
+    token = uuid.uuid4().hex
+    generation = _taken(address, token, what, error, timing)
+    held = Held(address, token, what, generation, timing)
     held.start()
     try:
         yield held
@@ -66,9 +71,11 @@ def hold(
 class Held:
     """A lock that this process owns; a thread gives its signs of life."""
 
-    def __init__(self, address: str, what: str, generation: int, timing: Timing):
-        self._address, self._what, self._timing = address, what, timing
+    def __init__(self, address: str, token: str, what: str, generation: int, timing: Timing):
+        self._address, self._token, self._what, self._timing = address, token, what, timing
         self._generation = generation  # 0 once it is lost
+        self._seen = time.time()  # the last sign of life; this clock goes on in a suspended machine
+        self._alone = threading.Lock()  # of who gives one
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._work, name="lock", daemon=True)
 
@@ -77,8 +84,16 @@ class Held:
         self._thread.start()
 
     def is_lost(self) -> bool:
-        """Returns whether another process owns the lock now."""
+        """Returns whether another process owns the lock now, as far as is known."""
         return not self._generation
+
+    def look_again(self) -> None:
+        """Gives a sign of life if the last one is too old to rely on.
+
+        The thread slept as long as the machine did: a run that was suspended asks before it writes.
+        """
+        if not 0 <= time.time() - self._seen <= 2 * self._timing.sign_of_life:
+            self._live()
 
     def refuse(self) -> None:
         """Raises Lost."""
@@ -99,16 +114,36 @@ class Held:
 
     def _work(self):
         while not self._ends.wait(self._timing.sign_of_life):
-            try:
-                self._generation = buckets.replace(self._address, _me(), self._generation)
-            except OSError:
-                continue  # nobody else can take it as long as the bucket does not answer
-            if not self._generation:
-                logging.error("%s was taken over by another process", self._what)
+            self._live()
+            if self.is_lost():
                 return
 
+    def _live(self):
+        """Gives a sign of life, or finds out that the lock is lost."""
+        with self._alone:
+            if self.is_lost():
+                return
+            try:
+                generation = buckets.replace(self._address, _me(self._token), self._generation)
+                if not generation:
+                    generation = self._own_version()
+            except OSError:
+                return  # nobody else can take it as long as the bucket does not answer
+            self._generation, self._seen = generation, time.time()
+        if self.is_lost():
+            logging.error("%s was taken over by another process", self._what)
 
-def _taken(address, what, error, timing):
+    def _own_version(self):
+        """The version in the bucket if it is ours, and 0 if not.
+
+        The server may have written an earlier sign of life whose answer has never come.
+        """
+        now = buckets.version_of(self._address)
+        owner = _read(now.content)
+        return now.generation if owner and owner["token"] == self._token else 0
+
+
+def _taken(address, token, what, error, timing):
     """Waits until the lock is free, and takes it; returns the number of its version."""
     found = buckets.version_of(address)
     while True:
@@ -121,7 +156,7 @@ def _taken(address, what, error, timing):
                 )
             found = later
 
-        if generation := buckets.replace(address, _me(), found.generation):
+        if generation := buckets.replace(address, _me(token), found.generation):
             return generation
         found = buckets.version_of(address)  # another process was quicker
 
@@ -146,31 +181,55 @@ def _is_free(content):
     owner = _read(content)
     if owner is None:
         return not content or content == _FREE
-    return owner["host"] == socket.gethostname() and not _runs(owner["pid"])
+    here = (owner["host"], owner["machine"]) == (socket.gethostname(), _machine())
+    return here and bool(owner["machine"]) and not _runs(owner["pid"], owner["started"])
 
 
-def _runs(pid):
+def _runs(pid, started):
+    """Whether a process of this machine that began then is another one, and is still there."""
+    return pid != os.getpid() and _started(pid) == started
+
+
+def _started(pid):
+    """When a process began, in ticks since the start of the machine; '' if there is none."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # it is another user's
-        return True
-    return pid != os.getpid()
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[19]  # its name may hold anything
+    except OSError:
+        return ""
 
 
-def _me():
+def _machine():
+    """This start of this machine and this numbering of its processes; '' if that is not known."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
+            return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def _me(token):
     # The time makes each sign of life another content, by which `replace` knows its own.
     return json.dumps(
-        {"host": socket.gethostname(), "pid": os.getpid(), "at": time.time_ns()}
+        {
+            "host": socket.gethostname(),
+            "machine": _machine(),
+            "pid": os.getpid(),
+            "started": _started(os.getpid()),
+            "token": token,
+            "at": time.time_ns(),
+        }
     ).encode()
 
 
 def _read(content):
+    """What a lock says of its owner; None if it has none, or is not readable."""
     try:
         owner = json.loads(content)
-        return {"host": str(owner["host"]), "pid": int(owner["pid"]), "at": int(owner["at"])}
-    except (ValueError, KeyError, TypeError):
+        words = {name: str(owner.get(name, "")) for name in ("machine", "started", "token")}
+        found = {"host": str(owner["host"]), "pid": int(owner["pid"]), "at": int(owner["at"])}
+        return found | words
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

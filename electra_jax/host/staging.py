@@ -283,28 +283,36 @@ class _Copy:
                 there |= {f"{folder}/{name}": one for name, one in inside.items()}
         there = {name: one for name, one in there.items() if os.path.basename(name) != LOCK}
 
-        for name, one in there.items():
-            _fetch_changed(f"{self.address}/{name}", os.path.join(self._path, name), one)
+        # Of what was fetched, and not of the listing: a run may send a newer file in between, which
+        # would look here like a change of our own, and be sent back over a still newer one.
+        self._there = {
+            name: _fetch_changed(f"{self.address}/{name}", os.path.join(self._path, name), one)
+            for name, one in there.items()
+        }
         if self._writes:
             for name in self._own_files():
                 if name not in there:
                     os.remove(os.path.join(self._path, name))
-        self._there = {name: one.md5 for name, one in there.items()}
 
     def push(self):
         """Sends what has changed, and removes from the bucket what was removed from the copy."""
         if not self._writes:
             return
-        if self.held is not None and self.held.is_lost():
-            self._writes = False
-            self.held.refuse()
+        if self.held is not None:
+            self.held.look_again()
+            if self.held.is_lost():
+                self._writes = False
+                self.held.refuse()
 
         names = self._own_files()
         for name in names:
             path = os.path.join(self._path, name)
-            if (md5 := buckets.md5_of(path)) != self._there.get(name):
-                buckets.upload(path, f"{self.address}/{name}")
-                self._there[name] = md5
+            try:
+                if (md5 := buckets.md5_of(path)) != self._there.get(name):
+                    buckets.upload(path, f"{self.address}/{name}")
+                    self._there[name] = md5
+            except FileNotFoundError:
+                continue  # it was removed in between, or is a link to nothing
         for name in set(self._there) - set(names):
             buckets.remove(f"{self.address}/{name}")
             del self._there[name]
@@ -319,9 +327,11 @@ class _Copy:
 
 
 def _fetch_changed(address, path, about):
-    """Downloads an object unless the file has the same content."""
-    if not (about.md5 and os.path.isfile(path) and buckets.md5_of(path) == about.md5):
-        buckets.download(address, path)
+    """Downloads an object unless the file has the same content; returns the MD5 of the file."""
+    if about.md5 and os.path.isfile(path) and buckets.md5_of(path) == about.md5:
+        return about.md5
+    buckets.download(address, path)
+    return buckets.md5_of(path)
 
 
 def _files(folder):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses in a bucket and the paths of their copies: by names alone, without a bucket."""
+"""Addresses in a bucket and the paths of their copies; a folder stands in for the bucket."""
 
 import importlib.util
 import os
@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from electra_jax.host import buckets, staging
+from support.folder_bucket import FolderBucket
 
 
 @pytest.fixture(autouse=True)
@@ -83,3 +84,37 @@ def test_without_the_extra_one_line_names_it(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match="needs gcsfs.*: pip install 'gcsfs' 'google-cloud-stor"):
         buckets.check("gs://lab/run", "--workdir")
+
+
+def test_what_a_run_sends_while_a_reader_fetches_stays(tmp_path, monkeypatch):
+    """The reader lists version 1 and fetches version 2, and changes neither."""
+    bucket = FolderBucket(tmp_path, monkeypatch)
+    file = tmp_path / "run" / "metrics.jsonl"
+    file.parent.mkdir()
+    file.write_text("step 1\n")
+    sent = []
+    monkeypatch.setattr(buckets, "upload", lambda path, address: sent.append(address))
+
+    def download(address, path):
+        file.write_text("step 1\nstep 2\n")
+        bucket.download(address, path)
+
+    monkeypatch.setattr(buckets, "download", download)
+    with staging.opened("gs://lab/run") as workdir:
+        file.write_text("step 1\nstep 2\nstep 3\n")
+        with open(os.path.join(workdir, "page.html"), "w") as made:
+            made.write("what the reader makes")
+    assert sent == ["gs://lab/run/page.html"]
+
+
+def test_a_link_to_nothing_ends_no_run(tmp_path, monkeypatch):
+    FolderBucket(tmp_path, monkeypatch)
+    (tmp_path / "run").mkdir()
+    sent = []
+    monkeypatch.setattr(buckets, "upload", lambda path, address: sent.append(address))
+    with staging.opened("gs://lab/run") as workdir:
+        os.makedirs(workdir)
+        os.symlink("nothing", os.path.join(workdir, "latest"))
+        with open(os.path.join(workdir, "metrics.jsonl"), "w") as made:
+            made.write("{}\n")
+    assert sent == ["gs://lab/run/metrics.jsonl"]

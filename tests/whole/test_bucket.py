@@ -490,7 +490,7 @@ def test_the_lock_of_a_process_that_died_here_is_taken_at_once(here):
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     address = "gs://lab/locks/died"
-    owner = json.loads(bucket_lock._me()) | {"pid": process.pid}
+    owner = json.loads(bucket_lock._me("a")) | {"pid": process.pid}
     buckets.write(address, json.dumps(owner).encode())
     forever = bucket_lock.Timing(sign_of_life=1000.0, silence=1000.0)
     with bucket_lock.hold(address, "it", timing=forever):
@@ -500,7 +500,7 @@ def test_the_lock_of_a_process_that_died_here_is_taken_at_once(here):
 def test_an_owner_that_lives_keeps_its_lock(here, monkeypatch):
     """Signs of life come from a thread; who asks sees one and gives up."""
     address = "gs://lab/locks/kept"
-    monkeypatch.setattr(bucket_lock, "_runs", lambda pid: True)
+    monkeypatch.setattr(bucket_lock, "_runs", lambda pid, started: True)
     with bucket_lock.hold(address, "it", timing=QUICK) as held:
         with pytest.raises(ValueError, match="it is in use by another run .process "):
             with bucket_lock.hold(address, "it", timing=bucket_lock.Timing(0.02, 1000.0)):
