@@ -24,6 +24,8 @@ _FREE = {  # say where bytes are, or wait; nothing is launched for them
 _BITS = {"pred": 8, "token": 0, "opaque": 0, "c64": 64, "c128": 128, "bf16": 16}  # or in the name
 _SHAPE = re.compile(r"([a-z][a-z0-9]*)\[([0-9,]*)\]")
 _HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
+# A kernel's own data may hold line breaks, and so lines that begin with a bracket.
+_END = re.compile(r"^\}(, execution_thread=.*)?$")
 _BEGIN = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = ")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _OPEN, _CLOSE = "({[", ")}]"
@@ -101,7 +103,7 @@ def parse(text: str) -> Module:
             if header:
                 current = computations[header[2]] = {}
                 entry = header[2] if header[1] else entry
-        elif line.startswith("}"):
+        elif _END.match(line):
             current = None
         else:
             instruction = _instruction(line)

@@ -152,6 +152,20 @@ def test_pieces_of_one_exchange_count_once():
     assert len(exchanges.collectives(PROGRAM.replace(line, f"{line}\n{again}\n{other}"))) == 3
 
 
+def test_a_kernel_whose_data_has_line_breaks_does_not_end_its_computation():
+    """As splash attention's: its lines begin with brackets, and one looks like the end."""
+    text = PROGRAM.replace(
+        "  %next = s32[] copy(%i)\n",
+        '  %kernel = f32[8]{0} custom-call(%taken), backend_config={"metadata":\n'
+        '"block": 512\n'
+        '}}, metadata={op_name="attention"}\n'
+        "  %next = s32[] copy(%i)\n",
+    )
+    plain, found = (hlo.parse(one).computations["body"] for one in (PROGRAM, text))
+    assert {*found} - {*plain} == {"kernel"}
+    assert any(x.root for x in found.values())  # the last line
+
+
 def test_aliased_results_are_counted_from_the_header():
     assert hlo.aliased(PROGRAM) == 2
     assert hlo.aliased("HloModule step\n") == 0
