@@ -491,7 +491,7 @@ keep() {
         ;;
       'not begun, runs') begin || true ;;
       *runs*) ;; # where one ended, the others end by themselves
-      "ended $stopped" | *'ended 143'* | 'not begun' | lost) # 143: asked to end, had nothing to save
+      *"ended $stopped"* | *'ended 143'* | 'not begun' | lost) # 143: asked to end, had nothing to save
         begin || true
         continue
         ;;

@@ -98,6 +98,15 @@ def test_a_run_that_was_asked_to_end_is_begun_again_and_one_that_is_done_is_not(
     assert cloud.changes() == MADE
 
 
+@pytest.mark.parametrize("code", [75, 143])
+def test_a_worker_that_was_ended_by_the_signals_of_another_is_no_error_of_the_run(cloud, code):
+    cloud.plan(plan="end 1\nend 0", workers=2)
+    cloud.plan(**{"plan.1": f"end {code}\nend 0"})
+    done = cloud("keep", "--type=v6e-8", "--tries=1", flags=RUN)
+    assert done.returncode == 0, done.stderr
+    assert f"the run: ended 1, ended {code}" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("plan", "starts", "words"),
     [
