@@ -143,6 +143,9 @@ if [[ -z $version ]]; then
   esac
 fi
 
+[[ $dry_run == yes ]] || command -v gcloud >/dev/null ||
+  fail "there is no gcloud here; install it (https://cloud.google.com/sdk/docs/install)"
+
 # The TPU VMs. Several slices are one queued resource: they come and go together, and the workers'
 # metadata tell jax of all of them.
 vms=("$name")
@@ -182,9 +185,9 @@ delete() {
   fi
 }
 
-# Prints the state of the TPU VM: what gcloud calls it, NONE if there is none, REFUSED if gcloud may
-# not ask, UNREACHABLE if it could not. That of a queued resource without its TPU VM begins with QUEUED_.
-# Of several slices it is that of the first one that is not ready.
+# Prints the state of the TPU VM: what gcloud calls it, NONE if there is none, REFUSED if gcloud would
+# never get an answer, UNREACHABLE if it got none now. That of a queued resource without its TPU VM
+# begins with QUEUED_. Of several slices it is that of the first one that is not ready.
 state_of_vm() {
   local found vm
   if [[ $queued == yes ]]; then
@@ -207,12 +210,15 @@ described() {
   local found
   if found=$("$@" "${where[@]}" 2>&1); then
     printf '%s\n' "$found" | tail -n 1
-  elif [[ $found == *NOT_FOUND* || $found == *"not found"* ]]; then
+  elif [[ $found == *NOT_FOUND* || $found == *"was not found"* ]]; then
     echo NONE
   else
-    say "gcloud: $(printf '%s\n' "$found" | head -n 1)"
+    say "gcloud: $found"
     case $found in
     *"active account"* | *"auth login"* | *PERMISSION_DENIED*) echo REFUSED ;;
+    # No project is configured, or there is no such zone.
+    *"not properly specified"* | *"is not currently set"*) echo REFUSED ;;
+    *"is not found or access is unauthorized"*) echo REFUSED ;;
     *) echo UNREACHABLE ;;
     esac
   fi
@@ -382,6 +388,7 @@ now() { date '+%Y-%m-%d %H:%M:%S'; }
 look_at_vm() {
   vm=$(state_of_vm)
   say "$(now) $name: $vm"
+  [[ $vm != REFUSED ]] || fail "gcloud may not look at $name, or does not know where (above)"
 }
 
 # Prints both states and the log; sets vm and going.
@@ -416,7 +423,7 @@ wait_until_ready() {
     look_at_vm
     case $vm in
     READY) return ;;
-    QUEUED_FAILED | QUEUED_SUSPENDED | QUEUED_WITHOUT_IT | PREEMPTED | NONE | REFUSED)
+    QUEUED_FAILED | QUEUED_SUSPENDED | QUEUED_WITHOUT_IT | PREEMPTED | NONE)
       fail "$name did not come: it is $vm"
       ;;
     esac
@@ -461,7 +468,6 @@ keep() {
     look
     case $vm in
     NONE) create_or_wait ;;
-    REFUSED) fail "gcloud may not look at $name (above)" ;;
     STOPPED) fail "$name was stopped by somebody: start or delete it" ;;
     PREEMPTED | TERMINATED | QUEUED_SUSPENDED | QUEUED_FAILED | QUEUED_WITHOUT_IT)
       say "$(now) $name was taken away ($vm): it is deleted and made again"
@@ -485,7 +491,7 @@ keep() {
         ;;
       'not begun, runs') begin || true ;;
       *runs*) ;; # where one ended, the others end by themselves
-      "ended $stopped" | *'ended 143'* | 'not begun' | lost) # 143: asked to end, had nothing to save
+      *"ended $stopped"* | *'ended 143'* | 'not begun' | lost) # 143: asked to end, had nothing to save
         begin || true
         continue
         ;;

@@ -152,7 +152,7 @@ def _run(work: Callable[[], int | None], argv: Sequence[str]) -> None:
     """
 
     def guarded(_):
-        signals.guard(_STOP_TIMEOUT.value)
+        signals.guard(_STOP_TIMEOUT.value, _STOPPED_CODE.value)
         try:
             with peers.telling():
                 code = work()

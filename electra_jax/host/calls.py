@@ -5,7 +5,7 @@ Compiling a program and waiting for a checkpoint take minutes and cannot be inte
 left behind of them ends with the process: a command does not wait for it (`ending.leave`).
 
     begin(work, name)        a thread for this call alone
-    Caller(name).begin(work) one thread for all calls, one after the other
+    Caller(name).begin(work) one thread for all calls, one after the other, until Caller.end
 """
 
 import contextvars
@@ -65,19 +65,31 @@ class Caller:
 
     def __init__(self, name: str):
         """Takes the name of the thread, which begins with the first call."""
-        self._name, self._begun = name, False
-        self._waiting: queue.SimpleQueue[Call] = queue.SimpleQueue()
+        self._name = name
+        self._waiting: queue.SimpleQueue[Call | None] | None = None  # None at its end: no more come
 
     def begin(self, work: Callable[[], Any]) -> Call:
         """Makes a call as soon as those before it have come to their ends."""
-        if not self._begun:
-            # A daemon, since it never ends by itself.
-            threading.Thread(target=self._serve, name=self._name, daemon=True).start()
-            self._begun = True
+        if self._waiting is None:
+            self._waiting = queue.SimpleQueue()
+            # A daemon, since a call may hang, and nobody may ever call `end`.
+            threading.Thread(
+                target=_serve, args=(self._waiting,), name=self._name, daemon=True
+            ).start()
         call = Call(work)
         self._waiting.put(call)
         return call
 
-    def _serve(self):
-        while True:
-            self._waiting.get().make()
+    def end(self) -> None:
+        """Lets the thread end after the calls that were begun, and does not wait for that.
+
+        A later call begins another thread, which knows nothing of what was raised in this one.
+        """
+        if self._waiting is not None:
+            self._waiting.put(None)
+            self._waiting = None
+
+
+def _serve(waiting):
+    while (call := waiting.get()) is not None:
+        call.make()

@@ -9,6 +9,7 @@
 | while it evaluates | it evaluates to the end, takes one more step, saves and ends | 0 |
 | and no step or batch of it ends in time | it says so and ends unsaved | 143, 130 for Ctrl-C |
 | a second time, more than a second later | it ends at once without saving | the same |
+| a second time, once that save is on disk | it ends at once; what was asked for is done | 0 |
 | after the last step, while it saves and reports | it ends when that is done | 0 |
 | and that is not done in time | it says what is saved and ends | 143, 130 for Ctrl-C |
 | before the loop, or when all is done | it ends at once; nothing is to save | the same |
@@ -138,7 +139,7 @@ def stop_on_signals() -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-def guard(stop_seconds: float = STOP_SECONDS) -> None:
+def guard(stop_seconds: float = STOP_SECONDS, stopped_code: int = 0) -> None:
     """Makes signals end this command as the table above says, whatever it is doing.
 
     Python runs a signal handler only between two instructions of the main thread, and a computation
@@ -147,11 +148,13 @@ def guard(stop_seconds: float = STOP_SECONDS) -> None:
     Args:
       stop_seconds: from a signal to the end of the present step, or of the last save if that has
         begun; after that the process ends unsaved.
+      stopped_code: the exit code where a run that was asked to end has saved, and a second signal
+        ends its process before all writers are closed.
     """
     global _guard
     # ValueError: this is not the main thread, and only that one may set handlers.
     with contextlib.suppress(ValueError):
-        _guard = _Guard(stop_seconds)
+        _guard = _Guard(stop_seconds, stopped_code)
 
 
 def ended_early() -> bool:
@@ -169,10 +172,11 @@ class _Guard:
     thread of its own and reads the numbers of the signals from a pipe that Python writes at once.
     """
 
-    def __init__(self, stop_seconds):
-        self._stop_seconds = stop_seconds
+    def __init__(self, stop_seconds, stopped_code):
+        self._stop_seconds, self._stopped_code = stop_seconds, stopped_code
         self.ended_early = False
-        self._stop: Stop | None = None  # while it trains
+        self._stop: Stop | None = None  # of the run that trains, or else of the last one
+        self._trains = False
         self._first: tuple[int, float] | None = None  # the first signal, and when it came
         self._ends_at: float | None = None  # when the process ends even if it has not saved
         self._came_late = False  # the first signal came while the run saved and ended by itself
@@ -188,17 +192,24 @@ class _Guard:
     @contextlib.contextmanager
     def training(self, stop):
         """Passes signals to `stop` while the block runs."""
-        self._stop = stop
+        self._stop, self._trains = stop, True
         try:
             yield
         finally:
-            self._stop = self._ends_at = None
+            self._trains, self._ends_at = False, None
+
+    def _is_closing(self):
+        """Whether a run that was asked to end has done so, and only its writers are closed."""
+        if self._trains or self._stop is None:
+            return False
+        return self._stop.asked or self.ended_early
 
     def _on_signal(self, number, _):
         """Runs in the main thread, as soon as that one executes Python instructions again."""
-        if self._stop is None:
+        if self._trains:
+            self._stop.asked = True
+        elif not self._is_closing():  # otherwise `_hear` knows whether this is a second one
             raise Interrupted(number)
-        self._stop.asked = True
 
     def _listen(self):
         while True:
@@ -215,7 +226,7 @@ class _Guard:
     def _is_overdue(self, now):
         if self._ends_at is None:
             return False
-        if self._stop is None:
+        if not self._trains:
             return now > self._ends_at
         if self._stop.saving:
             # A save that a signal has led to has its own limit (`Checkpoints`).
@@ -228,7 +239,10 @@ class _Guard:
 
         if self._first is None:
             self._first = (number, now)
-            if self._stop is None:
+            if self._is_closing():
+                logging.info("%s: the run is ending already; a second one ends it at once", name)
+                return
+            if not self._trains:
                 self._ends_at = now + _UNWINDING
                 return
 
@@ -252,7 +266,8 @@ class _Guard:
         elif now - self._first[1] <= _SAME:
             return
         elif self._stop is not None and self._stop.saved:
-            _end(str(Interrupted(number)), number)
+            code = self._stopped_code if self.ended_early else 128 + number
+            _end(str(Interrupted(number)), number, code)
         else:
             goes_on = ending.GOES_ON if self._stop is None else self._stop.goes_on
             _end(f"{name} again: ended without saving; {goes_on}", number)
@@ -261,7 +276,7 @@ class _Guard:
         """Ends the process because its time is over: it hangs, or cleaning up takes too long."""
         number, since = self._first
         stop, name = self._stop, signal.Signals(number).name
-        if stop is None or stop.saved:
+        if not self._trains or stop.saved:
             _end(str(Interrupted(number)), number)
 
         waiting = peers.group() is not None and peers.group().waits_for()
@@ -273,8 +288,9 @@ class _Guard:
         )
 
 
-def _end(text, number):
+def _end(text, number, code=None):
     """Ends this process at once, and tells the others why if there are any."""
+    code = 128 + number if code is None else code
     if peers.group() is not None:
-        peers.group().end(text, 128 + number, Interrupted(number).why)
-    ending.exit_now(text, 128 + number)
+        peers.group().end(text, code, Interrupted(number).why)
+    ending.exit_now(text, code)

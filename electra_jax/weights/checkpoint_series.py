@@ -168,8 +168,11 @@ class Checkpoints:
         Raises CheckpointError if the last save failed, unless `quiet`.
         """
         handled = sys.exception()
-        with contextlib.suppress(*([metadata.CheckpointError] if quiet else [])):
-            self.wait()
+        try:
+            with contextlib.suppress(*([metadata.CheckpointError] if quiet else [])):
+                self.wait()
+        finally:
+            self.time.end()
         if self._orbax is not None:
             try:
                 if not self.time.hangs():

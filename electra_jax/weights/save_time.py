@@ -70,6 +70,13 @@ class SaveTime:
                 )  # fmt: skip
         return self._call.result()
 
+    def end(self) -> None:
+        """Ends the thread of the calls; one that hangs is not waited for.
+
+        Only when orbax is closed: another thread would be told again of the error of a save.
+        """
+        self._caller.end()
+
     def hangs(self) -> bool:
         """Whether a call has not come back in its time, and still has not."""
         return self._call is not None and not self._call.is_done()

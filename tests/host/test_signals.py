@@ -119,16 +119,25 @@ def test_a_second_signal_ends_at_once_but_not_the_echo_of_the_first(number):
     assert said == f"error: {name} again: ended without saving; {BEGINS_AGAIN}\n"
 
 
-def test_a_second_signal_after_the_last_save_does_not_say_that_nothing_was_saved():
-    process = hanging("saved", 100)
+@pytest.mark.parametrize("phase", ["saved", "closing"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_after_the_save_that_the_first_asked_for_says_that_nothing_is_lost(
+    phase, number
+):
+    """In the loop, where a report is drawn, or behind it, where a log goes to a bucket."""
+    process = hanging(phase, 100)
     process.send_signal(signal.SIGTERM)
     read_until(process.stderr, "SIGTERM: saving and stopping")
+    if phase == "closing":
+        read_until(process.stdout, "closing")
+    process.send_signal(signal.SIGTERM)  # the echo of the first
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(timeout=1.5)  # within a second two count as one
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGTERM
-    assert said == "error: SIGTERM: ended; nothing is lost, the same command goes on\n"
+    assert process.returncode == 75  # --stopped_code
+    name = signal.Signals(number).name
+    assert said == f"error: {name}: ended; nothing is lost, the same command goes on\n"
 
 
 @pytest.mark.parametrize(

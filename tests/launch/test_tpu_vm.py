@@ -4,6 +4,7 @@
 import os
 import runpy
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -97,6 +98,15 @@ def test_a_run_that_was_asked_to_end_is_begun_again_and_one_that_is_done_is_not(
     assert cloud.changes() == MADE
 
 
+@pytest.mark.parametrize("code", [75, 143])
+def test_a_worker_that_was_ended_by_the_signals_of_another_is_no_error_of_the_run(cloud, code):
+    cloud.plan(plan="end 1\nend 0", workers=2)
+    cloud.plan(**{"plan.1": f"end {code}\nend 0"})
+    done = cloud("keep", "--type=v6e-8", "--tries=1", flags=RUN)
+    assert done.returncode == 0, done.stderr
+    assert f"the run: ended 1, ended {code}" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("plan", "starts", "words"),
     [
@@ -123,6 +133,47 @@ def test_chips_are_waited_for_and_a_network_that_fails_makes_no_second_machine(c
     assert cloud.changes() == MADE * 3
     assert done.stderr.count("There is no more capacity") == 2
     assert done.stderr.count("mine: UNREACHABLE") == 3
+
+
+# What gcloud says without a project, and for a zone that it does not know.
+NO_PROJECT = """\
+ERROR: (gcloud.compute.tpus.tpu-vm.describe) Error parsing [tpu].
+The [tpu] resource is not properly specified.
+Failed to find attribute [project]. The attribute can be set in the following ways:
+- provide the argument `--project` on the command line"""
+PROJECT_NOT_SET = "ERROR: (gcloud) The required property [project] is not currently set."
+NO_ZONE = "ERROR: (gcloud) INVALID_ARGUMENT: Location a is not found or access is unauthorized."
+
+
+@pytest.mark.parametrize("error", [NO_PROJECT, PROJECT_NOT_SET, NO_ZONE])
+@pytest.mark.parametrize("command", ["status", "watch", "keep"])
+def test_what_gcloud_will_never_answer_ends_at_once_with_its_words(cloud, command, error):
+    cloud.plan(error=error)
+    more = {"flags": RUN} if command == "keep" else {}
+    done = cloud(command, *(["--type=v4-8"] if more else []), **more)
+    assert done.returncode == 2 and error in done.stderr
+    assert done.stderr.endswith(
+        "mine: REFUSED\nerror: gcloud may not look at mine, or does not know where (above)\n"
+    )
+    assert cloud.lines("calls") == ["tpu-vm describe"]
+
+
+def test_an_unknown_error_is_shown_whole_and_does_not_say_that_there_is_no_machine(cloud):
+    cloud.plan(error="/usr/bin/gcloud: line 9: python3: command not found\nset CLOUDSDK_PYTHON")
+    said = cloud("status").stderr
+    assert "command not found\nset CLOUDSDK_PYTHON\n" in said and "mine: UNREACHABLE" in said
+
+
+@pytest.mark.parametrize("command", ["status", "watch", "install", "stop"])
+def test_without_gcloud_it_is_one_line(tmp_path, command):
+    (tmp_path / "dirname").symlink_to(shutil.which("dirname"))  # all that is called before
+    done = subprocess.run(
+        [shutil.which("bash"), str(SCRIPT), command, *WHERE],
+        env={"PATH": str(tmp_path)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: there is no gcloud here; install it (https://")
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_queued_resource_is_waited_for_and_asked_for_again(cloud):

@@ -333,6 +333,18 @@ def test_a_save_that_takes_too_long_has_failed_and_none_is_begun_before_it_ends(
     assert is_step(newest(tmp_path), 4)
 
 
+@pytest.mark.parametrize("last", [None, OSError(errno.ENOSPC, "no space left")])
+def test_closed_checkpoints_leave_no_thread(tmp_path, last):
+    before = threading.enumerate()
+    saved = checkpoint_series.Checkpoints(str(tmp_path), keep_last=1)
+    saved._orbax = FailingOrbax(last, earlier=None)
+    assert saved.wait() == (last is None)
+    (thread,) = (t for t in threading.enumerate() if t.name == "checkpoint" and t not in before)
+    saved.close(quiet=True)
+    thread.join(20)
+    assert not thread.is_alive()
+
+
 def test_a_call_long_after_its_save_has_half_a_minute(monkeypatch):
     """Its time is over at 0 s; a call at 100 s that ends at 120 s is no failure, at 131 s it is."""
     ready = threading.Event()
