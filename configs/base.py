@@ -216,7 +216,7 @@ def evaluation() -> ml_collections.ConfigDict:
     c = ml_collections.ConfigDict()
     c.every = 5000  # steps between two evaluations
     c.rows = 4096  # the most rows per source
-    c.batch_size = 0  # rows per batch; 0: as in training
+    c.batch_size = 0  # rows per batch, split over all devices; 0: as in training
     return c
 
 

@@ -72,7 +72,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
 
 def _on_records(config, workdir, width):
     """Prints the table for the run's held-out records; returns what --json prints."""
-    opened = opened_lib.open_workdir(config, workdir, _STEP.value)
+    opened = opened_lib.open_workdir(config, workdir, _STEP.value, evaluates=True)
     values = opened_lib.evaluate(opened)
     columns = evaluation_table.columns(values, "held-out")
     _print(opened, "held-out records", columns, width)
@@ -88,7 +88,7 @@ def _on_other_text(config, workdir, specs, width):
     except ValueError as error:
         raise _in_flags(error) from error
 
-    opened = opened_lib.open_workdir(config, workdir, _STEP.value)
+    opened = opened_lib.open_workdir(config, workdir, _STEP.value, evaluates=True)
     try:
         texts = other_text.read(opened, sources, _CHARACTERS.value, _TEXT_FIELD.value, logging.info)
     except ValueError as error:

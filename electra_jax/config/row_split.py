@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether the rows of a step can be split evenly over devices and micro-batches, and what would.
 
-All devices of a mesh but those along `tensor` have rows of their own, so a larger `mesh.tensor`
-leaves fewer parts. It splits the products of a layer by heads, and copies of the model lie in one
-slice.
+An evaluation has no micro-batches: its rows are split over the devices of all processes only. All
+devices of a mesh but those along `tensor` have rows of their own, so a larger `mesh.tensor` leaves
+fewer parts. It splits the products of a layer by heads, and copies of the model lie in one slice.
 """
 
 from electra_jax.config import stages
@@ -36,14 +36,36 @@ def refused(config: Config, row_devices: int, devices: int, slices: int = 1) -> 
     return ""
 
 
+def evaluation_refused(config: Config, row_devices: int) -> str:
+    """Returns in one line why the rows of an evaluation cannot be split evenly and what would help;
+    '' if they can. Without `evaluation.batch_size` they are those of a step, see `refused`.
+
+    Args:
+      config: the configuration.
+      row_devices: parts that the mesh splits rows into.
+    """
+    size = config.evaluation.batch_size
+    if size % row_devices == 0:
+        return ""
+
+    low = size // row_devices * row_devices
+    nearest = [str(low)] * (low > 0) + [str(low + row_devices)]
+    return (
+        f"evaluation.batch_size={size} is not divisible by {row_devices} (devices that split the"
+        f" rows); try {' or '.join(nearest)}, or 0, which takes the training batch"
+    )
+
+
 def dividing_tensor(config: Config, devices: int, slices: int = 1) -> int | None:
-    """Returns the smallest larger `mesh.tensor` with which rows can be split; None if there is
-    none that divides the heads of the main network and the devices of a slice."""
+    """Returns the smallest larger `mesh.tensor` with which all rows can be split, also those of an
+    evaluation; None if there is none that divides the heads of the main network and the devices of
+    a slice."""
     c, heads = config.mesh, config.model.discriminator.heads
     for tensor in range(c.tensor + 1, heads + 1):
         if heads % tensor or devices // slices % (c.fsdp * tensor):
             continue
         ways = devices // tensor * config.schedule.accumulation
-        if all(stage.batch_size % ways == 0 for stage in stages.of(config)):
+        divided = all(stage.batch_size % ways == 0 for stage in stages.of(config))
+        if divided and not evaluation_refused(config, devices // tensor):
             return tensor
     return None

@@ -36,6 +36,14 @@ def of(config: config_lib.Config) -> tuple[Stage, ...]:
     return first, *(Stage(*stage) for stage in config.schedule.stages)
 
 
+def distinct(config: config_lib.Config) -> tuple[Stage, ...]:
+    """The stages whose step is a program of its own: the first of each row length and batch."""
+    kinds: dict[tuple[int, int], Stage] = {}
+    for stage in of(config):
+        kinds.setdefault((stage.sequence_length, stage.batch_size), stage)
+    return tuple(kinds.values())
+
+
 def begins(schedule: config_lib.Schedule) -> list[float]:
     """What is spent when each stage begins, in steps, tokens or seconds as the budget counts."""
     shares = [0.0, *(stage[0] for stage in schedule.stages)]

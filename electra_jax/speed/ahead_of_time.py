@@ -5,8 +5,10 @@
                             -> optimised program -> memory, operations, exchanges, floor of a step
 
 The step is the one that a run takes (`speed.synthetic`); states are shapes and nothing is
-allocated. The compilers come in the wheels `libtpu` and `jax-cuda*-plugin`, the extra `aot`. They
-write to standard error and may end the process, so `compile_apart` works in a process of its own.
+allocated. A run with stages has a step for each row length and batch size: all are compiled, and
+what is found is that of the stage that needs most memory. The compilers come in the wheels `libtpu`
+and `jax-cuda*-plugin`, the extra `aot`. They write to standard error and may end the process, so
+`compile_apart` works in a process of its own for each step.
 """
 
 import concurrent.futures
@@ -19,7 +21,7 @@ import pathlib
 import re
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -29,6 +31,7 @@ from jax.experimental import topologies
 from jax.experimental.compilation_cache import compilation_cache
 
 from electra_jax import config as config_lib
+from electra_jax.config import stages
 from electra_jax.host import extras
 from electra_jax.speed import chips, exchanges, hlo, synthetic
 
@@ -99,6 +102,7 @@ class Found:
     )
     seconds: float = 0.0  # to compile
     problem: str = ""  # why it did not compile; "" if it did
+    stage: stages.Stage | None = None  # whose step it is; None if the run has steps of one kind
 
     def fits(self, chip: chips.Chip) -> bool:
         """Whether a chip has this much memory."""
@@ -119,7 +123,9 @@ def missing(platform: str) -> str:
 def compile_apart(
     tree: ml_collections.ConfigDict, topology: chips.Topology, vocab_size: int
 ) -> Found:
-    """Compiles in a process of its own, whose standard error is not shown.
+    """Compiles in processes of their own, whose standard error is not shown.
+
+    Returns what was found of the stage that needs most memory; each is compiled by itself.
 
     Raises ValueError, one line, if the configuration does not fit the topology (as a mesh or a
     batch that cannot be split), or if there is no compiler for these chips.
@@ -127,11 +133,33 @@ def compile_apart(
     if reason := missing(topology.chip.platform):
         raise ValueError(reason)
 
+    kinds = stages.distinct(config_lib.parse(ml_collections.ConfigDict(tree.to_dict())))
+    found = [_stage_apart(tree, topology, vocab_size, kind) for kind in kinds]
+    if len(kinds) == 1:
+        return found[0]
+    return neediest([dataclasses.replace(one, stage=kind) for one, kind in zip(found, kinds)])
+
+
+def neediest(found: Sequence[Found]) -> Found:
+    """Returns what decides whether a run fits: the stage that needs most memory.
+
+    A stage that did not compile comes first: if the compiler does not say how much it needs, it may
+    be any number.
+    """
+    return max(
+        found, key=lambda one: (bool(one.problem) and not one.peak, bool(one.problem), one.peak)
+    )
+
+
+def _stage_apart(
+    tree: ml_collections.ConfigDict, topology: chips.Topology, vocab_size: int, stage: stages.Stage
+) -> Found:
+    """Compiles the step of one stage in a process of its own."""
     # The environment is read when jax is imported, in the new process.
     with _environment(ENVIRONMENT), tempfile.NamedTemporaryFile(mode="r") as errors:
         context = multiprocessing.get_context("spawn")
         with concurrent.futures.ProcessPoolExecutor(1, context) as apart:
-            work = apart.submit(_work, tree.to_dict(), topology, vocab_size, errors.name)
+            work = apart.submit(_work, tree.to_dict(), topology, vocab_size, stage, errors.name)
             try:
                 return work.result()
             except concurrent.futures.BrokenExecutor:
@@ -139,21 +167,27 @@ def compile_apart(
 
 
 def compile_step(
-    config: config_lib.Config, topology: chips.Topology, vocab_size: int
+    config: config_lib.Config,
+    topology: chips.Topology,
+    vocab_size: int,
+    stage: stages.Stage | None = None,
 ) -> tuple[Program, synthetic.Rehearsal]:
-    """Traces and compiles the step. Raises the error of the compiler, e.g. too little memory."""
+    """Traces and compiles the step of a stage, of the first without one.
+
+    Raises the error of the compiler, e.g. too little memory.
+    """
     if topology.chip.platform == "cuda" and not config.mesh.slices:
         # GPUs that are only described do not say which machine they are of.
         mesh = dataclasses.replace(config.mesh, slices=topology.slices)
         config = dataclasses.replace(config, mesh=mesh)
     ready = synthetic.prepare(config, vocab_size, devices(topology))
-    data, shapes = config.data, ready.plan.shapes
+    stage, shapes = stage or stages.of(config)[0], ready.plan.shapes
     ids = jnp.uint16 if vocab_size <= 2**16 else jnp.uint32
     lanes = {
-        "ids": jax.ShapeDtypeStruct((data.batch_size, data.sequence_length), ids),
-        "marks": jax.ShapeDtypeStruct((data.batch_size, data.sequence_length), jnp.uint8),
+        "ids": jax.ShapeDtypeStruct((stage.batch_size, stage.sequence_length), ids),
+        "marks": jax.ShapeDtypeStruct((stage.batch_size, stage.sequence_length), jnp.uint8),
     }
-    lowered = ready.update.lower(shapes, lanes)
+    lowered = ready.plan.compile_update(stage.sequence_length).lower(shapes, lanes)
 
     # Without a GPU no kernel can be timed, so none is chosen by its time.
     cuda = topology.chip.platform == "cuda"
@@ -209,21 +243,23 @@ def without_cache() -> Iterator[None]:
         compilation_cache.reset_cache()
 
 
-def _work(tree: dict, topology: chips.Topology, vocab_size: int, errors: str) -> Found:
+def _work(
+    tree: dict, topology: chips.Topology, vocab_size: int, stage: stages.Stage, errors: str
+) -> Found:
     """In the process of the compiler: compiles and reads the program."""
     with open(errors, "w", encoding="utf-8") as file:
         os.dup2(file.fileno(), 2)
 
     config = config_lib.parse(ml_collections.ConfigDict(tree))
     try:
-        program, ready = compile_step(config, topology, vocab_size)
+        program, ready = compile_step(config, topology, vocab_size, stage)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             return Found(problem=str(error).splitlines()[0])
         return Found(peak=_needed(str(error)), problem="needs more memory than a chip has")
 
-    length, rows = config.data.sequence_length, config.data.batch_size
-    flops = ready.plan.objectives[length].flops(length).train * rows
+    length = stage.sequence_length
+    flops = ready.plan.objectives[length].flops(length).train * stage.batch_size
     return Found(
         program.state,
         program.peak,

@@ -34,7 +34,8 @@ _SPEED_UNKNOWN = "not known before the speed is"
 
 def text(config: config_lib.Config, workdir: str) -> str:
     """Returns the estimate as aligned lines; half of this function is the list of these lines."""
-    mesh, data = plans.mesh(config), prepared_data.RunData.of(config, workdir)
+    mesh = plans.mesh(config, evaluates=True)
+    data = prepared_data.RunData.of(config, workdir)
     try:
         _check(config.init, data)
         opened, notes, reached = _opened(data), [], True

@@ -7,13 +7,15 @@
 The floor of a step is what the datasheet allows: the longest of computing all products at the peak
 rate, exchanging all bytes over all links, and sending those for other slices over the network of
 the data centre. A real step takes longer. Operations are in the honest convention
-(`model/accounting.py`): what is recomputed under `model.remat` is not counted.
+(`model/accounting.py`): what is recomputed under `model.remat` is not counted. Of a run with stages
+all figures are of the step that needs most memory, and its stage is named.
 """
 
 import dataclasses
 
 import ml_collections
 
+from electra_jax.config import stages
 from electra_jax.host import console_table
 from electra_jax.speed import ahead_of_time, chips, remedies
 
@@ -66,13 +68,14 @@ def table(
 
 
 def verdict(trial: remedies.Trial, topology: chips.Topology) -> str:
-    """Returns in one line whether it fits and by how much."""
+    """Returns in one line whether it fits and by how much, and of several stages which decides."""
     found, has = trial.found, topology.chip.memory
+    most = f"{_in_stage(found)}, which needs most" if found.stage else ""
     if found.fits(topology.chip):
-        return f"fits: {_gib(has - found.peak)} GiB of {_gib(has)} GiB a chip are left"
+        return f"fits: {_gib(has - found.peak)} GiB of {_gib(has)} GiB a chip are left{most}"
     if found.peak > has:
-        return f"does not fit: {_gib(found.peak - has)} GiB a chip too much"
-    return f"does not compile: {found.problem}"
+        return f"does not fit: {_gib(found.peak - has)} GiB a chip too much{most}"
+    return f"does not compile{_in_stage(found)}: {found.problem}"
 
 
 def as_json(
@@ -100,6 +103,7 @@ def as_json(
         "slices": topology.slices,
         "memory_bytes": topology.chip.memory,
         "fits": first.fits(topology.chip),
+        "stage": first.stage and dataclasses.asdict(first.stage),
         **derived(first),
         "trials": [
             {"changes": trial.changes, **dataclasses.asdict(trial.found), **derived(trial.found)}
@@ -110,10 +114,11 @@ def as_json(
 
 def _of_program(tree, topology, found):
     """The rows about a step that compiled."""
-    data, limits = tree.data, floor(found, topology)
+    size, limits = _size(tree, found), floor(found, topology)
+    most = ", the stage that needs most memory" if found.stage else ""
     slowest = max(limits, key=lambda name: limits[name])
     rows = [
-        ("rows a step", f"{data.batch_size:,} of {data.sequence_length} tokens"),
+        ("rows a step", f"{size[0]:,} of {size[1]} tokens{most}"),
         ("state a chip", f"{_gib(found.state)} GiB"),
         ("most in use a chip", f"{_gib(found.peak)} GiB"),
         ("that less the state", f"{_gib(found.peak - found.state)} GiB"),
@@ -140,14 +145,28 @@ def _of_program(tree, topology, found):
 
 def _speed(tree, found, topology):
     """The most tokens in a second that the datasheet allows, padding counted."""
-    return tree.data.batch_size * tree.data.sequence_length / max(floor(found, topology).values())
+    rows, length = _size(tree, found)
+    return rows * length / max(floor(found, topology).values())
+
+
+def _size(tree, found):
+    """(rows, tokens a row) of the step that was compiled."""
+    stage = found.stage or tree.data
+    return stage.batch_size, stage.sequence_length
+
+
+def _in_stage(found):
+    """Words that name the stage; '' if there is only one."""
+    return f" in the stage of {stages.in_words(found.stage)}" if found.stage else ""
 
 
 def _tried(trial, topology):
     found = trial.found
     if found.fits(topology.chip):
-        return f"fits, {_gib(found.peak)} GiB a chip"
-    return f"does not fit, {_gib(found.peak)} GiB a chip" if found.peak else found.problem
+        return f"fits, {_gib(found.peak)} GiB a chip{_in_stage(found)}"
+    if found.peak:
+        return f"does not fit, {_gib(found.peak)} GiB a chip{_in_stage(found)}"
+    return found.problem
 
 
 def _gib(size):

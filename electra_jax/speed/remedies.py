@@ -9,6 +9,8 @@ What does not fit is refused within seconds, what fits takes minutes to compile.
 from the mildest value on, and the first that fits ends it. `model.remat`, `mesh.fsdp` and
 `schedule.accumulation` are walked each by itself; if none of them is enough, `mesh.tensor`, which
 exchanges within each layer; then the pairs, and the first of all these that fits ends the search.
+What is tried must suit the rows of all stages; a trial that is refused all the same is a problem
+that was found, and the search goes on.
 """
 
 import dataclasses
@@ -17,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 import ml_collections
 
 from electra_jax import config as config_lib
-from electra_jax.config import row_split
+from electra_jax.config import row_split, stages
 from electra_jax.speed import ahead_of_time, chips
 
 Compile = Callable[[ml_collections.ConfigDict], ahead_of_time.Found]
@@ -46,14 +48,23 @@ def trials(
     """Compiles the configuration and, if `remedies`, what may be better or make it fit.
 
     `announce` gets a line before more than the configuration itself is compiled, if anything is.
-    Rows that cannot be split are the problem of a first trial that is not compiled.
+    Rows that cannot be split, of a step or of an evaluation, are the problem of a first trial that
+    is not compiled.
+
+    Raises ConfigError if the configuration itself does not suit the topology.
     """
 
     def attempt(changes):
-        return Trial(changes, compile_(_changed(tree, changes)))
+        try:
+            return Trial(changes, compile_(_changed(tree, changes)))
+        except config_lib.ConfigError as error:
+            return Trial(changes, ahead_of_time.Found(problem=str(error)))
 
     undivided = _undivided(tree, topology)
-    first = Trial({}, ahead_of_time.Found(problem=undivided)) if undivided else attempt({})
+    if problem := undivided or _evaluation_undivided(tree, topology):
+        first = Trial({}, ahead_of_time.Found(problem=problem))
+    else:
+        first = Trial({}, compile_(_changed(tree, {})))
     yield first
     if not remedies:
         return
@@ -125,15 +136,27 @@ def _until_one_fits(
 
 
 def _undivided(tree, topology):
-    """Why the rows cannot be split over the mesh on these chips; '' if they can.
-
-    A mesh that the chips cannot form is not judged here: compiling refuses it.
-    """
-    config, mesh = _parsed(tree), tree.mesh
-    data = mesh.data if mesh.data > 0 else topology.chips // (mesh.fsdp * mesh.tensor)
-    if data * mesh.fsdp * mesh.tensor != topology.chips:
+    """Why the rows of a step cannot be split over the mesh on these chips; '' if they can."""
+    parts = _row_devices(tree, topology)
+    if not parts:
         return ""
-    return row_split.refused(config, data * mesh.fsdp, topology.chips, topology.slices)
+    return row_split.refused(_parsed(tree), parts, topology.chips, topology.slices)
+
+
+def _evaluation_undivided(tree, topology):
+    """The same of the rows of an evaluation: what fits here must not be refused by a run."""
+    parts = _row_devices(tree, topology)
+    return row_split.evaluation_refused(_parsed(tree), parts) if parts else ""
+
+
+def _row_devices(tree, topology):
+    """The number of parts that the mesh splits rows into; 0 if these chips cannot form the mesh.
+
+    That is not judged here: compiling refuses it.
+    """
+    mesh = tree.mesh
+    data = mesh.data if mesh.data > 0 else topology.chips // (mesh.fsdp * mesh.tensor)
+    return data * mesh.fsdp if data * mesh.fsdp * mesh.tensor == topology.chips else 0
 
 
 def _parsed(tree):
@@ -163,10 +186,11 @@ def _split(tree, topology):
 
 
 def _accumulate(tree, topology):
-    """Micro-batches: so many that each chip still has whole rows."""
-    ways = topology.chips // tree.mesh.tensor
+    """Micro-batches: so many that each chip still has whole rows, in all stages."""
+    ways, kinds = topology.chips // tree.mesh.tensor, stages.distinct(_parsed(tree))
     for count in (2, 4, 8, 16):
-        if count > tree.schedule.accumulation and tree.data.batch_size % (ways * count) == 0:
+        divided = all(kind.batch_size % (ways * count) == 0 for kind in kinds)
+        if count > tree.schedule.accumulation and divided:
             yield {"schedule.accumulation": count}
 
 

@@ -191,8 +191,17 @@ def of(
     )
 
 
-def mesh(config: config_lib.Config, devices: Sequence[jax.Device] | None = None) -> Mesh:
+def mesh(
+    config: config_lib.Config,
+    devices: Sequence[jax.Device] | None = None,
+    evaluates: bool = False,
+) -> Mesh:
     """The mesh of devices.
+
+    Args:
+      config: the configuration.
+      devices: those of the mesh; all that jax finds without them.
+      evaluates: whether batches of `evaluation.batch_size` rows are to be placed on it too.
 
     Raises ConfigError if it does not fit the number of devices, if the rows of a batch cannot be
     split evenly over devices and micro-batches, or if their compiler refuses an option.
@@ -205,6 +214,8 @@ def mesh(config: config_lib.Config, devices: Sequence[jax.Device] | None = None)
 
     slices = sharding.count_slices(list(made.devices.flat), c.slices)
     if reason := row_split.refused(config, sharding.row_devices(made), made.size, slices):
+        raise config_lib.ConfigError(reason)
+    if evaluates and (reason := row_split.evaluation_refused(config, sharding.row_devices(made))):
         raise config_lib.ConfigError(reason)
 
     options = _compiler_options(c.compiler_options, made)

@@ -41,7 +41,11 @@ class Opened:
 
 
 def open_workdir(
-    config: config_lib.Config, workdir: str, step: int | None = None, with_rows: bool = True
+    config: config_lib.Config,
+    workdir: str,
+    step: int | None = None,
+    with_rows: bool = True,
+    evaluates: bool = False,
 ) -> Opened:
     """Opens a workdir for reading only, so that a run in progress is not disturbed.
 
@@ -51,10 +55,13 @@ def open_workdir(
       step: the step of the checkpoint; None means the newest that can be read.
       with_rows: whether to open the prepared rows. If False, only the vocabulary must be present,
         and `records` is None.
+      evaluates: whether batches of `evaluation.batch_size` rows follow; other readers have no use
+        for that setting, so only then must the devices divide it.
 
     Raises:
       ConfigError, CheckpointError: if nothing was trained here yet, if the run has other settings,
-        if there is no checkpoint of this step, or if the prepared data is gone.
+        if the devices do not divide a batch, if there is no checkpoint of this step, or if the
+        prepared data is gone.
     """
     directory = metadata.directory(workdir)
     steps = _steps_found(workdir, directory, step)
@@ -70,7 +77,7 @@ def open_workdir(
     # sampled.
     opened = [_rows(config, folder) for folder in folders]
     unigrams = {found.manifest.sequence_length: found.unigram()[0] for found in opened}
-    mesh = plans.mesh(config)
+    mesh = plans.mesh(config, evaluates=evaluates)
     plan = plans.of(config, words, unigrams, mesh)
     part = "ema" if config.optimizer.ema_decay else "params"
     params_shardings, restored = _restore(plan, part, directory, steps, step)

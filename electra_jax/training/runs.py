@@ -113,7 +113,7 @@ def start(config: config_lib.Config, workdir: str) -> Run:
     for line in config_lib.unread(config):
         logging.warning("%s", line)
     # First, so that a wrong batch size is refused before text is read for hours.
-    mesh = plans.mesh(config)
+    mesh = plans.mesh(config, evaluates=True)
 
     rows = _rows(config, workdir)
     try:

@@ -116,3 +116,41 @@ def test_rows_that_cannot_be_split_are_refused_with_what_would_help(count, setti
     devices = [Device(number, platform="cpu") for number in range(count)]
     with pytest.raises(config_lib.ConfigError, match=message):
         plans.mesh(config_lib.parse(config), devices)
+
+
+@pytest.mark.parametrize(
+    "rows, settings, message",
+    [
+        # The 16 devices of two processes: an evaluation is of all, not of one process.
+        (24, {}, "evaluation.batch_size=24 is not divisible by 16 (devices that split the rows);"
+         " try 16 or 32, or 0, which takes the training batch"),
+        (8, {}, "=8 is not divisible by 16 (devices that split the rows); try 16, or 0"),
+        (6, {"mesh.fsdp": 2, "mesh.tensor": 2}, "=6 is not divisible by 8 "),
+        (8, {"mesh.fsdp": 2, "mesh.tensor": 2}, ""),
+        (16, {"schedule.accumulation": 8}, ""),  # of training only: 128 = 16 x 8
+        (0, {}, ""),
+    ],
+)  # fmt: skip
+def test_an_evaluation_needs_whole_rows_for_all_devices_but_not_for_micro_batches(
+    rows, settings, message
+):
+    config = load_config("small")
+    config.update_from_flattened_dict(settings | {"evaluation.batch_size": rows})
+    config = config_lib.parse(config)
+    devices = [Device(n, platform="cpu", process_index=n // 8) for n in range(16)]
+    assert plans.mesh(config, devices).size == 16  # `show` and `benchmark` evaluate nothing
+    if not message:
+        assert plans.mesh(config, devices, evaluates=True).size == 16
+        return
+
+    with pytest.raises(config_lib.ConfigError) as error:
+        plans.mesh(config, devices, evaluates=True)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_tensor_axis_that_is_named_divides_the_rows_of_an_evaluation_too():
+    config = load_config("small")  # 128 rows, four heads
+    config.evaluation.batch_size = 64
+    devices = [Device(number, platform="cpu") for number in range(256)]
+    with pytest.raises(config_lib.ConfigError, match="; try 256 or mesh.tensor=4$"):
+        plans.mesh(config_lib.parse(config), devices)

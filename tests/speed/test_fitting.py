@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a topology is, and what is said about a configuration on it; without a compiler."""
 
+import json
+import types
+
 import ml_collections
 import pytest
 
 from electra_jax import config as config_lib
+from electra_jax.config import stages
 from electra_jax.speed import ahead_of_time, chips, fitting, remedies
+from electra_jax.step import plans
 from support.corpus import load_config
 
 GIB = 2**30
@@ -115,6 +120,95 @@ def test_what_was_tried_stands_below_the_verdict():
     assert found["fits"] is False and found["tokens_per_second_at_most"] is None
     assert [one["peak"] / GIB for one in found["trials"]] == [20, 9]
     assert [one["peak_less_state"] for one in found["trials"]] == [None, 8 * GIB]
+
+
+SHORT, LONG = stages.Stage(0.0, 128, 128), stages.Stage(0.9, 512, 64)
+
+
+def staged(*kinds):
+    """small's settings, 128 rows of 128 tokens, then stages: (share, tokens, rows)."""
+    settings = tree()
+    settings.model.max_positions, settings.schedule.stages = 512, kinds
+    return settings
+
+
+def test_the_step_of_every_stage_is_compiled_and_the_one_that_needs_most_decides(monkeypatch):
+    """The third stage has steps of the first one's kind."""
+    asked = []
+
+    def alone(changed, topology, vocab_size, stage):
+        asked.append(stage)
+        return compiled(stage.batch_size * stage.sequence_length / 4096)  # 4 and 8 GiB
+
+    monkeypatch.setattr(ahead_of_time, "missing", lambda platform: "")
+    monkeypatch.setattr(ahead_of_time, "_stage_apart", alone)
+    settings = staged((0.9, 512, 64), (0.95, 128, 128))
+    found = ahead_of_time.compile_apart(settings, V5E, 100)
+    assert asked == [SHORT, LONG]
+    assert (found.peak, found.stage) == (8 * GIB, LONG)
+
+    lines = fitting.table(settings, V5E, [remedies.Trial({}, found)])
+    assert "rows a step            64 of 512 tokens, the stage that needs most memory" in lines
+    # 64 rows of 512 tokens in the 5.076 ms of 8e12 FLOPs.
+    assert "so at most             6,455,296 tokens/s" in lines
+    left = "7.75 GiB of 15.75 GiB a chip are left"
+    assert lines[-1] == f"fits: {left} in the stage of 64 rows of 512 tokens, which needs most"
+    said = fitting.as_json(settings, V5E, [remedies.Trial({}, found)])
+    stage = {"share": 0.9, "sequence_length": 512, "batch_size": 64}
+    assert said["stage"] == said["trials"][0]["stage"] == stage
+    json.dumps(said)
+
+    found = ahead_of_time.compile_apart(tree(), V5E, 100)
+    assert found.stage is None and asked[2:] == [SHORT]
+    said = fitting.as_json(tree(), V5E, [remedies.Trial({}, found)])
+    assert said["stage"] is None
+
+
+def test_a_stage_that_does_not_fit_is_named_and_so_is_that_of_each_trial():
+    full = "needs more memory"
+    first, last = (
+        remedies.Trial(changes, compiled(gib, problem=problem, stage=LONG))
+        for changes, gib, problem in (({}, 20, full), ({"model.remat": "full"}, 9, ""))
+    )
+    assert fitting.table(staged((0.9, 512, 64)), V5E, [first, last])[-2:] == [
+        "does not fit: 4.25 GiB a chip too much in the stage of 64 rows of 512 tokens, which needs"
+        " most",
+        "  --config.model.remat=full: fits, 9.00 GiB a chip in the stage of 64 rows of 512 tokens",
+    ]
+
+
+@pytest.mark.parametrize(
+    "gibs, problems, decides",
+    [
+        ((4, 8, 6), ("", "", ""), 1),
+        ((15.5, 20, 17), ("", "full", "full"), 1),
+        # The compiler does not say how much the last one needs, or ended with it.
+        ((4, 20, 0), ("", "full", "the compiler ended"), 2),
+        ((15.7, 15.6, 1), ("", "full", ""), 1),  # what was refused needs more than it says
+    ],
+)
+def test_the_neediest_step_is_the_one_that_may_not_fit(gibs, problems, decides):
+    found = [compiled(gib, problem=problem) for gib, problem in zip(gibs, problems)]
+    assert ahead_of_time.neediest(found) is found[decides]
+
+
+def test_the_step_of_a_stage_is_traced_on_its_rows(monkeypatch):
+    class Traced(Exception):
+        pass
+
+    def compile_update(plan, length):
+        def lower(shapes, lanes):
+            raise Traced(length, lanes["ids"].shape)
+
+        return types.SimpleNamespace(lower=lower)
+
+    monkeypatch.setattr(ahead_of_time, "devices", lambda topology: None)  # this machine's
+    monkeypatch.setattr(plans.Plan, "compile_update", compile_update)
+    config = config_lib.parse(staged((0.9, 512, 64)))
+    for stage, expected in ((None, (128, 128)), (SHORT, (128, 128)), (LONG, (64, 512))):
+        with pytest.raises(Traced) as traced:
+            ahead_of_time.compile_step(config, V5E, 100, stage)
+        assert traced.value.args == (expected[1], expected)
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which settings are tried for a configuration, in which order, and when it ends; no compiler."""
 
+import dataclasses
+
 import ml_collections
 import pytest
 
 from electra_jax import config as config_lib
 from electra_jax.speed import ahead_of_time, chips, fitting, remedies
+from electra_jax.step import plans
 from support.corpus import load_config
 
 GIB = 2**30
 V5E = chips.topology("v5e:2x4")  # eight chips of 15.75 GiB
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """What of a device a mesh is made by."""
+
+    id: int
+    platform: str = "cpu"
+    device_kind: str = "described"
+    process_index: int = 0
 
 
 def tree(remat="none", accumulation=1, **mesh):
@@ -167,3 +180,56 @@ def test_rows_that_no_tensor_axis_helps_are_not_compiled(remedies_, rows):
     settings = tree()
     settings.data.batch_size = rows
     assert run(lambda _: 1, settings, POD, remedies_) == ([{}], [])
+
+
+def staged(*kinds):
+    """small's settings with 256 rows of 128 tokens, then other stages: (share, tokens, rows)."""
+    settings = tree()
+    settings.data.batch_size, settings.model.max_positions = 256, 512
+    settings.schedule.stages = kinds
+    return settings
+
+
+def test_micro_batches_suit_the_rows_of_all_stages():
+    # A chip has 256 / 8 = 32 rows, then 32 / 8 = 4: they make up to four micro-batches.
+    def compile_(changed):
+        described = [Device(number) for number in range(8)]
+        plans.mesh(config_lib.parse(changed), described)  # as the real one does
+        return compiled(99)
+
+    made = remedies.trials(staged((0.9, 512, 32)), V5E, compile_, remedies=True)
+    assert not {trial.found.problem for trial in made} - {"needs more memory than a chip has"}
+    tried, _ = run(lambda _: 99, staged((0.9, 512, 32)))
+    counts = [one["schedule.accumulation"] for one in tried if "schedule.accumulation" in one]
+    assert counts == [2, 4] * 3  # alone, and behind each of two other settings
+
+
+def test_a_trial_that_is_refused_is_a_problem_and_the_search_goes_on():
+    def needs(changed):
+        if changed.mesh.fsdp == 2:
+            raise config_lib.ConfigError("mesh.fsdp=2 is refused")
+        return 40 / changed.mesh.fsdp
+
+    made = list(remedies.trials(tree(), V5E, lambda c: compiled(needs(c)), remedies=True))
+    (refused,) = [trial for trial in made if trial.found.problem.startswith("mesh")]
+    assert refused.changes == FSDP[0]
+    line = "  --config.mesh.data=-1 --config.mesh.fsdp=2: mesh.fsdp=2 is refused"
+    assert line in fitting.table(tree(), V5E, made)
+    assert [trial.changes for trial in made if trial.found.fits(V5E.chip)] == [FSDP[1]]
+
+
+def test_a_configuration_that_is_refused_itself_is_an_error():
+    def compile_(changed):
+        raise config_lib.ConfigError("mesh.fsdp=3 does not fit 8 devices")
+
+    with pytest.raises(config_lib.ConfigError, match="fsdp=3 does not fit"):
+        list(remedies.trials(tree(), V5E, compile_, remedies=True))
+
+
+def test_an_evaluation_that_a_run_would_refuse_is_not_compiled():
+    settings = tree()
+    settings.evaluation.batch_size = 12
+    (only,) = remedies.trials(settings, V5E, lambda _: compiled(1), remedies=True)
+    assert "evaluation.batch_size=12 is not divisible by 8" in fitting.verdict(only, V5E)
+    settings.evaluation.batch_size = 16
+    assert run(lambda _: 1, settings) == ([{}, True], [])

@@ -2,6 +2,7 @@
 """A run evaluated on other text: as on its own held-out text, pooled by sums, nothing written."""
 
 import json
+import types
 
 import jax
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from electra_jax import config as config_lib
 from electra_jax import evaluate
+from electra_jax.core import sharding
 from electra_jax.data import evaluation_text, planning, records, tokenising, vocabulary
 from electra_jax.step import plans
 from electra_jax.training import opened as opened_lib
@@ -199,6 +201,21 @@ def test_what_is_not_there_is_told_before_anything_is_read(data, message, tmp_pa
         evaluate._on_other_text(None, "nowhere", data.format(tmp_path), 80)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_batch_that_devices_cannot_split_is_refused_where_it_is_evaluated(workdir, monkeypatch):
+    monkeypatch.setattr(sharding, "row_devices", lambda mesh: 4)
+    tree = json.loads((workdir / "config.json").read_text())
+    tree["evaluation"]["batch_size"] = 6
+    config = config_lib.parse(tree)
+    monkeypatch.setattr(evaluate, "_STEP", types.SimpleNamespace(value=None))
+    for by in (
+        lambda: evaluate._on_records(config, str(workdir), 80),
+        lambda: evaluate._on_other_text(config, str(workdir), "builtin", 80),
+    ):
+        with pytest.raises(config_lib.ConfigError, match="evaluation.batch_size=6 .* try 4 or 8"):
+            by()
+    assert opened_lib.open_workdir(config, str(workdir)).step == STEP  # as `show` opens it
 
 
 def test_the_field_of_the_text_is_a_flag_here(opened, tmp_path):

@@ -16,12 +16,12 @@ from jax import numpy as jnp
 
 import electra_jax
 from electra_jax import config as config_lib
-from electra_jax.core import trees
+from electra_jax.core import sharding, trees
 from electra_jax.data import pipeline
 from electra_jax.host import lock, processes
 from electra_jax.objectives import replaced_token_detection
 from electra_jax.report import writers
-from electra_jax.speed import synthetic
+from electra_jax.speed import dry_run, synthetic
 from electra_jax.step import plans
 from electra_jax.training import loop, runs
 from electra_jax.weights import checkpoint_series
@@ -266,6 +266,18 @@ def test_a_place_of_another_kind_is_named_with_the_remedy(name, is_folder, text,
 def test_a_batch_that_the_mesh_cannot_split_is_refused_before_anything(text, tmp_path):
     with pytest.raises(config_lib.ConfigError, match="mesh of data=1 x fsdp=3 x tensor=1 = 3"):
         electra_jax.train(small_run(*text, mesh__fsdp=3), tmp_path)
+    assert not os.path.exists(tmp_path / "checkpoints")
+
+
+def test_an_evaluation_that_the_mesh_cannot_split_is_refused_before_anything(
+    text, tmp_path, monkeypatch
+):
+    """Not at the first evaluation, at which the steps since the last checkpoint would be lost."""
+    monkeypatch.setattr(sharding, "row_devices", lambda mesh: 4)
+    settings = small_run(*text, evaluation__batch_size=6)
+    for begins in (electra_jax.train, lambda c, at: dry_run.text(config_lib.parse(c), str(at))):
+        with pytest.raises(config_lib.ConfigError, match="evaluation.batch_size=6 .* try 4 or 8"):
+            begins(settings, tmp_path)
     assert not os.path.exists(tmp_path / "checkpoints")
 
 
