@@ -83,7 +83,7 @@ def run(arguments, layers: int, seed: int) -> None:
             loop.train(parsed, folder / "ours")
         if _newest(folder / "ours") < arguments.steps:
             raise SystemExit(f"{folder / 'ours'} was stopped; the same command goes on")
-        write_for_the_peer(parsed, folder, arguments.corpus)
+        write_for_the_peer(parsed, folder, arguments)
         jax.clear_caches()  # the next size is another program
 
         subprocess.run([sys.executable, str(PEER), str(folder)], check=True)
@@ -108,7 +108,7 @@ def config(arguments, layers: int, seed: int) -> config_lib.Config:
     return config_lib.parse(tree)
 
 
-def write_for_the_peer(parsed: config_lib.Config, folder: pathlib.Path, corpus: str) -> None:
+def write_for_the_peer(parsed: config_lib.Config, folder: pathlib.Path, arguments) -> None:
     """Writes all that the peer gets from us: rows, initial weights, and the recipe's numbers."""
     ours, out = folder / "ours", folder / "for_the_peer"
     opened = trained.FinishedRun.open(parsed, str(ours))
@@ -147,7 +147,8 @@ def write_for_the_peer(parsed: config_lib.Config, folder: pathlib.Path, corpus: 
         "disc_weight": objective.disc_weight,
         "log_every": parsed.logging.every,
         "evaluate_every": parsed.evaluation.every,
-        "corpus": corpus,
+        "corpus": arguments.corpus,
+        "source": arguments.source,
         "characters": manifest.totals["characters"],
         "tokens": int((rows.ids != words.pad_id).sum()),
         "unigram_entropy": manifest.unigram_entropy,

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib import figure as mpl_figure
 from matplotlib import ticker
+from scipy import stats
 
 from benchmarks import equal_compute_page as pages
 from electra_jax.report import comparison, drawing, style, writers
@@ -126,8 +127,8 @@ def blocks(found: Sequence[Size], picture: str) -> list[str]:
         _ends(found),
         "## On the way",
         "At each step at which both were measured: our mean less the peer's, in units of its"
-        " standard error over seeds. With three seeds a side, chance alone puts"
-        " 12 % of such values beyond 2, and neighbouring steps are not independent.",
+        " standard error over seeds. The last column is how many chance alone puts beyond 2"
+        " (Student's t); neighbouring steps are not independent.",
         _on_the_way(found),
     ]
 
@@ -189,10 +190,17 @@ def _setting(found):
             f" {one.peer['torch']} with transformers {one.peer['transformers']}: networks, choice"
             " of slots, sampling, losses, AdamW and clipping, schedule, evaluation, and all random"
             " numbers. AUC is scikit-learn's.",
-            "- **Command**: `python benchmarks/learning_curves.py --source=text:TEXT`. Run again,"
-            " it goes on.",
+            f"- **Command**: `{_command(recipe, found)}`. Run again, it goes on.",
         ]
     )
+
+
+def _command(recipe, found):
+    """What was typed, but for the path of a text, which is of one machine only."""
+    kind, has_path, _ = recipe["source"].partition(":")
+    source = f" --source={kind}:TEXT" if has_path else ""
+    sizes = ",".join(str(one.layers) for one in found)
+    return f"python benchmarks/learning_curves.py{source} --sizes={sizes} --steps={recipe['steps']}"
 
 
 def _ends(found):
@@ -224,9 +232,10 @@ def _on_the_way(found):
                 [
                     f"{one.layers} layers", UNITS[name], f"{len(apart)}", f"{apart.mean():+.2f}",
                     f"{np.median(np.abs(apart)):.2f}", f"{beyond} ({beyond / len(apart):.0%})",
+                    f"{2 * stats.t.sf(2, 2 * len(one.pairs) - 2):.0%}",
                 ]
             )  # fmt: skip
-    head = ["networks", "", "steps compared", "mean", "median size", "beyond 2"]
+    head = ["networks", "", "steps compared", "mean", "median size", "beyond 2", "by chance"]
     return pages.table(head, rows)
 
 

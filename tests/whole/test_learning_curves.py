@@ -12,8 +12,8 @@ from benchmarks import learning_curves_page
 from support.corpus import ROOT, write_corpus
 
 RECIPE = {
-    "corpus": "some text", "characters": 2e6, "tokens": 3e6, "rows": 64, "steps": 200,
-    "disc_weight": 5.0, "learning_rate": 1e-3, "unigram_entropy": 6.0,
+    "corpus": "some text", "source": "text:here", "characters": 2e6, "tokens": 3e6, "rows": 64,
+    "steps": 200, "disc_weight": 5.0, "learning_rate": 1e-3, "unigram_entropy": 6.0,
 }  # fmt: skip
 
 
@@ -60,7 +60,8 @@ def test_curves_become_means_errors_and_distances(tmp_path):
         "| 2 layers | AUC | 0.620 ± 0.006 | 0.600 ± 0.006 | +0.020 ± 0.008 | **higher** |" in text
     )
     assert "| 2 layers | discriminator's loss | 0.410 ± 0.006 | 0.410 ± 0.006 |" in text
-    assert "| 2 layers | AUC | 2 | +1.22 | 1.22 | 1 (50%) |" in text
+    assert "| 2 layers | AUC | 2 | +1.22 | 1.22 | 1 (50%) | 12% |" in text
+    assert "learning_curves.py --source=text:TEXT --sizes=2 --steps=200`" in text
 
 
 def test_the_page_has_its_picture_and_what_is_not_finished_is_left_out(tmp_path):
