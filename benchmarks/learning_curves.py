@@ -11,8 +11,9 @@ If something in our step held a network back, the curves would part.
 
     WORKDIR/data                      prepared text
     WORKDIR/SIZE/seedS/ours           an ordinary workdir
-    WORKDIR/SIZE/seedS/for_the_peer   rows, initial weights as Hugging Face folders, recipe.json
+    WORKDIR/SIZE/seedS/for_the_peer   rows, first and last weights as Hugging Face folders, recipe
     WORKDIR/SIZE/seedS/peer.json      the peer's curves, written when it has finished
+    WORKDIR/SIZE/seedS/judged.json    our last weights, evaluated by the peer as its own
 
 The same command continues where it stopped; of the peer, a run that was cut off begins again. Needs
 the extras `parity` and `test`.
@@ -87,6 +88,11 @@ def run(arguments, layers: int, seed: int) -> None:
         jax.clear_caches()  # the next size is another program
 
         subprocess.run([sys.executable, str(PEER), str(folder)], check=True)
+    if not (folder / "judged.json").exists():
+        final = folder / "for_the_peer" / "final"
+        if not final.exists():
+            exporting.to_hugging_face(reading.open(folder / "ours"), str(final))
+        subprocess.run([sys.executable, str(PEER), str(folder), "--judge"], check=True)
         print(f"finished: {folder}", flush=True)
 
 
@@ -151,6 +157,7 @@ def write_for_the_peer(parsed: config_lib.Config, folder: pathlib.Path, argument
         "source": arguments.source,
         "characters": manifest.totals["characters"],
         "tokens": int((rows.ids != words.pad_id).sum()),
+        "heldout_rows": len(heldout_ids),
         "unigram_entropy": manifest.unigram_entropy,
     }
     (out / "recipe.json").write_text(json.dumps(recipe, indent=1) + "\n")

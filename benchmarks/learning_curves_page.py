@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of `learning_curves.py`: curves of both trainers, with bands over seeds.
 
-    metrics.jsonl, peer.json of every pair  ->  collect  ->  means, deviations and distances by step
-                                            ->  a page and a picture
+    metrics.jsonl, peer.json, judged.json of every pair
+        ->  collect  ->  means, deviations and distances by step  ->  a page and a picture
 
 Reads files only, and trains nothing.
 """
@@ -54,6 +54,7 @@ class Size:
     recipe: Mapping
     peer: Mapping  # versions of the peer
     pairs: Mapping[int, Mapping[str, Side]]  # seed -> {'ours', 'peer'}
+    judged: Mapping[int, Mapping[str, float]]  # seed -> our last weights, evaluated by the peer
 
     def curves(self, side: str, kind: str, name: str) -> tuple[np.ndarray, np.ndarray]:
         """(steps [T], values [seeds, T]) of one side."""
@@ -62,7 +63,9 @@ class Size:
         return np.array(steps), np.array([[curve[step] for step in steps] for curve in found])
 
     def last(self, side: str, name: str) -> comparison.Mean:
-        """A held-out metric at the end, over seeds."""
+        """A held-out metric at the end, over seeds, both sides evaluated by the peer."""
+        if side == "ours":
+            return comparison.mean([judged[name] for judged in self.judged.values()])
         return comparison.mean([float(x) for x in self.curves(side, "eval", name)[1][:, -1]])
 
     def apart(self, kind: str, name: str) -> np.ndarray:
@@ -84,18 +87,19 @@ def collect(workdir: str) -> list[Size]:
     """Reads the finished pairs. Raises SystemExit if there is none."""
     found = []
     for folder in sorted(pathlib.Path(workdir).glob("*_layers")):
-        pairs, recipe, peer = {}, {}, {}
-        for done in sorted(folder.glob("seed*/peer.json")):
-            peer = json.loads(done.read_text())
+        pairs, judged, recipe, peer = {}, {}, {}, {}
+        for done in sorted(folder.glob("seed*/judged.json")):
+            peer = json.loads((done.parent / "peer.json").read_text())
             recipe = json.loads((done.parent / "for_the_peer" / "recipe.json").read_text())
             logged = writers.read(done.parent / "ours" / "metrics.jsonl")
             ours = {
                 kind: [row for row in logged if row["kind"] == kind] for kind in ("train", "eval")
             }
             pairs[recipe["seed"]] = {"ours": Side(ours), "peer": Side(peer)}
+            judged[recipe["seed"]] = json.loads(done.read_text())
         if pairs:
             layers = int(folder.name.partition("_")[0])
-            found.append(Size(folder.name, layers, recipe, peer, pairs))
+            found.append(Size(folder.name, layers, recipe, peer, pairs, judged))
     if not found:
         raise SystemExit(f"{workdir}: no pair has finished yet")
     return sorted(found, key=lambda one: one.layers)
@@ -122,13 +126,16 @@ def blocks(found: Sequence[Size], picture: str) -> list[str]:
         "Lines are means over seeds, bands reach from the lowest to the highest seed; dashed is the"
         " entropy of the token frequencies.",
         "## At the end",
-        "Held-out rows, mean ± standard error over seeds. The two trainers draw masks and samples"
-        " of their own, so a seed's two runs are as far apart as chance makes them.",
+        "Mean ± standard error over seeds. The peer evaluates our last weights as well as its own,"
+        " on the same held-out rows and slots. In training the two draw masks and samples of their"
+        " own, so a seed's two runs are as far apart as chance makes them.",
         _ends(found),
         "## On the way",
         "At each step at which both were measured: our mean less the peer's, in units of its"
         " standard error over seeds. The last column is how many chance alone puts beyond 2"
-        " (Student's t); neighbouring steps are not independent.",
+        " (Student's t); neighbouring steps are not independent. Here each side evaluates itself:"
+        " our evaluations choose the same slots at every step and seed, the peer's choose anew, and"
+        f" the held-out rows are {_held_out(found)}.",
         _on_the_way(found),
     ]
 
@@ -201,6 +208,13 @@ def _command(recipe, found):
     source = f" --source={kind}:TEXT" if has_path else ""
     sizes = ",".join(str(one.layers) for one in found)
     return f"python benchmarks/learning_curves.py{source} --sizes={sizes} --steps={recipe['steps']}"
+
+
+def _held_out(found):
+    """How many held-out rows there are; seeds cut the text differently."""
+    counts = [one.recipe["heldout_rows"] for one in found]
+    few, many = min(counts), max(counts)
+    return f"{few:,}" if few == many else f"{few:,} to {many:,}"
 
 
 def _ends(found):

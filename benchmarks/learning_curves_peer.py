@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """An independent trainer of replaced-token detection: PyTorch and Hugging Face's ELECTRA modules.
 
-`learning_curves.py` starts it: it reads FOLDER/for_the_peer and writes FOLDER/peer.json. It imports
-nothing of electra_jax: what a token's segment is, which tokens are masked, what is sampled, the
-losses, AdamW, the schedule and the evaluation are written here again, from the paper and the
-reference's files. It draws with PyTorch's own generator.
+`learning_curves.py` starts it: it reads FOLDER/for_the_peer and writes FOLDER/peer.json. With
+--judge it trains nothing: it evaluates the weights in for_the_peer/final as it has evaluated its
+own at the end, and writes FOLDER/judged.json. It imports nothing of electra_jax: what a token's
+segment is, which tokens are masked, what is sampled, the losses, AdamW, the schedule and the
+evaluation are written here again, from the paper and the reference's files. It draws with PyTorch's
+own generator.
 """
 
 import argparse
@@ -140,16 +142,27 @@ class Adam:
                 p.grad = None
 
 
-def train(folder: pathlib.Path) -> dict:
-    """Trains on the rows in their order; returns both curves."""
+def read(folder: pathlib.Path) -> tuple:
+    """Returns the recipe, and ids and marks of the training rows and of the held-out rows."""
     given = folder / "for_the_peer"
-    recipe = json.loads((given / "recipe.json").read_text())
     with np.load(given / "rows.npz") as file:
-        ids, marks, heldout_ids, heldout_marks = (
+        lanes = (
             torch.from_numpy(file[name].astype(np.int64))
             for name in ("ids", "marks", "heldout_ids", "heldout_marks")
         )
-    pair = Pair(given / "initial").train()
+        return json.loads((given / "recipe.json").read_text()), *lanes
+
+
+def judge(folder: pathlib.Path) -> dict:
+    """Evaluates weights that were trained elsewhere, with the slots of the own last evaluation."""
+    recipe, _, _, ids, marks = read(folder)
+    return evaluate(Pair(folder / "for_the_peer" / "final"), ids, marks, recipe, recipe["steps"])
+
+
+def train(folder: pathlib.Path) -> dict:
+    """Trains on the rows in their order; returns both curves."""
+    recipe, ids, marks, heldout_ids, heldout_marks = read(folder)
+    pair = Pair(folder / "for_the_peer" / "initial").train()
     optimizer = Adam(pair, recipe)
     draw = torch.Generator().manual_seed(7 + recipe["seed"])
     curve, evaluations, sums, begun = [], [], {}, time.time()
@@ -183,13 +196,16 @@ def train(folder: pathlib.Path) -> dict:
 
 
 def main():
-    """Trains, and writes the curves at once or not at all."""
+    """Trains or judges, and writes the result at once or not at all."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path)
-    folder = parser.parse_args().folder
-    found = train(folder)
-    (folder / "peer.json.new").write_text(json.dumps(found, indent=1) + "\n")
-    (folder / "peer.json.new").rename(folder / "peer.json")
+    parser.add_argument("--judge", action="store_true")
+    given = parser.parse_args()
+
+    work, name = (judge, "judged.json") if given.judge else (train, "peer.json")
+    unfinished = given.folder / f"{name}.new"
+    unfinished.write_text(json.dumps(work(given.folder), indent=1) + "\n")
+    unfinished.rename(given.folder / name)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ from support.corpus import ROOT, write_corpus
 
 RECIPE = {
     "corpus": "some text", "source": "text:here", "characters": 2e6, "tokens": 3e6, "rows": 64,
-    "steps": 200, "disc_weight": 5.0, "learning_rate": 1e-3, "unigram_entropy": 6.0,
+    "heldout_rows": 600, "steps": 200, "disc_weight": 5.0, "learning_rate": 1e-3,
+    "unigram_entropy": 6.0,
 }  # fmt: skip
 
 
@@ -29,6 +30,9 @@ def write(workdir, ours, theirs):
         peer["eval"].insert(0, {"step": 0, "disc_auc": 0.5})
         (folder / "peer.json").write_text(json.dumps(peer))
         kinds = rows(mine, seed)
+        last = kinds["eval"][-1]  # by the peer's slots our AUC is 0.01 better
+        judged = last | {"disc_auc": last["disc_auc"] + 0.01}
+        (folder / "judged.json").write_text(json.dumps(judged))
         logged = [{"kind": kind} | row for kind in kinds for row in kinds[kind]]
         text = "".join(json.dumps(row) + "\n" for row in logged)
         (folder / "ours" / "metrics.jsonl").write_text(text)
@@ -57,7 +61,7 @@ def test_curves_become_means_errors_and_distances(tmp_path):
 
     text = learning_curves_page.pages.text(learning_curves_page.blocks([found], "picture.png"))
     assert (
-        "| 2 layers | AUC | 0.620 ± 0.006 | 0.600 ± 0.006 | +0.020 ± 0.008 | **higher** |" in text
+        "| 2 layers | AUC | 0.630 ± 0.006 | 0.600 ± 0.006 | +0.030 ± 0.008 | **higher** |" in text
     )
     assert "| 2 layers | discriminator's loss | 0.410 ± 0.006 | 0.410 ± 0.006 |" in text
     assert "| 2 layers | AUC | 2 | +1.22 | 1.22 | 1 (50%) | 12% |" in text
