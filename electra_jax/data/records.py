@@ -24,6 +24,7 @@ import hashlib
 import io
 import json
 import os
+import threading
 import types
 import zlib
 from collections.abc import Callable, Mapping
@@ -37,6 +38,7 @@ FORMAT_VERSION = 2
 LANES = ("ids", "marks")  # a shard has one file per lane
 SPLITS = ("train", "heldout")
 SHARD_ROWS = 65_536  # maximum per shard
+MAPPED_SHARDS = 128  # of a folder; each keeps a file per lane open
 MANIFEST = "manifest.json"
 UNIGRAM = "unigram.npy"
 STREAMING = "streaming.json"  # the plan of a folder, see streaming.py
@@ -185,7 +187,10 @@ class Records:
         self.directory = directory
         self.manifest = manifest
         self.there = there  # what is in a bucket comes when it is needed
+        # A map keeps its file open, and many a system allows a process no more than 1,024.
         self._maps: dict[tuple[str, int, int], tuple[np.ndarray, np.ndarray]] = {}
+        self._checked: set[tuple[str, int, int]] = set()  # shards whose checksums were right
+        self._mapping = threading.Lock()  # batches and evaluations are read by different threads
         self._starts = {
             (split, i): np.cumsum([0, *(shard.rows for shard in source.shards[split])])
             for i, source in enumerate(manifest.sources)
@@ -224,7 +229,9 @@ class Records:
 
     def forget(self, split: str, source_index: int, shard: int) -> None:
         """Ends the mapping of a shard's files; `read` maps and checks them again."""
-        self._maps.pop((split, source_index, shard), None)
+        with self._mapping:
+            self._maps.pop((split, source_index, shard), None)
+            self._checked.discard((split, source_index, shard))
 
     def close(self) -> None:
         """Ends the preparation of rows that are still missing. Here none are."""
@@ -301,21 +308,34 @@ class Records:
 
     def _map(self, split, source_index, shard):
         """(ids, marks) of a shard [rows, L]; checks the CRC32 the first time."""
-        found = self._maps.get((split, source_index, shard))
+        key = split, source_index, shard
+        with self._mapping:
+            found, checked = self._maps.pop(key, None), key in self._checked
         if found is None:
             about = self._shard(split, source_index, shard)
-            found = self._maps[split, source_index, shard] = tuple(
-                self._map_lane(_lane_path(self.directory, split, about.name, lane), dtype, crc)
-                for (lane, dtype), crc in zip(self.manifest.lanes.items(), about.crc.values())
+            found = tuple(
+                self._map_lane(
+                    _lane_path(self.directory, split, about.name, lane),
+                    dtype,
+                    None if checked else about.crc[lane],
+                )
+                for lane, dtype in self.manifest.lanes.items()
             )
+
+        with self._mapping:
+            self._checked.add(key)
+            self._maps[key] = found  # the one that was used last is the last one
+            while len(self._maps) > MAPPED_SHARDS:
+                del self._maps[next(iter(self._maps))]
         return found
 
     def _map_lane(self, path, dtype, crc):
+        """The numbers of a file [rows, L]; a CRC32 of None is not checked again."""
         staged_files.have(path)
         values = np.memmap(path, dtype, "r").view(np.ndarray)
 
         # A flipped bit mostly gives another valid id, so training would go on without an error.
-        whole = zlib.crc32(values) == crc
+        whole = crc is None or zlib.crc32(values) == crc
         if not whole and staged_files.have_again(path):
             values = np.memmap(path, dtype, "r").view(np.ndarray)
             whole = zlib.crc32(values) == crc

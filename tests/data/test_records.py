@@ -4,6 +4,8 @@
 import dataclasses
 import os
 import re
+import resource
+import zlib
 
 import numpy as np
 import pytest
@@ -41,6 +43,24 @@ def test_rows_come_back_in_the_order_asked_for(tmp_path):
     np.testing.assert_array_equal(ids, np.repeat([[2], [1]], 4, 1))
     with pytest.raises(IndexError, match=r"rows 0\.\.7 asked of 7 train rows"):
         opened.read("train", 0, np.array([0, 7]))
+
+
+def test_many_shards_are_read_with_few_open_files(tmp_path, monkeypatch):
+    """A map keeps its file open. Each file is checked once, although most are mapped again."""
+    opened = records.open(made_records.write(str(tmp_path), [[2] * 60]))
+    monkeypatch.setattr(records, "MAPPED_SHARDS", 4)
+    checked = []
+    crc32 = zlib.crc32
+    monkeypatch.setattr(records.zlib, "crc32", lambda data: checked.append(1) or crc32(data))
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 40, hard))
+    try:
+        for order in (np.arange(120), np.arange(120)[::-1]):
+            np.testing.assert_array_equal(opened.read("train", 0, order)[0][:, 0], order)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert len(checked) == 60 * len(records.LANES)
 
 
 @pytest.mark.parametrize("dtype", ["<u2", "<u4"])
