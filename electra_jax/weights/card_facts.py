@@ -28,7 +28,7 @@ def training_facts(found: trained_weights.Weights) -> dict[str, str]:
         facts["tokens seen"] = f"{tokens:,.0f}, padding not counted"
 
     words = found.vocabulary
-    objective = plans.of(c, words).objective
+    objective = plans.of(trained_weights.portable(c), words).objective
     flops = objective.flops(c.data.sequence_length).train * c.data.batch_size * found.step
     facts["FLOPs"] = f"{flops:.3g} (3 x forward matrix products, both networks)"
 

@@ -9,6 +9,8 @@ are read. An upload is one commit; files of an earlier one that are not in it an
 others stay. `hub` is the other direction.
 """
 
+import fnmatch
+import glob
 import os
 import shutil
 import tempfile
@@ -17,16 +19,16 @@ from electra_jax import config as config_lib
 from electra_jax.data import reaching, text_files
 from electra_jax.weights import hub
 
-_OURS = [  # what an export may hold; files of these names are replaced as a whole
+# What an export may hold, at the top or in `generator`; files of these names are replaced.
+_OURS = (
     "*.safetensors",
     "*.safetensors.index.json",
     "config.json",
     "tokenizer*.json",
     "vocab.txt",
-    "vocab/*",
     "curves.png",
-    "generator/*",
-]
+)
+_FOLDERS = ("", "vocab", "generator", "generator/vocab")
 
 
 def check(name: str, public: bool) -> None:
@@ -81,11 +83,13 @@ def push(out: str, name: str, public: bool) -> str:
         with tempfile.TemporaryDirectory() as folder:
             as_repository(out, folder)
             made = api.create_repo(name, private=not public, exist_ok=True)
+            # Exact names, since the Hub's patterns take `*.json` for files of all folders.
+            earlier = [glob.escape(file) for file in api.list_repo_files(name) if _is_ours(file)]
             api.upload_folder(
                 repo_id=name,
                 folder_path=folder,
                 commit_message="Weights exported by electra_jax",
-                delete_patterns=_OURS,
+                delete_patterns=earlier or None,
             )
     except Exception as error:  # many kinds: no right to write, no network, a full disk
         raise config_lib.ConfigError(
@@ -109,6 +113,14 @@ def as_repository(out: str, folder: str) -> None:
     shutil.copytree(os.path.join(out, main), folder, dirs_exist_ok=True)
     for name in set(names) - {main}:
         shutil.copytree(os.path.join(out, name), os.path.join(folder, name))
+
+
+def _is_ours(file):
+    """Whether an earlier export may have left this file of a repository there."""
+    folder, name = os.path.split(file)
+    if folder not in _FOLDERS:
+        return False
+    return folder.endswith("vocab") or any(fnmatch.fnmatchcase(name, one) for one in _OURS)
 
 
 def _is_private(api, name):

@@ -38,7 +38,7 @@ def read(workdir: str, step: int | None = None, data_dir: str = "") -> trained_w
         part = "ema" if any(name.startswith("ema/") for name in about["digest"]) else "params"
         shapes = stored_shapes(config, words, about["digest"], part)
         params = checkpoint.restore(path, {part: checkpoint.on_one_device(shapes)}).tree[part]
-        shape = _portable_networks(config, words)
+        shape = plans.networks_config(trained_weights.portable(config), words.size)
         return trained_weights.Weights(
             workdir, about["step"], shape, params, words, config, data, about.get("environment")
         )
@@ -58,7 +58,7 @@ def stored_shapes(config: config_lib.Config, words, digest: dict[str, str], part
       digest: the digest in its metadata, which lists all saved arrays.
       part: 'params' or 'ema', the averages.
     """
-    plan = plans.of(config, words)
+    plan = plans.of(trained_weights.portable(config), words)
     whole = jax.eval_shape(plan.objective.init, plan.key)
     return trees.nested(
         {path: x for path, x in trees.flat(whole).items() if f"{part}/{path}" in digest}
@@ -103,9 +103,3 @@ def _manifest_beside(folder):
         return records.read_manifest(folder)
     except ValueError:
         return None
-
-
-def _portable_networks(config, words):
-    """Returns the networks' shapes, computing in float32 with einsum: the same on any device."""
-    model = dataclasses.replace(config.model, attention="einsum", dtype="float32", remat="none")
-    return plans.networks_config(dataclasses.replace(config, model=model), words.size)

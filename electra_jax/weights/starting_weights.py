@@ -222,7 +222,7 @@ def _of_checkpoint(named, folder, wants, run) -> StartingWeights:
 
     moments = None
     if wants and any(name.startswith("optimizer/") for name in about["digest"]):
-        plan = plans.of(trained, old)
+        plan = plans.of(trained_weights.portable(trained), old)
         theirs = [(phase.name, phase.trains) for phase in plan.objective.phases]
         _check_optimizer(named, run, trained.optimizer.name, theirs)
 

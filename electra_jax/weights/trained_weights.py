@@ -14,6 +14,16 @@ NETWORKS = ("discriminator", "generator")
 _NO_LIMIT = 65_536  # tokens per row with rotary positions if no configuration says less
 
 
+def portable(config: config_lib.Config) -> config_lib.Config:
+    """The configuration with networks of the same shapes that any device can compute.
+
+    They compute in float32 with plain einsum attention: another kind may be one of TPUs or GPUs
+    only, and is refused where there is none.
+    """
+    model = dataclasses.replace(config.model, attention="einsum", dtype="float32", remat="none")
+    return dataclasses.replace(config, model=model)
+
+
 @dataclasses.dataclass(frozen=True)
 class Weights:
     """Trained networks, their vocabulary, and what is known of their training."""

@@ -118,14 +118,16 @@ def test_a_pushed_run_comes_back_byte_for_byte(server, finished, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of huggingface_hub
 def test_without_out_only_the_repository_is_left(server, exported):
-    server.add(NAME, {"notes.txt": b"mine", "generator/old.bin": b"x"}, private=True)
+    mine = ("notes.txt", "lora/adapter_model.safetensors", "generator/notes.md")
+    old = ("generator/model.safetensors", "vocab/old.model", "model-00001-of-00002.safetensors")
+    server.add(NAME, dict.fromkeys((*mine, *old), b"x"), private=True)
     given = {"from": str(exported / "discriminator"), "to": "hugging_face", "push": NAME}
     with convert_flags(**given):
         done = convert_command.outwards(None, None)
     assert "out" not in done and done["pushed"] == f"{server.url}/{NAME}"
     found = server.repositories[NAME].files("main")
     # What the export lacks now is gone, what its owner put there stays.
-    assert "notes.txt" in found and "generator/old.bin" not in found
+    assert set(mine) <= set(found) and not set(old) & set(found)
     assert found["model.safetensors"] == (exported / "discriminator/model.safetensors").read_bytes()
 
 
