@@ -203,7 +203,7 @@ def test_help_knows_commands_and_the_version_is_the_packages(capsys, monkeypatch
     assert ended.value.code == 0
     shown = capsys.readouterr().out
     assert shown.startswith("Fine-tunes a pre-trained encoder")
-    assert "--config.data.dir=glue \\\n        --config.tasks=cola,mrpc" in shown
+    assert "--config.encoder.init=fresh \\\n        --config.name=random" in shown
 
     monkeypatch.setattr(sys, "argv", ["electra-jax", "--version"])
     __main__.main()
