@@ -289,8 +289,8 @@ def _opened(path):
 
 
 def reason(error: Exception) -> str:
-    """The kind and the message of an error, on one line."""
-    return f"{type(error).__name__}: {one_line(error)}"
+    """The kind and the message of an error, on one line; its kind alone if it has no message."""
+    return ": ".join(filter(None, (type(error).__name__, one_line(error))))
 
 
 def one_line(error: Exception) -> str:

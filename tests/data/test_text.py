@@ -143,3 +143,10 @@ def test_why_a_server_gives_nothing_is_said_in_the_systems_words(cause, words):
     outer = RuntimeError("Max retries exceeded with url: /another/version/of/it")
     outer.__context__ = cause
     assert reaching.why(outer).startswith(words)
+
+
+def test_an_error_without_a_message_gives_the_reason_of_its_cause_or_else_its_kind_alone():
+    outer = TimeoutError()
+    assert reaching.why(outer) == "TimeoutError"
+    outer.__cause__ = ValueError("no byte in 60 s")
+    assert reaching.why(outer) == "ValueError: no byte in 60 s"
