@@ -40,7 +40,8 @@ def matching_paths(pattern: str) -> list[str]:
 
     # The name of an existing file is not a pattern, even if it contains brackets.
     names = [pattern] if os.path.exists(pattern) else glob.glob(pattern, recursive=True)
-    found = sorted(path for path in names if os.path.isfile(path))
+    # With two `**`, glob lists a file once for each way in which they match it.
+    found = sorted({path for path in names if os.path.isfile(path)})
 
     if not found and os.path.isdir(pattern):
         raise ValueError(f"text:{pattern} is a folder; its files are text:{pattern}/*")

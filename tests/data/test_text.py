@@ -101,6 +101,14 @@ def test_a_name_that_is_there_is_no_pattern(tmp_path):
     assert text.fingerprint(source) == [(f"{tmp_path}/part[1].txt", 5)]
 
 
+def test_a_file_that_a_pattern_matches_in_two_ways_is_one_file(tmp_path):
+    """The first `**` is nothing or en, and the second is then en or nothing."""
+    (tmp_path / "en" / "en").mkdir(parents=True)
+    (tmp_path / "en" / "en" / "x.txt").write_text("found")
+    (source,) = text.parse(f"text:{tmp_path}/**/en/**/*.txt")
+    assert text.fingerprint(source) == [(f"{tmp_path}/en/en/x.txt", 5)]
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [("", "is a folder; its files are text:.*/[*]"), ("a.tar.xz", "is an archive; unpack it")],
