@@ -6,6 +6,8 @@
     *.jsonl, ...   ->  json_line_documents    one field of each line
     other files    ->  blank_line_documents   separated by blank lines, or by <doc ...> tags
 
+Endings may be in capitals too: a.TXT.GZ.
+
 `options` are text.Options; what is wrong with the text is added to `counts`. Errors are ValueErrors
 of one line that name the file and the remedy.
 """
@@ -57,7 +59,7 @@ def matching_paths(pattern: str) -> list[str]:
 
 def refuse_archive(path: str) -> None:
     """Raises ValueError if the ending is that of an archive of several files."""
-    if unpacked_name(path).endswith(_ARCHIVES):
+    if ends_in(unpacked_name(path), _ARCHIVES):
         raise ValueError(f"{path} is an archive; unpack it and give its files: text:GLOB")
 
 
@@ -67,12 +69,17 @@ def text_bytes(path: str, size: int | None = None) -> int:
     `size` is that of a file which is not on this machine.
     """
     size = os.path.getsize(path) if size is None else size
-    return size * (4 if path.endswith(_COMPRESSED) else 1)
+    return size * (4 if ends_in(path, _COMPRESSED) else 1)
+
+
+def ends_in(path: str, endings: str | tuple[str, ...]) -> bool:
+    """Returns whether the path has one of these endings, in small letters or in capitals."""
+    return path.lower().endswith(endings)
 
 
 def unpacked_name(path: str) -> str:
     """The path without the endings of compression."""
-    while path.endswith(_COMPRESSED):
+    while ends_in(path, _COMPRESSED):
         path = os.path.splitext(path)[0]
     return path
 
@@ -150,7 +157,7 @@ def parquet_documents(
     from pyarrow import parquet  # noqa: PLC0415 - takes 0.3 s, and only parquet needs it
 
     try:
-        if path.endswith(_COMPRESSED):
+        if ends_in(path, _COMPRESSED):
             with _opened(path) as stream:
                 table = parquet.ParquetFile(io.BytesIO(stream.read()))
         else:
@@ -276,13 +283,13 @@ def _replaced(text, data):
 
 def _opened(path):
     """Opens a file for reading bytes, decompressed by its ending."""
-    if path.endswith(".gz"):
+    if ends_in(path, ".gz"):
         return gzip.open(path, "rb")
-    if path.endswith(".xz"):
+    if ends_in(path, ".xz"):
         return lzma.open(path, "rb")
-    if path.endswith(".bz2"):
+    if ends_in(path, ".bz2"):
         return bz2.open(path, "rb")
-    if path.endswith(".zst"):
+    if ends_in(path, ".zst"):
         import pyarrow  # noqa: PLC0415 - takes 0.3 s, and only zstd needs it
 
         return pyarrow.CompressedInputStream(pyarrow.OSFile(path), "zstd")

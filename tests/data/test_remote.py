@@ -104,6 +104,11 @@ def test_another_kind_of_address_is_read_in_the_same_way(web, tmp_path):
         memory.rm("/some", recursive=True)
 
 
+def test_endings_may_be_in_capitals(web):
+    (web.root / "A.JSONL.GZ").write_bytes(gzip.compress(b'{"text": "one"}'))
+    assert documents(f"text:{web.at}/A.JSONL.GZ") == ["one"]
+
+
 def test_a_file_is_downloaded_once(web):
     source = f"text:{web.at}/en/1.txt.gz"
     (place,) = text_remote.files(f"{web.at}/en/1.txt.gz")
