@@ -34,14 +34,16 @@ def why(error: Exception) -> str:
     Libraries wrap what the operating system says in the names of their own classes, and quote the
     address of whichever file they asked for last. Where the system says why, its words are enough.
     """
-    for cause in reversed(causes.of(error)):
+    chain = causes.of(error)
+    for cause in reversed(chain):
         if isinstance(cause, socket.gaierror):
             return f"name resolution failed: {cause.strerror}"
         if isinstance(cause, ssl.SSLError) and cause.strerror:
             return cause.strerror
         if isinstance(cause, OSError) and cause.errno in _TELLING:
             return os.strerror(cause.errno)
-    return text_files.reason(error)
+    # fsspec's own error of a time-out is empty; that of the library below says of what.
+    return text_files.reason(next((cause for cause in chain if str(cause)), error))
 
 
 def in_time(work: Callable[[], Any]) -> Any:

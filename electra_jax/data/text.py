@@ -245,11 +245,11 @@ class FileUnit:
         reading = counts if self.stripe == 0 else collections.Counter()
 
         base = text_files.unpacked_name(self.path)
-        if base.endswith(".parquet"):
+        if text_files.ends_in(base, ".parquet"):
             found = text_files.parquet_documents(
                 self.path, options, reading, self.stripe, self.stripes
             )
-        elif base.endswith((".jsonl", ".json", ".ndjson")):
+        elif text_files.ends_in(base, (".jsonl", ".json", ".ndjson")):
             found = self._mine(text_files.json_line_documents(self.path, options, reading))
         else:
             found = self._mine(text_files.blank_line_documents(self.path, options, reading))
@@ -335,7 +335,7 @@ def _name(spec, taken):
     kind, _, rest = spec.partition(":")
     words = [word for word in re.split(r"[^0-9A-Za-z_-]+", rest) if word]
     endings = {"txt", "jsonl", "json", "ndjson", "parquet", "gz", "xz", "zst", "bz2", "train"}
-    telling = [word for word in words if word not in endings] or words or [kind]
+    telling = [word for word in words if word.lower() not in endings] or words or [kind]
     base = name = (telling[0] if kind == "tfds" else telling[-1])[:40]
 
     number = 2

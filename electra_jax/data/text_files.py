@@ -6,6 +6,8 @@
     *.jsonl, ...   ->  json_line_documents    one field of each line
     other files    ->  blank_line_documents   separated by blank lines, or by <doc ...> tags
 
+Endings may be in capitals too: a.TXT.GZ.
+
 `options` are text.Options; what is wrong with the text is added to `counts`. Errors are ValueErrors
 of one line that name the file and the remedy.
 """
@@ -40,7 +42,8 @@ def matching_paths(pattern: str) -> list[str]:
 
     # The name of an existing file is not a pattern, even if it contains brackets.
     names = [pattern] if os.path.exists(pattern) else glob.glob(pattern, recursive=True)
-    found = sorted(path for path in names if os.path.isfile(path))
+    # With two `**`, glob lists a file once for each way in which they match it.
+    found = sorted({path for path in names if os.path.isfile(path)})
 
     if not found and os.path.isdir(pattern):
         raise ValueError(f"text:{pattern} is a folder; its files are text:{pattern}/*")
@@ -56,7 +59,7 @@ def matching_paths(pattern: str) -> list[str]:
 
 def refuse_archive(path: str) -> None:
     """Raises ValueError if the ending is that of an archive of several files."""
-    if unpacked_name(path).endswith(_ARCHIVES):
+    if ends_in(unpacked_name(path), _ARCHIVES):
         raise ValueError(f"{path} is an archive; unpack it and give its files: text:GLOB")
 
 
@@ -66,12 +69,17 @@ def text_bytes(path: str, size: int | None = None) -> int:
     `size` is that of a file which is not on this machine.
     """
     size = os.path.getsize(path) if size is None else size
-    return size * (4 if path.endswith(_COMPRESSED) else 1)
+    return size * (4 if ends_in(path, _COMPRESSED) else 1)
+
+
+def ends_in(path: str, endings: str | tuple[str, ...]) -> bool:
+    """Returns whether the path has one of these endings, in small letters or in capitals."""
+    return path.lower().endswith(endings)
 
 
 def unpacked_name(path: str) -> str:
     """The path without the endings of compression."""
-    while path.endswith(_COMPRESSED):
+    while ends_in(path, _COMPRESSED):
         path = os.path.splitext(path)[0]
     return path
 
@@ -149,7 +157,7 @@ def parquet_documents(
     from pyarrow import parquet  # noqa: PLC0415 - takes 0.3 s, and only parquet needs it
 
     try:
-        if path.endswith(_COMPRESSED):
+        if ends_in(path, _COMPRESSED):
             with _opened(path) as stream:
                 table = parquet.ParquetFile(io.BytesIO(stream.read()))
         else:
@@ -275,13 +283,13 @@ def _replaced(text, data):
 
 def _opened(path):
     """Opens a file for reading bytes, decompressed by its ending."""
-    if path.endswith(".gz"):
+    if ends_in(path, ".gz"):
         return gzip.open(path, "rb")
-    if path.endswith(".xz"):
+    if ends_in(path, ".xz"):
         return lzma.open(path, "rb")
-    if path.endswith(".bz2"):
+    if ends_in(path, ".bz2"):
         return bz2.open(path, "rb")
-    if path.endswith(".zst"):
+    if ends_in(path, ".zst"):
         import pyarrow  # noqa: PLC0415 - takes 0.3 s, and only zstd needs it
 
         return pyarrow.CompressedInputStream(pyarrow.OSFile(path), "zstd")
@@ -289,8 +297,8 @@ def _opened(path):
 
 
 def reason(error: Exception) -> str:
-    """The kind and the message of an error, on one line."""
-    return f"{type(error).__name__}: {one_line(error)}"
+    """The kind and the message of an error, on one line; its kind alone if it has no message."""
+    return ": ".join(filter(None, (type(error).__name__, one_line(error))))
 
 
 def one_line(error: Exception) -> str:

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from electra_jax.data import reaching
 
 _CONVERTED = "refs/convert/parquet"
-_READABLE = re.compile(r"\.(parquet|(jsonl|json|ndjson|txt)(\.(gz|xz|zst|bz2))?)$")
+_READABLE = re.compile(r"\.(parquet|(jsonl|json|ndjson|txt)(\.(gz|xz|zst|bz2))?)$", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,8 +25,10 @@ from electra_jax.host import extras, user_cache
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _PATTERN = re.compile(r"[*?[]")
-# What servers call a digest of a file's content; blob_id is the Hugging Face Hub's.
+_WEB = ("http://", "https://")
+_SILENCE = 60  # seconds without a byte of the web after which a download has failed
 _EXTRAS = {"http": "http", "https": "http", "gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3"}
+# What servers call a digest of a file's content; blob_id is the Hugging Face Hub's.
 _DIGESTS = ("ETag", "etag", "md5Hash", "crc32c", "blob_id")
 
 
@@ -61,7 +63,7 @@ class RemoteFile:
         except Exception as error:  # many kinds: no network, a full disk, access withdrawn
             raise ValueError(
                 f"{self.address} cannot be downloaded ({reaching.why(error)}); the same"
-                " command goes on with what is there"
+                " command begins it again, and keeps the files that are complete"
             ) from error
         return path
 
@@ -137,12 +139,9 @@ def cache() -> str:
 
 
 def _listed(pattern):
-    import fsspec  # noqa: PLC0415 - takes 0.1 s, and only these sources need it
-
-    system, path = fsspec.core.url_to_fs(pattern)
+    system, path = _file_system(pattern)
     # The name of an existing file is not a pattern; the web cannot be asked for less than a page.
-    web = pattern.startswith(("http://", "https://"))
-    if "*" in path or (_PATTERN.search(path) and not web):
+    if "*" in path or (_PATTERN.search(path) and not pattern.startswith(_WEB)):
         found = system.glob(path, detail=True)
     else:
         found = {path: {}}
@@ -161,6 +160,24 @@ def _listed(pattern):
     ]
 
 
+def _file_system(address):
+    """Returns what speaks with the server of an address, and the name that it calls the file by.
+
+    By itself aiohttp gives a file of the web five minutes in all, however steadily it comes.
+    """
+    import fsspec  # noqa: PLC0415 - takes 0.1 s, and only these sources need it
+
+    if not address.startswith(_WEB):
+        return fsspec.core.url_to_fs(address)
+
+    import aiohttp  # noqa: PLC0415 - of the extra `http`
+
+    asked = {"timeout": aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=_SILENCE)}
+    for protocol in ("http", "https"):  # what the user has set for fsspec stays
+        asked |= fsspec.config.conf.get(protocol, {}).get("client_kwargs", {})
+    return fsspec.core.url_to_fs(address, client_kwargs=asked)
+
+
 def _info(system, path):
     """Returns what is known of a file; {} if there is none. Raises OSError without an answer."""
     try:
@@ -176,9 +193,7 @@ def _info(system, path):
 
 def _download(file, path):
     """Fetches a file; a reader finds all of it or nothing."""
-    import fsspec  # noqa: PLC0415 - as above
-
-    system, there = fsspec.core.url_to_fs(file.address)
+    system, there = _file_system(file.address)
     partial = f"{path}.partial"
     system.get_file(there, partial)
     if (size := os.path.getsize(partial)) != file.bytes:

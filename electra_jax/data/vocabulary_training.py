@@ -71,13 +71,15 @@ def _train_sentencepiece(size, lines, lower_case, strip_accents, seed):
 
     model = io.BytesIO()
     sentencepiece.set_random_generator_seed(seed)
-    stopped: list[KeyboardInterrupt] = []
+    failed: list[BaseException] = []
 
     def read():
         try:
             yield from lines
-        except KeyboardInterrupt as interrupt:
-            stopped.append(interrupt)
+        except GeneratorExit:  # SentencePiece wants no more of them
+            raise
+        except BaseException as error:
+            failed.append(error)
             raise
 
     try:
@@ -99,22 +101,23 @@ def _train_sentencepiece(size, lines, lower_case, strip_accents, seed):
             minloglevel=2,
         )
     except RuntimeError as error:
-        if stopped:  # SentencePiece makes an error of its own of it
-            raise stopped[0] from None
-        reason = " ".join(str(error).split())
-        most = re.search(r"value <= (\d+)", reason)
-        least = re.search(r"required_chars\D+\d+ vs (\d+)", reason)
-        if most:
-            remedy = f"the most is {most[1]}: data.vocab=train:sentencepiece:{most[1]}"
-        elif least:
-            remedy = f"its characters alone are {least[1]}; take more"
-        else:
-            remedy = reason[-200:]
+        if not failed:
+            reason = " ".join(str(error).split())
+            most = re.search(r"value <= (\d+)", reason)
+            least = re.search(r"required_chars\D+\d+ vs (\d+)", reason)
+            if most:
+                remedy = f"the most is {most[1]}: data.vocab=train:sentencepiece:{most[1]}"
+            elif least:
+                remedy = f"its characters alone are {least[1]}; take more"
+            else:
+                remedy = reason[-200:]
 
-        raise ValueError(
-            f"a SentencePiece vocabulary of {size} cannot be trained on this text; {remedy}"
-        ) from error
+            raise ValueError(
+                f"a SentencePiece vocabulary of {size} cannot be trained on this text; {remedy}"
+            ) from error
 
+    if failed:  # SentencePiece makes an error of its own of it, in which the reason is cut off
+        raise failed[0]
     return vocabulary.Vocabulary("sentencepiece", model.getvalue(), lower_case, strip_accents)
 
 

@@ -2,6 +2,7 @@
 """Text of the Hugging Face Hub, from a server on loopback that speaks its protocol."""
 
 import collections
+import gzip
 import os
 import pty
 import re
@@ -190,6 +191,13 @@ def test_hub_text_is_prepared_as_the_same_text_in_files_is(hub, tmp_path):
         evaluation_text.read(source, settings, words, 0, lines.append)
     assert len(lines) == 1
     assert re.fullmatch(r"de: downloading de/train-00000-of-00001.parquet, \d\.\d kB", lines[0])
+
+
+def test_endings_may_be_in_capitals(hub):
+    (hub.root / "pages" / "loud").mkdir()
+    packed = gzip.compress(b'{"text": "one"}')
+    (hub.root / "pages" / "loud" / "train.JSONL.GZ").write_bytes(packed)
+    assert documents("hf:pages/loud") == ["one"]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
 import collections
 import dataclasses
 import errno
+import gzip
 import json
 import os
 import pathlib
@@ -345,6 +346,16 @@ def test_too_little_text_is_refused_in_one_line(tmp_path, vocab, content, messag
         prepare(settings_for(tmp_path, vocab), tmp_path / "data")
     assert "\n" not in str(error.value)
     assert f"{tmp_path}/*.txt" in str(error.value)
+
+
+def test_a_broken_file_is_named_though_the_vocabulary_is_already_in_training(tmp_path):
+    """SentencePiece has taken the lines of a.txt when b.txt.gz turns out to be cut off."""
+    (tmp_path / "a.txt").write_text("the cat sees a dog\n\n" * 20)
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"the dog sees a cat\n\n" * 20)[:-9])
+    source = f"text:{tmp_path}/a.txt; text:{tmp_path}/b.txt.gz"
+    with pytest.raises(ValueError, match=r"^/.*/b\.txt\.gz cannot be read: .*whole\?$") as error:
+        prepare(settings_for(tmp_path, "train:sentencepiece:32", source=source), tmp_path / "data")
+    assert isinstance(error.value.__cause__, EOFError)
 
 
 def test_a_long_line_is_cut_in_time_that_grows_with_it():

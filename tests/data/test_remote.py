@@ -7,10 +7,13 @@ import functools
 import gzip
 import http.server
 import lzma
+import os
 import re
 import sys
 import threading
 
+import aiohttp
+import fsspec
 import numpy as np
 import pytest
 from fsspec.registry import _registry
@@ -24,6 +27,10 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
     def do_GET(self):
         if self.path.startswith("/hanging"):
+            if os.path.exists(self.translate_path(self.path)):  # listed, and never sent
+                self.send_response(200)
+                self.send_header("Content-Length", "9")
+                self.end_headers()
             self.server.ended.wait(60)
             return
         if self.path.startswith("/endless"):  # no length, as of a page that is made when asked for
@@ -79,8 +86,6 @@ def test_files_behind_an_address_are_read_as_files_are(web):
 
 def test_another_kind_of_address_is_read_in_the_same_way(web, tmp_path):
     """The memory of this process, with files of several compressions and folders in folders."""
-    import fsspec  # noqa: PLC0415 - no other test needs it
-
     memory = fsspec.filesystem("memory")
     memory.pipe("/some/en/0.txt.gz", (web.root / "en" / "0.txt.gz").read_bytes())
     memory.pipe("/some/en/deep/1.txt.bz2", bz2.compress(b"a first one\n\na second one\n"))
@@ -97,6 +102,11 @@ def test_another_kind_of_address_is_read_in_the_same_way(web, tmp_path):
         assert opened.manifest.totals["documents"] == len(packed) + len(rest)
     finally:
         memory.rm("/some", recursive=True)
+
+
+def test_endings_may_be_in_capitals(web):
+    (web.root / "A.JSONL.GZ").write_bytes(gzip.compress(b'{"text": "one"}'))
+    assert documents(f"text:{web.at}/A.JSONL.GZ") == ["one"]
 
 
 def test_a_file_is_downloaded_once(web):
@@ -136,6 +146,31 @@ def test_a_file_that_changed_since_it_was_listed_is_refused_and_not_kept(web, tm
     with pytest.raises(ValueError, match=r"0\.txt\.gz cannot be downloaded .*5 bytes came of the"):
         listed.local_path()
     assert not list((tmp_path / "cache").rglob("0.txt.gz"))
+
+
+def test_a_file_of_the_web_may_take_any_time_as_long_as_bytes_come(web, monkeypatch):
+    """aiohttp's default ends each download after 300 seconds."""
+    made, session = [], aiohttp.ClientSession
+    monkeypatch.setattr(aiohttp, "ClientSession", lambda **asked: made.append(asked) or session())
+    # What the user has set for fsspec stays; it also makes this file system another one than
+    # those of other tests.
+    monkeypatch.setitem(fsspec.config.conf, "http", {"client_kwargs": {"trust_env": True}})
+    documents(f"text:{web.at}/en/1.txt.gz")
+    assert made
+    for asked in made:
+        assert asked["trust_env"]
+        assert (asked["timeout"].total, asked["timeout"].sock_read) == (None, 60)
+
+
+def test_a_download_that_falls_silent_says_so_and_that_it_begins_again(web, monkeypatch):
+    monkeypatch.setattr(text_remote, "_SILENCE", 0.3)
+    (web.root / "hanging.txt").write_bytes(b"some text")
+    with pytest.raises(ValueError, match="hanging.txt cannot be downloaded") as raised:
+        documents(f"text:{web.at}/hanging.txt")
+    assert str(raised.value).endswith(
+        "TimeoutError: Timeout on reading data from socket); the same command begins it again, and"
+        " keeps the files that are complete"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Odd, damaged and large files: each document once, each count once, each error named."""
 
+import bz2
 import collections
 import errno
 import gzip
+import lzma
 import socket
 
 import pyarrow
@@ -90,6 +92,29 @@ def test_damage_inside_a_compressed_file_is_named(tmp_path):
         read(tmp_path / "a.txt.gz")
 
 
+@pytest.mark.parametrize(
+    ("name", "pack"),
+    [
+        ("a.txt.GZ", gzip.compress),
+        ("A.JSONL.BZ2", bz2.compress),
+        ("a.Json.XZ", lzma.compress),
+        ("a.NDJSON.ZST", lambda data: pyarrow.compress(data, "zstd", asbytes=True)),
+    ],
+)
+def test_endings_may_be_in_capitals(name, pack, tmp_path):
+    content = b"one" if "txt" in name else b'{"text": "one"}'
+    (tmp_path / name).write_bytes(pack(content))
+    assert read(tmp_path / name)[0] == [["one"]]
+    assert text_files.text_bytes(str(tmp_path / name), size=5) == 20
+
+
+def test_parquet_may_end_in_capitals(tmp_path):
+    write_parquet(tmp_path / "A.PARQUET", ["one"], rows=1)
+    assert read(tmp_path / "A.PARQUET")[0] == [["one"]]
+    (tmp_path / "B.PARQUET.GZ").write_bytes(gzip.compress((tmp_path / "A.PARQUET").read_bytes()))
+    assert read(tmp_path / "B.PARQUET.GZ")[0] == [["one"]]
+
+
 def test_compressed_files_may_be_joined(tmp_path):
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"one\n\n") + gzip.compress(b"two"))
     assert read(tmp_path / "a.txt.gz")[0] == [["one", "two"]]
@@ -101,15 +126,32 @@ def test_a_name_that_is_there_is_no_pattern(tmp_path):
     assert text.fingerprint(source) == [(f"{tmp_path}/part[1].txt", 5)]
 
 
+def test_a_file_that_a_pattern_matches_in_two_ways_is_one_file(tmp_path):
+    """The first `**` is nothing or en, and the second is then en or nothing."""
+    (tmp_path / "en" / "en").mkdir(parents=True)
+    (tmp_path / "en" / "en" / "x.txt").write_text("found")
+    (source,) = text.parse(f"text:{tmp_path}/**/en/**/*.txt")
+    assert text.fingerprint(source) == [(f"{tmp_path}/en/en/x.txt", 5)]
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("", "is a folder; its files are text:.*/[*]"), ("a.tar.xz", "is an archive; unpack it")],
+    [
+        ("", "is a folder; its files are text:.*/[*]"),
+        ("a.tar.xz", "is an archive; unpack it"),
+        ("A.ZIP", "is an archive; unpack it"),
+    ],
 )
 def test_folders_and_archives_are_refused_with_the_remedy(name, message, tmp_path):
-    (tmp_path / "a.tar.xz").write_bytes(b"")
+    for archive in ("a.tar.xz", "A.ZIP"):
+        (tmp_path / archive).write_bytes(b"")
     (source,) = text.parse(f"text:{tmp_path}/{name}".rstrip("/"))
     with pytest.raises(ValueError, match=message):
         text.units(source)
+
+
+def test_a_source_is_named_after_no_ending():
+    assert [s.name for s in text.parse("text:en/*.txt.gz;text:FR/*.TXT.GZ")] == ["en", "FR"]
 
 
 def test_names_differ_on_file_systems_that_fold_case():
@@ -143,3 +185,10 @@ def test_why_a_server_gives_nothing_is_said_in_the_systems_words(cause, words):
     outer = RuntimeError("Max retries exceeded with url: /another/version/of/it")
     outer.__context__ = cause
     assert reaching.why(outer).startswith(words)
+
+
+def test_an_error_without_a_message_gives_the_reason_of_its_cause_or_else_its_kind_alone():
+    outer = TimeoutError()
+    assert reaching.why(outer) == "TimeoutError"
+    outer.__cause__ = ValueError("no byte in 60 s")
+    assert reaching.why(outer) == "ValueError: no byte in 60 s"

@@ -41,15 +41,17 @@ def test_a_line_too_long_for_sentencepiece_is_learnt_in_parts():
     assert words.size == 120
 
 
-def test_an_interrupt_while_text_is_read_stays_one():
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("b.txt is cut off"), OSError(5)])
+def test_an_error_while_text_is_read_stays_itself(error):
     """SIGTERM in there was an error about the text, with the exit code of bad input."""
 
     def lines():
         yield "the cat sees a letter."
-        raise KeyboardInterrupt
+        raise error
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(type(error)) as raised:
         vocabulary_training.train("sentencepiece", 40, lines())
+    assert raised.value is error
 
 
 def test_too_small_a_vocabulary_is_refused():
