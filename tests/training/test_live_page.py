@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of a run is there from its start, follows the run, and says what the run cost."""
 
+import errno
 import json
 import math
 import re
 
 import pytest
+from orbax.checkpoint import v1 as ocp
 
 import electra_jax
 from electra_jax.report import run_cost, writers
 from electra_jax.training import output
-from electra_jax.workdir import saved_config, starts
+from electra_jax.workdir import metadata, saved_config, starts
 from support.corpus import small_run
 
 
@@ -46,6 +48,24 @@ def test_the_page_is_there_before_the_first_step_and_says_why_a_run_ended(
     page = (tmp_path / "report.html").read_text()
     assert '<span class="status stopped">' in page and "no power &lt;left&gt;" in page
     assert "data-refresh=" not in page
+
+
+def test_the_page_of_a_run_whose_last_save_failed_does_not_call_it_finished(
+    text, tmp_path, monkeypatch
+):
+    save = ocp.training.Checkpointer.save_async
+
+    def save_async(self, step, *arguments, **options):
+        if step == 4:
+            raise OSError(errno.ENOSPC, "no space")
+        return save(self, step, *arguments, **options)
+
+    monkeypatch.setattr(ocp.training.Checkpointer, "save_async", save_async)
+    config = small_run(*text, schedule__steps=4, checkpoint__every=2, logging__report_every=1000)
+    with pytest.raises(metadata.NotSaved, match="last checkpoint could not be saved"):
+        electra_jax.train(config, tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert '<span class="status stopped">' in page and "last checkpoint could not be saved" in page
 
 
 def test_a_page_that_was_just_drawn_is_left_alone(text, tmp_path, monkeypatch):
