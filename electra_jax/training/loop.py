@@ -365,6 +365,7 @@ class _Loop:
         self._saved_step = run.step
         if self._saved.time.complete is not None:
             self._stop.goes_on = ending.GOES_ON
+            self._out.has_saved(self._saved.time.complete)
 
     def _logs(self):
         return self._every(self._c.logging.every) or self._budget.over
