@@ -3,8 +3,19 @@
 
 `run(main)` defines --config and --workdir, parses, starts jax.distributed if there are several
 processes, and calls `main(config, workdir)`. `run_on_paths(main)` is for a command without a
-configuration: it calls `main(paths)`. Both turn bad input into one line on standard error and exit
-code 2; an error that is a bug keeps its traceback.
+configuration: it calls `main(paths)`. Both turn an error that is written for the user into one line
+on standard error; an error that is a bug keeps its traceback.
+
+| exit code | what it says | a launcher |
+|---|---|---|
+| 0 | done; or saved and ended on request, without --stopped_code | |
+| --stopped_code | a run saved and ended on request before its last step | begins it again |
+| 1 | it failed, and the same command may succeed later; or a bug | begins it a few times again |
+| 2 | refused: a flag, a setting or a file must be corrected first | ends |
+| 130, 143 | ended on request, unsaved or with nothing to save: `host/signals.py` | |
+
+Of errors for the user, a ValueError is 2 unless `causes.may_pass`; an OSError or RuntimeError is 1.
+`check` and `compile` also return 1 where what they look at is not right.
 """
 
 import os
@@ -51,7 +62,7 @@ _STOPPED_CODE = flags.DEFINE_integer(
 )
 
 _REFUSALS = (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError)
-_BAD_INPUT = 2  # exit codes
+_BAD_INPUT = 2  # exit codes, see the table
 _FAILED = 1
 _INTERRUPTED = 130  # a KeyboardInterrupt that `signals` did not raise
 
@@ -96,7 +107,8 @@ def run(
     except Exception as error:  # a configuration file may raise anything
         if not (isinstance(error, _REFUSALS) or explanation.in_config_file(error, argv)):
             raise
-        _exit(explanation.explain(error, argv), _BAD_INPUT)
+        away = causes.may_pass(error) or isinstance(error, buckets.BucketError)
+        _exit(explanation.explain(error, argv), _FAILED if away else _BAD_INPUT)
 
     def work():
         distributed.start_processes()
@@ -163,7 +175,7 @@ def _run(work: Callable[[], int | None], argv: Sequence[str]) -> None:
             written = causes.written_for_user(error)
             if not written and peers.group() is None:
                 raise
-            code = _BAD_INPUT if written and isinstance(error, ValueError) else _FAILED
+            code = _code_of(error)
             if written:
                 _print(str(error))
             else:
@@ -176,6 +188,12 @@ def _run(work: Callable[[], int | None], argv: Sequence[str]) -> None:
 
     logs.show()
     app.run(guarded, argv=argv[:1], flags_parser=lambda args: args)
+
+
+def _code_of(error: BaseException) -> int:
+    """The exit code of an error that ended the work."""
+    refused = isinstance(error, ValueError) and causes.written_for_user(error)
+    return _BAD_INPUT if refused and not causes.may_pass(error) else _FAILED
 
 
 def _exit(message: str, code: int) -> None:

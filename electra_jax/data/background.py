@@ -153,6 +153,7 @@ class _Background:
             if not self._closing:
                 self._progress(f"the text cannot be prepared to its end: {line}")
             self._error = streaming.PreparationError(line)
+            self._error.__cause__ = error  # it says whether the same command may succeed later
             self._units.failed(self._error)
         finally:
             self._begun.set()

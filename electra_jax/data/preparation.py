@@ -46,7 +46,7 @@ from electra_jax.data import (
     vocabulary,
     worker_pool,
 )
-from electra_jax.host import bucket_lock, lock, staging
+from electra_jax.host import bucket_lock, causes, lock, staging
 
 _LOCK = "prepare.lock"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -85,8 +85,9 @@ def prepare(
       executor: makes what builds the units; processes of this machine if it is None.
 
     Raises:
-      ValueError: the text or the vocabulary cannot be used, the disk is full, a worker was killed,
-        or another process is preparing the same folder. One line, with the remedy.
+      ValueError: the text or the vocabulary cannot be used, or another process is preparing the
+        same folder; a causes.MayPass if a download failed, the disk is full or a worker was killed.
+        One line, with the remedy.
     """
     plan = planning.make_plan(settings, root)
     records.fetch(plan.folder)
@@ -138,19 +139,19 @@ def _locked(folder):
 
 @contextlib.contextmanager
 def in_words(plan: planning.DataPlan) -> Iterator[None]:
-    """Turns a full disk or a killed worker process into a ValueError of one line."""
+    """Turns a full disk or a killed worker process into a causes.MayPass of one line."""
     try:
         yield
     except OSError as error:
         if error.errno not in _NO_SPACE:
             raise
-        raise ValueError(
+        raise causes.MayPass(
             f"no space left for {plan.folder}; free some or set data.dir, then run again: it"
             " goes on from here"
         ) from error
     except concurrent.futures.BrokenExecutor as error:
         fewer = max(1, worker_pool.worker_count(plan.settings.workers) // 2)
-        raise ValueError(
+        raise causes.MayPass(
             "a process that prepares data was killed, most likely for memory; run again with"
             f" data.workers={fewer}: it goes on from here"
         ) from error

@@ -24,7 +24,7 @@ _TELLING = {  # numbers of system errors which say by themselves why there is no
 }
 
 
-class Unreachable(ValueError):
+class Unreachable(causes.MayPass):
     """A server does not answer, so nothing is known about the text that it has."""
 
 
@@ -44,6 +44,15 @@ def why(error: Exception) -> str:
             return os.strerror(cause.errno)
     # fsspec's own error of a time-out is empty; that of the library below says of what.
     return text_files.reason(next((cause for cause in chain if str(cause)), error))
+
+
+def may_pass(error: Exception) -> bool:
+    """Returns whether the network or the disk failed, and not what was asked for."""
+    outside = (socket.gaierror, ssl.SSLError, TimeoutError, ConnectionError)
+    return any(
+        isinstance(cause, outside) or (isinstance(cause, OSError) and cause.errno in _TELLING)
+        for cause in causes.of(error)
+    )
 
 
 def in_time(work: Callable[[], Any]) -> Any:

@@ -23,6 +23,7 @@ import re
 from collections.abc import Sequence
 
 from electra_jax.data import reaching
+from electra_jax.host import causes
 
 _CONVERTED = "refs/convert/parquet"
 _READABLE = re.compile(r"\.(parquet|(jsonl|json|ndjson|txt)(\.(gz|xz|zst|bz2))?)$", re.IGNORECASE)
@@ -58,7 +59,7 @@ class HubFile:
     def local_path(self) -> str:
         """Returns the file on this machine; downloads it if it is not there yet.
 
-        Raises ValueError, one line, if that fails.
+        Raises causes.MayPass, one line, if that fails.
         """
         import huggingface_hub  # noqa: PLC0415 - takes 0.5 s, and only these sources need it
 
@@ -71,7 +72,7 @@ class HubFile:
                 tqdm_class=_no_bar(),
             )
         except Exception as error:  # many kinds: no network, a full disk, access withdrawn
-            raise ValueError(
+            raise causes.MayPass(
                 f"hf:{self.data_set}: {self.name} cannot be downloaded"
                 f" ({reaching.why(error)}); the same command goes on with what is there"
             ) from error

@@ -21,7 +21,7 @@ import re
 import urllib.parse
 
 from electra_jax.data import reaching, text_files
-from electra_jax.host import extras, user_cache
+from electra_jax.host import causes, extras, user_cache
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _PATTERN = re.compile(r"[*?[]")
@@ -61,7 +61,7 @@ class RemoteFile:
                 if not os.path.exists(path):
                     _download(self, path)
         except Exception as error:  # many kinds: no network, a full disk, access withdrawn
-            raise ValueError(
+            raise causes.MayPass(
                 f"{self.address} cannot be downloaded ({reaching.why(error)}); the same"
                 " command begins it again, and keeps the files that are complete"
             ) from error

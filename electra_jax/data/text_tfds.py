@@ -8,6 +8,7 @@ import urllib.parse
 from typing import Any
 
 from electra_jax.data import reaching, text_files
+from electra_jax.host import causes
 
 _WIKIPEDIA = "hf:wikimedia/wikipedia/20231101.en"
 
@@ -49,7 +50,8 @@ def random_access(name: str, split: str, otherwise: str = reaching.OTHER_TEXT) -
         builder.download_and_prepare()
         return builder.as_data_source(split=split)
     except Exception as error:  # no such split, a missing package, a full disk: all kinds
-        raise ValueError(
+        kind = causes.MayPass if reaching.may_pass(error) else ValueError
+        raise kind(
             f"tfds:{name}:{split} cannot be had ({reaching.why(error)});"
             f" {_about_beam(builder)}{otherwise}"
         ) from error

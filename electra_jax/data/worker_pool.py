@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from electra_jax.data import progress_lines
+from electra_jax.host import causes
 
 
 class Workers:
@@ -163,12 +164,15 @@ def answer(function: Callable[[Any], Any], task: Any) -> Any:
             trace = trace.tb_next
 
         if trace.tb_frame.f_globals["__name__"].startswith("electra_jax"):
-            return error
+            # Its causes do not reach another process.
+            return causes.MayPass(*error.args) if causes.may_pass(error) else error
         raise
 
 
 def result_of(answered: Any) -> Any:
     """Returns what `answer` has returned, or raises the ValueError that it has returned."""
+    if isinstance(answered, causes.MayPass):
+        raise causes.MayPass(*answered.args)
     if isinstance(answered, ValueError):
         raise ValueError(*answered.args)
     return answered

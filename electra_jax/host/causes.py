@@ -1,8 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Why an error came about: libraries wrap the real one several times.
 
-`of` finds the real one; `written_for_user` says whether its message is enough.
+`of` finds the real one; `written_for_user` says whether its message is enough, and `may_pass`
+whether the same command may succeed later.
 """
+
+
+class MayPass(ValueError):
+    """What was asked for is right, and something else failed: a disk, a server, a worker process.
+
+    The same command may succeed later, so a launcher may begin it again. One line.
+    """
 
 
 def of(error: BaseException, handled: BaseException | None = None) -> list[BaseException]:
@@ -18,6 +26,14 @@ def of(error: BaseException, handled: BaseException | None = None) -> list[BaseE
     while (before := chain[-1].__cause__ or chain[-1].__context__) not in (None, handled, *chain):
         chain.append(before)
     return chain
+
+
+def may_pass(error: BaseException) -> bool:
+    """Returns whether the same command may succeed later: this error or a cause of it is MayPass.
+
+    Of its causes, since another part of the package may say in its own words what failed in one.
+    """
+    return any(isinstance(cause, MayPass) for cause in of(error))
 
 
 def written_for_user(error: BaseException) -> bool:

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from electra_jax.host import calls, peers
+from electra_jax.host import calls, causes, peers
 
 _LOOK_SECONDS = 0.1  # between two looks at signals while a program is compiled
 
@@ -39,7 +39,8 @@ def agree(work: Callable[[], T], *kinds: type[Exception], doing: str = "") -> T:
     """Runs `work()` on each process and returns each one's own result.
 
     If `work` raises an error of `kinds` on any process, all processes raise: those that failed
-    raise their own error, the others an error like that of the first process that failed.
+    raise their own error, the others an error like that of the first process that failed. Where
+    ValueErrors are shared, one that may pass is a `causes.MayPass` on the others.
 
     Args:
       work: must not wait for another process, unless all wait for each other in it, in the same
@@ -50,6 +51,8 @@ def agree(work: Callable[[], T], *kinds: type[Exception], doing: str = "") -> T:
     if jax.process_count() == 1:
         return work()
 
+    if ValueError in kinds:
+        kinds = (causes.MayPass, *kinds)
     result, failure = None, None
     try:
         result = work()
@@ -142,7 +145,10 @@ def _told(failure, kinds):
     """Returns what is needed to raise a similar error elsewhere, as JSON data; None for None."""
     if failure is None:
         return None
-    number = next(n for n, kind in enumerate(kinds) if isinstance(failure, kind))
+    kind = next(kind for kind in kinds if isinstance(failure, kind))
+    if causes.MayPass in kinds and causes.may_pass(failure):
+        kind = causes.MayPass
+    number = kinds.index(kind)
     if isinstance(failure, OSError) and failure.errno is not None:
         return [number, failure.errno, failure.strerror, failure.filename]
     return [number, str(failure) or type(failure).__name__]

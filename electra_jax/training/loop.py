@@ -339,10 +339,14 @@ class _Loop:
             self._evaluate()
 
     def _finish(self):
-        """Waits for the last checkpoint, draws the last report and returns the last evaluation."""
+        """Waits for the last checkpoint, draws the last report and returns the last evaluation.
+
+        Raises NotSaved, with which the page says that the run stopped, if the last save failed.
+        """
         self._stop.no_more_steps()
         self._out.doing(f"saving step {self._saved_step}")
-        self._stop.saved = self._saved.wait()
+        self._saved.close()
+        self._stop.saved = True
         whole = self._budget.over and not self._run.evaluation_due
         self._out.report("finished" if whole else "stopped")
         return self._final
@@ -361,6 +365,7 @@ class _Loop:
         self._saved_step = run.step
         if self._saved.time.complete is not None:
             self._stop.goes_on = ending.GOES_ON
+            self._out.has_saved(self._saved.time.complete)
 
     def _logs(self):
         return self._every(self._c.logging.every) or self._budget.over

@@ -27,7 +27,7 @@ from electra_jax.report import run_page as page
 from electra_jax.step import evaluation
 from electra_jax.training import budget as budget_lib
 from electra_jax.training import run_data, run_facts, runs, shown_rows
-from electra_jax.workdir import metadata
+from electra_jax.workdir import metadata, starts
 
 BEST, WORST = 5, 3  # how many of the rows that were judged the report shows
 _COMPILING = "compiling the step"
@@ -47,6 +47,7 @@ class Output:
     ):
         self._run, self._c, self._budget, self._stop = run, run.config, budget, stop
         self._speaks = jax.process_index() == 0
+        self._noted = False  # whether starts.jsonl says that this start has a checkpoint
         self._writers: list[writers.Writer] = []
         self._line: live_line.LiveLine | None = None  # while the run trains, at a terminal
         self._path = os.path.join(run.workdir, "metrics.jsonl")
@@ -146,6 +147,13 @@ class Output:
 
         self._watch = self._told()
         self._restart_clock()
+
+    def has_saved(self, step: int) -> None:
+        """Notes, once, that this start has a checkpoint on disk, that of this step."""
+        if self._speaks and not self._noted:
+            self._noted = True
+            with contextlib.suppress(OSError):  # such as a disk that is full now
+                starts.note_saved(self._run.workdir, step)
 
     def off_the_clock(self) -> contextlib.AbstractContextManager[None]:
         """A context whose duration counts neither for the speed nor for a budget of minutes."""
@@ -296,15 +304,15 @@ class Output:
                 logging.warning("alarm at step %d: %s", alarm.step, alarm.sentence)
 
     def _check_nothing_is_gone(self):
-        """Logs an error if an earlier run here got beyond its first checkpoint, and all are gone.
+        """Logs an error if an earlier run here had saved a checkpoint, and all are gone.
 
         The metrics are all that is left of that run, so they are moved aside and not overwritten.
         """
         first = self._run.step
         rows = self._written()
         last = max((row["step"] for row in rows), default=0)
-        if last < max(self._c.checkpoint.every, first + 1):
-            return  # that run ended before its first checkpoint
+        if last <= first or not starts.has_saved(self._run.workdir):
+            return  # that run ended before it had a checkpoint
 
         kept = safe_files.move_aside(self._path, "before")
         logging.error(

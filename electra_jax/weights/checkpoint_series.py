@@ -115,7 +115,7 @@ class Checkpoints:
         first.
 
         The first save is waited for and read back: if that does not give what was saved, no later
-        save would either. Raises CheckpointError in that case.
+        save would either. Raises NotSaved in that case.
         """
         self.wait()  # otherwise orbax would raise an earlier failure in place of this save
         if self.time.hangs():
@@ -150,13 +150,13 @@ class Checkpoints:
     def reread(self, abstract: dict[str, Any]) -> checkpoint.Restored:
         """Returns the newest good checkpoint again, in the middle of a run that saves here.
 
-        Raises CheckpointError if there is none.
+        Raises NotSaved if there is none, CheckpointError if none is good.
         """
         # Closed, since orbax keeps the list of steps that it made when it was opened.
         self.close(quiet=True)
         restored = self.restore_latest(abstract)
         if restored is None:
-            raise metadata.CheckpointError(
+            raise metadata.NotSaved(
                 f"no checkpoint in {self._directory} to go back to; free some space and run the"
                 " same command again"
             )
@@ -165,11 +165,11 @@ class Checkpoints:
     def close(self, quiet: bool = False) -> None:
         """Waits for the last save and closes orbax.
 
-        Raises CheckpointError if the last save failed, unless `quiet`.
+        Raises NotSaved if the last save failed, unless `quiet`.
         """
         handled = sys.exception()
         try:
-            with contextlib.suppress(*([metadata.CheckpointError] if quiet else [])):
+            with contextlib.suppress(*([metadata.NotSaved] if quiet else [])):
                 self.wait()
         finally:
             self.time.end()
@@ -184,9 +184,9 @@ class Checkpoints:
             self._orbax = None
 
         if isinstance(self._failure, save_time.NotInTime) and not quiet:
-            raise metadata.CheckpointError(self.time.last_words(self._failure))
+            raise metadata.NotSaved(self.time.last_words(self._failure))
         if self._failure is not None and not quiet:
-            raise metadata.CheckpointError(
+            raise metadata.NotSaved(
                 f"the last checkpoint could not be saved in {self._directory}; free some space and"
                 " run the same command again: it goes on from the newest good checkpoint"
             )
@@ -213,7 +213,7 @@ class Checkpoints:
         """Returns True if the awaited first save is on disk on all processes, False on a full disk.
 
         Space may become free later. Any other cause would stop all later saves too, so it raises
-        CheckpointError. With several processes no process arrives here with a failure, because
+        NotSaved. With several processes no process arrives here with a failure, because
         `_note_failure` ends them; they only wait until the first process has named the finished
         save.
         """
@@ -223,20 +223,20 @@ class Checkpoints:
                 return
             if _is_full(self._failure):
                 raise OSError(errno.ENOSPC, "no space left", self._directory)
-            raise metadata.CheckpointError(
+            raise metadata.NotSaved(
                 f"the first checkpoint of this run could not be saved in {self._directory}, so the"
                 f" run stops here: {metadata.reason(self._failure)}; mend that, or choose another"
                 " --workdir"
             )
 
         try:
-            processes.agree(check, OSError, metadata.CheckpointError)
+            processes.agree(check, OSError, metadata.NotSaved)
         except OSError:
             return False
         return True
 
     def _read_back(self, step, tree, about):
-        """Returns True. Raises CheckpointError if the checkpoint is not what was saved."""
+        """Returns True. Raises NotSaved if the checkpoint is not what was saved."""
         path = os.path.join(self._directory, str(step))
         try:
             # The metadata first: orbax may be called only if all processes have the checkpoint.
@@ -248,7 +248,7 @@ class Checkpoints:
                 metadata.CheckpointError,
             )
         except (metadata.CheckpointError, save_time.NotInTime) as error:
-            raise metadata.CheckpointError(
+            raise metadata.NotSaved(
                 f"the first checkpoint of this run cannot be read back, so the run stops here:"
                 f" {error}; choose a --workdir on another disk, or with a plainer name"
             ) from error
@@ -258,7 +258,7 @@ class Checkpoints:
         """Remembers and logs a failed save; with several processes it ends this one."""
         self._failure = error
         if jax.process_count() > 1:  # the others may wait inside orbax for this process
-            raise metadata.CheckpointError(_not_saved(error, handled)) from error
+            raise metadata.NotSaved(_not_saved(error, handled)) from error
 
         # Where another error ends the run already, there is no next one.
         goes_on = "; training goes on and the next one is tried at its step"

@@ -20,6 +20,7 @@ from absl import logging
 
 from electra_jax import config as config_lib
 from electra_jax.data import reaching
+from electra_jax.host import causes
 from electra_jax.weights.formats import (
     hugging_face,
     json_files,
@@ -57,8 +58,8 @@ def folder(address: str) -> str:
     """Returns a folder of this machine with the weights of `hf:OWNER/NAME[@REVISION]`.
 
     Raises ConfigError, in one line, if the address is none, the Hub knows no such repository or
-    does not answer within `reaching.SECONDS` and the cache has nothing, the repository holds no
-    ELECTRA, or a download fails.
+    does not answer within `reaching.SECONDS` and the cache has nothing, or the repository holds no
+    ELECTRA; causes.MayPass, in one line too, if a download fails.
     """
     name, revision = _parse(address)
     try:
@@ -190,13 +191,13 @@ def _tensors(names):
 
 
 def _download(address, name, revision, files):
-    """Brings files into the cache and returns their folder. Raises ConfigError, in one line."""
+    """Brings files into the cache and returns their folder. Raises causes.MayPass, in one line."""
     import huggingface_hub  # noqa: PLC0415 - as above
 
     try:
         return huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=files)
     except Exception as error:  # many kinds: no network, a full disk, access withdrawn
-        raise config_lib.ConfigError(
+        raise causes.MayPass(
             f"{address} cannot be downloaded ({reaching.why(error)}); the same command goes on"
             " with what is there"
         ) from error

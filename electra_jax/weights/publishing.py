@@ -17,6 +17,7 @@ import tempfile
 
 from electra_jax import config as config_lib
 from electra_jax.data import reaching, text_files
+from electra_jax.host import causes
 from electra_jax.weights import hub
 
 # What an export may hold, at the top or in `generator`; files of these names are replaced.
@@ -38,9 +39,9 @@ def check(name: str, public: bool) -> None:
       name: OWNER/NAME.
       public: whether the repository may be seen by all.
 
-    Raises ConfigError, in one line, without a token, with one that the Hub does not know, without
-    an answer within `reaching.SECONDS`, or if the repository is there and `public` says otherwise
-    than it is.
+    Raises ConfigError, in one line, without a token, with one that the Hub does not know, or if the
+    repository is there and `public` says otherwise than it is; causes.MayPass, in one line too,
+    without an answer within `reaching.SECONDS`.
     """
     import huggingface_hub  # noqa: PLC0415 - takes 0.5 s, and only --push needs it
 
@@ -56,7 +57,8 @@ def check(name: str, public: bool) -> None:
     try:
         private = reaching.in_time(lambda: _is_private(api, name))
     except Exception as error:  # many kinds: no network, a token that is not valid
-        raise config_lib.ConfigError(
+        kind = causes.MayPass if reaching.may_pass(error) else config_lib.ConfigError
+        raise kind(
             f"--push={name}: {api.endpoint} refuses or does not answer"
             f" ({reaching.why(error)}); look at HF_TOKEN and the network"
         ) from error
@@ -74,7 +76,7 @@ def check(name: str, public: bool) -> None:
 def push(out: str, name: str, public: bool) -> str:
     """Uploads an export as one commit and returns its address.
 
-    The repository is made if it is not there. Raises ConfigError, in one line, if the Hub refuses.
+    The repository is made if it is not there. Raises causes.MayPass, in one line, if that fails.
     """
     import huggingface_hub  # noqa: PLC0415 - as above
 
@@ -92,7 +94,7 @@ def push(out: str, name: str, public: bool) -> str:
                 delete_patterns=earlier or None,
             )
     except Exception as error:  # many kinds: no right to write, no network, a full disk
-        raise config_lib.ConfigError(
+        raise causes.MayPass(
             f"--push={name}: the upload failed ({_reason(error)}); the same command"
             " tries again, with another --out if there is one"
         ) from error

@@ -31,6 +31,10 @@ class CheckpointError(ValueError):
     """There is no usable checkpoint where one should be; the message has one line."""
 
 
+class NotSaved(CheckpointError, causes.MayPass):
+    """A checkpoint could not be saved. The settings are right, so the same command may go on."""
+
+
 def directory(workdir: str) -> str:
     """Returns where the checkpoints of a workdir are: a folder, or an address in a bucket."""
     return staging.place(os.path.join(workdir, staging.CHECKPOINTS))

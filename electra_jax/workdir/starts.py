@@ -3,11 +3,14 @@
 
 A run may go on with another library, another commit or on other devices. What it has cost can be
 told only if each start has said what it ran on.
+
+A line `{"saved": STEP}` behind a start says that this start has a checkpoint on disk. Where there
+is none later, it is gone: neither the settings, which may change, nor the metrics tell that.
 """
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 NAME = "starts.jsonl"
@@ -15,30 +18,28 @@ NAME = "starts.jsonl"
 
 def note(workdir: str, start: Mapping[str, Any]) -> None:
     """Adds a start. It needs `step`, the step from which it goes on, and `device_count`."""
-    path = os.path.join(workdir, NAME)
-    line = json.dumps(dict(start), ensure_ascii=False) + "\n"
-    with open(path, "ab+") as file:
-        if file.tell() and not _ends_whole(file):
-            line = "\n" + line  # a start that was killed while it wrote
-        file.write(line.encode())
+    _add(workdir, start)
+
+
+def note_saved(workdir: str, step: int) -> None:
+    """Adds that the present start has a checkpoint on disk, that of this step."""
+    _add(workdir, {"saved": step})
 
 
 def read(workdir: str) -> list[dict[str, Any]]:
     """The starts in their order. Lines that hold no start are left out."""
-    path = os.path.join(workdir, NAME)
-    if not os.path.exists(path):
-        return []
+    return [line for line in _lines(workdir) if _is_start(line)]
 
-    found = []
-    with open(path, encoding="utf-8", errors="replace") as file:
-        for line in file:
-            try:
-                start = json.loads(line)
-                if isinstance(start["step"], int) and isinstance(start["device_count"], int):
-                    found.append(start)
-            except (ValueError, KeyError, TypeError):
-                continue
-    return found
+
+def has_saved(workdir: str) -> bool:
+    """Whether the last start had a checkpoint on disk: it went on from one, or it saved one.
+
+    Earlier starts do not count: if the last began anew, what they had saved was gone already.
+    """
+    saved = False
+    for line in _lines(workdir):
+        saved = line["step"] > 0 if _is_start(line) else saved or "saved" in line
+    return saved
 
 
 def device_seconds(
@@ -60,6 +61,34 @@ def device_seconds(
             return None
         total += seconds * devices[-1]
     return total if intervals else None
+
+
+def _lines(workdir) -> Iterator[dict[str, Any]]:
+    """The lines that hold an object of JSON."""
+    path = os.path.join(workdir, NAME)
+    if not os.path.exists(path):
+        return
+
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            try:
+                found = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(found, dict):
+                yield found
+
+
+def _is_start(line):
+    return all(isinstance(line.get(name), int) for name in ("step", "device_count"))
+
+
+def _add(workdir, about):
+    line = json.dumps(dict(about), ensure_ascii=False) + "\n"
+    with open(os.path.join(workdir, NAME), "ab+") as file:
+        if file.tell() and not _ends_whole(file):
+            line = "\n" + line  # a start that was killed while it wrote
+        file.write(line.encode())
 
 
 def _ends_whole(file) -> bool:

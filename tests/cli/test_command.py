@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bad input on the command line: one line with the remedy, exit code 2, no traceback."""
+"""Errors for the user: one line with the remedy, no traceback, and the exit code that fits."""
 
 import json
+import pickle
 import re
 import time
 
@@ -9,8 +10,12 @@ import pytest
 
 from electra_jax import config as config_lib
 from electra_jax import score
+from electra_jax.cli import command as command_lib
+from electra_jax.data import reaching, worker_pool
+from electra_jax.host import causes
 from electra_jax.speed import dry_run
-from electra_jax.training import run_data
+from electra_jax.training import loop, run_data
+from electra_jax.workdir import metadata
 from support.commands import command, complaint
 from support.corpus import ROOT, small_run, write_corpus
 
@@ -101,7 +106,7 @@ def test_dry_run_prints_what_a_run_would_be_and_writes_nothing(tmp_path):
 
 def test_a_run_without_a_network_ends_with_what_to_do(tmp_path):
     began = time.monotonic()
-    line = complaint("--config=configs/base.py", f"--workdir={tmp_path / 'run'}")
+    line = complaint("--config=configs/base.py", f"--workdir={tmp_path / 'run'}", code=1)
     assert time.monotonic() - began < 60  # most of it for imports, on a busy machine
     assert "read your own files, data.source=text:GLOB, or data.source=builtin" in line
     assert not list(tmp_path.rglob("manifest.json"))
@@ -182,3 +187,42 @@ def test_sentences_that_are_not_utf8_are_named_with_their_line(tmp_path):
         score.read(str(tmp_path / "nothing.txt"))
     (tmp_path / "sentences.txt").write_bytes(b"\xef\xbb\xbfone\tother\r\ntwo\n")
     assert score.read(str(tmp_path / "sentences.txt")) == {1: ["one", "other"], 2: ["two"]}
+
+
+REFUSED = config_lib.ConfigError("data.batch_size=0")
+AWAY = reaching.Unreachable("no answer")
+
+
+def caused(error, cause):
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (REFUSED, 2),
+        (metadata.CheckpointError("checkpoint 3 is damaged"), 2),
+        (caused(config_lib.ConfigError("--data=x"), REFUSED), 2),
+        (AWAY, 1),
+        (causes.MayPass("no space left"), 1),
+        (metadata.NotSaved("the last checkpoint could not be saved"), 1),
+        (caused(config_lib.ConfigError("--data=x: no answer"), AWAY), 1),
+        (loop.TrainingError("three steps were not finite"), 1),
+        (OSError("no space left"), 1),
+        (ValueError("of a library: a bug"), 1),
+    ],
+)
+def test_launchers_begin_again_what_may_pass_and_not_what_was_refused(error, code):
+    assert command_lib._code_of(error) == code
+
+
+def test_what_may_pass_in_a_worker_process_may_pass_here():
+    """Pickled errors lose their causes."""
+    module = {"__name__": "electra_jax.made_up"}
+    exec("def work(cause): raise ValueError('unit 3') from cause", module)
+    for cause, may_pass in ((AWAY, True), (REFUSED, False)):
+        answered = pickle.loads(pickle.dumps(worker_pool.answer(module["work"], cause)))
+        with pytest.raises(ValueError, match="unit 3") as error:
+            worker_pool.result_of(answered)
+        assert causes.may_pass(error.value) == may_pass

@@ -5,7 +5,7 @@ import jax
 import pytest
 from jax import numpy as jnp
 
-from electra_jax.host import processes
+from electra_jax.host import causes, processes
 
 
 class Program:
@@ -64,3 +64,24 @@ def test_what_was_compiled_before_is_not_traced_again():
     processes.compile_together(program, jnp.ones(3), stops=lambda: False)  # in another thread
     assert program(jnp.ones(3)).tolist() == [2, 2, 2]
     assert len(traced) == 1
+
+
+@pytest.mark.parametrize("kind", [causes.MayPass, ValueError])
+def test_what_may_pass_on_one_process_may_pass_on_all(monkeypatch, kind):
+    """The first fails because its settings are refused, or because a server is away."""
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+
+    def refuse():
+        try:
+            raise kind("away")
+        except ValueError as error:
+            raise ValueError("cannot be read: away") from error
+
+    sent = []
+    monkeypatch.setattr(processes, "gather", lambda text, doing: sent.append(text) or [text])
+    with pytest.raises(ValueError, match="cannot be read: away$"):
+        processes.agree(refuse, ValueError, OSError)
+    monkeypatch.setattr(processes, "gather", lambda text, doing: [*sent, text])
+    with pytest.raises(ValueError, match="away .found by process 0") as error:
+        processes.agree(lambda: None, ValueError, OSError)
+    assert causes.may_pass(error.value) == (kind is causes.MayPass)

@@ -31,10 +31,10 @@ def command(*arguments, module="electra_jax.main"):
     )
 
 
-def complaint(*arguments, module="electra_jax.main"):
-    """The one line that a refused command prints."""
+def complaint(*arguments, module="electra_jax.main", code=2):
+    """The one line that a refused command prints, or one that fails with another exit code."""
     result = command(*arguments, module=module)
-    assert result.returncode == 2, result.stderr
+    assert result.returncode == code, result.stderr
     assert "Traceback" not in result.stderr
     lines = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
     assert len(lines) == 1, result.stderr

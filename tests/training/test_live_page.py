@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of a run is there from its start, follows the run, and says what the run cost."""
 
+import errno
 import json
+import logging
 import math
 import re
+import types
 
 import pytest
+from orbax.checkpoint import v1 as ocp
 
 import electra_jax
 from electra_jax.report import run_cost, writers
 from electra_jax.training import output
-from electra_jax.workdir import saved_config, starts
+from electra_jax.workdir import metadata, saved_config, starts
 from support.corpus import small_run
 
 
@@ -46,6 +50,24 @@ def test_the_page_is_there_before_the_first_step_and_says_why_a_run_ended(
     page = (tmp_path / "report.html").read_text()
     assert '<span class="status stopped">' in page and "no power &lt;left&gt;" in page
     assert "data-refresh=" not in page
+
+
+def test_the_page_of_a_run_whose_last_save_failed_does_not_call_it_finished(
+    text, tmp_path, monkeypatch
+):
+    save = ocp.training.Checkpointer.save_async
+
+    def save_async(self, step, *arguments, **options):
+        if step == 4:
+            raise OSError(errno.ENOSPC, "no space")
+        return save(self, step, *arguments, **options)
+
+    monkeypatch.setattr(ocp.training.Checkpointer, "save_async", save_async)
+    config = small_run(*text, schedule__steps=4, checkpoint__every=2, logging__report_every=1000)
+    with pytest.raises(metadata.NotSaved, match="last checkpoint could not be saved"):
+        electra_jax.train(config, tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert '<span class="status stopped">' in page and "last checkpoint could not be saved" in page
 
 
 def test_a_page_that_was_just_drawn_is_left_alone(text, tmp_path, monkeypatch):
@@ -90,3 +112,33 @@ def test_a_torn_line_of_a_killed_start_is_left_out(tmp_path):
     assert [start["step"] for start in starts.read(tmp_path)] == [0, 6]
     lines = (tmp_path / starts.NAME).read_text().splitlines()
     assert json.loads(lines[-1]) == {"step": 6, "device_count": 3}
+
+
+@pytest.mark.parametrize(
+    ("lines", "gone"),
+    [
+        (["start at 0"], False),  # killed before its first save, or that save failed
+        (["start at 0", "saved 4"], True),
+        (["start at 0", "saved 4", "start at 4"], True),
+        (["start at 4"], True),  # by a version that did not note its saves
+        (["start at 0", "saved 4", "start at 0"], False),  # they were gone before the last start
+        ([], False),
+    ],
+)
+def test_checkpoints_are_gone_only_where_the_last_start_had_one(tmp_path, caplog, lines, gone):
+    """No setting tells it: checkpoint.every may have been larger when the run began."""
+    (tmp_path / "metrics.jsonl").write_text('{"step": 6, "kind": "train"}\n')
+    for what, *_, step in map(str.split, lines):
+        if what == "start":
+            starts.note(tmp_path, {"step": int(step), "device_count": 1})
+        else:
+            starts.note_saved(tmp_path, int(step))
+    assert len(starts.read(tmp_path)) == sum(line.startswith("start") for line in lines)
+
+    out = output.Output.__new__(output.Output)
+    out._run = types.SimpleNamespace(step=0, workdir=str(tmp_path))
+    out._path = str(tmp_path / "metrics.jsonl")
+    with caplog.at_level(logging.ERROR):
+        out._check_nothing_is_gone()
+    assert ("its checkpoints are gone" in caplog.text) == gone
+    assert (tmp_path / "metrics.jsonl.before").exists() == gone

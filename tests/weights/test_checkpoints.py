@@ -124,7 +124,7 @@ def test_a_first_save_that_cannot_be_read_back_stops_the_run(tmp_path, monkeypat
 
 def test_a_first_save_that_cannot_be_written_stops_the_run(tmp_path):
     directory = tmp_path / "checkpoints"
-    with pytest.raises(metadata.CheckpointError, match="could not be saved in .*checkpoints"):
+    with pytest.raises(metadata.NotSaved, match="could not be saved in .*checkpoints"):
         with checkpoint_series.Checkpoints(str(directory), keep_last=9) as checkpoints:
             checkpoints._open()
             shutil.rmtree(directory)
@@ -287,7 +287,7 @@ def test_waiting_says_whether_the_save_is_on_disk(tmp_path):
 def test_what_orbax_tells_when_it_is_closed_is_a_failed_save(last, tmp_path):
     saved = checkpoint_series.Checkpoints(str(tmp_path), keep_last=1)
     saved._orbax = FailingOrbax(last, earlier=PermissionError("of 14/_CHECKPOINT_METADATA"))
-    with pytest.raises(metadata.CheckpointError, match="the last checkpoint could not be saved"):
+    with pytest.raises(metadata.NotSaved, match="the last checkpoint could not be saved"):
         saved.close()
     saved._orbax = FailingOrbax(last, earlier=PermissionError("of 14/_CHECKPOINT_METADATA"))
     with pytest.raises(ValueError, match="of the run"), saved:
@@ -378,7 +378,7 @@ def test_a_last_save_that_takes_too_long_is_one_line(tmp_path, monkeypatch, answ
         monkeypatch.setattr(save_time, "SECONDS", seconds)
         checkpoints.save(step, tree(step), ABOUT | {"at": step})
     answers.clear()
-    with pytest.raises(metadata.CheckpointError) as error:
+    with pytest.raises(metadata.NotSaved) as error:
         checkpoints.close()
     assert str(error.value) == (
         f"step 5 was not saved within 0 s in {tmp_path}; the newest known to be complete is that of"

@@ -21,6 +21,7 @@ import electra_jax
 from electra_jax import config as config_lib
 from electra_jax import convert as convert_command
 from electra_jax.data import reaching
+from electra_jax.host import causes
 from electra_jax.weights import exporting, hub, importing, publishing, reading, trained_weights
 from support import model_hub
 from support.commands import command, convert_flags, free_port
@@ -66,9 +67,9 @@ def contents(folder):
     }
 
 
-def refused(work):
+def refused(work, kind=config_lib.ConfigError):
     """The one line of an error."""
-    with pytest.raises(config_lib.ConfigError) as raised:
+    with pytest.raises(kind) as raised:
         work()
     line = str(raised.value)
     assert "\n" not in line
@@ -160,7 +161,7 @@ def test_a_push_without_an_answer_ends_in_time(tmp_path):
         model_hub.reach(patch, f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path)
         patch.setattr(reaching, "SECONDS", 0.5)
         begun = time.monotonic()
-        assert "does not answer" in refused(lambda: publishing.check(NAME, False))
+        assert "does not answer" in refused(lambda: publishing.check(NAME, False), causes.MayPass)
         assert time.monotonic() - begun < 5
 
 
@@ -169,7 +170,7 @@ def test_an_upload_that_fails_is_one_line_and_the_export_stays(server, exported,
     out = tmp_path / "out"
     given = {"from": str(exported), "to": "hugging_face", "push": NAME, "out": str(out)}
     with convert_flags(**given):
-        line = refused(lambda: convert_command.outwards(None, None))
+        line = refused(lambda: convert_command.outwards(None, None), causes.MayPass)
     assert line.startswith(f"--push={NAME}: the upload failed (")
     assert (out / "discriminator" / "model.safetensors").exists()
 
