@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Asking servers about files in a bounded time; a server that does not answer is one line."""
 
+import contextlib
 import errno
 import os
 import queue
@@ -14,7 +15,8 @@ from typing import Any
 from electra_jax.data import text_files
 from electra_jax.host import causes
 
-SECONDS = 15  # in which a server has to say which files it has
+SECONDS = 15  # in which a server has to say which files it has, or one thing about one file
+AT_ONCE = 8  # questions about single files
 OTHER_TEXT = "read your own files, data.source=text:GLOB, or data.source=builtin"
 
 _TELLING = {  # numbers of system errors which say by themselves why there is no file
@@ -64,6 +66,41 @@ def in_time(work: Callable[[], Any]) -> Any:
     return first_in_time([work])
 
 
+def each_in_time(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    """Returns `[work(item) for item in items]`, with up to `AT_ONCE` calls at the same time.
+
+    Raises the first error of a call, or TimeoutError when for `SECONDS` no call has returned: there
+    is no limit for all of them, of which there may be thousands.
+    """
+    left = queue.SimpleQueue()
+    for place in enumerate(items):
+        left.put(place)
+    results: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
+    given_up = threading.Event()
+
+    def run():
+        with contextlib.suppress(queue.Empty):
+            while not given_up.is_set():
+                number, item = left.get_nowait()
+                try:
+                    results.put((number, work(item), None))
+                except BaseException as error:
+                    results.put((number, None, error))
+
+    for _ in range(min(AT_ONCE, len(items))):
+        threading.Thread(target=run, daemon=True).start()
+
+    values = [None] * len(items)
+    try:
+        for _ in items:
+            number, values[number], error = _next(results, SECONDS)
+            if error is not None:
+                raise error
+    finally:
+        given_up.set()
+    return values
+
+
 def first_in_time(works: Sequence[Callable[[], Any]]) -> Any:
     """Calls all at the same time; returns what the first of them returns that does not fail.
 
@@ -82,10 +119,14 @@ def first_in_time(works: Sequence[Callable[[], Any]]) -> Any:
 
     end = time.monotonic() + SECONDS
     for _ in works:
-        try:
-            value, error = results.get(timeout=max(0.0, end - time.monotonic()))
-        except queue.Empty:
-            raise TimeoutError(f"no answer in {SECONDS} s") from None
+        value, error = _next(results, max(0.0, end - time.monotonic()))
         if error is None:
             return value
     raise error
+
+
+def _next(results, seconds):
+    try:
+        return results.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError(f"no answer in {SECONDS} s") from None

@@ -93,8 +93,8 @@ def files(pattern: str) -> list[RemoteFile]:
     Each process asks once. The `?` of a web address begins its query; elsewhere it stands for a
     letter.
 
-    Raises Unreachable, one line, if the server does not answer within `reaching.SECONDS`;
-    ValueError, one line, if there is no such file, kind of address or library.
+    Raises Unreachable, one line, if the server does not answer a question within
+    `reaching.SECONDS`; ValueError, one line, if there is no such file, kind of address or library.
     """
     if "::" in pattern:
         raise ValueError(
@@ -102,7 +102,7 @@ def files(pattern: str) -> list[RemoteFile]:
             " text:GLOB"
         )
     try:
-        found = reaching.in_time(lambda: _listed(pattern))
+        found = _listed(pattern)
     except ImportError as error:  # fsspec names the library
         extra = _EXTRAS.get(pattern.partition("://")[0])
         remedy = f": {extras.command(extra)}" if extra else ""
@@ -139,15 +139,10 @@ def cache() -> str:
 
 
 def _listed(pattern):
-    system, path = _file_system(pattern)
-    # The name of an existing file is not a pattern; the web cannot be asked for less than a page.
-    if "*" in path or (_PATTERN.search(path) and not pattern.startswith(_WEB)):
-        found = system.glob(path, detail=True)
-    else:
-        found = {path: {}}
-    for name, about in found.items():
-        if about.get("size") is None:  # a page of the web lists names alone
-            found[name] = _info(system, name)
+    system, found = reaching.in_time(lambda: _matching(pattern))
+    names = [name for name, about in found.items() if about.get("size") is None]
+    # A page of the web lists names alone, so each file is a question of its own.
+    found |= zip(names, reaching.each_in_time(lambda name: _info(system, name), names), strict=True)
 
     return [
         RemoteFile(
@@ -158,6 +153,15 @@ def _listed(pattern):
         for name, about in sorted(found.items())
         if about.get("type") == "file"
     ]
+
+
+def _matching(pattern):
+    """Returns what speaks with the server, and by name what it tells of the files that match."""
+    system, path = _file_system(pattern)
+    # The name of an existing file is not a pattern; the web cannot be asked for less than a page.
+    if "*" in path or (_PATTERN.search(path) and not pattern.startswith(_WEB)):
+        return system, system.glob(path, detail=True)
+    return system, {path: {}}
 
 
 def _file_system(address):

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import threading
+import time
 
 import aiohttp
 import fsspec
@@ -24,6 +25,10 @@ from support.corpus import text_settings, write_corpus
 
 class Handler(http.server.SimpleHTTPRequestHandler):
     """Serves a folder; notes which files were sent, and says of some less than others do."""
+
+    def do_HEAD(self):
+        time.sleep(self.server.head_seconds)
+        super().do_HEAD()
 
     def do_GET(self):
         if self.path.startswith("/hanging"):
@@ -61,6 +66,7 @@ def web(tmp_path, monkeypatch):
         server.root, server.sent = root, collections.Counter()
         server.at = f"http://127.0.0.1:{server.server_port}"
         server.ended = threading.Event()
+        server.head_seconds = 0.0
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server
@@ -208,3 +214,11 @@ def test_a_server_that_does_not_answer_is_one_line_in_time(web, monkeypatch):
         assert f"without a network {reaching.OTHER_TEXT}" in str(raised.value)
         assert ("(Connection refused);" in str(raised.value)) == (":9/" in address)
         assert "\n" not in str(raised.value)
+
+
+def test_many_files_may_take_longer_than_one_answer(web, monkeypatch):
+    """A server of the web is asked for the size of each: 1.2 s in all."""
+    monkeypatch.setattr(reaching, "SECONDS", 1)
+    monkeypatch.setattr(reaching, "AT_ONCE", 1)
+    web.head_seconds = 0.4
+    assert len(text_remote.files(f"{web.at}/en/*.gz")) == 3

@@ -7,6 +7,8 @@ import errno
 import gzip
 import lzma
 import socket
+import threading
+import time
 
 import pyarrow
 import pytest
@@ -192,3 +194,32 @@ def test_an_error_without_a_message_gives_the_reason_of_its_cause_or_else_its_ki
     assert reaching.why(outer) == "TimeoutError"
     outer.__cause__ = ValueError("no byte in 60 s")
     assert reaching.why(outer) == "ValueError: no byte in 60 s"
+
+
+def test_many_questions_may_take_longer_than_one(monkeypatch):
+    monkeypatch.setattr(reaching, "SECONDS", 1)
+    monkeypatch.setattr(reaching, "AT_ONCE", 1)
+    found = reaching.each_in_time(lambda n: time.sleep(0.4) or n * n, range(4))  # 1.6 s
+    assert found == [0, 1, 4, 9]
+
+
+def test_questions_are_asked_at_the_same_time(monkeypatch):
+    """Each waits until another one is asked too."""
+    monkeypatch.setattr(reaching, "AT_ONCE", 2)
+    both = threading.Barrier(2, timeout=10)
+    assert reaching.each_in_time(lambda n: both.wait() * 0 + n, range(4)) == [0, 1, 2, 3]
+
+
+def test_a_question_without_an_answer_ends_all(monkeypatch):
+    monkeypatch.setattr(reaching, "SECONDS", 0.3)
+    never = threading.Event()
+    with pytest.raises(TimeoutError, match="no answer in 0.3 s"):
+        reaching.each_in_time(lambda n: n if n < 5 else never.wait(60), range(20))
+    never.set()
+
+
+def test_an_error_ends_the_questions(monkeypatch):
+    monkeypatch.setattr(reaching, "AT_ONCE", 1)
+    with pytest.raises(ZeroDivisionError):
+        reaching.each_in_time(lambda n: 1 / n, range(3))
+    assert reaching.each_in_time(lambda n: 1 / n, []) == []
