@@ -39,14 +39,13 @@ if __name__ == "__main__":
 import jax
 import ml_collections
 
-from benchmarks import discriminator_page
+from benchmarks import discriminator_page, equal_compute
 from benchmarks.discriminator_page import REFERENCE
 from electra_jax import config as config_lib
 from electra_jax.checks import scoring, trained
 from electra_jax.configs import tiny
 from electra_jax.report import drawing
 from electra_jax.training import loop
-from electra_jax.workdir import metadata
 
 # name -> steps of a generator by itself, as a share of the reference discriminator's
 GENERATORS = {"weak": 1 / 6, REFERENCE: 2 / 3, "strong": 8 / 3}
@@ -242,9 +241,9 @@ def train(given, tree, name: str, seed: int, share: float) -> trained.FinishedRu
     tree.logging.update(every=max(1, steps // 40), report_every=steps, tensorboard=False)
 
     parsed = config_lib.parse(tree)
-    if _newest(folder) < steps:
+    if equal_compute.newest(folder) < steps:
         loop.train(parsed, folder)
-    if _newest(folder) < steps:
+    if equal_compute.newest(folder) < steps:
         raise SystemExit(f"{folder} was stopped; the same command goes on")
     return trained.FinishedRun.open(parsed, folder)
 
@@ -278,11 +277,6 @@ def measure(run: trained.FinishedRun, rows: Mapping[str, scoring.Judged]) -> dic
             name: run.opened.records.manifest.totals[name] for name in ("characters", "tokens")
         },
     }
-
-
-def _newest(folder) -> int:
-    """The step of the newest checkpoint; -1 where there is none."""
-    return max(metadata.steps(os.path.join(folder, "checkpoints")), default=-1)
 
 
 def _write(path, content: dict) -> None:

@@ -203,9 +203,9 @@ def run(arms: Mapping[str, Arm], arguments, about: dict, name: str, seed: int) -
     tree = config(arms[name], name, seed, steps, about["source"], about["vocab"], arguments.workdir)
     parsed = config_lib.parse(tree)
     begun = time.monotonic()
-    if _newest(folder) < steps:
+    if newest(folder) < steps:
         loop.train(parsed, folder)
-    if _newest(folder) < steps:
+    if newest(folder) < steps:
         raise SystemExit(f"{folder} was stopped; the same command goes on")
 
     seconds = time.monotonic() - begun
@@ -228,7 +228,7 @@ def _folder(workdir: str, seed: int, name: str) -> str:
     return os.path.join(workdir, f"seed{seed}", name)
 
 
-def _newest(folder: str) -> int:
+def newest(folder: str) -> int:
     """The step of the newest checkpoint; -1 where there is none."""
     return max(metadata.steps(os.path.join(folder, "checkpoints")), default=-1)
 

@@ -37,14 +37,13 @@ if __name__ == "__main__":
 import jax
 import numpy as np
 
-from benchmarks import learning_curves_page
+from benchmarks import equal_compute, learning_curves_page
 from electra_jax import config as config_lib
 from electra_jax.checks import trained
 from electra_jax.configs import tiny_paper
 from electra_jax.data import pipeline
 from electra_jax.training import loop
 from electra_jax.weights import exporting, reading
-from electra_jax.workdir import metadata
 
 PEER = pathlib.Path(__file__).with_name("learning_curves_peer.py")
 EVERY, EVALUATE = 25, 125  # steps between two values of a curve, and between two evaluations
@@ -80,9 +79,9 @@ def run(arguments, layers: int, seed: int) -> None:
     folder = pathlib.Path(arguments.workdir, learning_curves_page.size(layers), f"seed{seed}")
     parsed = config(arguments, layers, seed)
     if not (folder / "peer.json").exists():
-        if _newest(folder / "ours") < arguments.steps:
+        if equal_compute.newest(folder / "ours") < arguments.steps:
             loop.train(parsed, folder / "ours")
-        if _newest(folder / "ours") < arguments.steps:
+        if equal_compute.newest(folder / "ours") < arguments.steps:
             raise SystemExit(f"{folder / 'ours'} was stopped; the same command goes on")
         write_for_the_peer(parsed, folder, arguments)
         jax.clear_caches()  # the next size is another program
@@ -161,11 +160,6 @@ def write_for_the_peer(parsed: config_lib.Config, folder: pathlib.Path, argument
         "unigram_entropy": manifest.unigram_entropy,
     }
     (out / "recipe.json").write_text(json.dumps(recipe, indent=1) + "\n")
-
-
-def _newest(workdir) -> int:
-    """The step of the newest checkpoint; -1 where there is none."""
-    return max(metadata.steps(os.path.join(workdir, "checkpoints")), default=-1)
 
 
 if __name__ == "__main__":

@@ -102,23 +102,24 @@ def _train_sentencepiece(size, lines, lower_case, strip_accents, seed):
         )
     except RuntimeError as error:
         if not failed:
-            reason = " ".join(str(error).split())
-            most = re.search(r"value <= (\d+)", reason)
-            least = re.search(r"required_chars\D+\d+ vs (\d+)", reason)
-            if most:
-                remedy = f"the most is {most[1]}: data.vocab=train:sentencepiece:{most[1]}"
-            elif least:
-                remedy = f"its characters alone are {least[1]}; take more"
-            else:
-                remedy = reason[-200:]
-
             raise ValueError(
-                f"a SentencePiece vocabulary of {size} cannot be trained on this text; {remedy}"
+                f"a SentencePiece vocabulary of {size} cannot be trained on this text;"
+                f" {_remedy(error)}"
             ) from error
 
     if failed:  # SentencePiece makes an error of its own of it, in which the reason is cut off
         raise failed[0]
     return vocabulary.Vocabulary("sentencepiece", model.getvalue(), lower_case, strip_accents)
+
+
+def _remedy(error):
+    """What would help against an error of SentencePiece, or the end of its words."""
+    reason = " ".join(str(error).split())
+    if most := re.search(r"value <= (\d+)", reason):
+        return f"the most is {most[1]}: data.vocab=train:sentencepiece:{most[1]}"
+    if least := re.search(r"required_chars\D+\d+ vs (\d+)", reason):
+        return f"its characters alone are {least[1]}; take more"
+    return reason[-200:]
 
 
 def _train_wordpiece(size, lines, lower_case, strip_accents):
