@@ -225,7 +225,7 @@ def alone(config: NetworksConfig, params: dict, name: str) -> dict:
     The two tables of `gdes` are added up. Parameters that only training needs are left out.
     """
     tables = main_embeddings if name == "discriminator" else generator_embeddings
-    return {"embeddings": tables(config, params)} | _network(config, params, name)
+    return {"embeddings": tables(config, params)} | module_weights(config, params, name)
 
 
 def main_trunk(config: NetworksConfig, params: dict) -> dict:
@@ -307,6 +307,16 @@ def towers_module(config: NetworksConfig) -> two_towers.TwoTowers:
     return two_towers.TwoTowers(shape, config.embedding_size, config.padded_vocab_size)
 
 
+def module_weights(config: NetworksConfig, params: dict, name: str) -> dict:
+    """Returns one network's weights in the form that its module takes, with those it shares."""
+    own = {part: params[name][part] for part in params[name] if part in _OF_A_NETWORK}
+    if config.sharing != "all" or "encoder" in own:
+        return own
+    trunk = dict(params["encoder"])
+    projection = {"projection": trunk.pop("projection")} if "projection" in trunk else {}
+    return own | projection | {"encoder": trunk}
+
+
 def _apply(config, params, name, module, placement, batch, keys_B, *inputs):
     """Embeds a batch with the tables of a network and runs the network's module where it lies."""
     module = module.clone(placement=placement)
@@ -315,18 +325,8 @@ def _apply(config, params, name, module, placement, batch, keys_B, *inputs):
     rows = batch, embed_keys_B
     look_up = functools.partial(embed, config)
     embedded_BLE = placement.rowwise(look_up, rows, shared=(tables(config, params),))
-    weights = {"params": _network(config, params, name)}
+    weights = {"params": module_weights(config, params, name)}
     return module.apply(weights, embedded_BLE, batch.documents_BL, *inputs, encoder_keys_B)
-
-
-def _network(config, params, name):
-    """Returns one network's weights in the form that its module takes, with those it shares."""
-    own = {part: params[name][part] for part in params[name] if part in _OF_A_NETWORK}
-    if config.sharing != "all" or "encoder" in own:
-        return own
-    trunk = dict(params["encoder"])
-    projection = {"projection": trunk.pop("projection")} if "projection" in trunk else {}
-    return own | projection | {"encoder": trunk}
 
 
 def _split_trunk(network):

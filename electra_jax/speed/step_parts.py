@@ -44,6 +44,8 @@ def programs(rehearsed: synthetic.Rehearsal) -> dict[str, tuple[Callable, tuple]
 
     # One whole forward pass gives every part its inputs.
     params, key = state.params, keys.discriminator_B
+    generator_weights = networks.module_weights(config, params, "generator")
+    discriminator_weights = networks.module_weights(config, params, "discriminator")
     played = jax.jit(objective.play)(params, batch, keys, knobs)
     embedded_BLE = jax.jit(lambda p: networks.embed(config, p, batch))(params["embeddings"])
     slots_BN = played.chosen.slots_BN
@@ -94,9 +96,9 @@ def programs(rehearsed: synthetic.Rehearsal) -> dict[str, tuple[Callable, tuple]
     return {
         "embeddings": (jax.grad(embeddings), (params["embeddings"],)),
         "corruption": (corruption, (params,)),
-        "generator": (jax.grad(generator, (0, 1)), (params["generator"], embedded_BLE)),
+        "generator": (jax.grad(generator, (0, 1)), (generator_weights, embedded_BLE)),
         "filling": (jax.grad(filling, (0, 1), has_aux=True), (params, vectors_BNE)),
-        "discriminator": (jax.grad(discriminator, (0, 1)), (params["discriminator"], embedded_BLE)),
+        "discriminator": (jax.grad(discriminator, (0, 1)), (discriminator_weights, embedded_BLE)),
         "optimizer": (optimizer, (params, params, state.optimizer)),
         "dropout bits": (_dropout_bits(config, batch.ids_BL.shape[1]), (key,)),
     }

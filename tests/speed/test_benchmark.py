@@ -50,6 +50,18 @@ def test_the_table_names_every_part(found):
         assert name in text
 
 
+@pytest.mark.parametrize("sharing", ["none", "gdes", "all"])
+def test_parts_of_networks_that_share_more_or_less(config, sharing):
+    """With `all` the generator's and the discriminator's trunk is one, outside of both."""
+    tree = config_lib.to_tree(config)
+    tree["model"]["sharing"] = sharing
+    parts = step_parts.programs(synthetic.prepare(config_lib.parse(tree), 300))
+    for network in ("generator", "discriminator"):
+        function, (weights, rows_BLE) = parts[network]
+        gradients, _ = jax.eval_shape(function, weights, rows_BLE)
+        assert {"encoder", "head"} <= set(gradients)
+
+
 def test_random_bits_of_a_step_by_hand(found):
     """Without dropout: a score a token; a slot has one for its mask and two for its draw."""
     assert found["random_bits_per_step"] == 32 * ROWS * (LENGTH + SLOTS + 2 * SLOTS)
