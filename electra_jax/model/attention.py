@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import jax
+import numpy as np
 from jax import numpy as jnp
 from jax.experimental.pallas.ops.tpu import splash_attention
 
@@ -116,9 +117,29 @@ def near(length: int, window: int) -> jax.Array:
 
 def rotation(positions_BL: jax.Array, size: int, base: float) -> tuple[jax.Array, jax.Array]:
     """Returns cosine and sine of position x base^(-2i / size), float32 [B, L, size / 2] each."""
-    rates = base ** (-jnp.arange(0, size, 2, dtype=jnp.float32) / size)
-    angles = positions_BL[..., None].astype(jnp.float32) * rates
-    return jnp.cos(angles), jnp.sin(angles)
+    return _of_angles(jnp, positions_BL, size, base)
+
+
+def rotation_looked_up(
+    positions_BL: jax.Array, size: int, base: float
+) -> tuple[jax.Array, jax.Array]:
+    """Returns what `rotation` does, from tables of the positions 0 to L - 1.
+
+    XLA's compiler for CPUs computes each cosine again for every head, layer, query, key and
+    gradient, in the loop that multiplies by it (docs/LOG.md); a look-up costs less.
+    """
+    tables_LK = _of_angles(np, np.arange(positions_BL.shape[1]), size, base)
+    cosine_BLK, sine_BLK = (jnp.asarray(table_LK)[positions_BL] for table_LK in tables_LK)
+    return cosine_BLK, sine_BLK
+
+
+ROTATIONS = {"plain": rotation, "wide": rotation_looked_up}  # by EncoderConfig.products
+
+
+def _of_angles(numpy, positions, size, base):
+    rates = base ** (-numpy.arange(0, size, 2, dtype=numpy.float32) / size)
+    angles = positions[..., None].astype(numpy.float32) * rates
+    return numpy.cos(angles), numpy.sin(angles)
 
 
 def rotate(x_BLHK: jax.Array, rotation: tuple[jax.Array, jax.Array]) -> jax.Array:

@@ -231,7 +231,7 @@ def _layer(c, placement, documents_BL):
     rotation = None
     if c.positions == "rotary":
         positions_BL = batch_lib.restarted(documents_BL)
-        rotation = attention.rotation(positions_BL, c.head_size, c.rotary_base)
+        rotation = attention.ROTATIONS[c.products](positions_BL, c.head_size, c.rotary_base)
 
     def layer(hidden_BLD, inputs):
         keys_B, params, is_global = inputs

@@ -75,7 +75,7 @@ def wide_dense(params: dict, x: jax.Array) -> jax.Array:
     """Returns what `dense` does; every sum, forward and backward, is float32 and rounded once.
 
     XLA's compiler for CPUs uses their units for bfloat16 (measured on AMX) in products with float32
-    results only, and in the gradient of a kernel only if the rows come in parts (docs/LOG.md).
+    results only (docs/LOG.md). The gradient of a kernel has a form of its own there.
     """
     kernel = params["kernel"].astype(x.dtype)
     y = _wide_dense(kernel, params.get("bias"), x.reshape(-1, kernel.shape[0]))
@@ -97,15 +97,34 @@ def _wide_dense_forward(kernel_DF, bias_F, x_SD):
 def _wide_dense_backward(saved, gradient_SF):
     kernel_DF, bias_F, x_SD = saved
     of_x_SD = _wide_dot(gradient_SF, kernel_DF, ((1,), (1,)))
-    x_PRD, gradient_PRF = _in_parts(x_SD), _in_parts(gradient_SF)
-    of_kernel_DF = _wide_dot(x_PRD, gradient_PRF, ((0, 1), (0, 1)))
+    of_kernel_DF = wide_kernel_gradient(x_SD, gradient_SF)
     of_bias_F = None
     if bias_F is not None:
-        of_bias_F = gradient_PRF.astype(jnp.float32).sum(1).sum(0).astype(bias_F.dtype)
+        of_bias_F = _in_parts(gradient_SF).astype(jnp.float32).sum(1).sum(0).astype(bias_F.dtype)
     return of_kernel_DF.astype(kernel_DF.dtype), of_bias_F, of_x_SD.astype(x_SD.dtype)
 
 
 _wide_dense.defvjp(_wide_dense_forward, _wide_dense_backward)
+
+
+def kernel_gradient(x_SD: jax.Array, gradient_SF: jax.Array) -> jax.Array:
+    """Returns x^T gradient, [D, F] in float32, summed over the rows."""
+    return _wide_dot(x_SD, gradient_SF, ((0,), (0,)))
+
+
+def wide_kernel_gradient(x_SD: jax.Array, gradient_SF: jax.Array) -> jax.Array:
+    """Returns what `kernel_gradient` does, in the form that is fastest on CPUs (docs/LOG.md).
+
+    XLA copies the first factor into the order of its transpose, so that is the narrower one.
+    """
+    if x_SD.shape[1] > gradient_SF.shape[1]:
+        # Without the barrier the compiler would turn the product round again.
+        return lax.optimization_barrier(wide_kernel_gradient(gradient_SF, x_SD)).T
+
+    if x_SD.dtype == jnp.float32:
+        return kernel_gradient(x_SD, gradient_SF)
+    # A sum over two dimensions is one for which the units for bfloat16 are used.
+    return _wide_dot(_in_parts(x_SD), _in_parts(gradient_SF), ((0, 1), (0, 1)))
 
 
 def _wide_dot(a, b, contracted):
@@ -117,8 +136,9 @@ def _in_parts(x_SD):
     return x_SD.reshape(math.gcd(16, len(x_SD)), -1, x_SD.shape[1])
 
 
-# How an encoder multiplies by its kernels: plain on accelerators and in float32.
+# How a network multiplies by its kernels: plain on accelerators, wide on CPUs.
 DENSE = {"plain": dense, "wide": wide_dense}
+KERNEL_GRADIENTS = {"plain": kernel_gradient, "wide": wide_kernel_gradient}
 
 
 @jax.custom_vjp

@@ -101,4 +101,5 @@ class AdversarialGenerator(rtd.ReplacedTokenDetection):
             size=self.networks.vocab_size,
             forbidden_ids=self.special_ids,
             disallow_correct=self.disallow_correct,
+            products=self.networks.discriminator.products,
         )

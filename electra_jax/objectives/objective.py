@@ -248,6 +248,7 @@ class Objective(abc.ABC):
             size=self.networks.vocab_size,
             forbidden_ids=self.special_ids,
             disallow_correct=disallow_correct,
+            products=self.networks.discriminator.products,
         )
 
     def score(
@@ -265,4 +266,5 @@ class Objective(abc.ABC):
             shared=table,
             size=self.networks.vocab_size,
             forbidden_ids=forbidden_ids,
+            products=self.networks.discriminator.products,
         )

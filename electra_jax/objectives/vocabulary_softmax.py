@@ -18,9 +18,12 @@ import jax
 from jax import lax
 from jax import numpy as jnp
 
+from electra_jax.model import layers
 from electra_jax.objectives import sampling
 
-PIECE = 8192  # ids that are scored at once, about
+# About how many ids are scored at once, by EncoderConfig.products. On CPUs a smaller array is for
+# the most part still in a cache when it is read again.
+PIECES = {"plain": 8192, "wide": 2048}
 _NOTHING = -1e30  # below every score, and still a number
 
 
@@ -46,7 +49,8 @@ def fill(
     size: int,
     forbidden_ids: tuple[int, ...],
     disallow_correct: bool = False,
-    piece: int = PIECE,
+    products: str = "plain",
+    piece: int | None = None,
 ) -> Filled:
     """Scores every token at every slot, `table_VE @ vector + bias`, and samples one.
 
@@ -55,7 +59,8 @@ def fill(
     Args:
       size: of the vocabulary; the padding of the table behind it has no probability.
       disallow_correct: never samples the original of the slot (the reference's setting).
-      piece: about how many ids are scored at once.
+      products: 'wide' on CPUs, as in `EncoderConfig`; the result is the same.
+      piece: about how many ids are scored at once; None is that of `PIECES`.
     """
     b, n, e = vectors_BNE.shape
     vectors_SE, originals_S = vectors_BNE.reshape(b * n, e), originals_BN.reshape(b * n)
@@ -63,8 +68,9 @@ def fill(
     forbidden_V = jnp.isin(jnp.arange(bias_V.shape[0]), jnp.array(forbidden_ids, jnp.int32))
     spared_S = originals_S if disallow_correct else jnp.full_like(originals_S, -1)
 
+    how = _How(products, piece or PIECES[products])
     losses_S, hits_S, entropies_S, mass_SG = _walk(
-        piece, False, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
+        how, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
     )
 
     fixed_SE, table_VE, bias_V = lax.stop_gradient((vectors_SE, table_VE, bias_V))
@@ -91,7 +97,8 @@ def score(
     *,
     size: int,
     forbidden_ids: tuple[int, ...] = (),
-    piece: int = PIECE,
+    products: str = "plain",
+    piece: int | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """(-log p of the targets, whether each scores highest), [B, N] each: `fill` without samples.
 
@@ -105,8 +112,9 @@ def score(
     targets_S, none_V = targets_BN.reshape(b * n), jnp.zeros(bias_V.shape, bool)
     spared_S = jnp.full_like(targets_S, -1)
     vectors_SE, heat = vectors_BNE.reshape(b * n, e), jnp.float32(1)
+    how = _How(products, piece or PIECES[products])
     losses_S, hits_S, *_ = _walk(
-        piece, False, vectors_SE, table_VE, bias_V, targets_S, spared_S, none_V, heat
+        how, vectors_SE, table_VE, bias_V, targets_S, spared_S, none_V, heat
     )
     return losses_S.reshape(b, n), hits_S.reshape(b, n)
 
@@ -122,7 +130,8 @@ def score_sampled(
     size: int,
     forbidden_ids: tuple[int, ...],
     disallow_correct: bool = False,
-    piece: int = PIECE,
+    products: str = "plain",
+    piece: int | None = None,
 ) -> jax.Array:
     """-log q of what `fill` sampled, [B, N], where q is exactly the distribution it samples from.
 
@@ -136,34 +145,39 @@ def score_sampled(
     spared_BN = originals_BN if disallow_correct else jnp.full_like(originals_BN, -1)
     slots = (x_BN.reshape(b * n) for x_BN in (sampled_BN, spared_BN))
     temperature = jnp.asarray(temperature, jnp.float32)
-    losses_S, *_ = _walk(
-        piece, True, vectors_BNE.reshape(b * n, e), table_VE, bias_V, *slots, forbidden_V,
-        temperature,
-    )  # fmt: skip
+    how, vectors_SE = (
+        _How(products, piece or PIECES[products], as_drawn=True),
+        vectors_BNE.reshape(b * n, e),
+    )
+    losses_S, *_ = _walk(how, vectors_SE, table_VE, bias_V, *slots, forbidden_V, temperature)
     return losses_S.reshape(b, n)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _walk(
-    piece, as_drawn, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
-):
-    """Losses [S], hits [S], entropies [S], and the mass of each block [S, G] for sampling.
+@dataclasses.dataclass(frozen=True)
+class _How:
+    """What is the same for all pieces, and no array."""
 
-    The first three are of the softmax or, with `as_drawn`, of the distribution of the samples.
-    """
+    products: str
+    piece: int
+    as_drawn: bool = False  # of the distribution of the samples, not of the softmax
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _walk(how, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature):
+    """Losses [S], hits [S], entropies [S], and the mass of each block [S, G] for sampling."""
     inputs = vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
-    return _walk_forward(piece, as_drawn, *inputs)[0]
+    return _walk_forward(how, *inputs)[0]
 
 
 def _walk_forward(
-    piece, as_drawn, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
+    how, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
 ):
     def step(first, pieces):
         table_PE, bias_P, forbidden_P = pieces
         plain_SP = _scores(vectors_SE, table_PE, bias_P)
         spared_SP = _spared(first, forbidden_P, spared_S)
         heated_SP = jnp.where(spared_SP, _NOTHING, plain_SP / temperature)
-        scores_SP = heated_SP if as_drawn else plain_SP
+        scores_SP = heated_SP if how.as_drawn else plain_SP
 
         # Sums for the softmax, each relative to the best score of the piece.
         best_S = scores_SP.max(-1)
@@ -186,7 +200,7 @@ def _walk_forward(
         of_piece = best_S, tied_S, sum_S, depth_S, original_S, top_S, mass_SG
         return first + len(bias_P), of_piece
 
-    pieces = _cut(piece, table_VE, bias_V, forbidden_V)
+    pieces = _cut(how.piece, table_VE, bias_V, forbidden_V)
     _, sums = lax.scan(step, 0, pieces)
     best_KS, tied_KS, sum_KS, depth_KS, original_KS, top_KS, mass_KSG = sums
 
@@ -207,15 +221,15 @@ def _walk_forward(
     mass_SG = mass_SG[:, : len(bias_V) // sampling.BLOCK]
 
     saved: tuple[jax.Array, ...] = vectors_SE, table_VE, bias_V, originals_S, whole_S
-    if as_drawn:
+    if how.as_drawn:
         saved = *saved, spared_S, forbidden_V, temperature
     return (whole_S - original_S, hit_S, entropy_S, mass_SG), saved
 
 
-def _walk_backward(piece, as_drawn, saved, gradients):
+def _walk_backward(how, saved, gradients):
     vectors_SE, table_VE, bias_V, originals_S, whole_S, *heat = saved
     gradient_S = gradients[0]
-    if as_drawn:
+    if how.as_drawn:
         spared_S, forbidden_V, temperature = heat
         gradient_S = gradient_S / temperature
     else:
@@ -225,7 +239,7 @@ def _walk_backward(piece, as_drawn, saved, gradients):
         first, vectors_gradient_SE = carry
         table_PE, bias_P, *forbidden = pieces
         scores_SP = _scores(vectors_SE, table_PE, bias_P)
-        if as_drawn:
+        if how.as_drawn:
             spared_SP = _spared(first, forbidden[0], spared_S)
             scores_SP = jnp.where(spared_SP, _NOTHING, scores_SP / temperature)
 
@@ -238,7 +252,7 @@ def _walk_backward(piece, as_drawn, saved, gradients):
         vectors_gradient_SE += jnp.dot(
             rounded_SP, table_PE.astype(vectors_SE.dtype), preferred_element_type=jnp.float32
         )
-        table_gradient_PE = jnp.dot(rounded_SP.T, vectors_SE, preferred_element_type=jnp.float32)
+        table_gradient_PE = layers.KERNEL_GRADIENTS[how.products](rounded_SP, vectors_SE)
         return (first + len(bias_P), vectors_gradient_SE), (
             table_gradient_PE,
             scores_gradient_SP.sum(0),
@@ -246,7 +260,7 @@ def _walk_backward(piece, as_drawn, saved, gradients):
 
     begin = 0, jnp.zeros(vectors_SE.shape, jnp.float32)
     (_, vectors_gradient_SE), (table_gradient_KPE, bias_gradient_KP) = lax.scan(
-        step, begin, _cut(piece, table_VE, bias_V, forbidden_V)
+        step, begin, _cut(how.piece, table_VE, bias_V, forbidden_V)
     )
     v, e = table_VE.shape
     return (
@@ -269,8 +283,11 @@ def _spared(first, forbidden_P, spared_S):
 
 
 def _scores(vectors_SE, table_PE, bias_P):
+    # `vectors @ table.T` is the same product, and in bfloat16 on a CPU it takes four times as long
+    # (docs/LOG.md).
     table_PE = table_PE.astype(vectors_SE.dtype)
-    return jnp.dot(vectors_SE, table_PE.T, preferred_element_type=jnp.float32) + bias_P
+    f32 = jnp.float32
+    return jnp.einsum("se,pe->sp", vectors_SE, table_PE, preferred_element_type=f32) + bias_P
 
 
 def _cut(piece, table_VE, bias_V, forbidden_V=None):

@@ -167,7 +167,8 @@ def _scores_mib(plan, stage):
     objective = plan.objectives[stage.sequence_length]
     rows = stage.batch_size / plan.accumulation
     rows /= plan.mesh.shape["data"] * plan.mesh.shape["fsdp"]
-    piece = min(vocabulary_softmax.PIECE, objective.networks.padded_vocab_size)
+    shape = objective.networks
+    piece = min(vocabulary_softmax.PIECES[shape.discriminator.products], shape.padded_vocab_size)
     places = objective.scored_places(stage.sequence_length)
     return np.ceil(rows) * places * piece * 4 / 2**20
 

@@ -260,10 +260,9 @@ def networks_config(
         for field in dataclasses.fields(encoder.EncoderConfig)
         if hasattr(model, field.name)
     }
-    wide = platform == "cpu" and dtype == "bfloat16"
     shared |= {
         "attention": _attention(model, length, platform, dtype),
-        "products": "wide" if wide else "plain",
+        "products": "wide" if platform == "cpu" else "plain",
         "scan": scan,
         "joined_gradients": platform == "cpu",
     }

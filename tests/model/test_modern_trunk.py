@@ -158,6 +158,17 @@ def test_no_switch_changes_nothing(answers, name):
 # Rotary positions
 
 
+def test_a_looked_up_rotation_is_the_one_that_is_computed():
+    positions_BL = jnp.array([[0, 1, 2, 3, 4, 5], [0, 1, 0, 1, 2, 0]])  # two rows, three documents
+    computed, looked_up = (
+        rotation(positions_BL, 8, 10_000.0)
+        for rotation in (attention.rotation, attention.rotation_looked_up)
+    )
+    for expected_BLK, found_BLK in zip(computed, looked_up):
+        assert found_BLK.shape == (2, 6, 4) and found_BLK.dtype == jnp.float32
+        np.testing.assert_allclose(found_BLK, expected_BLK, atol=1e-6)
+
+
 def test_a_pair_of_channels_turns_by_its_position():
     """Positions 0, 1, 2 of one head of two channels that begins as (1, 0)."""
     rotation = attention.rotation(jnp.array([[0, 1, 2]]), 2, 10_000.0)

@@ -112,14 +112,17 @@ def dense_and_gradients(dense, params, x, seen):
     return {name: np.asarray(a, np.float64) for name, a in {"y": y, "x": of_x, **of_params}.items()}
 
 
-@pytest.mark.parametrize(("rows", "biased"), [((4, 24), True), ((5, 7), True), ((4, 24), False)])
-def test_wide_sums_are_rounded_once(rows, biased):
+@pytest.mark.parametrize(
+    ("rows", "width", "biased"),
+    [((4, 24), 48, True), ((5, 7), 48, True), ((4, 24), 80, True), ((4, 24), 48, False)],
+)
+def test_wide_sums_are_rounded_once(rows, width, biased):
     """The same products as those of `dense`, and never further from the exact ones."""
     draw = np.random.default_rng(5)
-    x, seen = draw.standard_normal((*rows, 64)), draw.standard_normal((*rows, 48))
-    params = {"kernel": draw.standard_normal((64, 48))}
+    x, seen = draw.standard_normal((*rows, 64)), draw.standard_normal((*rows, width))
+    params = {"kernel": draw.standard_normal((64, width))}
     if biased:
-        params["bias"] = draw.standard_normal(48)
+        params["bias"] = draw.standard_normal(width)
     x, seen, params = jax.tree.map(lambda a: jnp.asarray(a, jnp.bfloat16), (x, seen, params))
 
     x_SD, seen_SF, kernel_DF = (
@@ -167,9 +170,9 @@ def test_wide_products_have_float32_results_only():
 
 @pytest.mark.parametrize(
     ("platform", "dtype", "products"),
-    [("cpu", "bfloat16", "wide"), ("cpu", "float32", "plain"), ("tpu", "auto", "plain")],
+    [("cpu", "bfloat16", "wide"), ("cpu", "float32", "wide"), ("tpu", "auto", "plain")],
 )
-def test_products_are_wide_where_a_cpu_computes_in_bfloat16(monkeypatch, platform, dtype, products):
+def test_products_are_wide_on_a_cpu(monkeypatch, platform, dtype, products):
     monkeypatch.setattr(sharding, "platform", lambda mesh: platform)
     config = config_lib.parse(small_run("builtin", "", model__dtype=dtype))
     found = plans.networks_config(config, 100)

@@ -28,14 +28,14 @@ def inputs(dtype=jnp.float32):
 KEYS_B = jax.random.split(jax.random.key(2), B)
 
 
-def walk(piece, temperature=1.0, dtype=jnp.float32):
+def walk(piece, temperature=1.0, dtype=jnp.float32, products="plain"):
     """(gradients of a weighted sum of losses, what was filled)."""
     *trained, originals_BN = inputs(dtype)
 
     def loss(vectors_BNE, table_VE, bias_V):
         filled = vocabulary_softmax.fill(
             table_VE, bias_V, jnp.float32(temperature), vectors_BNE, originals_BN, KEYS_B,
-            size=SIZE, forbidden_ids=FORBIDDEN, piece=piece,
+            size=SIZE, forbidden_ids=FORBIDDEN, piece=piece, products=products,
         )  # fmt: skip
         return (filled.losses_BN * jnp.arange(B * N).reshape(B, N)).sum(), filled
 
@@ -70,16 +70,18 @@ def test_losses_hits_samples_and_entropies_are_those_of_all_scores(piece, temper
 
 
 @pytest.mark.parametrize("piece", PIECES)
-def test_gradients_are_those_of_all_scores(piece):
-    for found, expected in zip(walk(piece)[0], whole()[0]):
+@pytest.mark.parametrize("products", ["plain", "wide"])
+def test_gradients_are_those_of_all_scores(piece, products):
+    for found, expected in zip(walk(piece, products=products)[0], whole()[0]):
         scale = abs(expected).max()
         np.testing.assert_allclose(found / scale, expected / scale, atol=2e-6)
 
 
-def test_gradients_come_in_the_dtype_of_what_they_belong_to():
-    dtypes = [x.dtype for x in walk(256, dtype=jnp.bfloat16)[0]]
-    assert dtypes == [jnp.bfloat16, jnp.float32, jnp.float32]
-    for found, expected in zip(walk(256, dtype=jnp.bfloat16)[0], whole(dtype=jnp.bfloat16)[0]):
+@pytest.mark.parametrize("products", ["plain", "wide"])
+def test_gradients_come_in_the_dtype_of_what_they_belong_to(products):
+    gradients, _ = walk(256, dtype=jnp.bfloat16, products=products)
+    assert [x.dtype for x in gradients] == [jnp.bfloat16, jnp.float32, jnp.float32]
+    for found, expected in zip(gradients, whole(dtype=jnp.bfloat16)[0]):
         scale = np.abs(np.asarray(expected, np.float32)).max()
         np.testing.assert_allclose(found / scale, expected / scale, atol=0.01)  # 2^-8, bfloat16's
 

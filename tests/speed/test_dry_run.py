@@ -26,10 +26,10 @@ def of(tree):
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("replaced_token_detection", 76),  # 19 slots of 128 rows x 8,192 ids x 4 bytes
-        ("masked_lm", 76),
-        ("all_tokens_mlm", 512),  # all 128 places of each row
-        ("electric", 512),
+        ("replaced_token_detection", 19),  # slots; 128 rows x 2,048 ids x 4 bytes are 1 MiB
+        ("masked_lm", 19),
+        ("all_tokens_mlm", 128),  # all places of each row
+        ("electric", 128),
         ("unigram_generator", 0),
     ],
 )
