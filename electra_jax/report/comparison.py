@@ -323,7 +323,8 @@ def _shared_name(runs: Sequence[compared_run.ComparedRun]) -> str:
     names = [os.path.basename(os.path.normpath(run.workdir)) for run in runs]
     shared = os.path.commonprefix(names)
     if len(names) > 1:
-        shared = re.sub(r"[-_. ]*(seed|s)?[-_. ]*$", "", shared)
+        # Seeds 10 and 11 share a digit, and an s without a sign before it belongs to a word.
+        shared = re.sub(r"([-_. ]*seed[-_. ]*\d*|[-_. ]+s\d*)?[-_. ]*$", "", shared)
     return shared or names[0]
 
 

@@ -125,6 +125,21 @@ def test_many_differences_are_named_by_the_workdirs(tmp_path):
     assert [group.label for group in load(*runs).groups] == ["plain", "other"]
 
 
+@pytest.mark.parametrize(
+    ("names", "label"),
+    [
+        (("plain-seed10", "plain-seed11"), "plain"),
+        (("plain_s1", "plain_s12"), "plain"),
+        (("books0", "books1"), "books"),
+    ],
+)
+def test_the_number_of_a_seed_is_no_part_of_a_name_and_a_last_letter_is(tmp_path, names, label):
+    other = {"optimizer__learning_rate": 0.5, "data__batch_size": 8, "objective__disc_weight": 1.0}
+    runs = [workdir(tmp_path, name, [1.0], seed=seed) for seed, name in enumerate(names)]
+    found = load(*runs, workdir(tmp_path, "other", [1.0], **other))
+    assert [group.label for group in found.groups] == [label, "other"]
+
+
 def test_a_reader_is_told_what_the_numbers_hide(tmp_path):
     a = workdir(tmp_path, "a", [1.0])
     again = workdir(tmp_path, "again", [2.0, 3.0])
