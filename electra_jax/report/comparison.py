@@ -323,7 +323,8 @@ def _shared_name(runs: Sequence[compared_run.ComparedRun]) -> str:
     names = [os.path.basename(os.path.normpath(run.workdir)) for run in runs]
     shared = os.path.commonprefix(names)
     if len(names) > 1:
-        shared = re.sub(r"[-_. ]*(seed|s)?[-_. ]*$", "", shared)
+        # Seeds 10 and 11 share a digit, and an s without a sign before it belongs to a word.
+        shared = re.sub(r"([-_. ]*seed[-_. ]*\d*|[-_. ]+s\d*)?[-_. ]*$", "", shared)
     return shared or names[0]
 
 
@@ -363,8 +364,17 @@ def _notes(groups: Sequence[Group], differing: Mapping[str, Sequence]) -> list[s
             " not losses"
         )
 
+    # Which tokens a main network predicts, the masked ones or those that a generator replaced.
+    rows = [run.last("eval") for run in runs]
+    if len({"gen_masked_loss" in row for row in rows if "mlm_masked_loss" in row}) > 1:
+        notes.append(
+            "mlm_masked_loss and mlm_masked_accuracy are of masked tokens without a generator, and"
+            " of replaced ones beside one: do not compare them across the two"
+        )
+
     generators = ("objective.", "model.generator", "model.sharing", "init.")
-    if any(path.startswith(generators) for path in differing):
+    judged = any("disc_auc" in row for row in rows)
+    if judged and any(path.startswith(generators) for path in differing):
         notes.append(
             "each discriminator is tested on its own generator's samples; across generators only"
             " disc_auc_unigram asks the same questions"

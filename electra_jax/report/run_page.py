@@ -189,7 +189,10 @@ def _tiles(evaluation: Mapping, train: Mapping) -> list[_Tile]:
             continue
         shown, baseline = style.metric(name, value), baselines.of(name, evaluation)
         if baseline is None:
-            tiles.append(_Tile(title, shown, "of the masked tokens"))
+            # A main network beside a generator is asked for what the generator replaced.
+            beside_one = name.startswith("mlm_") and "gen_masked_loss" in evaluation
+            which = "replaced" if beside_one else "masked"
+            tiles.append(_Tile(title, shown, f"of the {which} tokens"))
             continue
 
         guesser = baselines.IN_WORDS[baseline.name]

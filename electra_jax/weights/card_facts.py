@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from electra_jax.config import stages
 from electra_jax.report import writers
 from electra_jax.step import plans
 from electra_jax.weights import trained_weights
@@ -23,14 +24,16 @@ def training_facts(found: trained_weights.Weights) -> dict[str, str]:
         return {}
 
     facts = {"objective": c.objective.name, "steps": f"{found.step:,}"}
-    facts["batch"] = f"{c.data.batch_size} rows of {c.data.sequence_length} tokens"
+    if began := dict.fromkeys(path for path in (c.init.from_, c.init.generator_from) if path):
+        facts["began with"] = "weights of " + " and ".join(map(os.path.basename, began))
+    facts["batch"] = _batches(found)
     if tokens := _last_value(found, "tokens_seen"):
         facts["tokens seen"] = f"{tokens:,.0f}, padding not counted"
 
     words = found.vocabulary
-    objective = plans.of(trained_weights.portable(c), words).objective
-    flops = objective.flops(c.data.sequence_length).train * c.data.batch_size * found.step
-    facts["FLOPs"] = f"{flops:.3g} (3 x forward matrix products, both networks)"
+    flops = _flops(found)
+    if flops is not None:
+        facts["FLOPs"] = f"{flops:.3g} in matrix products, of all networks of the run"
 
     facts["data"] = c.data.source
     if data is not None:
@@ -39,7 +42,7 @@ def training_facts(found: trained_weights.Weights) -> dict[str, str]:
         facts["hash of the data"] = data.hash[:16]
 
     facts["vocabulary"] = f"{words.kind}, {words.size:,} pieces, {words.sha256[:16]}"
-    facts["optimizer"] = f"{c.optimizer.name}, peak rate {c.optimizer.learning_rate:g}"
+    facts["optimizer"] = f"{c.optimizer.name}, {_rates(c)}"
     facts["warmup"] = f"{c.schedule.warmup_steps:,} steps, then {c.schedule.shape}"
     if found.environment is not None:
         facts |= _environment_facts(found.environment)
@@ -57,18 +60,19 @@ def public(environment: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {name: value for name, value in environment.items() if name != "hosts"}
 
 
-def last_evaluation(found: trained_weights.Weights) -> dict[str, float]:
+def last_evaluation(found: trained_weights.Weights) -> dict[str, str]:
     """Returns the metrics of the last evaluation up to the weights' step; {} if there is none."""
     rows = [row for row in _metrics_rows(found) if row["kind"] == "eval"]
     if not rows:
         return {}
 
-    numbers = {"step": rows[-1]["step"]} | rows[-1]
-    return {
-        name: value
-        for name, value in numbers.items()
-        if isinstance(value, int | float) and name != "tokens_seen"
+    # The step is not rounded as the metrics are: 123,456 would be 1.235e+05.
+    values = {
+        name: f"{value:.4g}"
+        for name, value in rows[-1].items()
+        if isinstance(value, int | float) and name not in ("step", "tokens_seen")
     }
+    return {"step": f"{rows[-1]['step']:,}"} | values
 
 
 def left_out(found: trained_weights.Weights) -> list[str]:
@@ -77,9 +81,51 @@ def left_out(found: trained_weights.Weights) -> list[str]:
     parts = {
         "the two towers of the generator": "left" in generator,
         "the baseline of the adversarial generator": "baseline" in generator,
-        "the copy gate of the output: what remains is the softmax beneath it": "copy" in main,
+        "the copy gate of the main network: what remains is the softmax beneath it": "copy" in main,
     }
     return [part for part, there in parts.items() if there]
+
+
+def _rates(config):
+    """The peaks of the learning rates in words, those of the networks apart where they differ."""
+    rates = plans.peak_rates(config)
+    whose = {
+        "learning_rate": "peak rate",
+        "gen_learning_rate": "peak rate of generator and embeddings",
+        "disc_learning_rate": "peak rate of the discriminator",
+        "muon_learning_rate": "peak rate of Muon's matrices",
+    }
+    return ", ".join(
+        f"{whose[name]} {share * rates.peak:g}" for name, share in rates.named().items()
+    )
+
+
+def _batches(found):
+    """The rows of a step, of every stage that has begun; with its share if rows are not counted."""
+    first, *later = stages.of(found.config)
+    if not later:
+        return stages.in_words(first)
+    if not found.stage_rows:
+        said = [f"from {100 * x.share:g} % of the budget on {stages.in_words(x)}" for x in later]
+        return "; ".join([stages.in_words(first), *said])
+
+    taken = zip((first, *later), found.stage_rows)
+    said = [f"{stages.in_words(x)} ({rows:,} rows in all)" for x, rows in taken if rows]
+    return "; then ".join(said or [stages.in_words(first)])
+
+
+def _flops(found):
+    """The FLOPs of training up to the weights' step; None if the rows of a stage are not known."""
+    kinds = stages.of(found.config)
+    rows = found.stage_rows
+    if len(kinds) == 1 and not rows:
+        rows = (kinds[0].batch_size * found.step,)
+    if len(rows) != len(kinds):
+        return None
+
+    plan = plans.of(trained_weights.portable(found.config), found.vocabulary)
+    lengths = [kind.sequence_length for kind in kinds]
+    return sum(n * plan.objectives[x].flops(x).train for n, x in zip(rows, lengths))
 
 
 def _environment_facts(environment):

@@ -88,7 +88,8 @@ def to_orbax(found: trained_weights.Weights, out: str, only: str | None = None) 
     with whole_folder.new(out) as folder:
         write_tokenizer(found, folder)
         name = os.path.basename(os.path.abspath(out))
-        orbax_export.write(folder, found.params, about(found), name, _title(found))
+        learnt = found.learnt("discriminator") or ""
+        orbax_export.write(folder, found.params, about(found), name, _title(found), learnt)
     return {"out": os.path.abspath(out), "networks": sorted(found.params)}
 
 
@@ -198,6 +199,8 @@ def about(found: trained_weights.Weights) -> dict:
         "vocabulary": words.description(),
         "config": config_lib.to_tree(found.config) if found.config else None,
         "environment": card_facts.public(found.environment),
+        "only": found.only,
+        "stage_rows": list(found.stage_rows),
     }
 
 
@@ -226,6 +229,7 @@ def _write_folder(found, network, folder, licence, card_of):
     text = card.text(
         **card_of,
         role=role,
+        learnt=found.learnt(network),
         licence=licence,
         training={"parameters": f"{parameters:,}"} | card_facts.training_facts(found),
         metrics=card_facts.last_evaluation(found),

@@ -28,6 +28,7 @@ _OURS = (
     "tokenizer*.json",
     "vocab.txt",
     "curves.png",
+    "README.md",
 )
 _FOLDERS = ("", "vocab", "generator", "generator/vocab")
 

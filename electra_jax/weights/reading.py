@@ -132,5 +132,13 @@ def _of_export(path):
     params = jax.tree.map(jnp.asarray, orbax_export.read(path))
     config = config_lib.parse(about["config"]) if about["config"] else None
     return trained_weights.Weights(
-        path, about["step"], shape, params, words, config, environment=about.get("environment")
+        path,
+        about["step"],
+        shape,
+        params,
+        words,
+        config,
+        environment=about.get("environment"),
+        only=about.get("only"),
+        stage_rows=tuple(about.get("stage_rows", ())),
     )

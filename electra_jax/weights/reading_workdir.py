@@ -40,7 +40,15 @@ def read(workdir: str, step: int | None = None, data_dir: str = "") -> trained_w
         params = checkpoint.restore(path, {part: checkpoint.on_one_device(shapes)}).tree[part]
         shape = plans.networks_config(trained_weights.portable(config), words.size)
         return trained_weights.Weights(
-            workdir, about["step"], shape, params, words, config, data, about.get("environment")
+            workdir,
+            about["step"],
+            shape,
+            params,
+            words,
+            config,
+            data,
+            about.get("environment"),
+            stage_rows=tuple(about.get("rows_by_stage", ())),
         )
 
     newest = metadata.newest_good(directory, found if step is None else [step], read_one)

@@ -11,6 +11,14 @@ from electra_jax.data import records, vocabulary
 from electra_jax.model import networks
 
 NETWORKS = ("discriminator", "generator")
+_LEARNT = {  # (objective, network) -> what it has learnt, where its role does not say it
+    ("electric", "discriminator"): "gives energies",
+    ("masked_token_detection", "discriminator"): "judges slots",
+    ("replace_mlm", "discriminator"): "restores slots",
+    ("all_tokens_mlm", "discriminator"): "restores",
+    ("adversarial_generator", "generator"): "fools",
+    ("frozen_generator", "generator"): "frozen",
+}
 _NO_LIMIT = 65_536  # tokens per row with rotary positions if no configuration says less
 
 
@@ -37,6 +45,8 @@ class Weights:
     data: records.Manifest | None = None  # of the prepared data, if it is still there
     environment: dict | None = None  # what they were trained with, if that is known
     moments: dict[str, dict] | None = None  # of Google's files: {"mu", "nu"}, each by path
+    only: str | None = None  # which network of its run this is, if it was taken alone
+    stage_rows: tuple[int, ...] = ()  # rows that each stage of its run has taken, if that is known
 
     def role(self, network: str) -> str | None:
         """Returns what a network's head does; None if there is no such network.
@@ -56,7 +66,19 @@ class Weights:
         params = {"embeddings": own.pop("embeddings"), "discriminator": own}
         shape = getattr(self.networks, network)
         config = dataclasses.replace(self.networks, discriminator=shape, sharing="embeddings")
-        return dataclasses.replace(self, params=params, networks=config, moments=None)
+        return dataclasses.replace(
+            self, params=params, networks=config, moments=None, only=self.only or network
+        )
+
+    def learnt(self, network: str) -> str | None:
+        """Returns what a network has learnt, for readers: its role, or what its objective made it.
+
+        Heads of one kind do not all mean the same: that of `electric` gives energies.
+        """
+        role, objective = self.role(network), self.config.objective.name if self.config else ""
+        if role in (None, "encodes"):  # a head of which nothing can be said
+            return role
+        return _LEARNT.get((objective, self.only or network), role)
 
     @property
     def limit(self) -> int:

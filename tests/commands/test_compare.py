@@ -3,6 +3,7 @@
 
 import json
 import math
+import pathlib
 import re
 import shutil
 
@@ -124,6 +125,21 @@ def test_many_differences_are_named_by_the_workdirs(tmp_path):
     assert [group.label for group in load(*runs).groups] == ["plain", "other"]
 
 
+@pytest.mark.parametrize(
+    ("names", "label"),
+    [
+        (("plain-seed10", "plain-seed11"), "plain"),
+        (("plain_s1", "plain_s12"), "plain"),
+        (("books0", "books1"), "books"),
+    ],
+)
+def test_the_number_of_a_seed_is_no_part_of_a_name_and_a_last_letter_is(tmp_path, names, label):
+    other = {"optimizer__learning_rate": 0.5, "data__batch_size": 8, "objective__disc_weight": 1.0}
+    runs = [workdir(tmp_path, name, [1.0], seed=seed) for seed, name in enumerate(names)]
+    found = load(*runs, workdir(tmp_path, "other", [1.0], **other))
+    assert [group.label for group in found.groups] == [label, "other"]
+
+
 def test_a_reader_is_told_what_the_numbers_hide(tmp_path):
     a = workdir(tmp_path, "a", [1.0])
     again = workdir(tmp_path, "again", [2.0, 3.0])
@@ -139,6 +155,23 @@ def test_a_reader_is_told_what_the_numbers_hide(tmp_path):
     assert "only disc_auc_unigram asks the same" in notes
     seed = workdir(tmp_path, "seed", [1.0], seed=1)
     assert load(a, seed).notes == []
+
+
+def test_losses_of_masked_and_of_replaced_tokens_are_not_compared(tmp_path):
+    """Replace MLM predicts what its generator got wrong, BERT what is masked."""
+    plain = workdir(tmp_path, "plain", [1.0], objective__name="masked_lm")
+    beside = workdir(tmp_path, "beside", [1.0], objective__name="replace_mlm")
+    for path, names in (
+        (plain, '"mlm_masked_loss"'),
+        (beside, '"gen_masked_loss": 1.0, "mlm_masked_loss"'),
+    ):
+        file = pathlib.Path(path, "metrics.jsonl")
+        file.write_text(file.read_text().replace('"gen_masked_loss"', names))
+
+    said = "mlm_masked_loss and mlm_masked_accuracy are of masked tokens without a generator"
+    assert said in "\n".join(load(plain, beside).notes)
+    other = workdir(tmp_path, "other", [2.0], objective__name="replace_mlm")
+    assert said not in "\n".join(load(beside, other).notes)
 
 
 def test_the_console_holds_means_baselines_and_verdicts(six):

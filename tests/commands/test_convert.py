@@ -131,6 +131,10 @@ VARIANTS = {
         model__sharing="all",
         model__generator=dict(layers=2, width=32, heads=2, feed_forward=64),
     ),
+    "masked_token_detection": dict(objective__name="masked_token_detection"),
+    "frozen_generator": dict(
+        objective__name="frozen_generator", model__sharing="none", init__generator_from="runs/first"
+    ),
     "uniform_generator": dict(objective__name="uniform_generator"),
     "masked_lm": dict(objective__name="masked_lm"),
     "replace_mlm": dict(objective__name="replace_mlm"),
@@ -150,6 +154,27 @@ LEFT_OUT = {
     "adversarial_generator": "baseline",
     "electric": "two towers",
 }
+JUDGES = "a logit above 0: this token was replaced"
+FILLS = "predicts what stands at [MASK]"
+SAID = {  # on the cards: what the output of a head means
+    "none": {"discriminator": JUDGES, "generator": FILLS},
+    "gdes": {"discriminator": JUDGES, "generator": FILLS},
+    "all": {"discriminator": JUDGES, "generator": FILLS},
+    "masked_token_detection": {
+        "discriminator": "Its head was trained at the chosen places alone",
+        "generator": FILLS,
+    },
+    "frozen_generator": {
+        "discriminator": JUDGES,
+        "generator": "a masked language model that was trained before",
+    },
+    "uniform_generator": {"discriminator": JUDGES},
+    "masked_lm": {"masked_lm": FILLS},
+    "replace_mlm": {"masked_lm": "Training showed it no [MASK]", "generator": FILLS},
+    "all_tokens_mlm": {"masked_lm": "Training showed it no [MASK]", "generator": FILLS},
+    "adversarial_generator": {"discriminator": JUDGES, "generator": "trained by REINFORCE"},
+    "electric": {"discriminator": "score = -energies[words].sum()"},
+}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -163,6 +188,15 @@ def test_every_objective_and_sharing_goes_out_and_comes_back(words, tmp_path, va
         equal(flat(tmp_path / "run", "generator"), flat(tmp_path / "hf", "generator"))
     assert LEFT_OUT.get(variant, "") in " ".join(done["left_out"])
     assert bool(done["left_out"]) == (variant in LEFT_OUT)
+
+    assert set(SAID[variant]) == set(done["networks"])
+    for name, said in SAID[variant].items():
+        card = (tmp_path / "hf" / name / "README.md").read_text()
+        assert said in card and "It was converted" not in card
+        assert (JUDGES in card) == (said == JUDGES)
+        assert ('"fill-mask"' in card) == (name == "generator" or variant == "masked_lm")
+        detects = variant not in ("masked_lm", "replace_mlm", "all_tokens_mlm", "electric")
+        assert ('"replaced-token-detection"' in card) == detects
 
 
 def test_folded_tables_are_the_sum(words, tmp_path):
@@ -369,6 +403,42 @@ def test_the_readme_checks_its_checksum(workdir, tmp_path):
     check = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[2]
     assert "sha256" in check
     subprocess.run([sys.executable, "-c", check], cwd=tmp_path / "params", check=True)
+
+
+@pytest.mark.parametrize("variant", ["electric", "all_tokens_mlm"])
+def test_the_readme_computes_what_the_head_means(words, tmp_path, variant):
+    """Energies, and the gate that copies, are no logits of a replacement."""
+    workdirs.made(tmp_path / "run", words, **VARIANTS[variant])
+    found = reading.open(tmp_path / "run")
+    exporting.to_orbax(found, str(tmp_path / "params"))
+    text = (tmp_path / "params" / "README.md").read_text()
+    assert "above 0 where the token was replaced" not in text
+    part = text.partition("## The forward pass\n")[2].partition("## With electra_jax")[0]
+    forward, head, *_ = re.findall(r"```python\n(.*?)```", part, re.DOTALL)
+    ids_BL = np.array([[words.cls_id, 9, 8, 7, words.sep_id]])
+    forward = forward.replace(f"[[{words.cls_id}, {words.sep_id}]]", str(ids_BL.tolist()))
+    read = {"params": found.params}
+    exec(forward + head, read)  # the lines of our own README
+
+    batch = odd.batch(ids_BL, np.array([[odd.D, 0, 0, 0, 0]]))
+    objective = plans.objective(found.config, words, np.ones(words.size))
+    scores_BL = objective.token_scores(found.params, batch)
+    if variant == "electric":
+        theirs_BL = -read["energies"]
+    else:
+        shares_BLV = jax.nn.softmax(read["scores"][..., : words.size])
+        shares_BL = np.take_along_axis(np.asarray(shares_BLV), ids_BL[..., None], -1)[..., 0]
+        theirs_BL = np.log(read["copies"] + (1 - read["copies"]) * shares_BL)
+    np.testing.assert_allclose(theirs_BL, scores_BL, atol=1e-4)
+
+
+def test_an_export_of_one_network_says_which_it_was(words, tmp_path):
+    """A generator that was taken alone lies where the main network does, and is none."""
+    workdirs.made(tmp_path / "run", words, **VARIANTS["replace_mlm"])
+    found = reading.open(tmp_path / "run")
+    assert found.learnt("discriminator") == "restores slots"
+    exporting.to_orbax(found, str(tmp_path / "params"), only="generator")
+    assert reading.open(tmp_path / "params").learnt("discriminator") == "predicts"
 
 
 @pytest.mark.parametrize("only", [None, "discriminator", "generator"])

@@ -190,6 +190,17 @@ def test_an_objective_without_discriminator_gets_no_empty_panels(tmp_path):
     assert "Generator loss" in page and "Discriminator" not in page
 
 
+def test_a_main_network_beside_a_generator_predicts_replaced_tokens(tmp_path):
+    """It is shown no [MASK], so its loss is not one of masked tokens."""
+    beside_one = {name: EVALUATION[name] for name in ("gen_masked_loss", "gen_masked_accuracy")}
+    page, _ = _written(tmp_path, [], {"evaluation": beside_one | {"mlm_masked_loss": 7.5}})
+    shown = _shown(page)
+    assert "Main network's loss 7.500 of the replaced tokens" in shown
+    assert "Generator accuracy 12.00% of the masked tokens" in shown
+    page, _ = _written(tmp_path, [], {"evaluation": {"mlm_masked_loss": 7.5}})
+    assert "Main network's loss 7.500 of the masked tokens" in _shown(page)
+
+
 def test_the_page_is_one_file_in_light_and_dark(tmp_path):
     page, _ = _written(tmp_path, _rows(20), SUMMARY)
     assert "prefers-color-scheme:dark" in page

@@ -28,6 +28,7 @@ from electra_jax.speed import dry_run, flops_figures, flops_tables
 from electra_jax.step import plans
 from electra_jax.training import budget, feed, runs
 from electra_jax.training import opened as opened_lib
+from electra_jax.weights import card_facts, exporting, reading
 from electra_jax.workdir import metadata
 from support.clocks import Ticking
 from support.commands import command, complaint
@@ -73,6 +74,23 @@ def finished(text, tmp_path_factory):
 def run(text, finished):
     """Its parts, as they go on."""
     return runs.start(config_lib.parse(staged(text)), str(finished[0]))
+
+
+def test_the_card_of_an_export_names_every_stage(finished, run, tmp_path):
+    exporting.to_orbax(reading.open(finished[0]), str(tmp_path / "params"))
+    flops = [stage.objective.flops(stage.sequence_length).train for stage in run.stages]
+    expected = 16 * flops[0] + 32 * flops[1] + 16 * flops[2]
+    for path in (finished[0], tmp_path / "params"):
+        facts = card_facts.training_facts(reading.open(path))
+        assert facts["batch"] == (
+            "8 rows of 16 tokens (16 rows in all); then 16 rows of 16 tokens (32 rows in all);"
+            " then 8 rows of 32 tokens (16 rows in all)"
+        )
+        assert facts["FLOPs"].startswith(f"{expected:.3g} in matrix products")
+
+    # A checkpoint of the first stage has seen no other.
+    facts = card_facts.training_facts(reading.open(finished[0], step=1))
+    assert facts["batch"] == "8 rows of 16 tokens (8 rows in all)"
 
 
 def test_each_step_takes_the_rows_of_its_stage_where_the_one_before_it_ended(finished, run):

@@ -191,7 +191,7 @@ def test_a_folder_of_theirs_goes_out(tmp_path):
     equal(reading.open(tmp_path / "hf"), found)
     equal(reading.open(tmp_path / "orbax"), found)
     card = (tmp_path / "hf" / "discriminator" / "README.md").read_text()
-    assert "| parameters |" in card
+    assert "| parameters |" in card and "It was converted with electra_jax" in card
 
 
 def without(name):

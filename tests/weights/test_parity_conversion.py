@@ -14,6 +14,8 @@ import electra_jax
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import trees
 from electra_jax.model import networks
+from electra_jax.objectives import scoring
+from electra_jax.step import plans
 from electra_jax.weights import exporting, reading, trained_weights
 from electra_jax.weights.formats import tensor_files, tokenizer_files
 from support import many_scripts, workdirs
@@ -114,6 +116,21 @@ def test_every_class_of_theirs_opens_the_folder(case):
                  "AutoModelForTokenClassification", "AutoModelForQuestionAnswering"):  # fmt: skip
         getattr(transformers, kind).from_pretrained(folder / "discriminator")
     transformers.AutoModelForMaskedLM.from_pretrained(folder / "generator")
+
+
+def test_the_card_of_electric_scores_a_sentence_as_we_do(tmp_path, monkeypatch):
+    words = many_scripts.made("wordpiece")
+    workdirs.made(tmp_path / "run", words, objective__name="electric")
+    found = reading.open(tmp_path / "run")
+    exporting.to_hugging_face(found, str(tmp_path / "hf"))
+    card = (tmp_path / "hf" / "discriminator" / "README.md").read_text()
+    monkeypatch.chdir(tmp_path / "hf")
+    read = {}
+    exec(re.findall(r"```python\n(.*?)```", card, re.DOTALL)[0], read)
+
+    objective = plans.objective(found.config, words, np.ones(words.size))
+    (ours,) = scoring.scores(objective, found.params, words, ["A sentence."], 32)
+    assert float(read["score"]) == pytest.approx(ours, rel=1e-4)
 
 
 @pytest.mark.parametrize("form", ["save_pretrained", "zip", "old"])

@@ -120,7 +120,12 @@ def test_a_pushed_run_comes_back_byte_for_byte(server, finished, tmp_path):
 @pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of huggingface_hub
 def test_without_out_only_the_repository_is_left(server, exported):
     mine = ("notes.txt", "lora/adapter_model.safetensors", "generator/notes.md")
-    old = ("generator/model.safetensors", "vocab/old.model", "model-00001-of-00002.safetensors")
+    old = (
+        "generator/model.safetensors",
+        "generator/README.md",
+        "vocab/old.model",
+        "model-00001-of-00002.safetensors",
+    )
     server.add(NAME, dict.fromkeys((*mine, *old), b"x"), private=True)
     given = {"from": str(exported / "discriminator"), "to": "hugging_face", "push": NAME}
     with convert_flags(**given):

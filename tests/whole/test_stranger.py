@@ -60,6 +60,7 @@ KINDS = {
     "modern": {"model__discriminator_head": "cls_context"}
     | {f"model__{name}": value for name, value in odd.MODERN.items()},
     "predicts": {"objective__name": "masked_lm"},
+    "energies": {"objective__name": "electric"},
 }
 
 
@@ -138,6 +139,8 @@ def computed(found):
             "scores": vectors_BLE @ table_VE.T + bias_V,
         }
     states_BLD, logits_BL = networks.encode(config, params, batch)
+    if "left" in params["generator"]:  # two towers, which the README does not compute
+        return {"states": states_BLD, "energies": logits_BL}
     scores_BLV = networks.generator_logits(config, params, batch, places_BL)
     return {"states": states_BLD, "logits": logits_BL, "scores": scores_BLV}
 
@@ -169,7 +172,8 @@ states = encode(tables, network, ids, mask, types)
 read = {"states": states}
 """
     save = """
-read |= {name: globals()[name] for name in ("logits", "scores") if name in globals()}
+heads = ("logits", "energies", "scores")
+read |= {name: globals()[name] for name in heads if name in globals()}
 np.savez("read.npz", **read)
 """
     ask(stranger_python, folder, "".join([blocks(page)[0], forward, ours, *heads, save]))

@@ -243,9 +243,11 @@ def _encoder(where, workdir, config, about) -> trained_weights.Weights:
 
     # Random weights have no history: neither a step nor a run nor data.
     fresh = config.encoder.init == "fresh"
+    step = 0 if fresh else about["encoder"].get("step", found.step)
     return dataclasses.replace(
         found.alone(found.main()),
-        step=0 if fresh else about["encoder"].get("step", found.step),
+        step=step,
+        stage_rows=found.stage_rows if step == found.step else (),
         config=None if fresh else found.config,
         data=None if fresh else found.data,
     )

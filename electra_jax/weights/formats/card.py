@@ -24,13 +24,14 @@ def text(
     role: str,
     licence: str,
     training: Mapping[str, str],
-    metrics: Mapping[str, float],
+    metrics: Mapping[str, str],
     curves: str,
     differences: Sequence[str],
     left_out: Sequence[str],
     checksums: Mapping[str, str],
     tuning: Tuning | None = None,
     place: str = "",
+    learnt: str | None = None,
 ) -> str:
     """Returns the card of one network.
 
@@ -44,6 +45,7 @@ def text(
       left_out: trained parts that are not in these files.
       checksums: file name -> sha256.
       tuning: only for a fine-tuned network.
+      learnt: what a pre-trained network has learnt, as `Weights.learnt` says it.
       place: the arguments with which `from_pretrained` finds it; '' for a folder of this name.
     """
     return readme.render(
@@ -52,7 +54,8 @@ def text(
         role=role,
         licence=licence,
         training=training,
-        metrics={key: f"{value:.4g}" for key, value in metrics.items()},
+        learnt=learnt or role,
+        metrics=metrics,
         curves=curves,
         differences=differences,
         left_out=left_out,

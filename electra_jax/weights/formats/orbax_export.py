@@ -31,13 +31,21 @@ PARAMS, ABOUT, VOCABULARY, TOKENIZER = "params", "metadata.json", "vocab", "toke
 FORMAT = "electra_jax parameters 1"
 
 
-def write(folder: str, params: Any, about: Mapping[str, Any], name: str, title: str) -> None:
+def write(
+    folder: str,
+    params: Any,
+    about: Mapping[str, Any],
+    name: str,
+    title: str,
+    learnt: str = "",
+) -> None:
     """Writes params/, metadata.json and README.md, reads them again and compares.
 
     Args:
       about: what metadata.json says beside checksums: networks, config, step, vocabulary.
       name: the name of the folder in its README.
       title: the heading of the README.
+      learnt: what the main network has learnt, as `Weights.learnt` says it.
 
     Raises OSError if the arrays that are read differ.
     """
@@ -63,8 +71,12 @@ def write(folder: str, params: Any, about: Mapping[str, Any], name: str, title: 
     with open(os.path.join(folder, ABOUT), "w", encoding="utf-8") as file:
         file.write(json.dumps(said, indent=2) + "\n")
 
-    networks = " and ".join(part for part in ("discriminator", "generator") if part in params)
-    what = f"an ELECTRA {networks or 'encoder'}"
+    parts, what = _parts(leaves), "an ELECTRA encoder"
+    if "discriminator" in params:
+        predicts = "discriminator/head/bias" in parts
+        what = "a network that predicts tokens" if predicts else "an ELECTRA discriminator"
+    if "generator" in params:
+        what = f"{what} and its generator" if "discriminator" in params else "an ELECTRA generator"
     if "head" in params:
         what = "an ELECTRA that was fine-tuned and of the head of its task (`fine_tuning` in\n"
         what += "`metadata.json`: which kind, which labels)"
@@ -75,7 +87,8 @@ def write(folder: str, params: Any, about: Mapping[str, Any], name: str, title: 
         title=title,
         what=what,
         networks=about["networks"],
-        parts=_parts(leaves),
+        parts=parts,
+        learnt=learnt,
         head_kind=about["fine_tuning"]["head"]["kind"] if "head" in params else "",
         cls=words["cls_id"],
         sep=words["sep_id"],
