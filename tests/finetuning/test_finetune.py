@@ -283,6 +283,18 @@ def test_texts_longer_than_the_encoder_reads_are_cut_and_said(places):
         (dict(encoder__step=7, tasks="rte"), "no checkpoint of step 7 in .*; there are 2"),
         (dict(run__devices=64, tasks="rte"), "run.devices=64, but there are 1"),
         (dict(encoder__start_from="rte:mnli,mnli:rte", tasks="rte,mnli"), "goes in a circle"),
+        (dict(encoder__start_from="rte:"), "is not TASK:OTHER; try rte:mnli"),
+        (
+            dict(encoder__start_from="ret:mnli", tasks="rte,mnli"),
+            "'ret:mnli': no task that is trained is called 'ret'; did you mean 'rte'?",
+        ),
+        (dict(encoder__start_from="ax:mnli", tasks="ax,mnli"), "trained is called 'ax'"),
+        (dict(encoder__start_from="rte:mnli, rte:qnli"), "names rte twice; give it one encoder"),
+        (
+            dict(encoder__start_from="rte:mnil", tasks="mnli,rte"),
+            "rte starts from 'mnil', which is none of the tasks of this command: no tuned weights",
+        ),
+        (dict(tasks="ax"), "ax is answered by mnli, which is none of the tasks of this command"),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(places, change, message):
