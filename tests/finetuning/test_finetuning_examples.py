@@ -153,8 +153,8 @@ def test_without_a_train_file_dev_is_parted_by_its_texts(tmp_path):
     assert read("qnli", tmp_path, dev_share=0.3).train == data.train
 
 
-def read_custom(tmp_path, dev_share=0.1, **settings):
-    return reading.read(custom.task(settings), str(tmp_path), dev_share)
+def read_custom(place, dev_share=0.1, **settings):
+    return reading.read(custom.task(settings), str(place), dev_share)
 
 
 def test_csv_keeps_commas_and_line_ends_within_quotes(tmp_path):
@@ -355,6 +355,27 @@ def test_a_file_may_be_packed_named_by_a_pattern_or_by_alternatives(tmp_path):
     (tmp_path / "a.tsv.gz").write_bytes(b"\x1f\x8b damaged")
     with pytest.raises(ValueError, match="a.tsv.gz cannot be read: .*; is it whole"):
         files.lines(f"{tmp_path}/a.tsv.gz")
+
+
+def test_endings_in_capitals_are_the_same_endings(tmp_path):
+    (tmp_path / "a.TSV.GZ").write_bytes(gzip.compress(b"t\ty\nA\tx\n"))
+    with zipfile.ZipFile(tmp_path / "b.ZIP", "w") as archive:
+        archive.writestr("B.CSV", "t,y\nB,x\nC,z\n")
+    data = read_custom(tmp_path, train="a.TSV.GZ; b.ZIP/B.CSV", text="t", label="y", dev_share=0)
+    assert [e.a for e in data.train.examples] == ["A", "B", "C"]
+
+
+def test_a_file_that_is_named_in_two_ways_is_read_once(tmp_path, monkeypatch):
+    (tmp_path / "x" / "y").mkdir(parents=True)
+    (tmp_path / "x" / "y" / "a.tsv").write_text("t\ty\nA\tx\nB\tz\n")
+    settings = dict(text="t", label="y", dev_share=0)
+    for folder, train in (
+        (tmp_path, "x/y/a.tsv; x/*/a.tsv; **/a.tsv"),
+        (tmp_path, "**/y/**/*.tsv"),
+        ("", "x/y/a.tsv; ./x/*/a.tsv"),
+    ):
+        monkeypatch.chdir(tmp_path)
+        assert len(read_custom(folder, train=train, **settings).train.examples) == 2, train
 
 
 def test_classes_of_tfds_are_ours_by_name_or_by_number(monkeypatch, tmp_path):

@@ -126,7 +126,8 @@ def _sources(task, place) -> dict[str, tuple[task_lib.SplitFiles, tuple[str, ...
                     break
                 names += here
             if names:
-                found[split] = source, tuple(names)
+                # Two entries may name the same file, which is read once.
+                found[split] = source, tuple(dict.fromkeys(names))
         if found:
             _check_all_found(task, found)
             return found
