@@ -342,6 +342,35 @@ def test_questions_of_one_context_stay_together(tmp_path):
     assert dev and not dev & {e.context for e in data.train.examples}
 
 
+def test_without_a_dev_file_questions_without_an_answer_stay_in_train(tmp_path):
+    articles = [
+        {"paragraphs": [{"context": f"Ann {i}", "qas": [qa(f"{i}", [("Ann", 0)] * (i % 2))]}]}
+        for i in range(40)
+    ]
+    (tmp_path / "a.json").write_text(json.dumps({"data": articles}))
+    data = read_custom(tmp_path, kind="span", train="a.json", dev_share=0.3)
+    dev = data.dev["dev"].examples
+    assert dev and all(e.answers for e in dev)
+    assert sum(not e.answers for e in data.train.examples) == 20
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "content", "wanted"),
+    [
+        ("ner", "eng.testb", "EU NNP B-NP B-ORG\n", "eng.train|train.txt|train.conll"),
+        ("rte", "RTE/test.tsv", "index\tsentence1\tsentence2\n0\tA\tB\n", "train.tsv"),
+    ],
+)
+def test_a_test_file_alone_is_refused_with_the_file_that_is_missing(
+    name, file, content, wanted, tmp_path
+):
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(content)
+    with pytest.raises(ValueError, match=f"nothing to train on beside .*{file}; put ") as refused:
+        read(name, tmp_path)
+    assert f"put {wanted} there, or set data.dir" in str(refused.value)
+
+
 def test_a_file_may_be_packed_named_by_a_pattern_or_by_alternatives(tmp_path):
     (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(b"x\r\ny"))
     (tmp_path / "b.tsv.xz").write_bytes(lzma.compress(b"z\x0cz\n"))

@@ -95,6 +95,7 @@ def read(task: task_lib.Task, place: str, dev_share: float = 0.1) -> TaskExample
 
     # Tags are collected after the division, so that they are those of the examples trained on.
     splits = _with_train_and_dev(task, splits, dev_share, report)
+    _check_train(task, splits)
     if task.kind == "tagging":
         task = dataclasses.replace(task, labels=_tags(task, splits))
         _check_entities(task, splits)
@@ -225,18 +226,19 @@ def _report_empty(where, found, report):
 
 
 def _with_train_and_dev(task, splits, share, report):
-    """Divides the train set or the dev set into both, if the other one is missing."""
+    """Divides the train set or the dev set into both, if the other one is missing.
+
+    Questions without an answer go to train, where they are left out: dev could not score them.
+    """
     dev = [name for name in splits if name.startswith("dev")]
     if ("train" in splits) == bool(dev) or not share:
         return splits
     whole = "train" if "train" in splits else dev[0]
-    if not splits[whole].labelled:
-        return splits
-
     given = splits[whole]
     parts = {"train": [], "dev": []}
     for example in given.examples:
-        parts["dev" if _text_fraction(example) < share else "train"].append(example)
+        scored = examples.is_labelled(example) and _text_fraction(example) < share
+        parts["dev" if scored else "train"].append(example)
 
     other = "dev" if whole == "train" else "train"
     note = (
@@ -252,6 +254,18 @@ def _with_train_and_dev(task, splits, share, report):
     }
     kept = {name: split for name, split in splits.items() if name not in made and name != whole}
     return made | kept
+
+
+def _check_train(task, splits):
+    """Raises ValueError if there is nothing to train on, unless another task's model answers."""
+    if "train" in splits or task.model_of:
+        return
+    there = ", ".join(name for split in splits.values() for name in split.files)
+    wanted = "; ".join(task.files["train"].files if "train" in task.files else ("a file of train",))
+    raise ValueError(
+        f"task {task.name}: there is nothing to train on beside {there}; put {wanted} there, or set"
+        " data.dir to a folder that has it"
+    )
 
 
 def _text_fraction(example) -> float:
