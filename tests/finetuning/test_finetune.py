@@ -272,6 +272,29 @@ def test_texts_longer_than_the_encoder_reads_are_cut_and_said(places):
     assert "texts cut to 12 tokens" in lines
 
 
+def test_questions_of_which_none_can_be_trained_on_are_refused(places, tmp_path):
+    qas = [{"id": "1", "question": "who ?", "answers": [{"text": "Eve", "answer_start": 0}]}]
+    content = {"data": [{"paragraphs": [{"context": "Ann sleeps", "qas": qas}]}]}
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    tree = settings((places[0], str(tmp_path)), "x")
+    tree.custom.update(kind="span", train="a.json", dev="a.json")
+    config = finetuning_config.parse(tree)
+    words = vocabulary.load(os.path.join(places[0], "data", "made", "vocab"))
+    with pytest.raises(config_lib.ConfigError, match="none of 1 questions in .*a.json has an answ"):
+        datasets.prepare(config, datasets.task_named(config, "custom"), words)
+
+
+@pytest.mark.parametrize(
+    ("label", "columns"),
+    [('"a, b",c', ("a, b", "c")), ('"a, b"', "a, b"), ("a", "a"), ("2, 3", (2, 3))],
+)
+def test_columns_of_several_labels_may_have_commas_in_their_names(places, label, columns):
+    tree = settings(places, "x")
+    tree.custom.update(kind="multi_label", train="a.csv", label=label)
+    task = datasets.task_named(finetuning_config.parse(tree), "custom")
+    assert task.files["train"].label == columns
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

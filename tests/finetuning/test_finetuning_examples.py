@@ -522,6 +522,49 @@ def test_a_test_example_may_have_none_of_several_labels(tmp_path):
     assert [x.label for x in found.test["test"].examples] == [(0,), (), (1,)]
 
 
+@pytest.mark.parametrize(("cells", "labels"), [(("bad", "", "rude,bad"), [(0,), (), (1, 0)]),
+                                               (("", "", ""), [None] * 3)])  # fmt: skip
+def test_an_empty_cell_of_test_is_a_label_unless_all_are_empty(cells, labels, tmp_path):
+    head, rows = "text\ty\n", ("a\tbad", "b\trude", "c\t")
+    (tmp_path / "train.tsv").write_text(head + "\n".join(rows))
+    (tmp_path / "test.tsv").write_text(head + "".join(f"a\t{cell}\n" for cell in cells))
+    settings = dict(kind="multi_label", train="train.tsv", dev="train.tsv", test="test.tsv")
+    split = read_custom(tmp_path, text="text", label="y", **settings).test["test"]
+    assert [x.label for x in split.examples] == labels
+    assert split.labelled == (labels[1] == ())
+
+
+def test_a_class_may_have_a_comma_in_its_name(tmp_path):
+    (tmp_path / "a.csv").write_text('t,y\nA,"news, old"\nB,art\nC,"news, old"\n')
+    settings = dict(train="a.csv", dev="a.csv", text="t", label="y")
+    for labels, numbers in (("", [1, 0, 1]), ('"news, old",art', [0, 1, 0])):
+        data = read_custom(tmp_path, labels=labels, **settings)
+        assert sorted(data.task.labels) == ["art", "news, old"]
+        assert [e.label for e in data.train.examples] == numbers
+    with pytest.raises(ValueError, match=r"a.csv:2: label 'news, old' is none of news, old, art"):
+        read_custom(tmp_path, labels="news, old,art", **settings)
+
+
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        ("NaN", "a.jsonl:2: the label is nan, which is no number"),
+        ("-Infinity", "a.jsonl:2: the label is -inf, which is no number"),
+        ("1e999", "a.jsonl:2: the label is inf, which is no number"),
+        ('"high"', "a.jsonl:2: label 'high' is no number"),
+        ("[1]", "a.jsonl:2: several labels"),
+        ('{"x": 1}', "a.jsonl:2: a label is dict, neither text nor number"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["regression", "classification"])
+def test_a_label_that_is_no_number_is_named_with_its_line(label, message, kind, tmp_path):
+    if kind == "classification" and label == '"high"':
+        return  # a class like any other
+    (tmp_path / "a.jsonl").write_text(f'{{"t": "A", "y": 1.5}}\n{{"t": "B", "y": {label}}}\n')
+    with pytest.raises(ValueError, match=message):
+        read_custom(tmp_path, kind=kind, train="a.jsonl", dev="a.jsonl", text="t", label="y")
+
+
 def test_one_id_in_two_files_is_refused_before_anything_is_trained(tmp_path):
     qa = {"id": "7", "question": "who?", "answers": [{"text": "we", "answer_start": 0}]}
     content = {"data": [{"paragraphs": [{"context": "we are here", "qas": [qa]}]}]}

@@ -91,7 +91,8 @@ def task_named(config: finetuning_config.Config, name: str) -> task_lib.Task:
     settings = dataclasses.asdict(config.custom)
     settings["quotes"] = {"": None, "on": True, "off": False}[config.custom.quotes]
     if config.custom.kind == "multi_label" and "," in config.custom.label:
-        settings["label"] = [part.strip() for part in config.custom.label.split(",")]
+        columns = custom.names(config.custom.label)
+        settings["label"] = columns if len(columns) > 1 else "".join(columns)
     return custom.task(settings)
 
 

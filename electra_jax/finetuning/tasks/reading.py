@@ -173,6 +173,10 @@ def _rows(task, split, source, names, report):
     for number, row in enumerate(found):
         if isinstance(row, tables.TableRow):  # a row without an id gets its number as id
             examples.take_id(row.id or str(number), row.where, taken)
+
+    # Of a test set, a column of labels that is empty throughout only keeps their place.
+    if task.kind == "multi_label" and not labelled and all(row.label == "" for row in found):
+        return [row._replace(label=None) for row in found]
     return found
 
 

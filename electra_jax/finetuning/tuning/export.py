@@ -276,7 +276,7 @@ def _card(tuned, folder, name, role, parameters, licence):
     recipe = {
         "task": about["task"],
         "kind": about["kind"],
-        "labels": ", ".join(about["labels"]),
+        "labels": ", ".join(f'"{name}"' if "," in name else name for name in about["labels"]),
         "parameters": f"{parameters:,}",
         "encoder": encoder + (f", tuned on {start} before" if start else ""),
         "optimizer": tuned.settings.recipe.optimizer,
