@@ -198,6 +198,7 @@ def about(found: trained_weights.Weights) -> dict:
         "vocabulary": words.description(),
         "config": config_lib.to_tree(found.config) if found.config else None,
         "environment": card_facts.public(found.environment),
+        "trained_tokens": found.trained_tokens,
     }
 
 

@@ -9,6 +9,7 @@ import jax
 from absl import logging
 
 from electra_jax import config as config_lib
+from electra_jax.config import stages
 from electra_jax.core import trees
 from electra_jax.data import records, vocabulary
 from electra_jax.step import plans
@@ -40,7 +41,15 @@ def read(workdir: str, step: int | None = None, data_dir: str = "") -> trained_w
         params = checkpoint.restore(path, {part: checkpoint.on_one_device(shapes)}).tree[part]
         shape = plans.networks_config(trained_weights.portable(config), words.size)
         return trained_weights.Weights(
-            workdir, about["step"], shape, params, words, config, data, about.get("environment")
+            workdir,
+            about["step"],
+            shape,
+            params,
+            words,
+            config,
+            data,
+            environment=about.get("environment"),
+            trained_tokens=stages.longest_row(config, about.get("rows_by_stage", ())),
         )
 
     newest = metadata.newest_good(directory, found if step is None else [step], read_one)

@@ -19,7 +19,14 @@ from electra_jax.data import vocabulary
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import page, results_file, results_table
 from electra_jax.finetuning.tasks import built_in, datasets
-from electra_jax.finetuning.tuning import forecast, live_page, loop, task_by_task
+from electra_jax.finetuning.tuning import (
+    choices,
+    encoders,
+    forecast,
+    live_page,
+    loop,
+    task_by_task,
+)
 from electra_jax.workdir import metadata
 from support import corpus, encoder_workdir
 from support.finetunings import KINDS, run, settings
@@ -324,6 +331,19 @@ def test_bad_settings_are_refused_in_one_line(places, change, message):
     with pytest.raises(ValueError, match=message) as refused:
         task_by_task.run(finetuning_config.parse(settings(places, "bad", **change)), places[0])
     assert "\n" not in str(refused.value)
+
+
+def test_a_later_command_may_add_the_task_that_starts_from_another(places):
+    config = finetuning_config.parse(
+        settings(places, "later", tasks="mnli", encoder__start_from="rte: mnli,custom:a:b")
+    )
+    assert config.starts == {"rte": "mnli", "custom": "a:b"}
+
+
+@pytest.mark.parametrize(("init", "tokens"), [("pretrained", 32), ("fresh", 0)])
+def test_only_a_trained_encoder_has_places_that_it_never_saw(places, init, tokens):
+    config = finetuning_config.parse(settings(places, "x", encoder__init=init))
+    assert encoders.read(config, places[0], choices.mesh(config)).pretrained_tokens == tokens
 
 
 def test_a_dry_run_says_what_would_be_done(places):

@@ -28,6 +28,7 @@ from electra_jax.speed import dry_run, flops_figures, flops_tables
 from electra_jax.step import plans
 from electra_jax.training import budget, feed, runs
 from electra_jax.training import opened as opened_lib
+from electra_jax.weights import exporting, reading
 from electra_jax.workdir import metadata
 from support.clocks import Ticking
 from support.commands import command, complaint
@@ -370,6 +371,14 @@ def test_the_longest_row_is_of_a_stage_that_was_trained(text, finished, step, lo
     config = config_lib.parse(staged(text))
     opened = opened_lib.open_workdir(config, str(finished[0]), step, with_rows=False)
     assert opened.longest_row == longest
+
+
+@pytest.mark.parametrize(("step", "longest"), [(4, 16), (5, 32)])
+def test_weights_and_exports_say_how_long_the_rows_were(finished, tmp_path, step, longest):
+    found = reading.open(finished[0], step)
+    exporting.to_orbax(found, str(tmp_path / "params"))
+    again = reading.open(tmp_path / "params")
+    assert found.trained_tokens == again.trained_tokens == longest
 
 
 def test_rotary_positions_have_no_longest_row():

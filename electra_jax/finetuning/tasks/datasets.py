@@ -107,8 +107,8 @@ def prepare(
 
     Args:
       max_tokens: the longest row that the encoder can read; 0 means any length.
-      pretrained_tokens: the row length of pre-training. Positions beyond it are new to the encoder,
-        which the report mentions; 0 means that there are none.
+      pretrained_tokens: of the longest rows of pre-training. Positions beyond them are new to the
+        encoder, which the report mentions; 0 means that there are none.
 
     Raises ValueError, with file and line where there is one, if the files do not fit the task.
     """

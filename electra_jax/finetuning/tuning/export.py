@@ -256,6 +256,7 @@ def _encoder(where, workdir, config, about) -> trained_weights.Weights:
         step=0 if fresh else about["encoder"].get("step", found.step),
         config=None if fresh else found.config,
         data=None if fresh else found.data,
+        trained_tokens=0 if fresh else found.trained_tokens,
     )
 
 
