@@ -141,9 +141,11 @@ def custom() -> ml_collections.ConfigDict:
     c.test = ""  # likewise; labels are not needed
     c.text = ""  # column: its name in the header, or its number, counted from 0
     c.pair = ""  # column of the second text; '': single texts
-    c.label = ""  # column; for multi_label also several columns of 0 and 1, joined by commas
+    # column; for multi_label also several columns of 0 and 1, joined by commas as in `labels`
+    c.label = ""
     c.id = ""  # column with a different value in every row; '': rows are numbered
-    c.labels = ""  # names of the labels, joined by commas; '': those that occur in train
+    # names of the labels, joined by commas, one with a comma in it in "..."; '': those of train
+    c.labels = ""
     c.separator = ","  # between several labels in one cell
     # 'tsv' | 'csv' | 'jsonl' | 'lines' | 'label_first': label, space, text; '': by file name
     c.format = ""

@@ -44,6 +44,21 @@ def distinct(config: config_lib.Config) -> tuple[Stage, ...]:
     return tuple(kinds.values())
 
 
+def longest_row(config: config_lib.Config, rows_by_stage: Sequence[int]) -> int:
+    """Tokens in the longest rows of the stages that took rows; of the first stage if none did.
+
+    A checkpoint at the border of two stages names the next one, which has not taken any row yet,
+    so its number does not say which lengths were trained.
+
+    Args:
+      rows_by_stage: the rows that each stage took, from the metadata of a checkpoint.
+    """
+    return max(
+        (stage.sequence_length for stage, rows in zip(of(config), rows_by_stage) if rows),
+        default=config.data.sequence_length,
+    )
+
+
 def begins(schedule: config_lib.Schedule) -> list[float]:
     """What is spent when each stage begins, in steps, tokens or seconds as the budget counts."""
     shares = [0.0, *(stage[0] for stage in schedule.stages)]

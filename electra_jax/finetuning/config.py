@@ -13,6 +13,7 @@ from typing import Any
 
 from electra_jax import config as config_lib
 from electra_jax.config import between, one_of
+from electra_jax.finetuning.tasks import built_in
 from electra_jax.host import safe_files
 
 ConfigError = config_lib.ConfigError
@@ -158,8 +159,7 @@ class Config:
     @property
     def starts(self) -> dict[str, str]:
         """{task: the task or folder whose fine-tuned encoder it starts from}."""
-        parts = [part.strip() for part in self.encoder.start_from.split(",") if part.strip()]
-        return dict(part.split(":", 1) for part in parts)
+        return dict(_start_pairs(self.encoder.start_from))
 
 
 # Settings that may change when a command continues earlier results: none of them changes the
@@ -214,11 +214,7 @@ def _check_together(c: Config):
             "tasks is empty; try cola,mrpc, or custom with configs/finetune_custom.py"
         )
 
-    for part in c.encoder.start_from.split(","):
-        if part.strip() and ":" not in part:
-            raise ConfigError(
-                f"encoder.start_from={c.encoder.start_from!r} is not TASK:OTHER; try rte:mnli"
-            )
+    _check_starts(c)
 
     # Weights of one task must be saved for another task to start from them.
     if c.run.save == "none" and (c.starts or "ax" in c.task_names):
@@ -226,10 +222,6 @@ def _check_together(c: Config):
             "run.save='none' keeps no weights, and encoder.start_from and ax need another task's;"
             " take 'best'"
         )
-    for task, other in c.starts.items():
-        if task == other:
-            raise ConfigError(f"encoder.start_from: {task} cannot start from itself")
-
     _check_positive_numbers("grid.learning_rates", c.grid.learning_rates, (int, float))
     _check_positive_numbers("grid.epochs", c.grid.epochs, (int,))
     _check_positive_numbers("run.lengths", c.run.lengths, (int,))
@@ -238,6 +230,35 @@ def _check_together(c: Config):
         raise ConfigError("run.devices=0; give how many split the rows, or -1 for all")
     if c.custom.label_range and len(c.custom.label_range) != 2:
         raise ConfigError(f"custom.label_range={c.custom.label_range} is not (lowest, highest)")
+
+
+def _start_pairs(start_from):
+    """(task, what it starts from) for each part of encoder.start_from."""
+    for part in filter(None, map(str.strip, start_from.split(","))):
+        task, _, other = part.partition(":")
+        yield task.strip(), other.strip()
+
+
+def _check_starts(c):
+    """Raises ConfigError if encoder.start_from is not TASK:OTHER, or names a task wrongly.
+
+    A task may stand there that is not among `tasks`: a later command can add it.
+    """
+    trained = [name for name, task in built_in.TASKS.items() if not task.model_of]
+    known, seen = [*trained, "custom"], set()
+    setting = f"encoder.start_from={c.encoder.start_from!r}"
+
+    for task, other in _start_pairs(c.encoder.start_from):
+        if not task or not other:
+            raise ConfigError(f"{setting} is not TASK:OTHER; try rte:mnli")
+        if task not in known:
+            near = config_lib.nearest(task, known)
+            raise ConfigError(f"{setting}: no task that is trained is called {task!r}; {near}")
+        if task in seen:
+            raise ConfigError(f"{setting} names {task} twice; give it one encoder to start from")
+        if task == other:
+            raise ConfigError(f"{setting}: {task} cannot start from itself; try rte:mnli")
+        seen.add(task)
 
 
 def _check_positive_numbers(path, values, kinds):

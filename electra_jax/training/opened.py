@@ -199,14 +199,7 @@ def _longest_row(config, about):
     """How many tokens of a row the trained model can read."""
     if config.model.positions != "learned":
         return config.model.max_positions
-
-    # A checkpoint at the border of two stages names the next one, which has not taken any row yet,
-    # so the lengths that were trained are those of the stages with rows.
-    rows_by_stage = about.get("rows_by_stage", ())
-    return max(
-        (kind.sequence_length for kind, rows in zip(stages.of(config), rows_by_stage) if rows),
-        default=config.data.sequence_length,
-    )
+    return stages.longest_row(config, about.get("rows_by_stage", ()))
 
 
 def _newest(directory, found, abstract):

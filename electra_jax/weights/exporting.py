@@ -201,6 +201,7 @@ def about(found: trained_weights.Weights) -> dict:
         "environment": card_facts.public(found.environment),
         "only": found.only,
         "stage_rows": list(found.stage_rows),
+        "trained_tokens": found.trained_tokens,
     }
 
 

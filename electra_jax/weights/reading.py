@@ -131,6 +131,8 @@ def _of_export(path):
     shape = networks.NetworksConfig(**about["networks"] | trunks)
     params = jax.tree.map(jnp.asarray, orbax_export.read(path))
     config = config_lib.parse(about["config"]) if about["config"] else None
+    # Exports of earlier versions do not say how long the rows were.
+    first = config.data.sequence_length if config else 0
     return trained_weights.Weights(
         path,
         about["step"],
@@ -141,4 +143,5 @@ def _of_export(path):
         environment=about.get("environment"),
         only=about.get("only"),
         stage_rows=tuple(about.get("stage_rows", ())),
+        trained_tokens=about.get("trained_tokens", first),
     )

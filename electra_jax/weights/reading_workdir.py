@@ -9,6 +9,7 @@ import jax
 from absl import logging
 
 from electra_jax import config as config_lib
+from electra_jax.config import stages
 from electra_jax.core import trees
 from electra_jax.data import records, vocabulary
 from electra_jax.step import plans
@@ -47,8 +48,9 @@ def read(workdir: str, step: int | None = None, data_dir: str = "") -> trained_w
             words,
             config,
             data,
-            about.get("environment"),
+            environment=about.get("environment"),
             stage_rows=tuple(about.get("rows_by_stage", ())),
+            trained_tokens=stages.longest_row(config, about.get("rows_by_stage", ())),
         )
 
     newest = metadata.newest_good(directory, found if step is None else [step], read_one)

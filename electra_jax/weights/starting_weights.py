@@ -87,7 +87,8 @@ def open(setting: str, run: Beginning) -> StartingWeights:
             raise _nothing_there(named)
         return path
 
-    found = processes.agree(looked_up, config_lib.ConfigError, OSError)
+    kinds = (config_lib.ConfigError, metadata.CheckpointError, ValueError, OSError)
+    found = processes.agree(looked_up, *kinds)
 
     if isinstance(found, trained_weights.Weights):
         _check_init_vocabulary(named, init, found.vocabulary.sha256, words)

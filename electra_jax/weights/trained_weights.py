@@ -44,6 +44,7 @@ class Weights:
     config: config_lib.Config | None = None  # None if they were not trained here
     data: records.Manifest | None = None  # of the prepared data, if it is still there
     environment: dict | None = None  # what they were trained with, if that is known
+    trained_tokens: int = 0  # in the longest rows that they were trained on; 0: not known
     moments: dict[str, dict] | None = None  # of Google's files: {"mu", "nu"}, each by path
     only: str | None = None  # which network of its run this is, if it was taken alone
     stage_rows: tuple[int, ...] = ()  # rows that each stage of its run has taken, if that is known

@@ -232,6 +232,20 @@ def test_one_seed_of_many_can_be_named(folders):
     assert len(found.records) == 2 and not found.is_best  # somebody chose it
 
 
+def test_weights_of_a_seed_that_is_not_finished_are_refused(set_on):
+    where = set_on("unfinished")
+    shutil.rmtree(os.path.join(where, "seed_0"))
+    with pytest.raises(config_lib.ConfigError, match="is of seed 0, which is not finished; run"):
+        export.open(where)
+
+
+def test_a_label_with_a_comma_is_one_label_in_config_and_card(set_on, tmp_path):
+    labels = ("news, old", "art")
+    export.to_hugging_face(export.open(set_on("commas", labels=labels)), str(tmp_path / "hf"))
+    assert list(about_of(tmp_path / "hf")["label2id"]) == list(labels)
+    assert '"news, old", art' in (tmp_path / "hf" / "README.md").read_text()
+
+
 def test_what_cannot_be_taken_is_one_line(places, folders, tmp_path):
     first = folders("classification")
     for path, message in (

@@ -19,7 +19,14 @@ from electra_jax.data import vocabulary
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import page, results_file, results_table
 from electra_jax.finetuning.tasks import built_in, datasets
-from electra_jax.finetuning.tuning import forecast, live_page, loop, task_by_task
+from electra_jax.finetuning.tuning import (
+    choices,
+    encoders,
+    forecast,
+    live_page,
+    loop,
+    task_by_task,
+)
 from electra_jax.workdir import metadata
 from support import corpus, encoder_workdir
 from support.finetunings import KINDS, run, settings
@@ -272,6 +279,29 @@ def test_texts_longer_than_the_encoder_reads_are_cut_and_said(places):
     assert "texts cut to 12 tokens" in lines
 
 
+def test_questions_of_which_none_can_be_trained_on_are_refused(places, tmp_path):
+    qas = [{"id": "1", "question": "who ?", "answers": [{"text": "Eve", "answer_start": 0}]}]
+    content = {"data": [{"paragraphs": [{"context": "Ann sleeps", "qas": qas}]}]}
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    tree = settings((places[0], str(tmp_path)), "x")
+    tree.custom.update(kind="span", train="a.json", dev="a.json")
+    config = finetuning_config.parse(tree)
+    words = vocabulary.load(os.path.join(places[0], "data", "made", "vocab"))
+    with pytest.raises(config_lib.ConfigError, match="none of 1 questions in .*a.json has an answ"):
+        datasets.prepare(config, datasets.task_named(config, "custom"), words)
+
+
+@pytest.mark.parametrize(
+    ("label", "columns"),
+    [('"a, b",c', ("a, b", "c")), ('"a, b"', "a, b"), ("a", "a"), ("2, 3", (2, 3))],
+)
+def test_columns_of_several_labels_may_have_commas_in_their_names(places, label, columns):
+    tree = settings(places, "x")
+    tree.custom.update(kind="multi_label", train="a.csv", label=label)
+    task = datasets.task_named(finetuning_config.parse(tree), "custom")
+    assert task.files["train"].label == columns
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -283,12 +313,37 @@ def test_texts_longer_than_the_encoder_reads_are_cut_and_said(places):
         (dict(encoder__step=7, tasks="rte"), "no checkpoint of step 7 in .*; there are 2"),
         (dict(run__devices=64, tasks="rte"), "run.devices=64, but there are 1"),
         (dict(encoder__start_from="rte:mnli,mnli:rte", tasks="rte,mnli"), "goes in a circle"),
+        (dict(encoder__start_from="rte:"), "is not TASK:OTHER; try rte:mnli"),
+        (
+            dict(encoder__start_from="ret:mnli", tasks="rte,mnli"),
+            "'ret:mnli': no task that is trained is called 'ret'; did you mean 'rte'?",
+        ),
+        (dict(encoder__start_from="ax:mnli", tasks="ax,mnli"), "trained is called 'ax'"),
+        (dict(encoder__start_from="rte:mnli, rte:qnli"), "names rte twice; give it one encoder"),
+        (
+            dict(encoder__start_from="rte:mnil", tasks="mnli,rte"),
+            "rte starts from 'mnil', which is none of the tasks of this command: no tuned weights",
+        ),
+        (dict(tasks="ax"), "ax is answered by mnli, which is none of the tasks of this command"),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(places, change, message):
     with pytest.raises(ValueError, match=message) as refused:
         task_by_task.run(finetuning_config.parse(settings(places, "bad", **change)), places[0])
     assert "\n" not in str(refused.value)
+
+
+def test_a_later_command_may_add_the_task_that_starts_from_another(places):
+    config = finetuning_config.parse(
+        settings(places, "later", tasks="mnli", encoder__start_from="rte: mnli,custom:a:b")
+    )
+    assert config.starts == {"rte": "mnli", "custom": "a:b"}
+
+
+@pytest.mark.parametrize(("init", "tokens"), [("pretrained", 32), ("fresh", 0)])
+def test_only_a_trained_encoder_has_places_that_it_never_saw(places, init, tokens):
+    config = finetuning_config.parse(settings(places, "x", encoder__init=init))
+    assert encoders.read(config, places[0], choices.mesh(config)).pretrained_tokens == tokens
 
 
 def test_a_dry_run_says_what_would_be_done(places):

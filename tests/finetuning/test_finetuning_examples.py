@@ -153,8 +153,8 @@ def test_without_a_train_file_dev_is_parted_by_its_texts(tmp_path):
     assert read("qnli", tmp_path, dev_share=0.3).train == data.train
 
 
-def read_custom(tmp_path, dev_share=0.1, **settings):
-    return reading.read(custom.task(settings), str(tmp_path), dev_share)
+def read_custom(place, dev_share=0.1, **settings):
+    return reading.read(custom.task(settings), str(place), dev_share)
 
 
 def test_csv_keeps_commas_and_line_ends_within_quotes(tmp_path):
@@ -342,6 +342,35 @@ def test_questions_of_one_context_stay_together(tmp_path):
     assert dev and not dev & {e.context for e in data.train.examples}
 
 
+def test_without_a_dev_file_questions_without_an_answer_stay_in_train(tmp_path):
+    articles = [
+        {"paragraphs": [{"context": f"Ann {i}", "qas": [qa(f"{i}", [("Ann", 0)] * (i % 2))]}]}
+        for i in range(40)
+    ]
+    (tmp_path / "a.json").write_text(json.dumps({"data": articles}))
+    data = read_custom(tmp_path, kind="span", train="a.json", dev_share=0.3)
+    dev = data.dev["dev"].examples
+    assert dev and all(e.answers for e in dev)
+    assert sum(not e.answers for e in data.train.examples) == 20
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "content", "wanted"),
+    [
+        ("ner", "eng.testb", "EU NNP B-NP B-ORG\n", "eng.train|train.txt|train.conll"),
+        ("rte", "RTE/test.tsv", "index\tsentence1\tsentence2\n0\tA\tB\n", "train.tsv"),
+    ],
+)
+def test_a_test_file_alone_is_refused_with_the_file_that_is_missing(
+    name, file, content, wanted, tmp_path
+):
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(content)
+    with pytest.raises(ValueError, match=f"nothing to train on beside .*{file}; put ") as refused:
+        read(name, tmp_path)
+    assert f"put {wanted} there, or set data.dir" in str(refused.value)
+
+
 def test_a_file_may_be_packed_named_by_a_pattern_or_by_alternatives(tmp_path):
     (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(b"x\r\ny"))
     (tmp_path / "b.tsv.xz").write_bytes(lzma.compress(b"z\x0cz\n"))
@@ -355,6 +384,27 @@ def test_a_file_may_be_packed_named_by_a_pattern_or_by_alternatives(tmp_path):
     (tmp_path / "a.tsv.gz").write_bytes(b"\x1f\x8b damaged")
     with pytest.raises(ValueError, match="a.tsv.gz cannot be read: .*; is it whole"):
         files.lines(f"{tmp_path}/a.tsv.gz")
+
+
+def test_endings_in_capitals_are_the_same_endings(tmp_path):
+    (tmp_path / "a.TSV.GZ").write_bytes(gzip.compress(b"t\ty\nA\tx\n"))
+    with zipfile.ZipFile(tmp_path / "b.ZIP", "w") as archive:
+        archive.writestr("B.CSV", "t,y\nB,x\nC,z\n")
+    data = read_custom(tmp_path, train="a.TSV.GZ; b.ZIP/B.CSV", text="t", label="y", dev_share=0)
+    assert [e.a for e in data.train.examples] == ["A", "B", "C"]
+
+
+def test_a_file_that_is_named_in_two_ways_is_read_once(tmp_path, monkeypatch):
+    (tmp_path / "x" / "y").mkdir(parents=True)
+    (tmp_path / "x" / "y" / "a.tsv").write_text("t\ty\nA\tx\nB\tz\n")
+    settings = dict(text="t", label="y", dev_share=0)
+    for folder, train in (
+        (tmp_path, "x/y/a.tsv; x/*/a.tsv; **/a.tsv"),
+        (tmp_path, "**/y/**/*.tsv"),
+        ("", "x/y/a.tsv; ./x/*/a.tsv"),
+    ):
+        monkeypatch.chdir(tmp_path)
+        assert len(read_custom(folder, train=train, **settings).train.examples) == 2, train
 
 
 def test_classes_of_tfds_are_ours_by_name_or_by_number(monkeypatch, tmp_path):
@@ -470,6 +520,49 @@ def test_a_test_example_may_have_none_of_several_labels(tmp_path):
     )  # fmt: skip
     found = reading.read(task, str(tmp_path), dev_share=0.4)
     assert [x.label for x in found.test["test"].examples] == [(0,), (), (1,)]
+
+
+@pytest.mark.parametrize(("cells", "labels"), [(("bad", "", "rude,bad"), [(0,), (), (1, 0)]),
+                                               (("", "", ""), [None] * 3)])  # fmt: skip
+def test_an_empty_cell_of_test_is_a_label_unless_all_are_empty(cells, labels, tmp_path):
+    head, rows = "text\ty\n", ("a\tbad", "b\trude", "c\t")
+    (tmp_path / "train.tsv").write_text(head + "\n".join(rows))
+    (tmp_path / "test.tsv").write_text(head + "".join(f"a\t{cell}\n" for cell in cells))
+    settings = dict(kind="multi_label", train="train.tsv", dev="train.tsv", test="test.tsv")
+    split = read_custom(tmp_path, text="text", label="y", **settings).test["test"]
+    assert [x.label for x in split.examples] == labels
+    assert split.labelled == (labels[1] == ())
+
+
+def test_a_class_may_have_a_comma_in_its_name(tmp_path):
+    (tmp_path / "a.csv").write_text('t,y\nA,"news, old"\nB,art\nC,"news, old"\n')
+    settings = dict(train="a.csv", dev="a.csv", text="t", label="y")
+    for labels, numbers in (("", [1, 0, 1]), ('"news, old",art', [0, 1, 0])):
+        data = read_custom(tmp_path, labels=labels, **settings)
+        assert sorted(data.task.labels) == ["art", "news, old"]
+        assert [e.label for e in data.train.examples] == numbers
+    with pytest.raises(ValueError, match=r"a.csv:2: label 'news, old' is none of news, old, art"):
+        read_custom(tmp_path, labels="news, old,art", **settings)
+
+
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        ("NaN", "a.jsonl:2: the label is nan, which is no number"),
+        ("-Infinity", "a.jsonl:2: the label is -inf, which is no number"),
+        ("1e999", "a.jsonl:2: the label is inf, which is no number"),
+        ('"high"', "a.jsonl:2: label 'high' is no number"),
+        ("[1]", "a.jsonl:2: several labels"),
+        ('{"x": 1}', "a.jsonl:2: a label is dict, neither text nor number"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["regression", "classification"])
+def test_a_label_that_is_no_number_is_named_with_its_line(label, message, kind, tmp_path):
+    if kind == "classification" and label == '"high"':
+        return  # a class like any other
+    (tmp_path / "a.jsonl").write_text(f'{{"t": "A", "y": 1.5}}\n{{"t": "B", "y": {label}}}\n')
+    with pytest.raises(ValueError, match=message):
+        read_custom(tmp_path, kind=kind, train="a.jsonl", dev="a.jsonl", text="t", label="y")
 
 
 def test_one_id_in_two_files_is_refused_before_anything_is_trained(tmp_path):

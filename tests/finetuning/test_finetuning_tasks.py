@@ -58,6 +58,16 @@ def test_a_custom_task_takes_its_defaults_from_its_kind():
     assert topics.labels == ("sport", "art")
 
 
+def test_names_with_commas_stand_in_quotes():
+    assert custom.names('a, "b, c",d ,') == ("a", "b, c", "d")
+    assert custom.names("") == ()
+    assert custom.task({"train": "a.tsv", "label": "y", "labels": '"a, b",c'}).labels == (
+        "a, b", "c",
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="names 'a,\"b': unexpected end of data; write them as"):
+        custom.names('a,"b')
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

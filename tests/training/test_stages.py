@@ -390,6 +390,14 @@ def test_the_longest_row_is_of_a_stage_that_was_trained(text, finished, step, lo
     assert opened.longest_row == longest
 
 
+@pytest.mark.parametrize(("step", "longest"), [(4, 16), (5, 32)])
+def test_weights_and_exports_say_how_long_the_rows_were(finished, tmp_path, step, longest):
+    found = reading.open(finished[0], step)
+    exporting.to_orbax(found, str(tmp_path / "params"))
+    again = reading.open(tmp_path / "params")
+    assert found.trained_tokens == again.trained_tokens == longest
+
+
 def test_rotary_positions_have_no_longest_row():
     changes = dict(schedule__stages=((0.5, 64, 8),), model__positions="rotary")
     assert config_lib.parse(small_run("builtin", "", **changes))

@@ -14,9 +14,11 @@ import pytest
 
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
+from electra_jax.host import causes, processes
 from electra_jax.model import networks
 from electra_jax.step import plans, train_step
 from electra_jax.weights import reading, reading_foreign, starting_weights, warm_start
+from electra_jax.workdir import metadata
 from support import odd, workdirs
 from support.corpus import small_run
 
@@ -93,6 +95,26 @@ def test_an_array_as_long_as_the_padded_vocabulary_is_no_table_by_token():
     params["discriminator"]["head"]["dense"]["bias"] = np.zeros(100, np.float32)
     with pytest.raises(config_lib.ConfigError, match=r"head/dense/bias is \(100,\) there"):
         reading_foreign._check_parameters("FOLDER", config, params)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [metadata.CheckpointError("is damaged"), causes.MayPass("no server"), ValueError("no text")],
+)
+def test_weights_that_one_process_cannot_read_end_all_of_them(monkeypatch, error):
+    """Without that the others wait for it, and end in an error of jax."""
+    told = []
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(reading, "is_foreign", fail)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(processes, "gather", lambda text, *_: told.append(text) or [text, text])
+    monkeypatch.setattr(processes, "of_first", lambda look: [])  # there are no checkpoints
+    with pytest.raises(type(error), match=str(error)):
+        start("weights", "masked_lm", 32)
+    assert str(error) in told[0]
 
 
 @pytest.mark.parametrize(("source", "name"), PAIRS)

@@ -7,6 +7,7 @@
 A setting that is not given has its value in `DEFAULTS`, or a value that follows from the kind.
 """
 
+import csv
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -58,7 +59,7 @@ def task(settings: Mapping[str, Any]) -> task_lib.Task:
       text, pair, label, id: columns, by name or by number from 0. For multi_label, `label` may be a
         list of columns that hold 0 or 1. For tagging, `text` is the column of the word (by default
         the first) and `label` that of the tag (by default the last).
-      labels: names of the labels; by default those found in train.
+      labels: names of the labels, as a list or as for `names`; by default those found in train.
       separator: between several labels in one cell.
       format, header, quotes, encoding, odd_rows: as in `task.SplitFiles`.
       metrics, main, epochs, sequence_length, both_orders, label_range, impossible: as in
@@ -93,6 +94,18 @@ def task(settings: Mapping[str, Any]) -> task_lib.Task:
     )
 
 
+def names(joined: str) -> tuple[str, ...]:
+    """Returns names that are joined by commas; one with a comma in it stands in quotes: 'a,"b, c"'.
+
+    Raises ValueError if the quotes do not close.
+    """
+    try:
+        found = next(csv.reader([joined], skipinitialspace=True, strict=True), [])
+    except csv.Error as error:
+        raise ValueError(f'names {joined!r}: {error}; write them as a,"b, c",d') from error
+    return tuple(name.strip() for name in found if name.strip())
+
+
 def _metrics(name, kind, known):
     """All metrics of a task, and the main one, which is among them."""
     metrics = _as_tuple(known["metrics"]) or _METRICS.get(kind, task_lib.METRICS[kind])
@@ -106,7 +119,7 @@ def _metrics(name, kind, known):
 
 def _labels(name, label, given):
     """The names of the labels; several columns of label also name them."""
-    labels = _as_tuple(given)
+    labels = names(given) if isinstance(given, str) else _as_tuple(given)
     if not isinstance(label, tuple):
         return labels
 

@@ -91,7 +91,8 @@ def task_named(config: finetuning_config.Config, name: str) -> task_lib.Task:
     settings = dataclasses.asdict(config.custom)
     settings["quotes"] = {"": None, "on": True, "off": False}[config.custom.quotes]
     if config.custom.kind == "multi_label" and "," in config.custom.label:
-        settings["label"] = [part.strip() for part in config.custom.label.split(",")]
+        columns = custom.names(config.custom.label)
+        settings["label"] = columns if len(columns) > 1 else "".join(columns)
     return custom.task(settings)
 
 
@@ -106,8 +107,8 @@ def prepare(
 
     Args:
       max_tokens: the longest row that the encoder can read; 0 means any length.
-      pretrained_tokens: the row length of pre-training. Positions beyond it are new to the encoder,
-        which the report mentions; 0 means that there are none.
+      pretrained_tokens: of the longest rows of pre-training. Positions beyond them are new to the
+        encoder, which the report mentions; 0 means that there are none.
 
     Raises ValueError, with file and line where there is one, if the files do not fit the task.
     """
@@ -120,7 +121,9 @@ def prepare(
         report.note(f"{task.name}: rows of {length} tokens and not {wished}: no more positions")
 
     # The scale comes from train alone, so that dev and test labels cannot influence training.
-    train = _train_split(config, task, data.train, report)
+    train = None
+    if data.train is not None:
+        train = _train_split(config, task, data.train, report)
     scale = _scale(task, train)
 
     def part(split, training=False):
@@ -139,6 +142,12 @@ def prepare(
         return PreparedSplit(split, made, _rows(made, scale), _targets(split, made))
 
     trained = part(train, training=True) if train is not None else None
+    if trained is not None and not len(trained.rows):
+        raise config_lib.ConfigError(
+            f"task {task.name}: none of {len(train.examples):,} questions in"
+            f" {', '.join(train.files)} has an answer that stands in its context and fits a window;"
+            " look at the answers there"
+        )
     dev = {name: part(split) for name, split in data.dev.items()}
     test = {name: part(split) for name, split in data.test.items()}
 
@@ -156,14 +165,7 @@ def prepare(
 
 
 def _train_split(config, task, train, report):
-    """The examples to train on, as the recipe wants them; None if the task only scores."""
-    if train is None and not task.model_of:
-        raise config_lib.ConfigError(
-            f"task {task.name}: {config.data.dir} holds nothing to train on"
-        )
-    if train is None:
-        return None
-
+    """The examples to train on, as the recipe wants them."""
     train = _sample_of(train, config.data.train_examples, report)
     if task.both_orders and config.recipe.both_orders == "published":
         train = examples.both_orders(train)

@@ -6,8 +6,8 @@
     find('data', 'eng.train|train.txt')                        the first of the two that exists
     lines(path)                                                without the line ends \\n or \\r\\n
 
-Lines end only at \\n, because texts may contain U+2028, form feeds and other line separators. A
-byte-order mark at the beginning is removed.
+Endings may be in capitals too: train.TSV.GZ. Lines end only at \\n, because texts may contain
+U+2028, form feeds and other line separators. A byte-order mark at the beginning is removed.
 """
 
 import bz2
@@ -21,8 +21,10 @@ import re
 import zipfile
 import zlib
 
-COMPRESSED = (".gz", ".xz", ".bz2")
-_ZIP = re.compile(r"(.*?\.zip)(?:/(.*))?")
+from electra_jax.data import text_files
+
+_COMPRESSED = (".gz", ".xz", ".bz2")
+_ZIP = re.compile(r"(.*?\.zip)(?:/(.*))?", re.IGNORECASE)
 _UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, RuntimeError)
 
 
@@ -42,7 +44,9 @@ def find(directory: str, pattern: str) -> list[str]:
             found = [path]
         else:
             pattern_there = os.path.join(glob.escape(directory), name)
-            found = sorted(p for p in glob.glob(pattern_there, recursive=True) if os.path.isfile(p))
+            matched = glob.glob(pattern_there, recursive=True)
+            # With two `**`, glob lists a file once for each way in which they match it.
+            found = sorted({os.path.normpath(p) for p in matched if os.path.isfile(p)})
 
         if found:
             return found
@@ -74,10 +78,10 @@ def lines(path: str, encoding: str = "utf-8") -> list[str]:
 
 
 def ending(path: str) -> str:
-    """Returns the file extension without compression: '.tsv' for 'x/train.tsv.gz'."""
-    while path.endswith(COMPRESSED):
+    """Returns the file extension without compression: '.tsv' for 'x/train.TSV.gz'."""
+    while text_files.ends_in(path, _COMPRESSED):
         path = os.path.splitext(path)[0]
-    return os.path.splitext(path)[1]
+    return os.path.splitext(path)[1].lower()
 
 
 def _parts(path):
@@ -99,11 +103,11 @@ def _bytes(path):
             with open(path, "rb") as file:
                 data = file.read()
 
-        if path.endswith(".gz"):
+        if text_files.ends_in(path, ".gz"):
             data = gzip.decompress(data)
-        elif path.endswith(".xz"):
+        elif text_files.ends_in(path, ".xz"):
             data = lzma.decompress(data)
-        elif path.endswith(".bz2"):
+        elif text_files.ends_in(path, ".bz2"):
             data = bz2.decompress(data)
 
     return data

@@ -21,7 +21,8 @@ def known(rows: Iterable[tables.TableRow], task: task_lib.Task, separator: str) 
     if task.labels or task.kind not in ("classification", "multi_label"):
         return task.labels
 
-    found = sorted({label for row in rows for label in _separate(row.label, separator)})
+    several = task.kind == "multi_label"
+    found = sorted({label for row in rows for label in _labels(row.label, separator, several)})
     if not 2 <= len(found) <= _MOST_LABELS:
         raise ValueError(
             f"task {task.name}: {len(found)} different labels in train; look at label (the column),"
@@ -40,12 +41,12 @@ def text(
 
     Args:
       number: the id of the example if the row has none.
-      labelled: whether a label is required; otherwise an empty label counts as no label.
+      labelled: whether a label is required; otherwise an empty label counts as no label. Of
+        multi_label it counts as none of the labels, which an example may have.
 
     Raises ValueError with file and line if a label is missing or unknown to the task.
     """
-    # An empty tuple is a label: an example of multi_label may have none of the labels.
-    nothing = row.label is None or row.label == ""
+    nothing = row.label is None or (row.label == "" and task.kind != "multi_label")
     label = None if nothing and not labelled else row.label
     if label is None and labelled:
         raise ValueError(f"{row.where}: no label; look at label, its column or field")
@@ -57,7 +58,7 @@ def text(
 def _value(row, task, separator):
     """Returns the label of a row as the kind of the task needs it: index, indices or score."""
     if task.kind == "multi_label":
-        found = dict.fromkeys(_separate(row.label, separator))  # without repetitions, in order
+        found = dict.fromkeys(_labels(row.label, separator, True))  # without repetitions, in order
         return tuple(_label_index(label, row, task) for label in found)
     if not isinstance(row.label, str):
         raise ValueError(f"{row.where}: several labels; set kind='multi_label'")
@@ -66,12 +67,12 @@ def _value(row, task, separator):
     return _label_index(row.label, row, task)
 
 
-def _separate(label, separator) -> tuple[str, ...]:
-    if label is None:
-        return ()
+def _labels(label, separator, several) -> tuple[str, ...]:
+    """Returns the labels in a cell or field; only where there may be several is text parted."""
     if isinstance(label, tuple):
         return label
-    return tuple(part.strip() for part in label.split(separator) if part.strip())
+    parts = (label or "").split(separator) if several else [label or ""]
+    return tuple(part.strip() for part in parts if part.strip())
 
 
 def _label_index(label, row, task):

@@ -95,6 +95,7 @@ def read(task: task_lib.Task, place: str, dev_share: float = 0.1) -> TaskExample
 
     # Tags are collected after the division, so that they are those of the examples trained on.
     splits = _with_train_and_dev(task, splits, dev_share, report)
+    _check_train(task, splits)
     if task.kind == "tagging":
         task = dataclasses.replace(task, labels=_tags(task, splits))
         _check_entities(task, splits)
@@ -126,7 +127,8 @@ def _sources(task, place) -> dict[str, tuple[task_lib.SplitFiles, tuple[str, ...
                     break
                 names += here
             if names:
-                found[split] = source, tuple(names)
+                # Two entries may name the same file, which is read once.
+                found[split] = source, tuple(dict.fromkeys(names))
         if found:
             _check_all_found(task, found)
             return found
@@ -171,6 +173,10 @@ def _rows(task, split, source, names, report):
     for number, row in enumerate(found):
         if isinstance(row, tables.TableRow):  # a row without an id gets its number as id
             examples.take_id(row.id or str(number), row.where, taken)
+
+    # Of a test set, a column of labels that is empty throughout only keeps their place.
+    if task.kind == "multi_label" and not labelled and all(row.label == "" for row in found):
+        return [row._replace(label=None) for row in found]
     return found
 
 
@@ -224,18 +230,19 @@ def _report_empty(where, found, report):
 
 
 def _with_train_and_dev(task, splits, share, report):
-    """Divides the train set or the dev set into both, if the other one is missing."""
+    """Divides the train set or the dev set into both, if the other one is missing.
+
+    Questions without an answer go to train, where they are left out: dev could not score them.
+    """
     dev = [name for name in splits if name.startswith("dev")]
     if ("train" in splits) == bool(dev) or not share:
         return splits
     whole = "train" if "train" in splits else dev[0]
-    if not splits[whole].labelled:
-        return splits
-
     given = splits[whole]
     parts = {"train": [], "dev": []}
     for example in given.examples:
-        parts["dev" if _text_fraction(example) < share else "train"].append(example)
+        scored = examples.is_labelled(example) and _text_fraction(example) < share
+        parts["dev" if scored else "train"].append(example)
 
     other = "dev" if whole == "train" else "train"
     note = (
@@ -251,6 +258,18 @@ def _with_train_and_dev(task, splits, share, report):
     }
     kept = {name: split for name, split in splits.items() if name not in made and name != whole}
     return made | kept
+
+
+def _check_train(task, splits):
+    """Raises ValueError if there is nothing to train on, unless another task's model answers."""
+    if "train" in splits or task.model_of:
+        return
+    there = ", ".join(name for split in splits.values() for name in split.files)
+    wanted = "; ".join(task.files["train"].files if "train" in task.files else ("a file of train",))
+    raise ValueError(
+        f"task {task.name}: there is nothing to train on beside {there}; put {wanted} there, or set"
+        " data.dir to a folder that has it"
+    )
 
 
 def _text_fraction(example) -> float:

@@ -12,6 +12,7 @@ skipped and counted. It is never repaired, because guessing would move texts int
 import csv
 import io
 import json
+import math
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -273,6 +274,8 @@ def _label_text(value, place) -> RawLabel:
         return str(int(value))
     if isinstance(value, list | tuple):
         return tuple(str(_label_text(part, place)) for part in value)
+    if isinstance(value, float) and not math.isfinite(value):  # json reads NaN and Infinity too
+        raise ValueError(f"{place}: the label is {value}, which is no number; mend or delete it")
     if isinstance(value, int | float):
         return str(int(value)) if value == int(value) else str(value)
     raise ValueError(f"{place}: a label is {type(value).__name__}, neither text nor number")

@@ -32,7 +32,7 @@ class LoadedEncoder:
     trunk: dict | None  # as `networks.main_trunk` gives it; None: random weights, by seed
     parameters: int
     max_tokens: int  # the longest row that it can read; 0: no limit
-    pretrained_tokens: int  # row length of pre-training; 0: not known
+    pretrained_tokens: int  # in the longest rows of pre-training; 0: none, or not known
     about: Mapping[str, Any]  # for readers: where it comes from, which step
     identity: str  # a hash of all weights
 
@@ -64,18 +64,20 @@ def read(config: finetuning_config.Config, workdir: str, mesh: Mesh) -> LoadedEn
 
     if config.encoder.init == "fresh":
         trunk, identity, about = None, "fresh", {"from": f"random weights, shape of {source}"}
+        trained_tokens = 0
     else:
         own = found.alone(found.main())
         trunk = networks.main_trunk(own.networks, own.params)
         trunk = jax.device_put(trunk, sharding.replicated(mesh))
         identity, about = identity_of(trunk), {"from": source, "step": found.step}
+        trained_tokens = found.trained_tokens
     return LoadedEncoder(
         networks=shape,
         vocabulary=found.vocabulary,
         trunk=trunk,
         parameters=count,
         max_tokens=shape.max_positions,
-        pretrained_tokens=found.config.data.sequence_length if found.config else 0,
+        pretrained_tokens=trained_tokens,
         about=about | {"parameters": count},
         identity=identity,
     )

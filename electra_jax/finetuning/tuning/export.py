@@ -5,8 +5,9 @@
                                        -> to_orbax          parameters, with any head
     any path with weights -> write                          the same, also without a head
 
-The weights of the best seed on dev are taken; if there is a grid, those of the best seed over all
-points. The folder of one point, or of one seed whose weights were kept, can be named instead. Shape
+The weights of the best seed on dev are taken; if there is a grid, of the best seed at the point
+that the results report. The folder of one point, or of one seed whose weights were kept, can be
+named instead. Shape
 and vocabulary are read from the encoder that was tuned, which must still be there. Hugging Face's
 classes: transformers, models/electra/modeling_electra.py.
 """
@@ -131,8 +132,8 @@ def is_tuned(path: str) -> bool:
 def open(path: str) -> TunedNetwork:
     """Reads the tuned weights of a task, and from its encoder shape, vocabulary and history.
 
-    Raises ConfigError or CheckpointError, one line: no weights were kept, they are damaged, or the
-    encoder is gone.
+    Raises ConfigError or CheckpointError, one line: no weights were kept, or not those of the best
+    seed; they are damaged, or the encoder is gone.
     """
     folder, settings = run_folder.settings(path)
     config = finetuning_config.parse(settings["config"])
@@ -166,13 +167,20 @@ def open(path: str) -> TunedNetwork:
     if os.path.basename(point) == f"seed_{about['seed']}":
         point = os.path.dirname(point)
 
+    known = run_folder.records(point)
+    if all(record["seed"] != about["seed"] for record in known):
+        raise config_lib.ConfigError(
+            f"{where} is of seed {about['seed']}, which is not finished; run the same finetune"
+            " command again"
+        )
+
     return TunedNetwork(
         source=os.path.abspath(path),
         encoder=dataclasses.replace(found, params=params),
         head=own,
         head_config=head,
         about=about,
-        records=run_folder.records(point),
+        records=known,
         settings=config,
     )
 
@@ -250,6 +258,7 @@ def _encoder(where, workdir, config, about) -> trained_weights.Weights:
         stage_rows=found.stage_rows if step == found.step else (),
         config=None if fresh else found.config,
         data=None if fresh else found.data,
+        trained_tokens=0 if fresh else found.trained_tokens,
     )
 
 
@@ -278,7 +287,7 @@ def _card(tuned, folder, name, role, parameters, licence):
     recipe = {
         "task": about["task"],
         "kind": about["kind"],
-        "labels": ", ".join(about["labels"]),
+        "labels": ", ".join(f'"{name}"' if "," in name else name for name in about["labels"]),
         "parameters": f"{parameters:,}",
         "encoder": encoder + (f", tuned on {start} before" if start else ""),
         "optimizer": tuned.settings.recipe.optimizer,

@@ -23,7 +23,13 @@ from jax.sharding import Mesh
 from electra_jax import config as config_lib
 from electra_jax.core import sharding, trees
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.finetuning.results import results_file, run_results, scores, submission
+from electra_jax.finetuning.results import (
+    results_file,
+    run_results,
+    scores,
+    statistics,
+    submission,
+)
 from electra_jax.finetuning.tasks import datasets
 from electra_jax.report import drawing
 from electra_jax.weights import checkpoint, checkpoint_series
@@ -185,22 +191,70 @@ def load_weights(
 def best_weights(folder: str) -> tuple[str, Mapping[str, Any]]:
     """(checkpoint, its `about`) of the weights that are best on dev in a task's folder.
 
-    Raises ConfigError if no weights were kept.
-    """
-    best = None
-    escaped = glob.escape(folder)
-    for where in (os.path.join(folder, "weights"), *glob.glob(f"{escaped}/rate_*/weights")):
-        for number in metadata.steps(where)[-1:]:
-            path = os.path.join(where, str(number))
-            about = _undamaged(path, metadata.read)
-            if best is None or scores.better(about["main"], about["score"], best[1]["score"]):
-                best = path, about
+    These are of the best seed or, if there is a grid, of the best seed at the point with the best
+    median, which the results report. A seed's own folder has one checkpoint.
 
-    if best is None:
+    Raises ConfigError if no weights were kept, or not those of the best seed.
+    """
+    kept = {}
+    points = [folder, *_points(folder)]
+    for point in points:
+        for number in metadata.steps(os.path.join(point, "weights"))[-1:]:
+            path = os.path.join(point, "weights", str(number))
+            kept[point] = path, _undamaged(path, metadata.read)
+
+    if not kept:
         raise config_lib.ConfigError(
             f"no tuned weights in {folder}; fine-tune that task first, with run.save='best'"
         )
-    return best
+
+    _, about = next(iter(kept.values()))
+    main, found = about["main"], {point: records(point) for point in points}
+    values = {point: _dev_scores(main, some) for point, some in found.items() if some}
+    if not values:  # the folder of a seed, or no seed is finished
+        return _best(main, kept.values(), lambda one: one[1]["score"])
+
+    point = _best(main, values, lambda one: statistics.summarise(main, values[one]).median)
+    score, seed = _best(main, zip(values[point], found[point]), lambda one: one[0])
+    if point not in kept or scores.better(main, score, kept[point][1]["score"]):
+        where = seed_folder(point, seed["seed"])
+        raise config_lib.ConfigError(
+            f"{where} is the best seed on dev, and its weights were not kept; delete that folder"
+            " and run the same finetune command again with run.save='best', which tunes it anew"
+        )
+    return kept[point]
+
+
+def _points(folder):
+    """The folders of a grid's points, in the order in which they are tuned."""
+    found = glob.glob(f"{glob.escape(folder)}/rate_*")
+    known = settings(folder)
+    grid = known[1]["config"]["grid"] if known else {"learning_rates": (), "epochs": ()}
+    rates = [f"rate_{rate:.3g}" for rate in grid["learning_rates"]]
+    epochs = [f"{number}" for number in grid["epochs"]]
+
+    def place(path):
+        rate, _, number = os.path.basename(path).partition("_epochs_")
+        return (
+            rates.index(rate) if rate in rates else len(rates),
+            epochs.index(number) if number in epochs else len(epochs),
+        )
+
+    return sorted(sorted(found), key=place)
+
+
+def _dev_scores(main, found):
+    """The main metric of each record on the first dev set, which stands first."""
+    return [next(iter(record["scores"].values()))[main] for record in found]
+
+
+def _best(main, candidates, score):
+    """The candidate whose score is best by the main metric; the first of equals."""
+    first, *others = candidates
+    for other in others:
+        if scores.better(main, score(other), score(first)):
+            first = other
+    return first
 
 
 def restore(path: str, abstract: dict) -> dict:

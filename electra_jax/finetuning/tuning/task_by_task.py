@@ -66,6 +66,7 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
         compile_cache.keep()
         session = choices.Session(config, folder, mesh, encoder)
         run_folder.continue_or_begin(folder, config, encoder.identity)
+        _check_needed(session, names)
 
         # Results are written after every task, so an interrupted command leaves what it has.
         found, best = [], {}
@@ -81,6 +82,31 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
         for line in run_folder.write_glue(folder, best):
             logging.info("glue.zip: %s", line)
     return whole
+
+
+def _check_needed(session: choices.Session, names: list[str]) -> None:
+    """Raises ConfigError if a task needs tuned weights that neither exist nor are tuned before it.
+
+    Otherwise that would be known only after the tasks before it were trained.
+    """
+    for name in names:
+        model = datasets.task_named(session.config, name).model_of
+        other = model or session.config.starts.get(name)
+        if other is not None and other not in names:
+            own = os.path.join(session.folder, other)
+            try:
+                run_folder.best_weights(own if model else _tuned_folder(session, other))
+            except config_lib.ConfigError as error:
+                why = f"is answered by {other}" if model else f"starts from {other!r}"
+                raise config_lib.ConfigError(
+                    f"{name} {why}, which is none of the tasks of this command: {error}"
+                ) from error
+
+
+def _tuned_folder(session: choices.Session, other: str) -> str:
+    """The folder of another task of this fine-tuning or, if it has none, the folder `other`."""
+    known = os.path.join(session.folder, other)
+    return known if os.path.isdir(known) else other
 
 
 @contextlib.contextmanager
@@ -148,8 +174,7 @@ def _start(session: choices.Session, name: str) -> encoders.Start:
     if other is None:
         return encoders.Start(encoder.trunk, encoder.identity, "")
 
-    known = os.path.join(session.folder, other)
-    where = known if os.path.isdir(known) else other
+    where = _tuned_folder(session, other)
     shapes = jax.eval_shape(lambda: tuning_step.fresh_trunk(encoder.networks, jax.random.key(0)))
     trunk, about = run_folder.load_weights(where, encoder.vocabulary.sha256, session.mesh, shapes)
     note = f"{name} starts from the encoder tuned on {about['task']} (seed {about['seed']})"

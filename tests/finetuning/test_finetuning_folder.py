@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Of the weights in the folder of a task, those of the best seed at the reported point are read."""
+
+import json
+import os
+
+import pytest
+from jax import numpy as jnp
+
+from electra_jax import config as config_lib
+from electra_jax.finetuning.tuning import run_folder
+
+
+def finish(point, seed, score):
+    """Writes the record of a finished seed."""
+    scores = {"dev": {"accuracy": score}, "test": {"accuracy": 1 - score}}
+    run_folder.finish(str(point), {"seed": seed, "scores": scores})
+
+
+def keep(point, seed, score):
+    """Saves the weights of a seed as the best ones."""
+    about = {"task": "rte", "seed": seed, "main": "accuracy", "score": score}
+    run_folder.save_if_better(os.path.join(point, "weights"), {"x": jnp.ones(2)}, about)
+
+
+def seed_of(task):
+    return run_folder.best_weights(str(task))[1]["seed"]
+
+
+def test_weights_of_a_worse_seed_are_not_taken_for_the_best(tmp_path):
+    """Seed 1 was tuned while run.save was 'none', the others later."""
+    for seed, score in ((0, 0.5), (1, 0.9), (2, 0.7)):
+        finish(tmp_path, seed, score)
+    keep(tmp_path, 2, 0.7)
+    with pytest.raises(config_lib.ConfigError, match="seed_1 is the best seed on dev, and its w"):
+        run_folder.best_weights(str(tmp_path))
+
+    keep(tmp_path, 1, 0.9)  # after the folder of seed 1 was deleted, and the command run again
+    assert seed_of(tmp_path) == 1
+
+
+def test_of_a_grid_the_weights_are_of_the_point_with_the_best_median(tmp_path):
+    lucky, better = tmp_path / "rate_0.001_epochs_3", tmp_path / "rate_0.003_epochs_3"
+    for point, scores in ((lucky, (0.2, 0.3, 0.95)), (better, (0.8, 0.7, 0.9))):
+        for seed, score in enumerate(scores):
+            finish(point, seed, score)
+            keep(point, seed, score)
+    path, about = run_folder.best_weights(str(tmp_path))
+    assert path.startswith(str(better)) and about["score"] == 0.9
+    assert seed_of(lucky) == 2  # a point that is named
+
+
+def test_of_equal_points_the_first_of_the_grid_counts(tmp_path):
+    run = tmp_path / "finetune" / "run"
+    names = ("rate_0.003_epochs_10", "rate_0.003_epochs_3", "rate_0.001_epochs_3")
+    for seed, name in enumerate(names):
+        finish(run / "rte" / name, seed, 0.5)
+        keep(run / "rte" / name, seed, 0.5)
+    for rates, epochs, first in (
+        ((0.003, 0.001), (10, 3), 0),
+        ((0.003, 0.001), (3, 10), 1),
+        ((0.001, 0.003), (10, 3), 2),
+    ):
+        grid = {"learning_rates": rates, "epochs": epochs}
+        (run / "settings.json").write_text(json.dumps({"config": {"grid": grid}}))
+        assert seed_of(run / "rte") == first
+
+
+def test_a_point_whose_weights_were_not_kept_is_said(tmp_path):
+    for number, point in enumerate(("rate_0.001_epochs_3", "rate_0.003_epochs_3")):
+        finish(tmp_path / point, 0, 0.9 - number / 10)
+    keep(tmp_path / "rate_0.003_epochs_3", 0, 0.8)
+    with pytest.raises(config_lib.ConfigError, match="rate_0.001_epochs_3/seed_0 is the best seed"):
+        run_folder.best_weights(str(tmp_path))
+
+
+def test_the_folder_of_a_seed_has_its_own_weights(tmp_path):
+    finish(tmp_path, 0, 0.5)
+    keep(tmp_path / "seed_0", 0, 0.5)
+    assert seed_of(tmp_path / "seed_0") == 0
