@@ -43,6 +43,7 @@ from electra_jax.data import (
     totals,
     unit_files,
     units,
+    utf8,
     vocabulary,
     worker_pool,
 )
@@ -92,11 +93,15 @@ def prepare(
     plan = planning.make_plan(settings, root)
     records.fetch(plan.folder)
 
-    if not _is_done(plan.folder, progress):
+    done = _is_done(plan.folder, progress)
+    if not done:
         _prepare_locked(plan, progress, watcher, executor)
 
-    if line := totals.unknown_tokens(records.read_manifest(plan.folder)):
-        progress(f"warning: {line}")
+    # Of text that was prepared just now, the line that names its files has been said.
+    manifest = records.read_manifest(plan.folder)
+    for line in (totals.unknown_tokens(manifest), utf8.prepared(manifest) if done else ""):
+        if line:
+            progress(f"warning: {line}")
 
     return plan.folder
 
@@ -200,6 +205,8 @@ def _build(plan, progress, watcher, executor):
     _make_ready(plan.folder)
     staging.fetch(plan.folder, (unit_files.UNITS,))
     tasks = planning.make_tasks(plan)
+    if line := utf8.beginnings(tasks):
+        progress(f"warning: {line}")
 
     with progress_lines.Phases(progress) as phases:
         with executor(plan) as workers:
@@ -233,6 +240,8 @@ def _build(plan, progress, watcher, executor):
         phases.begin("writing", "writing the manifest")
         manifest = totals.make_manifest(plan, tasks, results, words, time.monotonic() - began)
         _remove_strangers(plan.folder, manifest)
+        if line := utf8.read(tasks, results):
+            progress(f"warning: {line}")
         totals.refuse_unknown(manifest)
 
         # With its manifest the folder counts as complete; only then the units' files may go.

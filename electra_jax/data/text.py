@@ -221,6 +221,11 @@ class BuiltinUnit:
     part: builtin.Part
     bytes: int
 
+    @property
+    def origin(self) -> str:
+        """The source that it is of, for users."""
+        return "builtin"
+
     def documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
         """Yields its documents; counts in `counts` what is left out or was not UTF-8."""
         return _kept(self.part.documents(), options, counts)
@@ -233,6 +238,11 @@ class FileUnit:
     path: str
     stripe: int  # from 0 to stripes - 1
     stripes: int
+
+    @property
+    def origin(self) -> str:
+        """The file that it is of, for users."""
+        return self.path
 
     @property
     def bytes(self) -> int:
@@ -269,6 +279,11 @@ class FetchedUnit:
     stripes: int
 
     @property
+    def origin(self) -> str:
+        """The file that it is of, for users."""
+        return self.file.address
+
+    @property
     def bytes(self) -> int:
         """The approximate size of its text."""
         return text_files.text_bytes(self.file.name, self.file.bytes) // self.stripes
@@ -287,6 +302,11 @@ class TfdsUnit:
     split: str
     first: int
     last: int
+
+    @property
+    def origin(self) -> str:
+        """The data set and split that it is of, for users."""
+        return f"tfds:{self.name}:{self.split}"
 
     @property
     def bytes(self) -> int:
