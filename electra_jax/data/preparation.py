@@ -40,6 +40,7 @@ from electra_jax.data import (
     planning,
     progress_lines,
     records,
+    stripes,
     totals,
     unit_files,
     units,
@@ -210,6 +211,9 @@ def _build(plan, progress, watcher, executor):
 
     with progress_lines.Phases(progress) as phases:
         with executor(plan) as workers:
+            # Of a folder in a bucket, others have copies, in which they do not keep anything.
+            if isinstance(workers, worker_pool.Workers) or not staging.address(plan.folder):
+                stripes.offer(tasks, os.path.join(plan.folder, unit_files.UNITS))
             if line := downloads.so_far(tasks, workers)():
                 progress(line)
             words = folder_vocabulary.make(plan, tasks, workers, phases)

@@ -73,7 +73,7 @@ def text_bytes(path: str, size: int | None = None) -> int:
     `size` is that of a file which is not on this machine.
     """
     size = os.path.getsize(path) if size is None else size
-    return size * (4 if ends_in(path, _COMPRESSED) else 1)
+    return size * (4 if is_compressed(path) else 1)
 
 
 def ends_in(path: str, endings: str | tuple[str, ...]) -> bool:
@@ -123,8 +123,18 @@ def _refuse_no_text(path, data):
 def striped(documents: Iterable[str], stripe: int, stripes: int) -> Iterator[str]:
     """Yields every `stripes`-th block of documents, beginning with block number `stripe`."""
     for number, document in enumerate(documents):
-        if number // BLOCK % stripes == stripe:
+        if stripe_of(number, stripes) == stripe:
             yield document
+
+
+def stripe_of(number: int, stripes: int) -> int:
+    """The stripe of a document by its number within the file."""
+    return number // BLOCK % stripes
+
+
+def is_compressed(path: str) -> bool:
+    """Returns whether a file has to be decompressed from its beginning to be read."""
+    return ends_in(path, _COMPRESSED)
 
 
 def blank_line_documents(path: str, options: Any, counts: collections.Counter) -> Iterator[str]:
