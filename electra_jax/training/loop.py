@@ -368,7 +368,9 @@ class _Loop:
             self._out.has_saved(self._saved.time.complete)
 
     def _logs(self):
-        return self._every(self._c.logging.every) or self._budget.over
+        # Also with the last step of a stage: means and costs of a line are those of one stage.
+        ends = self._budget.stage != self._run.stage_number
+        return self._every(self._c.logging.every) or ends or self._budget.over
 
     def _evaluates(self):
         return self._every(self._c.evaluation.every) or self._budget.over
