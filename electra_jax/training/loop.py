@@ -57,10 +57,9 @@ def train(
         stack.enter_context(before_the_run.full_disk_in_words(workdir))
         # Nothing is written before the lock is held, since another run may use this workdir.
         if jax.process_index() == 0:
-            path = os.path.join(workdir, "run.lock")
-            what, error = f"workdir {staging.place(workdir)}", config_lib.ConfigError
-            stack.enter_context(lock.hold(path, what, error))
-            stack.enter_context(staging.locked(workdir, workdir, what, error))
+            path, what = os.path.join(workdir, "run.lock"), f"workdir {staging.place(workdir)}"
+            stack.enter_context(lock.hold(path, what))
+            stack.enter_context(staging.locked(workdir, workdir, what))
             stack.enter_context(logs.file(os.path.join(workdir, "log.txt")))
 
         compile_cache.keep()
