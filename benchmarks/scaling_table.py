@@ -19,6 +19,7 @@ import sys
 from collections.abc import Mapping
 
 from electra_jax import config as config_lib
+from electra_jax.config import stages
 from electra_jax.speed import chips, cost_model
 
 FILE = "docs/experiments/scaling.json"
@@ -121,7 +122,8 @@ def costs() -> list[str]:
             one = cost_model.cost(work, chips.topology(place))
             limits = [one.limits.get(name) for name in ("products", "exchange", "network")]
             cells = [
-                f"{size}, {' or '.join(f'{steps:,.0f}' for steps in budgets)} steps",
+                f"{size}, {' or '.join(f'{steps:,.0f}' for steps in budgets)} steps"
+                + (f" of {stages.in_words(work.stage)}" if work.stage else ""),
                 f"{place} ({one.chips:,})",
                 *("" if limit is None else f"{1e3 * limit:,.2f}" for limit in limits),
                 f"{one.exchanged:.0%}",

@@ -32,6 +32,7 @@ def train(config, workdir, extra_writers=()):
       ConfigError: a setting that cannot be used, or not with the run that is in the workdir.
       CheckpointError: a checkpoint that cannot be used.
       TrainingError: training cannot go on.
+      ValueError: text that cannot be prepared, or another run that works in the workdir.
 
     The message of each is one line with the remedy.
     """
@@ -82,7 +83,7 @@ def fine_tune(config, workdir):
     Raises:
       ConfigError: a setting that cannot be used, or an encoder that is not there.
       CheckpointError: a checkpoint that cannot be used.
-      ValueError: files of a task that cannot be read.
+      ValueError: files of a task that cannot be read, or another fine-tuning in the same folder.
 
     The message of each is one line with the remedy.
     """

@@ -5,7 +5,8 @@
     python -m electra_jax.benchmark --config=configs/base.py --json > base.json
     python -m electra_jax.benchmark --config=configs/tiny.py --config.model.scan=off
 
-It uses made-up rows and keeps nothing. The step is the one that a run takes. On one device the
+It uses made-up rows and keeps nothing. The step is the one that a run takes, in its first stage if
+`schedule.stages` has others, which the table names. On one device the
 parts of the step are also timed alone, with their gradients; their sum may be more or less than the
 step, in which they overlap.
 """

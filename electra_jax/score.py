@@ -160,7 +160,7 @@ def read(path: str | None) -> dict[int, list[str]]:
         number = data.count(b"\n", 0, error.start) + 1
         raise config_lib.ConfigError(
             f"{path}, line {number}: invalid UTF-8 (byte {data[error.start]:#04x}); convert the"
-            " file, for instance with iconv -f LATIN1 -t UTF-8"
+            " file, for instance with iconv -f latin1 -t utf-8"
         ) from error
 
     # Not splitlines(), which also cuts at other characters, so that numbers are those of an editor.

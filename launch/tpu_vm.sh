@@ -9,7 +9,7 @@
 #   install   copies this checkout (or --wheel) to all workers and installs it
 #   run       begins the run on all workers, in the background
 #   status    the state of the TPU VM and of the run, and the last lines of its log
-#   watch     the same every --every seconds until the run has ended
+#   watch     the same every --every seconds until the run has ended, or the TPU VM is gone (code 2)
 #   keep      all of it: creates, installs, runs, and after a preemption begins again, until the run
 #             is done; may be stopped and called again at any time
 #   stop      asks the run to save and end
@@ -434,8 +434,14 @@ wait_until_ready() {
 watch() {
   while true; do
     look
-    [[ $vm == READY ]] || return 0
-    case $going in *runs* | unreachable) sleep "$every" ;; *) return 0 ;; esac
+    case $vm in
+    READY) case $going in *runs* | unreachable) ;; *) return 0 ;; esac ;;
+    NONE | STOPPED | TERMINATED | PREEMPTED | QUEUED_FAILED | QUEUED_SUSPENDED | QUEUED_WITHOUT_IT)
+      fail "no run can be watched: $name is $vm"
+      ;;
+    *) ;; # on its way, or gcloud does not answer
+    esac
+    sleep "$every"
   done
 }
 

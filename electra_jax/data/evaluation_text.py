@@ -28,12 +28,12 @@ from electra_jax.data import (
     segments,
     text,
     tokenising,
+    utf8,
     vocabulary,
 )
 
 _NAMED = re.compile(r"([0-9A-Za-z_-]+)=(.+)", re.DOTALL)
 _SEED = 0  # as in the configurations, so the held-out text of a run gives that run's held-out rows
-_INVALID_SHARE = 1e-3  # of the characters; with more, the text has another encoding than UTF-8
 _LONGEST_WORD = 100  # characters; text without a blank in so many may be cut anywhere
 _BATCH_ROWS = 2048  # per call of segments.lay
 _PROGRESS_SECONDS = 10
@@ -178,11 +178,10 @@ def _refuse_empty(source, documents, limit):
 
 
 def _check_encoding(source, documents, invalid_utf8):
-    if invalid_utf8 > _INVALID_SHARE * documents.characters:
+    if invalid_utf8 > utf8.INVALID_SHARE * documents.characters:
         raise ValueError(
             f"source {source.spec} is not UTF-8: {invalid_utf8:,} places in"
-            f" {documents.characters:,} characters cannot be read; convert it, for instance with"
-            " iconv -f LATIN1 -t UTF-8"
+            f" {documents.characters:,} characters cannot be read; {utf8.REMEDY}"
         )
 
 

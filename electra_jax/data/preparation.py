@@ -40,9 +40,11 @@ from electra_jax.data import (
     planning,
     progress_lines,
     records,
+    stripes,
     totals,
     unit_files,
     units,
+    utf8,
     vocabulary,
     worker_pool,
 )
@@ -92,11 +94,15 @@ def prepare(
     plan = planning.make_plan(settings, root)
     records.fetch(plan.folder)
 
-    if not _is_done(plan.folder, progress):
+    done = _is_done(plan.folder, progress)
+    if not done:
         _prepare_locked(plan, progress, watcher, executor)
 
-    if line := totals.unknown_tokens(records.read_manifest(plan.folder)):
-        progress(f"warning: {line}")
+    # Of text that was prepared just now, the line that names its files has been said.
+    manifest = records.read_manifest(plan.folder)
+    for line in (totals.unknown_tokens(manifest), utf8.prepared(manifest) if done else ""):
+        if line:
+            progress(f"warning: {line}")
 
     return plan.folder
 
@@ -200,9 +206,14 @@ def _build(plan, progress, watcher, executor):
     _make_ready(plan.folder)
     staging.fetch(plan.folder, (unit_files.UNITS,))
     tasks = planning.make_tasks(plan)
+    if line := utf8.beginnings(tasks):
+        progress(f"warning: {line}")
 
     with progress_lines.Phases(progress) as phases:
         with executor(plan) as workers:
+            # Of a folder in a bucket, others have copies, in which they do not keep anything.
+            if isinstance(workers, worker_pool.Workers) or not staging.address(plan.folder):
+                stripes.offer(tasks, os.path.join(plan.folder, unit_files.UNITS))
             if line := downloads.so_far(tasks, workers)():
                 progress(line)
             words = folder_vocabulary.make(plan, tasks, workers, phases)
@@ -233,6 +244,8 @@ def _build(plan, progress, watcher, executor):
         phases.begin("writing", "writing the manifest")
         manifest = totals.make_manifest(plan, tasks, results, words, time.monotonic() - began)
         _remove_strangers(plan.folder, manifest)
+        if line := utf8.read(tasks, results):
+            progress(f"warning: {line}")
         totals.refuse_unknown(manifest)
 
         # With its manifest the folder counts as complete; only then the units' files may go.

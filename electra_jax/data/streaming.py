@@ -147,6 +147,13 @@ class Units:
                 raise self._error
             return found
 
+    def training_rows(self) -> int | None:
+        """The number of training rows of all units; None until the last of them has come."""
+        with self._changed:
+            if None in self._shards:
+                return None
+            return sum(shard.rows for found in self._shards if found for shard in found["train"])
+
     def look_again(self) -> None:
         """Makes all waiting threads look whether they are closed."""
         with self._changed:
@@ -224,10 +231,8 @@ class StreamedRecords(records.Records):
         return super().rows(split, source_index)
 
     def rows_per_epoch(self) -> int | None:
-        """The number of training rows; None as long as it is not known."""
-        if len(self._ends) <= len(self._units):
-            return None
-        return self._ends[-1]
+        """The number of training rows; None as long as not all of them are prepared."""
+        return self._units.training_rows()
 
     def unigram(self) -> np.ndarray:
         """How often each id occurs in train and in held-out text of the first group, [2, V]."""

@@ -6,16 +6,16 @@
     unit.documents(...)           ->  documents: lines (sentences) joined by newlines
 
 The units depend only on the files, not on the number of cores. A large file is cut into stripes:
-stripe k of K reads the whole file and keeps every K-th block of 256 documents. Reading costs a
-tenth of tokenising, and this also works for compressed files. Of a parquet file, a stripe reads
-every K-th row group instead.
+stripe k of K reads the whole file and keeps every K-th block of 256 documents. Of a parquet file it
+reads every K-th row group instead. Decompressing costs more than that, so that a preparation reads
+a compressed file once for all its stripes (stripes.py).
 """
 
 import collections
 import dataclasses
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from electra_jax.data import builtin, text_files, text_hub, text_remote, text_tfds
@@ -214,6 +214,14 @@ def _stripes(size):
     return [(stripe, stripes) for stripe in range(stripes)]
 
 
+def _is_parquet(name):
+    return text_files.ends_in(text_files.unpacked_name(name), ".parquet")
+
+
+def _is_read_whole(name, stripes):
+    return stripes > 1 and text_files.is_compressed(name) and not _is_parquet(name)
+
+
 @dataclasses.dataclass(frozen=True)
 class BuiltinUnit:
     """One part of the builtin text."""
@@ -221,9 +229,14 @@ class BuiltinUnit:
     part: builtin.Part
     bytes: int
 
+    @property
+    def origin(self) -> str:
+        """The source that it is of, for users."""
+        return "builtin"
+
     def documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
         """Yields its documents; counts in `counts` what is left out or was not UTF-8."""
-        return _kept(self.part.documents(), options, counts)
+        return kept(self.part.documents(), options, counts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,6 +248,11 @@ class FileUnit:
     stripes: int
 
     @property
+    def origin(self) -> str:
+        """The file that it is of, for users."""
+        return self.path
+
+    @property
     def bytes(self) -> int:
         """The approximate size of its text."""
         return text_files.text_bytes(self.path) // self.stripes
@@ -244,20 +262,27 @@ class FileUnit:
         # Every stripe decodes the whole file, so only the first one counts invalid UTF-8.
         reading = counts if self.stripe == 0 else collections.Counter()
 
-        base = text_files.unpacked_name(self.path)
-        if text_files.ends_in(base, ".parquet"):
+        if _is_parquet(self.path):
             found = text_files.parquet_documents(
                 self.path, options, reading, self.stripe, self.stripes
             )
-        elif text_files.ends_in(base, (".jsonl", ".json", ".ndjson")):
-            found = self._mine(text_files.json_line_documents(self.path, options, reading))
         else:
-            found = self._mine(text_files.blank_line_documents(self.path, options, reading))
+            found = text_files.striped(
+                self.all_documents(options, reading), self.stripe, self.stripes
+            )
+        return kept(found, options, counts)
 
-        return _kept(found, options, counts)
+    @property
+    def is_read_whole(self) -> bool:
+        """Whether all stripes would decompress the file to its end, see `all_documents`."""
+        return _is_read_whole(self.path, self.stripes)
 
-    def _mine(self, documents):
-        return text_files.striped(documents, self.stripe, self.stripes)
+    def all_documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
+        """Yields the documents of all stripes as they are in the file, which is no parquet."""
+        base = text_files.unpacked_name(self.path)
+        if text_files.ends_in(base, (".jsonl", ".json", ".ndjson")):
+            return text_files.json_line_documents(self.path, options, counts)
+        return text_files.blank_line_documents(self.path, options, counts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,14 +294,30 @@ class FetchedUnit:
     stripes: int
 
     @property
+    def origin(self) -> str:
+        """The file that it is of, for users."""
+        return self.file.address
+
+    @property
     def bytes(self) -> int:
         """The approximate size of its text."""
         return text_files.text_bytes(self.file.name, self.file.bytes) // self.stripes
 
     def documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
         """Yields its documents; counts in `counts` what is left out or was not UTF-8."""
-        unit = FileUnit(self.file.local_path(), self.stripe, self.stripes)
-        return unit.documents(options, counts)
+        return self._here().documents(options, counts)
+
+    @property
+    def is_read_whole(self) -> bool:
+        """Whether all stripes would decompress the file to its end, see `all_documents`."""
+        return _is_read_whole(self.file.name, self.stripes)
+
+    def all_documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
+        """Yields the documents of all stripes as they are in the file, which is no parquet."""
+        return self._here().all_documents(options, counts)
+
+    def _here(self):
+        return FileUnit(self.file.local_path(), self.stripe, self.stripes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -289,13 +330,18 @@ class TfdsUnit:
     last: int
 
     @property
+    def origin(self) -> str:
+        """The data set and split that it is of, for users."""
+        return f"tfds:{self.name}:{self.split}"
+
+    @property
     def bytes(self) -> int:
         """The approximate size of its text."""
         return (self.last - self.first) * _TFDS_RECORD_BYTES
 
     def documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
         """Yields their texts; counts in `counts` what is left out or was not UTF-8."""
-        return _kept(self._texts(options, counts), options, counts)
+        return kept(self._texts(options, counts), options, counts)
 
     def _texts(self, options, counts):
         records = text_tfds.random_access(self.name, self.split)
@@ -313,7 +359,7 @@ class TfdsUnit:
                 yield text_files.as_text(record[options.text_field], where, options, counts)
 
 
-def _kept(documents, options, counts):
+def kept(documents: Iterable[str], options: Options, counts: collections.Counter) -> Iterator[str]:
     """Cleans documents: strips lines, drops empty ones and NULs; leaves out short documents."""
     for document in documents:
         lines = (line.strip() for line in document.replace("\0", "").splitlines())

@@ -28,6 +28,10 @@ from typing import Any
 
 BLOCK = 256  # consecutive documents that go to the same stripe
 _CHUNK = 1 << 20  # bytes per read
+_BEGINNING = 1 << 16  # bytes of a file that tell whether it is text
+# NUL bytes among them. Compressed data has one in 256, UTF-16 at least one in every line; text that
+# was damaged may have a few, which are dropped.
+_NUL_SHARE = 1e-3
 _LONGEST_REASON = 160  # characters of another program's message
 _COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 _ARCHIVES = (".tar", ".tgz", ".txz", ".zip", ".7z")
@@ -69,7 +73,7 @@ def text_bytes(path: str, size: int | None = None) -> int:
     `size` is that of a file which is not on this machine.
     """
     size = os.path.getsize(path) if size is None else size
-    return size * (4 if ends_in(path, _COMPRESSED) else 1)
+    return size * (4 if is_compressed(path) else 1)
 
 
 def ends_in(path: str, endings: str | tuple[str, ...]) -> bool:
@@ -84,11 +88,53 @@ def unpacked_name(path: str) -> str:
     return path
 
 
+def invalid_share(path: str) -> float:
+    """The share of characters in the beginning of a file that are not UTF-8; 0 of parquet.
+
+    A file that cannot be read has none: whoever reads it to its end says what is wrong. Raises
+    ValueError, one line, if the file is not text.
+    """
+    if ends_in(unpacked_name(path), ".parquet"):
+        return 0.0
+
+    try:
+        with _opened(path) as stream:
+            data = stream.read(_BEGINNING)
+    except _UNREADABLE:
+        return 0.0
+
+    _refuse_no_text(path, data)
+    text = codecs.getincrementaldecoder("utf-8-sig")("replace").decode(data)
+    return _replaced(text, data) / max(1, len(text))
+
+
+def _refuse_no_text(path, data):
+    """Raises ValueError, one line, if a file that begins with these bytes is not text in UTF-8."""
+    if data.startswith(_UTF_16):
+        raise ValueError(f"{path} is UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
+
+    if (nuls := data.count(b"\0")) > _NUL_SHARE * len(data):
+        raise ValueError(
+            f"{path} is not text: {nuls:,} of its first {len(data):,} bytes are NUL; leave it out"
+            " of data.source, or convert it if it is UTF-16: iconv -f UTF-16LE -t UTF-8"
+        )
+
+
 def striped(documents: Iterable[str], stripe: int, stripes: int) -> Iterator[str]:
     """Yields every `stripes`-th block of documents, beginning with block number `stripe`."""
     for number, document in enumerate(documents):
-        if number // BLOCK % stripes == stripe:
+        if stripe_of(number, stripes) == stripe:
             yield document
+
+
+def stripe_of(number: int, stripes: int) -> int:
+    """The stripe of a document by its number within the file."""
+    return number // BLOCK % stripes
+
+
+def is_compressed(path: str) -> bool:
+    """Returns whether a file has to be decompressed from its beginning to be read."""
+    return ends_in(path, _COMPRESSED)
 
 
 def blank_line_documents(path: str, options: Any, counts: collections.Counter) -> Iterator[str]:
@@ -219,8 +265,8 @@ def _lines(path, options, counts):
                     f"{path} cannot be read: {one_line(error)}; is the file whole?"
                 ) from error
 
-            if not read and chunk.startswith(_UTF_16):
-                raise ValueError(f"{path} is UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
+            if not read:
+                _refuse_no_text(path, chunk[:_BEGINNING])
 
             try:
                 text = decoder.decode(chunk, final=not chunk)

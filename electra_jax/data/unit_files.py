@@ -8,6 +8,8 @@ All of them are in the subfolder `units` and begin with the unit's name (see pla
     .duplicates.npy     [documents] bool, True for duplicates          duplicates.py
     .unigram.npy        [3, n] the ids that occur, and their counts in train and held-out text
     .json               counts and shards; written last, so its presence means that the unit is done
+
+Stripes of compressed files have folders of their own beside them, see stripes.py.
 """
 
 import collections
@@ -20,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from electra_jax.data import planning, records, segments, text, vocabulary
+from electra_jax.data import planning, records, segments, stripes, text, vocabulary
 from electra_jax.host import safe_files
 
 UNITS = "units"  # subfolder of the prepared folder; removed when that is complete
@@ -64,7 +66,8 @@ def read_documents(task: planning.UnitTask, counts: collections.Counter) -> Iter
         invalid_utf8=s.invalid_utf8,
         min_document_characters=s.min_document_characters,
     )
-    return task.unit.documents(options, counts)
+    striped = stripes.documents(task, os.path.join(task.folder, UNITS), options, counts)
+    return task.unit.documents(options, counts) if striped is None else striped
 
 
 def read_kept_documents(task: planning.UnitTask, counts: collections.Counter) -> Iterator[str]:

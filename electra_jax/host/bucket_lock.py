@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 from absl import logging
 
-from electra_jax.host import buckets
+from electra_jax.host import buckets, causes
 
 SIGN_OF_LIFE = 10.0  # seconds from one to the next
 SILENCE = 45.0  # seconds after which an owner without one is gone
@@ -45,21 +45,19 @@ class Timing:
 
 
 @contextlib.contextmanager
-def hold(
-    address: str, what: str, error: type[ValueError] = ValueError, timing: Timing = Timing()
-) -> Iterator["Held"]:
+def hold(address: str, what: str, timing: Timing = Timing()) -> Iterator["Held"]:
     """Holds the lock while the block runs.
 
     Args:
       address: of the object.
       what: names the locked thing in the message.
-      error: raised, with a message of one line, if another process holds the lock.
       timing: shorter in tests.
 
-    Raises BucketError if the bucket does not answer.
+    Raises causes.MayPass, one line, if another process holds the lock, and BucketError if the
+    bucket does not answer.
     """
     token = uuid.uuid4().hex
-    generation = _taken(address, token, what, error, timing)
+    generation = _taken(address, token, what, timing)
     held = Held(address, token, what, generation, timing)
     held.start()
     try:
@@ -143,14 +141,14 @@ class Held:
         return now.generation if owner and owner["token"] == self._token else 0
 
 
-def _taken(address, token, what, error, timing):
+def _taken(address, token, what, timing):
     """Waits until the lock is free, and takes it; returns the number of its version."""
     found = buckets.version_of(address)
     while True:
         if not _is_free(found.content):
             later = _watched(address, what, found, timing)
             if later.generation != found.generation and not _is_free(later.content):
-                raise error(
+                raise causes.MayPass(
                     f"{what} is in use by another run ({_owner(later.content)}); stop that one or"
                     " choose another folder"
                 )

@@ -16,13 +16,17 @@ import time
 
 import jax
 
-from electra_jax.host import code_version, waiting, wire
+from electra_jax.host import causes, code_version, waiting, wire
 
 _GREETING = 1 << 16  # bytes at most that a process sends before the answer
 
 
 class PeersError(ValueError):
     """The processes cannot train together; the message has one line."""
+
+
+class LateError(PeersError, causes.MayPass):
+    """They have not all come in time; when they are begun again, they may."""
 
 
 def introduction(address):
@@ -38,8 +42,8 @@ def introduction(address):
 def meet(port, about, seconds):
     """Waits, as the first process, until all others have come.
 
-    Returns ({number of a process: its connection}, names of all processes). Raises PeersError, on
-    the others too, if one does not come within `seconds` or two do not belong together.
+    Returns ({number of a process: its connection}, names of all processes). Raises, on the others
+    too, LateError if one does not come within `seconds`, PeersError if two do not belong together.
 
     This is one function of more than 60 lines because all of it shares the list of who has come.
     """
@@ -56,7 +60,7 @@ def meet(port, about, seconds):
             del arrived[known]
 
     # `arrived` has one connection per number, `greeted` all that spoke, of a repeated number too.
-    greeted, unlike, ends = [], None, began + seconds
+    greeted, unlike, ends, refusal = [], None, began + seconds, PeersError
     with listener, selectors.DefaultSelector() as selector:
         selector.register(listener, selectors.EVENT_READ)
 
@@ -64,11 +68,13 @@ def meet(port, about, seconds):
         while len(greeted) < count - 1 if unlike else missing():
             now = time.monotonic()
             if now > ends:
-                unlike = unlike or (
-                    f"{waiting.listed(missing())} of {count} did not come within {seconds:g} s;"
-                    " start all with the same --coordinator_address and --num_processes, or raise"
-                    " --start_timeout"
-                )
+                if not unlike:
+                    refusal = LateError
+                    unlike = (
+                        f"{waiting.listed(missing())} of {count} did not come within"
+                        f" {seconds:g} s; start all with the same --coordinator_address and"
+                        " --num_processes, or raise --start_timeout"
+                    )
                 break
 
             if patience.is_over(now):
@@ -101,7 +107,8 @@ def meet(port, about, seconds):
                     arrived.setdefault(theirs["number"], (connection, theirs["name"]))
 
         for connection in greeted if unlike else ():
-            wire.say(connection, {"kind": "no", "why": unlike})
+            late = refusal is LateError
+            wire.say(connection, {"kind": "no", "why": unlike, "late": late})
 
         # Only the connections of the run stay open.
         ours = [] if unlike else [connection for connection, _ in arrived.values()]
@@ -110,7 +117,7 @@ def meet(port, about, seconds):
                 drop(key.fileobj)
 
     if unlike:
-        raise PeersError(unlike)
+        raise refusal(unlike)
 
     names = [about["name"]] + [arrived[n][1] for n in range(1, count)]
     for connection, _ in arrived.values():
@@ -167,8 +174,8 @@ def _unlike(mine, theirs, arrived):
 def find_first(host, port, about, seconds):
     """Connects to the first process and waits until all have come.
 
-    Returns (the connection, names of all processes). Raises PeersError if the first process does
-    not answer within `seconds` or refuses.
+    Returns (the connection, names of all processes). Raises LateError if the first process does
+    not answer within `seconds`, and PeersError if it refuses.
     """
     began, where = time.monotonic(), f"process 0 at {host}:{port}"
     patience = waiting.Patience(began)
@@ -176,7 +183,7 @@ def find_first(host, port, about, seconds):
     while True:
         now = time.monotonic()
         if now - began > seconds:
-            raise PeersError(
+            raise LateError(
                 f"{where} did not answer within {seconds:g} s; start it with the same"
                 " --coordinator_address and --num_processes, or raise --start_timeout"
             )
@@ -235,7 +242,7 @@ def _admitted(connection, deadline):
             except (ValueError, TypeError, KeyError):
                 return None  # another service
             if kind == "no":
-                raise PeersError(message["why"])
+                raise (LateError if message.get("late") else PeersError)(message["why"])
             if kind == "go":
                 return message["names"]
 

@@ -12,15 +12,18 @@ import socket
 import time
 from collections.abc import Iterator
 
+from electra_jax.host import causes
+
 
 @contextlib.contextmanager
-def hold(path: str, what: str, error: type[ValueError] = ValueError) -> Iterator[None]:
+def hold(path: str, what: str) -> Iterator[None]:
     """Holds the lock file `path` while the block runs.
 
     Args:
       path: the lock file; its folder is made if it is missing.
       what: names the locked thing in the message.
-      error: raised, with a message of one line, if another process holds the lock.
+
+    Raises causes.MayPass, one line, if another process holds the lock.
     """
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
 
@@ -30,7 +33,7 @@ def hold(path: str, what: str, error: type[ValueError] = ValueError) -> Iterator
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as busy:
             file.seek(0)
-            raise error(
+            raise causes.MayPass(
                 f"{what} is in use by another run ({_owner(file.read())}); stop that one or"
                 " choose another folder"
             ) from busy

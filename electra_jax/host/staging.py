@@ -87,7 +87,7 @@ def opened(workdir: str | os.PathLike, writes: bool = True) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def locked(workdir: str, folder: str, what: str, error: type[ValueError]) -> Iterator[None]:
+def locked(workdir: str, folder: str, what: str) -> Iterator[None]:
     """Holds the lock of a folder while the block runs; nothing if its workdir is in no bucket.
 
     After that `push` raises `bucket_lock.Lost` once another run has taken the lock over.
@@ -96,14 +96,15 @@ def locked(workdir: str, folder: str, what: str, error: type[ValueError]) -> Ite
       workdir: that was opened.
       folder: the workdir or a folder in it.
       what: names the folder in the message.
-      error: raised, with a message of one line, if another run holds the lock.
+
+    Raises causes.MayPass, one line, if another run holds the lock.
     """
     copy = _copies.get(workdir)
     if copy is None:
         yield
         return
 
-    with bucket_lock.hold(f"{address(folder)}/{LOCK}", what, error) as held:
+    with bucket_lock.hold(f"{address(folder)}/{LOCK}", what) as held:
         copy.fetch()  # what another run has written before this one got the lock
         copy.held = held
         try:

@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 
-from electra_jax.data import pipeline, records, vocabulary
+from electra_jax.data import pipeline, records, utf8, vocabulary
 from electra_jax.host import console_table
 
 _EXAMPLES = 2  # rows that are shown
@@ -35,6 +35,7 @@ def text(folder: str) -> str:
         ("unknown tokens", f"{m.unk_rate:.4%}"),
         ("unigram entropy", f"{m.unigram_entropy:.3f} nats, of the held-out text"),
         ("left out", _left_out(m.totals)),
+        *([("warning", line)] if (line := utf8.prepared(m)) else []),
         ("hash", m.hash[:16]),
     ]
 

@@ -70,7 +70,7 @@ def _flops(config, rows, starts) -> float | None:
     if not isinstance(a_row, list) or len(a_row) != len(kinds):
         return None
 
-    # A log line ends with a stage, so all steps of an interval are of the stage of its first step.
+    # A stage ends with a log line, so all steps of an interval are of the stage of its first step.
     total, step, tokens, seconds = 0.0, 0, 0, 0.0
     for row in rows:
         if row["kind"] == "train":

@@ -18,6 +18,7 @@ import re
 import jax
 
 from electra_jax import config as config_lib
+from electra_jax.config import stages
 from electra_jax.core import trees
 from electra_jax.speed import chips as chips_lib
 from electra_jax.speed import fitting, paper_flops, synthetic
@@ -41,6 +42,7 @@ class Work:
     rows: int
     flops: float  # three forward passes of all rows
     gradients: int  # bytes of a whole copy's gradients, as copies sum them
+    stage: stages.Stage | None = None  # whose step it is; None if the run has steps of one kind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,15 +71,18 @@ class Cost:
         return self.hours(steps) * self.chips
 
 
-def work(config: config_lib.Config, vocab_size: int) -> Work:
-    """Returns the work of a step of the first stage; the network is traced over shapes."""
+def work(config: config_lib.Config, vocab_size: int, stage: stages.Stage | None = None) -> Work:
+    """Returns the work of a step of a stage, of the first without one; traced over shapes."""
     plan = plans.of(config, synthetic.Words(vocab_size))
     leaves = jax.tree_util.tree_leaves_with_path(plan.shapes.params)
-    rows, length = config.data.batch_size, config.data.sequence_length
+    kinds = stages.distinct(config)
+    stage = stage or kinds[0]
+    rows, length = stage.batch_size, stage.sequence_length
     return Work(
         rows,
         plan.objectives[length].flops(length).train * rows,
         sum(_bytes(trees.path_name(path), x) for path, x in leaves),
+        stage if len(kinds) > 1 else None,
     )
 
 

@@ -2,9 +2,11 @@
 """Measures how fast a configuration trains on this machine, on made-up rows.
 
 `measure` compiles the step of a run, times it, its parts and the data pipeline, and returns plain
-numbers; `table` shows them.
+numbers; `table` shows them. Of a run with stages the step is that of the first, and the table says
+so.
 """
 
+import dataclasses
 import functools
 import resource
 import sys
@@ -16,6 +18,7 @@ import numpy as np
 from jax import numpy as jnp
 
 from electra_jax import config as config_lib
+from electra_jax.config import stages
 from electra_jax.data import pipeline
 from electra_jax.host import console_table, timing
 from electra_jax.model import accounting
@@ -63,6 +66,7 @@ def table(found: dict) -> str:
             f"{f['config']}, {f['batch_size']} rows of {f['sequence_length']}, vocabulary"
             f" {f['vocab_size']:,}, layers {f['layers']}",
         ),
+        *([("stage", _first_of(f["later_stages"]))] if f["later_stages"] else []),
         (
             "tokens/s",
             f"{f['tokens_per_second']:,.0f}, padding not counted ({f['padding_rate']:.1%} of the"
@@ -105,6 +109,12 @@ def table(found: dict) -> str:
     return "\n".join(console_table.lines(lines))
 
 
+def _first_of(later):
+    """Says that only the first stage was timed; `later` has the dicts of the others."""
+    others = ", then ".join(stages.in_words(stages.Stage(**stage)) for stage in later)
+    return f"the first of {1 + len(later)}; not timed: {others}"
+
+
 def _settings(config, rehearsed, vocab_size):
     """Returns what was measured, and on what."""
     shape = rehearsed.plan.objective.networks
@@ -117,6 +127,7 @@ def _settings(config, rehearsed, vocab_size):
         "layers": "scanned" if shape.discriminator.scan else "unrolled",
         "batch_size": config.data.batch_size,
         "sequence_length": config.data.sequence_length,
+        "later_stages": [dataclasses.asdict(stage) for stage in stages.of(config)[1:]],
         "vocab_size": vocab_size,
     }
 

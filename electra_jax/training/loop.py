@@ -57,10 +57,9 @@ def train(
         stack.enter_context(before_the_run.full_disk_in_words(workdir))
         # Nothing is written before the lock is held, since another run may use this workdir.
         if jax.process_index() == 0:
-            path = os.path.join(workdir, "run.lock")
-            what, error = f"workdir {staging.place(workdir)}", config_lib.ConfigError
-            stack.enter_context(lock.hold(path, what, error))
-            stack.enter_context(staging.locked(workdir, workdir, what, error))
+            path, what = os.path.join(workdir, "run.lock"), f"workdir {staging.place(workdir)}"
+            stack.enter_context(lock.hold(path, what))
+            stack.enter_context(staging.locked(workdir, workdir, what))
             stack.enter_context(logs.file(os.path.join(workdir, "log.txt")))
 
         compile_cache.keep()
@@ -368,7 +367,9 @@ class _Loop:
             self._out.has_saved(self._saved.time.complete)
 
     def _logs(self):
-        return self._every(self._c.logging.every) or self._budget.over
+        # Also with the last step of a stage: means and costs of a line are those of one stage.
+        ends = self._budget.stage != self._run.stage_number
+        return self._every(self._c.logging.every) or ends or self._budget.over
 
     def _evaluates(self):
         return self._every(self._c.evaluation.every) or self._budget.over

@@ -102,6 +102,18 @@ def test_rows_wait_for_their_own_group_alone_and_never_change(tmp_path):
     assert numbers(order, 0, 2 * made.size) == expected
 
 
+def test_the_rows_of_an_epoch_are_known_once_all_units_came_though_few_are_read(tmp_path):
+    made = Made(tmp_path, [[3 + k % 5] for k in range(37)])
+    units = streaming.Units(37)
+    *others, last = streaming.units_in_order(made.plan)
+    for unit in others:
+        units.came(unit, made.shards[unit])
+    rows = streaming.StreamedRecords(made.folder, made.plan, units)
+    assert rows.rows_per_epoch() is None
+    units.came(last, made.shards[last])
+    assert rows.rows_per_epoch() == made.size == rows.rows("train", 0)
+
+
 def test_who_waits_is_told_that_nothing_comes_or_that_nobody_needs_it(tmp_path):
     made = Made(tmp_path, [[4]] * 20)
     units = streaming.Units(20)

@@ -6,6 +6,7 @@ import collections
 import errno
 import gzip
 import lzma
+import random
 import socket
 import threading
 import time
@@ -63,6 +64,44 @@ def test_characters_and_line_ends_may_lie_across_pieces(chunk, tmp_path, monkeyp
     (tmp_path / "b.txt").write_bytes("日本".encode() + b"\xe6x")  # six bytes, then a broken one
     with pytest.raises(ValueError, match="b.txt: invalid UTF-8 near byte 6;"):
         read(tmp_path / "b.txt", invalid_utf8="refuse")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "the cat\n\na dog\n".encode("utf-16-le"),
+        ("\u732b\u3068\u72ac" * 30 + "\n").encode("utf-16-be") * 9,
+        gzip.compress(random.Random(0).randbytes(100_000)),
+        b"\x7fELF" + bytes(60),
+    ],
+)
+def test_a_file_that_is_no_text_is_refused_with_its_name(content, tmp_path):
+    (tmp_path / "a.txt").write_bytes(content)
+    with pytest.raises(ValueError, match="a.txt is not text: .* bytes are NUL; leave it out of"):
+        read(tmp_path / "a.txt")
+    with pytest.raises(ValueError, match="a.txt is not text"):
+        text_files.invalid_share(str(tmp_path / "a.txt"))
+
+
+def test_a_few_nul_bytes_are_damage_and_are_dropped(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"the c\0at\n" + b"a dog\n" * 500)
+    assert read(tmp_path / "a.txt")[0][0][0].startswith("the cat\na dog")
+
+
+@pytest.mark.parametrize(
+    ("content", "share"),
+    [
+        ("Öl, Käse, Brötchen\n".encode("latin-1"), 3 / 19),
+        ("Öl, Käse, \ufffd\n".encode(), 0.0),
+        (b"a" * (text_files._BEGINNING - 1) + "ö".encode(), 0.0),  # cut within a letter
+        (b"", 0.0),
+    ],
+)
+def test_how_much_of_the_beginning_is_not_utf8(content, share, tmp_path):
+    (tmp_path / "a.txt").write_bytes(content)
+    assert text_files.invalid_share(str(tmp_path / "a.txt")) == pytest.approx(share)
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(content)[:-9])  # told when it is read
+    assert text_files.invalid_share(str(tmp_path / "a.txt.gz")) == 0.0
 
 
 def test_a_wrapped_document_may_end_in_the_middle_of_a_line(tmp_path):

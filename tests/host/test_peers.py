@@ -187,7 +187,7 @@ def test_who_waits_says_for_whom_and_ends_in_time():
     waiting = [start(port, n, 3, "12", "walk") for n in (0, 1)]
     waiting.append(start(free_port(), 1, 2, "12", "walk"))
     said = [process.communicate(timeout=100)[1] for process in waiting]
-    assert [process.returncode for process in waiting] == [2] * 3, said
+    assert [process.returncode for process in waiting] == [1] * 3, said  # they may come later
     for text in said[:2]:
         assert "waiting for process 2 for 10 s" in text
         assert "error: process 2 of 3 did not come within 12 s; start all with" in text

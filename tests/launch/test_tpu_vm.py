@@ -250,6 +250,22 @@ def test_each_command_by_itself(cloud):
     assert "mine: NONE" in cloud("status").stderr
 
 
+def test_watching_goes_on_while_gcloud_does_not_answer_and_fails_without_a_machine(cloud):
+    cloud.plan(plan="end 0")
+    cloud("create", "--type=v4-8")
+    cloud("install")
+    assert cloud("run", flags=RUN).returncode == 0
+    cloud.plan(offline=2)
+    watched = cloud("watch")
+    assert watched.returncode == 0 and watched.stderr.count("mine: UNREACHABLE") == 2
+    assert "the run: ended 0" in watched.stderr
+
+    assert cloud("delete").returncode == 0
+    gone = cloud("watch")
+    assert gone.returncode == 2
+    assert gone.stderr.endswith("error: no run can be watched: mine is NONE\n")
+
+
 def test_a_run_is_lost_only_when_nobody_is_left_to_write_its_exit_code(cloud):
     """Between its end and that word a run would be begun a second time, beside its own lock."""
     cloud.plan(plan="wait\nend 0")

@@ -50,6 +50,25 @@ def test_the_table_names_every_part(found):
         assert name in text
 
 
+def test_the_table_says_that_later_stages_are_not_timed(found):
+    """One stage has no line of its own."""
+    assert found["later_stages"] == [] and "the first of" not in measurement.table(found)
+    later = [{"share": 0.5, "sequence_length": 512, "batch_size": 32}]
+    shown = measurement.table(found | {"later_stages": later})
+    assert "the first of 2; not timed: 32 rows of 512 tokens" in shown
+
+
+def test_the_stages_that_are_not_timed_are_those_after_the_first(config):
+    tree = config_lib.to_tree(config)
+    tree["schedule"]["stages"] = ((0.5, LENGTH, 2 * ROWS),)
+    staged = config_lib.parse(tree)
+    about = measurement._settings(staged, synthetic.prepare(staged, 300), 300)
+    assert (about["batch_size"], about["later_stages"]) == (
+        ROWS,
+        [{"share": 0.5, "sequence_length": LENGTH, "batch_size": 2 * ROWS}],
+    )
+
+
 @pytest.mark.parametrize("sharing", ["none", "gdes", "all"])
 def test_parts_of_networks_that_share_more_or_less(config, sharing):
     """With `all` the generator's and the discriminator's trunk is one, outside of both."""

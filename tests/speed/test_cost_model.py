@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The floor of runs on chips that nobody compiled for, by hand and against compiled programs."""
 
+import dataclasses
 import json
 
 import pytest
 
 from benchmarks import scaling_table
 from electra_jax import config as config_lib
+from electra_jax.config import stages
 from electra_jax.speed import chips, cost_model
 from support.corpus import ROOT, load_config
 
@@ -54,6 +56,19 @@ def test_the_budgets_are_those_of_the_paper():
 
 
 SIZES = ("small", "base", "large")
+
+
+def test_the_work_of_a_run_with_stages_says_whose_step_it_is():
+    tree = load_config("small")
+    alone = cost_model.work(config_lib.parse(tree), 30522)
+    assert alone.stage is None
+
+    tree.schedule.stages = ((0.9, tree.data.sequence_length, 2 * tree.data.batch_size),)
+    config = config_lib.parse(tree)
+    first, second = stages.of(config)
+    assert cost_model.work(config, 30522) == dataclasses.replace(alone, stage=first)
+    later = cost_model.work(config, 30522, second)
+    assert (later.rows, later.flops, later.stage) == (2 * alone.rows, 2 * alone.flops, second)
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -24,12 +24,13 @@ from electra_jax.core import sharding
 from electra_jax.data import pipeline
 from electra_jax.host import calls
 from electra_jax.objectives import masking
+from electra_jax.report import run_cost
 from electra_jax.speed import dry_run, flops_figures, flops_tables
 from electra_jax.step import plans
 from electra_jax.training import budget, feed, runs
 from electra_jax.training import opened as opened_lib
 from electra_jax.weights import card_facts, exporting, reading
-from electra_jax.workdir import metadata
+from electra_jax.workdir import metadata, starts
 from support.clocks import Ticking
 from support.commands import command, complaint
 from support.corpus import StopAt, small_run
@@ -116,6 +117,20 @@ def test_slots_and_speed_follow_the_length(run):
     assert [stage.objective.slots for stage in run.stages] == [2, 2, 4]  # int(0.155 L)
     assert masking.slots(0.15, 16) == 2 and masking.slots(0.15, 32) == 4
     assert run.stages[0].update is run.stages[1].update is not run.stages[2].update
+
+
+def test_a_stage_ends_with_a_log_line_so_that_each_counts_its_own_flops(text, tmp_path):
+    """Lines come every four steps, and stages end after the second and the fourth."""
+    config = staged(text, logging__every=4, checkpoint__every=STEPS, evaluation__every=STEPS)
+    electra_jax.train(config, tmp_path)
+    logged = rows(tmp_path, "train")
+    assert [row["step"] for row in logged] == [2, 4, 6]
+
+    begun = starts.read(str(tmp_path))
+    short, same, long = begun[-1]["row_flops"]
+    assert short == same < long
+    read = config_lib.parse(config)
+    assert run_cost.of(read, logged, begun).flops == 2 * (8 * short + 16 * short + 8 * long)
 
 
 def test_the_learning_rate_does_not_know_of_stages(finished):

@@ -15,7 +15,7 @@ import threading
 import pytest
 
 import electra_jax
-from electra_jax.host import bucket_lock, buckets, staging
+from electra_jax.host import bucket_lock, buckets, causes, staging
 from electra_jax.report import writers
 from support.commands import free_port, read_until
 from support.corpus import ROOT, small_run, write_corpus
@@ -424,7 +424,7 @@ def test_text_and_prepared_data_in_a_bucket(server, config, here, undisturbed, t
     folder = f"gs://lab/rows/{os.path.dirname(manifest)}"
     with bucket_lock.hold(f"{folder}/prepare.lock", "it", timing=QUICK):
         result = prepare("other")
-    assert result.returncode == 2, result.stderr[-2000:]
+    assert result.returncode == 1, result.stderr[-2000:]
     refusal = result.stderr.splitlines()[-1]
     owner = f"process {os.getpid()} on {socket.gethostname()}, last sign of life 20"
     assert refusal.startswith(f"error: the data folder {folder} is in use by another run ({owner}")
@@ -472,7 +472,7 @@ def test_the_second_run_is_refused(server, config, tmp_path):
     first.send_signal(signal.SIGTERM)
     first.communicate()
     assert first.returncode == 0
-    assert second.returncode == 2
+    assert second.returncode == 1
     assert "workdir gs://lab/locked is in use by another run (process " in second.stderr
     assert "Traceback" not in second.stderr
 
@@ -502,7 +502,7 @@ def test_an_owner_that_lives_keeps_its_lock(here, monkeypatch):
     address = "gs://lab/locks/kept"
     monkeypatch.setattr(bucket_lock, "_runs", lambda pid, started: True)
     with bucket_lock.hold(address, "it", timing=QUICK) as held:
-        with pytest.raises(ValueError, match="it is in use by another run .process "):
+        with pytest.raises(causes.MayPass, match="it is in use by another run .process "):
             with bucket_lock.hold(address, "it", timing=bucket_lock.Timing(0.02, 1000.0)):
                 pass
         assert not held.is_lost()
@@ -516,7 +516,7 @@ def test_who_lost_the_lock_writes_nothing_any_more(here, tmp_path):
     with pytest.raises(bucket_lock.Lost, match="was taken over by another process"):
         with staging.opened(address) as workdir:
             os.makedirs(workdir)
-            with staging.locked(workdir, workdir, "the run", ValueError):
+            with staging.locked(workdir, workdir, "the run"):
                 held = staging._copies[workdir].held
                 buckets.write(f"{address}/run.lock", b'{"host": "b", "pid": 1, "at": 1}')
                 held._generation = buckets.replace(f"{address}/run.lock", b"mine", held._generation)

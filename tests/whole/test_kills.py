@@ -157,7 +157,7 @@ def test_a_second_run_on_a_workdir_is_refused_while_the_first_lives(whole, tmp_p
     _, errors = second.communicate()
     first.kill()
     first.communicate()
-    assert second.returncode == 2
+    assert second.returncode == 1  # a launcher begins it again: the first may end
     assert f"in use by another run (process {first.pid}" in errors
     third = start(workdir)  # the lock died with its owner
     _, errors = third.communicate()

@@ -59,9 +59,9 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
     safe_files.check_path(folder, "folder", config_lib.ConfigError)
 
     with contextlib.ExitStack() as stack:
-        what, error = f"folder {staging.place(folder)}", config_lib.ConfigError
-        stack.enter_context(lock.hold(os.path.join(folder, "run.lock"), what, error))
-        stack.enter_context(staging.locked(workdir, folder, what, error))
+        what = f"folder {staging.place(folder)}"
+        stack.enter_context(lock.hold(os.path.join(folder, "run.lock"), what))
+        stack.enter_context(staging.locked(workdir, folder, what))
         stack.enter_context(logs.file(os.path.join(folder, "log.txt")))
         compile_cache.keep()
         session = choices.Session(config, folder, mesh, encoder)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Warnings about text that is not UTF-8, of which U+FFFD is trained on instead of letters.
+
+beginnings     before the vocabulary is trained: the first 64 KiB of each file of this machine
+read           when all is read: each file, those that were downloaded too
+prepared       a folder of prepared data, as its manifest counts
+
+A file with many NUL bytes is no text and is refused (text_files.py).
+"""
+
+import collections
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from electra_jax.data import planning, records, text, text_files
+
+# Of the characters that are not UTF-8. Crawled text has one in 100,000; English in Windows-1252 has
+# a quotation mark or a dash in some hundred, and French or German in Latin-1 a letter in thirty.
+INVALID_SHARE = 1e-3
+REMEDY = "convert it, for instance with iconv -f latin1 -t utf-8"
+
+
+def beginnings(tasks: Sequence[planning.UnitTask]) -> str:
+    """A warning, one line, if the beginnings of some files are not UTF-8; '' if all are.
+
+    Raises ValueError, one line, if a file is not text.
+    """
+    files = dict.fromkeys(t.unit.path for t in tasks if isinstance(t.unit, text.FileUnit))
+    return _warning({path: text_files.invalid_share(path) for path in files}, " in its beginning")
+
+
+def read(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str, Any]]) -> str:
+    """A warning, one line, if some files are not UTF-8; '' if all are. `results` are of tasks."""
+    counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
+    for task, result in zip(tasks, results, strict=True):
+        counts[task.unit.origin].update(result["counts"])
+    return _warning({name: share(found) for name, found in counts.items()})
+
+
+def prepared(manifest: records.Manifest) -> str:
+    """A warning, one line, if much of all prepared text is not UTF-8; '' if not."""
+    return _warning({manifest.settings["source"]: share(manifest.totals)})
+
+
+def share(counts: Mapping[str, int]) -> float:
+    """The share of the characters that were not UTF-8, of the counts of units."""
+    return counts.get("invalid_utf8", 0) / max(1, counts.get("characters", 0))
+
+
+def _warning(shares, where=""):
+    """Names the worst of those whose share is too high, and how many others there are."""
+    wrong = sorted((found for found in shares.items() if found[1] > INVALID_SHARE), key=_share_of)
+    if not wrong:
+        return ""
+
+    name, worst = wrong[-1]
+    others = f" (and of {len(wrong) - 1:,} more files)" if len(wrong) > 1 else ""
+    return (
+        f"{worst:.1%} of the characters of {name}{where}{others} are not UTF-8 and become U+FFFD,"
+        f" on which the networks are trained; {REMEDY}"
+    )
+
+
+def _share_of(found):
+    return found[1]
