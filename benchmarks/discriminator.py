@@ -65,6 +65,11 @@ class Arm:
 
 ALONG = {"model.sharing": "none", "objective.name": "replaced_token_detection"}
 SHARED = ALONG | {"model.sharing": "embeddings"}
+ONE_TRUNK = ALONG | {
+    "model.sharing": "all",
+    "model.generator": {"layers": 2, "width": 128, "heads": 4, "feed_forward": 512},
+}
+MUON = {"optimizer.name": "muon", "optimizer.muon_learning_rate": 0.02}
 ARMS = {
     "unigram": Arm(
         {"objective.name": "unigram_generator", "objective.mask_token_rate": 0.85}, generator=""
@@ -86,6 +91,7 @@ ARMS = {
     "rate_quarter": Arm({"optimizer.learning_rate": 1e-3}),
     "rate_half": Arm({"optimizer.learning_rate": 2e-3}),
     "rate_double": Arm({"optimizer.learning_rate": 8e-3}),
+    "muon": Arm(MUON),
     "rows_16": Arm({"data.batch_size": 16}, share=4),
     "rows_256": Arm({"data.batch_size": 256}, share=1 / 4),
     # Corruption.
@@ -106,6 +112,9 @@ ARMS = {
     ),
     "shared_5": Arm(SHARED | {"objective.disc_weight": 5.0}, generator=""),
     "shared_50": Arm(SHARED | {"objective.disc_weight": 50.0}, generator=""),
+    "along_muon": Arm(ALONG | MUON, generator=""),
+    "one_trunk": Arm(ONE_TRUNK, generator=""),
+    "one_trunk_muon": Arm(ONE_TRUNK | MUON, generator=""),
 }  # fmt: skip
 
 

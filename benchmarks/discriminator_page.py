@@ -82,6 +82,11 @@ QUESTIONS = (
         {"rate_quarter": 1e-3, "rate_half": 2e-3, REFERENCE: 4e-3, "rate_double": 8e-3},
     ),
     Question(
+        "Optimizer",
+        "Muon for the layers' matrices, at a rate of 0.02, and AdamW for the rest.",
+        {REFERENCE: "AdamW", "muon": "Muon"},
+    ),
+    Question(
         "Rows a step",
         "At one number of rows in all, so 16 rows a step have four times the steps.",
         {"rows_16": "16", REFERENCE: "64", "rows_256": "256"},
@@ -110,14 +115,18 @@ QUESTIONS = (
     ),
     Question(
         "A generator that learns along",
-        "It has the size of the frozen ones and as many steps as the discriminator. With tables and"
-        " Adam's moments of its own the weight of the discriminator's loss has no effect but"
-        " through clipping (check 13), so it is tried with shared tables.",
+        "It has as many steps as the discriminator, and the size of the frozen ones, unless one"
+        " trunk of the discriminator's size does both. With tables and Adam's moments of its own"
+        " the weight of the discriminator's loss has no effect but through clipping (check 13), so"
+        " it is tried with shared tables.",
         {
             REFERENCE: "the middle one, frozen", "along": "learns along, nothing shared",
             "gdes": "learns along, `gdes` (configs/tiny.py)",
             "shared_5": "learns along, tables shared, weight 5",
             "shared_50": "learns along, tables shared, weight 50",
+            "along_muon": "learns along, nothing shared, Muon",
+            "one_trunk": "one trunk for both, weight 5",
+            "one_trunk_muon": "one trunk for both, weight 5, Muon",
         },
     ),
 )  # fmt: skip
