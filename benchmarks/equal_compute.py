@@ -66,9 +66,23 @@ class Experiment:
 
 def main(experiment: Experiment, description: str) -> None:
     """Trains what is missing, and writes the page of what there is."""
-    arms = experiment.arms
+    given = arguments(experiment.name, experiment.arms, description)
+    asked = chosen(experiment.arms, given.arms)
+    if not given.report:
+        train(experiment.arms, given, asked)
+
+    titles = {name: title for name, title in experiment.titles.items() if name in asked}
+    found = equal_compute_page.collect(given.workdir, titles)
+    experiment.write(found, given.page)
+    print(f"{given.page}: {len(found.seeds)} complete seeds")
+
+
+def arguments(
+    experiment: str, arms: Sequence[str] | Mapping[str, Arm], description: str
+) -> argparse.Namespace:
+    """The command line of an experiment."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--workdir", default=f"runs/{experiment.name}")
+    parser.add_argument("--workdir", default=f"runs/{experiment}")
     parser.add_argument("--source", default="builtin", help="as data.source")
     parser.add_argument("--corpus", default="", help="what the page calls the text")
     parser.add_argument("--vocab", default="train:sentencepiece:2048", help="as data.vocab")
@@ -79,20 +93,16 @@ def main(experiment: Experiment, description: str) -> None:
     )
     parser.add_argument("--downstream", help="folder with conll2000.zip and subjectivity.zip")
     parser.add_argument("--report", action="store_true", help="train nothing, write the page")
-    parser.add_argument("--page", default=f"docs/experiments/{experiment.name}.md")
-    arguments = parser.parse_args()
+    parser.add_argument("--page", default=f"docs/experiments/{experiment}.md")
+    return parser.parse_args()
 
-    asked = chosen(arms, arguments.arms)
-    if not arguments.report:
-        about = begin(arms, arguments)
-        for seed in range(arguments.seeds):
-            for name in asked:
-                run(arms, arguments, about, name, seed)
 
-    titles = {name: title for name, title in experiment.titles.items() if name in asked}
-    found = equal_compute_page.collect(arguments.workdir, titles)
-    experiment.write(found, arguments.page)
-    print(f"{arguments.page}: {len(found.seeds)} complete seeds")
+def train(arms: Mapping[str, Arm], given: argparse.Namespace, asked: Sequence[str]) -> None:
+    """Trains and measures the arms that are asked for, as far as that is not done, by seeds."""
+    about = begin(arms, given)
+    for seed in range(given.seeds):
+        for name in asked:
+            run(arms, given, about, name, seed)
 
 
 def chosen(arms: Mapping[str, Arm], text: str) -> list[str]:
@@ -156,17 +166,17 @@ def equal_compute(
     return {name: {"flops_per_row": rows[name], "steps": counts[name]} for name in arms}
 
 
-def begin(arms: Mapping[str, Arm], arguments) -> dict:
+def begin(arms: Mapping[str, Arm], given) -> dict:
     """experiment.json, written by the first call; another one with other settings is refused."""
-    path = os.path.join(arguments.workdir, equal_compute_page.EXPERIMENT)
-    asked = {name: getattr(arguments, name) for name in ("source", "vocab", "steps")}
+    path = os.path.join(given.workdir, equal_compute_page.EXPERIMENT)
+    asked = {name: getattr(given, name) for name in ("source", "vocab", "steps")}
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
         for name, value in asked.items():
             if found[name] != value:
                 raise SystemExit(
-                    f"{arguments.workdir} holds an experiment with --{name}={found[name]}, not"
+                    f"{given.workdir} holds an experiment with --{name}={found[name]}, not"
                     f" {value}; choose another --workdir"
                 )
 
@@ -179,28 +189,28 @@ def begin(arms: Mapping[str, Arm], arguments) -> dict:
 
     shape = config(arms[REFERENCE], REFERENCE, 0, **asked, workdir="").data
     found = asked | {
-        "corpus": arguments.corpus,
+        "corpus": given.corpus,
         "rows": shape.batch_size,
         "length": shape.sequence_length,
         "arms": equal_compute(arms, **asked),
     }
-    os.makedirs(arguments.workdir, exist_ok=True)
+    os.makedirs(given.workdir, exist_ok=True)
     _write(path, found)
     return found
 
 
-def run(arms: Mapping[str, Arm], arguments, about: dict, name: str, seed: int) -> None:
+def run(arms: Mapping[str, Arm], given, about: dict, name: str, seed: int) -> None:
     """Trains and measures one run, as far as that is not done. SystemExit where it was stopped."""
-    folder = _folder(arguments.workdir, seed, name)
+    folder = _folder(given.workdir, seed, name)
     path = os.path.join(folder, equal_compute_page.FINISHED)
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             measured = json.load(file)["measures"]
-        if not arguments.downstream or "chunk_accuracy" in measured:
+        if not given.downstream or "chunk_accuracy" in measured:
             return
 
     steps = about["arms"][name]["steps"]
-    tree = config(arms[name], name, seed, steps, about["source"], about["vocab"], arguments.workdir)
+    tree = config(arms[name], name, seed, steps, about["source"], about["vocab"], given.workdir)
     parsed = config_lib.parse(tree)
     begun = time.monotonic()
     if newest(folder) < steps:
@@ -212,10 +222,10 @@ def run(arms: Mapping[str, Arm], arguments, about: dict, name: str, seed: int) -
     opened = trained.FinishedRun.open(parsed, folder)
     last = opened.evaluations[-1]
     found = {metric: last[metric] for metric in HELD_OUT if metric in last}
-    found |= frozen_encoder.measure(opened, opened.params, arguments.downstream)
+    found |= frozen_encoder.measure(opened, opened.params, given.downstream)
     content = {"seed": seed, "steps": steps, "seconds": seconds, "measures": found}
     if name == arms[name].budget:  # the floor: the same encoder as it was before training
-        first = frozen_encoder.measure(opened, opened.first_params, arguments.downstream)
+        first = frozen_encoder.measure(opened, opened.first_params, given.downstream)
         content["untrained"] = first
     content["text"] = _text(opened, about["corpus"])
     _write(path, content)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does ELECTRA pass BERT when both get more compute? Arms of table 5 at 1, 3 and 10 times as much.
+
+    python benchmarks/crossing.py --source='text:wiki/*.txt' --downstream=FOLDER --steps=800
+    python benchmarks/crossing.py --report
+
+Like figures 2 to 4 of the paper: scores against training FLOPs. A run at three times the compute is
+a run of its own, whose rate falls over its own steps. All arms of the smallest budget come first,
+all their seeds, then those of the next. All have Muon, with which the encoder of two cores learns
+sooner than with AdamW (docs/LOG.md).
+
+`equal_compute.py` says what else all arms have in common and how a comparison is continued; the
+page is written by `crossing_page.py`. --arms names kinds, each of which is trained at all budgets.
+"""
+
+import dataclasses
+import pathlib
+import sys
+from collections.abc import Callable, Sequence
+
+sys.path.append(str(pathlib.Path(__file__).parents[1]))
+
+if __name__ == "__main__":
+    from electra_jax.host import huge_pages
+
+    huge_pages.use_huge_pages()
+
+import ml_collections
+
+from benchmarks import crossing_page, equal_compute
+from benchmarks.crossing_page import BUDGETS, arm_of
+from electra_jax.configs import (
+    adversarial,
+    all_tokens_mlm,
+    electra_15,
+    masked_lm,
+    replace_mlm,
+    tiny_paper,
+    two_stage,
+)
+
+Arm, WIDTH = equal_compute.Arm, equal_compute.WIDTH
+
+
+def with_muon(get_config: Callable[..., ml_collections.ConfigDict], *size: str) -> Callable:
+    """The same configuration with Muon for the layers' matrices."""
+
+    def changed():
+        tree = get_config(*size)
+        tree.optimizer.update(name="muon", muon_learning_rate=0.02)
+        return tree
+
+    return changed
+
+
+def shallow_generator() -> ml_collections.ConfigDict:
+    """tiny_paper with one layer in the generator."""
+    tree = tiny_paper.get_config()
+    tree.model.generator.layers = 1
+    return tree
+
+
+ELECTRA = with_muon(tiny_paper.get_config)
+KINDS = {
+    "bert": Arm(with_muon(masked_lm.get_config, "tiny")),
+    "electra": Arm(ELECTRA),
+    "electra_eighth": Arm(ELECTRA, generator=WIDTH // 8),
+    "electra_quarter": Arm(ELECTRA, generator=WIDTH // 4),
+    "electra_whole": Arm(ELECTRA, generator=WIDTH),
+    "electra_shallow": Arm(with_muon(shallow_generator)),
+    "first_stage": Arm(with_muon(two_stage.get_config, "tiny,generator"), generator=WIDTH),
+    "two_stage": Arm(
+        with_muon(two_stage.get_config, "tiny,discriminator"), generator=WIDTH, after="first_stage"
+    ),
+    "adversarial": Arm(with_muon(adversarial.get_config, "tiny")),
+    "electra_15": Arm(with_muon(electra_15.get_config, "tiny")),
+    "replace_mlm": Arm(with_muon(replace_mlm.get_config, "tiny")),
+    "all_tokens_mlm": Arm(with_muon(all_tokens_mlm.get_config, "tiny")),
+}
+ARMS = {
+    arm_of(kind, budget): dataclasses.replace(
+        arm, share=float(budget), after=arm.after and arm_of(arm.after, budget)
+    )
+    for budget in BUDGETS
+    for kind, arm in KINDS.items()
+}
+
+
+def main() -> None:
+    """Trains what is missing, and writes the page of what there is."""
+    given = equal_compute.arguments("crossing", KINDS, __doc__.splitlines()[0])
+    asked = equal_compute.chosen(KINDS, given.arms)
+    if not given.report:
+        for budget in BUDGETS:
+            equal_compute.train(ARMS, given, names(asked, budget))
+
+    found = crossing_page.collect(given.workdir, asked)
+    crossing_page.write(found, given.page)
+    print(f"{given.page}: {len(found.runs)} runs")
+
+
+def names(kinds: Sequence[str], budget: int) -> list[str]:
+    """The arms of these kinds at one budget."""
+    return [arm_of(kind, budget) for kind in kinds]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of `crossing.py`: scores against training FLOPs, and where ELECTRA passes BERT.
+
+    finished.json of every run  ->  collect  ->  mean +- standard error by arm and budget
+                                ->  distances from BERT at each budget, in words where resolved
+                                ->  tables, and a picture with a panel a measure
+
+An arm stands beside BERT with the seeds that both have finished at that budget. Trains nothing.
+"""
+
+import dataclasses
+import glob
+import io
+import json
+import os
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+
+from matplotlib import figure as mpl_figure
+from matplotlib import ticker
+
+from benchmarks import equal_compute_page as pages
+from benchmarks.equal_compute_page import DOWNSTREAM, EXPERIMENT, FINISHED, REFERENCE
+from electra_jax.report import comparison, drawing, style
+
+BUDGETS = (1, 3, 10)  # times the FLOPs of --steps of ELECTRA
+BERT = "bert"
+TITLES = {
+    BERT: "BERT (MLM)",
+    REFERENCE: "ELECTRA, generator 1/2",
+    "electra_eighth": "ELECTRA, generator 1/8",
+    "electra_quarter": "ELECTRA, generator 1/4",
+    "electra_whole": "ELECTRA, generator 1/1",
+    "electra_shallow": "ELECTRA, generator 1/2 of one layer",
+    "two_stage": "two stages",
+    "adversarial": "adversarial",
+    "electra_15": "ELECTRA 15 %",
+    "replace_mlm": "Replace MLM",
+    "all_tokens_mlm": "All-Tokens MLM",
+}
+_NAME = re.compile(r"(?P<kind>.*?)(_x(?P<budget>\d+))?")
+
+
+def arm_of(kind: str, budget: int) -> str:
+    """The arm of a kind at a budget: `bert`, `bert_x3`, `bert_x10`."""
+    return kind if budget == 1 else f"{kind}_x{budget}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """All finished runs."""
+
+    about: Mapping
+    runs: Mapping[tuple[str, int, int], Mapping]  # (kind, budget, seed) -> finished.json
+
+    @property
+    def kinds(self) -> list[str]:
+        """That have a finished run, in the order of the page."""
+        return [kind for kind in TITLES if any(kind == name for name, _, _ in self.runs)]
+
+    @property
+    def budgets(self) -> list[int]:
+        """At which a run has finished."""
+        return sorted({budget for _, budget, _ in self.runs})
+
+    def seeds(self, kind: str, budget: int) -> list[int]:
+        """That have finished."""
+        return sorted(seed for name, at, seed in self.runs if (name, at) == (kind, budget))
+
+    def values(self, kind: str, budget: int, name: str, seeds: Sequence[int]) -> list[float]:
+        """A measure of these seeds; those that have it."""
+        found = (self.runs[kind, budget, seed]["measures"].get(name) for seed in seeds)
+        return [value for value in found if value is not None]
+
+    def mean(self, kind: str, budget: int, name: str) -> comparison.Mean | None:
+        """Over the seeds that have finished."""
+        values = self.values(kind, budget, name, self.seeds(kind, budget))
+        return comparison.mean(values) if values else None
+
+    def apart(self, kind: str, budget: int, name: str) -> comparison.Effect | None:
+        """A kind less BERT, over the seeds that both have finished at this budget."""
+        both = sorted({*self.seeds(kind, budget)} & {*self.seeds(BERT, budget)})
+        one, two = (self.values(arm, budget, name, both) for arm in (kind, BERT))
+        if not one or len(one) != len(two):
+            return None
+        return comparison.effect(name, comparison.mean(one), comparison.mean(two))
+
+    def flops(self, budget: int) -> float:
+        """Of a run at a budget."""
+        arm = self.about["arms"][REFERENCE]
+        return budget * arm["steps"] * arm["flops_per_row"] * self.about["rows"]
+
+    def untrained(self, name: str) -> comparison.Mean | None:
+        """Of ELECTRA's encoders before training."""
+        found = [run.get("untrained", {}).get(name) for run in self.runs.values()]
+        found = [value for value in found if value is not None]
+        return comparison.mean(found) if found else None
+
+
+def collect(workdir: str, kinds: Sequence[str]) -> Found:
+    """Reads what is finished of these kinds. Raises SystemExit if that is nothing."""
+    path = os.path.join(workdir, EXPERIMENT)
+    if not os.path.exists(path):
+        raise SystemExit(f"{workdir} holds no {EXPERIMENT}; give the --workdir of an experiment")
+
+    runs = {}
+    for name in glob.glob(os.path.join(workdir, "seed*", "*", FINISHED)):
+        content = json.loads(pathlib.Path(name).read_text())
+        named = _NAME.fullmatch(os.path.basename(os.path.dirname(name)))
+        kind, budget = named["kind"], int(named["budget"] or 1)
+        if kind in kinds and kind in TITLES:
+            runs[kind, budget, content["seed"]] = content
+    if not runs:
+        raise SystemExit(f"{workdir}: no run of {', '.join(kinds)} is finished yet")
+    return Found(json.loads(pathlib.Path(path).read_text()), runs)
+
+
+def write(found: Found, page: str) -> None:
+    """Writes the page and its picture, each at once or not at all."""
+    os.makedirs(os.path.dirname(page) or ".", exist_ok=True)
+    picture = os.path.splitext(page)[0] + ".png"
+    drawing.write_whole(picture, draw(found))
+    drawing.write_whole(page, pages.text(blocks(found, os.path.basename(picture))).encode())
+
+
+def blocks(found: Found, picture: str) -> list[str]:
+    """The page, block by block."""
+    named = _measured(found)
+    return [
+        "# Does ELECTRA pass BERT when both get more compute?",
+        "In the paper ELECTRA is above BERT at every share of the compute, from a few per cent of"
+        " it on (figures 2 and 4). At the size of two cores and a few minutes, BERT is above"
+        " ELECTRA in chunk tags ([table 5](table_5.md)). Here both get more, with other arms"
+        " beside them.",
+        "## In short",
+        "\n".join(f"- {answer(found, name)}" for name in named),
+        "## What was done",
+        _setting(found),
+        f"![scores of all arms against training FLOPs]({picture})",
+        "Lines join means over seeds, bands are two standard errors to either side; dashed is the"
+        " encoder before training.",
+        *(block for name in named for block in _measure(found, name)),
+        "## How to read this",
+        "\n".join(
+            [
+                "- Below two standard errors a difference counts as not resolved. A distance is"
+                " taken over the seeds that both arms have finished.",
+                "- A run at three times the compute is a run of its own, with a schedule of its"
+                " own; steps by arm differ, since a step of one costs more than one of another.",
+                "- A linear probe is not fine-tuning, and three small sets are not GLUE.",
+            ]
+        ),
+    ]
+
+
+def answer(found: Found, name: str) -> str:
+    """Where ELECTRA is above BERT and where below, in a sentence."""
+    parts: dict[str, list[str]] = {}
+    for budget in found.budgets:
+        effect = found.apart(REFERENCE, budget, name)
+        if effect is not None:
+            told = "not resolved from it"
+            if effect.resolved:
+                told = "above BERT" if effect.amount > 0 else "below BERT"
+            parts.setdefault(told, []).append(_times(budget))
+
+    if not parts:
+        return f"In {DOWNSTREAM[name]} nothing can be compared yet."
+    told = "; ".join(f"{words} at {' and '.join(times)}" for words, times in parts.items())
+    return f"In {DOWNSTREAM[name]} ELECTRA is {told}."
+
+
+def draw(found: Found) -> bytes:
+    """A panel a measure, a line an arm; PNG."""
+    palette = style.LIGHT
+    named = _measured(found)
+    figure = mpl_figure.Figure(figsize=(4.4 * len(named), 4.6), facecolor=palette["card"])
+    panels = figure.subplots(1, len(named), squeeze=False)[0]
+    for axes, name in zip(panels, named):
+        axes.set_facecolor(palette["card"])
+        for kind in found.kinds:
+            _line(axes, found, kind, name)
+        floor = found.untrained(name)
+        if floor is not None:
+            axes.axhline(100 * floor.value, color=palette["muted"], linewidth=1.1,
+                         linestyle=(0, (4, 3)))  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_xticks([found.flops(budget) for budget in found.budgets],
+                        [_times(budget) for budget in found.budgets])  # fmt: skip
+        axes.xaxis.set_minor_locator(ticker.NullLocator())
+        axes.set_title(f"{DOWNSTREAM[name]}, %", fontsize=10, loc="left", color=palette["ink"])
+        axes.set_xlabel("training FLOPs", color=palette["muted"], fontsize=9)
+        axes.grid(color=palette["grid"], linewidth=0.8)
+        axes.tick_params(colors=palette["muted"], labelsize=8.5, length=0)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        axes.set_axisbelow(True)
+    panels[0].legend(frameon=False, fontsize=8, labelcolor=palette["ink"])
+    figure.tight_layout(w_pad=2)
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=110)
+    return file.getvalue()
+
+
+def _line(axes, found, kind, name):
+    """Draws the curve of one arm with its band."""
+    palette = style.LIGHT
+    means = {budget: found.mean(kind, budget, name) for budget in found.budgets}
+    means = {budget: mean for budget, mean in means.items() if mean is not None}
+    if not means:
+        return
+    at = [found.flops(budget) for budget in means]
+    middles = [100 * mean.value for mean in means.values()]
+    spreads = [200 * (mean.error or 0) for mean in means.values()]
+
+    # BERT and ELECTRA have the strong colours, the others stand behind them.
+    colour = {BERT: palette["second"], REFERENCE: palette["third"]}.get(kind, palette["muted"])
+    strong = kind in (BERT, REFERENCE)
+    line_style = "-" if strong else LINES[found.kinds.index(kind) % len(LINES)]
+    axes.plot(at, middles, color=colour, linestyle=line_style, linewidth=2 if strong else 1.1,
+              marker="o", markersize=4, label=TITLES[kind])  # fmt: skip
+    if strong:
+        low, high = (
+            [middle + sign * spread for middle, spread in zip(middles, spreads)] for sign in (-1, 1)
+        )
+        axes.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
+
+
+LINES = ("--", "-.", ":", (0, (1, 2)), (0, (5, 1)), (0, (3, 1, 1, 1)))
+
+
+def _setting(found):
+    about, one = found.about, next(iter(found.runs.values()))
+    text = one["text"]
+    kind, has_path, _ = about["source"].partition(":")
+    source = f"{kind}:TEXT" if has_path else kind  # a path is of one machine only
+    counts = [len(found.seeds(name, budget)) for name in found.kinds for budget in found.budgets]
+    few, many = min(count for count in counts if count), max(counts)
+    seeds = f"{few} seeds" if few == many else f"{few} to {many} seeds"
+    return "\n".join(
+        [
+            f"- **Text**: {text['corpus'] or 'text'} of {text['characters'] / 1e6:.0f} million"
+            f" characters, {style.count(text['tokens'])} tokens; SentencePiece vocabulary of"
+            f" {text['vocabulary']:,} pieces, trained on it; rows of {about['length']} tokens,"
+            f" {about['rows']} rows a step.",
+            "- **Networks**: `configs/tiny_paper.py` (two layers of width 128, float32, no dropout)"
+            " with rotary positions and norms before each part, as in [table 5](table_5.md), but"
+            " with Muon (0.02) for the layers' matrices in all arms.",
+            f"- **Compute**: 1 x is {found.flops(1) / 1e12:.1f}e12 training FLOPs in the honest"
+            " convention of `electra_jax.flops`. The first of two stages counts.",
+            pages.of_probes(),
+            f"- **Seeds**: {seeds} of an arm at a budget.",
+            f"- **Command**: `python benchmarks/crossing.py --workdir=WORKDIR --source={source}"
+            f" --steps={about['steps']} --arms={','.join(found.kinds)}`, and `--downstream` with"
+            " the folder of the two sets. Run again, it goes on.",
+        ]
+    )
+
+
+def _measure(found, name):
+    """One measure: all arms at all budgets, and their distances from BERT."""
+    heads = [_times(budget) for budget in found.budgets]
+    scores = [
+        [TITLES[kind], *(pages.mean_cell(found.mean(kind, at, name), name) for at in found.budgets)]
+        for kind in found.kinds
+    ]
+    apart = [
+        [TITLES[kind], *(pages.apart_cell(found.apart(kind, at, name), name)
+                         for at in found.budgets)]
+        for kind in found.kinds
+        if kind != BERT
+    ]  # fmt: skip
+    title = DOWNSTREAM[name]
+    return [
+        f"## {title[0].upper()}{title[1:]}",
+        pages.table(["", *heads], scores),
+        pages.table(["less BERT", *heads], apart),
+    ]
+
+
+def _measured(found):
+    """The downstream measures that a run has."""
+    return [
+        name for name in DOWNSTREAM if any(name in run["measures"] for run in found.runs.values())
+    ]
+
+
+def _times(budget):
+    return f"{budget} x"

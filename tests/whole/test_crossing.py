@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scores against compute: the arms cost what they say, made-up scores become the right words."""
+
+import json
+
+import pytest
+
+from benchmarks import crossing, crossing_page, equal_compute
+
+KINDS = ("bert", "electra", "two_stage")
+
+
+def write(workdir, results):
+    """Runs as they are left behind: {arm: chunk accuracy of seed 0, 1, ...}."""
+    arms = {arm: {"steps": 100, "flops_per_row": 1e6} for arm in crossing.ARMS}
+    about = {"source": "text:corpus", "steps": 100, "rows": 64, "length": 64, "arms": arms}
+    (workdir / "experiment.json").write_text(json.dumps(about))
+    text = {"corpus": "", "documents": 5, "characters": 2e6, "tokens": 9, "vocabulary": 64}
+    for arm, accuracies in results.items():
+        for seed, accuracy in enumerate(accuracies):
+            content = {"seed": seed, "text": text, "measures": {"chunk_accuracy": accuracy}}
+            if arm == "electra":
+                content["untrained"] = {"chunk_accuracy": 0.3}
+            folder = workdir / f"seed{seed}" / arm
+            folder.mkdir(parents=True)
+            (folder / "finished.json").write_text(json.dumps(content))
+    return crossing_page.collect(str(workdir), KINDS)
+
+
+# Errors are 1 / sqrt(3) = 0.58 points each: 10 apart is resolved, 1 apart is not.
+CROSSES = {
+    "bert": [0.59, 0.60, 0.61],
+    "electra": [0.49, 0.50, 0.51],
+    "bert_x3": [0.69, 0.70, 0.71],
+    "electra_x3": [0.68, 0.69, 0.70],
+    "bert_x10": [0.79, 0.80, 0.81],
+    "electra_x10": [0.89, 0.90, 0.91],
+}
+
+
+def test_where_electra_passes_bert_is_said_in_a_sentence(tmp_path):
+    found = write(tmp_path, CROSSES)
+    assert crossing_page.answer(found, "chunk_accuracy") == (
+        "In chunk tags ELECTRA is below BERT at 1 x; not resolved from it at 3 x; above BERT at"
+        " 10 x."
+    )
+    page = crossing_page.pages.text(crossing_page.blocks(found, "picture.png"))
+    assert "| BERT (MLM) | 60.00% ± 0.58 | 70.00% ± 0.58 | 80.00% ± 0.58 |" in page
+    assert (
+        "| ELECTRA, generator 1/2 | -10.00 ± 0.82 points, **lower** | -1.00 ± 0.82 points, not"
+        " resolved | +10.00 ± 0.82 points, **higher** |"
+    ) in page
+
+
+def test_a_distance_is_of_the_seeds_that_both_have(tmp_path):
+    found = write(tmp_path, {"bert": [0.5, 0.6], "electra": [0.7, 0.8, 0.1], "two_stage_x3": [0.5]})
+    apart = found.apart("electra", 1, "chunk_accuracy")
+    assert apart.amount == pytest.approx(0.2)  # 0.75 less 0.55, without the third seed
+    assert found.mean("electra", 1, "chunk_accuracy").count == 3
+    assert found.apart("two_stage", 3, "chunk_accuracy") is None  # BERT has no run there
+    assert found.budgets == [1, 3] and found.kinds == list(KINDS)
+    crossing_page.draw(found)
+
+
+def test_page_and_picture_are_written(tmp_path):
+    crossing_page.write(write(tmp_path, CROSSES), str(tmp_path / "docs" / "page.md"))
+    assert (tmp_path / "docs" / "page.png").read_bytes().startswith(b"\x89PNG")
+    assert "(page.png)" in (tmp_path / "docs" / "page.md").read_text()
+
+
+def test_nothing_finished_is_said_in_one_line(tmp_path):
+    with pytest.raises(SystemExit, match="no experiment.json"):
+        crossing_page.collect(str(tmp_path), KINDS)
+    with pytest.raises(SystemExit, match="no run of bert, electra, two_stage is finished yet"):
+        write(tmp_path, {})
+
+
+def test_an_arm_costs_its_budget_whatever_its_steps_cost():
+    arms = {
+        name: arm for name, arm in crossing.ARMS.items() if name.partition("_x")[0] in KINDS
+    } | {name: crossing.ARMS[name] for name in ("first_stage", "first_stage_x3", "first_stage_x10")}
+    found = equal_compute.equal_compute(arms, "builtin", "train:sentencepiece:2048", 800)
+    assert found["electra"]["steps"] == 800 and found["electra_x10"]["steps"] == 8000
+    one = 800 * found["electra"]["flops_per_row"]
+    for kind in KINDS:
+        for budget in crossing_page.BUDGETS:
+            name = crossing_page.arm_of(kind, budget)
+            cost = found[name]["steps"] * found[name]["flops_per_row"]
+            if kind == "two_stage":
+                first = found[crossing_page.arm_of("first_stage", budget)]
+                assert first["steps"] == found[name]["steps"]
+                cost += first["steps"] * first["flops_per_row"]
+            assert cost / one == pytest.approx(budget, rel=2e-3), name
+
+
+def test_all_arms_have_the_same_optimizer_and_a_title():
+    for kind, arm in crossing.KINDS.items():
+        optimizer = arm.tree().optimizer
+        assert (optimizer.name, optimizer.muon_learning_rate) == ("muon", 0.02), kind
+    assert set(crossing.KINDS) == {*crossing_page.TITLES, "first_stage"}
