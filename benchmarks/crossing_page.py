@@ -145,7 +145,11 @@ def blocks(found: Found, picture: str) -> list[str]:
         "\n".join(
             [
                 "- Below two standard errors a difference counts as not resolved. A distance is"
-                " taken over the seeds that both arms have finished.",
+                " taken over the seeds that both arms have finished. With three seeds luck alone"
+                " passes that rule about one time in eight (Student's t), so among so many"
+                " distances some are luck.",
+                "- Muon's rate was found on a masked language model and tried with one trunk for"
+                " both networks (docs/LOG.md); it was not searched for any arm.",
                 "- A run at three times the compute is a run of its own, with a schedule of its"
                 " own; steps by arm differ, since a step of one costs more than one of another.",
                 "- A linear probe is not fine-tuning, and three small sets are not GLUE.",
@@ -160,7 +164,7 @@ def answer(found: Found, name: str) -> str:
     for budget in found.budgets:
         effect = found.apart(REFERENCE, budget, name)
         if effect is not None:
-            told = "not resolved from it"
+            told = "not resolved from BERT"
             if effect.resolved:
                 told = "above BERT" if effect.amount > 0 else "below BERT"
             parts.setdefault(told, []).append(_times(budget))

@@ -8,7 +8,8 @@ A generator that learns along makes the task harder while it is being measured. 
 three strengths are trained first, by themselves, and frozen. Against the middle one discriminators
 are trained that differ from the reference, `configs/tiny.py`, in one setting; a few learn along
 with their generators. All then read the same held-out rows, which each of the generators, and draws
-by frequency, have corrupted: the AUC over words is the yardstick.
+by frequency, have corrupted. The yardstick is the AUC over words on the rows of a fourth generator,
+which has the strength of the middle one and which none of them has met.
 
     WORKDIR/experiment.json          what all runs share
     WORKDIR/data                     prepared text
@@ -40,15 +41,14 @@ import jax
 import ml_collections
 
 from benchmarks import discriminator_page, equal_compute
-from benchmarks.discriminator_page import REFERENCE
+from benchmarks.discriminator_page import REFERENCE, UNMET
 from electra_jax import config as config_lib
 from electra_jax.checks import scoring, trained
 from electra_jax.configs import tiny
 from electra_jax.report import drawing
-from electra_jax.training import loop
 
 # name -> steps of a generator by itself, as a share of the reference discriminator's
-GENERATORS = {"weak": 1 / 6, REFERENCE: 2 / 3, "strong": 8 / 3}
+GENERATORS = {"weak": 1 / 6, REFERENCE: 2 / 3, "strong": 8 / 3, UNMET: 2 / 3}
 HELD_OUT = 2048  # rows that all discriminators read: some 40,000 chosen words
 # The arms whose own generators corrupt these rows. They are trained first.
 CORRUPTED_BY = tuple(discriminator_page.CORRUPTED_BY)
@@ -77,6 +77,7 @@ ARMS = {
     "weak": Arm(generator="weak"),
     REFERENCE: Arm(),
     "strong": Arm(generator="strong"),
+    UNMET: Arm(generator=UNMET),
     # Steps, each number with a schedule of its own.
     "steps_quarter": Arm(share=1 / 4),
     "steps_half": Arm(share=1 / 2),
@@ -97,7 +98,6 @@ ARMS = {
     # Corruption.
     "mask_15": Arm({"objective.mask_rate": 0.15}),
     "mask_50": Arm({"objective.mask_rate": 0.5}),
-    "keeps_15": Arm({"objective.mask_token_rate": 0.85}),
     # Context.
     "length_16": Arm({"data.sequence_length": 16, "data.batch_size": 256}),
     "length_32": Arm({"data.sequence_length": 32, "data.batch_size": 128}),
@@ -105,8 +105,10 @@ ARMS = {
         {"data.sequence_length": 128, "data.batch_size": 32, "model.max_positions": 128}
     ),
     "cls_context": Arm({"model.discriminator_head": "cls_context"}),
+    "gdes_frozen": Arm({"model.sharing": "gdes"}),
     # A generator that learns along.
     "along": Arm(ALONG, generator=""),
+    "along_keeps": Arm(ALONG | {"objective.mask_token_rate": 0.85}, generator=""),
     "gdes": Arm(
         {"model.sharing": "gdes", "objective.name": "decoupled_detection"}, generator=""
     ),
@@ -176,17 +178,16 @@ def begin(given) -> None:
 def train_seed(given, asked, seed: int) -> None:
     """Trains and measures all arms of one seed, as far as that is not done."""
     folder = pathlib.Path(given.workdir, f"seed{seed}")
-    if all((folder / name / discriminator_page.FINISHED).exists() for name in asked):
-        return
-
     for name, share in GENERATORS.items():
-        tree = generator_config()
-        train(given, tree, f"generator_{name}", seed, share)
+        # Of seeds of their own: no discriminator shares first tables or masks with its generator.
+        own = seed + (2000 if name == UNMET else 1000)
+        finished(given, generator_config(), f"generator_{name}", seed, own, share)
 
     runs = {name: arm_run(given, name, seed) for name in CORRUPTED_BY}
     rows = {name: run.judged for name, run in runs.items()}
     for name in asked:
         path = folder / name / discriminator_page.FINISHED
+        equal_compute.refuse_other_settings(str(folder / name), arm_settings(given, name, seed))
         if not path.exists():
             begun = time.monotonic()
             run = runs.get(name) or arm_run(given, name, seed)
@@ -230,16 +231,30 @@ def arm_config(name: str, seed_folder: pathlib.Path) -> ml_collections.ConfigDic
 
 
 def arm_run(given, name: str, seed: int) -> trained.FinishedRun:
-    """The run of an arm, which is trained first if it is not finished."""
+    """The run of an arm, which is trained first if it is not finished. SystemExit if stopped."""
+    folder = os.path.join(given.workdir, f"seed{seed}", name)
+    return equal_compute.finished_run(arm_settings(given, name, seed), folder)
+
+
+def arm_settings(given, name: str, seed: int) -> config_lib.Config:
+    """The settings of an arm's run."""
     tree = arm_config(name, pathlib.Path(given.workdir, f"seed{seed}"))
-    return train(given, tree, name, seed, ARMS[name].share)
+    return settings(given, tree, name, seed, seed, ARMS[name].share)
 
 
-def train(given, tree, name: str, seed: int, share: float) -> trained.FinishedRun:
-    """Trains one run for its share of the steps. SystemExit where it was stopped."""
+def finished(given, tree, name: str, seed: int, own: int, share: float) -> None:
+    """Trains a generator if that is not done; `own` is the seed that its run has."""
+    folder = os.path.join(given.workdir, f"seed{seed}", name)
+    asked = settings(given, tree, name, seed, own, share)
+    equal_compute.refuse_other_settings(folder, asked)
+    equal_compute.finished_run(asked, folder)
+
+
+def settings(given, tree, name: str, seed: int, own: int, share: float) -> config_lib.Config:
+    """The settings of one run with its share of the steps."""
     folder = os.path.join(given.workdir, f"seed{seed}", name)
     steps = max(1, round(share * given.steps))
-    tree.name, tree.seed = name, seed
+    tree.name, tree.seed = name, own
     data = os.path.join(given.workdir, "data")
     tree.data.update(
         source=given.source, vocab=vocabulary(given, folder), dir=data, min_document_characters=300
@@ -248,13 +263,7 @@ def train(given, tree, name: str, seed: int, share: float) -> trained.FinishedRu
     tree.checkpoint.update(every=max(1, steps // 2), keep_last=1)
     tree.evaluation.update(every=max(1, steps // 4), rows=HELD_OUT)
     tree.logging.update(every=max(1, steps // 40), report_every=steps, tensorboard=False)
-
-    parsed = config_lib.parse(tree)
-    if equal_compute.newest(folder) < steps:
-        loop.train(parsed, folder)
-    if equal_compute.newest(folder) < steps:
-        raise SystemExit(f"{folder} was stopped; the same command goes on")
-    return trained.FinishedRun.open(parsed, folder)
+    return config_lib.parse(tree)
 
 
 def vocabulary(given, folder: str) -> str:
@@ -280,6 +289,12 @@ def measure(run: trained.FinishedRun, rows: Mapping[str, scoring.Judged]) -> dic
     }
     return {
         "auc": {by: judged.auc() for by, judged in found.items()},
+        "own_auc": run.judged.auc(),
+        # What an id says by itself: how often it was replaced in other rows.
+        "identity_auc": {
+            by: scoring.identity_auc(judged, run.objective.networks.vocab_size)
+            for by, judged in rows.items()
+        },
         "replaced": {by: judged.rate for by, judged in found.items()},
         "steps": run.config.schedule.steps,
         "text": {

@@ -18,18 +18,21 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib import figure as mpl_figure
 from matplotlib import ticker
+from scipy import stats
 
 from benchmarks import equal_compute_page as pages
 from electra_jax.report import comparison, drawing, style
 
 EXPERIMENT, FINISHED = "experiment.json", "finished.json"
 REFERENCE = "reference"
+UNMET = "unmet"  # the generator whose rows are the yardstick
 # By whom the rows are corrupted that all discriminators read.
 CORRUPTED_BY = {
     "unigram": "draws by frequency",
     "weak": "the weak generator",
     REFERENCE: "the middle one",
     "strong": "the strong one",
+    UNMET: "one that none has met",
 }
 
 
@@ -41,6 +44,14 @@ class Question:
     words: str
     arms: Mapping[str, str]  # arm -> what it is called, in the order of the page
     values: Mapping[str, float] = dataclasses.field(default_factory=dict)  # arm -> place on an axis
+    # arm -> what it is compared with, if that is not the reference
+    against: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """(arm, what it is compared with) of all arms that are compared."""
+        found = ((arm, self.against.get(arm, REFERENCE)) for arm in self.arms)
+        return [(arm, other) for arm, other in found if arm != other]
 
 
 QUESTIONS = (
@@ -106,27 +117,33 @@ QUESTIONS = (
     ),
     Question(
         "Two settings more",
-        "Chosen slots that keep their token teach the discriminator that a likely token may be"
-        " original; `cls_context` adds the state of [CLS] to every token's.",
+        "`cls_context` adds the state of [CLS] to every token's. With `gdes` the discriminator's"
+        " tables are the frozen generator's and a difference that is learned.",
         {
-            REFERENCE: "reference", "keeps_15": "15 % of chosen slots keep their token",
-            "cls_context": "with `cls_context`",
+            REFERENCE: "reference", "cls_context": "with `cls_context`",
+            "gdes_frozen": "with `gdes`",
         },
     ),
     Question(
         "A generator that learns along",
         "It has as many steps as the discriminator, and the size of the frozen ones, unless one"
-        " trunk of the discriminator's size does both. With tables and Adam's moments of its own"
-        " the weight of the discriminator's loss has no effect but through clipping (check 13), so"
-        " it is tried with shared tables.",
+        " trunk of the discriminator's size does both. Each row is compared with the one from which"
+        " it differs in one thing, which it names. With tables and Adam's moments of its own the"
+        " weight of the discriminator's loss has no effect but through clipping (check 13), so it"
+        " is tried with shared tables.",
         {
-            REFERENCE: "the middle one, frozen", "along": "learns along, nothing shared",
-            "gdes": "learns along, `gdes` (configs/tiny.py)",
-            "shared_5": "learns along, tables shared, weight 5",
-            "shared_50": "learns along, tables shared, weight 50",
-            "along_muon": "learns along, nothing shared, Muon",
-            "one_trunk": "one trunk for both, weight 5",
-            "one_trunk_muon": "one trunk for both, weight 5, Muon",
+            REFERENCE: "the middle one, frozen", "along": "A: learns along, nothing shared",
+            "along_keeps": "A, 15 % of the chosen tokens are shown to it",
+            "gdes": "A, `gdes` (configs/tiny.py)",
+            "shared_5": "B: A, tables shared, weight 5",
+            "shared_50": "B, weight 50",
+            "along_muon": "A, Muon",
+            "one_trunk": "C: B, one trunk of the discriminator's size for both",
+            "one_trunk_muon": "C, Muon",
+        },
+        against={
+            "along_keeps": "along", "gdes": "along", "shared_5": "along", "shared_50": "shared_5",
+            "along_muon": "along", "one_trunk": "shared_5", "one_trunk_muon": "one_trunk",
         },
     ),
 )  # fmt: skip
@@ -144,18 +161,27 @@ class Found:
         """Whether any seed has it."""
         return any(name == arm for name, _ in self.runs)
 
-    def auc(self, arm: str, by: str = REFERENCE) -> comparison.Mean:
+    def auc(self, arm: str, by: str = UNMET) -> comparison.Mean:
         """On the rows that this generator has corrupted; the mean over the arm's seeds."""
         return comparison.mean([self.runs[arm, seed]["auc"][by] for seed in self._seeds_of(arm)])
 
-    def apart(self, arm: str, by: str = REFERENCE) -> comparison.Effect:
-        """An arm less the reference, within each seed."""
+    def apart(self, arm: str, other: str = REFERENCE) -> comparison.Effect | None:
+        """An arm less another, within each seed; None if no seed has both."""
         found = [
-            self.runs[arm, seed]["auc"][by] - self.runs[REFERENCE, seed]["auc"][by]
+            self.runs[arm, seed]["auc"][UNMET] - self.runs[other, seed]["auc"][UNMET]
             for seed in self._seeds_of(arm)
+            if (other, seed) in self.runs
         ]
+        if not found:
+            return None
         nothing = comparison.Mean(0.0, 0.0 if len(found) > 1 else None, len(found))
         return comparison.effect("disc_auc", comparison.mean(found), nothing)
+
+    def identity(self, by: str) -> comparison.Mean | None:
+        """The AUC of what an id says by itself, on these rows."""
+        found = [self.runs[by, seed].get("identity_auc", {}).get(by) for seed in self._seeds_of(by)]
+        found = [value for value in found if value is not None]
+        return comparison.mean(found) if found else None
 
     def _seeds_of(self, arm: str) -> list[int]:
         return [seed for seed in self.seeds if (arm, seed) in self.runs]
@@ -188,12 +214,13 @@ def blocks(found: Found, picture: str) -> list[str]:
         "# What limits the discriminator",
         "Discriminators that differ in one setting, each against a generator that was trained"
         " before and frozen. All read the same held-out rows; the measure is the AUC of finding"
-        " replaced words among words, where chance is 0.5.",
+        " replaced words among words, where chance is 0.5. It is read off rows of a generator as"
+        " strong as the middle one, which no discriminator but its own has met.",
         "## What was done",
         _setting(found),
         f"![AUC against steps, width, layers, rate, rows, share and length]({picture})",
-        "Rows that the middle generator has corrupted. Bars are two standard errors over seeds,"
-        " where there are several.",
+        "Rows of the generator that none has met. Bars are two standard errors over seeds, where"
+        " there are several.",
         *(block for question in QUESTIONS for block in _part(found, question)),
         "## How to read this",
         _reading(found),
@@ -269,8 +296,10 @@ def _setting(found):
             f" {style.count(about['steps'] * tokens)} places in rows. Its generator, one layer of"
             " width 64 with tables of its own, was trained before and is frozen.",
             f"- **Generators**: {'; '.join(before)}.",
-            f"- **Seeds**: {seeds}. A seed has its own text order, held-out rows, generators and"
-            " first weights. An arm is compared with the reference within each seed.",
+            f"- **Seeds**: {seeds}. A seed has its own order and cut of the text, generators and"
+            " first weights; the held-out documents are the same for all. Arms are compared within"
+            " each seed.",
+            *_identity(found),
             f"- **Command**: `{command}`. Run again, it goes on.",
         ]
     )
@@ -282,31 +311,55 @@ def _kind(source):
     return f"{kind}:TEXT" if has_path else kind
 
 
+def _identity(found):
+    """What an AUC above chance is without any context."""
+    cells = [
+        f"{comparison.with_error('disc_auc', mean)} ({title})"
+        for by, title in CORRUPTED_BY.items()
+        if (mean := found.identity(by)) is not None
+    ]
+    if not cells:
+        return []
+    return [
+        "- **Without context**: how often an id is replaced in other rows gives an AUC of"
+        f" {', '.join(cells)}."
+    ]
+
+
 def _part(found, question):
     """The table of one question; nothing if only the reference is there."""
     arms = [arm for arm in question.arms if found.has(arm)]
     if len(arms) < 2:
         return []
+
+    against = dict(question.pairs)
     rows = []
     for arm in arms:
         cells = [comparison.with_error("disc_auc", found.auc(arm, by)) for by in CORRUPTED_BY]
-        apart = "" if arm == REFERENCE else pages.apart_cell(found.apart(arm), "disc_auc")
-        rows.append([question.arms[arm], *cells, apart])
-    head = ["rows corrupted by", *CORRUPTED_BY.values(), "less the reference, the middle one"]
+        effect = found.apart(arm, against[arm]) if arm in against else None
+        rows.append(
+            [question.arms[arm], *cells, pages.apart_cell(effect, "disc_auc") if effect else ""]
+        )
+    less = "less what it differs from" if question.against else "less the reference"
+    head = ["rows corrupted by", *CORRUPTED_BY.values(), less]
     return [f"## {question.heading}", question.words, pages.table(head, rows)]
 
 
 def _reading(found):
     """What the numbers are, and what they are not."""
-    compared = {arm for question in QUESTIONS for arm in question.arms if found.has(arm)}
-    compared -= {REFERENCE}
-    resolved = [arm for arm in compared if found.apart(arm).resolved]
+    pairs = dict.fromkeys(pair for question in QUESTIONS for pair in question.pairs)
+    effects = [found.apart(*pair) for pair in pairs if all(map(found.has, pair))]
+    effects = [effect for effect in effects if effect is not None]
+    resolved = [effect for effect in effects if effect.resolved]
+    seeds = len(found.seeds)
     lines = [
-        f"- {len(resolved)} of {len(compared)} distances from the reference are two standard errors"
-        " or more, on the rows of the middle generator."
-        if len(found.seeds) > 1
-        else "- One seed, so no error is known.",
+        "- One seed, so no error is known."
+        if seeds < 2
+        else f"- {len(resolved)} of {len(effects)} distances are two standard errors or more. Luck"
+        f" alone passes that in {2 * stats.t.sf(2, seeds - 1):.0%} of all cases with {seeds} seeds"
+        " (Student's t), and where the reference is lucky, in many at once.",
         "- A larger AUC is a better discriminator of these rows. It is no promise for fine-tuning.",
-        "- One setting is changed at a time, and no other is tuned to it.",
+        "- One setting is changed at a time, and no other is tuned to it. Rows of other lengths"
+        " have other shares of [CLS] and [SEP], and here their discriminators read rows of 64.",
     ]
     return "\n".join(lines)

@@ -29,10 +29,10 @@ import ml_collections
 from benchmarks import equal_compute_page, frozen_encoder
 from electra_jax import config as config_lib
 from electra_jax.checks import trained
+from electra_jax.host import causes
 from electra_jax.report import drawing
 from electra_jax.speed import flops_figures
-from electra_jax.training import loop
-from electra_jax.workdir import metadata, prepared_data
+from electra_jax.workdir import metadata, prepared_data, saved_config
 
 WIDTH = 128  # of the main network, tiny_paper's
 REFERENCE = equal_compute_page.REFERENCE
@@ -203,23 +203,19 @@ def run(arms: Mapping[str, Arm], given, about: dict, name: str, seed: int) -> No
     """Trains and measures one run, as far as that is not done. SystemExit where it was stopped."""
     folder = _folder(given.workdir, seed, name)
     path = os.path.join(folder, equal_compute_page.FINISHED)
+    steps = about["arms"][name]["steps"]
+    tree = config(arms[name], name, seed, steps, about["source"], about["vocab"], given.workdir)
+    parsed = config_lib.parse(tree)
+    refuse_other_settings(folder, parsed)
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             measured = json.load(file)["measures"]
         if not given.downstream or "chunk_accuracy" in measured:
             return
 
-    steps = about["arms"][name]["steps"]
-    tree = config(arms[name], name, seed, steps, about["source"], about["vocab"], given.workdir)
-    parsed = config_lib.parse(tree)
     begun = time.monotonic()
-    if newest(folder) < steps:
-        loop.train(parsed, folder)
-    if newest(folder) < steps:
-        raise SystemExit(f"{folder} was stopped; the same command goes on")
-
+    opened = finished_run(parsed, folder)
     seconds = time.monotonic() - begun
-    opened = trained.FinishedRun.open(parsed, folder)
     last = opened.evaluations[-1]
     found = {metric: last[metric] for metric in HELD_OUT if metric in last}
     found |= frozen_encoder.measure(opened, opened.params, given.downstream)
@@ -236,6 +232,25 @@ def run(arms: Mapping[str, Arm], given, about: dict, name: str, seed: int) -> No
 def _folder(workdir: str, seed: int, name: str) -> str:
     """The workdir of one run."""
     return os.path.join(workdir, f"seed{seed}", name)
+
+
+def finished_run(asked: config_lib.Config, folder: str) -> trained.FinishedRun:
+    """The run of these settings, trained to its end first. SystemExit where it was stopped."""
+    try:
+        return trained.FinishedRun.of(asked, folder)
+    except causes.MayPass as stopped:
+        raise SystemExit(str(stopped)) from None
+
+
+def refuse_other_settings(folder: str, asked: config_lib.Config) -> None:
+    """Raises SystemExit if the run in a folder, finished or not, was made with other settings."""
+    saved = saved_config.read(folder)
+    if saved is not None and saved != asked:
+        allowed, forbidden = config_lib.differences(saved, asked)
+        raise SystemExit(
+            f"{folder} was trained with other settings ({'; '.join([*forbidden, *allowed])});"
+            " delete it to train it again, or choose another --workdir"
+        )
 
 
 def newest(folder: str) -> int:

@@ -172,9 +172,8 @@ def hidden_states(run: trained.FinishedRun, params: dict, rows: Sequence[np.ndar
     for line, row in zip(ids, rows):
         line[0], line[1 : len(row) + 1], line[len(row) + 1] = words.cls_id, row, words.sep_id
     shapes = run.objective.networks
-    under = _under_a_judge(shapes, params)
     parts = [
-        np.asarray(_encode(shapes, run.pad_id, under, ids[n : n + ROWS], marks[n : n + ROWS]))
+        np.asarray(_encode(shapes, run.pad_id, params, ids[n : n + ROWS], marks[n : n + ROWS]))
         for n in range(0, len(ids), ROWS)
     ]
     return np.concatenate(parts)[: len(rows)]
@@ -225,15 +224,7 @@ def accuracy(
 def _encode(config, pad_id, params, ids_BL, marks_BL):
     row_B = jnp.arange(len(ids_BL), dtype=jnp.uint32)
     batch = batch_lib.from_lanes(ids_BL, marks_BL, row_B, pad_id)
-    return networks.encode(config, params, batch)[0]
-
-
-def _under_a_judge(config: networks.NetworksConfig, params: dict) -> dict:
-    """Tables and trunk of any main network under a head that judges: what is asked lies below."""
-    own = params["discriminator"]
-    trunk = {part: own[part] for part in ("projection", "encoder") if part in own}
-    judge = jax.jit(lambda: networks.init_discriminator(config, jax.random.key(0)))()
-    return {"embeddings": params["embeddings"], "discriminator": judge | trunk}
+    return networks.hidden(config, params, batch)
 
 
 def _file(folder, name):

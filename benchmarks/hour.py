@@ -8,9 +8,9 @@ One command prepares the text, trains for the hour (compiling, evaluating and sa
 fine-tunes the encoder and random weights of its shape on five tasks with five seeds, asks the
 frozen encoder, and adds a record to the page. It goes on where it was stopped.
 
-    WORKDIR/run                             an ordinary workdir
-    WORKDIR/run/finetune/{trained,random}   the tasks
-    docs/experiments/hour.json              all records, of which hour.md is made
+    WORKDIR/run                     an ordinary workdir
+    WORKDIR/run/finetune/NAME       the tasks; {trained,random}_{tags,sentences}
+    docs/experiments/hour.json      all records, of which hour.md is made
 
 --downstream holds glue/{SST-2,MRPC,STS-B}, wikiann/en.{train,dev,test}, and conll2000.zip and
 subjectivity.zip as NLTK packs them. What stands after `--` goes to the training command.
@@ -29,11 +29,12 @@ sys.path.append(str(ROOT))
 from benchmarks import frozen_encoder, hour_page  # noqa: E402 - ROOT must be known before
 from electra_jax.checks import trained  # noqa: E402 - as above
 from electra_jax.finetuning.results import results_file, run_results  # noqa: E402 - as above
-from electra_jax.host import code_version  # noqa: E402 - as above
-from electra_jax.workdir import saved_config  # noqa: E402 - as above
+from electra_jax.workdir import saved_config, starts  # noqa: E402 - as above
 
 STOPPED = 75  # what a training that was stopped and saved ends with
 RATE = 1e-3  # peak of fine-tuning, as in docs/experiments/fine_tuning.md
+# name -> (tasks, the most training examples or 0), as in docs/experiments/fine_tuning.md
+GROUPS = {"tags": (("chunking", "wikiann_en"), 0), "sentences": (("stsb", "sst2", "mrpc"), 8000)}
 HELD_OUT = ("gen_masked_loss", "mlm_masked_loss", "unigram_entropy", "disc_auc", "disc_auc_unigram")
 
 
@@ -57,6 +58,7 @@ def main() -> None:
         if not given.change or not given.downstream:
             parser.error("a record needs --change, in a few words, and --downstream, the tasks")
         folder = train(given)
+        refuse_known(given, folder)
         for name, init in (("trained", "pretrained"), ("random", "fresh")):
             tune(given, folder, name, init)
         hour_page.add(given.page, record(given, folder))
@@ -72,18 +74,45 @@ def train(given) -> str:
     return folder
 
 
+def refuse_known(given, folder: str) -> None:
+    """Raises SystemExit if the page has this run already, under another change."""
+    begun = starts.read(folder)[0]["time"]
+    for one in hour_page.records(given.page):
+        if one["begun"] == begun and one["change"] != given.change:
+            raise SystemExit(
+                f"{folder} is the hour of --change={one['change']!r} already; give another"
+                f" --workdir for {given.change!r}"
+            )
+
+
 def tune(given, folder: str, name: str, init: str) -> None:
     """Fine-tunes the trained weights, or random ones of their shape, on all tasks."""
-    _command(
-        "finetune",
-        f"--workdir={folder}",
-        f"--config.name={name}",
-        f"--config.data.dir={given.downstream}",
-        f"--config.tasks={given.tasks}",
-        f"--config.seeds={given.seeds}",
-        f"--config.recipe.learning_rate={RATE}",
-        f"--config.encoder.init={init}",
-    )
+    for group, (tasks, examples) in asked(given.tasks).items():
+        _command(
+            "finetune",
+            f"--workdir={folder}",
+            f"--config.name={name}_{group}",
+            f"--config.data.dir={given.downstream}",
+            f"--config.data.train_examples={examples}",
+            f"--config.tasks={','.join(tasks)}",
+            f"--config.seeds={given.seeds}",
+            f"--config.recipe.learning_rate={RATE}",
+            f"--config.encoder.init={init}",
+        )
+
+
+def asked(tasks: str) -> dict[str, tuple[list[str], int]]:
+    """The groups of --tasks, each with its tasks. Raises SystemExit for an unknown task."""
+    names = tasks.split(",")
+    if unknown := set(names) - set(hour_page.TASKS):
+        raise SystemExit(
+            f"--tasks has {', '.join(sorted(unknown))}; there are {', '.join(hour_page.TASKS)}"
+        )
+    groups = {
+        group: ([task for task in tasks if task in names], examples)
+        for group, (tasks, examples) in GROUPS.items()
+    }
+    return {group: found for group, found in groups.items() if found[0]}
 
 
 def record(given, folder: str) -> dict:
@@ -91,27 +120,31 @@ def record(given, folder: str) -> dict:
     config = saved_config.read(folder)
     opened = trained.FinishedRun.open(config, folder)
     results = {
-        name: results_file.load(os.path.join(folder, "finetune", name, "results.json"))
+        name: [
+            results_file.load(os.path.join(folder, "finetune", f"{name}_{group}", "results.json"))
+            for group in asked(given.tasks)
+        ]
         for name in ("trained", "random")
     }
-    last = opened.evaluations[-1]
+    last, first_start = opened.evaluations[-1], starts.read(folder)[0]
     return {
         "date": datetime.date.today().isoformat(),
         "change": given.change,
-        "commit": code_version.commit(),
+        "commit": first_start["commit"],
+        "begun": first_start["time"],
         "config": config.name,
         "host": _host(),
         "corpus": given.corpus,
         "minutes": config.schedule.minutes,
         "steps": last["step"],
         "tokens": last["tokens_seen"],
-        "parameters": results["trained"].encoder["parameters"],  # that are fine-tuned
+        "parameters": results["trained"][0].encoder["parameters"],  # that are fine-tuned
         "heldout": {name: last[name] for name in HELD_OUT if name in last},
         "probes": frozen_encoder.measure(opened, opened.params, given.downstream),
         "untrained_probes": frozen_encoder.measure(opened, opened.first_params, given.downstream),
         "tasks": {
-            name: {task.task: _score(task) for task in found.tasks}
-            for name, found in results.items()
+            name: {task.task: _score(task) for found in groups for task in found.tasks}
+            for name, groups in results.items()
         },
     }
 

@@ -58,7 +58,8 @@ def blocks(found: Sequence[Mapping]) -> list[str]:
         " was kept. Compiling, evaluating and saving do not count, fine-tuning neither.",
         "## Records",
         _records(found),
-        "Dev sets; mean ± standard error over seeds of fine-tuning. There is one encoder in each"
+        "Dev sets; mean ± standard error over seeds of fine-tuning, of sentences and pairs on at"
+        " most 8,000 training examples. There is one encoder in each"
         " row, so the errors do not include the variation of pre-training.",
         f"## The newest: {last['change']}",
         _setting(last),

@@ -37,8 +37,8 @@ def get_config():
 def masked_lm(config):
     """A masked language model of some three million weights beside its tables.
 
-    In an hour of two cores the encoder learns more from predicting tokens than from detecting
-    replaced ones, also if one trunk does both (docs/LOG.md, docs/experiments/table_5.md).
+    Its steps cost less than those of a trunk that both predicts and detects, which learns more in
+    each (docs/LOG.md); an hour of the latter has not been tried yet.
     """
     config.objective.name = "masked_lm"
     config.model.sharing = "embeddings"

@@ -19,6 +19,7 @@ import numpy as np
 from electra_jax import config as config_lib
 from electra_jax.checks import scoring
 from electra_jax.core import streams
+from electra_jax.host import causes
 from electra_jax.report import writers
 from electra_jax.training import loop, run_data
 from electra_jax.training import opened as opened_lib
@@ -42,14 +43,9 @@ class RunsOfSeed:
     def run(self, name: str, **changes) -> "FinishedRun":
         """Returns the run of that name and trains it first if it is not finished.
 
-        `changes` are settings by path, written as section__field.
+        `changes` are settings by path, written as section__field. Raises MayPass if it was stopped.
         """
-        config = self.changed(name, **changes)
-        folder = self.folder(name)
-        steps = metadata.steps(metadata.directory(folder))
-        if not steps or steps[-1] < config.schedule.steps:
-            loop.train(config, folder)
-        return FinishedRun.open(config, folder)
+        return FinishedRun.of(self.changed(name, **changes), self.folder(name))
 
     def changed(self, name: str, **changes) -> config_lib.Config:
         """Returns the configuration of the run of that name."""
@@ -78,6 +74,27 @@ class FinishedRun:
     workdir: str
     opened: opened_lib.Opened
     objective: Any  # for one device
+
+    @classmethod
+    def of(cls, config: config_lib.Config, workdir: str) -> "FinishedRun":
+        """Trains a run to its last step, and its evaluation, if it is not there yet, and opens it.
+
+        Raises MayPass if it was stopped before, at SIGTERM or Ctrl-C.
+        """
+        if not cls._is_finished(config, workdir):
+            loop.train(config, workdir)
+        if not cls._is_finished(config, workdir):
+            raise causes.MayPass(f"{workdir} was stopped; the same command goes on")
+        return cls.open(config, workdir)
+
+    @classmethod
+    def _is_finished(cls, config, workdir):
+        # A run that was stopped in its last evaluation makes that up when it is started again.
+        steps = metadata.steps(metadata.directory(workdir))
+        if not steps or steps[-1] < config.schedule.steps:
+            return False
+        evaluations = cls.open(config, workdir).evaluations
+        return bool(evaluations) and evaluations[-1]["step"] == config.schedule.steps
 
     @classmethod
     def open(cls, config: config_lib.Config, workdir: str) -> "FinishedRun":

@@ -158,7 +158,7 @@ def _sample_unit(task, characters):
     """
     kept, lines, counts = [], [], collections.Counter()
 
-    for document in unit_files.read_documents(task, counts):
+    for document in unit_files.read_documents(task, counts, whole=False):
         kept.append(document)
         if tokenising.document_hash(document)[0] >= task.heldout_below:
             for part in (

@@ -42,9 +42,18 @@ def offer(tasks: Sequence[planning.UnitTask], units: str) -> None:
 
 
 def documents(
-    task: planning.UnitTask, units: str, options: text.Options, counts: collections.Counter
+    task: planning.UnitTask,
+    units: str,
+    options: text.Options,
+    counts: collections.Counter,
+    *,
+    write: bool = True,
 ) -> Iterator[str] | None:
     """The documents of a unit; None if they have to be read from its own file.
+
+    Args:
+      units: the folder of the units' files.
+      write: whether to write the files of all stripes if they are not there yet.
 
     Raises ValueError, one line, if its file cannot be read.
     """
@@ -52,6 +61,8 @@ def documents(
         return None
 
     paths = [os.path.join(folder, f"{number:05d}.zst") for number in range(task.unit.stripes)]
+    if not write and not os.path.exists(paths[-1]):
+        return None
     with open(os.path.join(folder, "lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.exists(paths[-1]):

@@ -32,6 +32,7 @@ _BEGINNING = 1 << 16  # bytes of a file that tell whether it is text
 # NUL bytes among them. Compressed data has one in 256, UTF-16 at least one in every line; text that
 # was damaged may have a few, which are dropped.
 _NUL_SHARE = 1e-3
+_FEW_NULS = 8  # in a short file too
 _LONGEST_REASON = 160  # characters of another program's message
 _COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 _ARCHIVES = (".tar", ".tgz", ".txz", ".zip", ".7z")
@@ -113,7 +114,7 @@ def _refuse_no_text(path, data):
     if data.startswith(_UTF_16):
         raise ValueError(f"{path} is UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
 
-    if (nuls := data.count(b"\0")) > _NUL_SHARE * len(data):
+    if (nuls := data.count(b"\0")) > max(_FEW_NULS, _NUL_SHARE * len(data)):
         raise ValueError(
             f"{path} is not text: {nuls:,} of its first {len(data):,} bytes are NUL; leave it out"
             " of data.source, or convert it if it is UTF-16: iconv -f UTF-16LE -t UTF-8"

@@ -48,10 +48,16 @@ def text_bytes(task: planning.UnitTask) -> int:
     return max(1, os.path.getsize(path) if os.path.exists(path) else task.unit.bytes)
 
 
-def read_documents(task: planning.UnitTask, counts: collections.Counter) -> Iterator[str]:
+def read_documents(
+    task: planning.UnitTask, counts: collections.Counter, *, whole: bool = True
+) -> Iterator[str]:
     """The documents of a unit, from .documents.json if it exists, else from the source.
 
     Adds to `counts` what the source counts while it is read (empty documents and so on).
+
+    Args:
+      whole: whether it is read to its end. If not, a large compressed file is not read for all of
+        its stripes first.
     """
     path = unit_path(task, DOCUMENTS)
     if os.path.exists(path):
@@ -66,7 +72,8 @@ def read_documents(task: planning.UnitTask, counts: collections.Counter) -> Iter
         invalid_utf8=s.invalid_utf8,
         min_document_characters=s.min_document_characters,
     )
-    striped = stripes.documents(task, os.path.join(task.folder, UNITS), options, counts)
+    units = os.path.join(task.folder, UNITS)
+    striped = stripes.documents(task, units, options, counts, write=whole)
     return task.unit.documents(options, counts) if striped is None else striped
 
 

@@ -43,8 +43,13 @@ def prepared(manifest: records.Manifest) -> str:
 
 
 def share(counts: Mapping[str, int]) -> float:
-    """The share of the characters that were not UTF-8, of the counts of units."""
-    return counts.get("invalid_utf8", 0) / max(1, counts.get("characters", 0))
+    """The share of the characters that were not UTF-8, of the counts of units, at most 1.
+
+    Characters are of the documents that were kept, U+FFFD of all that were read: the share is too
+    high where many documents are dropped, and 0 where all are, for then nothing is trained on.
+    """
+    characters = counts.get("characters", 0)
+    return min(1.0, counts.get("invalid_utf8", 0) / characters) if characters else 0.0
 
 
 def _warning(shares, where=""):

@@ -244,7 +244,7 @@ def _programs(config, words, mesh, opened) -> _Programs:
     """
     c = config
     unigrams = {found.manifest.sequence_length: found.unigram()[0] for found in opened}
-    made_of = c.model, c.objective, c.optimizer, c.schedule, c.mesh, c.seed, c.data.sequence_length
+    made_of = c.model, c.objective, c.optimizer, c.schedule, c.mesh, c.seed, stages.of(c)
     about_data = words.sha256, *(unigram_V.tobytes() for unigram_V in unigrams.values())
     # The function `plans.objective` is part of the key because tests replace it.
     key = (plans.objective, made_of, about_data, mesh)

@@ -24,8 +24,12 @@ def training_facts(found: trained_weights.Weights) -> dict[str, str]:
         return {}
 
     facts = {"objective": c.objective.name, "steps": f"{found.step:,}"}
-    if began := dict.fromkeys(path for path in (c.init.from_, c.init.generator_from) if path):
-        facts["began with"] = "weights of " + " and ".join(map(os.path.basename, began))
+    # A workdir that was made of imported weights begins with its own.
+    own = os.path.abspath(found.source)
+    began = [path for path in (c.init.from_, c.init.generator_from) if path]
+    began = [path for path in began if os.path.abspath(path) != own]
+    if began:
+        facts["began with"] = "weights of " + " and ".join(dict.fromkeys(map(_named, began)))
     facts["batch"] = _batches(found)
     if tokens := _last_value(found, "tokens_seen"):
         facts["tokens seen"] = f"{tokens:,.0f}, padding not counted"
@@ -48,6 +52,15 @@ def training_facts(found: trained_weights.Weights) -> dict[str, str]:
         facts |= _environment_facts(found.environment)
     facts["jax"] = jax.__version__ + " (at conversion)"
     return facts
+
+
+def _named(path):
+    """The name of weights to start from: of a checkpoint that of its workdir, without folders."""
+    path = path.rstrip("/")
+    above = os.path.dirname(path)
+    if os.path.basename(above) == "checkpoints":
+        path = os.path.dirname(above)
+    return os.path.basename(path)
 
 
 def public(environment: Mapping[str, Any] | None) -> dict[str, Any] | None:

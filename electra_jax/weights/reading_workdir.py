@@ -40,6 +40,7 @@ def read(workdir: str, step: int | None = None, data_dir: str = "") -> trained_w
         shapes = stored_shapes(config, words, about["digest"], part)
         params = checkpoint.restore(path, {part: checkpoint.on_one_device(shapes)}).tree[part]
         shape = plans.networks_config(trained_weights.portable(config), words.size)
+        shape = trained_weights.portable_shape(shape)
         return trained_weights.Weights(
             workdir,
             about["step"],

@@ -32,6 +32,19 @@ def portable(config: config_lib.Config) -> config_lib.Config:
     return dataclasses.replace(config, model=model)
 
 
+def portable_shape(shape: networks.NetworksConfig) -> networks.NetworksConfig:
+    """The networks with plain products, as exports have them.
+
+    The products of a CPU are no setting. Rows of any length, as a StableHLO program takes them, are
+    not for its table of rotations.
+    """
+    plain = {
+        name: dataclasses.replace(getattr(shape, name), products="plain")
+        for name in ("discriminator", "generator")
+    }
+    return dataclasses.replace(shape, **plain)
+
+
 @dataclasses.dataclass(frozen=True)
 class Weights:
     """Trained networks, their vocabulary, and what is known of their training."""

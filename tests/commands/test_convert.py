@@ -13,6 +13,8 @@ import jax
 import numpy as np
 import pytest
 import sentencepiece
+from jax import export as jax_export
+from safetensors.numpy import load_file
 
 import electra_jax
 from electra_jax import config as config_lib
@@ -482,6 +484,20 @@ def test_a_stranger_calls_the_program_with_jax_alone(workdir, tmp_path):
         size, total = row.rsplit(" ", 1)
         assert size == str((shape[0], 32))
         assert float(total) == pytest.approx(float(abs(found.tokens_BLD).sum()), rel=1e-5)
+
+
+def test_a_program_with_rotary_positions_takes_rows_of_any_length(words, tmp_path):
+    """The table of rotations that a CPU trains with has one length."""
+    workdirs.made(tmp_path / "run", words, model__positions="rotary")
+    exporting.to_stablehlo(reading.open(tmp_path / "run"), str(tmp_path / "program"))
+    program = jax_export.deserialize((tmp_path / "program" / "encoder.stablehlo").read_bytes())
+    params = load_file(tmp_path / "program" / "params.safetensors")
+    apply, own, _ = electra_jax.load_encoder(tmp_path / "run")
+    for length in (3, 7):
+        ids_BL = np.arange(length, dtype=np.int32)[None]
+        found = program.call(params, ids_BL, np.ones_like(ids_BL), np.zeros_like(ids_BL))
+        expected = apply(own, ids_BL, np.ones_like(ids_BL))
+        np.testing.assert_allclose(found["tokens"], expected.tokens_BLD, atol=1e-4)
 
 
 # The encoder

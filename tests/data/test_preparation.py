@@ -29,6 +29,7 @@ from electra_jax.data import (
     unit_files,
     unit_rows,
     units,
+    utf8,
     vocabulary,
     worker_pool,
 )
@@ -615,6 +616,12 @@ def test_latin_1_is_warned_about_before_the_vocabulary_and_in_the_summary(corpus
     preparation.prepare(settings, root, again.append)
     assert len(again) == 1 and f"characters of text:{corpus}/*.txt are not UTF-8" in again[0]
     assert "are not UTF-8 and become U+FFFD" in data_summary.text(folder)
+
+
+@pytest.mark.parametrize(("kept", "share"), [(0, 0), (100, 1), (50_000, 0.1)])
+def test_the_share_that_is_not_utf8_is_one_of_text_that_is_trained_on(kept, share):
+    """U+FFFD are counted in dropped documents too, characters are not."""
+    assert utf8.share({"invalid_utf8": 5000, "characters": kept}) == share
 
 
 def test_a_file_that_is_no_text_is_refused_before_the_vocabulary(corpus, vocab):

@@ -112,14 +112,17 @@ def test_the_next_run_like_it_takes_the_programs_and_another_does_not(text, tmp_
     runs.forget_programs()
     configs = [
         small_run(*text, **changes)
-        for changes in ({}, {"checkpoint__every": 3}, {"optimizer__weight_decay": 0.1})
-    ]
-    first, same, other = (
+        for changes in (
+            {}, {"checkpoint__every": 3}, {"optimizer__weight_decay": 0.1}, {"data__batch_size": 16}
+        )
+    ]  # fmt: skip
+    first, same, other, larger = (
         runs.start(config_lib.parse(config), str(tmp_path / f"programs{number}"))
         for number, config in enumerate(configs)
     )
     assert same.update is first.update and same.evaluate is first.evaluate
     assert other.update is not first.update
+    assert (first.stage.batch_size, larger.stage.batch_size) == (8, 16)
 
 
 def test_a_run_whose_rate_stays_below_its_peak_says_so_at_its_start(text, tmp_path, caplog):

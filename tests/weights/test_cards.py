@@ -56,7 +56,11 @@ def test_a_run_that_began_with_weights_says_whose():
     assert card_facts.training_facts(weights(**settings, **both))["began with"] == (
         "weights of first"
     )
+    for path, named in (("runs/first/", "first"), ("runs/first/checkpoints/7000", "first")):
+        facts = card_facts.training_facts(weights(init__from=path))
+        assert facts["began with"] == f"weights of {named}"
     assert "began with" not in card_facts.training_facts(weights())
+    assert "began with" not in card_facts.training_facts(weights("imported", init__from="imported"))
 
 
 def test_rates_that_differ_are_named_apart():

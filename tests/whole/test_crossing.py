@@ -41,7 +41,7 @@ CROSSES = {
 def test_where_electra_passes_bert_is_said_in_a_sentence(tmp_path):
     found = write(tmp_path, CROSSES)
     assert crossing_page.answer(found, "chunk_accuracy") == (
-        "In chunk tags ELECTRA is below BERT at 1 x; not resolved from it at 3 x; above BERT at"
+        "In chunk tags ELECTRA is below BERT at 1 x; not resolved from BERT at 3 x; above BERT at"
         " 10 x."
     )
     page = crossing_page.pages.text(crossing_page.blocks(found, "picture.png"))

@@ -11,17 +11,18 @@ from electra_jax import config as config_lib
 
 ABOUT = {
     "source": "text:corpus", "corpus": "some text", "steps": 1500, "rows": 64, "length": 64,
-    "generators": {"weak": 1 / 6, "reference": 2 / 3, "strong": 8 / 3},
+    "generators": discriminator.GENERATORS,
 }  # fmt: skip
 
 
 def write(workdir, aucs):
-    """Runs as they are left behind: {arm: AUC of seed 0, 1, ...}, the same on all rows."""
+    """Runs as they are left behind: {arm: AUC of seed 0, 1, ...} on rows of the unmet generator."""
     (workdir / "experiment.json").write_text(json.dumps(ABOUT))
     for arm, values in aucs.items():
         for seed, auc in enumerate(values):
             one = {"seed": seed, "arm": arm, "text": {"characters": 2e6, "tokens": 5e5}}
-            one["auc"] = dict.fromkeys(discriminator_page.CORRUPTED_BY, auc)
+            one["auc"] = dict.fromkeys(discriminator_page.CORRUPTED_BY, 0.5) | {"unmet": auc}
+            one["identity_auc"] = dict.fromkeys(discriminator_page.CORRUPTED_BY, 0.525)
             if arm in ABOUT["generators"]:
                 one["generator"] = {"gen_masked_loss": 5.0, "unigram_entropy": 6.25}
             folder = workdir / f"seed{seed}" / arm
@@ -40,10 +41,22 @@ def test_an_arm_is_compared_within_each_seed(tmp_path):
     apart = found.apart("layers_4")
     assert apart.amount == pytest.approx(0.03) and apart.error == pytest.approx(0.01)
     page = told(found)
-    assert "| 4 | 0.680 ± 0.060 |" in page and "| +0.030 ± 0.010, **higher** |" in page
-    assert "1.25 nats below the unigram entropy" in " ".join(page.split())
-    assert "1 of 1 distances from the reference are two standard errors" in " ".join(page.split())
+    assert "| 0.680 ± 0.060 | +0.030 ± 0.010, **higher** |" in page
+    page = " ".join(page.split())
+    assert "1.25 nats below the unigram entropy" in page
+    assert "1 of 1 distances are two standard errors or more. Luck alone passes that in 30%" in page
+    assert "gives an AUC of 0.525 ± 0.000 (the middle one)" in page
     assert "## Width" not in page  # no arm of it is finished
+
+
+def test_an_arm_is_compared_with_the_one_that_it_differs_from_in_one_thing(tmp_path):
+    """`shared_50` has another weight than `shared_5`; from the reference it differs in three."""
+    one_seed = {"reference": [0.6], "along": [0.5], "shared_5": [0.58], "shared_50": [0.55]}
+    page = told(write(tmp_path, one_seed))
+    assert "| B, weight 50 | 0.500 | 0.500 | 0.500 | 0.500 | 0.550 | -0.030, one seed |" in page
+    assert (
+        "| A: learns along, nothing shared | 0.500 | 0.500 | 0.500 | 0.500 | 0.500 | -0.100" in page
+    )
 
 
 def test_a_seed_without_the_reference_is_left_out(tmp_path):

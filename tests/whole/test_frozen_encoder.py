@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a finished encoder is asked: minimal pairs and linear probes."""
 
+import dataclasses
 import types
 
+import jax
 import numpy as np
+import pytest
 
 from benchmarks import frozen_encoder
+from electra_jax.model import networks
+from support import odd
 
 
 def test_pairs_hold_each_word_in_both_roles():
@@ -25,6 +30,19 @@ def test_a_probe_finds_what_is_linear_and_misses_what_was_never_shown():
     classes = np.where(x[:, 0] > 0, "right", "left")
     assert frozen_encoder.accuracy(x[:300], classes[:300], x[300:], classes[300:]) > 0.95
     assert frozen_encoder.accuracy(x[:300], classes[:300], x[300:], ["up"] * 100) == 0
+
+
+@pytest.mark.parametrize("sharing", ["none", "embeddings", "gdes", "all"])
+def test_what_is_asked_are_the_hidden_states_below_the_discriminator(sharing):
+    shapes = dataclasses.replace(odd.NETWORKS, sharing=sharing)
+    if sharing == "all":
+        shapes = dataclasses.replace(shapes, generator=shapes.discriminator)
+    params = networks.init(shapes, jax.random.key(3))
+    batch = odd.batch([[odd.CLS, 9, 8, 7, odd.SEP]], [[odd.D, 0, 0, 0, 0]])
+    marks_BL = np.array([[odd.D, 0, 0, 0, 0]], np.uint8)
+    found_BLD = frozen_encoder._encode(shapes, odd.PAD, params, batch.ids_BL, marks_BL)
+    expected_BLD, _ = networks.encode(shapes, params, batch)
+    np.testing.assert_allclose(found_BLD, expected_BLD, atol=1e-6)
 
 
 class Letters:

@@ -24,7 +24,7 @@ def made_record(change, chunking, random=0.78):
         }  # fmt: skip
 
     return {
-        "date": "2026-01-02", "change": change, "commit": None, "config": "hour",
+        "date": "2026-01-02", "change": change, "commit": None, "begun": change, "config": "hour",
         "host": "2 cores", "corpus": "a text", "minutes": 60.0, "steps": 9000, "tokens": 3.2e7,
         "parameters": 2_900_000, "heldout": {"disc_auc": 0.7}, "probes": {"pair_accuracy": 0.9},
         "untrained_probes": {"pair_accuracy": 0.5},
