@@ -182,7 +182,7 @@ def _walk_forward(
         # Sums for the softmax, each relative to the best score of the piece.
         best_S = scores_SP.max(-1)
         below_SP = scores_SP - best_S[:, None]
-        tied_S = (below_SP == 0).sum(-1)
+        tied_S = (below_SP == 0).sum(-1, dtype=jnp.float32)  # a CPU sums integers slowly
         chances_SP = jnp.exp(below_SP)
         sum_S, depth_S = chances_SP.sum(-1), (chances_SP * below_SP).sum(-1)
 
