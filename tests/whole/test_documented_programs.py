@@ -28,6 +28,7 @@ SMALLER = {
         "--config=tiny_paper --batch_size=2 --length=32 --vocab_size=512 --rounds=1 --steps=1"
     ),
     "benchmarks/cpu_products.py": "--calls=1",
+    "benchmarks/crossing.py": "--vocab=train:wordpiece:150 --steps=2 --seeds=1 --arms=electra",
     "benchmarks/discriminator.py": (
         "--vocab=train:wordpiece:150 --steps=6 --seeds=1 --arms=cls_context"
     ),
@@ -58,7 +59,7 @@ class Parsed(Exception):
 def test_the_pages_have_programs():
     """If none are found, nothing below would fail."""
     assert {one.what for one in PROGRAMS} == {
-        "benchmarks/against_peer.py", "benchmarks/cpu_products.py",
+        "benchmarks/against_peer.py", "benchmarks/cpu_products.py", "benchmarks/crossing.py",
         "benchmarks/discriminator.py", "benchmarks/fused_attention.py",
         "benchmarks/gpu_checks.py", "benchmarks/hour.py",
         "benchmarks/learning_curves.py", "benchmarks/scaling_table.py", "benchmarks/section_3.py",
