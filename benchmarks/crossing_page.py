@@ -22,7 +22,7 @@ from matplotlib import ticker
 
 from benchmarks import equal_compute_page as pages
 from benchmarks.equal_compute_page import DOWNSTREAM, EXPERIMENT, FINISHED, REFERENCE
-from electra_jax.report import comparison, drawing, style
+from electra_jax.report import comparison, style
 
 BUDGETS = (1, 3, 10)  # times the FLOPs of --steps of ELECTRA
 BERT = "bert"
@@ -39,6 +39,7 @@ TITLES = {
     "replace_mlm": "Replace MLM",
     "all_tokens_mlm": "All-Tokens MLM",
 }
+LINES = ("--", "-.", ":", (0, (1, 2)), (0, (5, 1)), (0, (3, 1, 1, 1)))  # of arms in the back
 _NAME = re.compile(r"(?P<kind>.*?)(_x(?P<budget>\d+))?")
 
 
@@ -117,11 +118,8 @@ def collect(workdir: str, kinds: Sequence[str]) -> Found:
 
 
 def write(found: Found, page: str) -> None:
-    """Writes the page and its picture, each at once or not at all."""
-    os.makedirs(os.path.dirname(page) or ".", exist_ok=True)
-    picture = os.path.splitext(page)[0] + ".png"
-    drawing.write_whole(picture, draw(found))
-    drawing.write_whole(page, pages.text(blocks(found, os.path.basename(picture))).encode())
+    """Writes the page and its picture."""
+    pages.write_with_picture(page, draw(found), lambda picture: blocks(found, picture))
 
 
 def blocks(found: Found, picture: str) -> list[str]:
@@ -182,7 +180,6 @@ def draw(found: Found) -> bytes:
     figure = mpl_figure.Figure(figsize=(4.4 * len(named), 4.6), facecolor=palette["card"])
     panels = figure.subplots(1, len(named), squeeze=False)[0]
     for axes, name in zip(panels, named):
-        axes.set_facecolor(palette["card"])
         for kind in found.kinds:
             _line(axes, found, kind, name)
         floor = found.untrained(name)
@@ -193,13 +190,8 @@ def draw(found: Found) -> bytes:
         axes.set_xticks([found.flops(budget) for budget in found.budgets],
                         [_times(budget) for budget in found.budgets])  # fmt: skip
         axes.xaxis.set_minor_locator(ticker.NullLocator())
-        axes.set_title(f"{DOWNSTREAM[name]}, %", fontsize=10, loc="left", color=palette["ink"])
         axes.set_xlabel("training FLOPs", color=palette["muted"], fontsize=9)
-        axes.grid(color=palette["grid"], linewidth=0.8)
-        axes.tick_params(colors=palette["muted"], labelsize=8.5, length=0)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
-        axes.set_axisbelow(True)
+        pages.plain_axes(axes, f"{DOWNSTREAM[name]}, %")
     panels[0].legend(frameon=False, fontsize=8, labelcolor=palette["ink"])
     figure.tight_layout(w_pad=2)
     file = io.BytesIO()
@@ -229,9 +221,6 @@ def _line(axes, found, kind, name):
             [middle + sign * spread for middle, spread in zip(middles, spreads)] for sign in (-1, 1)
         )
         axes.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
-
-
-LINES = ("--", "-.", ":", (0, (1, 2)), (0, (5, 1)), (0, (3, 1, 1, 1)))
 
 
 def _setting(found):

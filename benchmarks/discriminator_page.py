@@ -12,7 +12,6 @@ within each seed: the error is that of the mean of these distances. Trains nothi
 import dataclasses
 import io
 import json
-import os
 import pathlib
 from collections.abc import Mapping, Sequence
 
@@ -21,7 +20,7 @@ from matplotlib import ticker
 from scipy import stats
 
 from benchmarks import equal_compute_page as pages
-from electra_jax.report import comparison, drawing, style
+from electra_jax.report import comparison, style
 
 EXPERIMENT, FINISHED = "experiment.json", "finished.json"
 REFERENCE = "reference"
@@ -201,11 +200,8 @@ def collect(workdir: str) -> Found:
 
 
 def write(found: Found, page: str) -> None:
-    """Writes the page and its picture, each at once or not at all."""
-    os.makedirs(os.path.dirname(page) or ".", exist_ok=True)
-    picture = os.path.splitext(page)[0] + ".png"
-    drawing.write_whole(picture, draw(found))
-    drawing.write_whole(page, pages.text(blocks(found, os.path.basename(picture))).encode())
+    """Writes the page and its picture."""
+    pages.write_with_picture(page, draw(found), lambda picture: blocks(found, picture))
 
 
 def blocks(found: Found, picture: str) -> list[str]:
@@ -251,13 +247,7 @@ def draw(found: Found) -> bytes:
         axes.set_xticks([place for _, place in points], [question.arms[arm] for arm, _ in points])
         axes.xaxis.set_minor_locator(ticker.NullLocator())
         axes.yaxis.set_major_locator(ticker.MaxNLocator(nbins=5))
-        axes.set_facecolor(palette["card"])
-        axes.set_title(question.heading, fontsize=10, loc="left", color=palette["ink"])
-        axes.grid(color=palette["grid"], linewidth=0.8)
-        axes.tick_params(colors=palette["muted"], labelsize=8.5, length=0)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
-        axes.set_axisbelow(True)
+        pages.plain_axes(axes, question.heading)
     figure.tight_layout(w_pad=1.6, h_pad=1.6)
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=120)

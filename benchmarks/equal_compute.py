@@ -32,7 +32,7 @@ from electra_jax.checks import trained
 from electra_jax.host import causes
 from electra_jax.report import drawing
 from electra_jax.speed import flops_figures
-from electra_jax.workdir import metadata, prepared_data, saved_config
+from electra_jax.workdir import prepared_data, saved_config
 
 WIDTH = 128  # of the main network, tiny_paper's
 REFERENCE = equal_compute_page.REFERENCE
@@ -251,11 +251,6 @@ def refuse_other_settings(folder: str, asked: config_lib.Config) -> None:
             f"{folder} was trained with other settings ({'; '.join([*forbidden, *allowed])});"
             " delete it to train it again, or choose another --workdir"
         )
-
-
-def newest(folder: str) -> int:
-    """The step of the newest checkpoint; -1 where there is none."""
-    return max(metadata.steps(os.path.join(folder, "checkpoints")), default=-1)
 
 
 def _text(opened: trained.FinishedRun, corpus: str) -> dict:

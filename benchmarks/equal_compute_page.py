@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from matplotlib import figure as mpl_figure
 from matplotlib import ticker
+from matplotlib.axes import Axes
 
 from electra_jax.report import comparison, drawing, style
 
@@ -95,11 +96,34 @@ def verdict(apart: comparison.Effect) -> str:
 
 
 def write(found: Found, page: str, blocks: Callable[[Found, str], Sequence[str]]) -> None:
-    """Writes the page of these blocks and the picture, each at once or not at all."""
+    """Writes the page of these blocks and the picture of its measures."""
+    write_with_picture(page, draw(found), lambda picture: blocks(found, picture))
+
+
+def write_with_picture(page: str, drawn: bytes, blocks: Callable[[str], Sequence[str]]) -> None:
+    """Writes a page and, beside it, its picture, each at once or not at all.
+
+    Args:
+      page: the path.
+      drawn: the picture, PNG.
+      blocks: from the name of the picture to the blocks of the page.
+    """
     os.makedirs(os.path.dirname(page) or ".", exist_ok=True)
     picture = os.path.splitext(page)[0] + ".png"
-    drawing.write_whole(picture, draw(found))
-    drawing.write_whole(page, text(blocks(found, os.path.basename(picture))).encode())
+    drawing.write_whole(picture, drawn)
+    drawing.write_whole(page, text(blocks(os.path.basename(picture))).encode())
+
+
+def plain_axes(axes: Axes, title: str, grid: str = "both") -> None:
+    """Gives axes a title and a grid behind the data, and takes away their frame."""
+    palette = style.LIGHT
+    axes.set_facecolor(palette["card"])
+    axes.set_title(title, fontsize=10, loc="left", color=palette["ink"])
+    axes.grid(axis=grid, color=palette["grid"], linewidth=0.8)
+    axes.tick_params(colors=palette["muted"], labelsize=8.5, length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    axes.set_axisbelow(True)
 
 
 def text(blocks: Sequence[str]) -> str:
@@ -117,7 +141,6 @@ def draw(found: Found) -> bytes:
     panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
     for axes, name in zip(panels, shown):
         scale = 100 if style.is_share(name) else 1
-        axes.set_facecolor(palette["card"])
         for place, arm in enumerate(found.arms):
             mean = found.mean(arm, name)
             if mean is None:
@@ -133,14 +156,8 @@ def draw(found: Found) -> bytes:
         if floor is not None:
             axes.axvline(scale * floor.value, color=palette["muted"], linewidth=1.2,
                          linestyle=(0, (4, 3)))  # fmt: skip
-        axes.set_title(titles[name] + (", %" if scale == 100 else ""), fontsize=10, loc="left",
-                       color=palette["ink"])  # fmt: skip
-        axes.grid(axis="x", color=palette["grid"], linewidth=0.8)
-        axes.tick_params(colors=palette["muted"], labelsize=8.5, length=0)
+        plain_axes(axes, titles[name] + (", %" if scale == 100 else ""), grid="x")
         axes.xaxis.set_major_locator(ticker.MaxNLocator(nbins=4))
-        for spine in axes.spines.values():
-            spine.set_visible(False)
-        axes.set_axisbelow(True)
     panels[0].set_yticks(range(len(found.arms)), [found.titles[arm] for arm in found.arms])
     panels[0].tick_params(axis="y", colors=palette["ink"], labelsize=9.5)
     panels[0].set_ylim(len(found.arms) - 0.5, -0.5)

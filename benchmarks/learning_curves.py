@@ -42,7 +42,6 @@ from electra_jax import config as config_lib
 from electra_jax.checks import trained
 from electra_jax.configs import tiny_paper
 from electra_jax.data import pipeline
-from electra_jax.training import loop
 from electra_jax.weights import exporting, reading
 
 PEER = pathlib.Path(__file__).with_name("learning_curves_peer.py")
@@ -79,11 +78,8 @@ def run(arguments, layers: int, seed: int) -> None:
     folder = pathlib.Path(arguments.workdir, learning_curves_page.size(layers), f"seed{seed}")
     parsed = config(arguments, layers, seed)
     if not (folder / "peer.json").exists():
-        if equal_compute.newest(folder / "ours") < arguments.steps:
-            loop.train(parsed, folder / "ours")
-        if equal_compute.newest(folder / "ours") < arguments.steps:
-            raise SystemExit(f"{folder / 'ours'} was stopped; the same command goes on")
-        write_for_the_peer(parsed, folder, arguments)
+        ours = equal_compute.finished_run(parsed, str(folder / "ours"))
+        write_for_the_peer(ours, folder, arguments)
         jax.clear_caches()  # the next size is another program
 
         subprocess.run([sys.executable, str(PEER), str(folder)], check=True)
@@ -113,13 +109,13 @@ def config(arguments, layers: int, seed: int) -> config_lib.Config:
     return config_lib.parse(tree)
 
 
-def write_for_the_peer(parsed: config_lib.Config, folder: pathlib.Path, arguments) -> None:
+def write_for_the_peer(opened: trained.FinishedRun, folder: pathlib.Path, arguments) -> None:
     """Writes all that the peer gets from us: rows, initial weights, and the recipe's numbers."""
-    ours, out = folder / "ours", folder / "for_the_peer"
-    opened = trained.FinishedRun.open(parsed, str(ours))
+    parsed, out = opened.config, folder / "for_the_peer"
     if not (out / "initial").exists():
         out.mkdir(parents=True, exist_ok=True)
-        initial = dataclasses.replace(reading.open(ours), params=opened.first_params, step=0)
+        ours = reading.open(opened.workdir)
+        initial = dataclasses.replace(ours, params=opened.first_params, step=0)
         exporting.to_hugging_face(initial, str(out / "initial"))
 
     order = pipeline.Order(opened.opened.records, parsed.seed)

@@ -10,7 +10,6 @@ Reads files only, and trains nothing.
 import dataclasses
 import io
 import json
-import os
 import pathlib
 from collections.abc import Mapping, Sequence
 
@@ -20,7 +19,7 @@ from matplotlib import ticker
 from scipy import stats
 
 from benchmarks import equal_compute_page as pages
-from electra_jax.report import comparison, drawing, style, writers
+from electra_jax.report import comparison, style, writers
 
 # name -> (kind of row in metrics.jsonl, title)
 CURVES = {
@@ -106,11 +105,8 @@ def collect(workdir: str) -> list[Size]:
 
 
 def write(found: Sequence[Size], page: str) -> None:
-    """Writes the page and its picture, each at once or not at all."""
-    os.makedirs(os.path.dirname(page) or ".", exist_ok=True)
-    picture = os.path.splitext(page)[0] + ".png"
-    drawing.write_whole(picture, draw(found))
-    drawing.write_whole(page, pages.text(blocks(found, os.path.basename(picture))).encode())
+    """Writes the page and its picture."""
+    pages.write_with_picture(page, draw(found), lambda picture: blocks(found, picture))
 
 
 def blocks(found: Sequence[Size], picture: str) -> list[str]:
@@ -148,7 +144,6 @@ def draw(found: Sequence[Size]) -> bytes:
     for column, one in enumerate(found):
         for row, (name, (kind, title)) in enumerate(CURVES.items()):
             axes = panels[row][column]
-            axes.set_facecolor(palette["card"])
             for side, colour in zip(SIDES, (palette["third"], palette["second"])):
                 steps, values = one.curves(side, kind, name)
                 axes.fill_between(steps, values.min(0), values.max(0), color=colour, alpha=0.22,
@@ -159,14 +154,8 @@ def draw(found: Sequence[Size]) -> bytes:
                              linestyle=(0, (4, 3)))  # fmt: skip
             words = title if column == 0 else ""
             above = f"{one.layers} layers" if row == 0 else ""
-            axes.set_title("\n".join(filter(None, (above, words))) or " ", fontsize=10, loc="left",
-                           color=palette["ink"])  # fmt: skip
-            axes.grid(color=palette["grid"], linewidth=0.8)
-            axes.tick_params(colors=palette["muted"], labelsize=8.5, length=0)
+            pages.plain_axes(axes, "\n".join(filter(None, (above, words))) or " ")
             axes.yaxis.set_major_locator(ticker.MaxNLocator(nbins=5))
-            for spine in axes.spines.values():
-                spine.set_visible(False)
-            axes.set_axisbelow(True)
         panels[-1][column].set_xlabel("step", color=palette["muted"], fontsize=9)
     panels[0][0].legend(frameon=False, fontsize=9, labelcolor=palette["ink"])
     figure.tight_layout(w_pad=2, h_pad=1.2)

@@ -35,7 +35,7 @@ def get_config():
 
 
 def masked_lm(config):
-    """A masked language model of some three million weights beside its tables.
+    """A masked language model of 2.4 M weights beside its tables.
 
     Its steps cost less than those of a trunk that both predicts and detects, which learns more in
     each (docs/LOG.md); an hour of the latter has not been tried yet.

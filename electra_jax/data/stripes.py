@@ -106,16 +106,24 @@ def _write(unit, paths, options):
 
 
 def _read(path, counts):
-    """Yields the documents of one file."""
-    import pyarrow  # noqa: PLC0415
+    """Yields the documents of one file. Raises ValueError, one line, if it is damaged."""
+    import pyarrow  # noqa: PLC0415 - as above
 
     parts = []  # of a document whose end has not been read yet
-    with pyarrow.CompressedInputStream(pyarrow.OSFile(path), "zstd") as stream:
-        while chunk := stream.read(_CHUNK):
-            first, *others = chunk.split(b"\0")
-            parts.append(first)
-            if others:
-                yield b"".join(parts).decode("utf-8", "surrogatepass")
-                yield from (one.decode("utf-8", "surrogatepass") for one in others[:-1])
-                parts = [others[-1]]
-    counts.update(json.loads(b"".join(parts)))
+    try:
+        with pyarrow.CompressedInputStream(pyarrow.OSFile(path), "zstd") as stream:
+            while chunk := stream.read(_CHUNK):
+                first, *others = chunk.split(b"\0")
+                parts.append(first)
+                if others:
+                    yield b"".join(parts).decode("utf-8", "surrogatepass")
+                    yield from (one.decode("utf-8", "surrogatepass") for one in others[:-1])
+                    parts = [others[-1]]
+        counts.update(json.loads(b"".join(parts)))
+    except (OSError, ValueError) as error:
+        if getattr(error, "errno", None):
+            raise  # of the system: the file may be whole
+        raise ValueError(
+            f"{path} is damaged ({text_files.one_line(error)}); delete {os.path.dirname(path)} and"
+            " run the same command again"
+        ) from error

@@ -14,8 +14,8 @@ from typing import Any
 
 from electra_jax.data import planning, records, text, text_files
 
-# Of the characters that are not UTF-8. Crawled text has one in 100,000; English in Windows-1252 has
-# a quotation mark or a dash in some hundred, and French or German in Latin-1 a letter in thirty.
+# Of the characters that are not UTF-8. Text with a broken one here and there stays below it; in
+# another encoding every accent, quotation mark and dash is one.
 INVALID_SHARE = 1e-3
 REMEDY = "convert it, for instance with iconv -f latin1 -t utf-8"
 

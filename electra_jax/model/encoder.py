@@ -69,7 +69,7 @@ class EncoderConfig:
     local_window: int
     global_every: int
     attention: str
-    products: str
+    products: str  # 'wide': products and rotations in the forms that are fast on CPUs
     scan: bool
     joined_gradients: bool  # of unrolled layers
     remat: str

@@ -68,7 +68,7 @@ def fill(
     forbidden_V = jnp.isin(jnp.arange(bias_V.shape[0]), jnp.array(forbidden_ids, jnp.int32))
     spared_S = originals_S if disallow_correct else jnp.full_like(originals_S, -1)
 
-    how = _How(products, piece or PIECES[products])
+    how = _How(products, piece)
     losses_S, hits_S, entropies_S, mass_SG = _walk(
         how, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
     )
@@ -112,7 +112,7 @@ def score(
     targets_S, none_V = targets_BN.reshape(b * n), jnp.zeros(bias_V.shape, bool)
     spared_S = jnp.full_like(targets_S, -1)
     vectors_SE, heat = vectors_BNE.reshape(b * n, e), jnp.float32(1)
-    how = _How(products, piece or PIECES[products])
+    how = _How(products, piece)
     losses_S, hits_S, *_ = _walk(
         how, vectors_SE, table_VE, bias_V, targets_S, spared_S, none_V, heat
     )
@@ -145,10 +145,8 @@ def score_sampled(
     spared_BN = originals_BN if disallow_correct else jnp.full_like(originals_BN, -1)
     slots = (x_BN.reshape(b * n) for x_BN in (sampled_BN, spared_BN))
     temperature = jnp.asarray(temperature, jnp.float32)
-    how, vectors_SE = (
-        _How(products, piece or PIECES[products], as_drawn=True),
-        vectors_BNE.reshape(b * n, e),
-    )
+    how = _How(products, piece, as_drawn=True)
+    vectors_SE = vectors_BNE.reshape(b * n, e)
     losses_S, *_ = _walk(how, vectors_SE, table_VE, bias_V, *slots, forbidden_V, temperature)
     return losses_S.reshape(b, n)
 
@@ -158,8 +156,12 @@ class _How:
     """What is the same for all pieces, and no array."""
 
     products: str
-    piece: int
+    piece: int | None  # None: that of PIECES
     as_drawn: bool = False  # of the distribution of the samples, not of the softmax
+
+    def cut(self, table_VE, bias_V, forbidden_V=None):
+        """The pieces of the vocabulary, see `_cut`."""
+        return _cut(self.piece or PIECES[self.products], table_VE, bias_V, forbidden_V)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -200,7 +202,7 @@ def _walk_forward(
         of_piece = best_S, tied_S, sum_S, depth_S, original_S, top_S, mass_SG
         return first + len(bias_P), of_piece
 
-    pieces = _cut(how.piece, table_VE, bias_V, forbidden_V)
+    pieces = how.cut(table_VE, bias_V, forbidden_V)
     _, sums = lax.scan(step, 0, pieces)
     best_KS, tied_KS, sum_KS, depth_KS, original_KS, top_KS, mass_KSG = sums
 
@@ -260,7 +262,7 @@ def _walk_backward(how, saved, gradients):
 
     begin = 0, jnp.zeros(vectors_SE.shape, jnp.float32)
     (_, vectors_gradient_SE), (table_gradient_KPE, bias_gradient_KP) = lax.scan(
-        step, begin, _cut(how.piece, table_VE, bias_V, forbidden_V)
+        step, begin, how.cut(table_VE, bias_V, forbidden_V)
     )
     v, e = table_VE.shape
     return (

@@ -24,12 +24,8 @@ def training_facts(found: trained_weights.Weights) -> dict[str, str]:
         return {}
 
     facts = {"objective": c.objective.name, "steps": f"{found.step:,}"}
-    # A workdir that was made of imported weights begins with its own.
-    own = os.path.abspath(found.source)
-    began = [path for path in (c.init.from_, c.init.generator_from) if path]
-    began = [path for path in began if os.path.abspath(path) != own]
-    if began:
-        facts["began with"] = "weights of " + " and ".join(dict.fromkeys(map(_named, began)))
+    if began := _began_with(found):
+        facts["began with"] = "weights of " + " and ".join(began)
     facts["batch"] = _batches(found)
     if tokens := _last_value(found, "tokens_seen"):
         facts["tokens seen"] = f"{tokens:,.0f}, padding not counted"
@@ -52,15 +48,6 @@ def training_facts(found: trained_weights.Weights) -> dict[str, str]:
         facts |= _environment_facts(found.environment)
     facts["jax"] = jax.__version__ + " (at conversion)"
     return facts
-
-
-def _named(path):
-    """The name of weights to start from: of a checkpoint that of its workdir, without folders."""
-    path = path.rstrip("/")
-    above = os.path.dirname(path)
-    if os.path.basename(above) == "checkpoints":
-        path = os.path.dirname(above)
-    return os.path.basename(path)
 
 
 def public(environment: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -97,6 +84,24 @@ def left_out(found: trained_weights.Weights) -> list[str]:
         "the copy gate of the main network: what remains is the softmax beneath it": "copy" in main,
     }
     return [part for part, there in parts.items() if there]
+
+
+def _began_with(found):
+    """The names of the weights that the run started from, each once."""
+    init = found.config.init
+    paths = [path for path in (init.from_, init.generator_from) if path]
+    # A workdir that was made of imported weights begins with its own.
+    own = os.path.abspath(found.source)
+    return dict.fromkeys(_named(path) for path in paths if os.path.abspath(path) != own)
+
+
+def _named(path):
+    """The name of weights to start from: of a checkpoint that of its workdir, without folders."""
+    path = path.rstrip("/")
+    above = os.path.dirname(path)
+    if os.path.basename(above) == "checkpoints":
+        path = os.path.dirname(above)
+    return os.path.basename(path)
 
 
 def _rates(config):

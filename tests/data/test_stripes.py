@@ -7,6 +7,7 @@ import json
 import lzma
 import os
 import random
+import shutil
 
 import pytest
 
@@ -98,6 +99,24 @@ def test_a_damaged_file_is_named_and_leaves_no_stripe(folder):
         preparation.prepare(settings(folder), str(folder / "data"), lambda line: None)
     found = {one.parent.name for one in (folder / "data").rglob("*.zst*")}
     assert found == {"0-0.stripes"}
+
+
+def test_a_damaged_stripe_is_named_with_the_folder_to_delete(folder, monkeypatch):
+    def broken_off(path, counts):
+        raise ValueError("broken off")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stripes, "_read", broken_off)
+        with pytest.raises(ValueError, match="broken off"):
+            preparation.prepare(settings(folder), str(folder / "data"), lambda line: None)
+    (path,) = (folder / "data").rglob("0-0.stripes/00000.zst")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:9] + b"damage" + whole[15:])
+    with pytest.raises(ValueError, match=f"{path} is damaged .*; delete {path.parent} and run"):
+        preparation.prepare(settings(folder), str(folder / "data"), lambda line: None)
+
+    shutil.rmtree(path.parent)
+    preparation.prepare(settings(folder), str(folder / "data"), lambda line: None)
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.parquet.gz"])
