@@ -11,7 +11,15 @@ import shutil
 
 import pytest
 
-from electra_jax.data import preparation, records, stripes, text, text_files
+from electra_jax.data import (
+    planning,
+    preparation,
+    records,
+    stripes,
+    text,
+    text_files,
+    unit_files,
+)
 from support.corpus import text_settings
 from support.digests import digests
 
@@ -72,6 +80,23 @@ def test_a_compressed_file_is_read_once_and_the_rows_are_the_same(
     assert digests(one) == digests(other)
     totals = records.open(one).manifest.totals
     assert (totals["invalid_utf8"], totals["empty"]) == (1, 2)
+
+
+def test_a_sample_for_a_vocabulary_does_not_read_a_file_to_its_end(folder):
+    """The beginning of a stripe is read off the file itself, unless its own file is there."""
+    plan = planning.make_plan(settings(folder), str(folder / "data"))
+    task, *_ = tasks = planning.make_tasks(plan)
+    units = os.path.join(plan.folder, unit_files.UNITS)
+    stripes.offer(tasks, units)
+
+    def asked(**how):
+        return stripes.documents(task, units, text.Options(), collections.Counter(), **how)
+
+    assert asked(write=False) is None and not list(folder.rglob("*.zst"))
+    whole = list(asked())
+    assert list(asked(write=False)) == whole
+    sampled = unit_files.read_documents(task, collections.Counter(), whole=False)
+    assert list(sampled) == whole
 
 
 def test_an_interrupted_preparation_does_not_read_it_again(folder, opened, monkeypatch):

@@ -83,8 +83,9 @@ def test_a_file_that_is_no_text_is_refused_with_its_name(content, tmp_path):
         text_files.invalid_share(str(tmp_path / "a.txt"))
 
 
-def test_a_few_nul_bytes_are_damage_and_are_dropped(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"the c\0at\n" + b"a dog\n" * 500)
+@pytest.mark.parametrize("lines", [1, 500])
+def test_a_few_nul_bytes_are_damage_and_are_dropped(lines, tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"the c\0at\n" + b"a dog\n" * lines)
     assert read(tmp_path / "a.txt")[0][0][0].startswith("the cat\na dog")
 
 

@@ -14,6 +14,10 @@ from benchmarks import (
     table_5,
     table_5_page,
 )
+from electra_jax import config as config_lib
+from electra_jax.checks import trained
+from electra_jax.workdir import saved_config
+from support.corpus import small_run
 
 
 def write(workdir, results, untrained=0.30):
@@ -211,6 +215,25 @@ def test_the_page_of_section_3_compares_networks_of_one_width(tmp_path):
         "2 of 2 differences: BERT (MLM) is below ELECTRA in chunk tags (-10.00 ± 0.82 points);"
         " ELECTRA, width 64 is below BERT, width 64 in chunk tags (-2.00 ± 0.82 points)."
     )
+
+
+def test_a_run_with_other_settings_is_refused(tmp_path):
+    """An arm may have been changed since, or its experiment's text."""
+    asked = config_lib.parse(small_run("builtin", "", schedule__steps=8))
+    equal_compute.refuse_other_settings(str(tmp_path), asked)  # nothing is there yet
+    saved_config.write(str(tmp_path), asked)
+    equal_compute.refuse_other_settings(str(tmp_path), asked)
+    for changes in ({"schedule__steps": 9}, {"optimizer__learning_rate": 0.5}):
+        other = config_lib.parse(small_run("builtin", "", **{"schedule__steps": 8} | changes))
+        with pytest.raises(SystemExit, match="was trained with other settings .*; delete it"):
+            equal_compute.refuse_other_settings(str(tmp_path), other)
+
+
+def test_a_stopped_run_is_not_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(trained.loop, "train", lambda config, workdir: None)
+    asked = config_lib.parse(small_run("builtin", ""))
+    with pytest.raises(SystemExit, match=f"{tmp_path} was stopped; the same command goes on"):
+        equal_compute.finished_run(asked, str(tmp_path))
 
 
 def test_an_experiment_takes_in_arms_that_it_did_not_know(tmp_path):

@@ -4,11 +4,13 @@
 import json
 import subprocess
 import sys
+import types
 import zipfile
 
 import pytest
 
-from benchmarks import hour_page
+from benchmarks import hour, hour_page
+from electra_jax.workdir import starts
 from support.corpus import ROOT, write_corpus
 
 
@@ -69,6 +71,23 @@ def test_a_difference_below_two_errors_is_not_resolved(tmp_path):
 def test_without_records_there_is_no_page(tmp_path):
     with pytest.raises(SystemExit, match="has no records yet"):
         hour_page.write(str(tmp_path / "hour.md"))
+
+
+def test_a_run_that_is_on_the_page_has_one_name(tmp_path):
+    """Without that, one hour could stand there as two changes."""
+    page = str(tmp_path / "hour.md")
+    starts.note(str(tmp_path), {"step": 0, "time": "2026-01-02T10:00", "device_count": 1})
+    hour_page.add(page, made_record("wide", 0.84) | {"begun": "2026-01-02T10:00"})
+    hour.refuse_known(types.SimpleNamespace(page=page, change="wide"), str(tmp_path))
+    with pytest.raises(SystemExit, match="is the hour of --change='wide' already"):
+        hour.refuse_known(types.SimpleNamespace(page=page, change="narrow"), str(tmp_path))
+
+
+def test_sentences_have_fewer_examples_than_tags():
+    assert hour.asked("chunking,sst2") == {"tags": (["chunking"], 0), "sentences": (["sst2"], 8000)}
+    assert list(hour.asked("mrpc")) == ["sentences"]
+    with pytest.raises(SystemExit, match="--tasks has cola; there are chunking, "):
+        hour.asked("cola,mrpc")
 
 
 MICRO = (
