@@ -27,7 +27,7 @@ if __name__ == "__main__":
 
 import ml_collections
 
-from benchmarks import crossing_page, equal_compute
+from benchmarks import crossing_page, equal_compute, kept_runs
 from benchmarks.crossing_page import BUDGETS, arm_of
 from electra_jax.configs import (
     adversarial,
@@ -90,6 +90,7 @@ def main() -> None:
     """Trains what is missing, and writes the page of what there is."""
     given = equal_compute.arguments("crossing", KINDS, __doc__.splitlines()[0])
     asked = equal_compute.chosen(KINDS, given.arms)
+    kept_runs.unpack(given.page, given.workdir)
     if not given.report:
         for budget in BUDGETS:
             equal_compute.train(ARMS, given, names(asked, budget))

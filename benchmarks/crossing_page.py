@@ -21,7 +21,8 @@ from matplotlib import figure as mpl_figure
 from matplotlib import ticker
 
 from benchmarks import equal_compute_page as pages
-from benchmarks.equal_compute_page import DOWNSTREAM, EXPERIMENT, FINISHED, REFERENCE
+from benchmarks.equal_compute_page import DOWNSTREAM, REFERENCE
+from benchmarks.kept_runs import EXPERIMENT, FINISHED
 from electra_jax.report import comparison, style
 
 BUDGETS = (1, 3, 10)  # times the FLOPs of --steps of ELECTRA
@@ -226,8 +227,6 @@ def _line(axes, found, kind, name):
 def _setting(found):
     about, one = found.about, next(iter(found.runs.values()))
     text = one["text"]
-    kind, has_path, _ = about["source"].partition(":")
-    source = f"{kind}:TEXT" if has_path else kind  # a path is of one machine only
     counts = [len(found.seeds(name, budget)) for name in found.kinds for budget in found.budgets]
     few, many = min(count for count in counts if count), max(counts)
     seeds = f"{few} seeds" if few == many else f"{few} to {many} seeds"
@@ -244,9 +243,10 @@ def _setting(found):
             " convention of `electra_jax.flops`. The first of two stages counts.",
             pages.of_probes(),
             f"- **Seeds**: {seeds} of an arm at a budget.",
-            f"- **Command**: `python benchmarks/crossing.py --workdir=WORKDIR --source={source}"
-            f" --steps={about['steps']} --arms={','.join(found.kinds)}`, and `--downstream` with"
-            " the folder of the two sets. Run again, it goes on.",
+            "- **Command**: `python benchmarks/crossing.py --workdir=WORKDIR"
+            f" --source={about['source']} --steps={about['steps']}"
+            f" --arms={','.join(found.kinds)}`, and `--downstream` with the folder of the two sets."
+            " Run again, it goes on.",
         ]
     )
 

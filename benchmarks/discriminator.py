@@ -6,9 +6,10 @@
 
 A generator that learns along makes the task harder while it is being measured. So generators of
 three strengths are trained first, by themselves, and frozen. Against the middle one discriminators
-are trained that differ from the reference, `configs/tiny.py`, in one setting; a few learn along
-with their generators. All then read the same held-out rows, which each of the generators, and draws
-by frequency, have corrupted. The yardstick is the AUC over words on the rows of a fourth generator,
+are trained that differ from the reference in one setting; a few learn along with their generators.
+The reference is `configs/tiny.py` with Muon, with which all networks learn sooner than with AdamW
+(docs/LOG.md). All then read the same held-out rows, which each of the generators, and draws by
+frequency, have corrupted. The yardstick is the AUC over words on the rows of a fourth generator,
 which has the strength of the middle one and which none of them has met.
 
     WORKDIR/experiment.json          what all runs share
@@ -16,6 +17,7 @@ which has the strength of the middle one and which none of them has met.
     WORKDIR/seedS/generator_NAME     a generator by itself
     WORKDIR/seedS/ARM                an ordinary workdir
     WORKDIR/seedS/ARM/finished.json  trained and measured: never trained again
+    docs/experiments/discriminator.json  all of these; `kept_runs.py`
 
 The same command continues where it stopped. `discriminator_page.py` writes the page.
 """
@@ -40,15 +42,17 @@ if __name__ == "__main__":
 import jax
 import ml_collections
 
-from benchmarks import discriminator_page, equal_compute
+from benchmarks import discriminator_page, equal_compute, kept_runs
 from benchmarks.discriminator_page import REFERENCE, UNMET
 from electra_jax import config as config_lib
 from electra_jax.checks import scoring, trained
 from electra_jax.configs import tiny
 from electra_jax.report import drawing
 
-# name -> steps of a generator by itself, as a share of the reference discriminator's
-GENERATORS = {"weak": 1 / 6, REFERENCE: 2 / 3, "strong": 8 / 3, UNMET: 2 / 3}
+FIRST = "weak"  # the generator of the first run, whose vocabulary all runs have
+# name -> steps of a generator by itself, as a share of the reference discriminator's: after 1, 4
+# and 16 million places in rows.
+GENERATORS = {FIRST: 1 / 4, REFERENCE: 1, "strong": 4, UNMET: 1}
 HELD_OUT = 2048  # rows that all discriminators read: some 40,000 chosen words
 # The arms whose own generators corrupt these rows. They are trained first.
 CORRUPTED_BY = tuple(discriminator_page.CORRUPTED_BY)
@@ -61,40 +65,53 @@ class Arm:
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # by path, a.b
     generator: str = REFERENCE  # of GENERATORS; '': none that was trained before
     share: float = 1.0  # of the reference's steps
+    draw: int = 0  # added to the seed: other first weights, order and masks, the same generator
 
 
+UNIGRAM = {"objective.name": "unigram_generator", "objective.mask_token_rate": 0.85}
 ALONG = {"model.sharing": "none", "objective.name": "replaced_token_detection"}
 SHARED = ALONG | {"model.sharing": "embeddings"}
 ONE_TRUNK = ALONG | {
     "model.sharing": "all",
     "model.generator": {"layers": 2, "width": 128, "heads": 4, "feed_forward": 512},
 }
-MUON = {"optimizer.name": "muon", "optimizer.muon_learning_rate": 0.02}
+ADAMW = {"optimizer.name": "adamw", "optimizer.muon_learning_rate": 0.0}
 ARMS = {
-    "unigram": Arm(
-        {"objective.name": "unigram_generator", "objective.mask_token_rate": 0.85}, generator=""
-    ),
+    "unigram": Arm(UNIGRAM, generator=""),
     "weak": Arm(generator="weak"),
     REFERENCE: Arm(),
     "strong": Arm(generator="strong"),
     UNMET: Arm(generator=UNMET),
+    "another_draw": Arm(draw=500),
     # Steps, each number with a schedule of its own.
     "steps_quarter": Arm(share=1 / 4),
-    "steps_half": Arm(share=1 / 2),
     "steps_double": Arm(share=2),
     "steps_fourfold": Arm(share=4),
+    # A generator that learns along.
+    "along": Arm(ALONG, generator=""),
+    "gdes": Arm(
+        {"model.sharing": "gdes", "objective.name": "decoupled_detection"}, generator=""
+    ),
+    "shared_5": Arm(SHARED | {"objective.disc_weight": 5.0}, generator=""),
+    "shared_50": Arm(SHARED | {"objective.disc_weight": 50.0}, generator=""),
+    "one_trunk": Arm(ONE_TRUNK, generator=""),
+    "one_trunk_50": Arm(ONE_TRUNK | {"objective.disc_weight": 50.0}, generator=""),
     # Size.
     "width_64": Arm({"model.discriminator": {"width": 64, "heads": 2, "feed_forward": 256}}),
     "width_256": Arm({"model.discriminator": {"width": 256, "heads": 8, "feed_forward": 1024}}),
     "layers_1": Arm({"model.discriminator": {"layers": 1}}),
     "layers_4": Arm({"model.discriminator": {"layers": 4}}),
     # Optimization.
-    "rate_quarter": Arm({"optimizer.learning_rate": 1e-3}),
-    "rate_half": Arm({"optimizer.learning_rate": 2e-3}),
-    "rate_double": Arm({"optimizer.learning_rate": 8e-3}),
-    "muon": Arm(MUON),
+    "adamw": Arm(ADAMW),
+    "rate_half": Arm({"optimizer.muon_learning_rate": 0.01}),
+    "rate_double": Arm({"optimizer.muon_learning_rate": 0.04}),
     "rows_16": Arm({"data.batch_size": 16}, share=4),
     "rows_256": Arm({"data.batch_size": 256}, share=1 / 4),
+    # Steps against the generators that are easiest and hardest to tell from the text.
+    "unigram_quarter": Arm(UNIGRAM, generator="", share=1 / 4),
+    "unigram_fourfold": Arm(UNIGRAM, generator="", share=4),
+    "strong_quarter": Arm(generator="strong", share=1 / 4),
+    "strong_fourfold": Arm(generator="strong", share=4),
     # Corruption.
     "mask_15": Arm({"objective.mask_rate": 0.15}),
     "mask_50": Arm({"objective.mask_rate": 0.5}),
@@ -106,17 +123,11 @@ ARMS = {
     ),
     "cls_context": Arm({"model.discriminator_head": "cls_context"}),
     "gdes_frozen": Arm({"model.sharing": "gdes"}),
-    # A generator that learns along.
-    "along": Arm(ALONG, generator=""),
+    # Of generators that learn along.
+    "along_adamw": Arm(ALONG | ADAMW, generator=""),
     "along_keeps": Arm(ALONG | {"objective.mask_token_rate": 0.85}, generator=""),
-    "gdes": Arm(
-        {"model.sharing": "gdes", "objective.name": "decoupled_detection"}, generator=""
-    ),
-    "shared_5": Arm(SHARED | {"objective.disc_weight": 5.0}, generator=""),
-    "shared_50": Arm(SHARED | {"objective.disc_weight": 50.0}, generator=""),
-    "along_muon": Arm(ALONG | MUON, generator=""),
-    "one_trunk": Arm(ONE_TRUNK, generator=""),
-    "one_trunk_muon": Arm(ONE_TRUNK | MUON, generator=""),
+    "along_15": Arm(ALONG | {"objective.mask_rate": 0.15}, generator=""),
+    "one_trunk_adamw": Arm(ONE_TRUNK | ADAMW, generator=""),
 }  # fmt: skip
 
 
@@ -127,7 +138,7 @@ def main() -> None:
     parser.add_argument("--source", default="builtin", help="as data.source")
     parser.add_argument("--corpus", default="the built-in text", help="what the page calls it")
     parser.add_argument("--vocab", default="train:sentencepiece:2048", help="as data.vocab")
-    parser.add_argument("--steps", type=int, default=1500, help="of the reference")
+    parser.add_argument("--steps", type=int, default=1000, help="of the reference")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument(
         "--arms", default="", help=f"what to train, of {','.join(ARMS)}; '' is all of them"
@@ -137,8 +148,10 @@ def main() -> None:
     given = parser.parse_args()
 
     asked = chosen(given.arms)
+    kept_runs.unpack(given.page, given.workdir)
     if not given.report:
         begin(given)
+        train_generator(given, 0, FIRST)
         for seed in range(given.seeds):
             train_seed(given, asked, seed)
     found = discriminator_page.collect(given.workdir)
@@ -157,36 +170,31 @@ def chosen(text: str) -> list[str]:
 
 def begin(given) -> None:
     """Writes experiment.json in the first call; another one with other settings is refused."""
-    path = pathlib.Path(given.workdir, discriminator_page.EXPERIMENT)
-    asked = {name: getattr(given, name) for name in ("source", "vocab", "steps")}
+    path = pathlib.Path(given.workdir, kept_runs.EXPERIMENT)
+    asked = {name: getattr(given, name) for name in ("vocab", "steps")}
+    asked["source"] = kept_runs.kind_of(given.source)
     if not path.exists():
-        data = tiny.get_config().data
+        data = reference_config().data
         about = asked | {"corpus": given.corpus, "generators": GENERATORS}
         about |= {"rows": data.batch_size, "length": data.sequence_length}
         path.parent.mkdir(parents=True, exist_ok=True)
         _write(path, about)
 
-    found = json.loads(path.read_text())
-    for name, value in asked.items():
-        if found[name] != value:
-            raise SystemExit(
-                f"{given.workdir} holds an experiment with --{name}={found[name]}, not {value};"
-                " choose another --workdir"
-            )
+    kept_runs.same_settings(json.loads(path.read_text()), asked, given.workdir)
 
 
 def train_seed(given, asked, seed: int) -> None:
     """Trains and measures all arms of one seed, as far as that is not done."""
     folder = pathlib.Path(given.workdir, f"seed{seed}")
-    for name, share in GENERATORS.items():
-        # Of seeds of their own: no discriminator shares first tables or masks with its generator.
-        own = seed + (2000 if name == UNMET else 1000)
-        finished(given, generator_config(), f"generator_{name}", seed, own, share)
+    if all((folder / name / kept_runs.FINISHED).exists() for name in asked):
+        return
 
+    for name in GENERATORS:
+        train_generator(given, seed, name)
     runs = {name: arm_run(given, name, seed) for name in CORRUPTED_BY}
     rows = {name: run.judged for name, run in runs.items()}
     for name in asked:
-        path = folder / name / discriminator_page.FINISHED
+        path = folder / name / kept_runs.FINISHED
         equal_compute.refuse_other_settings(str(folder / name), arm_settings(given, name, seed))
         if not path.exists():
             begun = time.monotonic()
@@ -199,13 +207,21 @@ def train_seed(given, asked, seed: int) -> None:
                     for metric in ("gen_masked_loss", "gen_masked_accuracy", "unigram_entropy")
                 }
             _write(path, content)
+            kept_runs.pack(given.workdir, given.page, same=("characters", "vocabulary"))
             print(f"finished: seed {seed}, {name}, {json.dumps(content['auc'])}", flush=True)
             jax.clear_caches()  # the next arm is another program
 
 
+def reference_config() -> ml_collections.ConfigDict:
+    """What all runs differ from: the demo with Muon."""
+    tree = tiny.get_config()
+    tree.optimizer.update(name="muon", muon_learning_rate=0.02)
+    return tree
+
+
 def generator_config() -> ml_collections.ConfigDict:
     """The reference's generator, which is trained by itself as a masked language model."""
-    tree = tiny.get_config()
+    tree = reference_config()
     tree.objective.name, tree.model.sharing = "masked_lm", "embeddings"
     # A masked language model is the main network of its run.
     tree.model.discriminator = tree.model.generator.copy_and_resolve_references()
@@ -213,8 +229,8 @@ def generator_config() -> ml_collections.ConfigDict:
 
 
 def arm_config(name: str, seed_folder: pathlib.Path) -> ml_collections.ConfigDict:
-    """`configs/tiny.py` with a frozen generator, and the changes of the arm."""
-    arm, tree = ARMS[name], tiny.get_config()
+    """The reference's settings with a frozen generator, and the changes of the arm."""
+    arm, tree = ARMS[name], reference_config()
     if arm.generator:
         tree.objective.name, tree.model.sharing = "frozen_generator", "none"
         tree.init.generator_from = str(seed_folder / f"generator_{arm.generator}")
@@ -239,13 +255,16 @@ def arm_run(given, name: str, seed: int) -> trained.FinishedRun:
 def arm_settings(given, name: str, seed: int) -> config_lib.Config:
     """The settings of an arm's run."""
     tree = arm_config(name, pathlib.Path(given.workdir, f"seed{seed}"))
-    return settings(given, tree, name, seed, seed, ARMS[name].share)
+    return settings(given, tree, name, seed, seed + ARMS[name].draw, ARMS[name].share)
 
 
-def finished(given, tree, name: str, seed: int, own: int, share: float) -> None:
-    """Trains a generator if that is not done; `own` is the seed that its run has."""
-    folder = os.path.join(given.workdir, f"seed{seed}", name)
-    asked = settings(given, tree, name, seed, own, share)
+def train_generator(given, seed: int, name: str) -> None:
+    """Trains a generator by itself if that is not done."""
+    folder = os.path.join(given.workdir, f"seed{seed}", f"generator_{name}")
+    # Of seeds of their own: no discriminator shares first tables or masks with its generator.
+    own = seed + (2000 if name == UNMET else 1000)
+    tree, share = generator_config(), GENERATORS[name]
+    asked = settings(given, tree, f"generator_{name}", seed, own, share)
     equal_compute.refuse_other_settings(folder, asked)
     equal_compute.finished_run(asked, folder)
 
@@ -272,7 +291,7 @@ def vocabulary(given, folder: str) -> str:
     Rows of other lengths and seeds would have vocabularies of their own, and a frozen generator
     must have that of its discriminator.
     """
-    first = os.path.join(given.workdir, "seed0", f"generator_{next(iter(GENERATORS))}")
+    first = os.path.join(given.workdir, "seed0", f"generator_{FIRST}")
     if folder == first:
         return given.vocab
     (kept,) = (
@@ -283,6 +302,7 @@ def vocabulary(given, folder: str) -> str:
 
 def measure(run: trained.FinishedRun, rows: Mapping[str, scoring.Judged]) -> dict:
     """AUC over words of a run's discriminator, on rows that several generators have corrupted."""
+    manifest = run.opened.records.manifest
     found = {
         by: scoring.rejudge(run.objective, run.params, judged, run.pad_id)
         for by, judged in rows.items()
@@ -298,7 +318,9 @@ def measure(run: trained.FinishedRun, rows: Mapping[str, scoring.Judged]) -> dic
         "replaced": {by: judged.rate for by, judged in found.items()},
         "steps": run.config.schedule.steps,
         "text": {
-            name: run.opened.records.manifest.totals[name] for name in ("characters", "tokens")
+            "characters": manifest.totals["characters"],
+            "tokens": manifest.totals["tokens"],
+            "vocabulary": manifest.vocabulary["sha256"],
         },
     }
 

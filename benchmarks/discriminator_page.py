@@ -20,9 +20,9 @@ from matplotlib import ticker
 from scipy import stats
 
 from benchmarks import equal_compute_page as pages
+from benchmarks.kept_runs import EXPERIMENT, FINISHED
 from electra_jax.report import comparison, style
 
-EXPERIMENT, FINISHED = "experiment.json", "finished.json"
 REFERENCE = "reference"
 UNMET = "unmet"  # the generator whose rows are the yardstick
 # By whom the rows are corrupted that all discriminators read.
@@ -60,15 +60,35 @@ QUESTIONS = (
         CORRUPTED_BY,
     ),
     Question(
+        "Luck",
+        "How far apart equal settings end: the reference once more, with other first weights, order"
+        " of the text and masks, and the same generator.",
+        {REFERENCE: "the reference", "another_draw": "another draw"},
+    ),
+    Question(
         "Steps",
         "With a schedule of its own each.",
         {
-            "steps_quarter": "a quarter", "steps_half": "half", REFERENCE: "reference",
-            "steps_double": "twice", "steps_fourfold": "four times",
+            "steps_quarter": "a quarter", REFERENCE: "reference", "steps_double": "twice",
+            "steps_fourfold": "four times",
         },
+        {"steps_quarter": 0.25, REFERENCE: 1, "steps_double": 2, "steps_fourfold": 4},
+    ),
+    Question(
+        "Steps against the easiest and the hardest generator",
+        "Each row is compared with the one that learned from the same generator in the reference's"
+        " number of steps.",
         {
-            "steps_quarter": 0.25, "steps_half": 0.5, REFERENCE: 1, "steps_double": 2,
-            "steps_fourfold": 4,
+            "unigram_quarter": "draws by frequency, a quarter of the steps",
+            "unigram": "draws by frequency",
+            "unigram_fourfold": "draws by frequency, four times the steps",
+            "strong_quarter": "the strong generator, a quarter of the steps",
+            "strong": "the strong generator",
+            "strong_fourfold": "the strong generator, four times the steps",
+        },
+        against={
+            "unigram": "unigram", "unigram_quarter": "unigram", "unigram_fourfold": "unigram",
+            "strong": "strong", "strong_quarter": "strong", "strong_fourfold": "strong",
         },
     ),
     Question(
@@ -85,16 +105,14 @@ QUESTIONS = (
     ),
     Question(
         "Learning rate",
-        "The peak.",
-        {
-            "rate_quarter": "1e-3", "rate_half": "2e-3", REFERENCE: "4e-3", "rate_double": "8e-3",
-        },
-        {"rate_quarter": 1e-3, "rate_half": 2e-3, REFERENCE: 4e-3, "rate_double": 8e-3},
+        "The peak of Muon's, for the layers' matrices.",
+        {"rate_half": "0.01", REFERENCE: "0.02", "rate_double": "0.04"},
+        {"rate_half": 0.01, REFERENCE: 0.02, "rate_double": 0.04},
     ),
     Question(
         "Optimizer",
-        "Muon for the layers' matrices, at a rate of 0.02, and AdamW for the rest.",
-        {REFERENCE: "AdamW", "muon": "Muon"},
+        "Muon is for the layers' matrices; AdamW has the rate of `configs/tiny.py`, 4e-3.",
+        {REFERENCE: "Muon", "adamw": "AdamW"},
     ),
     Question(
         "Rows a step",
@@ -133,16 +151,19 @@ QUESTIONS = (
         {
             REFERENCE: "the middle one, frozen", "along": "A: learns along, nothing shared",
             "along_keeps": "A, 15 % of the chosen tokens are shown to it",
+            "along_15": "A, 15 % of the tokens chosen",
+            "along_adamw": "A, AdamW",
             "gdes": "A, `gdes` (configs/tiny.py)",
             "shared_5": "B: A, tables shared, weight 5",
             "shared_50": "B, weight 50",
-            "along_muon": "A, Muon",
             "one_trunk": "C: B, one trunk of the discriminator's size for both",
-            "one_trunk_muon": "C, Muon",
+            "one_trunk_50": "C, weight 50",
+            "one_trunk_adamw": "C, AdamW",
         },
         against={
-            "along_keeps": "along", "gdes": "along", "shared_5": "along", "shared_50": "shared_5",
-            "along_muon": "along", "one_trunk": "shared_5", "one_trunk_muon": "one_trunk",
+            "along_keeps": "along", "along_15": "along", "along_adamw": "along", "gdes": "along",
+            "shared_5": "along", "shared_50": "shared_5", "one_trunk": "shared_5",
+            "one_trunk_50": "one_trunk", "one_trunk_adamw": "one_trunk",
         },
     ),
 )  # fmt: skip
@@ -276,12 +297,12 @@ def _setting(found):
                 f"{title} after {style.count(steps * tokens)} places in rows,"
                 f" {below.value:.2f} nats below the unigram entropy"
             )
-    command = f"python benchmarks/discriminator.py --source={_kind(about['source'])}"
+    command = f"python benchmarks/discriminator.py --source={about['source']}"
     return "\n".join(
         [
             f"- **Text**: {about['corpus']}, {text['characters'] / 1e6:.0f} million characters,"
             f" {style.count(text['tokens'])} tokens; one vocabulary for all runs.",
-            "- **The reference**: `configs/tiny.py` (two layers of width 128),"
+            "- **The reference**: `configs/tiny.py` (two layers of width 128) with Muon,"
             f" {about['rows']} rows of {about['length']} tokens a step, {about['steps']:,} steps:"
             f" {style.count(about['steps'] * tokens)} places in rows. Its generator, one layer of"
             " width 64 with tables of its own, was trained before and is frozen.",
@@ -293,12 +314,6 @@ def _setting(found):
             f"- **Command**: `{command}`. Run again, it goes on.",
         ]
     )
-
-
-def _kind(source):
-    """A source without the path, which is of one machine only."""
-    kind, has_path, _ = source.partition(":")
-    return f"{kind}:TEXT" if has_path else kind
 
 
 def _identity(found):

@@ -10,6 +10,7 @@ all arms comes first, then seed 1, so that what there is can be compared at any 
     WORKDIR/data                     prepared text (a seed also draws how text is cut into rows)
     WORKDIR/seedS/ARM                an ordinary workdir
     WORKDIR/seedS/ARM/finished.json  trained and measured: never trained again
+    docs/experiments/X.json          all of these; `kept_runs.py`
 
 The same command continues where it stopped; Ctrl-C or SIGTERM saves first. `table_5.py` and
 `section_3.py` are two such comparisons. What is asked of the finished encoders is in
@@ -26,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 import ml_collections
 
-from benchmarks import equal_compute_page, frozen_encoder
+from benchmarks import equal_compute_page, frozen_encoder, kept_runs
 from electra_jax import config as config_lib
 from electra_jax.checks import trained
 from electra_jax.host import causes
@@ -68,6 +69,7 @@ def main(experiment: Experiment, description: str) -> None:
     """Trains what is missing, and writes the page of what there is."""
     given = arguments(experiment.name, experiment.arms, description)
     asked = chosen(experiment.arms, given.arms)
+    kept_runs.unpack(given.page, given.workdir)
     if not given.report:
         train(experiment.arms, given, asked)
 
@@ -103,6 +105,7 @@ def train(arms: Mapping[str, Arm], given: argparse.Namespace, asked: Sequence[st
     for seed in range(given.seeds):
         for name in asked:
             run(arms, given, about, name, seed)
+            kept_runs.pack(given.workdir, given.page)
 
 
 def chosen(arms: Mapping[str, Arm], text: str) -> list[str]:
@@ -168,17 +171,13 @@ def equal_compute(
 
 def begin(arms: Mapping[str, Arm], given) -> dict:
     """experiment.json, written by the first call; another one with other settings is refused."""
-    path = os.path.join(given.workdir, equal_compute_page.EXPERIMENT)
+    path = os.path.join(given.workdir, kept_runs.EXPERIMENT)
     asked = {name: getattr(given, name) for name in ("source", "vocab", "steps")}
+    kept = asked | {"source": kept_runs.kind_of(given.source)}
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
-        for name, value in asked.items():
-            if found[name] != value:
-                raise SystemExit(
-                    f"{given.workdir} holds an experiment with --{name}={found[name]}, not"
-                    f" {value}; choose another --workdir"
-                )
+        kept_runs.same_settings(found, kept, given.workdir)
 
         # An experiment may have been begun before one of the arms was thought of.
         if missing := arms.keys() - found["arms"].keys():
@@ -188,7 +187,7 @@ def begin(arms: Mapping[str, Arm], given) -> dict:
         return found
 
     shape = config(arms[REFERENCE], REFERENCE, 0, **asked, workdir="").data
-    found = asked | {
+    found = kept | {
         "corpus": given.corpus,
         "rows": shape.batch_size,
         "length": shape.sequence_length,
@@ -202,9 +201,9 @@ def begin(arms: Mapping[str, Arm], given) -> dict:
 def run(arms: Mapping[str, Arm], given, about: dict, name: str, seed: int) -> None:
     """Trains and measures one run, as far as that is not done. SystemExit where it was stopped."""
     folder = _folder(given.workdir, seed, name)
-    path = os.path.join(folder, equal_compute_page.FINISHED)
+    path = os.path.join(folder, kept_runs.FINISHED)
     steps = about["arms"][name]["steps"]
-    tree = config(arms[name], name, seed, steps, about["source"], about["vocab"], given.workdir)
+    tree = config(arms[name], name, seed, steps, given.source, given.vocab, given.workdir)
     parsed = config_lib.parse(tree)
     refuse_other_settings(folder, parsed)
     if os.path.exists(path):

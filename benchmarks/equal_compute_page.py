@@ -22,9 +22,9 @@ from matplotlib import figure as mpl_figure
 from matplotlib import ticker
 from matplotlib.axes import Axes
 
+from benchmarks.kept_runs import EXPERIMENT, FINISHED
 from electra_jax.report import comparison, drawing, style
 
-EXPERIMENT, FINISHED = "experiment.json", "finished.json"
 REFERENCE = "electra"  # whose steps are given, and what others are compared with
 DOWNSTREAM = {
     "chunk_accuracy": "chunk tags",
@@ -217,12 +217,11 @@ def of_probes() -> str:
 def of_command(found: Found, script: str) -> str:
     """How the runs are made again, and how long they took."""
     about = found.about
-    kind, has_path, _ = about["source"].partition(":")
-    source = f"{kind}:TEXT" if has_path else kind  # a path is of one machine only
     minutes = statistics.median(run["seconds"] for run in found.runs.values()) / 60
     return "\n".join(
         [
-            f"- **Command**: `python benchmarks/{script}.py --workdir=WORKDIR --source={source}"
+            f"- **Command**: `python benchmarks/{script}.py --workdir=WORKDIR"
+            f" --source={about['source']}"
             f" --steps={about['arms'][REFERENCE]['steps']} --seeds={len(found.seeds)}"
             f" --arms={','.join(found.arms)}`, and `--downstream` with the folder of the two sets."
             " Run again, it goes on.",

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finished runs of an experiment, kept beside its page: another machine goes on from them.
+
+    WORKDIR/experiment.json, WORKDIR/seedS/ARM/finished.json  -> pack ->  docs/experiments/X.json
+    docs/experiments/X.json  -> unpack ->  the same files, where they are missing
+
+An experiment of days on two cores outlives machines. What a run has come to is small, so it stands
+in one file beside the page, and a run that is in it is not trained again. Weights are not kept: a
+run that others begin from is trained again where its folder is missing.
+"""
+
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from electra_jax.report import drawing
+
+EXPERIMENT, FINISHED = "experiment.json", "finished.json"
+
+
+def path_of(page: str) -> pathlib.Path:
+    """Where the runs of a page are kept."""
+    return pathlib.Path(page).with_suffix(".json")
+
+
+def unpack(page: str, workdir: str) -> None:
+    """Writes what is kept beside a page into a workdir, new or begun, where it is missing."""
+    path, folder = path_of(page), pathlib.Path(workdir)
+    if path.exists():
+        content = json.loads(path.read_text())
+        for name, run in content["runs"].items():
+            _write_new(folder / name / FINISHED, run)
+        _write_new(folder / EXPERIMENT, content["experiment"])
+
+
+def pack(workdir: str, page: str, same: Sequence[str] = ("characters",)) -> None:
+    """Keeps all finished runs of a workdir beside the page.
+
+    Args:
+      workdir: the experiment's folder.
+      page: the page's path.
+      same: what all runs must have in common, of what they say of their text.
+
+    Raises:
+      SystemExit: the runs have read different texts.
+    """
+    folder = pathlib.Path(workdir)
+    runs = {
+        str(path.parent.relative_to(folder)): json.loads(path.read_text())
+        for path in sorted(folder.glob(f"seed*/*/{FINISHED}"))
+    }
+    for what in same:
+        texts = {run["text"][what]: name for name, run in runs.items()}
+        if len(texts) > 1:
+            read = " and ".join(f"{value} ({name})" for value, name in texts.items())
+            raise SystemExit(
+                f"{workdir}: its runs have read different texts: {what} {read}; give --source the"
+                f" text that the runs in {path_of(page)} were trained on, or another --page and"
+                " --workdir"
+            )
+
+    about = json.loads((folder / EXPERIMENT).read_text())
+    _write(path_of(page), {"experiment": about, "runs": runs})
+
+
+def same_settings(found: Mapping[str, Any], asked: Mapping[str, Any], where: str) -> None:
+    """Raises SystemExit if an experiment was begun with other settings than are asked for."""
+    for name, value in asked.items():
+        if found[name] != value:
+            raise SystemExit(
+                f"{where} holds an experiment with --{name}={found[name]}, not {value};"
+                " choose another --workdir and --page"
+            )
+
+
+def kind_of(source: str) -> str:
+    """A source without its path, which is of one machine only: `text:TEXT`."""
+    kind, has_path, _ = source.partition(":")
+    return f"{kind}:TEXT" if has_path else kind
+
+
+def _write_new(path, content):
+    if not path.exists():
+        _write(path, content)
+
+
+def _write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    drawing.write_whole(str(path), json.dumps(content, indent=1).encode())

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finished runs are kept beside their page, and another machine goes on from them."""
+
+import argparse
+import json
+
+import pytest
+
+from benchmarks import crossing, discriminator, equal_compute, kept_runs
+
+ABOUT = {"source": "text:TEXT", "vocab": "some", "steps": 100}
+
+
+def leave(workdir, characters):
+    """An experiment as it is left behind: {run: the characters of its text}."""
+    workdir.mkdir(exist_ok=True)
+    (workdir / "experiment.json").write_text(json.dumps(ABOUT))
+    for name, count in characters.items():
+        (workdir / name).mkdir(parents=True)
+        (workdir / name / "finished.json").write_text(json.dumps({"text": {"characters": count}}))
+
+
+def files(workdir):
+    return {
+        str(path.relative_to(workdir)): json.loads(path.read_text())
+        for path in workdir.rglob("*.json")
+    }
+
+
+def test_what_one_machine_has_finished_another_has_too(tmp_path):
+    page = str(tmp_path / "docs" / "page.md")
+    leave(tmp_path / "one", {"seed0/bert": 5, "seed1/bert": 5})
+    kept_runs.pack(str(tmp_path / "one"), page)
+    kept_runs.unpack(page, str(tmp_path / "two"))
+    assert files(tmp_path / "two") == files(tmp_path / "one")
+
+
+def test_what_a_workdir_has_stays(tmp_path):
+    page = str(tmp_path / "page.md")
+    leave(tmp_path / "one", {"seed0/bert": 5})
+    kept_runs.pack(str(tmp_path / "one"), page)
+    leave(tmp_path / "two", {"seed0/bert": 7})
+    kept_runs.unpack(page, str(tmp_path / "two"))
+    assert files(tmp_path / "two")["seed0/bert/finished.json"] == {"text": {"characters": 7}}
+
+
+def test_a_page_without_kept_runs_has_nothing_to_unpack(tmp_path):
+    kept_runs.unpack(str(tmp_path / "page.md"), str(tmp_path / "two"))
+    assert not (tmp_path / "two").exists()
+
+
+def test_runs_on_different_texts_are_refused(tmp_path):
+    leave(tmp_path / "one", {"seed0/bert": 5, "seed0/electra": 7})
+    with pytest.raises(SystemExit, match=r"characters 5 \(seed0/bert\) and 7 \(seed0/electra\)"):
+        kept_runs.pack(str(tmp_path / "one"), str(tmp_path / "page.md"))
+    assert not (tmp_path / "page.json").exists()
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [discriminator.begin, lambda given: equal_compute.begin(crossing.ARMS, given)],
+    ids=["discriminator", "crossing"],
+)
+def test_a_begun_experiment_is_of_one_kind_of_text_wherever_that_lies(tmp_path, begin):
+    leave(tmp_path, {})
+    about = ABOUT | {"arms": dict.fromkeys(crossing.ARMS)}
+    (tmp_path / "experiment.json").write_text(json.dumps(about))
+
+    def asked(**changes):
+        same = {"workdir": str(tmp_path), "source": "text:wiki/*.txt", "corpus": ""}
+        return argparse.Namespace(**(same | {"vocab": "some", "steps": 100} | changes))
+
+    begin(asked())
+    begin(asked(source="text:elsewhere/*.txt"))
+    with pytest.raises(SystemExit, match="--source=text:TEXT, not builtin"):
+        begin(asked(source="builtin"))
+    with pytest.raises(SystemExit, match="--steps=100, not 200"):
+        begin(asked(steps=200))
