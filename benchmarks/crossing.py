@@ -42,15 +42,24 @@ from electra_jax.configs import (
 Arm, WIDTH = equal_compute.Arm, equal_compute.WIDTH
 
 
-def with_muon(get_config: Callable[..., ml_collections.ConfigDict], *size: str) -> Callable:
+def with_muon(
+    get_config: Callable[..., ml_collections.ConfigDict], *size: str, rate: float = 0.02
+) -> Callable:
     """The same configuration with Muon for the layers' matrices."""
 
     def changed():
         tree = get_config(*size)
-        tree.optimizer.update(name="muon", muon_learning_rate=0.02)
+        tree.optimizer.update(name="muon", muon_learning_rate=rate)
         return tree
 
     return changed
+
+
+def one_trunk() -> ml_collections.ConfigDict:
+    """tiny_paper with one trunk that predicts and detects."""
+    tree = tiny_paper.get_config()
+    tree.model.sharing = "all"
+    return tree
 
 
 def shallow_generator() -> ml_collections.ConfigDict:
@@ -68,11 +77,13 @@ KINDS = {
     "electra_quarter": Arm(ELECTRA, generator=WIDTH // 4),
     "electra_whole": Arm(ELECTRA, generator=WIDTH),
     "electra_shallow": Arm(with_muon(shallow_generator)),
+    "one_trunk": Arm(with_muon(one_trunk), generator=WIDTH),
     "first_stage": Arm(with_muon(two_stage.get_config, "tiny,generator"), generator=WIDTH),
     "two_stage": Arm(
         with_muon(two_stage.get_config, "tiny,discriminator"), generator=WIDTH, after="first_stage"
     ),
-    "adversarial": Arm(with_muon(adversarial.get_config, "tiny")),
+    # At the demo's rate its generator collapses (docs/LOG.md).
+    "adversarial": Arm(with_muon(adversarial.get_config, "tiny", rate=0.005), learning_rate=1e-3),
     "electra_15": Arm(with_muon(electra_15.get_config, "tiny")),
     "replace_mlm": Arm(with_muon(replace_mlm.get_config, "tiny")),
     "all_tokens_mlm": Arm(with_muon(all_tokens_mlm.get_config, "tiny")),

@@ -51,6 +51,7 @@ class Arm:
     width: int = WIDTH  # of the main network
     generator: int = WIDTH // 2  # the generator's width
     share: float = 1.0  # of the training FLOPs
+    learning_rate: float = 4e-3  # its peak
     budget: str = REFERENCE  # the arm of which ELECTRA's number of steps costs as many FLOPs
     after: str = ""  # the arm that trains its generator, in as many steps and out of the same FLOPs
 
@@ -133,7 +134,7 @@ def config(
         tree.model[network].update(shape)
     # The trunk that leaves the unigram plateau early; the rate was tried on ELECTRA: docs/LOG.md.
     tree.model.update(positions="rotary", norm_place="pre", embedding_size=arm.width)
-    tree.optimizer.learning_rate = 4e-3
+    tree.optimizer.learning_rate = arm.learning_rate
     tree.schedule.update(steps=steps, warmup_steps=steps // 10)
     tree.checkpoint.update(every=max(1, steps // 4), keep_last=1)
     tree.evaluation.update(every=max(1, steps // 4), rows=1024)

@@ -48,7 +48,7 @@ def test_where_electra_passes_bert_is_said_in_a_sentence(tmp_path):
     assert "| BERT (MLM) | 60.00% ± 0.58 | 70.00% ± 0.58 | 80.00% ± 0.58 |" in page
     assert (
         "| ELECTRA, generator 1/2 | -10.00 ± 0.82 points, **lower** | -1.00 ± 0.82 points, not"
-        " resolved | +10.00 ± 0.82 points, **higher** |"
+        " resolved | +10.00 ± 0.82 points, **higher** | +20.00 ± 0.00 points, **higher** |"
     ) in page
 
 
@@ -60,6 +60,16 @@ def test_a_distance_is_of_the_seeds_that_both_have(tmp_path):
     assert found.apart("two_stage", 3, "chunk_accuracy") is None  # BERT has no run there
     assert found.budgets == [1, 3] and found.kinds == list(KINDS)
     crossing_page.draw(found)
+
+
+def test_growth_is_taken_within_each_seed(tmp_path):
+    # ELECTRA less BERT: 0.1 and 0.0 at 1 x, 0.3 and 0.4 at 10 x. So 0.2 and 0.4 more.
+    scores = {"bert": [0.5, 0.6], "electra": [0.6, 0.6, 0.1]}
+    scores |= {"bert_x10": [0.5, 0.5], "electra_x10": [0.8, 0.9], "two_stage": [0.5]}
+    found = write(tmp_path, scores)
+    grown = found.growth("electra", "chunk_accuracy")
+    assert grown.amount == pytest.approx(0.3) and grown.error == pytest.approx(0.1)
+    assert found.growth("two_stage", "chunk_accuracy") is None  # it has no run at 10 x
 
 
 def test_page_and_picture_are_written(tmp_path):
@@ -95,6 +105,7 @@ def test_an_arm_costs_its_budget_whatever_its_steps_cost():
 
 def test_all_arms_have_the_same_optimizer_and_a_title():
     for kind, arm in crossing.KINDS.items():
-        optimizer = arm.tree().optimizer
-        assert (optimizer.name, optimizer.muon_learning_rate) == ("muon", 0.02), kind
+        optimizer, slower = arm.tree().optimizer, 4 if kind == "adversarial" else 1
+        assert (optimizer.name, optimizer.muon_learning_rate) == ("muon", 0.02 / slower), kind
+        assert arm.learning_rate == 4e-3 / slower, kind
     assert set(crossing.KINDS) == {*crossing_page.TITLES, "first_stage"}
