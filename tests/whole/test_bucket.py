@@ -6,6 +6,7 @@ A machine is a folder of copies here. What another machine needs can only come f
 
 import json
 import os
+import runpy
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ import threading
 import pytest
 
 import electra_jax
+from electra_jax import config as config_lib
 from electra_jax.host import bucket_lock, buckets, causes, staging
 from electra_jax.report import writers
 from support.commands import free_port, read_until
@@ -243,6 +245,38 @@ def test_a_server_that_lets_the_run_in_no_more(server, config, undisturbed, tmp_
     # The save of step 14 was perhaps not at its end when the rights were taken away.
     assert any(f"resuming from step {step}" in result.stderr for step in (7, 14))
     _same(address, undisturbed, server, tmp_path)
+
+
+def test_a_run_that_orbax_could_not_save_is_refused_before_text_is_read(
+    server, config, here, monkeypatch
+):
+    """Objects may be read and written. For the bucket itself, as for a project, only orbax asks."""
+    from google.api_core import exceptions  # noqa: PLC0415 - only in this tier
+    from google.cloud import storage  # noqa: PLC0415 - as above
+
+    def refuse(*_, **__):
+        raise exceptions.Forbidden("storage.buckets.get is denied")
+
+    settings = runpy.run_path(str(config))["get_config"]()
+    with monkeypatch.context() as patch:
+        patch.setattr(storage.Client, "get_bucket", refuse)
+        role = r"Legacy Bucket Reader \(roles/storage.legacyBucketReader\) on the bucket$"
+        with pytest.raises(config_lib.ConfigError, match=rf"gs://lab may not be asked .*{role}"):
+            electra_jax.train(settings, "gs://lab/objects_only")
+
+    made = storage.Client
+
+    def without_a_project(project=None):
+        if project is None:  # Google's own words
+            raise OSError("Project was not passed and could not be determined from the environment")
+        return made(project=project)
+
+    buckets._client()
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "Client", without_a_project)
+        with pytest.raises(config_lib.ConfigError, match="; set GOOGLE_CLOUD_PROJECT to the"):
+            electra_jax.train(settings, "gs://lab/objects_only")
+    assert server.names("objects_only") == set()
 
 
 def test_a_server_that_dies_inside_a_checkpoint(server, config, undisturbed, tmp_path):
