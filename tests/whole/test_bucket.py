@@ -17,6 +17,7 @@ import pytest
 
 import electra_jax
 from electra_jax import config as config_lib
+from electra_jax.data import text_remote
 from electra_jax.host import bucket_lock, buckets, causes, staging
 from electra_jax.report import writers
 from support.commands import free_port, read_until
@@ -463,6 +464,16 @@ def test_text_and_prepared_data_in_a_bucket(server, config, here, undisturbed, t
     owner = f"process {os.getpid()} on {socket.gethostname()}, last sign of life 20"
     assert refusal.startswith(f"error: the data folder {folder} is in use by another run ({owner}")
     assert not (tmp_path / "other").exists()
+
+
+def test_text_in_a_bucket_that_refuses_is_an_error_that_stays(server, here):
+    server.refuse(403)
+    try:
+        with pytest.raises(ValueError, match="give them the role Storage Object Vie") as raised:
+            text_remote.files("gs://lab/closed/*.txt")
+    finally:
+        server.start()
+    assert not causes.may_pass(raised.value) and "\n" not in str(raised.value)
 
 
 def test_a_damaged_copy_of_a_shard_is_fetched_anew(server, finished, tmp_path):
