@@ -26,6 +26,8 @@
 #   --slices=N         so many TPU VMs, NAME-0 to NAME-(N-1), in one queued resource; one run on all
 #   --create=FLAG      one more flag for the creation, as --create=--network=mine; may be repeated
 #   --wheel=FILE       installs this wheel instead of the checkout
+#   --extras=NAMES     of the package, beside tpu and gcs, as --extras=wandb,s3  (install, keep)
+#   --env=NAME=VALUE   sets a variable for the run on all workers; may be repeated  (run, keep)
 #   --every=SECONDS    between two looks; 60
 #   --lines=N          of the log at every look; 5
 #   --tries=N          the run or the installation may fail so often before `keep` gives up; 5
@@ -86,8 +88,8 @@ create | install | run | status | watch | keep | stop | delete) shift ;;
 esac
 
 name='' zone='' type='' project='' version='' wheel='' dry_run=no spot=no queued=no slices=1
-delete_when_done=no every=60 lines=5 tries=5
-more=()
+delete_when_done=no every=60 lines=5 tries=5 extras=tpu,gcs
+more=() variables=()
 while (($#)); do
   case $1 in
   --name=*) name=${1#*=} ;;
@@ -96,6 +98,8 @@ while (($#)); do
   --project=*) project=${1#*=} ;;
   --version=*) version=${1#*=} ;;
   --wheel=*) wheel=${1#*=} ;;
+  --extras=*) extras=tpu,gcs,${1#*=} ;;
+  --env=*) variables+=("${1#*=}") ;;
   --create=*) more+=("${1#*=}") ;;
   --every=*) every=${1#*=} ;;
   --lines=*) lines=${1#*=} ;;
@@ -122,6 +126,12 @@ flags=("$@")
 [[ $slices =~ ^[1-9][0-9]*$ ]] || fail "--slices=$slices is no number from 1"
 [[ $tries =~ ^[0-9]+$ ]] || fail "--tries=$tries is no number"
 [[ -z $wheel || -f $wheel ]] || fail "--wheel=$wheel is no file"
+[[ $extras =~ ^[a-z0-9_,]*[a-z0-9_]$ ]] ||
+  fail "--extras=${extras#tpu,gcs,} is no list of extras, such as wandb,s3"
+# An empty array would be an error in older shells.
+for variable in ${variables[@]+"${variables[@]}"}; do
+  [[ $variable =~ ^[A-Za-z_][A-Za-z0-9_]*= ]] || fail "--env=$variable is no NAME=VALUE"
+done
 case $command in
 create | keep) [[ $type ]] || fail "give --type=TYPE, such as v5litepod-8 or v4-32" ;;
 esac
@@ -277,7 +287,7 @@ install() {
     local file=${wheel##*/}
     to_workers "$wheel"
     on_workers "$environment
-~/electra_jax_venv/bin/python -m pip install --quiet \"\$HOME/${file}[tpu,gcs]\"
+~/electra_jax_venv/bin/python -m pip install --quiet \"\$HOME/${file}[$extras]\"
 mkdir -p ~/electra_jax
 touch ~/electra_jax_run/installed"
     return
@@ -303,7 +313,7 @@ rm -rf ~/electra_jax
 mkdir -p ~/electra_jax
 tar -xzf ~/electra_jax.tar.gz -C ~/electra_jax
 '"echo $(quoted "$commit") >~/electra_jax/electra_jax/_commit"'
-~/electra_jax_venv/bin/python -m pip install --quiet -e "$HOME/electra_jax[tpu,gcs]"
+~/electra_jax_venv/bin/python -m pip install --quiet -e "$HOME/electra_jax['"$extras"']"
 touch ~/electra_jax_run/installed'
 }
 
@@ -329,12 +339,14 @@ alive='alive() {
 
 # Begins the run on all workers where it does not run already. Its exit code is written when it ends.
 begin() {
+  local with=''
+  ((${#variables[@]} == 0)) || with="env $(quoted "${variables[@]}") "
   # shellcheck disable=SC2016 # the worker expands it
   on_workers "$alive"'
 cd ~/electra_jax || exit 1
 if alive; then exit 0; fi
 rm -f ../electra_jax_run/code ../electra_jax_run/pid
-nohup setsid bash -c '\''
+'"$with"'nohup setsid bash -c '\''
   trap "" TERM
   echo $$ >../electra_jax_run/waits
   (trap - TERM; exec ../electra_jax_venv/bin/python -m electra_jax.main "$@") \

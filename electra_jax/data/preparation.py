@@ -33,6 +33,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from electra_jax.data import (
+    document_ends,
     downloads,
     duplicates,
     executors,
@@ -244,7 +245,7 @@ def _build(plan, progress, watcher, executor):
         phases.begin("writing", "writing the manifest")
         manifest = totals.make_manifest(plan, tasks, results, words, time.monotonic() - began)
         _remove_strangers(plan.folder, manifest)
-        if line := utf8.read(tasks, results):
+        for line in filter(None, (look.read(tasks, results) for look in (utf8, document_ends))):
             progress(f"warning: {line}")
         totals.refuse_unknown(manifest)
 

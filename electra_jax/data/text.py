@@ -110,6 +110,14 @@ def files(source: Source) -> list[text_hub.HubFile | text_remote.RemoteFile]:
     return reader.files() if isinstance(reader, _Remote) else []
 
 
+def ends_at_blank_lines(unit: Any) -> bool:
+    """Returns whether a unit is of a file of plain text, in which blank lines end documents."""
+    if isinstance(unit, FileUnit | FetchedUnit):
+        name = unit.path if isinstance(unit, FileUnit) else unit.file.name
+        return not _is_parquet(name) and not _is_json_lines(name)
+    return False
+
+
 def _reader(source):
     """The object that answers the three questions above for this kind of source."""
     kind, _, rest = source.spec.partition(":")
@@ -218,6 +226,10 @@ def _is_parquet(name):
     return text_files.ends_in(text_files.unpacked_name(name), ".parquet")
 
 
+def _is_json_lines(name):
+    return text_files.ends_in(text_files.unpacked_name(name), (".jsonl", ".json", ".ndjson"))
+
+
 def _is_read_whole(name, stripes):
     return stripes > 1 and text_files.is_compressed(name) and not _is_parquet(name)
 
@@ -279,8 +291,7 @@ class FileUnit:
 
     def all_documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
         """Yields the documents of all stripes as they are in the file, which is no parquet."""
-        base = text_files.unpacked_name(self.path)
-        if text_files.ends_in(base, (".jsonl", ".json", ".ndjson")):
+        if _is_json_lines(self.path):
             return text_files.json_line_documents(self.path, options, counts)
         return text_files.blank_line_documents(self.path, options, counts)
 

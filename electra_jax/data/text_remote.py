@@ -28,6 +28,15 @@ _PATTERN = re.compile(r"[*?[]")
 _WEB = ("http://", "https://")
 _SILENCE = 60  # seconds without a byte of the web after which a download has failed
 _EXTRAS = {"http": "http", "https": "http", "gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3"}
+_GOOGLE = (
+    "give them the role Storage Object Viewer on the bucket, or take others: gcloud auth"
+    " application-default login, or GOOGLE_APPLICATION_CREDENTIALS=KEY_FILE"
+)
+_AMAZON = (
+    "give them s3:ListBucket and s3:GetObject on the bucket, or take others: AWS_ACCESS_KEY_ID and"
+    " AWS_SECRET_ACCESS_KEY; a public bucket is read without any if FSSPEC_S3_ANON=true"
+)
+_RIGHTS = {"gs": _GOOGLE, "gcs": _GOOGLE, "s3": _AMAZON, "s3a": _AMAZON}
 # What servers call a digest of a file's content; blob_id is the Hugging Face Hub's.
 _DIGESTS = ("ETag", "etag", "md5Hash", "crc32c", "blob_id")
 
@@ -48,7 +57,7 @@ class RemoteFile:
     def local_path(self) -> str:
         """Returns the file on this machine; downloads it if it is not there yet.
 
-        Raises ValueError, one line, if that fails.
+        Raises ValueError, one line, if that fails, a causes.MayPass unless the server refuses.
         """
         path = self._path()
         folder = os.path.dirname(path)
@@ -61,6 +70,8 @@ class RemoteFile:
                 if not os.path.exists(path):
                     _download(self, path)
         except Exception as error:  # many kinds: no network, a full disk, access withdrawn
+            if reaching.refused(error):
+                raise ValueError(_not_allowed(self.address, error)) from error
             raise causes.MayPass(
                 f"{self.address} cannot be downloaded ({reaching.why(error)}); the same"
                 " command begins it again, and keeps the files that are complete"
@@ -94,7 +105,8 @@ def files(pattern: str) -> list[RemoteFile]:
     letter.
 
     Raises Unreachable, one line, if the server does not answer a question within
-    `reaching.SECONDS`; ValueError, one line, if there is no such file, kind of address or library.
+    `reaching.SECONDS`; ValueError, one line, if there is no such file, kind of address or library,
+    or if the server refuses.
     """
     if "::" in pattern:
         raise ValueError(
@@ -113,6 +125,8 @@ def files(pattern: str) -> list[RemoteFile]:
                 f"text:{pattern} is no kind of address that fsspec knows; gs://, s3:// and https://"
                 " are some"
             ) from error
+        if reaching.refused(error):
+            raise ValueError(_not_allowed(f"text:{pattern}", error)) from error
         raise reaching.Unreachable(
             f"text:{pattern} cannot be listed ({reaching.why(error)}); without a network"
             f" {reaching.OTHER_TEXT}"
@@ -136,6 +150,16 @@ def files(pattern: str) -> list[RemoteFile]:
 def cache() -> str:
     """Returns the folder of downloaded files."""
     return user_cache.folder("text")
+
+
+def _not_allowed(place, error):
+    """Returns the line for what the credentials do not allow; trying again would change nothing."""
+    protocol = place.removeprefix("text:").partition("://")[0]
+    remedy = _RIGHTS.get(protocol, "download it where it may be, and give data.source=text:PATH")
+    return (
+        f"{place} may not be read with the credentials of this machine ({reaching.why(error)});"
+        f" {remedy}"
+    )
 
 
 def _listed(pattern):
@@ -183,14 +207,19 @@ def _file_system(address):
 
 
 def _info(system, path):
-    """Returns what is known of a file; {} if there is none. Raises OSError without an answer."""
+    """Returns what is known of a file; {} if there is none.
+
+    Raises OSError without an answer, and the answer of a server that refuses.
+    """
     try:
         return system.info(path)
     except FileNotFoundError as error:
         cause = error.__cause__
 
-    # Of a web server that cannot be reached fsspec says the same as of one without this file.
-    if isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError):
+    # Of a web server that cannot be reached, or refuses, fsspec says the same as of one without
+    # this file.
+    silent = isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError)
+    if silent or (cause is not None and reaching.refused(cause)):
         raise cause
     return {}
 

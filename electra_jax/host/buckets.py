@@ -5,6 +5,7 @@
     listing, folders                    what lies below an address
     rename_folder                       every object below it, one after another
     version_of, replace                 an object that only one of several writers may replace
+    ask_as_orbax                        the bucket itself, for which orbax asks before it saves
 
 Small files of a run go through here, with Google's own client. Checkpoints do not: orbax reads and
 writes them by themselves. A server that refuses, or does not answer, is tried again for
@@ -43,6 +44,10 @@ _STRANGE = "[]*?#\\"  # in names, which one of the libraries in between takes fo
 
 class BucketError(OSError):
     """A bucket cannot be read or written; the message has one line."""
+
+
+class NotAllowed(BucketError):
+    """What the user has to give is missing: a right, or a project. Trying again changes nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,6 +223,32 @@ def replace(address: str, data: bytes, generation: int) -> int:
     return now.generation if now.content == data else 0
 
 
+def ask_as_orbax(address: str) -> None:
+    """Asks for the bucket of an address as orbax does before it saves.
+
+    That needs another right than objects do, and a client that knows a project, which it does not
+    use. Raises NotAllowed if one of them is missing, BucketError if the bucket does not answer.
+    """
+    from google.cloud import storage  # noqa: PLC0415 - the extra `gcs`
+
+    _client()  # without credentials this says so
+    try:
+        client = storage.Client()
+    except OSError as error:
+        raise NotAllowed(
+            "no project of Google Cloud is known on this machine, and orbax, which saves the"
+            " checkpoints, asks for one; set GOOGLE_CLOUD_PROJECT to the project of the bucket"
+        ) from error
+
+    bucket, _ = _split(address)
+    _tried(
+        SCHEME + bucket,
+        lambda: client.get_bucket(bucket, **_options(address)),
+        right="asked for (storage.buckets.get), as orbax does before it saves,",
+        role="Storage Legacy Bucket Reader (roles/storage.legacyBucketReader)",
+    )
+
+
 def md5_of(path: str) -> str:
     """Returns the MD5 of a file, in hexadecimal, which is what a server knows of its content."""
     with open(path, "rb") as file:
@@ -306,8 +337,20 @@ def _is_transient(error):
     return retry.if_transient_error(error) or isinstance(error, kinds)
 
 
-def _tried(address: str, work: Callable[[], T]) -> T:
-    """Returns `work()`; turns what went wrong into FileNotFoundError or a BucketError."""
+def _tried(
+    address: str,
+    work: Callable[[], T],
+    right: str = "read or written",
+    role: str = "Storage Object Admin",
+) -> T:
+    """Returns `work()`; turns what went wrong into FileNotFoundError or a BucketError.
+
+    Args:
+      address: of what is asked for.
+      work: asks.
+      right: what the credentials may not do if the server refuses, for the message.
+      role: that has this right.
+    """
     from google.api_core import exceptions  # noqa: PLC0415 - the extra `gcs`
 
     handled = sys.exception()
@@ -319,10 +362,9 @@ def _tried(address: str, work: Callable[[], T]) -> T:
     except exceptions.NotFound as error:
         raise FileNotFoundError(f"there is no {address}") from error
     except exceptions.Forbidden as error:
-        raise BucketError(
-            f"{address} may not be read or written with these credentials"
-            f" ({_reason(error, handled)});"
-            " give them the role Storage Object Admin on the bucket"
+        raise NotAllowed(
+            f"{address} may not be {right} with these credentials ({_reason(error, handled)});"
+            f" give them the role {role} on the bucket"
         ) from error
     except BucketError:
         raise

@@ -18,7 +18,7 @@ from absl import logging
 from electra_jax import config as config_lib
 from electra_jax.config import fields
 from electra_jax.data import planning, text
-from electra_jax.host import processes, safe_files, staging
+from electra_jax.host import buckets, processes, safe_files, staging
 from electra_jax.training import spikes
 from electra_jax.weights import starting_weights
 from electra_jax.workdir import metadata, saved_config
@@ -64,8 +64,16 @@ def check_names(section: fields.Data) -> None:
 
 
 def check_places(workdir: str) -> None:
-    """Raises ConfigError if the workdir cannot be written, before any file is created."""
+    """Raises ConfigError if the workdir cannot be written, before any file is created.
+
+    In a bucket orbax needs more than other writers. Raises BucketError if that does not answer.
+    """
     safe_files.check_path(workdir, "--workdir", config_lib.ConfigError)
+    if address := staging.address(workdir):
+        try:
+            buckets.ask_as_orbax(address)
+        except buckets.NotAllowed as error:
+            raise config_lib.ConfigError(f"--workdir={address}: {error}") from error
 
     for name in ("", "checkpoints", "tensorboard"):
         path = os.path.join(workdir, name) if name else workdir

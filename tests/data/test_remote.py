@@ -3,6 +3,7 @@
 
 import bz2
 import collections
+import errno
 import functools
 import gzip
 import http.server
@@ -20,6 +21,7 @@ import pytest
 from fsspec.registry import _registry
 
 from electra_jax.data import preparation, reaching, records, text, text_remote
+from electra_jax.host import causes
 from support.corpus import text_settings, write_corpus
 
 
@@ -28,9 +30,15 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
     def do_HEAD(self):
         time.sleep(self.server.head_seconds)
+        if self.server.closed and self.path.startswith(self.server.closed):
+            self.send_error(self.server.refusal)
+            return
         super().do_HEAD()
 
     def do_GET(self):
+        if self.server.closed and self.path.startswith(self.server.closed):
+            self.send_error(self.server.refusal)
+            return
         if self.path.startswith("/hanging"):
             if os.path.exists(self.translate_path(self.path)):  # listed, and never sent
                 self.send_response(200)
@@ -67,6 +75,7 @@ def web(tmp_path, monkeypatch):
         server.at = f"http://127.0.0.1:{server.server_port}"
         server.ended = threading.Event()
         server.head_seconds = 0.0
+        server.closed, server.refusal = "", 403  # what is refused, and with which answer
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server
@@ -204,6 +213,69 @@ def test_what_cannot_be_read_is_named_with_a_remedy(web, monkeypatch, spec, mess
         documents(f"text:{spec.format(at=web.at)}")
     assert "\n" not in str(raised.value)
     assert not isinstance(raised.value, reaching.Unreachable)
+
+
+@pytest.mark.parametrize("answer", [401, 403])
+@pytest.mark.parametrize("pattern", ["en/0.txt.gz", "en/*.gz"])
+def test_a_server_that_refuses_is_an_error_that_stays(web, answer, pattern):
+    """A launcher would begin the run again for ever if it might pass."""
+    web.closed, web.refusal = "/en/", answer
+    with pytest.raises(ValueError, match="may not be read with the credentials") as raised:
+        documents(f"text:{web.at}/{pattern}")
+    assert f": {answer}, message=" in str(raised.value)
+    assert "; download it where it may be, and give data.source=text:" in str(raised.value)
+    assert not causes.may_pass(raised.value) and "\n" not in str(raised.value)
+
+
+def test_a_right_that_is_taken_away_after_the_listing_is_an_error_that_stays(web):
+    listed, other = text_remote.files(f"{web.at}/en/*.gz")[:2]
+    web.closed = "/en/0"
+    with pytest.raises(ValueError, match=r"/en/0\.txt\.gz may not be read with the cr") as raised:
+        listed.local_path()
+    assert not causes.may_pass(raised.value)
+    assert os.path.exists(other.local_path())
+
+
+class CodedError(Exception):
+    """An error with the code of the answer, as gcsfs has it."""
+
+    def __init__(self, code):
+        super().__init__(f"an answer, {code}")
+        self.code = code
+
+
+@pytest.mark.parametrize(
+    ("error", "refused"),
+    [
+        (OSError("Forbidden: b/lab/o\nnobody may list it"), True),  # gcsfs
+        (CodedError(401), True),  # gcsfs, without credentials
+        (PermissionError("Access Denied"), True),  # s3fs
+        (CodedError(503), False),
+        (OSError(errno.EBUSY, "SlowDown"), False),  # s3fs
+        (PermissionError(errno.EACCES, "Permission denied", "/cache/lock"), False),  # this machine
+    ],
+)
+def test_what_libraries_make_of_an_answer(error, refused):
+    assert reaching.refused(error) == refused
+    wrapped = RuntimeError("cannot be read")
+    wrapped.__cause__ = error
+    assert reaching.refused(wrapped) == refused
+
+
+@pytest.mark.parametrize(
+    ("address", "remedy"),
+    [
+        ("gs://lab/*.txt", "give them the role Storage Object Viewer on the bucket"),
+        ("s3://lab/*.txt", "give them s3:ListBucket and s3:GetObject on the bucket"),
+    ],
+)
+def test_a_bucket_that_refuses_is_named_with_what_it_needs(monkeypatch, address, remedy):
+    def refuse(_):
+        raise PermissionError("Access Denied")
+
+    monkeypatch.setattr(text_remote, "_matching", refuse)
+    with pytest.raises(ValueError, match=re.escape(f"(PermissionError: Access Denied); {remedy}")):
+        documents(f"text:{address}")
 
 
 def test_a_server_that_does_not_answer_is_one_line_in_time(web, monkeypatch):

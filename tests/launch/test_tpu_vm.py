@@ -316,6 +316,19 @@ def test_a_wheel_is_installed_instead(cloud, tmp_path):
     assert len(cloud.lines("starts.0")) == 1
 
 
+def test_extras_and_variables_reach_all_workers_also_after_a_preemption(cloud):
+    cloud.plan(plan="wait\nend 0", workers=2, preempt_at=4)
+    given = ("--extras=wandb,s3", "--env=WANDB_MODE=offline", "--env=NOTE=it's one; two = three")
+    done = cloud("keep", "--type=v4-16", *given, flags=RUN)
+    assert done.returncode == 0, done.stderr
+    assert len(cloud.lines("installed")) == 4
+    assert all(what.endswith("[tpu,gcs,wandb,s3]") for what in cloud.lines("installed"))
+    for worker in "01":
+        assert len(cloud.lines(f"starts.{worker}")) == 2
+        there = cloud.lines(f"variables.{worker}")  # of the second start
+        assert {"WANDB_MODE=offline", "NOTE=it's one; two = three"} <= set(there)
+
+
 def test_a_dry_run_prints_what_would_be_called_and_calls_nothing(cloud):
     shown = cloud("keep", "--type=v4-8", "--spot", "--dry-run", flags=RUN)
     assert shown.returncode == 0 and not cloud.lines("calls")
@@ -352,6 +365,10 @@ def test_a_workdir_in_no_bucket_is_warned_about(cloud):
         (["watch", "--name=a", "--zone=b", "--every=soon"], "--every=soon is no number of seconds"),
         (["install", "--name=a", "--zone=b", "--wheel=no.whl"], "--wheel=no.whl is no file"),
         (["status", "--name=a", "--zone=b", "--slices=0"], "--slices=0 is no number from 1"),
+        (["install", "--name=a", "--zone=b", "--extras=s3 wandb"], "--extras=s3 wandb is no list"),
+        (["install", "--name=a", "--zone=b", "--extras="], "--extras= is no list of extras"),
+        (["run", "--name=a", "--zone=b", "--env=1X=2", "--", "-"], "--env=1X=2 is no NAME=VALUE"),
+        (["run", "--name=a", "--zone=b", "--env=HOME", "--", "-"], "--env=HOME is no NAME=VALUE"),
     ],
 )
 def test_bad_options_are_one_line(arguments, words):

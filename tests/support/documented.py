@@ -117,6 +117,9 @@ def layout(folder: pathlib.Path, run: pathlib.Path | None = None) -> pathlib.Pat
     for name in ("RTE", "STS-B", "MNLI", "diagnostic"):
         (folder / name).rename(folder / "glue" / name)
     _write_sets(folder / "glue")
+    (folder / "names.conll").write_text(
+        "".join(f"Ann B-PER\nsees O\nNew B-LOC\nYork{n} I-LOC\n. O\n\n" for n in range(40))
+    )
     for name, count in (("train_5500", 40), ("TREC_10", 4)):
         asked = (
             f"HUM:ind Who wrote Les Misérables {n} ?\nNUM:date When {n} ?" for n in range(count)

@@ -6,6 +6,7 @@ A machine is a folder of copies here. What another machine needs can only come f
 
 import json
 import os
+import runpy
 import signal
 import socket
 import subprocess
@@ -15,6 +16,8 @@ import threading
 import pytest
 
 import electra_jax
+from electra_jax import config as config_lib
+from electra_jax.data import text_remote
 from electra_jax.host import bucket_lock, buckets, causes, staging
 from electra_jax.report import writers
 from support.commands import free_port, read_until
@@ -245,6 +248,38 @@ def test_a_server_that_lets_the_run_in_no_more(server, config, undisturbed, tmp_
     _same(address, undisturbed, server, tmp_path)
 
 
+def test_a_run_that_orbax_could_not_save_is_refused_before_text_is_read(
+    server, config, here, monkeypatch
+):
+    """Objects may be read and written. For the bucket itself, as for a project, only orbax asks."""
+    from google.api_core import exceptions  # noqa: PLC0415 - only in this tier
+    from google.cloud import storage  # noqa: PLC0415 - as above
+
+    def refuse(*_, **__):
+        raise exceptions.Forbidden("storage.buckets.get is denied")
+
+    settings = runpy.run_path(str(config))["get_config"]()
+    with monkeypatch.context() as patch:
+        patch.setattr(storage.Client, "get_bucket", refuse)
+        role = r"Legacy Bucket Reader \(roles/storage.legacyBucketReader\) on the bucket$"
+        with pytest.raises(config_lib.ConfigError, match=rf"gs://lab may not be asked .*{role}"):
+            electra_jax.train(settings, "gs://lab/objects_only")
+
+    made = storage.Client
+
+    def without_a_project(project=None):
+        if project is None:  # Google's own words
+            raise OSError("Project was not passed and could not be determined from the environment")
+        return made(project=project)
+
+    buckets._client()
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "Client", without_a_project)
+        with pytest.raises(config_lib.ConfigError, match="; set GOOGLE_CLOUD_PROJECT to the"):
+            electra_jax.train(settings, "gs://lab/objects_only")
+    assert server.names("objects_only") == set()
+
+
 def test_a_server_that_dies_inside_a_checkpoint(server, config, undisturbed, tmp_path):
     """It is killed as soon as it has the first object of step 21, and comes back."""
     address = "gs://lab/inside"
@@ -429,6 +464,16 @@ def test_text_and_prepared_data_in_a_bucket(server, config, here, undisturbed, t
     owner = f"process {os.getpid()} on {socket.gethostname()}, last sign of life 20"
     assert refusal.startswith(f"error: the data folder {folder} is in use by another run ({owner}")
     assert not (tmp_path / "other").exists()
+
+
+def test_text_in_a_bucket_that_refuses_is_an_error_that_stays(server, here):
+    server.refuse(403)
+    try:
+        with pytest.raises(ValueError, match="give them the role Storage Object Vie") as raised:
+            text_remote.files("gs://lab/closed/*.txt")
+    finally:
+        server.start()
+    assert not causes.may_pass(raised.value) and "\n" not in str(raised.value)
 
 
 def test_a_damaged_copy_of_a_shard_is_fetched_anew(server, finished, tmp_path):
