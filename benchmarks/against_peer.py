@@ -6,11 +6,14 @@
 
 All sides start first and stay; while one works the others wait. Each round gives every side the
 same number of steps, in an order that turns round. The peer comes in each of its forms and the
-fastest counts. `--other` holds another checkout of ours against this one instead, `--variant` ours
-with another setting.
+fastest counts: eager and compiled, and on a CPU with other heaps too. A side that ends before its
+work is done, or that has another kind of device than ours, is named and left out, and the exit code
+is 1. `--other` holds another checkout of ours against this one instead, `--variant` ours with
+another setting.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -30,6 +33,12 @@ KEPT_HEAP = {  # as fast for the peer, or faster
     "MALLOC_TRIM_THRESHOLD_": str(2**40),
     "MALLOC_ARENA_MAX": "1",
 }
+# Of a GPU, whose memory the sides share: jax would reserve three quarters of it for the first.
+SHARED_MEMORY = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+
+
+class Ended(Exception):
+    """A side has ended before its work was done, or cannot be compared; the message says why."""
 
 
 class Side:
@@ -43,27 +52,44 @@ class Side:
             stdout=subprocess.PIPE,
             text=True,
             cwd=HERE.parent,
-            env=os.environ | (environment or {}),
+            env=SHARED_MEMORY | os.environ | (environment or {}),
         )
         self.about = self._answer()
 
     def run(self, steps):
-        """Trains some steps and keeps their seconds."""
-        self._process.stdin.write(f"{steps}\n")
-        self._process.stdin.flush()
+        """Trains some steps and keeps their seconds. Raises Ended."""
+        try:
+            self._process.stdin.write(f"{steps}\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # what there is instead of an answer says why
         answer = self._answer()
         self.seconds += answer["seconds"]
         self.losses = answer["losses"]
 
     def close(self):
-        self._process.stdin.close()
+        """Lets the program end."""
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._process.wait()
 
     def _answer(self):
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit(f"{self.name} ended with exit code {self._process.wait()}")
-        return json.loads(line)
+        for line in self._process.stdout:
+            if line.startswith("{"):  # a library may print something of its own
+                return json.loads(line)
+        raise Ended(f"ended with exit code {self._process.wait()}")
+
+
+def forms_of_the_peer(peer, platform):
+    """[(name, command, environment)] of all forms that may be the fastest on this platform."""
+    if platform != "cpu":
+        return [("peer, eager", peer, {}), ("peer, compiled", [*peer, "--compile"], {})]
+    return [
+        ("peer, eager", peer, {}),
+        ("peer, eager, huge pages", peer, HUGE_PAGES),
+        ("peer, eager, heap kept", peer, KEPT_HEAP),
+        ("peer, compiled, heap kept", [*peer, "--compile"], KEPT_HEAP),
+    ]
 
 
 def shape_of(config, vocab_size, batch_size):
@@ -113,24 +139,33 @@ def main():
         f"--vocab_size={arguments.vocab_size}",
     ]
     ours += [f"--set={field}={value}" for field, value in changes.items()]
-    sides = [Side("ours", ours)]
+    try:
+        sides, ended = [Side("ours", ours)], {}
+    except Ended as error:
+        raise SystemExit(f"ours {error}") from error
+
+    platform = sides[0].about["platform"]
+    others = [(f"ours, {it}", [*ours, f"--set={it}"], {}) for it in arguments.variant]
     if arguments.other:
-        sides.append(Side("other checkout", ours, {"PYTHONPATH": arguments.other}))
-    for variant in arguments.variant:
-        sides.append(Side(f"ours, {variant}", [*ours, f"--set={variant}"]))
-    if not (arguments.other or arguments.variant):
+        others.insert(0, ("other checkout", ours, {"PYTHONPATH": arguments.other}))
+    if not others:
         shape = shape_of(config, arguments.vocab_size, arguments.batch_size)
         peer = [HERE / "peer_torch.py", f"--shape={json.dumps(shape)}"]
         peer += [f"--dtype={arguments.dtype}"]
-        sides += [
-            Side("peer, eager", peer),
-            Side("peer, eager, huge pages", peer, HUGE_PAGES),
-            Side("peer, eager, heap kept", peer, KEPT_HEAP),
-            Side("peer, compiled, heap kept", [*peer, "--compile"], KEPT_HEAP),
-        ]
+        others = forms_of_the_peer(peer, platform)
+    for name, command, environment in others:
+        try:
+            sides.append(begun(name, command, environment, platform))
+        except Ended as error:
+            ended[name] = str(error)
+
     for number in range(arguments.rounds):
-        for side in sides if number % 2 == 0 else reversed(sides):
-            side.run(arguments.steps)
+        for side in list(sides) if number % 2 == 0 else sides[::-1]:
+            try:
+                side.run(arguments.steps)
+            except Ended as error:
+                ended[side.name] = str(error)
+                sides.remove(side)
     for side in sides:
         side.close()
     tokens = arguments.batch_size * config.data.sequence_length
@@ -146,15 +181,32 @@ def main():
         for side in sides
     }
     if arguments.json:
-        print(json.dumps(found))
-        return
+        print(json.dumps(found | {name: {"error": why} for name, why in ended.items()}))
+    else:
+        show(arguments, config, found)
+    for name, why in ended.items():
+        print(f"left out: {name} {why}", file=sys.stderr)
+    sys.exit(1 if ended else 0)
+
+
+def begun(name, command, environment, platform):
+    """A side that is ready. Raises Ended, also if it does not run on this platform."""
+    side = Side(name, command, environment)
+    if side.about["platform"] != platform:
+        side.close()
+        raise Ended(f"runs on {side.about['platform']}, and ours on {platform}")
+    return side
+
+
+def show(arguments, config, found):
+    """Prints the table; each side is held against ours, or the first of them if ours has ended."""
     print(f"{arguments.config}, {arguments.batch_size} x {config.data.sequence_length}, ", end="")
     print(f"{arguments.dtype}, {arguments.rounds} rounds of {arguments.steps} steps")
     print(
         f"{'':<28}{'tokens/s':>10}{'step s':>9}{'fastest':>9}{'slowest':>9}{'ours / it':>11}"
         f"{'product GFLOP/s':>17}"
     )
-    mine = found["ours"]
+    mine = found.get("ours", next(iter(found.values()), None))
     for name, it in found.items():
         ratio = it["step_seconds"] / mine["step_seconds"]
         print(

@@ -1,32 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All checks that need a GPU, in one call; a short table comes last.
+"""All checks that need a GPU, the most valuable first, in calls that may be cut short.
 
-    python benchmarks/gpu_checks.py --out=FOLDER
+    python benchmarks/gpu_checks.py --out=FOLDER --seconds=560
 
-Each check leaves FOLDER/NAME.json, and one that went well is not done again by a second call: a
-call that was cut short is simply made again. Without a GPU the same checks run on what is there,
-which shows that the script works and nothing else.
+Each check is a command of its own. It begins only if its limit, above which it is ended, fits into
+what is left of --seconds; its line is printed as soon as it ends, and last comes the table of all
+with the names of those that are left. The same call goes on: first with those that no call has
+begun, then with those that failed.
+
+FOLDER gets two files, written anew after every check: checks.json, all that was found by device
+and check, and table.txt. Where FOLDER is emptied between two calls, `--workdir=OTHER` keeps a copy
+of checks.json, from which the next call knows what is done; on a new machine, put the copy that
+came back into OTHER. OTHER is also where the checks work. Without it they work in a temporary
+folder, and FOLDER knows what is done. Results of another device do not count as done.
+
+Exit code 1 says that a check failed. Without a GPU the same checks run on what is there, which
+shows that the script works and nothing else.
 """
 
 import argparse
+import dataclasses
+import importlib.util
 import json
+import math
 import os
 import pathlib
-import re
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Mapping, Sequence
 
-HERE = pathlib.Path(__file__).parent
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT))
+
+from benchmarks import bounded, gpu_findings  # noqa: E402 - ROOT must be known before
+from electra_jax.host import safe_files  # noqa: E402 - as above
+
 TESTS = [f"tests/{name}.py" for name in ("model/test_model", "model/test_layers")]
 TESTS += [f"tests/objectives/{name}.py" for name in ("test_vocabulary_softmax", "test_masking")]
 RESUME = ["tests/step/test_reference_update.py", "tests/training/test_training.py"]
-# The tests ask for a CPU unless something is asked for; nothing at all is the best there is.
-ENVIRONMENT = os.environ | {"JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "")}
-PAIRS = {  # name -> arguments of against_peer.py
-    "small_128": ["--config=small", "--batch_size=128"],
-    "base_128": ["--config=base", "--batch_size=256", "--length=128"],
-    "base_512": ["--config=base", "--batch_size=64", "--length=512"],
+WORKERS = 4  # of pytest: they share the device, and compiling takes most of their time
+SHAPES = {  # name -> configuration, rows of a step, tokens of a row
+    "small_128": ("small", 128, 128),
+    "base_128": ("base", 256, 128),
+    "base_512": ("base", 64, 512),
 }
 OPTIONS = {  # of XLA, on one GPU -> against none: `small_128_benchmark`
     "no_graphs": "xla_gpu_enable_command_buffer=",
@@ -34,143 +52,202 @@ OPTIONS = {  # of XLA, on one GPU -> against none: `small_128_benchmark`
     "triton_products": "xla_gpu_triton_gemm_any=true",
     "no_search": "xla_gpu_autotune_level=0",
 }
+# The tests ask for a CPU unless something is asked for; nothing at all is the best there is, and
+# leaves the CPU to the canary.
+BEST_DEVICE = {"JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "")}
+# Products of float32 are TF32 on a GPU by default, which is too coarse for what tests expect; and
+# the first of several processes would reserve three quarters of the memory.
+EXACT = {"JAX_DEFAULT_MATMUL_PRECISION": "highest", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+REPEATABLE = {  # bit for bit, which a GPU is only if asked
+    "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_deterministic_ops=true".strip()
+}
+SCRATCH = "{scratch}"  # in a command: an empty folder, removed afterwards
+GRACE = 10  # seconds of a limit in which a check that is cut says what it has
+END = 3000  # characters of what a check printed last that are kept
 
 
-def run(command, seconds):
-    """(exit code, output, seconds) of a command; 124 where it took too long."""
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """A command and how its output is read."""
+
+    name: str
+    seconds: float  # its limit
+    words: Sequence[str]  # of the command, after `python`
+    read: gpu_findings.Read
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def checks() -> list[Check]:
+    """All of them, in the order in which they are worth their time."""
+    canary = Check("canary", 120, ["benchmarks/canary.py"], gpu_findings.of_json)
+    alone = ["benchmarks/fused_attention.py"]
+    return [
+        canary,
+        small_trains(300),
+        step("small_128", 180),
+        against_peer("small_128", 0.1, 300),
+        tests("tests_of_the_model", TESTS, EXACT, 300),
+        tests("tests_of_step_and_resume", RESUME, EXACT | REPEATABLE, 400),
+        *(step("base_512", 210, attention=way) for way in ("einsum", "cudnn")),
+        *(step("small_128", 180, attention=way) for way in ("einsum", "cudnn")),
+        Check("fused_attention", 120, alone, gpu_findings.of_attention),
+        against_peer("small_128", 0.0, 300),
+        step("base_128", 210),
+        *(against_peer("base_128", rate, 360) for rate in (0.1, 0.0)),
+        step("base_512", 210),
+        *(against_peer("base_512", rate, 360) for rate in (0.1, 0.0)),
+        step("small_128", 360, parts=True),
+        *(step("small_128", 180, option=name) for name in OPTIONS),
+    ]
+
+
+def small_trains(seconds: float) -> Check:
+    """`small` in bfloat16 on the builtin corpus: the losses at the beginning and at the end."""
+    words = [
+        "-m", "electra_jax.main", "--config=configs/small.py", f"--workdir={SCRATCH}",
+        "--config.data.source=builtin", "--config.data.vocab=train:sentencepiece:8192",
+        "--config.data.heldout_fraction=0.03", "--config.model.dtype=bfloat16",
+        "--config.schedule.steps=300", "--config.schedule.warmup_steps=100",
+        "--config.logging.every=30", "--config.evaluation.every=300",
+        "--config.evaluation.rows=512",
+    ]  # fmt: skip
+    return Check("small_trains", seconds, words, gpu_findings.of_training)
+
+
+def tests(name: str, files: Sequence[str], environment: Mapping, seconds: float) -> Check:
+    """Test files on the device at hand; a warning that only a GPU gives is no failure there."""
+    words = ["-m", "pytest", "-W", "default", "-rfE", "--tb=short", *files]
+    if importlib.util.find_spec("xdist"):
+        words += ["-n", str(WORKERS), "--dist", "loadfile"]
+    return Check(name, seconds, words, gpu_findings.of_tests, environment)
+
+
+def step(
+    shape: str, seconds: float, attention: str = "", parts: bool = False, option: str = ""
+) -> Check:
+    """The training step in bfloat16: alone, or also its parts.
+
+    With a way of attention, attention drops nothing, because cuDNN's kernel could not: the two ways
+    are to be held against each other, and not against the step of the configuration.
+    """
+    config, rows, length = SHAPES[shape]
+    name = f"{shape}_{'parts' if parts else 'benchmark'}"
+    words = [
+        "-m", "electra_jax.benchmark", "--json", f"--config=configs/{config}.py", "--steps=20",
+        "--vocab_size=30522", f"--config.data.batch_size={rows}",
+        f"--config.data.sequence_length={length}", "--config.model.dtype=bfloat16",
+        "--parts" if parts else "--noparts",
+    ]  # fmt: skip
+    if attention:
+        name += f"_{attention}_attention_dropout_0.0"
+        words += [f"--config.model.attention={attention}", "--config.model.attention_dropout=0"]
+    if option:
+        name += f"_{option}"
+        words += [f"--config.mesh.compiler_options={OPTIONS[option]}"]
+    return Check(name, seconds, words, gpu_findings.of_json)
+
+
+def against_peer(shape: str, attention_dropout: float, seconds: float) -> Check:
+    """Both programs by turns, bfloat16."""
+    config, rows, length = SHAPES[shape]
+    words = [
+        "benchmarks/against_peer.py", "--json", "--dtype=bfloat16", "--rounds=4", "--steps=20",
+        f"--attention_dropout={attention_dropout}", f"--config={config}", f"--batch_size={rows}",
+        f"--length={length}",
+    ]  # fmt: skip
+    name = f"{shape}_against_peer_attention_dropout_{attention_dropout}"
+    return Check(name, seconds, words, gpu_findings.of_peer)
+
+
+def attempt(check: Check, workdir: pathlib.Path | None) -> dict:
+    """The record of a check, whatever becomes of it."""
+    record = {"exit_code": 1, "seconds": None}
     begun = time.monotonic()
     try:
-        done = subprocess.run(
-            command,
-            cwd=HERE.parent,
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            env=ENVIRONMENT,
-        )
-        code, output = done.returncode, done.stdout + done.stderr
-    except subprocess.TimeoutExpired as error:
-        code, output = 124, str(error.stdout or b"", "utf-8", "replace")
-    return code, output, time.monotonic() - begun
-
-
-def tests(files):
-    """How many of these passed and failed on the device at hand."""
-    code, output, seconds = run([sys.executable, "-m", "pytest", *files], 420)
-    counts = {
-        word: int(n) for n, word in re.findall(r"(\d+) (passed|failed|error)", output[-2000:])
-    }
-    return {"exit_code": code, "seconds": seconds, **counts, "end": output[-1500:]}
-
-
-def trains(steps, workdir):
-    """`small` in bfloat16 on the builtin corpus: the losses at the beginning and at the end."""
-    code, output, seconds = run(
-        [
-            sys.executable, "-m", "electra_jax.main", "--config=configs/small.py",
-            f"--workdir={workdir}", "--config.data.source=builtin",
-            "--config.data.vocab=train:sentencepiece:8192", "--config.data.heldout_fraction=0.03",
-            "--config.model.dtype=bfloat16", f"--config.schedule.steps={steps}",
-            "--config.schedule.warmup_steps=100", f"--config.logging.every={max(1, steps // 10)}",
-            f"--config.evaluation.every={steps}", "--config.evaluation.rows=512",
-        ],
-        420,
-    )  # fmt: skip
-    rows = workdir / "metrics.jsonl"
-    lines = [json.loads(line) for line in rows.read_text().splitlines()] if rows.exists() else []
-    train = [line for line in lines if line["kind"] == "train"]
-    keep = ("step", "gen_loss", "disc_loss", "tokens_per_second", "mfu", "skipped_steps")
-    ends = [{name: line.get(name) for name in keep} for line in (train[:1] + train[-1:])]
-    return {"exit_code": code, "seconds": seconds, "ends": ends, "end": output[-1500:]}
-
-
-def against_peer(arguments, attention_dropout):
-    """Both programs by turns, bfloat16."""
-    command = [
-        sys.executable, "benchmarks/against_peer.py", "--json", "--dtype=bfloat16", "--rounds=4",
-        "--steps=20", f"--attention_dropout={attention_dropout}", *arguments,
-    ]  # fmt: skip
-    code, output, seconds = run(command, 420)
-    last = output.strip().splitlines()[-1] if code == 0 else "{}"
-    return {"exit_code": code, "seconds": seconds, "sides": json.loads(last), "end": output[-1500:]}
-
-
-def measure(arguments):
-    """The step alone and in parts, bfloat16."""
-    command = [sys.executable, "-m", "electra_jax.benchmark", "--json", "--vocab_size=30522"]
-    length = [a.replace("--length=", "--config.data.sequence_length=") for a in arguments]
-    length = [a.replace("--batch_size=", "--config.data.batch_size=") for a in length]
-    length = [re.sub(r"^--config=(\w+)$", r"--config=configs/\1.py", a) for a in length]
-    code, output, seconds = run([*command, *length, "--config.model.dtype=bfloat16"], 300)
-    found = next((line for line in output.splitlines() if line.startswith("{")), "{}")
-    return {"exit_code": code, "seconds": seconds, **json.loads(found), "end": output[-1500:]}
-
-
-def fused_attention():
-    """cuDNN's attention against einsum, bfloat16: errors, seconds and memory of both."""
-    code, output, seconds = run([sys.executable, "benchmarks/fused_attention.py"], 300)
-    found = next((line for line in output.splitlines() if line.startswith("{")), "{}")
-    found = json.loads(found)
-    if code == 0 and not found["agree"]:
-        code = 1
-    return {"exit_code": code, "seconds": seconds, **found, "end": output[-1500:]}
-
-
-def checks(out):
-    """{name: what does it}, cheapest first."""
-    found = {
-        "tests_of_the_model": lambda: tests(TESTS),
-        "tests_of_step_and_resume": lambda: tests(RESUME),
-        "fused_attention": fused_attention,
-        "small_trains": lambda: trains(300, out / "small"),
-    }
-    for name, arguments in PAIRS.items():
-        found[f"{name}_benchmark"] = lambda arguments=arguments: measure(arguments)
-        for rate in (0.0, 0.1):
-            found[f"{name}_against_peer_attention_dropout_{rate}"] = (
-                lambda arguments=arguments, rate=rate: against_peer(arguments, rate)
+        with tempfile.TemporaryDirectory(dir=workdir, ignore_cleanup_errors=True) as scratch:
+            words = [word.replace(SCRATCH, scratch) for word in check.words]
+            done = bounded.run(
+                [sys.executable, *words],
+                check.seconds - GRACE,
+                GRACE,
+                BEST_DEVICE | dict(check.environment),
             )
-    for name, options in OPTIONS.items():
-        arguments = [*PAIRS["small_128"], f"--config.mesh.compiler_options={options}"]
-        found[f"small_128_benchmark_{name}"] = lambda arguments=arguments: measure(arguments)
-    return found
+            record["exit_code"] = done.code
+            record["end"] = f"{done.stdout[-END:]}\n--- stderr\n{done.stderr[-END:]}"
+            record |= check.read(done, pathlib.Path(scratch))
+    except Exception as error:  # one check never ends the others
+        record["exit_code"] = record["exit_code"] or 1
+        record["error"] = f"{type(error).__name__}: {error}"
+    record["seconds"] = time.monotonic() - begun
+    return record
 
 
-def line_of(name, found):
-    """One line of the table."""
-    text = "ok" if found["exit_code"] == 0 else f"exit code {found['exit_code']}"
-    if "passed" in found:
-        text += f", {found['passed']} passed, {found.get('failed', 0)} failed"
-    for end in found.get("ends", []):
-        text += f", step {end['step']}: gen_loss {end['gen_loss']:.3f}"
-    if "tokens_per_second" in found:
-        text += f", {found['tokens_per_second']:,.0f} tokens/s, MFU {found['mfu'] or 0:.1%}"
-    for way, it in found.get("ways", {}).items():
-        error, megabytes = max(it["errors"].values()), it["temporary_mib"]
-        text += f", {way}: {1e3 * it['seconds']:.2f} ms, {megabytes:.0f} MiB, off by {error:.1e}"
-    if found.get("sides"):
-        sides = {side: it["tokens_per_second"] for side, it in found["sides"].items()}
-        best = max(rate for side, rate in sides.items() if side != "ours")
-        text += f", {sides['ours']:,.0f} tokens/s, {sides['ours'] / best:.2f} x the fastest peer"
-    return f"{name:<48}{found['seconds']:>6.0f} s  {text}"
+def in_turn(wanted: Sequence[Check], records: Mapping[str, Mapping]) -> list[Check]:
+    """The checks that are not done: those that no call has begun, then those that failed."""
+    fresh = [check for check in wanted if check.name not in records]
+    return fresh + [check for check in wanted if records.get(check.name, {}).get("exit_code")]
 
 
-def main():
+def device_name() -> str:
+    """What nvidia-smi calls the GPUs; '' if there is no such program or no such GPU."""
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
+            capture_output=True, text=True, timeout=30,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return ", ".join(done.stdout.split("\n")[:-1]) if done.returncode == 0 else ""
+
+
+def known(folders: Sequence[pathlib.Path]) -> dict:
+    """{device: {check: record}} of the first folder that has results; {} if none has."""
+    for folder in folders:
+        path = folder / "checks.json"
+        if path.exists():
+            try:
+                return json.loads(path.read_text())
+            except ValueError as error:
+                raise SystemExit(f"{path} is no list of results ({error}); delete it") from error
+    return {}
+
+
+def main() -> None:
+    """Does what is not done yet and fits into the time, and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--out", type=pathlib.Path, required=True, help="for the two files")
+    parser.add_argument("--workdir", type=pathlib.Path, help="kept from one call to the next")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="that this call has")
     parser.add_argument("--only", default="", help="checks whose names contain this")
-    arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    lines = []
-    for name, check in checks(arguments.out).items():
-        if arguments.only not in name:
+    given = parser.parse_args()
+    end = time.monotonic() + given.seconds
+    bounded.end_on_sigterm()
+
+    folders = [folder.resolve() for folder in (given.workdir, given.out) if folder]
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+    results, device = known(folders), device_name()
+    records = results.setdefault(device, {})
+    wanted = [check for check in checks() if given.only in check.name]
+    names = [check.name for check in wanted]
+
+    def keep() -> str:
+        table = gpu_findings.table(device, records, names)
+        for folder in folders:
+            safe_files.write(folder / "checks.json", json.dumps(results, indent=1).encode())
+        safe_files.write(folders[-1] / "table.txt", f"{table}\n".encode())
+        return table
+
+    for check in in_turn(wanted, records):
+        if check.seconds > end - time.monotonic():
+            print(f"{check.name:<47}not begun: may take {check.seconds:.0f} s", flush=True)
             continue
-        path = arguments.out / f"{name}.json"
-        if not path.exists() or json.loads(path.read_text())["exit_code"]:
-            path.write_text(json.dumps(check(), indent=1))
-            print(f"done: {name}", flush=True)
-        lines.append(line_of(name, json.loads(path.read_text())))
-    print("\n".join(lines))
+        records[check.name] = attempt(check, folders[0] if given.workdir else None)
+        keep()
+        print(gpu_findings.line(check.name, records[check.name]), flush=True)
+
+    print(f"\n{keep()}")
+    sys.exit(int(any(records.get(name, {}).get("exit_code") for name in names)))
 
 
 if __name__ == "__main__":

@@ -61,7 +61,10 @@ def main():
         return state, seconds, losses
 
     state, _, _ = run(state, 2)
+    device = jax.devices()[0]
     about = {"compile_seconds": compiled, "jax": jax.__version__}
+    about["platform"] = "gpu" if device.platform in ("cuda", "rocm") else device.platform
+    about["device"] = device.device_kind
     about["product_rate"] = product_rate(rehearsed.plan.objective.networks.dtype)
     print(json.dumps(about), flush=True)
     for line in sys.stdin:
@@ -70,12 +73,12 @@ def main():
 
 
 def product_rate(dtype):
-    """FLOP/s of one large product in the form that the step uses: float32 results.
+    """FLOP/s of one large product of random numbers in the form of the step: float32 results.
 
     It needs nothing of the package, so that an older checkout measured beside this one has it too.
     """
-    size, seconds = 2048, []
-    x = jnp.ones((size, size), dtype)
+    size, seconds = 2048 if jax.default_backend() == "cpu" else 8192, []
+    x = jax.random.normal(jax.random.key(0), (size, size)).astype(dtype)
     product = jax.jit(functools.partial(jnp.dot, preferred_element_type=jnp.float32))
     for _ in range(6):
         begun = time.perf_counter()

@@ -124,9 +124,9 @@ def rows(shape, device, count=4):
 
 
 def product_rate(dtype, device):
-    """FLOP/s of one large product."""
-    size, seconds = 2048, []
-    x = torch.ones(size, size, dtype=dtype, device=device)
+    """FLOP/s of one large product of random numbers."""
+    size, seconds = 2048 if device.type == "cpu" else 8192, []
+    x = torch.randn(size, size, device=device).to(dtype)
     for _ in range(6):
         begun = time.perf_counter()
         x @ x
@@ -166,6 +166,9 @@ def main():
     begun = time.perf_counter()
     run(2)
     about = {"first_steps_seconds": time.perf_counter() - begun, "torch": torch.__version__}
+    on_gpu = device.type == "cuda"
+    about["platform"] = "gpu" if on_gpu else "cpu"
+    about["device"] = torch.cuda.get_device_name() if on_gpu else "cpu"
     about["parameters"] = sum(p.numel() for p in pair.parameters())
     about["product_rate"] = product_rate(getattr(torch, arguments.dtype), device)
     print(json.dumps(about), flush=True)

@@ -7,8 +7,9 @@ The paper's figure 4 and table 1 have this point: 6.25 % of the training (62,500
 of 128 tokens, 1.02 billion tokens), 6 hours on one V100, a GLUE average of 74.1 on the dev sets.
 
 A call ends by itself after --seconds, and the same call goes on where the last one ended: training
-bit for bit, fine-tuning with the first seed that is not finished. When all is done, --out has the
-table, the metrics, the scores and the encoder in float32, in parts that a narrow way can carry:
+at its newest step, tasks as tasks_in_slices.py says. --workdir must stay from one call to the next.
+When all is done, --out has the table, the metrics, the scores of all seeds by task, and the encoder
+in float32, in parts that a narrow way can carry:
 
     cat encoder.safetensors.part* > model.safetensors
 
@@ -20,61 +21,28 @@ training command. Without an accelerator it is rehearsed with `--config=tiny_pap
 """
 
 import argparse
+import json
 import os
 import pathlib
+import shlex
 import shutil
-import signal
 import statistics
-import subprocess
 import sys
-import time
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
-from electra_jax.finetuning.results import results_file  # noqa: E402 - ROOT must be known before
+from benchmarks import bounded, slices, tasks_in_slices  # noqa: E402 - ROOT must be known before
+from electra_jax.host import safe_files  # noqa: E402 - as above
 from electra_jax.report import writers  # noqa: E402 - as above
 
 STEPS, ROWS, WARMUP, RATE = 62_500, 128, 10_000, 5e-4  # of the paper's run, 1/16 of its steps
-PAPER = 74.1  # GLUE average of the dev sets, all eight tasks
+PAPER = 74.1  # GLUE average of the dev sets after these steps, all eight tasks
 # The released code's README: the same size after all of its steps, on public text.
 AFTER_ALL_STEPS = {"cola": 56.8, "sst2": 88.3, "mrpc": 87.4, "stsb": 86.8, "qqp": 88.3,
                    "mnli": 78.9, "qnli": 87.9, "rte": 68.5}  # fmt: skip
-FOLDERS = {"cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "stsb": "STS-B", "qqp": "QQP",
-           "mnli": "MNLI", "qnli": "QNLI", "rte": "RTE"}  # fmt: skip
 ENDINGS = (".txt", ".jsonl", ".json", ".parquet")
 PART = 15 * 2**20  # bytes
-GRACE = 45  # seconds of a slice in which a command saves and ends
-CUT = 75  # what a training that was stopped and saved ends with
-
-
-class Slice:
-    """The time that a call has."""
-
-    def __init__(self, seconds: float):
-        self._end = time.monotonic() + seconds - GRACE
-
-    def run(self, *command: str) -> bool:
-        """Runs a command of the package; returns whether it came to its end.
-
-        Raises SystemExit if it failed.
-        """
-        left = self._end - time.monotonic()
-        if left <= 0:
-            return False
-
-        process = subprocess.Popen([sys.executable, "-m", *command], cwd=ROOT)
-        try:
-            code = process.wait(left)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGTERM)
-            process.wait()
-            return False
-        if code == CUT:
-            return False
-        if code:
-            raise SystemExit(f"{command[0]} ended with {code}")
-        return True
 
 
 def text_of(data: pathlib.Path) -> str:
@@ -95,15 +63,31 @@ def text_of(data: pathlib.Path) -> str:
     return f"text:{data}/*{endings.pop()}"
 
 
-def train(slice_: Slice, given, workdir: pathlib.Path) -> bool:
+def tasks_of(given) -> list[str]:
+    """The tasks that are asked for, or all whose folder has a training file.
+
+    Raises SystemExit if one is none of the eight.
+    """
+    folders = tasks_in_slices.FOLDERS
+    if not given.tasks:
+        return [task for task in folders if (given.data / folders[task] / "train.tsv").exists()]
+    asked = given.tasks.split(",")
+    for task in asked:
+        if task not in folders:
+            raise SystemExit(f"--tasks: {task!r} is none of {', '.join(folders)}")
+    return asked
+
+
+def train(slice_: slices.Slice, given, workdir: pathlib.Path) -> bool:
     """Pre-trains, or goes on; returns whether all steps are done."""
     larger = given.rows / ROWS
     steps = given.steps or round(STEPS / larger)
-    return slice_.run(
+    command = (
         "electra_jax.main",
         f"--config={given.config}",
         f"--workdir={workdir}",
-        f"--stopped_code={CUT}",
+        f"--stopped_code={slices.CUT}",
+        f"--stop_timeout={slices.STOP}",
         f"--config.data.source={text_of(given.data)}",
         f"--config.data.vocab={given.data / 'vocab.txt'}",
         f"--config.data.batch_size={given.rows}",
@@ -117,73 +101,79 @@ def train(slice_: Slice, given, workdir: pathlib.Path) -> bool:
         *given.more,
     )
 
-
-def tune(slice_: Slice, given, workdir: pathlib.Path) -> bool:
-    """Fine-tunes on the tasks whose folders are there; returns whether all seeds are done."""
-    return slice_.run(
-        "electra_jax.finetune",
-        f"--workdir={workdir}",
-        f"--config.data.dir={given.data}",
-        f"--config.tasks={','.join(tasks_of(given))}",
-        f"--config.seeds={given.seeds}",
-    )
-
-
-def tasks_of(given) -> list[str]:
-    """The tasks that are asked for, or all whose folder has a training file."""
-    if given.tasks:
-        return given.tasks.split(",")
-    return [
-        task for task, folder in FOLDERS.items() if (given.data / folder / "train.tsv").exists()
-    ]
+    # A training that is done would take a minute to say so at the beginning of every later slice.
+    done, said = workdir / "trained.txt", shlex.join(command)
+    if done.exists() and done.read_text() == said:
+        return True
+    if not slice_.run(*command):
+        return False
+    safe_files.write(done, said.encode())
+    return True
 
 
 def table(workdir: pathlib.Path) -> str:
     """What came out, beside what was published."""
     rows = writers.read(workdir / "metrics.jsonl")
-    trained = [row for row in rows if row["kind"] == "train"][-1]
-    found = [row for row in rows if row["kind"] == "eval"][-1:]
-    lines = [f"step {trained['step']:,}, {trained['tokens_seen'] / 1e9:.3f} billion tokens,"
-             f" {trained['tokens_per_second']:,.0f} tokens/s at the end"]  # fmt: skip
-    for row in found:
-        lines.append(f"held out: gen_masked_loss {row['gen_masked_loss']:.3f} (token frequencies"
-                     f" {row['unigram_entropy']:.3f}), disc_auc {row['disc_auc']:.3f}")  # fmt: skip
+    lines = [
+        f"step {row['step']:,}, {shown(row['tokens_seen'], ',')} tokens,"
+        f" {shown(row['tokens_per_second'], ',.0f')} tokens/s at the end"
+        for row in [row for row in rows if row["kind"] == "train"][-1:]
+    ]
+    for row in [row for row in rows if row["kind"] == "eval"][-1:]:
+        lines.append(
+            f"held out: gen_masked_loss {shown(row['gen_masked_loss'], '.3f')} (token frequencies"
+            f" {shown(row['unigram_entropy'], '.3f')}), disc_auc {shown(row['disc_auc'], '.3f')}"
+        )
 
-    results = workdir / "finetune" / "finetune" / "results.json"
-    if not results.exists():
+    found = tasks_in_slices.scores(workdir)
+    if not found:
         return "\n".join(lines)
 
     lines.append(f"{'task':<6} {'median':>7} {'mean':>7} {'error':>6}  seeds  after all steps")
-    medians = []
-    for task in results_file.load(str(results)).tasks:
-        found = task.summary(task.splits[0], task.main)
-        medians.append(100 * found.median)
-        error = 100 * (found.error if found.error is not None else float("nan"))
-        published = AFTER_ALL_STEPS[task.task]
-        lines.append(f"{task.task:<6} {medians[-1]:>7.1f} {100 * found.mean:>7.1f} {error:>6.1f}"
-                     f"  {found.count:>5}  {published:>15.1f}")  # fmt: skip
-    lines.append(f"mean of {len(medians)} medians {statistics.mean(medians):.1f}; at this point the"
-                 f" paper's average over all eight tasks is {PAPER}")  # fmt: skip
+    medians = {}
+    for name, task in found.items():
+        over_seeds = task.summary(task.splits[0], task.main)
+        medians[name] = 100 * over_seeds.median
+        error = None if over_seeds.error is None else 100 * over_seeds.error
+        lines.append(
+            f"{name:<6} {medians[name]:>7.1f} {100 * over_seeds.mean:>7.1f} "
+            f"{shown(error, '.1f'):>6}  {over_seeds.count:>5}  {AFTER_ALL_STEPS[name]:>15.1f}"
+        )
+    count = f"{len(medians)} task{'s' if len(medians) > 1 else ''}"
+    after = statistics.mean(AFTER_ALL_STEPS[name] for name in medians)
+    lines += [
+        f"mean of the medians of {count}: {statistics.mean(medians.values()):.1f}",
+        f"mean of the same {count} as published after all steps: {after:.1f}",
+        f"the paper's average at this sixteenth of the steps, over all eight tasks: {PAPER}",
+    ]
     return "\n".join(lines)
 
 
-def bring(workdir: pathlib.Path, out: pathlib.Path) -> None:
-    """Copies the metrics, the report and the scores, and the encoder in parts, into `out`."""
-    for path in (workdir / "metrics.jsonl", workdir / "finetune" / "finetune" / "results.json"):
-        if path.exists():
-            shutil.copy(path, out)
+def shown(value: float | None, form: str) -> str:
+    """A number as `format` writes it, or ? for None: a number that was not finite."""
+    return "?" if value is None else format(value, form)
 
+
+def bring(slice_: slices.Slice, workdir: pathlib.Path, out: pathlib.Path) -> bool:
+    """Copies the metrics and the scores, and the encoder in parts, into `out`.
+
+    Returns whether there was time for it.
+    """
     export = workdir / "encoder"
     shutil.rmtree(export, ignore_errors=True)
-    subprocess.run(
-        [sys.executable, "-m", "electra_jax.convert", f"--workdir={workdir}",
-         "--to=hugging_face", f"--out={export}", "--only=discriminator"],
-        cwd=ROOT, check=True,
-    )  # fmt: skip
+    convert = f"--workdir={workdir}", "--to=hugging_face", f"--out={export}", "--only=discriminator"
+    if not slice_.run("electra_jax.convert", *convert):
+        return False
+
+    shutil.copy(workdir / "metrics.jsonl", out)
+    files = sorted((workdir / "scores").glob("*.json"))
+    content = {path.stem: json.loads(path.read_text()) for path in files}
+    safe_files.write(out / "scores.json", json.dumps(content).encode())
     (weights,) = export.rglob("model.safetensors")
     with open(weights, "rb") as file:
         for number, part in enumerate(iter(lambda: file.read(PART), b"")):
             (out / f"encoder.safetensors.part{number}").write_bytes(part)
+    return True
 
 
 def main() -> None:
@@ -200,16 +190,19 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("more", nargs="*", help="after --: flags of the training command")
     given = parser.parse_args()
+    bounded.end_on_sigterm()
     given.out.mkdir(parents=True, exist_ok=True)
 
-    slice_, run = Slice(given.seconds), given.workdir / "run"
-    done = train(slice_, given, run) and tune(slice_, given, run)
-    if done:
-        bring(run, given.out)
+    slice_, run, tasks = slices.Slice(given.seconds), given.workdir / "run", tasks_of(given)
+    done = (
+        train(slice_, given, run)
+        and tasks_in_slices.tune(slice_, run, given.data, tasks, given.seeds)
+        and bring(slice_, run, given.out)
+    )
 
     said = table(run) if (run / "metrics.jsonl").exists() else "nothing is trained yet"
     said += "" if done else "\nnot done: the same command goes on"
-    (given.out / "table.txt").write_text(said + "\n")
+    safe_files.write(given.out / "table.txt", f"{said}\n".encode())
     print(said)
 
 

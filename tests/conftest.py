@@ -29,10 +29,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Programs that run for milliseconds are compiled without most optimizations. The tiers `learning`
     and `aot` keep them: the first trains for minutes, the second checks the program that a chip
-    would run.
+    would run. So do other devices than a CPU (JAX_PLATFORMS): XLA's compiler for GPUs does not
+    support code without optimizations.
     """
     tiers = re.sub(r"not \w+", "", config.option.markexpr)
-    if not {"learning", "aot"} & set(tiers.split()):
+    on_cpu = os.environ["JAX_PLATFORMS"] == "cpu"
+    if on_cpu and not {"learning", "aot"} & set(tiers.split()):
         os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
         # Other versions of jaxlib may not know the flags.
         if importlib.metadata.version("jaxlib").startswith("0.10."):

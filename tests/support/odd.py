@@ -58,8 +58,15 @@ NETWORKS = pair(
 )
 SLOTS = 3
 
-# Compiling takes most of the time of tests. The results stay the same, machine code gets slower.
-jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
+def jit(function, **options):
+    """jax.jit that compiles fast, since compiling takes most of the time of tests.
+
+    The results stay the same, machine code gets slower. XLA's compiler for GPUs has no such level.
+    """
+    level = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
+    return jax.jit(function, compiler_options=level, **options)
+
 
 IDS_BL = np.array(
     [

@@ -14,7 +14,6 @@ import sys
 
 import pytest
 
-from benchmarks import gpu_checks
 from support import corpus, documented_programs
 from support.corpus import ROOT
 
@@ -27,6 +26,7 @@ SMALLER = {
     "benchmarks/against_peer.py": (
         "--config=tiny_paper --batch_size=2 --length=32 --vocab_size=512 --rounds=1 --steps=1"
     ),
+    "benchmarks/canary.py": "",
     "benchmarks/cpu_products.py": "--calls=1",
     "benchmarks/crossing.py": "--vocab=train:wordpiece:150 --steps=2 --seeds=1 --arms=electra",
     "benchmarks/discriminator.py": (
@@ -59,7 +59,8 @@ class Parsed(Exception):
 def test_the_pages_have_programs():
     """If none are found, nothing below would fail."""
     assert {one.what for one in PROGRAMS} == {
-        "benchmarks/against_peer.py", "benchmarks/cpu_products.py", "benchmarks/crossing.py",
+        "benchmarks/against_peer.py", "benchmarks/canary.py", "benchmarks/cpu_products.py",
+        "benchmarks/crossing.py",
         "benchmarks/discriminator.py", "benchmarks/fused_attention.py",
         "benchmarks/gpu_checks.py", "benchmarks/hour.py",
         "benchmarks/learning_curves.py", "benchmarks/scaling_table.py", "benchmarks/section_3.py",
@@ -106,11 +107,6 @@ def test_pytest_knows_every_marker_option_and_file_that_pages_name(request):
         cwd=ROOT, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_the_gpu_checks_name_tests_that_exist():
-    for file in [*gpu_checks.TESTS, *gpu_checks.RESUME]:
-        assert (ROOT / file).exists(), file
 
 
 @pytest.mark.exhaustive

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The run that waits for an accelerator, rehearsed with tiny networks: nothing, all, the table."""
 
+import dataclasses
+import json
 import lzma
+import signal
 import string
 import subprocess
 import sys
+import types
 
 import pytest
 import safetensors.numpy
 
-from benchmarks import small_in_slices
+from benchmarks import bounded, slices, small_in_slices
+from electra_jax.finetuning.results import results_file
+from support import made_results
 from support.corpus import ROOT, write_corpus
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", ",", *string.ascii_lowercase]
@@ -56,16 +62,114 @@ def test_a_call_without_time_does_nothing_and_the_next_one_does_all(data):
     said, out = call(data), data.parent / "out"
     table = (out / "table.txt").read_text()
     assert said.endswith(table) and "not done" not in table
-    trained, _, _, scores, mean = table.splitlines()
+    trained, _, _, scores, mean, after, paper = table.splitlines()
     assert trained.startswith("step 6, ")
     task, median, *_, seeds, after_all_steps = scores.split()
     assert (task, seeds, after_all_steps) == ("sst2", "2", "88.3")
-    assert 0 <= float(median) <= 100 and mean.startswith(f"mean of 1 medians {median}; ")
+    assert 0 <= float(median) <= 100 and mean == f"mean of the medians of 1 task: {median}"
+    assert after == "mean of the same 1 task as published after all steps: 88.3"
+    assert paper.endswith("over all eight tasks: 74.1")
     assert {path.name for path in out.iterdir()} == {
-        "table.txt", "metrics.jsonl", "results.json", "encoder.safetensors.part0",
+        "table.txt", "metrics.jsonl", "scores.json", "encoder.safetensors.part0",
     }  # fmt: skip
+    assert len(json.loads((out / "scores.json").read_text())["sst2"]["tasks"][0]["seeds"]) == 2
     tensors = safetensors.numpy.load((out / "encoder.safetensors.part0").read_bytes())
     assert "electra.embeddings.word_embeddings.weight" in tensors
+
+
+def test_numbers_that_are_not_known_break_no_line(tmp_path):
+    """A loss that was not finite, and one seed, whose mean has no error."""
+    rows = [
+        {"step": 5, "kind": "train", "tokens_seen": 1000, "tokens_per_second": None},
+        {
+            "step": 5, "kind": "eval", "gen_masked_loss": None, "unigram_entropy": 5.0,
+            "disc_auc": None,
+        },
+    ]  # fmt: skip
+    (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert small_in_slices.table(tmp_path).splitlines() == [
+        "step 5, 1,000 tokens, ? tokens/s at the end",
+        "held out: gen_masked_loss ? (token frequencies 5.000), disc_auc ?",
+    ]
+
+    (tmp_path / "scores").mkdir()
+    for task in (made_results.task("cola", [0.25]), made_results.task("rte", [0.5, 0.75])):
+        made = dataclasses.replace(made_results.three(), tasks=[task])
+        (tmp_path / task.task).mkdir()
+        results_file.write(str(tmp_path / task.task), made)
+        found = tmp_path / task.task / "results.json"
+        found.rename(tmp_path / "scores" / f"{task.task}.json")
+    _, _, _, cola, rte, *means = small_in_slices.table(tmp_path).splitlines()
+    assert cola.split() == ["cola", "25.0", "25.0", "?", "1", "56.8"]
+    assert rte.split() == ["rte", "62.5", "62.5", "12.5", "2", "68.5"]
+    assert means == [
+        "mean of the medians of 2 tasks: 43.8",
+        "mean of the same 2 tasks as published after all steps: 62.6",
+        "the paper's average at this sixteenth of the steps, over all eight tasks: 74.1",
+    ]
+
+
+def test_a_run_without_a_line_of_metrics_has_an_empty_table(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text("")
+    assert small_in_slices.table(tmp_path) == ""
+
+
+class MadeUp:
+    """A slice in which a command comes to its end or not, as it is told."""
+
+    def __init__(self, *ends):
+        self.ends, self.commands = list(ends), []
+
+    def run(self, *command):
+        self.commands.append(command)
+        return self.ends.pop(0)
+
+
+def test_a_training_that_is_done_is_not_started_again(data, tmp_path):
+    """Only the command itself knows whether another configuration may go on."""
+    (tmp_path / "run").mkdir()
+    given = types.SimpleNamespace(rows=8, steps=6, config="tiny_paper", data=data, more=[])
+    slice_ = MadeUp(False, True)
+    assert not small_in_slices.train(slice_, given, tmp_path / "run")
+    assert small_in_slices.train(slice_, given, tmp_path / "run")
+    assert small_in_slices.train(slice_, given, tmp_path / "run")
+    assert len(slice_.commands) == 2
+
+    given.more, slice_.ends = ["--config.seed=1"], [True]
+    assert small_in_slices.train(slice_, given, tmp_path / "run")
+    assert len(slice_.commands) == 3
+
+
+def test_a_task_that_is_none_of_the_eight_is_refused(data):
+    given = types.SimpleNamespace(data=data, tasks="")
+    assert small_in_slices.tasks_of(given) == ["sst2"]
+    given.tasks = "sst2,squad"
+    with pytest.raises(SystemExit, match="^--tasks: 'squad' is none of cola, sst2, "):
+        small_in_slices.tasks_of(given)
+
+
+def test_a_slice_leaves_a_command_time_to_save(monkeypatch):
+    """The command is asked to end before the slice is over, and may take that long for it."""
+    found = []
+
+    def wait(process, seconds, grace, request):
+        found.append((process, round(seconds), grace, request))
+        return slices.CUT
+
+    monkeypatch.setattr(bounded, "start", lambda command: command)
+    monkeypatch.setattr(bounded, "wait", wait)
+    slice_ = slices.Slice(100)
+    assert slice_.fresh and slice_.whole == 100 - slices.GRACE
+    assert not slice_.run("electra_jax.main", "--x")
+    assert not slice_.fresh
+    command = [sys.executable, "-m", "electra_jax.main", "--x"]
+    assert found == [(command, 100 - slices.GRACE, slices.GRACE, signal.SIGTERM)]
+    assert slices.GRACE > slices.STOP
+
+    assert not slices.Slice(slices.GRACE).run("electra_jax.main") and len(found) == 1
+    monkeypatch.setattr(bounded, "wait", lambda *_: 2)
+    with pytest.raises(SystemExit, match="electra_jax.main ended with 2"):
+        slice_.run("electra_jax.main")
 
 
 def test_the_text_is_of_one_kind_and_not_the_vocabulary(data):

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The canary sings on a CPU, and falls silent where a device computes otherwise."""
+
+import json
+import math
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from benchmarks import canary
+
+ARRAY = np.array([1.0, -4.0, 2.0])
+
+
+def test_an_error_is_a_share_of_the_largest_value():
+    assert canary.error_of([ARRAY], [ARRAY]) == 0
+    assert canary.error_of([ARRAY, ARRAY + [0, 0, 0.1]], [ARRAY, ARRAY]) == pytest.approx(0.025)
+    assert canary.error_of([np.zeros(2)], [np.zeros(2)]) == 0
+    assert canary.error_of([np.array(2.0)], [np.array(1.0)]) == 1
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_what_is_not_finite_is_no_agreement(wrong):
+    found = np.array([1.0, wrong, 2.0])
+    assert canary.error_of([found], [ARRAY]) == math.inf
+    assert canary.error_of([found], [found]) == math.inf
+
+
+def test_arrays_that_are_missing_are_an_error():
+    with pytest.raises(ValueError, match="shorter|longer"):
+        canary.error_of([ARRAY], [ARRAY, ARRAY])
+
+
+@pytest.mark.parametrize("name", canary.COMPUTATIONS)
+def test_a_computation_has_finite_results_that_a_cpu_repeats(name):
+    compute, tolerance = canary.COMPUTATIONS[name]
+    cpu = jax.devices("cpu")[0]
+    found = canary.on(cpu, compute)
+    assert canary.error_of(found, canary.on(cpu, compute)) <= tolerance
+    assert all(abs(x).max() > 0 for x in found)
+
+
+def test_a_coarser_product_does_not_pass():
+    """TF32 has 10 bits: its rounding is at least as coarse as this one, and must be noticed."""
+    compute, tolerance = canary.COMPUTATIONS["float32 products"]
+    (exact,) = canary.on(jax.devices("cpu")[0], compute)
+    rounded = np.asarray(exact, np.float16).astype(np.float64)
+    assert canary.error_of([rounded], [exact]) > tolerance
+
+
+def test_a_device_that_computes_otherwise_is_named(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [""])
+    calls = []
+
+    def otherwise(_):
+        calls.append(1)
+        return [ARRAY + (0.1 if len(calls) == 1 else 0)]
+
+    made = {"good": (lambda _: [ARRAY], 0.0), "bad": (otherwise, 1e-2)}
+    monkeypatch.setattr(canary, "COMPUTATIONS", made)
+    with pytest.raises(SystemExit, match=r"jax [\d.]+: bad differ"):
+        canary.main()
+    found = json.loads(capsys.readouterr().out)["computations"]
+    assert found["good"] == {"error": 0.0, "tolerance": 0.0, "agrees": True}
+    assert found["bad"]["error"] == pytest.approx(0.025) and not found["bad"]["agrees"]
+
+    made["bad"] = (lambda _: [ARRAY * math.nan], 1e-2)
+    with pytest.raises(SystemExit):
+        canary.main()
+    found = json.loads(capsys.readouterr().out)["computations"]["bad"]
+    assert found["error"] is None and not found["agrees"]
