@@ -8,7 +8,7 @@ import pytest
 from jax import numpy as jnp
 
 from electra_jax import config as config_lib
-from electra_jax.finetuning.tuning import run_folder
+from electra_jax.finetuning.tuning import choices, run_folder
 
 
 def finish(point, seed, score):
@@ -64,6 +64,18 @@ def test_of_equal_points_the_first_of_the_grid_counts(tmp_path):
         grid = {"learning_rates": rates, "epochs": epochs}
         (run / "settings.json").write_text(json.dumps({"config": {"grid": grid}}))
         assert seed_of(run / "rte") == first
+
+
+def test_rates_that_are_equal_in_three_digits_have_folders_of_their_own(tmp_path):
+    run, grid = tmp_path / "finetune" / "run", (0.0001234, 0.0001233)
+    for seed, rate in enumerate(grid):
+        point = run / "rte" / choices.GridPoint(rate, 3).name
+        finish(point, seed, 0.5)
+        keep(point, seed, 0.5)
+    settings = {"learning_rates": grid, "epochs": (3,)}
+    (run / "settings.json").write_text(json.dumps({"config": {"grid": settings}}))
+    assert len(list((run / "rte").iterdir())) == 2
+    assert seed_of(run / "rte") == 0  # of equals the first of the grid
 
 
 def test_a_point_whose_weights_were_not_kept_is_said(tmp_path):

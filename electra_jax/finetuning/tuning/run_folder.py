@@ -31,6 +31,7 @@ from electra_jax.finetuning.results import (
     submission,
 )
 from electra_jax.finetuning.tasks import datasets
+from electra_jax.finetuning.tuning import rates
 from electra_jax.report import drawing
 from electra_jax.weights import checkpoint, checkpoint_series
 from electra_jax.workdir import metadata
@@ -230,13 +231,13 @@ def _points(folder):
     found = glob.glob(f"{glob.escape(folder)}/rate_*")
     known = settings(folder)
     grid = known[1]["config"]["grid"] if known else {"learning_rates": (), "epochs": ()}
-    rates = [f"rate_{rate:.3g}" for rate in grid["learning_rates"]]
+    names = [f"rate_{rates.name(rate)}" for rate in grid["learning_rates"]]
     epochs = [f"{number}" for number in grid["epochs"]]
 
     def place(path):
         rate, _, number = os.path.basename(path).partition("_epochs_")
         return (
-            rates.index(rate) if rate in rates else len(rates),
+            names.index(rate) if rate in names else len(names),
             epochs.index(number) if number in epochs else len(epochs),
         )
 
