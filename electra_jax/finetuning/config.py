@@ -228,8 +228,6 @@ def _check_together(c: Config):
 
     if c.run.devices == 0:
         raise ConfigError("run.devices=0; give how many split the rows, or -1 for all")
-    if c.custom.label_range and len(c.custom.label_range) != 2:
-        raise ConfigError(f"custom.label_range={c.custom.label_range} is not (lowest, highest)")
 
 
 def _start_pairs(start_from):

@@ -565,6 +565,18 @@ def test_a_label_that_is_no_number_is_named_with_its_line(label, message, kind, 
         read_custom(tmp_path, kind=kind, train="a.jsonl", dev="a.jsonl", text="t", label="y")
 
 
+def test_a_label_beside_the_range_of_a_task_of_ones_own_is_named_with_its_line(tmp_path):
+    settings = dict(kind="regression", train="a.csv", dev="b.csv", text="t", label="y")
+    (tmp_path / "a.csv").write_text("t,y\nA,1000000\nB,-2.5\n")
+    (tmp_path / "b.csv").write_text("t,y\nC,1234568\n")
+    with pytest.raises(ValueError, match="b.csv:2: label 1234568 is not within -2.5 to 1234567; m"):
+        read_custom(tmp_path, label_range=(-2.5, 1234567), **settings)
+    with pytest.raises(ValueError, match="a.csv:3: label -2.5 is not within 0 to .*; mend that"):
+        read_custom(tmp_path, label_range=(0, 2e6), **settings)
+    data = read_custom(tmp_path, label_range=(-2.5, 1234568), **settings)
+    assert [e.label for e in data.train.examples] == [1e6, -2.5]
+
+
 def test_one_id_in_two_files_is_refused_before_anything_is_trained(tmp_path):
     qa = {"id": "7", "question": "who?", "answers": [{"text": "we", "answer_start": 0}]}
     content = {"data": [{"paragraphs": [{"context": "we are here", "qas": [qa]}]}]}

@@ -9,6 +9,7 @@ A setting that is not given has its value in `DEFAULTS`, or a value that follows
 
 import csv
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -89,7 +90,7 @@ def task(settings: Mapping[str, Any]) -> task_lib.Task:
         epochs=known["epochs"],
         both_orders=known["both_orders"],
         sequence_length=known["sequence_length"] or _LENGTHS.get(kind, 128),
-        label_range=tuple(known["label_range"]) if known["label_range"] else None,
+        label_range=_label_range(name, kind, tuple(known["label_range"])),
         impossible=known["impossible"],
     )
 
@@ -156,6 +157,21 @@ def _files(name, kind, label, known):
     if not set(files) & {"train", "dev"}:
         raise ValueError(f"task {name}: no file to train on; give train=FILE")
     return files
+
+
+def _label_range(name, kind, given):
+    """The lowest and the highest label of a regression; None if those of train count."""
+    if not given:
+        return None
+    if kind != "regression":
+        raise ValueError(f"task {name}: label_range={given} is for kind='regression'; set it to ()")
+    numbers = all(type(bound) in (int, float) and math.isfinite(bound) for bound in given)
+    if len(given) != 2 or not numbers or not given[0] < given[1]:
+        raise ValueError(
+            f"task {name}: label_range={given} is not (lowest, highest), two numbers of which the"
+            " second is larger, such as (0, 5); () takes those of train"
+        )
+    return float(given[0]), float(given[1])
 
 
 def _check_choice(name, what, value, known):
