@@ -20,7 +20,7 @@ import electra_jax
 from electra_jax import config as config_lib
 from electra_jax import convert as convert_command
 from electra_jax.core import trees
-from electra_jax.finetuning.tuning import export, run_folder
+from electra_jax.finetuning.tuning import export, kept_weights, run_folder
 from electra_jax.model import task_heads
 from electra_jax.weights import encoding, reading
 from electra_jax.weights.formats import hugging_face, tensor_files
@@ -87,7 +87,7 @@ def set_on(folders, tmp_path_factory):
             "head": dataclasses.asdict(config),
         }  # fmt: skip
         del about["digest"], about["step"]
-        run_folder.save_weights(
+        kept_weights.save_weights(
             os.path.join(where, "weights"), found.encoder.params | {"head": own}, about
         )
         return where
@@ -221,7 +221,7 @@ def test_the_encoder_of_such_a_folder_is_read_without_its_head(folders, tmp_path
 
 def test_one_seed_of_many_can_be_named(folders):
     first = folders("classification")
-    saved, about = run_folder.best_weights(first)
+    saved, about = kept_weights.best_weights(first)
     one = os.path.join(first, f"seed_{about['seed']}")
     shutil.copytree(os.path.dirname(saved), os.path.join(one, "weights"))
     try:

@@ -8,7 +8,7 @@ import pytest
 from jax import numpy as jnp
 
 from electra_jax import config as config_lib
-from electra_jax.finetuning.tuning import choices, run_folder
+from electra_jax.finetuning.tuning import choices, kept_weights, run_folder
 
 
 def finish(point, seed, score):
@@ -20,11 +20,11 @@ def finish(point, seed, score):
 def keep(point, seed, score):
     """Saves the weights of a seed as the best ones."""
     about = {"task": "rte", "seed": seed, "main": "accuracy", "score": score}
-    run_folder.save_if_better(os.path.join(point, "weights"), {"x": jnp.ones(2)}, about)
+    kept_weights.save_if_better(os.path.join(point, "weights"), {"x": jnp.ones(2)}, about)
 
 
 def seed_of(task):
-    return run_folder.best_weights(str(task))[1]["seed"]
+    return kept_weights.best_weights(str(task))[1]["seed"]
 
 
 def test_weights_of_a_worse_seed_are_not_taken_for_the_best(tmp_path):
@@ -33,7 +33,7 @@ def test_weights_of_a_worse_seed_are_not_taken_for_the_best(tmp_path):
         finish(tmp_path, seed, score)
     keep(tmp_path, 2, 0.7)
     with pytest.raises(config_lib.ConfigError, match="seed_1 is the best seed on dev, and its w"):
-        run_folder.best_weights(str(tmp_path))
+        kept_weights.best_weights(str(tmp_path))
 
     keep(tmp_path, 1, 0.9)  # after the folder of seed 1 was deleted, and the command run again
     assert seed_of(tmp_path) == 1
@@ -45,7 +45,7 @@ def test_of_a_grid_the_weights_are_of_the_point_with_the_best_median(tmp_path):
         for seed, score in enumerate(scores):
             finish(point, seed, score)
             keep(point, seed, score)
-    path, about = run_folder.best_weights(str(tmp_path))
+    path, about = kept_weights.best_weights(str(tmp_path))
     assert path.startswith(str(better)) and about["score"] == 0.9
     assert seed_of(lucky) == 2  # a point that is named
 
@@ -83,7 +83,7 @@ def test_a_point_whose_weights_were_not_kept_is_said(tmp_path):
         finish(tmp_path / point, 0, 0.9 - number / 10)
     keep(tmp_path / "rate_0.003_epochs_3", 0, 0.8)
     with pytest.raises(config_lib.ConfigError, match="rate_0.001_epochs_3/seed_0 is the best seed"):
-        run_folder.best_weights(str(tmp_path))
+        kept_weights.best_weights(str(tmp_path))
 
 
 def test_the_folder_of_a_seed_has_its_own_weights(tmp_path):
