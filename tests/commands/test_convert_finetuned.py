@@ -232,6 +232,28 @@ def test_one_seed_of_many_can_be_named(folders):
     assert len(found.records) == 2 and not found.is_best  # somebody chose it
 
 
+def test_a_seed_that_the_results_leave_out_can_be_named(folders):
+    """As after a command with fewer seeds."""
+    first = folders("classification")
+    one = export.open(first)
+    run = os.path.join(os.path.dirname(os.path.dirname(first)), "left_out")
+    shutil.copytree(os.path.dirname(first), run)
+    with open(os.path.join(run, "settings.json")) as file:
+        settings = json.load(file)
+    assert settings["seeds"] == {"custom": 2}
+    with open(os.path.join(run, "settings.json"), "w") as file:
+        json.dump(settings | {"seeds": {"custom": 1}}, file)
+
+    about = dict(one.about) | {"seed": 1}
+    del about["digest"], about["step"]
+    where = os.path.join(run, "custom", "seed_1")
+    kept_weights.save_weights(
+        os.path.join(where, "weights"), one.encoder.params | {"head": one.head}, about
+    )
+    found = export.open(where)
+    assert found.about["seed"] == 1 and len(found.records) == 2 and not found.is_best
+
+
 def test_weights_of_a_seed_that_is_not_finished_are_refused(set_on):
     where = set_on("unfinished")
     shutil.rmtree(os.path.join(where, "seed_0"))

@@ -201,7 +201,7 @@ def test_damaged_tuned_weights_are_taken_the_place_of_and_never_read(tmp_path, c
 
     def better(seed, score):
         about = {"main": "mcc", "score": score, "seed": seed, "vocabulary": "x"}
-        kept_weights.save_if_better(where, {"head": jnp.full(2, seed)}, about)
+        kept_weights.save_if_better(where, {"head": jnp.full(2, seed)}, about, range(3))
         return kept_weights.best_weights(str(tmp_path / "cola"))
 
     assert better(0, 0.9)[1]["seed"] == better(1, 0.5)[1]["seed"] == 0

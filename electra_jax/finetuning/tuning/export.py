@@ -167,7 +167,9 @@ def open(path: str) -> TunedNetwork:
     if os.path.basename(point) == f"seed_{about['seed']}":
         point = os.path.dirname(point)
 
-    known = run_folder.records(point)
+    known = run_folder.reported(point)
+    if all(record["seed"] != about["seed"] for record in known):
+        known = run_folder.records(point)  # the seed was named, and the results leave it out
     if all(record["seed"] != about["seed"] for record in known):
         raise config_lib.ConfigError(
             f"{where} is of seed {about['seed']}, which is not finished; run the same finetune"

@@ -10,7 +10,7 @@
 
 import glob
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from absl import logging
@@ -34,17 +34,25 @@ def save_weights(where: str, params: dict, about: Mapping[str, Any]) -> None:
         saved.save(found[-1] + 1 if found else 1, params, dict(about))
 
 
-def save_if_better(where: str, params: dict, about: Mapping[str, Any]) -> None:
-    """Saves weights if they score better on dev than those that are there."""
+def save_if_better(
+    where: str, params: dict, about: Mapping[str, Any], finished: Collection[int]
+) -> None:
+    """Saves weights if they score better on dev than those that are there.
+
+    Args:
+      finished: the numbers of the seeds that are reported and were finished before. Weights of any
+        other seed are not compared with: they give way.
+    """
     found = metadata.steps(where)
     if found:
         path = os.path.join(where, str(found[-1]))
         try:
-            before = metadata.read(path)["score"]
+            before = metadata.read(path)
         except metadata.CheckpointError as error:
             logging.error("%s; the weights of seed %d take its place", error, about["seed"])
         else:
-            if not scores.better(about["main"], about["score"], before):
+            better = scores.better(about["main"], about["score"], before["score"])
+            if before["seed"] in finished and not better:
                 return
 
     save_weights(where, params, about)
@@ -74,35 +82,51 @@ def best_weights(folder: str) -> tuple[str, Mapping[str, Any]]:
     These are of the best seed or, if there is a grid, of the best seed at the point with the best
     median, which the results report. A seed's own folder has one checkpoint.
 
+    Seeds that the last command with this task has not reported do not count.
+
     Raises ConfigError if no weights were kept, or not those of the best seed.
     """
-    kept = {}
     points = [folder, *_points(folder)]
-    for point in points:
-        for number in metadata.steps(os.path.join(point, "weights"))[-1:]:
-            path = os.path.join(point, "weights", str(number))
-            kept[point] = path, _undamaged(path, metadata.read)
-
+    kept = {point: one for point in points if (one := _newest(point)) is not None}
     if not kept:
         raise config_lib.ConfigError(
             f"no tuned weights in {folder}; fine-tune that task first, with run.save='best'"
         )
 
     _, about = next(iter(kept.values()))
-    main, found = about["main"], {point: run_folder.records(point) for point in points}
+    main, found = about["main"], {point: run_folder.reported(point) for point in points}
     values = {point: _dev_scores(main, some) for point, some in found.items() if some}
     if not values:  # the folder of a seed, or no seed is finished
         return _best(main, kept.values(), lambda one: one[1]["score"])
 
     point = _best(main, values, lambda one: statistics.summarise(main, values[one]).median)
-    score, seed = _best(main, zip(values[point], found[point]), lambda one: one[0])
-    if point not in kept or scores.better(main, score, kept[point][1]["score"]):
-        where = run_folder.seed_folder(point, seed["seed"])
-        raise config_lib.ConfigError(
-            f"{where} is the best seed on dev, and its weights were not kept; delete that folder"
-            " and run the same finetune command again with run.save='best', which tunes it anew"
-        )
-    return kept[point]
+    score, best = _best(main, zip(values[point], found[point]), lambda one: one[0])
+    numbers, instead = run_folder.reported_seeds(point), ";"
+    if point in kept:
+        _, about = kept[point]
+        if numbers is not None and about["seed"] not in numbers:
+            instead = (
+                f"; those of seed {about['seed']} were, which the results leave out: give"
+                f" --config.seeds={about['seed'] - numbers.start + 1}, or"
+            )
+        elif not scores.better(main, score, about["score"]):
+            return kept[point]
+
+    where = run_folder.seed_folder(point, best["seed"])
+    if (own := _newest(where)) is not None:  # with run.save='all'
+        return own
+    raise config_lib.ConfigError(
+        f"{where} is the best seed on dev, and its weights were not kept{instead} delete that"
+        " folder and run the same finetune command again with run.save='best', which tunes it anew"
+    )
+
+
+def _newest(folder):
+    """(checkpoint, its `about`) of the weights in the folder of a task, point or seed, or None."""
+    for number in metadata.steps(os.path.join(folder, "weights"))[-1:]:
+        path = os.path.join(folder, "weights", str(number))
+        return path, _undamaged(path, metadata.read)
+    return None
 
 
 def _points(folder):

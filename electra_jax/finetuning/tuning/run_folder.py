@@ -34,9 +34,12 @@ def folder_of(config: finetuning_config.Config, workdir: str) -> str:
 def continue_or_begin(folder: str, config: finetuning_config.Config, identity: str) -> None:
     """Writes settings.json, unless the folder holds results that were made with other settings.
 
+    It has the number of seeds of each task too, those of other commands included: what a task
+    reports stays what the last command with that task has reported.
+
     Raises ConfigError if a setting or the encoder (`identity`) differs from that of the results.
     """
-    path = os.path.join(folder, "settings.json")
+    path, seeds = os.path.join(folder, "settings.json"), {}
     escaped = glob.escape(folder)
 
     # Settings that no finished seed was trained with may change.
@@ -51,7 +54,11 @@ def continue_or_begin(folder: str, config: finetuning_config.Config, identity: s
                 " --config.name, or delete that folder"
             )
 
-    _write(path, {"config": config_lib.to_tree(config), "encoder": identity})
+        seeds = old.get("seeds", {})
+
+    seeds = seeds | dict.fromkeys(config.task_names, config.seeds)
+    tree = config_lib.to_tree(config)
+    _write(path, {"config": tree, "encoder": identity, "seeds": seeds})
 
 
 def seed_folder(folder: str, seed: int) -> str:
@@ -86,6 +93,38 @@ def records(folder: str) -> list[dict]:
     """The records of all finished seeds in the folder of a task or point, in order of the seeds."""
     found = glob.glob(f"{glob.escape(folder)}/seed_*/seed.json")
     return sorted((_read(path) for path in found), key=lambda record: record["seed"])
+
+
+def reported(folder: str) -> list[dict]:
+    """Those of `records` that count as the results of the task.
+
+    A later command with fewer seeds leaves the other seeds in the folder, and does not report them.
+    """
+    numbers = reported_seeds(folder)
+    if numbers is None:
+        return records(folder)
+    found = [os.path.join(seed_folder(folder, number), "seed.json") for number in numbers]
+    return [_read(path) for path in found if os.path.exists(path)]
+
+
+def reported_seeds(folder: str) -> range | None:
+    """The numbers of the seeds that the last command with this task has reported.
+
+    Args:
+      folder: of a task, of a point of its grid, or of a seed.
+
+    Returns None if that is not known: then all that are finished count.
+    """
+    known = settings(folder)
+    if known is None:
+        return None
+    whole, content = known
+    task = os.path.relpath(os.path.abspath(folder), whole).split(os.sep)[0]
+    count = content.get("seeds", {}).get(task)
+    if count is None:
+        return None
+    first = content["config"]["seed"]
+    return range(first, first + count)
 
 
 def settings(path: str) -> tuple[str, dict] | None:

@@ -259,4 +259,5 @@ def _save_weights(
         kept_weights.save_weights(os.path.join(where, "weights"), *one(place))
 
     best = one(summary.best_seed(prepared, records))
-    kept_weights.save_if_better(os.path.join(folder, "weights"), *best)
+    finished = [record["seed"] for record in run_folder.reported(folder)]
+    kept_weights.save_if_better(os.path.join(folder, "weights"), *best, finished)
