@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A corrupted row as text: what was masked, what the generator wrote, how it was judged.
 
-    Example (pieces of one row)  ->  to_terminal: four lines, aligned with each other
+    Example (pieces of one row)  ->  to_terminal: up to four lines, aligned with each other
                                  ->  to_html:     the corrupted text, shaded and underlined
                                  ->  page:        several of them with a key, in one file
 
@@ -14,10 +14,13 @@ judged token has one mark:
     masked         the  chef  [MASK]  the  [MASK]
     generator      the  chef  ate     the  meal
     discriminator             ✓87%         =12%
+
+Lines and words are those of networks that the objective has: without a discriminator the last line
+has marks alone, and a masked language model has the first two lines.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rich import cells as terminal_cells
 
@@ -43,15 +46,18 @@ class Example:
     Attributes:
       pieces: the original tokens, special ones included.
       starts_word: whether the original piece begins a word.
-      masked: whether the position was chosen and shown to the generator as [MASK].
-      kept: whether the position was chosen but shown unchanged.
-      sampled: what the generator wrote at the chosen positions, None elsewhere.
+      masked: whether the position was chosen and shown to the predicting network as [MASK].
+      kept: whether the position was chosen but shown as another token than [MASK].
+      sampled: what the generator wrote at the chosen positions, None elsewhere, and everywhere if
+        the objective has no generator.
       replaced: whether the discriminator's input differs from the original (its label).
       p_replaced: the probability of `replaced` according to the discriminator; None if the
         objective has no discriminator.
       special: whether the piece is [CLS], [SEP] or the like. If empty, no piece is.
       sampled_starts_word: whether the sampled piece begins a word. If empty, it does where the
         original piece does.
+      shown: where a kept position was shown as another token than the original one: its piece, and
+        whether that begins a word; None elsewhere. If empty, there is no such position.
       threshold: the least probability at which a token is judged replaced.
     """
 
@@ -64,6 +70,7 @@ class Example:
     p_replaced: Sequence[float | None]
     special: Sequence[bool] = ()
     sampled_starts_word: Sequence[bool] = ()
+    shown: Sequence[tuple[str, bool] | None] = ()
     threshold: float = THRESHOLD
 
     def __post_init__(self):
@@ -71,7 +78,7 @@ class Example:
             if field.name == "threshold":
                 continue
             length = len(getattr(self, field.name))
-            optional = field.name in ("special", "sampled_starts_word")
+            optional = field.name in ("special", "sampled_starts_word", "shown")
             if length != len(self.pieces) and not (optional and length == 0):
                 raise ValueError(
                     f"{field.name} has {length} entries for {len(self.pieces)} pieces; "
@@ -83,6 +90,16 @@ class Example:
                 raise ValueError(f"position {i} is both masked and kept; a slot is one of them")
             if self.replaced[i] and self.sampled[i] is None:
                 raise ValueError(f"position {i} is replaced, but sampled[{i}] is None; by what?")
+
+    @property
+    def generated(self) -> bool:
+        """Whether a generator wrote any token."""
+        return any(piece is not None for piece in self.sampled)
+
+    @property
+    def judged(self) -> bool:
+        """Whether a discriminator judged any token."""
+        return any(p is not None for p in self.p_replaced)
 
     def chosen(self, i: int) -> bool:
         """Whether position `i` was chosen for the generator to predict."""
@@ -106,11 +123,11 @@ class Example:
 
 
 def to_terminal(example: Example, width: int = 100, colour: bool = True) -> str:
-    """Blocks of four lines, wrapped between words at `width` columns, and the counts in words.
+    """Blocks of two to four lines, wrapped between words at `width` columns; the counts in words.
 
     Raises ValueError if `width` is too narrow.
     """
-    names = ("original", "masked", "generator", "discriminator")
+    names = _lines(example)
     margin = max(map(len, names)) + 2
     room = width - margin
     if room < 20:
@@ -138,26 +155,49 @@ def to_terminal(example: Example, width: int = 100, colour: bool = True) -> str:
     return "\n".join([*lines, _sentence(example)]) + "\n"
 
 
-def terminal_key(colour: bool = True) -> str:
-    """One line that explains the marks of `to_terminal`."""
-    meanings = (
-        (CAUGHT, "replaced and caught"),
-        (MISSED, "replaced and missed"),
-        (FALSE_ALARM, "original but accused"),
-        (LUCKY, "the generator guessed the original"),
-    )
+def terminal_key(examples: Sequence[Example], colour: bool = True) -> str:
+    """One line that explains the marks of `to_terminal`; '' if these examples have none."""
+    if any(example.judged for example in examples):
+        meanings = (
+            (CAUGHT, "replaced and caught"),
+            (MISSED, "replaced and missed"),
+            (FALSE_ALARM, "original but accused"),
+            (LUCKY, "the generator guessed the original"),
+        )
+    elif any(example.generated for example in examples):
+        meanings = ((UNJUDGED, "replaced"), (LUCKY, "the generator guessed the original"))
+    else:
+        return ""
+
     marks = [_painted(_MARKS[outcome], outcome, colour) + f" {text}" for outcome, text in meanings]
-    return "   ".join([*marks, "%: belief that it was replaced"])
+    beliefs = ["%: belief that it was replaced"] if meanings[0][0] == CAUGHT else []
+    return "   ".join([*marks, *beliefs])
 
 
 def to_html(example: Example) -> str:
-    """The corrupted text as an HTML fragment, for `page` or for the report of a run."""
+    """A row as an HTML fragment, for `page` or for the report of a run.
+
+    It is the corrupted text or, without a generator, the text that the network was shown.
+    """
     return rendering.render("sample.html.j2", tokens=_tokens(example), counts=_sentence(example))
 
 
-def page(fragments: Iterable[str], title: str, legend: str = "") -> str:
-    """A whole self-contained page. `title` and `legend` are plain text, the fragments are HTML."""
-    return rendering.render("samples.html.j2", samples=fragments, title=title, legend=legend)
+def html_key(examples: Sequence[Example]) -> str:
+    """An HTML fragment that explains the look of these examples."""
+    return rendering.render(
+        "key.html.j2",
+        generated=any(example.generated for example in examples),
+        judged=any(example.judged for example in examples),
+    )
+
+
+def page(examples: Sequence[Example], title: str, legend: str = "") -> str:
+    """A whole self-contained page. `title` and `legend` are plain text."""
+    fragments = [to_html(example) for example in examples]
+    key = html_key(examples)
+    return rendering.render(
+        "samples.html.j2", samples=fragments, key=key, title=title, legend=legend
+    )
 
 
 _CLASSES = {  # outcome -> its name in the style sheet
@@ -195,27 +235,39 @@ def _columns(example: Example, word: list[int], room: int) -> list[tuple]:
     return [cells]
 
 
+def _lines(example: Example) -> tuple[str, ...]:
+    """The names of the lines in a terminal: those of networks that the objective has."""
+    names = ["original", "masked", *(["generator"] if example.generated else [])]
+    if example.judged:
+        return *names, "discriminator"
+    return *names, *(["outcome"] if example.generated else [])
+
+
 def _cells(example: Example, word: list[int], room: int) -> tuple:
-    """Four lists of (text, outcome or None): original, masked, generator, discriminator.
+    """A list of (text, outcome or None) for each of the `_lines`.
 
     A single piece that is too wide for a line is shortened.
     """
-    original, masked, written, belief = [], [], [], []
+    original, masked, written, outcomes = [], [], [], []
     for i in word:
         outcome = example.outcome(i)
-        text = _fitted(_original(example, i), room)
-        original.append((text, None))
-        masked.append(("[MASK]" if example.masked[i] else text, None))
+        original.append((_fitted(_original(example, i), room), None))
 
-        # If the generator put a whole word into the middle of one, the new text has a space there.
-        shown, starts = _shown(example, i)
-        shown = _fitted(shown, room) if i == word[0] or not starts else " " + _fitted(shown, room)
-        written.append((shown, None if outcome == PLAIN else outcome))
+        # If a whole word stands in the middle of one now, the new text has a space there.
+        for line, (text, starts), look in (
+            (masked, _seen(example, i), None),
+            (written, _shown(example, i), None if outcome == PLAIN else outcome),
+        ):
+            text = _fitted(text, room)
+            line.append((text if i == word[0] or not starts else f" {text}", look))
 
         if example.chosen(i) or outcome != PLAIN:
-            belief.append((" ", None))
-            belief.append((_mark(example, i, outcome), None if outcome == PLAIN else outcome))
-    return original, masked, written, belief[1:]
+            outcomes.append((" ", None))
+            outcomes.append((_mark(example, i, outcome), None if outcome == PLAIN else outcome))
+
+    cells = {"original": original, "masked": masked, "generator": written}
+    cells |= dict.fromkeys(("discriminator", "outcome"), outcomes[1:])
+    return tuple(cells[name] for name in _lines(example))
 
 
 def _mark(example: Example, i: int, outcome: str) -> str:
@@ -258,8 +310,21 @@ def _clean(piece: str, starts_word: bool, visible: bool) -> str:
     return "".join(c if c.isprintable() else "·" for c in bare)
 
 
+def _seen(example: Example, i: int) -> tuple[str, bool]:
+    """What the predicting network reads at position `i`, and whether it begins a word."""
+    if example.masked[i]:
+        return "[MASK]", bool(example.starts_word[i])
+    other = example.shown[i] if example.shown else None
+    if other is None:
+        return _original(example, i), bool(example.starts_word[i])
+    piece, starts = other
+    return _clean(piece, starts, visible=True), starts
+
+
 def _shown(example: Example, i: int) -> tuple[str, bool]:
-    """What the discriminator reads at position `i`, and whether it begins a word."""
+    """What the main network reads at position `i`, and whether it begins a word."""
+    if not example.generated:
+        return _seen(example, i)
     if example.sampled[i] is None:
         return _original(example, i), bool(example.starts_word[i])
     starts = (example.sampled_starts_word or example.starts_word)[i]
@@ -299,33 +364,46 @@ def _token(example: Example, i: int, text: str, space: bool, special: bool) -> _
     if outcome == PLAIN and not example.chosen(i) and (p is None or p < 0.005):
         return _Token(text, space)
 
-    original = _original(example, i)
+    original, input_text = _original(example, i), _seen(example, i)[0]
     facts = [f"original: {original}"]
     if example.sampled[i] is not None:
-        facts.append(f"generator: {text}" + (" (the input kept the token)" * bool(example.kept[i])))
+        kept = bool(example.kept[i]) and input_text == original
+        facts.append(f"generator: {text}" + (" (the input kept the token)" * kept))
+    elif example.chosen(i):
+        facts.append(f"shown to the network: {text}")
     if p is not None:
         facts.append(f"discriminator: {100 * p:.1f}% replaced")
 
+    hidden = not example.generated and input_text != original
     classes = ["w", *(["chosen"] if example.chosen(i) else [])]
-    if outcome in _CLASSES:
-        classes.append(_CLASSES[outcome])
+    look = UNJUDGED if hidden else outcome
+    classes += [_CLASSES[look]] if look in _CLASSES else []
     return _Token(
         text,
         space,
         classes=" ".join(classes),
         belief="" if p is None else f"{p:.3g}",
         title="\n".join(facts),
-        original=original if example.replaced[i] else None,
+        original=original if hidden or example.replaced[i] else None,
     )
 
 
 def _sentence(example: Example) -> str:
-    """The outcomes in words: `7 replaced: 5 caught, 2 missed; 1 false alarm; 2 lucky guesses`."""
+    """The outcomes in words: `7 replaced: 5 caught, 2 missed; 1 false alarm; 2 lucky guesses`.
+
+    Without a generator: `9 of 64 tokens chosen: 7 shown as [MASK], 1 as another token, 1 as it is`.
+    """
+    whole = len(example.pieces)
+    if not example.generated and not example.judged:
+        masked, chosen = sum(example.masked), sum(map(example.chosen, range(whole)))
+        other = sum(one is not None for one in example.shown)
+        shown = f"{masked} shown as [MASK], {other} as another token"
+        return f"{chosen} of {whole} tokens chosen: {shown}, {chosen - masked - other} as it is"
+
     counts = example.counts()
     replaced = counts[CAUGHT] + counts[MISSED] + counts[UNJUDGED]
-    judged = any(p is not None for p in example.p_replaced)
-    parts = [f"{replaced} of {len(example.pieces)} tokens replaced"]
-    if judged:
+    parts = [f"{replaced} of {whole} tokens replaced"]
+    if example.judged:
         alarms = counts[FALSE_ALARM]
         parts[0] += f": {counts[CAUGHT]} caught, {counts[MISSED]} missed"
         parts.append(f"{alarms} false alarm{'s' * (alarms != 1)}")

@@ -347,7 +347,7 @@ class Output:
 
 
 def _samples(run: runs.Run) -> page.Summary:
-    """Held-out rows with the outputs of both networks: the best and the worst that were judged."""
+    """Held-out rows with the outputs of the networks: the best and the worst that were judged."""
     if jax.process_count() > 1:
         return {}  # process 0 cannot run the networks without the others
 
@@ -361,4 +361,5 @@ def _samples(run: runs.Run) -> page.Summary:
         samples=[view.to_html(example) for example in best],
         worst_samples=[view.to_html(example) for example in worst],
         about_samples=about,
+        samples_key=view.html_key([*best, *worst]),
     )

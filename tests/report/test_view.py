@@ -68,7 +68,7 @@ def test_colour_adds_escapes_and_nothing_else():
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == view.to_terminal(EXAMPLE, 80, colour=False)
     assert "\x1b[38;5;16;48;5;114mman\x1b[0m" in coloured
     assert "\x1b[38;5;16;48;5;203malled\x1b[0m" in coloured
-    assert "\x1b" not in view.terminal_key(colour=False)
+    assert "\x1b" not in view.terminal_key([EXAMPLE], colour=False)
 
 
 def _plain_words(pieces, **changes):
@@ -108,9 +108,48 @@ def test_a_width_without_room_is_refused():
 def test_an_objective_without_discriminator_has_replacements_but_no_verdicts():
     blind = dataclasses.replace(EXAMPLE, p_replaced=[None] * 9)
     text = view.to_terminal(blind, 80, colour=False)
-    assert "discriminator              ~       ~             =       ·\n" in text
+    assert "outcome                ~       ~             =       ·\n" in text
+    assert "discriminator" not in text + view.to_html(blind)
+    marks = "~ replaced   = the generator guessed the original"
+    assert view.terminal_key([blind], colour=False) == marks
+    words = "word replaced word masked, guessed right above a replaced word: the original"
+    assert " ".join(_text(view.html_key([blind])).split()) == words
     assert text.endswith("2 of 9 tokens replaced; 1 lucky guess\n")
     assert "--p" not in view.to_html(blind) and 'class="w chosen replaced"' in view.to_html(blind)
+
+
+# A masked language model: three tokens are hidden, "the" is shown as "a", and "now" as it is.
+PREDICTED = dataclasses.replace(
+    EXAMPLE,
+    kept=[False] * 5 + [True, False, True, False],
+    sampled=[_] * 9,
+    replaced=[False] * 9,
+    p_replaced=[_] * 9,
+    shown=[_] * 5 + [("a", True), _, _, _],
+)
+
+
+def test_without_a_generator_two_lines_say_what_the_network_was_shown():
+    assert view.to_terminal(PREDICTED, width=80, colour=False) == (
+        "original  [CLS]  the  chef    cooked   the  meal    now  [SEP]\n"
+        "masked    [CLS]  the  [MASK]  c[MASK]  a    [MASK]  now  [SEP]\n"
+        "\n"
+        "5 of 9 tokens chosen: 3 shown as [MASK], 1 as another token, 1 as it is\n"
+    )
+    assert view.terminal_key([PREDICTED], colour=False) == ""
+
+
+def test_without_a_generator_the_page_shows_the_masked_text():
+    fragment, key = view.to_html(PREDICTED), view.html_key([PREDICTED])
+    assert _text(fragment).startswith("[CLS] the [MASK] c[MASK] a [MASK] now [SEP]")
+    assert (
+        '<span class="w chosen replaced" title="original: chef\nshown to the network: [MASK]">'
+        "<ruby>[MASK]<rt>chef</rt></ruby></span>"
+    ) in fragment
+    assert '<span class="w chosen" title="original: now\nshown to the network: now">now' in fragment
+    for absent in ("generator", "discriminator", "caught", "lucky", "belief"):
+        assert absent not in fragment + key
+    assert view.page([PREDICTED, EXAMPLE], "").count("replaced and caught") == 1
 
 
 def _text(fragment):
@@ -153,7 +192,7 @@ def test_html_escapes_what_stands_in_the_text():
 
 
 def test_a_page_is_whole_and_needs_nothing_else():
-    page = view.page([view.to_html(EXAMPLE)] * 2, "Rows <1>", "step 20 & so on")
+    page = view.page([EXAMPLE] * 2, "Rows <1>", "step 20 & so on")
     assert page.startswith("<!doctype html>") and page.endswith("</html>\n")
     assert "<title>Rows &lt;1&gt;</title>" in page and "step 20 &amp; so on" in page
     assert page.count("<article") == 2 and "prefers-color-scheme:dark" in page
@@ -164,7 +203,7 @@ def test_a_page_is_whole_and_needs_nothing_else():
 
 def test_every_colour_that_a_page_names_is_defined_in_light_and_dark():
     assert style.LIGHT.keys() == style.DARK.keys()
-    named = set(re.findall(r"var\(--([a-z]+)[),]", view.page([], "")))
+    named = set(re.findall(r"var\(--([a-z]+)[),]", view.page([EXAMPLE], "")))
     assert named - {"p", "shade"} <= style.LIGHT.keys()
 
 
