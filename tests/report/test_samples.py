@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from electra_jax.objectives import masked_lm, replace_mlm, replaced_token_detection
-from electra_jax.report import samples, view
+from electra_jax.report import samples, view_html, view_terminal
 from support import odd
 
 
@@ -43,7 +43,10 @@ def test_a_masked_language_model_has_neither_samples_nor_verdicts():
     assert not any(one.generated or one.judged or any(one.replaced) for one in found)
     assert sum(sum(one.masked) for one in found) > 0
     assert others(found) and all(piece != shown for piece, (shown, _) in others(found))
-    for text in (*(view.to_terminal(one, 200, False) for one in found), view.page(found, "rows")):
+    for text in (
+        *(view_terminal.to_terminal(one, 200, False) for one in found),
+        view_html.page(found, "rows"),
+    ):
         words = text.partition("<body")[2] or text  # without the style sheet
         assert "tokens chosen" in words
         for network in ("generator", "discriminator", "tokens replaced", "caught", "belief"):
@@ -59,7 +62,7 @@ def test_a_random_token_is_shown_where_the_generator_saw_it():
     one = next(one for one in found if any(one.shown))
     assert one.generated and one.judged
     (piece, _), *_ = filter(None, one.shown)
-    lines = view.to_terminal(one, 200, colour=False).splitlines()
+    lines = view_terminal.to_terminal(one, 200, colour=False).splitlines()
     assert f" {piece.removeprefix('▁')} " in next(x for x in lines if x.startswith("masked"))
 
 
