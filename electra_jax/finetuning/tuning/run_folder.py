@@ -182,16 +182,23 @@ def write_glue(folder: str, seeds: Mapping[str, str]) -> list[str]:
     Args:
       seeds: {task: folder of the seed whose predictions go into the file}.
 
-    Returns remarks, one line each: files that are missing or have an unexpected length.
+    Returns remarks, one line each: files that are missing or have an unexpected length, and tasks
+    that are left out because a prediction is not finite.
     """
-    found = {}
+    found, remarks = {}, []
     for task, where in seeds.items():
         for split, ending in _GLUE_SPLITS.items():
             path = os.path.join(where, f"{split}.jsonl")
             if task + ending in submission.GLUE and os.path.exists(path):
                 with open(path, encoding="utf-8") as file:
-                    found[task + ending] = _by_index(path, map(json.loads, file))
-    return submission.glue(os.path.join(folder, "glue.zip"), found) if found else []
+                    rows = _by_index(path, map(json.loads, file))
+                if None in rows:
+                    remarks.append(f"{path} has predictions that are not finite: left out")
+                else:
+                    found[task + ending] = rows
+    if found:
+        remarks += submission.glue(os.path.join(folder, "glue.zip"), found)
+    return remarks
 
 
 def _by_index(path, lines):
