@@ -82,6 +82,10 @@ def test_names_with_commas_stand_in_quotes():
         ({"train": "a.tsv", "label": "y", "format": "conll"}, "format 'conll' is none of tsv"),
         ({"train": "a.tsv", "label": ["x", "y"]}, "several columns .* are for kind='multi_label'"),
         ({"train": "a.tsv", "label": "y", "odd_rows": "keep"}, "'keep' is none of refuse, skip"),
+        (
+            {"kind": "multi_label", "train": "a.tsv", "label": "y", "separator": ""},
+            "separator is empty; give what stands between labels",
+        ),
     ],
 )
 def test_a_setting_that_means_nothing_is_refused(settings, message):

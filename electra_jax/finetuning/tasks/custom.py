@@ -148,6 +148,14 @@ def _files(name, kind, label, known):
         encoding=known["encoding"],
     )
     _check_choice(name, "odd_rows", source.odd_rows, ("refuse", "skip"))
+    if kind == "multi_label" and not source.separator:
+        raise ValueError(f"task {name}: separator is empty; give what stands between labels: ','")
+    for column in label if isinstance(label, tuple) else (label,):
+        if column is not None and column in (source.a, source.b):
+            raise ValueError(
+                f"task {name}: column {column!r} would be the text and its label; set label, or"
+                " text and pair, to another"
+            )
 
     files = {
         split: dataclasses.replace(source, files=_as_tuple(known[split], ";"))
