@@ -90,7 +90,7 @@ def task(settings: Mapping[str, Any]) -> task_lib.Task:
         epochs=known["epochs"],
         both_orders=known["both_orders"],
         sequence_length=known["sequence_length"] or _LENGTHS.get(kind, 128),
-        label_range=_label_range(name, kind, tuple(known["label_range"])),
+        label_range=_label_range(name, kind, tuple(known["label_range"] or ())),
         impossible=known["impossible"],
     )
 
