@@ -156,6 +156,6 @@ def custom() -> ml_collections.ConfigDict:
     c.metrics = ""  # joined by commas; '': those of the kind
     c.main = ""  # the metric by which the best is chosen; '': the first
     c.both_orders = False  # whether to train on every pair in the other order too
-    c.label_range = ()  # of regression: (lowest, highest); (): as in train
+    c.label_range = ()  # of regression: (lowest, highest), others are refused; (): as in train
     c.impossible = False  # span: whether some questions have no answer
     return c

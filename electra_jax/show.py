@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows held-out rows as text: original, masked, what the generator wrote, what was predicted.
+"""Shows held-out rows as text: original, masked, what the generator wrote, how it was judged.
 
     python -m electra_jax.show --workdir=runs/tiny
     python -m electra_jax.show --workdir=runs/tiny --order=worst
@@ -26,7 +26,7 @@ from absl import flags
 from electra_jax import config as config_lib
 from electra_jax.cli import command
 from electra_jax.host import safe_files
-from electra_jax.report import view
+from electra_jax.report import view_html, view_terminal
 from electra_jax.training import opened as opened_lib
 from electra_jax.training import shown_rows
 
@@ -67,7 +67,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
 
     title = shown_rows.title(opened)
     if _HTML.value:
-        page = view.page([view.to_html(example) for example in shown], title, about)
+        page = view_html.page(shown, title, about)
         with open(_HTML.value, "w", encoding="utf-8") as file:
             file.write(page)
         print(f"wrote {_HTML.value}")
@@ -80,9 +80,10 @@ def main(config: config_lib.Config, workdir: str) -> None:
     print(title + "\n")
     if about:
         print(textwrap.fill(about, width) + "\n")
-    print(view.terminal_key(colour))
+    if key := view_terminal.terminal_key(shown, colour):
+        print(key)
     for example in shown:
-        print("\n" + view.to_terminal(example, width, colour))
+        print("\n" + view_terminal.to_terminal(example, width, colour))
 
 
 if __name__ == "__main__":

@@ -212,7 +212,7 @@ def _build(plan, progress, watcher, executor):
 
     with progress_lines.Phases(progress) as phases:
         with executor(plan) as workers:
-            # Of a folder in a bucket, others have copies, in which they do not keep anything.
+            # Of a folder in a bucket, others have copies of their own.
             if isinstance(workers, worker_pool.Workers) or not staging.address(plan.folder):
                 stripes.offer(tasks, os.path.join(plan.folder, unit_files.UNITS))
             if line := downloads.so_far(tasks, workers)():

@@ -16,8 +16,10 @@ file itself, but without their NULs, which nobody keeps.
 import collections
 import contextlib
 import fcntl
+import glob
 import json
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 
 from electra_jax.data import planning, text, text_files
@@ -27,18 +29,25 @@ _CHUNK = 1 << 20  # bytes per read
 
 
 def offer(tasks: Sequence[planning.UnitTask], units: str) -> None:
-    """Makes the folders in which files are written that have several stripes.
+    """Makes the folders in which files are written of which several stripes are read.
 
     Only stripes that have such a folder are read from there. So whoever works in a copy of the
     prepared folder that is thrown away after each unit does not write 64 of them to read one.
 
     Args:
-      tasks: all of a preparation.
+      tasks: all of a preparation, or all that are done in one copy of its folder.
       units: the folder of the units' files.
     """
-    for task in tasks:
-        if _is_shared(task.unit) and task.unit.stripe == 0:
-            os.makedirs(_folder(task, units), exist_ok=True)
+    found = collections.Counter(_folder(task, units) for task in tasks if _is_shared(task.unit))
+    for folder, stripes in found.items():
+        if stripes > 1:
+            os.makedirs(folder, exist_ok=True)
+
+
+def withdraw(units: str) -> None:
+    """Removes these folders; nobody may be reading."""
+    for folder in glob.glob(os.path.join(glob.escape(units), "*.stripes")):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def documents(

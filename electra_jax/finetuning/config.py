@@ -222,14 +222,12 @@ def _check_together(c: Config):
             "run.save='none' keeps no weights, and encoder.start_from and ax need another task's;"
             " take 'best'"
         )
-    _check_positive_numbers("grid.learning_rates", c.grid.learning_rates, (int, float))
-    _check_positive_numbers("grid.epochs", c.grid.epochs, (int,))
-    _check_positive_numbers("run.lengths", c.run.lengths, (int,))
+    _check_numbers("grid.learning_rates", c.grid.learning_rates, (int, float), 10)
+    _check_numbers("grid.epochs", c.grid.epochs, (int,), 10_000)
+    _check_numbers("run.lengths", c.run.lengths, (int,), 65_536)
 
     if c.run.devices == 0:
         raise ConfigError("run.devices=0; give how many split the rows, or -1 for all")
-    if c.custom.label_range and len(c.custom.label_range) != 2:
-        raise ConfigError(f"custom.label_range={c.custom.label_range} is not (lowest, highest)")
 
 
 def _start_pairs(start_from):
@@ -261,8 +259,11 @@ def _check_starts(c):
         seen.add(task)
 
 
-def _check_positive_numbers(path, values, kinds):
-    """Raises ConfigError if a value is not above 0 or has another type than `kinds`."""
+def _check_numbers(path, values, kinds, most):
+    """Raises ConfigError if a value is not above 0 and up to `most`, or of none of these types."""
     for value in values:
-        if type(value) not in kinds or value <= 0:
-            raise ConfigError(f"{path}={values} must hold numbers above 0, or be ()")
+        if type(value) not in kinds or not 0 < value <= most:  # NaN is refused too
+            whole = "numbers" if float in kinds else "whole numbers"
+            raise ConfigError(
+                f"{path}={values} must hold {whole} above 0 and up to {most:,}, or be ()"
+            )

@@ -88,7 +88,7 @@ class MaskedLM(Objective):
         made = Corrupted(
             chosen=chosen,
             masked_BL=seen.ids_BL,
-            sampled_BN=masking.at(seen.ids_BL, chosen),
+            sampled_BN=None,  # there is no generator
             corrupted_BL=seen.ids_BL,
             replaced_BL=masking.label(batch.ids_BL, seen.ids_BL),
         )

@@ -59,8 +59,8 @@ class Corrupted:
     """A batch with other tokens at some slots; a field that is not produced is None."""
 
     chosen: masking.Chosen
-    masked_BL: jax.Array  # ids that the generator saw
-    sampled_BN: jax.Array  # ids that were written at the slots
+    masked_BL: jax.Array  # ids that the predicting network saw
+    sampled_BN: ArrayOrNone  # ids that a generator wrote at the slots
     corrupted_BL: jax.Array  # ids that the discriminator sees
     replaced_BL: jax.Array  # bool: differs from the original
     gen_losses_BN: ArrayOrNone = None  # float32, -log p_G of the originals

@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from electra_jax.report import baselines, compared_run, style
+from electra_jax.report import baselines, compared_run, comparison_notes, style
 
 # Settings that do not change what is learnt. Runs that differ in them stay in one group.
 NEUTRAL = ("name", "data.dir", "data.workers", "checkpoint.", "logging.")
@@ -165,7 +165,7 @@ def compare(runs: Sequence[compared_run.ComparedRun]) -> Comparison:
     by_source = sorted(name for name in present if name.partition("/")[0] in METRICS)
     order = [name for name in METRICS if name in present]
     order += [name for name in by_source if "/" in name]
-    return Comparison(groups, differing, order, _notes(groups, differing))
+    return Comparison(groups, differing, order, comparison_notes.of(groups, differing))
 
 
 def mean(values: Sequence[float]) -> Mean:
@@ -326,60 +326,6 @@ def _shared_name(runs: Sequence[compared_run.ComparedRun]) -> str:
         # Seeds 10 and 11 share a digit, and an s without a sign before it belongs to a word.
         shared = re.sub(r"([-_. ]*seed[-_. ]*\d*|[-_. ]+s\d*)?[-_. ]*$", "", shared)
     return shared or names[0]
-
-
-def _notes(groups: Sequence[Group], differing: Mapping[str, Sequence]) -> list[str]:
-    """What a reader must know, because the numbers without it would mislead."""
-    notes = []
-    for group in groups:
-        copies = [run.workdir for run in group.runs if run not in group.counted]
-        if copies:
-            notes.append(
-                f"{group.letter} holds the same run again ({', '.join(copies)}: equal seed and"
-                " metrics), which counts once"
-            )
-        seeds = collections.Counter(run.seed for run in group.counted)
-        again = [seed for seed, count in seeds.items() if count > 1]
-        if again:
-            notes.append(
-                f"{group.letter} has seed {again[0]} more than once: its standard error says"
-                " less than it seems to"
-            )
-
-    runs = [run for group in groups for run in group.runs]
-    missing = [run.workdir for run in runs if not run.last("eval")]
-    if missing:
-        notes.append(f"not evaluated yet: {', '.join(missing)}")
-    steps = sorted({run.last("eval")["step"] for run in runs if run.last("eval")})
-    if len(steps) > 1:
-        notes.append(f"the last evaluations are of different steps, {steps[0]:,} to {steps[-1]:,}")
-
-    # The entropy is a property of the held-out text alone, so it tells whether texts are the same.
-    entropies = [baselines.value(run.last("eval"), "unigram_entropy") for run in runs]
-    entropies = [value for value in entropies if value is not None]
-    if entropies and max(entropies) - min(entropies) > 1e-4:
-        notes.append(
-            "the runs were evaluated on different rows or vocabularies (unigram_entropy"
-            f" {min(entropies):.3f} to {max(entropies):.3f}): compare margins over the guesser,"
-            " not losses"
-        )
-
-    # Which tokens a main network predicts, the masked ones or those that a generator replaced.
-    rows = [run.last("eval") for run in runs]
-    if len({"gen_masked_loss" in row for row in rows if "mlm_masked_loss" in row}) > 1:
-        notes.append(
-            "mlm_masked_loss and mlm_masked_accuracy are of masked tokens without a generator, and"
-            " of replaced ones beside one: do not compare them across the two"
-        )
-
-    generators = ("objective.", "model.generator", "model.sharing", "init.")
-    judged = any("disc_auc" in row for row in rows)
-    if judged and any(path.startswith(generators) for path in differing):
-        notes.append(
-            "each discriminator is tested on its own generator's samples; across generators only"
-            " disc_auc_unigram asks the same questions"
-        )
-    return notes
 
 
 def _unsigned(name: str, amount: float) -> str:

@@ -8,11 +8,14 @@ Comparison  ->  comparison_ladders  ->  each group's final metrics
 
 import io
 import math
+import textwrap
 
 from matplotlib import figure as mpl_figure
 
 from electra_jax.report import comparison as comparison_lib
 from electra_jax.report import comparison_curves, comparison_ladders, style
+
+_LETTERS = 160  # in a line of a note, which has the width of the picture
 
 
 def picture(comparison: comparison_lib.Comparison) -> bytes:
@@ -25,7 +28,10 @@ def picture(comparison: comparison_lib.Comparison) -> bytes:
     along = "tokens_seen" if comparison_lib.tokens_say_more(comparison) else "step"
     panels = comparison_curves.panels(comparison, along)
     panels = panels or comparison_curves.panels(comparison, "step")
-    groups, notes = comparison.groups, comparison.notes
+    groups = comparison.groups
+    notes = [
+        line for note in comparison.notes for line in textwrap.wrap(f"Note: {note}.", _LETTERS)
+    ]
 
     rung = 0.42 * len(groups) + 0.35
     ladder_rows, curve_rows = math.ceil(len(ladders) / 3), math.ceil(len(panels) / 3)
@@ -45,7 +51,7 @@ def picture(comparison: comparison_lib.Comparison) -> bytes:
         say(caption(group), at, 11, style.GROUPS[place % len(style.GROUPS)], "bold")
         at += 0.27
     for note in notes:
-        say(f"Note: {note}.", at, 10, "muted")
+        say(note, at, 10, "muted")
         at += 0.27
 
     left, wide, gap = 0.045, 0.165, 0.325  # shares of the width

@@ -7,7 +7,7 @@ Python reads the metrics, chooses what is shown and writes the numbers; a templa
 structure and the words of a page. Style sheets are files beside the templates and are included,
 so a page needs no other file.
 
-All text is escaped. Only charts (`drawing.svg`) and samples (`view.to_html`) are HTML already; the
+All text is escaped. Only charts (`drawing.svg`) and samples (`view_html.py`) are HTML already; the
 templates mark them with `| safe`.
 """
 

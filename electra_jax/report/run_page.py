@@ -34,9 +34,10 @@ class Summary(TypedDict, total=False):
     cost: Mapping[str, Any]  # what the run has used so far
     corpus: Mapping[str, Any]  # facts from the data's manifest
     evaluation: Mapping[str, float | None]  # latest; default: the last eval row
-    samples: Sequence[str]  # HTML fragments from `view.to_html`, the best judged first
+    samples: Sequence[str]  # HTML fragments from `view_html.to_html`, the best judged first
     worst_samples: Sequence[str]  # the same of other rows, the worst judged first
     about_samples: str  # how well all rows were judged, from `ranking.sentence`
+    samples_key: str  # what explains their look, from `view_html.html_key`
     rollbacks: Sequence[str]  # a sentence each time the run went back to a checkpoint, in order
 
 
@@ -123,6 +124,7 @@ def _page(
         samples=summary.get("samples"),
         worst_samples=summary.get("worst_samples"),
         about_samples=summary.get("about_samples"),
+        samples_key=summary.get("samples_key", ""),
         parameters=_parameters(summary.get("parameters") or {}),
         tables=[(title, facts) for title, facts in tables.items() if facts],
         changed=[

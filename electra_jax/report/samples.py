@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real rows with what both networks made of them, ready to be shown (`view.py`).
+"""Real rows with what the networks made of them, ready to be shown (`view.py`).
 
 rows  ->  objective.play: chosen positions, samples, beliefs  ->  one view.Example per row
 
@@ -27,7 +27,9 @@ def examples(
     key: jax.Array,
     first_row: int = 0,
 ) -> list[view.Example]:
-    """Corrupts rows with the generator and judges them with the discriminator.
+    """Masks rows, corrupts them with the generator and judges them with the discriminator.
+
+    What the objective has no network for is left out.
 
     Args:
       key: all random draws are derived from it.
@@ -43,14 +45,17 @@ def examples(
         keys = streams.keys(key, 0, row_B, dropout=False)
         played = objective.play(params, batch, keys, objective.knobs(1.0))
 
-        logits_BL = getattr(played, "disc_logits_BL", None)  # None without a discriminator
-        return {
+        made = {
             "slots": played.chosen.slots_BN,
             "used": played.chosen.used_BN,
             "masked": played.chosen.masked_BN,
-            "sampled": played.sampled_BN,
-            "replaced": played.replaced_BL,
-        } | ({} if logits_BL is None else {"believed": jax.nn.sigmoid(logits_BL)})
+            "seen": played.masked_BL,
+        }
+        if played.sampled_BN is not None:  # there is a generator
+            made |= {"sampled": played.sampled_BN, "replaced": played.replaced_BL}
+        if getattr(played, "disc_logits_BL", None) is not None:  # there is a discriminator
+            made["believed"] = jax.nn.sigmoid(played.disc_logits_BL)
+        return made
 
     found: list[view.Example] = []
     for begin in range(0, len(ids_BL), TOGETHER):
@@ -72,26 +77,34 @@ def _example(vocabulary, ids_L, played) -> view.Example:
     real = [place for place, id_ in enumerate(ids_L) if id_ != vocabulary.pad_id]
 
     # Slots are a padded list of positions; only those that are used count.
-    sampled, masked = {}, set()
-    for slot, used, was_masked, id_ in zip(
-        played["slots"], played["used"], played["masked"], played["sampled"], strict=True
-    ):
-        if used:
-            sampled[int(slot)] = int(id_)
-        if was_masked:
-            masked.add(int(slot))
+    chosen, masked, sampled = set(), set(), {}
+    for n, slot in enumerate(map(int, played["slots"])):
+        if played["used"][n]:
+            chosen.add(slot)
+            if "sampled" in played:
+                sampled[slot] = int(played["sampled"][n])
+        if played["masked"][n]:
+            masked.add(slot)
 
     def starts(id_):
         return bool(vocabulary.starts_word_V[id_])
+
+    def shown(i):
+        """What stands at a kept position, if it is not the original."""
+        id_ = int(played["seen"][i])
+        if i not in chosen or i in masked or id_ == ids_L[i]:
+            return None
+        return vocabulary.piece(id_), starts(id_)
 
     return view.Example(
         pieces=[vocabulary.piece(int(ids_L[i])) for i in real],
         starts_word=[starts(ids_L[i]) for i in real],
         masked=[i in masked for i in real],
-        kept=[i in sampled and i not in masked for i in real],
+        kept=[i in chosen and i not in masked for i in real],
         sampled=[vocabulary.piece(sampled[i]) if i in sampled else None for i in real],
-        replaced=[bool(played["replaced"][i]) for i in real],
+        replaced=["replaced" in played and bool(played["replaced"][i]) for i in real],
         p_replaced=[float(played["believed"][i]) if "believed" in played else None for i in real],
         special=[int(ids_L[i]) in vocabulary.special_ids for i in real],
         sampled_starts_word=[starts(sampled.get(i, ids_L[i])) for i in real],
+        shown=[shown(i) for i in real],
     )

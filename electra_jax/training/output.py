@@ -22,7 +22,7 @@ from electra_jax.config import stages
 from electra_jax.core import counters, metrics
 from electra_jax.host import processes, safe_files, signals
 from electra_jax.model import accounting
-from electra_jax.report import alarms, live_line, pace, ranking, view, writers
+from electra_jax.report import alarms, live_line, pace, ranking, view_html, writers
 from electra_jax.report import run_page as page
 from electra_jax.step import evaluation
 from electra_jax.training import budget as budget_lib
@@ -347,7 +347,7 @@ class Output:
 
 
 def _samples(run: runs.Run) -> page.Summary:
-    """Held-out rows with the outputs of both networks: the best and the worst that were judged."""
+    """Held-out rows with the outputs of the networks: the best and the worst that were judged."""
     if jax.process_count() > 1:
         return {}  # process 0 cannot run the networks without the others
 
@@ -358,7 +358,8 @@ def _samples(run: runs.Run) -> page.Summary:
     best, worst = ranking.extremes(judged, BEST, WORST)
     about = f"At step {run.step:,}: {sentence}. {ranking.IN_WORDS}" if sentence else ""
     return page.Summary(
-        samples=[view.to_html(example) for example in best],
-        worst_samples=[view.to_html(example) for example in worst],
+        samples=[view_html.to_html(example) for example in best],
+        worst_samples=[view_html.to_html(example) for example in worst],
         about_samples=about,
+        samples_key=view_html.html_key([*best, *worst]),
     )

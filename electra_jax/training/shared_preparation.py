@@ -36,6 +36,7 @@ from electra_jax.data import (
     planning,
     preparation,
     sent_units,
+    stripes,
     unit_files,
     unit_rows,
     worker_pool,
@@ -89,6 +90,9 @@ def serve(settings: planning.Settings, root: str) -> None:
         while (asked := _told())["do"] != "end":
             if asked["do"] == "look":
                 plan, tasks = _plan_if_seen(settings, root, asked)
+                if plan is not None:
+                    # Runs after the workers, which are entered below, have ended.
+                    stack.callback(_withdraw_stripes, plan.folder)
                 answers = _exchange(_about(settings, plan is not None))
                 if cores := _cores(answers)[jax.process_index()]:
                     workers = stack.enter_context(worker_pool.Workers(cores))
@@ -104,6 +108,7 @@ def serve(settings: planning.Settings, root: str) -> None:
             ]
             results = {}
             if mine:
+                _offer_stripes(mine)
                 words = _WORDS[asked["do"]]
                 logging.info("%s: %d of %d units in this process", words, len(mine), len(units))
                 with _as_share(plan):
@@ -179,6 +184,7 @@ class _AllProcesses:
         """
         kind = next((name for name, known in _SHARED.items() if known == function), None)
         if kind is None or not tasks or not any(self._cores[1:]):
+            _offer_stripes(tasks if kind else [])
             yield from self._own.each(function, tasks)
             return
 
@@ -188,6 +194,7 @@ class _AllProcesses:
         _tell({"do": kind, "vocabulary": tasks[0].vocabulary, "units": units})
         with _as_share(self._plan):
             mine = [task for task, owner in zip(tasks, owners) if not owner]
+            _offer_stripes(mine)
             for task, result in self._own.each(sent_units.elsewhere(function), mine):
                 sent_units.took(function, task, result)
                 yield task, result
@@ -216,6 +223,21 @@ def _plan_if_seen(settings, root, asked):
     except (ValueError, OSError):
         pass
     return None, {}
+
+
+def _offer_stripes(tasks):
+    """Lets this process read a large compressed file once for all its stripes among these tasks.
+
+    In a folder that all see, process 0 does that for all; in a bucket each has a copy of its own.
+    """
+    if tasks and staging.address(tasks[0].folder):
+        stripes.offer(tasks, os.path.join(tasks[0].folder, unit_files.UNITS))
+
+
+def _withdraw_stripes(folder):
+    """Removes what that has left in the copy of a process; process 0 removes all units' files."""
+    if staging.address(folder):
+        stripes.withdraw(os.path.join(folder, unit_files.UNITS))
 
 
 def _token_path(folder, token):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Held-out rows of a trained run with what both networks made of them, chosen to be shown.
+"""Held-out rows of a trained run with what its networks made of them, chosen to be shown.
 
 networks, held-out rows  ->  judged:  many rows, corrupted and judged; the run's report shows some
 opened workdir           ->  of:      the first in the order of their judgements, and what is said
@@ -15,7 +15,7 @@ from electra_jax import config as config_lib
 from electra_jax.core import streams
 from electra_jax.data import records as records_lib
 from electra_jax.data import vocabulary as vocabulary_lib
-from electra_jax.report import notebook, ranking, samples, view
+from electra_jax.report import notebook, ranking, samples, view, view_html
 from electra_jax.training import opened as opened_lib
 from electra_jax.training import run_data
 from electra_jax.workdir import saved_config
@@ -43,7 +43,7 @@ def page(workdir: str | os.PathLike, rows: int, order: str, among: int) -> noteb
 
     opened = opened_lib.open_workdir(config, workdir)
     shown, about = of(opened, rows, order, among)
-    html = view.page([view.to_html(example) for example in shown], title(opened), about)
+    html = view_html.page(shown, title(opened), about)
     return notebook.Page(html, height=600)
 
 

@@ -75,11 +75,14 @@ class Tokenizer:
           pairs: a second text for each row, whose tokens get type 1.
           truncate: whether to cut rows that are too long, token by token from the longer text.
 
-        Raises ValueError if a row is too long and `truncate` is False.
+        Raises ValueError if either is one string and no list, if they are not equally many, or if a
+        row is too long and `truncate` is False.
         """
         words = self.vocabulary
         if isinstance(texts, str):
             raise ValueError("texts is one string; give a list of texts")
+        if isinstance(pairs, str):
+            raise ValueError("pairs is one string; give a list with the second text of each row")
 
         first = [ids.tolist() for ids in words.encode(texts)]
         second = [ids.tolist() for ids in words.encode(pairs)] if pairs is not None else None

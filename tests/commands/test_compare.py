@@ -174,6 +174,68 @@ def test_losses_of_masked_and_of_replaced_tokens_are_not_compared(tmp_path):
     assert said not in "\n".join(load(beside, other).notes)
 
 
+def masks(found, network="gen"):
+    """The notes on what a network's losses are of."""
+    return [note for note in found.notes if note.startswith(f"{network}_masked_loss and")]
+
+
+def test_losses_under_different_masks_are_not_compared(tmp_path):
+    """Fewer masked tokens leave more text around each, so its loss is lower by itself."""
+    a = workdir(tmp_path, "a", [1.0], objective__mask_rate=0.15)
+    b = workdir(tmp_path, "b", [1.2], objective__mask_rate=0.3, objective__mask_unit="word")
+    (note,) = masks(load(a, b))
+    assert "different masks (mask_rate 0.15 and 0.3; mask_unit token and word)" in note
+    assert "compare neither them nor their margins" in note
+    spans = workdir(
+        tmp_path, "spans", [1.1], objective__mask_unit="span", objective__span_words=5.0
+    )
+    more = workdir(tmp_path, "more", [1.1], objective__mask_unit="span", objective__span_words=9.0)
+    assert "(span_words 5 and 9)" in masks(load(spans, more))[0]
+
+    picture = tmp_path / "c.png"
+    comparison_page.write(load(a, b), str(tmp_path / "c.html"), str(picture))
+    assert "mask_rate 0.15 and 0.3" in (tmp_path / "c.html").read_text()
+    assert "mask_rate 0.15 and 0.3" in comparison_table.text(load(a, b))
+    assert matplotlib.image.imread(picture).shape[1] == 1650
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"objective__disc_weight": 7.0},
+        {"objective__first_mask_rate": 0.4},  # the rate at the end is the same
+        {"objective__span_words": 9.0},  # is not read, since tokens are masked one by one
+    ],
+)
+def test_equal_masks_need_no_note(tmp_path, settings):
+    a = workdir(tmp_path, "a", [1.0])
+    assert masks(load(a, workdir(tmp_path, "b", [1.2], **settings))) == []
+
+
+def test_electric_masks_nothing_whatever_its_rate(tmp_path):
+    rates = [
+        workdir(tmp_path, f"r{rate}", [1.0], objective__name="electric", objective__mask_rate=rate)
+        for rate in (0.15, 0.3)
+    ]
+    assert masks(load(*rates)) == []
+    masked = workdir(tmp_path, "masked", [1.0])
+    (note,) = masks(load(rates[0], masked))
+    assert "words that electric predicts from all others, and of masked tokens elsewhere" in note
+
+
+def test_masked_language_models_of_other_mask_rates_are_not_compared(tmp_path):
+    runs = []
+    for rate in (0.15, 0.4):
+        path = workdir(
+            tmp_path, f"m{rate}", [1.0], objective__name="masked_lm", objective__mask_rate=rate
+        )
+        file = pathlib.Path(path, "metrics.jsonl")
+        file.write_text(file.read_text().replace('"gen_masked_loss"', '"mlm_masked_loss"'))
+        runs.append(path)
+    assert masks(load(*runs)) == []
+    assert "(mask_rate 0.15 and 0.4)" in masks(load(*runs), "mlm")[0]
+
+
 def test_the_console_holds_means_baselines_and_verdicts(six):
     text = comparison_table.text(load(*six))
     lines = [" ".join(line.split()) for line in text.splitlines()]

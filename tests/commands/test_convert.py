@@ -551,6 +551,17 @@ def test_rows_of_the_tokenizer(workdir, words):
     assert found["mask_BL"].sum() == size and (found["ids_BL"][0, size:] == words.pad_id).all()
 
 
+def test_one_string_is_no_list_of_texts(workdir):
+    """Its letters would be the texts: two of them beside two texts."""
+    tokenizer = electra_jax.load_encoder(workdir)[2]
+    with pytest.raises(ValueError, match="^texts is one string; give a list of texts$"):
+        tokenizer("a bird")
+    with pytest.raises(ValueError, match="^pairs is one string; give a list with the second text"):
+        tokenizer(["a bird", "the cat"], "no")
+    with pytest.raises(ValueError, match="^2 texts but 1 pairs; give one for each$"):
+        tokenizer(["a bird", "the cat"], ["a river"])
+
+
 def test_a_text_that_does_not_fit_is_named_or_cut(workdir):
     tokenizer = electra_jax.load_encoder(workdir)[2]
     long = "the cat sees the river " * 9

@@ -20,7 +20,7 @@ import electra_jax
 from electra_jax import config as config_lib
 from electra_jax import convert as convert_command
 from electra_jax.core import trees
-from electra_jax.finetuning.tuning import export, run_folder
+from electra_jax.finetuning.tuning import export, kept_weights, run_folder
 from electra_jax.model import task_heads
 from electra_jax.weights import encoding, reading
 from electra_jax.weights.formats import hugging_face, tensor_files
@@ -87,7 +87,7 @@ def set_on(folders, tmp_path_factory):
             "head": dataclasses.asdict(config),
         }  # fmt: skip
         del about["digest"], about["step"]
-        run_folder.save_weights(
+        kept_weights.save_weights(
             os.path.join(where, "weights"), found.encoder.params | {"head": own}, about
         )
         return where
@@ -221,7 +221,7 @@ def test_the_encoder_of_such_a_folder_is_read_without_its_head(folders, tmp_path
 
 def test_one_seed_of_many_can_be_named(folders):
     first = folders("classification")
-    saved, about = run_folder.best_weights(first)
+    saved, about = kept_weights.best_weights(first)
     one = os.path.join(first, f"seed_{about['seed']}")
     shutil.copytree(os.path.dirname(saved), os.path.join(one, "weights"))
     try:
@@ -230,6 +230,28 @@ def test_one_seed_of_many_can_be_named(folders):
         shutil.rmtree(os.path.join(one, "weights"))
     assert found.about["score"] == about["score"]
     assert len(found.records) == 2 and not found.is_best  # somebody chose it
+
+
+def test_a_seed_that_the_results_leave_out_can_be_named(folders):
+    """As after a command with fewer seeds."""
+    first = folders("classification")
+    one = export.open(first)
+    run = os.path.join(os.path.dirname(os.path.dirname(first)), "left_out")
+    shutil.copytree(os.path.dirname(first), run)
+    with open(os.path.join(run, "settings.json")) as file:
+        settings = json.load(file)
+    assert settings["seeds"] == {"custom": 2}
+    with open(os.path.join(run, "settings.json"), "w") as file:
+        json.dump(settings | {"seeds": {"custom": 1}}, file)
+
+    about = dict(one.about) | {"seed": 1}
+    del about["digest"], about["step"]
+    where = os.path.join(run, "custom", "seed_1")
+    kept_weights.save_weights(
+        os.path.join(where, "weights"), one.encoder.params | {"head": one.head}, about
+    )
+    found = export.open(where)
+    assert found.about["seed"] == 1 and len(found.records) == 2 and not found.is_best
 
 
 def test_weights_of_a_seed_that_is_not_finished_are_refused(set_on):

@@ -99,6 +99,20 @@ def test_a_sample_for_a_vocabulary_does_not_read_a_file_to_its_end(folder):
     assert list(sampled) == whole
 
 
+def test_a_share_reads_a_file_once_if_it_has_several_of_its_stripes(folder):
+    """Who has one stripe of a file would write the others for nobody."""
+    plan = planning.make_plan(settings(folder), str(folder / "data"))
+    tasks = planning.make_tasks(plan)
+    units = os.path.join(plan.folder, unit_files.UNITS)
+    stripes.offer(tasks[3:6], units)  # the last stripe of one file, two of the other
+    assert os.listdir(units) == ["0-4.stripes"]
+    found = [list(unit_files.read_documents(task, collections.Counter())) for task in tasks[3:6]]
+    stripes.withdraw(units)
+    assert os.listdir(units) == []
+    again = [list(unit_files.read_documents(task, collections.Counter())) for task in tasks[3:6]]
+    assert found == again and all(found)
+
+
 def test_an_interrupted_preparation_does_not_read_it_again(folder, opened, monkeypatch):
     """The second stripe of the second file fails."""
     real = stripes._read

@@ -534,6 +534,59 @@ def test_an_empty_cell_of_test_is_a_label_unless_all_are_empty(cells, labels, tm
     assert split.labelled == (labels[1] == ())
 
 
+@pytest.mark.parametrize(
+    ("of_test", "labels"), [(([], []), [None, None]), (([], ["bad"]), [(), (0,)])]
+)
+def test_a_list_of_labels_that_is_empty_in_all_of_test_says_nothing(of_test, labels, tmp_path):
+    for name, rows in (("train", (["bad"], ["rude"])), ("test", of_test)):
+        lines = [json.dumps({"t": "a", "y": row}) + "\n" for row in rows]
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
+    files_ = dict(train="train.jsonl", dev="train.jsonl", test="test.jsonl")
+    found = read_custom(tmp_path, kind="multi_label", text="t", label="y", **files_)
+    assert [x.label for x in found.test["test"].examples] == labels
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "settings"),
+    [
+        ("a.tsv", "y\tt\n1\tA\n0\tB\n", dict(label="y")),  # the text is the first column by itself
+        ("a.tsv", "y\tt\n1\tA\n0\tB\n", dict(label="-2", text="y")),
+        ("a.csv", "t,p,y\nA,1,1\nB,0,0\n", dict(text="t", pair="1", label="p")),
+        ("a.tsv", "bad\trude\n1\t1\n0\t1\n", dict(kind="multi_label", label=("rude", "bad"))),
+        ("a.conll", "A x O\nB y B-P\n", dict(kind="tagging", text="2")),
+    ],
+)
+def test_a_text_is_never_its_own_label(name, content, settings, tmp_path):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=f"{name}.*: column . would be the (text|word) and its"):
+        read_custom(tmp_path, train=name, dev=name, **settings)
+    with pytest.raises(ValueError, match="task custom: column 't' would be the text and its label"):
+        custom.task(dict(train="a.jsonl", text="t", label="t"))
+
+
+def test_a_test_file_of_texts_alone_has_no_label_in_its_last_column(tmp_path):
+    (tmp_path / "a.tsv").write_text("A\t1\nB\t0\n")
+    (tmp_path / "t.tsv").write_text("C\nD\n")
+    found = read_custom(
+        tmp_path, train="a.tsv", dev="a.tsv", test="t.tsv", header=False, text="0", label="-1"
+    )
+    assert texts(found.test["test"]) == [("0", "C", None, None), ("1", "D", None, None)]
+
+
+def test_columns_are_counted_from_the_end_of_the_header(tmp_path):
+    """Rows may have empty cells behind their last column."""
+    (tmp_path / "a.csv").write_text("t,y\nA,1,\nB,0,,\nC,1\n")
+    found = read_custom(tmp_path, train="a.csv", dev="a.csv", text="-2", label="-1")
+    assert [(x.a, x.label) for x in found.train.examples] == [("A", 1), ("B", 0), ("C", 1)]
+
+
+def test_a_text_of_a_csv_may_be_as_long_as_it_is(tmp_path):
+    """By itself the module csv ends at 131,072 characters."""
+    (tmp_path / "a.csv").write_text(f"t,y\n{'word ' * 40_000},1\nB,0\n")
+    found = read_custom(tmp_path, train="a.csv", dev="a.csv", text="t", label="y")
+    assert len(found.train.examples[0].a) == 5 * 40_000 - 1
+
+
 def test_a_class_may_have_a_comma_in_its_name(tmp_path):
     (tmp_path / "a.csv").write_text('t,y\nA,"news, old"\nB,art\nC,"news, old"\n')
     settings = dict(train="a.csv", dev="a.csv", text="t", label="y")
@@ -563,6 +616,18 @@ def test_a_label_that_is_no_number_is_named_with_its_line(label, message, kind, 
     (tmp_path / "a.jsonl").write_text(f'{{"t": "A", "y": 1.5}}\n{{"t": "B", "y": {label}}}\n')
     with pytest.raises(ValueError, match=message):
         read_custom(tmp_path, kind=kind, train="a.jsonl", dev="a.jsonl", text="t", label="y")
+
+
+def test_a_label_beside_the_range_of_a_task_of_ones_own_is_named_with_its_line(tmp_path):
+    settings = dict(kind="regression", train="a.csv", dev="b.csv", text="t", label="y")
+    (tmp_path / "a.csv").write_text("t,y\nA,1000000\nB,-2.5\n")
+    (tmp_path / "b.csv").write_text("t,y\nC,1234568\n")
+    with pytest.raises(ValueError, match="b.csv:2: label 1234568 is not within -2.5 to 1234567; m"):
+        read_custom(tmp_path, label_range=(-2.5, 1234567), **settings)
+    with pytest.raises(ValueError, match="a.csv:3: label -2.5 is not within 0 to .*; mend that"):
+        read_custom(tmp_path, label_range=(0, 2e6), **settings)
+    data = read_custom(tmp_path, label_range=(-2.5, 1234568), **settings)
+    assert [e.label for e in data.train.examples] == [1e6, -2.5]
 
 
 def test_one_id_in_two_files_is_refused_before_anything_is_trained(tmp_path):

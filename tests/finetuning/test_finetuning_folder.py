@@ -8,7 +8,9 @@ import pytest
 from jax import numpy as jnp
 
 from electra_jax import config as config_lib
-from electra_jax.finetuning.tuning import run_folder
+from electra_jax.finetuning import config as finetuning_config
+from electra_jax.finetuning.tuning import choices, kept_weights, run_folder
+from support import corpus
 
 
 def finish(point, seed, score):
@@ -17,14 +19,21 @@ def finish(point, seed, score):
     run_folder.finish(str(point), {"seed": seed, "scores": scores})
 
 
-def keep(point, seed, score):
+def keep(point, seed, score, finished=range(10)):
     """Saves the weights of a seed as the best ones."""
     about = {"task": "rte", "seed": seed, "main": "accuracy", "score": score}
-    run_folder.save_if_better(os.path.join(point, "weights"), {"x": jnp.ones(2)}, about)
+    where = os.path.join(point, "weights")
+    kept_weights.save_if_better(where, {"x": jnp.ones(2)}, about, finished)
+
+
+def report(run, seeds):
+    """What a command with that many seeds of RTE leaves in settings.json."""
+    config = {"seed": 0, "grid": {"learning_rates": (), "epochs": ()}}
+    (run / "settings.json").write_text(json.dumps({"config": config, "seeds": {"rte": seeds}}))
 
 
 def seed_of(task):
-    return run_folder.best_weights(str(task))[1]["seed"]
+    return kept_weights.best_weights(str(task))[1]["seed"]
 
 
 def test_weights_of_a_worse_seed_are_not_taken_for_the_best(tmp_path):
@@ -33,7 +42,7 @@ def test_weights_of_a_worse_seed_are_not_taken_for_the_best(tmp_path):
         finish(tmp_path, seed, score)
     keep(tmp_path, 2, 0.7)
     with pytest.raises(config_lib.ConfigError, match="seed_1 is the best seed on dev, and its w"):
-        run_folder.best_weights(str(tmp_path))
+        kept_weights.best_weights(str(tmp_path))
 
     keep(tmp_path, 1, 0.9)  # after the folder of seed 1 was deleted, and the command run again
     assert seed_of(tmp_path) == 1
@@ -45,7 +54,7 @@ def test_of_a_grid_the_weights_are_of_the_point_with_the_best_median(tmp_path):
         for seed, score in enumerate(scores):
             finish(point, seed, score)
             keep(point, seed, score)
-    path, about = run_folder.best_weights(str(tmp_path))
+    path, about = kept_weights.best_weights(str(tmp_path))
     assert path.startswith(str(better)) and about["score"] == 0.9
     assert seed_of(lucky) == 2  # a point that is named
 
@@ -66,15 +75,103 @@ def test_of_equal_points_the_first_of_the_grid_counts(tmp_path):
         assert seed_of(run / "rte") == first
 
 
+def test_rates_that_are_equal_in_three_digits_have_folders_of_their_own(tmp_path):
+    run, grid = tmp_path / "finetune" / "run", (0.0001234, 0.0001233)
+    for seed, rate in enumerate(grid):
+        point = run / "rte" / choices.GridPoint(rate, 3).name
+        finish(point, seed, 0.5)
+        keep(point, seed, 0.5)
+    settings = {"learning_rates": grid, "epochs": (3,)}
+    (run / "settings.json").write_text(json.dumps({"config": {"grid": settings}}))
+    assert len(list((run / "rte").iterdir())) == 2
+    assert seed_of(run / "rte") == 0  # of equals the first of the grid
+
+
 def test_a_point_whose_weights_were_not_kept_is_said(tmp_path):
     for number, point in enumerate(("rate_0.001_epochs_3", "rate_0.003_epochs_3")):
         finish(tmp_path / point, 0, 0.9 - number / 10)
     keep(tmp_path / "rate_0.003_epochs_3", 0, 0.8)
     with pytest.raises(config_lib.ConfigError, match="rate_0.001_epochs_3/seed_0 is the best seed"):
-        run_folder.best_weights(str(tmp_path))
+        kept_weights.best_weights(str(tmp_path))
 
 
 def test_the_folder_of_a_seed_has_its_own_weights(tmp_path):
     finish(tmp_path, 0, 0.5)
     keep(tmp_path / "seed_0", 0, 0.5)
     assert seed_of(tmp_path / "seed_0") == 0
+
+
+def test_weights_of_a_seed_that_a_later_command_does_not_report_are_not_taken(tmp_path):
+    """Seed 2 is the best of three, then a command has two seeds."""
+    run = tmp_path / "finetune" / "run"
+    for seed, score in enumerate((0.6, 0.5, 0.9)):
+        finish(run / "rte", seed, score)
+        keep(run / "rte", seed, score)
+    report(run, 3)
+    assert seed_of(run / "rte") == 2
+    report(run, 2)
+    message = (
+        "seed_0 is the best seed on dev, and its weights were not kept; those of seed 2 were, which"
+        " the results leave out: give --config.seeds=3, or delete that folder and run the same"
+    )
+    with pytest.raises(config_lib.ConfigError, match=message):
+        seed_of(run / "rte")
+
+    keep(run / "rte", 0, 0.6, finished=(1,))  # the folder was deleted, and seed 0 tuned anew
+    assert seed_of(run / "rte") == 0
+    report(run, 3)
+    with pytest.raises(config_lib.ConfigError, match="seed_2 is the best .* not kept; delete that"):
+        seed_of(run / "rte")
+
+
+def test_where_all_weights_were_saved_those_of_the_best_reported_seed_are_taken(tmp_path):
+    run = tmp_path / "finetune" / "run"
+    for seed, score in enumerate((0.6, 0.5, 0.9)):
+        finish(run / "rte", seed, score)
+        keep(run / "rte" / f"seed_{seed}", seed, score)
+        keep(run / "rte", seed, score)
+    report(run, 2)
+    path, about = kept_weights.best_weights(str(run / "rte"))
+    assert about["seed"] == 0 and path == str(run / "rte" / "seed_0" / "weights" / "1")
+
+
+def test_the_best_point_of_a_grid_is_that_of_the_reported_seeds(tmp_path):
+    run = tmp_path / "finetune" / "run"
+    points = {"rate_0.001_epochs_3": (0.6, 0.7, 0.1, 0.1, 0.1), "rate_0.003_epochs_3": (0.5,) * 5}
+    for name, scores in points.items():
+        for seed, score in enumerate(scores):
+            finish(run / "rte" / name, seed, score)
+            keep(run / "rte" / name, seed, score)
+    for seeds, best in ((5, 0.5), (2, 0.7)):
+        report(run, seeds)
+        assert kept_weights.best_weights(str(run / "rte"))[1]["score"] == best
+
+
+def test_kept_weights_of_a_seed_that_is_tuned_anew_give_way(tmp_path):
+    """Otherwise they would be of a record that is no longer there."""
+    keep(tmp_path, 1, 0.9)
+    keep(tmp_path, 1, 0.8, finished=(0, 2))
+    finish(tmp_path, 1, 0.8)
+    path, about = kept_weights.best_weights(str(tmp_path))
+    assert about["score"] == 0.8 and os.path.basename(path) == "2"
+
+
+def test_each_task_reports_the_seeds_of_the_last_command_with_that_task(tmp_path):
+    def begin(tasks, seeds):
+        tree = corpus.load_config("finetune")
+        tree.update(tasks=tasks, seeds=seeds, seed=3)
+        run_folder.continue_or_begin(str(run), finetuning_config.parse(tree), "encoder")
+
+    run = tmp_path / "finetune" / "run"
+    begin("mnli,rte", 5)
+    for seed in range(3, 8):
+        finish(run / "mnli", seed, 0.5)
+        finish(run / "rte" / "rate_0.001_epochs_3", seed, 0.5)
+    begin("rte", 2)
+    for folder, numbers in (
+        ("mnli", [3, 4, 5, 6, 7]), ("rte/rate_0.001_epochs_3", [3, 4]),
+    ):  # fmt: skip
+        found = [record["seed"] for record in run_folder.reported(str(run / folder))]
+        assert found == list(run_folder.reported_seeds(str(run / folder))) == numbers
+    assert run_folder.reported_seeds(str(run / "cola")) is None
+    assert run_folder.reported_seeds(str(tmp_path)) is None

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The learning rate of every leaf and layer in fine-tuning, under both rules."""
 
+import math
+
 import jax
 import numpy as np
 import pytest
 from jax import numpy as jnp
 
+from electra_jax import config as config_lib
 from electra_jax.core import trees
-from electra_jax.finetuning.tuning import rates
+from electra_jax.finetuning import config as finetuning_config
+from electra_jax.finetuning.tuning import choices, rates
 from electra_jax.model import networks
-from support import odd
+from support import corpus, odd
 
 HEAD = {"output": {"kernel": jnp.zeros((10, 2)), "bias": jnp.zeros(2)}}
 
@@ -69,3 +73,39 @@ def test_the_rate_warms_up_while_it_falls():
     found = [float(rates.rate(s, 0.5, 100, 10)) for s in (0, 1, 5, 10, 50, 100)]
     np.testing.assert_allclose(found, [0, 0.5 * 0.99 * 0.1, 0.5 * 0.95 * 0.5, 0.45, 0.25, 0])
     assert float(rates.rate(0, 0.5, 100, 0)) == 0.5  # no warmup
+
+
+def test_different_rates_have_different_names():
+    """They name the folders of a grid."""
+    usual = (3e-4, 1e-4, 5e-5, 1e-7, 2, 1e-3)
+    assert [rates.name(x) for x in usual] == ["0.0003", "0.0001", "5e-05", "1e-07", "2", "0.001"]
+    near = (0.0001234, 0.0001233, 0.00012345)  # equal in three digits
+    assert [rates.name(x) for x in near] == ["0.0001234", "0.0001233", "0.00012345"]
+
+
+def test_a_point_of_a_grid_that_is_given_twice_is_one():
+    tree = corpus.load_config("finetune")
+    tree.grid.update(learning_rates=(0.0001234, 0.0001233, 0.0001234), epochs=(3, 3))
+    found = choices.points(finetuning_config.parse(tree), encoder=None, epochs=10)
+    assert [point.name for point in found] == [
+        "rate_0.0001234_epochs_3", "rate_0.0001233_epochs_3",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        (dict(learning_rates=(1e-3, 0.0)), r"grid.learning_rates=\(0.001, 0.0\) must hold numbers"),
+        (dict(learning_rates=(math.nan,)), "above 0 and up to 10, or be"),
+        (dict(learning_rates=(math.inf,)), "above 0 and up to 10, or be"),
+        (dict(learning_rates=("1e-3",)), "above 0 and up to 10, or be"),
+        (dict(epochs=(3, 20_000)), "above 0 and up to 10,000, or be"),
+        (dict(epochs=(2.5,)), "must hold whole numbers above 0"),
+    ],
+)
+def test_a_grid_holds_what_the_recipe_may_hold(grid, message):
+    tree = corpus.load_config("finetune")
+    tree.grid.update(**grid)
+    with pytest.raises(config_lib.ConfigError, match=message) as refused:
+        finetuning_config.parse(tree)
+    assert "\n" not in str(refused.value)

@@ -362,6 +362,22 @@ def test_glue_rows_stand_in_the_order_of_their_numbers(tmp_path):
     assert lines[:4] == ["index\tprediction", "0\t0", "1\t1", "2\t1"]
 
 
+def test_predictions_that_are_not_finite_keep_no_other_task_out_of_the_submission(tmp_path):
+    for name, said in (("cola", "1"), ("stsb", None)):
+        (tmp_path / name).mkdir()
+        line = json.dumps({"id": "0", "prediction": said}) + "\n"
+        (tmp_path / name / "test.jsonl").write_text(line)
+    folders = {name: str(tmp_path / name) for name in ("cola", "stsb")}
+    first, *others = run_folder.write_glue(str(tmp_path), folders)
+    assert first.endswith("stsb/test.jsonl has predictions that are not finite: left out")
+    assert "STS-B.tsv is missing: stsb was not run" in others
+    with zipfile.ZipFile(tmp_path / "glue.zip") as archive:
+        assert archive.namelist() == ["CoLA.tsv"]
+    (tmp_path / "none").mkdir()
+    remarks = run_folder.write_glue(str(tmp_path / "none"), {"stsb": folders["stsb"]})
+    assert len(remarks) == 1 and not (tmp_path / "none" / "glue.zip").exists()
+
+
 def test_any_number_is_better_than_none():
     assert scores.better("accuracy", 0.1, math.nan) and scores.better("mse", 9.0, math.nan)
     assert not scores.better("accuracy", math.nan, 0.1)

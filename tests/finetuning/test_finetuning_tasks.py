@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tasks are what the paper and the released code made of them; a custom one takes ten lines."""
 
+import math
+
 import pytest
 
 from electra_jax.finetuning.tasks import built_in, custom
@@ -80,11 +82,32 @@ def test_names_with_commas_stand_in_quotes():
         ({"train": "a.tsv", "label": "y", "format": "conll"}, "format 'conll' is none of tsv"),
         ({"train": "a.tsv", "label": ["x", "y"]}, "several columns .* are for kind='multi_label'"),
         ({"train": "a.tsv", "label": "y", "odd_rows": "keep"}, "'keep' is none of refuse, skip"),
+        (
+            {"kind": "multi_label", "train": "a.tsv", "label": "y", "separator": ""},
+            "separator is empty; give what stands between labels",
+        ),
     ],
 )
 def test_a_setting_that_means_nothing_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         custom.task(settings)
+
+
+@pytest.mark.parametrize(
+    "given", [(5, 0), (3, 3), (0,), (0, 1, 2), ("0", "5"), (0, math.inf), (math.nan, 5), (False, 5)]
+)
+def test_a_range_of_labels_is_two_numbers_of_which_the_second_is_larger(given):
+    settings = {"kind": "regression", "train": "a.csv", "label": "y", "label_range": given}
+    with pytest.raises(ValueError, match=r"label_range=\(.*\) is not \(lowest, highest\), two num"):
+        custom.task(settings)
+    with pytest.raises(ValueError, match=r"is for kind='regression'; set it to \(\)"):
+        custom.task(settings | {"kind": "classification"})
+
+
+def test_without_a_range_that_of_train_counts():
+    settings = {"kind": "regression", "train": "a.csv", "label": "y"}
+    assert custom.task(settings).label_range is None
+    assert custom.task(settings | {"label_range": [-1, 1]}).label_range == (-1.0, 1.0)
 
 
 def test_an_unknown_name_lists_the_known_ones():

@@ -24,6 +24,7 @@ from electra_jax.report import (
     run_page,
     style,
     view,
+    view_html,
     writers,
 )
 from electra_jax.workdir import starts
@@ -164,7 +165,8 @@ def test_every_word_of_a_picture_can_be_read(chromium, pages, name, width, dark)
 @pytest.mark.parametrize("dark", [False, True])
 def test_outcomes_of_tokens_differ_by_colour(chromium, tmp_path, dark):
     """Green is what was caught, red what was missed, yellow a false alarm."""
-    (tmp_path / "rows.html").write_text(view.page([], "rows"))
+    judged = view.Example(["a"], [True], [False], [False], [None], [False], [0.5])
+    (tmp_path / "rows.html").write_text(view_html.page([judged], "rows"))
     page = chromium.open(tmp_path / "rows.html", 1400, dark)
     # As if the discriminator were sure of all of them.
     page.run("document.querySelectorAll('.key .w').forEach((w) => w.style.setProperty('--p', 1))")

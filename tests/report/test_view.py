@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from electra_jax.report import style, view
+from electra_jax.report import style, view, view_html, view_terminal
 from support import pages
 
 _ = None
@@ -38,7 +38,7 @@ def test_each_token_comes_to_one_outcome():
 
 
 def test_four_lines_stand_under_each_other_and_can_be_read_without_colour():
-    assert view.to_terminal(EXAMPLE, width=80, colour=False) == (
+    assert view_terminal.to_terminal(EXAMPLE, width=80, colour=False) == (
         "original       [CLS]  the  chef    cooked   the   meal    now  [SEP]\n"
         "masked         [CLS]  the  [MASK]  c[MASK]  the   [MASK]  now  [SEP]\n"
         "generator      [CLS]  the  man     called   the   meal    now  [SEP]\n"
@@ -49,7 +49,7 @@ def test_four_lines_stand_under_each_other_and_can_be_read_without_colour():
 
 
 def test_lines_wrap_between_words_and_never_exceed_the_width():
-    text = view.to_terminal(EXAMPLE, width=40, colour=False)
+    text = view_terminal.to_terminal(EXAMPLE, width=40, colour=False)
     assert text.splitlines()[:9] == [
         "original       [CLS]  the  chef",
         "masked         [CLS]  the  [MASK]",
@@ -64,11 +64,12 @@ def test_lines_wrap_between_words_and_never_exceed_the_width():
 
 
 def test_colour_adds_escapes_and_nothing_else():
-    coloured = view.to_terminal(EXAMPLE, width=80, colour=True)
-    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == view.to_terminal(EXAMPLE, 80, colour=False)
+    coloured = view_terminal.to_terminal(EXAMPLE, width=80, colour=True)
+    plain = view_terminal.to_terminal(EXAMPLE, width=80, colour=False)
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
     assert "\x1b[38;5;16;48;5;114mman\x1b[0m" in coloured
     assert "\x1b[38;5;16;48;5;203malled\x1b[0m" in coloured
-    assert "\x1b" not in view.terminal_key(colour=False)
+    assert "\x1b" not in view_terminal.terminal_key([EXAMPLE], colour=False)
 
 
 def _plain_words(pieces, **changes):
@@ -88,7 +89,7 @@ def _plain_words(pieces, **changes):
 
 def test_wide_letters_count_twice_and_text_without_spaces_is_cut_between_pieces():
     example = _plain_words("▁ 東京 は 日本 の 首都 である 日本 の 首都".split())
-    lines = view.to_terminal(example, width=35, colour=False).splitlines()
+    lines = view_terminal.to_terminal(example, width=35, colour=False).splitlines()
     assert [line for line in lines if line.startswith("original")] == [
         "original       東京は日本の",
         "original       首都である日本の首都",
@@ -97,20 +98,61 @@ def test_wide_letters_count_twice_and_text_without_spaces_is_cut_between_pieces(
 
 def test_what_would_move_the_cursor_is_shown_as_a_dot():
     example = _plain_words(["▁a\x1b[2J", "▁b\nc"])
-    assert view.to_terminal(example, colour=False).startswith("original       a·[2J  b·c\n")
+    text = view_terminal.to_terminal(example, colour=False)
+    assert text.startswith("original       a·[2J  b·c\n")
 
 
 def test_a_width_without_room_is_refused():
     with pytest.raises(ValueError, match="give at least 35 columns"):
-        view.to_terminal(EXAMPLE, width=30)
+        view_terminal.to_terminal(EXAMPLE, width=30)
 
 
 def test_an_objective_without_discriminator_has_replacements_but_no_verdicts():
     blind = dataclasses.replace(EXAMPLE, p_replaced=[None] * 9)
-    text = view.to_terminal(blind, 80, colour=False)
-    assert "discriminator              ~       ~             =       ·\n" in text
+    text = view_terminal.to_terminal(blind, 80, colour=False)
+    assert "outcome                ~       ~             =       ·\n" in text
+    assert "discriminator" not in text + view_html.to_html(blind)
+    marks = "~ replaced   = the generator guessed the original"
+    assert view_terminal.terminal_key([blind], colour=False) == marks
+    words = "word replaced word masked, guessed right above a replaced word: the original"
+    assert " ".join(_text(view_html.html_key([blind])).split()) == words
     assert text.endswith("2 of 9 tokens replaced; 1 lucky guess\n")
-    assert "--p" not in view.to_html(blind) and 'class="w chosen replaced"' in view.to_html(blind)
+    fragment = view_html.to_html(blind)
+    assert "--p" not in fragment and 'class="w chosen replaced"' in fragment
+
+
+# A masked language model: three tokens are hidden, "the" is shown as "a", and "now" as it is.
+PREDICTED = dataclasses.replace(
+    EXAMPLE,
+    kept=[False] * 5 + [True, False, True, False],
+    sampled=[_] * 9,
+    replaced=[False] * 9,
+    p_replaced=[_] * 9,
+    shown=[_] * 5 + [("a", True), _, _, _],
+)
+
+
+def test_without_a_generator_two_lines_say_what_the_network_was_shown():
+    assert view_terminal.to_terminal(PREDICTED, width=80, colour=False) == (
+        "original  [CLS]  the  chef    cooked   the  meal    now  [SEP]\n"
+        "masked    [CLS]  the  [MASK]  c[MASK]  a    [MASK]  now  [SEP]\n"
+        "\n"
+        "5 of 9 tokens chosen: 3 shown as [MASK], 1 as another token, 1 as it is\n"
+    )
+    assert view_terminal.terminal_key([PREDICTED], colour=False) == ""
+
+
+def test_without_a_generator_the_page_shows_the_masked_text():
+    fragment, key = view_html.to_html(PREDICTED), view_html.html_key([PREDICTED])
+    assert _text(fragment).startswith("[CLS] the [MASK] c[MASK] a [MASK] now [SEP]")
+    assert (
+        '<span class="w chosen replaced" title="original: chef\nshown to the network: [MASK]">'
+        "<ruby>[MASK]<rt>chef</rt></ruby></span>"
+    ) in fragment
+    assert '<span class="w chosen" title="original: now\nshown to the network: now">now' in fragment
+    for absent in ("generator", "discriminator", "caught", "lucky", "belief"):
+        assert absent not in fragment + key
+    assert view_html.page([PREDICTED, EXAMPLE], "").count("replaced and caught") == 1
 
 
 def _text(fragment):
@@ -119,7 +161,7 @@ def _text(fragment):
 
 
 def test_html_joins_pieces_into_words():
-    assert _text(view.to_html(EXAMPLE)).startswith("[CLS] the man called the meal now [SEP]")
+    assert _text(view_html.to_html(EXAMPLE)).startswith("[CLS] the man called the meal now [SEP]")
 
 
 def test_a_word_sampled_into_the_middle_of_another_gets_its_space():
@@ -128,12 +170,12 @@ def test_a_word_sampled_into_the_middle_of_another_gets_its_space():
         sampled=[_, _, "man", _, "house", _, "meal", "now", _],
         sampled_starts_word=[False] * 4 + [True, False, True, True, False],
     )
-    assert "c house the meal now" in _text(view.to_html(example))
-    assert "c house  the   meal" in view.to_terminal(example, 80, colour=False)
+    assert "c house the meal now" in _text(view_html.to_html(example))
+    assert "c house  the   meal" in view_terminal.to_terminal(example, 80, colour=False)
 
 
 def test_html_shades_by_belief_underlines_by_truth_and_tells_the_numbers():
-    fragment = view.to_html(EXAMPLE)
+    fragment = view_html.to_html(EXAMPLE)
     assert (
         '<span class="w chosen caught" style="--p:0.87" title="original: chef\n'
         'generator: man\ndiscriminator: 87.0% replaced"><ruby>man<rt>chef</rt></ruby></span>'
@@ -148,12 +190,12 @@ def test_html_shades_by_belief_underlines_by_truth_and_tells_the_numbers():
 
 
 def test_html_escapes_what_stands_in_the_text():
-    fragment = view.to_html(_plain_words(['▁<script>"&'], p_replaced=[0.9]))
+    fragment = view_html.to_html(_plain_words(['▁<script>"&'], p_replaced=[0.9]))
     assert "<script" not in fragment and "&lt;script&gt;&#34;&amp;" in fragment
 
 
 def test_a_page_is_whole_and_needs_nothing_else():
-    page = view.page([view.to_html(EXAMPLE)] * 2, "Rows <1>", "step 20 & so on")
+    page = view_html.page([EXAMPLE] * 2, "Rows <1>", "step 20 & so on")
     assert page.startswith("<!doctype html>") and page.endswith("</html>\n")
     assert "<title>Rows &lt;1&gt;</title>" in page and "step 20 &amp; so on" in page
     assert page.count("<article") == 2 and "prefers-color-scheme:dark" in page
@@ -164,7 +206,7 @@ def test_a_page_is_whole_and_needs_nothing_else():
 
 def test_every_colour_that_a_page_names_is_defined_in_light_and_dark():
     assert style.LIGHT.keys() == style.DARK.keys()
-    named = set(re.findall(r"var\(--([a-z]+)[),]", view.page([], "")))
+    named = set(re.findall(r"var\(--([a-z]+)[),]", view_html.page([EXAMPLE], "")))
     assert named - {"p", "shade"} <= style.LIGHT.keys()
 
 

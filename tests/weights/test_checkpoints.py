@@ -23,7 +23,7 @@ from orbax.checkpoint import v1 as ocp
 
 from electra_jax import config as config_lib
 from electra_jax.core import trees
-from electra_jax.finetuning.tuning import run_folder
+from electra_jax.finetuning.tuning import kept_weights
 from electra_jax.host import safe_files
 from electra_jax.weights import checkpoint, checkpoint_series, save_time
 from electra_jax.workdir import metadata, saved_config
@@ -201,8 +201,8 @@ def test_damaged_tuned_weights_are_taken_the_place_of_and_never_read(tmp_path, c
 
     def better(seed, score):
         about = {"main": "mcc", "score": score, "seed": seed, "vocabulary": "x"}
-        run_folder.save_if_better(where, {"head": jnp.full(2, seed)}, about)
-        return run_folder.best_weights(str(tmp_path / "cola"))
+        kept_weights.save_if_better(where, {"head": jnp.full(2, seed)}, about, range(3))
+        return kept_weights.best_weights(str(tmp_path / "cola"))
 
     assert better(0, 0.9)[1]["seed"] == better(1, 0.5)[1]["seed"] == 0
     path, _ = better(0, 0.9)
@@ -212,12 +212,12 @@ def test_damaged_tuned_weights_are_taken_the_place_of_and_never_read(tmp_path, c
         file.seek(0)
         file.write(whole.replace(b'"score": 0.9', b'"score": 0.8'))
     with pytest.raises(metadata.CheckpointError, match="move .*cola away and run the same"):
-        run_folder.best_weights(str(tmp_path / "cola"))
+        kept_weights.best_weights(str(tmp_path / "cola"))
     path, found = better(2, 0.4)
     assert found["seed"] == 2 and "not what was saved" in caplog.text
     shutil.rmtree(os.path.join(path, "state"))
     with pytest.raises(metadata.CheckpointError, match="move .*cola away and run the same"):
-        run_folder.restore(path, {"head": jax.ShapeDtypeStruct((2,), np.int32)})
+        kept_weights.restore(path, {"head": jax.ShapeDtypeStruct((2,), np.int32)})
 
 
 DAMAGED = {

@@ -84,6 +84,11 @@ def _check_columns(path, number, source, labelled, width):
     for column in (source.a, source.label):
         if width > 1 and not (isinstance(column, int) and -width <= column < width):
             raise ValueError(f"{path}:{number}: no column {column!r}; there is 0 to {width - 1}")
+    if width > 1 and source.label is not None and (source.a - source.label) % width == 0:
+        raise ValueError(
+            f"{path}:{number}: column {source.a % width} would be the word and its tag; set label"
+            " or text to another"
+        )
 
 
 def _shared_prefix(sentences) -> str:

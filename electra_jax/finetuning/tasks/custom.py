@@ -9,6 +9,7 @@ A setting that is not given has its value in `DEFAULTS`, or a value that follows
 
 import csv
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -89,7 +90,7 @@ def task(settings: Mapping[str, Any]) -> task_lib.Task:
         epochs=known["epochs"],
         both_orders=known["both_orders"],
         sequence_length=known["sequence_length"] or _LENGTHS.get(kind, 128),
-        label_range=tuple(known["label_range"]) if known["label_range"] else None,
+        label_range=_label_range(name, kind, tuple(known["label_range"] or ())),
         impossible=known["impossible"],
     )
 
@@ -147,6 +148,14 @@ def _files(name, kind, label, known):
         encoding=known["encoding"],
     )
     _check_choice(name, "odd_rows", source.odd_rows, ("refuse", "skip"))
+    if kind == "multi_label" and not source.separator:
+        raise ValueError(f"task {name}: separator is empty; give what stands between labels: ','")
+    for column in label if isinstance(label, tuple) else (label,):
+        if column is not None and column in (source.a, source.b):
+            raise ValueError(
+                f"task {name}: column {column!r} would be the text and its label; set label, or"
+                " text and pair, to another"
+            )
 
     files = {
         split: dataclasses.replace(source, files=_as_tuple(known[split], ";"))
@@ -156,6 +165,21 @@ def _files(name, kind, label, known):
     if not set(files) & {"train", "dev"}:
         raise ValueError(f"task {name}: no file to train on; give train=FILE")
     return files
+
+
+def _label_range(name, kind, given):
+    """The lowest and the highest label of a regression; None if those of train count."""
+    if not given:
+        return None
+    if kind != "regression":
+        raise ValueError(f"task {name}: label_range={given} is for kind='regression'; set it to ()")
+    numbers = all(type(bound) in (int, float) and math.isfinite(bound) for bound in given)
+    if len(given) != 2 or not numbers or not given[0] < given[1]:
+        raise ValueError(
+            f"task {name}: label_range={given} is not (lowest, highest), two numbers of which the"
+            " second is larger, such as (0, 5); () takes those of train"
+        )
+    return float(given[0]), float(given[1])
 
 
 def _check_choice(name, what, value, known):

@@ -93,5 +93,8 @@ def _checked_score(row, task):
 
     low, high = task.label_range or (-math.inf, math.inf)
     if not low <= score <= high:
-        raise ValueError(f"{row.where}: label {row.label} is not within {low:g} to {high:g}")
+        raise ValueError(
+            f"{row.where}: label {row.label} is not within {low:.12g} to {high:.12g}; mend that"
+            " row, or widen label_range if the task is your own"
+        )
     return score

@@ -174,9 +174,11 @@ def _rows(task, split, source, names, report):
         if isinstance(row, tables.TableRow):  # a row without an id gets its number as id
             examples.take_id(row.id or str(number), row.where, taken)
 
-    # Of a test set, a column of labels that is empty throughout only keeps their place.
-    if task.kind == "multi_label" and not labelled and all(row.label == "" for row in found):
-        return [row._replace(label=None) for row in found]
+    # Of a test set, a column of labels that is empty throughout only keeps their place. Columns of
+    # 0 and 1 are never empty.
+    if task.kind == "multi_label" and not labelled and not isinstance(source.label, tuple):
+        if all(row.label in ("", ()) for row in found):
+            return [row._replace(label=None) for row in found]
     return found
 
 

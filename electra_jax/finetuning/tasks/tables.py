@@ -173,6 +173,7 @@ def _cells(path, encoding, separator, quotes) -> Iterator[tuple[int, list[str]]]
             yield number, line.split(separator)
         return
 
+    csv.field_size_limit(_LONGEST_CELL)
     text = files.text(path, encoding)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     while True:
@@ -181,7 +182,7 @@ def _cells(path, encoding, separator, quotes) -> Iterator[tuple[int, list[str]]]
         except csv.Error as error:
             raise ValueError(
                 f"{path}:{reader.line_num}: {error}; if quotation marks are plain text there, set"
-                " quotes=False"
+                " quotes='off'"
             ) from error
 
         if row is None:
@@ -205,6 +206,19 @@ class _CellPicker:
             places = [self._place(column, labelled) for column in self._columns]
             self._labels = None if None in places else places
         self._label = None if self._columns else self._place(source.label, labelled)
+        self._check_apart(labelled)
+
+    def _check_apart(self, labelled):
+        """Raises ValueError if a text would be its own label; a test set has no label then."""
+        places = (self._labels or ()) if self._columns else (self._label,)
+        shared = [place for place in places if place is not None and place in (self._a, self._b)]
+        if shared and labelled:
+            raise ValueError(
+                f"{self._path}: column {shared[0]} would be the text and its label; set label, or"
+                " text and pair, to another"
+            )
+        if shared:
+            self._label = self._labels = None
 
     def row(self, number, row) -> TableRow:
         """Returns the row in the cells of one line."""
@@ -229,7 +243,8 @@ class _CellPicker:
             return None
         if isinstance(column, int):
             if -self._width <= column < self._width:
-                return column
+                # From the end of the header: a row may have empty cells behind its last column.
+                return column % self._width
         elif self._names is None:
             raise ValueError(f"{self._path} has no header; give column {column!r} by its number")
         else:
@@ -281,6 +296,7 @@ def _label_text(value, place) -> RawLabel:
     raise ValueError(f"{place}: a label is {type(value).__name__}, neither text nor number")
 
 
+_LONGEST_CELL = 2**31 - 1  # characters; by itself csv refuses a text of more than 131,072
 _FLAGS = {"1": True, "true": True, "1.0": True, "0": False, "false": False, "0.0": False, "": False}
 
 

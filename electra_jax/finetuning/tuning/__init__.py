@@ -4,6 +4,6 @@
 The command imports `task_by_task` (fine-tunes), `forecast` (what that would cost) and `export`
 (tuned networks in other programs' formats); the rest serves them. Data goes from examples over
 `features` and `batches` into the compiled steps of `tuning_step`, which `loop` runs; what comes out
-is scored by `finetuning/results` and written by `run_folder`. `live_page` draws results.html while
-the command is at work.
+is scored by `finetuning/results` and written by `run_folder` and `kept_weights`. `live_page` draws
+results.html while the command is at work.
 """

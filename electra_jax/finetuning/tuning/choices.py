@@ -41,7 +41,7 @@ class GridPoint:
     @property
     def name(self) -> str:
         """The name of the point's folder."""
-        return f"rate_{self.learning_rate:.3g}_epochs_{self.epochs}"
+        return f"rate_{rates.name(self.learning_rate)}_epochs_{self.epochs}"
 
 
 def mesh(config: finetuning_config.Config) -> Mesh:
@@ -90,14 +90,15 @@ def tasks_in_order(config: finetuning_config.Config) -> list[str]:
 def points(
     config: finetuning_config.Config, encoder: encoders.LoadedEncoder, epochs: int
 ) -> list[GridPoint]:
-    """All points of the grid; without a grid the one point of the recipe.
+    """All different points of the grid; without a grid the one point of the recipe.
 
     `epochs` is the task's published number, used if no setting gives another.
     """
     recipe = config.recipe
     learning_rates = config.grid.learning_rates or (recipe.learning_rate or _rate(config, encoder),)
     epochs_list = config.grid.epochs or (recipe.epochs or epochs,)
-    return [GridPoint(float(rate), epochs) for rate in learning_rates for epochs in epochs_list]
+    found = [GridPoint(float(rate), epochs) for rate in learning_rates for epochs in epochs_list]
+    return list(dict.fromkeys(found))
 
 
 def layer_decay(config: finetuning_config.Config, encoder: encoders.LoadedEncoder) -> float:

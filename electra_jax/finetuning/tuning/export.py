@@ -25,7 +25,7 @@ from electra_jax import config as config_lib
 from electra_jax.core import trees
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import results_table, statistics
-from electra_jax.finetuning.tuning import run_folder
+from electra_jax.finetuning.tuning import kept_weights, run_folder
 from electra_jax.host import safe_files, whole_folder
 from electra_jax.model import networks, task_heads
 from electra_jax.weights import card_facts, checkpoint, exporting, reading, trained_weights
@@ -146,7 +146,7 @@ def open(path: str) -> TunedNetwork:
     path = os.path.normpath(path)
     if os.path.basename(path) == "weights":
         path = os.path.dirname(path)
-    where, about = run_folder.best_weights(path)
+    where, about = kept_weights.best_weights(path)
     if "head" not in about:
         raise config_lib.ConfigError(
             f"{where} does not say which head it has: an older version wrote it; fine-tune that"
@@ -159,7 +159,7 @@ def open(path: str) -> TunedNetwork:
     shapes = jax.eval_shape(
         lambda: networks.init_trunk(found.networks, key) | {"head": task_heads.init(head, key)}
     )
-    params = run_folder.restore(where, checkpoint.on_one_device(shapes))
+    params = kept_weights.restore(where, checkpoint.on_one_device(shapes))
     own = params.pop("head")
 
     # The weights lie in POINT/weights/NUMBER, or in POINT/seed_N/weights/NUMBER of a named seed.
@@ -167,7 +167,9 @@ def open(path: str) -> TunedNetwork:
     if os.path.basename(point) == f"seed_{about['seed']}":
         point = os.path.dirname(point)
 
-    known = run_folder.records(point)
+    known = run_folder.reported(point)
+    if all(record["seed"] != about["seed"] for record in known):
+        known = run_folder.records(point)  # the seed was named, and the results leave it out
     if all(record["seed"] != about["seed"] for record in known):
         raise config_lib.ConfigError(
             f"{where} is of seed {about['seed']}, which is not finished; run the same finetune"

@@ -58,7 +58,7 @@ def _line(name, prepared, point, batch_size, flops) -> tuple[str, ...]:
         f"{len(rows):,}",
         str(prepared.length),
         "/".join(map(str, prepared.buckets)),
-        f"{point.learning_rate:.3g}",
+        rates.name(point.learning_rate),
         str(point.epochs),
         f"{batches.steps(len(rows), batch_size, point.epochs):,}",
         f"{flops:.3g}",

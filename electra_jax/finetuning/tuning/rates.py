@@ -52,6 +52,15 @@ def published(layers: int, width: int) -> Published:
     return BASE if width <= 768 and layers <= 12 else LARGE
 
 
+def name(learning_rate: float) -> str:
+    """The rate as folders and tables name it: 0.0003, 3e-05, or with as many digits as it has.
+
+    Different rates have different names.
+    """
+    short = f"{learning_rate:.3g}"
+    return short if float(short) == learning_rate else repr(float(learning_rate))
+
+
 def rate(step: jax.Array, peak: jax.Array, steps: jax.Array, warmup_steps: jax.Array) -> jax.Array:
     """The rate of the head at a step.
 

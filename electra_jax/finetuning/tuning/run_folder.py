@@ -4,7 +4,7 @@
     WORKDIR/finetune/NAME/settings.json                 settings and encoder of all that follows
                          /TASK/seed_0/seed.json         the record of a finished seed
                                      /dev.jsonl         its predictions, one line per example
-                         /TASK/weights/                 tuned weights of the best seed on dev
+                         /TASK/weights/                 tuned weights, see `kept_weights.py`
                          /TASK/rate_0.0003_epochs_3/... the same per point, if there is a grid
                          /results.json, results.md, results.html, glue.zip, log.txt
 
@@ -17,23 +17,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from absl import logging
-from jax.sharding import Mesh
-
 from electra_jax import config as config_lib
-from electra_jax.core import sharding, trees
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.finetuning.results import (
-    results_file,
-    run_results,
-    scores,
-    statistics,
-    submission,
-)
+from electra_jax.finetuning.results import results_file, run_results, submission
 from electra_jax.finetuning.tasks import datasets
 from electra_jax.report import drawing
-from electra_jax.weights import checkpoint, checkpoint_series
-from electra_jax.workdir import metadata
 
 _GLUE_SPLITS = {"test": "", "test_matched": "_matched", "test_mismatched": "_mismatched"}
 
@@ -46,9 +34,12 @@ def folder_of(config: finetuning_config.Config, workdir: str) -> str:
 def continue_or_begin(folder: str, config: finetuning_config.Config, identity: str) -> None:
     """Writes settings.json, unless the folder holds results that were made with other settings.
 
+    It has the number of seeds of each task too, those of other commands included: what a task
+    reports stays what the last command with that task has reported.
+
     Raises ConfigError if a setting or the encoder (`identity`) differs from that of the results.
     """
-    path = os.path.join(folder, "settings.json")
+    path, seeds = os.path.join(folder, "settings.json"), {}
     escaped = glob.escape(folder)
 
     # Settings that no finished seed was trained with may change.
@@ -63,7 +54,11 @@ def continue_or_begin(folder: str, config: finetuning_config.Config, identity: s
                 " --config.name, or delete that folder"
             )
 
-    _write(path, {"config": config_lib.to_tree(config), "encoder": identity})
+        seeds = old.get("seeds", {})
+
+    seeds = seeds | dict.fromkeys(config.task_names, config.seeds)
+    tree = config_lib.to_tree(config)
+    _write(path, {"config": tree, "encoder": identity, "seeds": seeds})
 
 
 def seed_folder(folder: str, seed: int) -> str:
@@ -98,6 +93,38 @@ def records(folder: str) -> list[dict]:
     """The records of all finished seeds in the folder of a task or point, in order of the seeds."""
     found = glob.glob(f"{glob.escape(folder)}/seed_*/seed.json")
     return sorted((_read(path) for path in found), key=lambda record: record["seed"])
+
+
+def reported(folder: str) -> list[dict]:
+    """Those of `records` that count as the results of the task.
+
+    A later command with fewer seeds leaves the other seeds in the folder, and does not report them.
+    """
+    numbers = reported_seeds(folder)
+    if numbers is None:
+        return records(folder)
+    found = [os.path.join(seed_folder(folder, number), "seed.json") for number in numbers]
+    return [_read(path) for path in found if os.path.exists(path)]
+
+
+def reported_seeds(folder: str) -> range | None:
+    """The numbers of the seeds that the last command with this task has reported.
+
+    Args:
+      folder: of a task, of a point of its grid, or of a seed.
+
+    Returns None if that is not known: then all that are finished count.
+    """
+    known = settings(folder)
+    if known is None:
+        return None
+    whole, content = known
+    task = os.path.relpath(os.path.abspath(folder), whole).split(os.sep)[0]
+    count = content.get("seeds", {}).get(task)
+    if count is None:
+        return None
+    first = content["config"]["seed"]
+    return range(first, first + count)
 
 
 def settings(path: str) -> tuple[str, dict] | None:
@@ -144,128 +171,6 @@ def write_predictions(
         )
 
 
-def save_weights(where: str, params: dict, about: Mapping[str, Any]) -> None:
-    """Saves weights into a folder that keeps only the newest ones.
-
-    `about` holds task, seed, main, score, vocabulary, and what `export.open` reads beside them.
-    """
-    found = metadata.steps(where)
-    with checkpoint_series.Checkpoints(where, keep_last=1) as saved:
-        saved.save(found[-1] + 1 if found else 1, params, dict(about))
-
-
-def save_if_better(where: str, params: dict, about: Mapping[str, Any]) -> None:
-    """Saves weights if they score better on dev than those that are there."""
-    found = metadata.steps(where)
-    if found:
-        path = os.path.join(where, str(found[-1]))
-        try:
-            before = metadata.read(path)["score"]
-        except metadata.CheckpointError as error:
-            logging.error("%s; the weights of seed %d take its place", error, about["seed"])
-        else:
-            if not scores.better(about["main"], about["score"], before):
-                return
-
-    save_weights(where, params, about)
-
-
-def load_weights(
-    folder: str, vocabulary: str, mesh: Mesh, abstract: dict
-) -> tuple[dict, Mapping[str, Any]]:
-    """The best tuned weights in the folder of a task: the parameters that `abstract` names.
-
-    Args:
-      vocabulary: the hash of the vocabulary that they must have been tuned with.
-
-    Returns (parameters, the `about` that they were saved with). Raises ConfigError if there are no
-    weights, or if they were tuned with another vocabulary.
-    """
-    path, about = best_weights(folder)
-    if about["vocabulary"] != vocabulary:
-        raise config_lib.ConfigError(f"{path} was tuned with another vocabulary than this encoder")
-    everywhere = sharding.replicated(mesh)
-    return restore(path, trees.shapes_at(abstract, everywhere)), about
-
-
-def best_weights(folder: str) -> tuple[str, Mapping[str, Any]]:
-    """(checkpoint, its `about`) of the weights that are best on dev in a task's folder.
-
-    These are of the best seed or, if there is a grid, of the best seed at the point with the best
-    median, which the results report. A seed's own folder has one checkpoint.
-
-    Raises ConfigError if no weights were kept, or not those of the best seed.
-    """
-    kept = {}
-    points = [folder, *_points(folder)]
-    for point in points:
-        for number in metadata.steps(os.path.join(point, "weights"))[-1:]:
-            path = os.path.join(point, "weights", str(number))
-            kept[point] = path, _undamaged(path, metadata.read)
-
-    if not kept:
-        raise config_lib.ConfigError(
-            f"no tuned weights in {folder}; fine-tune that task first, with run.save='best'"
-        )
-
-    _, about = next(iter(kept.values()))
-    main, found = about["main"], {point: records(point) for point in points}
-    values = {point: _dev_scores(main, some) for point, some in found.items() if some}
-    if not values:  # the folder of a seed, or no seed is finished
-        return _best(main, kept.values(), lambda one: one[1]["score"])
-
-    point = _best(main, values, lambda one: statistics.summarise(main, values[one]).median)
-    score, seed = _best(main, zip(values[point], found[point]), lambda one: one[0])
-    if point not in kept or scores.better(main, score, kept[point][1]["score"]):
-        where = seed_folder(point, seed["seed"])
-        raise config_lib.ConfigError(
-            f"{where} is the best seed on dev, and its weights were not kept; delete that folder"
-            " and run the same finetune command again with run.save='best', which tunes it anew"
-        )
-    return kept[point]
-
-
-def _points(folder):
-    """The folders of a grid's points, in the order in which they are tuned."""
-    found = glob.glob(f"{glob.escape(folder)}/rate_*")
-    known = settings(folder)
-    grid = known[1]["config"]["grid"] if known else {"learning_rates": (), "epochs": ()}
-    rates = [f"rate_{rate:.3g}" for rate in grid["learning_rates"]]
-    epochs = [f"{number}" for number in grid["epochs"]]
-
-    def place(path):
-        rate, _, number = os.path.basename(path).partition("_epochs_")
-        return (
-            rates.index(rate) if rate in rates else len(rates),
-            epochs.index(number) if number in epochs else len(epochs),
-        )
-
-    return sorted(sorted(found), key=place)
-
-
-def _dev_scores(main, found):
-    """The main metric of each record on the first dev set, which stands first."""
-    return [next(iter(record["scores"].values()))[main] for record in found]
-
-
-def _best(main, candidates, score):
-    """The candidate whose score is best by the main metric; the first of equals."""
-    first, *others = candidates
-    for other in others:
-        if scores.better(main, score(other), score(first)):
-            first = other
-    return first
-
-
-def restore(path: str, abstract: dict) -> dict:
-    """The weights of a checkpoint that `best_weights` has found.
-
-    Raises CheckpointError, with the remedy, if they are damaged. Only the best seed's weights are
-    kept, so there is no older checkpoint to fall back on.
-    """
-    return _undamaged(path, lambda path: checkpoint.restore(path, abstract).tree)
-
-
 def write_results(folder: str, whole: run_results.Results) -> None:
     """Writes results.json and results.md; results.html is `live_page.py`'s."""
     results_file.write(folder, whole)
@@ -277,28 +182,23 @@ def write_glue(folder: str, seeds: Mapping[str, str]) -> list[str]:
     Args:
       seeds: {task: folder of the seed whose predictions go into the file}.
 
-    Returns remarks, one line each: files that are missing or have an unexpected length.
+    Returns remarks, one line each: files that are missing or have an unexpected length, and tasks
+    that are left out because a prediction is not finite.
     """
-    found = {}
+    found, remarks = {}, []
     for task, where in seeds.items():
         for split, ending in _GLUE_SPLITS.items():
             path = os.path.join(where, f"{split}.jsonl")
             if task + ending in submission.GLUE and os.path.exists(path):
                 with open(path, encoding="utf-8") as file:
-                    found[task + ending] = _by_index(path, map(json.loads, file))
-    return submission.glue(os.path.join(folder, "glue.zip"), found) if found else []
-
-
-def _undamaged(path, read):
-    """read(path); a CheckpointError also says what to do."""
-    try:
-        return read(path)
-    except metadata.CheckpointError as error:
-        task = os.path.dirname(os.path.dirname(path))
-        raise metadata.CheckpointError(
-            f"{error}; move {task} away and run the same finetune command again: it tunes that part"
-            " anew"
-        ) from error
+                    rows = _by_index(path, map(json.loads, file))
+                if None in rows:
+                    remarks.append(f"{path} has predictions that are not finite: left out")
+                else:
+                    found[task + ending] = rows
+    if found:
+        remarks += submission.glue(os.path.join(folder, "glue.zip"), found)
+    return remarks
 
 
 def _by_index(path, lines):

@@ -24,6 +24,7 @@ from electra_jax.finetuning.tasks import datasets
 from electra_jax.finetuning.tuning import (
     choices,
     encoders,
+    kept_weights,
     live_page,
     loop,
     run_folder,
@@ -255,7 +256,8 @@ def _save_weights(
 
     for place in range(len(records)) if save == "all" else ():
         where = run_folder.seed_folder(folder, records[place]["seed"])
-        run_folder.save_weights(os.path.join(where, "weights"), *one(place))
+        kept_weights.save_weights(os.path.join(where, "weights"), *one(place))
 
     best = one(summary.best_seed(prepared, records))
-    run_folder.save_if_better(os.path.join(folder, "weights"), *best)
+    finished = [record["seed"] for record in run_folder.reported(folder)]
+    kept_weights.save_if_better(os.path.join(folder, "weights"), *best, finished)

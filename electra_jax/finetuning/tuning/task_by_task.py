@@ -25,6 +25,7 @@ from electra_jax.finetuning.tasks import datasets
 from electra_jax.finetuning.tuning import (
     choices,
     encoders,
+    kept_weights,
     live_page,
     run_folder,
     seeds,
@@ -95,7 +96,7 @@ def _check_needed(session: choices.Session, names: list[str]) -> None:
         if other is not None and other not in names:
             own = os.path.join(session.folder, other)
             try:
-                run_folder.best_weights(own if model else _tuned_folder(session, other))
+                kept_weights.best_weights(own if model else _tuned_folder(session, other))
             except config_lib.ConfigError as error:
                 why = f"is answered by {other}" if model else f"starts from {other!r}"
                 raise config_lib.ConfigError(
@@ -176,7 +177,7 @@ def _start(session: choices.Session, name: str) -> encoders.Start:
 
     where = _tuned_folder(session, other)
     shapes = jax.eval_shape(lambda: tuning_step.fresh_trunk(encoder.networks, jax.random.key(0)))
-    trunk, about = run_folder.load_weights(where, encoder.vocabulary.sha256, session.mesh, shapes)
+    trunk, about = kept_weights.load_weights(where, encoder.vocabulary.sha256, session.mesh, shapes)
     note = f"{name} starts from the encoder tuned on {about['task']} (seed {about['seed']})"
     logging.info("%s", note)
     return encoders.Start(trunk, encoders.identity_of(trunk), note)
@@ -192,7 +193,7 @@ def _answer_by(session: choices.Session, prepared: datasets.PreparedTask, other:
     shapes = jax.eval_shape(lambda: programs.begin_fresh(tuning_step.keys([0]))).params
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes)
     where, sha256 = os.path.join(session.folder, other), session.encoder.vocabulary.sha256
-    tuned, about = run_folder.load_weights(where, sha256, session.mesh, shapes)
+    tuned, about = kept_weights.load_weights(where, sha256, session.mesh, shapes)
 
     params = jax.tree.map(lambda leaf: leaf[None], tuned)
     said = {
