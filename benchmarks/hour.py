@@ -5,8 +5,8 @@
     python benchmarks/hour.py --report
 
 One command prepares the text, trains for the hour (compiling, evaluating and saving do not count),
-fine-tunes the encoder and random weights of its shape on five tasks with five seeds, asks the
-frozen encoder, and adds a record to the page. It goes on where it was stopped.
+fine-tunes the encoder on five tasks with five seeds and random weights of its shape with two, asks
+the frozen encoder, and adds a record to the page. It goes on where it was stopped.
 
     WORKDIR/run                     an ordinary workdir
     WORKDIR/run/finetune/NAME       the tasks; {trained,random}_{tags,sentences}
@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--downstream", help="folder of the tasks")
     parser.add_argument("--tasks", default=",".join(hour_page.TASKS), help="joined by commas")
     parser.add_argument("--seeds", type=int, default=5, help="of fine-tuning")
+    parser.add_argument("--random_seeds", type=int, default=2, help="the same of random weights")
     parser.add_argument("--change", default="", help="what this record has tried, in a few words")
     parser.add_argument("--report", action="store_true", help="only write the page")
     parser.add_argument("--page", default="docs/experiments/hour.md")
@@ -59,8 +60,8 @@ def main() -> None:
             parser.error("a record needs --change, in a few words, and --downstream, the tasks")
         folder = train(given)
         refuse_known(given, folder)
-        for name, init in (("trained", "pretrained"), ("random", "fresh")):
-            tune(given, folder, name, init)
+        tune(given, folder, "trained", "pretrained", given.seeds)
+        tune(given, folder, "random", "fresh", min(given.seeds, given.random_seeds))
         hour_page.add(given.page, record(given, folder))
     hour_page.write(given.page)
 
@@ -85,7 +86,7 @@ def refuse_known(given, folder: str) -> None:
             )
 
 
-def tune(given, folder: str, name: str, init: str) -> None:
+def tune(given, folder: str, name: str, init: str, seeds: int) -> None:
     """Fine-tunes the trained weights, or random ones of their shape, on all tasks."""
     for group, (tasks, examples) in asked(given.tasks).items():
         _command(
@@ -95,7 +96,7 @@ def tune(given, folder: str, name: str, init: str) -> None:
             f"--config.data.dir={given.downstream}",
             f"--config.data.train_examples={examples}",
             f"--config.tasks={','.join(tasks)}",
-            f"--config.seeds={given.seeds}",
+            f"--config.seeds={seeds}",
             f"--config.recipe.learning_rate={RATE}",
             f"--config.encoder.init={init}",
         )

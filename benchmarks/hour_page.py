@@ -64,6 +64,7 @@ def blocks(found: Sequence[Mapping]) -> list[str]:
         f"## The newest: {last['change']}",
         _setting(last),
         _tasks(last),
+        _seeds(last),
         _probes(last),
         "## Again",
         "`python benchmarks/hour.py --source='text:wiki/*.txt' --downstream=FOLDER --change=WORDS`"
@@ -118,6 +119,18 @@ def _tasks(one):
         )  # fmt: skip
     head = ["task", "split", "trained", "random weights", "difference", "one answer for all"]
     return pages.table(head, rows)
+
+
+def _seeds(one):
+    """Of how many seeds the scores are."""
+    counts = {
+        name: " to ".join(map(str, sorted({score["seeds"] for score in scores.values()})))
+        for name, scores in one["tasks"].items()
+    }
+    return (
+        f"Seeds of fine-tuning: {counts['trained']} of the trained encoder, {counts['random']} of"
+        " random weights."
+    )
 
 
 def _probes(one):

@@ -17,10 +17,10 @@ from support.corpus import ROOT, write_corpus
 def made_record(change, chunking, random=0.78):
     """A record with one task: a share and its error over seeds, trained and random."""
 
-    def scores(mean):
+    def scores(mean, seeds=5):
         return {
             "chunking": {
-                "split": "dev", "metric": "entity_f1", "mean": mean, "error": 0.003, "seeds": 5,
+                "split": "dev", "metric": "entity_f1", "mean": mean, "error": 0.003, "seeds": seeds,
                 "one_answer": 0.001,
             }
         }  # fmt: skip
@@ -30,7 +30,7 @@ def made_record(change, chunking, random=0.78):
         "host": "2 cores", "corpus": "a text", "minutes": 60.0, "steps": 9000, "tokens": 3.2e7,
         "parameters": 2_900_000, "heldout": {"disc_auc": 0.7}, "probes": {"pair_accuracy": 0.9},
         "untrained_probes": {"pair_accuracy": 0.5},
-        "tasks": {"trained": scores(chunking), "random": scores(random)},
+        "tasks": {"trained": scores(chunking), "random": scores(random, 2)},
     }  # fmt: skip
 
 
@@ -58,6 +58,7 @@ def test_records_become_rows_and_the_newest_is_held_against_random_weights(tmp_p
     ]  # fmt: skip
     assert found["minimal pairs", "90.0"] == ["50.0"]
     assert "## The newest: wide" in text
+    assert "Seeds of fine-tuning: 5 of the trained encoder, 2 of random weights." in text
 
 
 def test_a_difference_below_two_errors_is_not_resolved(tmp_path):
@@ -126,14 +127,15 @@ def test_one_command_trains_fine_tunes_and_adds_a_record(tmp_path, downstream):
     done = subprocess.run(
         [sys.executable, str(ROOT / "benchmarks" / "hour.py"), f"--downstream={downstream}",
          f"--source=text:{tmp_path / 'text.txt'}", f"--workdir={tmp_path / 'work'}",
-         f"--page={page}", "--change=micro", "--tasks=sst2", "--seeds=2", "--", *MICRO],
+         f"--page={page}", "--change=micro", "--tasks=sst2", "--seeds=2",
+         "--random_seeds=1", "--", *MICRO],
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
 
     (one,) = json.loads(page.with_suffix(".json").read_text())
     assert (one["change"], one["steps"], one["config"]) == ("micro", 4, "hour")
-    for name in ("trained", "random"):
-        assert one["tasks"][name]["sst2"]["seeds"] == 2
+    for name, seeds in (("trained", 2), ("random", 1)):
+        assert one["tasks"][name]["sst2"]["seeds"] == seeds
     assert set(hour_page.PROBES) <= set(one["probes"])
     assert "micro" in page.read_text()
