@@ -68,16 +68,18 @@ class Side:
         self.losses = answer["losses"]
 
     def close(self):
-        """Lets the program end."""
+        """Lets the program end; returns its exit code."""
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
-        self._process.wait()
+        code = self._process.wait()
+        self._process.stdout.close()
+        return code
 
     def _answer(self):
         for line in self._process.stdout:
             if line.startswith("{"):  # a library may print something of its own
                 return json.loads(line)
-        raise Ended(f"ended with exit code {self._process.wait()}")
+        raise Ended(f"ended with exit code {self.close()}")
 
 
 def forms_of_the_peer(peer, platform):

@@ -53,7 +53,8 @@ def of_attention(done: bounded.Done, folder: pathlib.Path) -> dict:
 def of_tests(done: bounded.Done, _: pathlib.Path) -> dict:
     """How many tests passed and failed, and the names of those that failed."""
     counts = re.findall(r"(\d+) (passed|failed|errors?)\b", done.stdout[-2000:])
-    found = {word.rstrip("s"): int(count) for count, word in counts}
+    # `error` of a record says why nothing could be read.
+    found = {"errors" if word == "error" else word: int(count) for count, word in counts}
     return found | {"failed_tests": re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.M)}
 
 
@@ -111,7 +112,7 @@ def _tests(record) -> list[str]:
     more = [f"and {len(names) - NAMES} more"] if len(names) > NAMES else []
     return [
         f"{record.get('passed', 0)} passed",
-        *(f"{record[word]} {word}" for word in ("failed", "error") if record.get(word)),
+        *(f"{record[word]} {word}" for word in ("failed", "errors") if record.get(word)),
         *names[:NAMES],
         *more,
     ]

@@ -211,11 +211,11 @@ def test_failed_tests_are_named(tmp_path):
     )
     found = gpu_findings.of_tests(bounded.Done(1, printed, "", 3.3), tmp_path)
     assert found == {
-        "failed": 1, "passed": 12, "error": 1,
+        "failed": 1, "passed": 12, "errors": 1,
         "failed_tests": ["tests/a.py::test_one[x]", "tests/b.py"],
     }  # fmt: skip
     assert gpu_findings.line("a", NOTHING | found | {"exit_code": 1}).endswith(
-        "exit code 1, 12 passed, 1 failed, 1 error, test_one[x], tests/b.py"
+        "exit code 1, 12 passed, 1 failed, 1 errors, test_one[x], tests/b.py"
     )
 
 
