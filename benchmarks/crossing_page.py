@@ -9,11 +9,8 @@ An arm stands beside BERT with the seeds that both have finished at that budget.
 """
 
 import dataclasses
-import glob
 import io
-import json
 import os
-import pathlib
 import re
 from collections.abc import Mapping, Sequence
 
@@ -21,8 +18,8 @@ from matplotlib import figure as mpl_figure
 from matplotlib import ticker
 
 from benchmarks import equal_compute_page as pages
+from benchmarks import kept_runs
 from benchmarks.equal_compute_page import DOWNSTREAM, REFERENCE
-from benchmarks.kept_runs import EXPERIMENT, FINISHED
 from electra_jax.report import comparison, style
 
 BUDGETS = (1, 3, 10)  # times the FLOPs of --steps of ELECTRA
@@ -124,20 +121,15 @@ class Found:
 
 def collect(workdir: str, kinds: Sequence[str]) -> Found:
     """Reads what is finished of these kinds. Raises SystemExit if that is nothing."""
-    path = os.path.join(workdir, EXPERIMENT)
-    if not os.path.exists(path):
-        raise SystemExit(f"{workdir} holds no {EXPERIMENT}; give the --workdir of an experiment")
-
-    runs = {}
-    for name in glob.glob(os.path.join(workdir, "seed*", "*", FINISHED)):
-        content = json.loads(pathlib.Path(name).read_text())
-        named = _NAME.fullmatch(os.path.basename(os.path.dirname(name)))
+    about, runs = kept_runs.experiment(workdir), {}
+    for name, content in kept_runs.finished(workdir).items():
+        named = _NAME.fullmatch(os.path.basename(name))
         kind, budget = named["kind"], int(named["budget"] or 1)
         if kind in kinds and kind in TITLES:
             runs[kind, budget, content["seed"]] = content
     if not runs:
         raise SystemExit(f"{workdir}: no run of {', '.join(kinds)} is finished yet")
-    return Found(json.loads(pathlib.Path(path).read_text()), runs)
+    return Found(about, runs)
 
 
 def write(found: Found, page: str) -> None:
@@ -268,7 +260,7 @@ def _setting(found):
             pages.of_probes(),
             f"- **Seeds**: {seeds} of an arm at a budget.",
             "- **Command**: `python benchmarks/crossing.py --workdir=WORKDIR"
-            f" --source={about['source']} --steps={about['steps']}"
+            f" --source={kept_runs.kind_of(about['source'])} --steps={about['steps']}"
             f" --arms={','.join(found.kinds)}`, and `--downstream` with the folder of the two sets."
             " Run again, it goes on.",
         ]

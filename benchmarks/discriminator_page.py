@@ -11,8 +11,6 @@ within each seed: the error is that of the mean of these distances. Trains nothi
 
 import dataclasses
 import io
-import json
-import pathlib
 from collections.abc import Mapping, Sequence
 
 from matplotlib import figure as mpl_figure
@@ -20,7 +18,7 @@ from matplotlib import ticker
 from scipy import stats
 
 from benchmarks import equal_compute_page as pages
-from benchmarks.kept_runs import EXPERIMENT, FINISHED
+from benchmarks import kept_runs
 from electra_jax.report import comparison, style
 
 REFERENCE = "reference"
@@ -209,15 +207,12 @@ class Found:
 
 def collect(workdir: str) -> Found:
     """Reads what is finished. Raises SystemExit if no seed has the reference."""
-    path = pathlib.Path(workdir, EXPERIMENT)
-    if not path.exists():
-        raise SystemExit(f"{workdir} holds no {EXPERIMENT}; give the --workdir of an experiment")
-    read = [json.loads(file.read_text()) for file in path.parent.glob(f"seed*/*/{FINISHED}")]
+    about, read = kept_runs.experiment(workdir), kept_runs.finished(workdir).values()
     seeds = sorted(one["seed"] for one in read if one["arm"] == REFERENCE)
     if not seeds:
         raise SystemExit(f"{workdir}: the reference is not finished for any seed")
     runs = {(one["arm"], one["seed"]): one for one in read if one["seed"] in seeds}
-    return Found(json.loads(path.read_text()), seeds, runs)
+    return Found(about, seeds, runs)
 
 
 def write(found: Found, page: str) -> None:
@@ -297,7 +292,7 @@ def _setting(found):
                 f"{title} after {style.count(steps * tokens)} places in rows,"
                 f" {below.value:.2f} nats below the unigram entropy"
             )
-    command = f"python benchmarks/discriminator.py --source={about['source']}"
+    command = f"python benchmarks/discriminator.py --source={kept_runs.kind_of(about['source'])}"
     return "\n".join(
         [
             f"- **Text**: {about['corpus']}, {text['characters'] / 1e6:.0f} million characters,"

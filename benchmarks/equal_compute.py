@@ -213,6 +213,12 @@ def run(arms: Mapping[str, Arm], given, about: dict, name: str, seed: int) -> No
         if not given.downstream or "chunk_accuracy" in measured:
             return
 
+    # The run before it may have come from another machine, without its weights (kept_runs.py).
+    if first := arms[name].after:
+        count = about["arms"][first]["steps"]
+        tree = config(arms[first], first, seed, count, given.source, given.vocab, given.workdir)
+        finished_run(config_lib.parse(tree), _folder(given.workdir, seed, first))
+
     begun = time.monotonic()
     opened = finished_run(parsed, folder)
     seconds = time.monotonic() - begun

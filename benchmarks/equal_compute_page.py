@@ -10,9 +10,7 @@ the blocks and adds its own: `table_5_page.py`, `section_3_page.py`.
 """
 
 import dataclasses
-import glob
 import io
-import json
 import os
 import statistics
 import textwrap
@@ -22,7 +20,7 @@ from matplotlib import figure as mpl_figure
 from matplotlib import ticker
 from matplotlib.axes import Axes
 
-from benchmarks.kept_runs import EXPERIMENT, FINISHED
+from benchmarks import kept_runs
 from electra_jax.report import comparison, drawing, style
 
 REFERENCE = "electra"  # whose steps are given, and what others are compared with
@@ -67,12 +65,10 @@ class Found:
 
 def collect(workdir: str, titles: Mapping[str, str]) -> Found:
     """Reads what is finished of these arms. Raises SystemExit if no seed is complete."""
-    path = os.path.join(workdir, EXPERIMENT)
-    if not os.path.exists(path):
-        raise SystemExit(f"{workdir} holds no {EXPERIMENT}; give the --workdir of an experiment")
+    about = kept_runs.experiment(workdir)
     runs: dict[tuple[str, int], Mapping] = {}
-    for name in glob.glob(os.path.join(workdir, "seed*", "*", FINISHED)):
-        found, arm = _read(name), os.path.basename(os.path.dirname(name))
+    for name, found in kept_runs.finished(workdir).items():
+        arm = os.path.basename(name)
         if arm in titles:
             runs[arm, found["seed"]] = found
     arms = [arm for arm in titles if any(arm == name for name, _ in runs)]
@@ -81,7 +77,7 @@ def collect(workdir: str, titles: Mapping[str, str]) -> Found:
     if not complete or REFERENCE not in arms:
         raise SystemExit(f"{workdir}: no seed is complete yet ({len(runs)} runs are finished)")
     left_out = sum(seed not in complete for _, seed in runs)
-    return Found(_read(path), titles, arms, complete, left_out, runs)
+    return Found(about, titles, arms, complete, left_out, runs)
 
 
 def verdict(apart: comparison.Effect) -> str:
@@ -221,7 +217,7 @@ def of_command(found: Found, script: str) -> str:
     return "\n".join(
         [
             f"- **Command**: `python benchmarks/{script}.py --workdir=WORKDIR"
-            f" --source={about['source']}"
+            f" --source={kept_runs.kind_of(about['source'])}"
             f" --steps={about['arms'][REFERENCE]['steps']} --seeds={len(found.seeds)}"
             f" --arms={','.join(found.arms)}`, and `--downstream` with the folder of the two sets."
             " Run again, it goes on.",
@@ -381,8 +377,3 @@ def _wrapped(block):
             line, 100, subsequent_indent=inside, break_long_words=False, break_on_hyphens=False
         ) or [""]
     return "\n".join(lines)
-
-
-def _read(path):
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)

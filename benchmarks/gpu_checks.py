@@ -54,7 +54,8 @@ OPTIONS = {  # of XLA, on one GPU -> against none: `small_128_benchmark`
 }
 # The tests ask for a CPU unless something is asked for; nothing at all is the best there is, and
 # leaves the CPU to the canary.
-BEST_DEVICE = {"JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "")}
+ASKED = os.environ.get("JAX_PLATFORMS", "")
+BEST_DEVICE = {"JAX_PLATFORMS": ASKED if not ASKED or "cpu" in ASKED else f"{ASKED},cpu"}
 # Products of float32 are TF32 on a GPU by default, which is too coarse for what tests expect; and
 # the first of several processes would reserve three quarters of the memory.
 EXACT = {"JAX_DEFAULT_MATMUL_PRECISION": "highest", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}

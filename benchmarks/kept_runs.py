@@ -17,6 +17,7 @@ from typing import Any
 from electra_jax.report import drawing
 
 EXPERIMENT, FINISHED = "experiment.json", "finished.json"
+SETTINGS = ("source", "vocab", "steps")  # of an experiment, which all of its runs share
 
 
 def path_of(page: str) -> pathlib.Path:
@@ -25,13 +26,22 @@ def path_of(page: str) -> pathlib.Path:
 
 
 def unpack(page: str, workdir: str) -> None:
-    """Writes what is kept beside a page into a workdir, new or begun, where it is missing."""
+    """Writes what is kept beside a page into a workdir, new or begun, where it is missing.
+
+    Raises:
+      SystemExit: the workdir holds another experiment; nothing is written.
+    """
     path, folder = path_of(page), pathlib.Path(workdir)
-    if path.exists():
-        content = json.loads(path.read_text())
-        for name, run in content["runs"].items():
-            _write_new(folder / name / FINISHED, run)
-        _write_new(folder / EXPERIMENT, content["experiment"])
+    if not path.exists():
+        return
+
+    content, begun = json.loads(path.read_text()), folder / EXPERIMENT
+    if begun.exists():
+        kept = {name: content["experiment"][name] for name in SETTINGS}
+        same_settings(json.loads(begun.read_text()), kept, workdir)
+    for name, run in content["runs"].items():
+        _write_new(folder / name / FINISHED, run)
+    _write_new(begun, content["experiment"])
 
 
 def pack(workdir: str, page: str, same: Sequence[str] = ("characters",)) -> None:
@@ -45,11 +55,7 @@ def pack(workdir: str, page: str, same: Sequence[str] = ("characters",)) -> None
     Raises:
       SystemExit: the runs have read different texts.
     """
-    folder = pathlib.Path(workdir)
-    runs = {
-        str(path.parent.relative_to(folder)): json.loads(path.read_text())
-        for path in sorted(folder.glob(f"seed*/*/{FINISHED}"))
-    }
+    about, runs = experiment(workdir), finished(workdir)
     for what in same:
         texts = {run["text"][what]: name for name, run in runs.items()}
         if len(texts) > 1:
@@ -60,16 +66,34 @@ def pack(workdir: str, page: str, same: Sequence[str] = ("characters",)) -> None
                 " --workdir"
             )
 
-    about = json.loads((folder / EXPERIMENT).read_text())
+    about["source"] = kind_of(about["source"])
     _write(path_of(page), {"experiment": about, "runs": runs})
+
+
+def experiment(workdir: str) -> dict:
+    """What all runs of a workdir share. Raises SystemExit if there is none."""
+    path = pathlib.Path(workdir, EXPERIMENT)
+    if not path.exists():
+        raise SystemExit(f"{workdir} holds no {EXPERIMENT}; give the --workdir of an experiment")
+    return json.loads(path.read_text())
+
+
+def finished(workdir: str) -> dict[str, dict]:
+    """{seedS/ARM: finished.json} of all runs of a workdir that are finished."""
+    folder = pathlib.Path(workdir)
+    return {
+        str(path.parent.relative_to(folder)): json.loads(path.read_text())
+        for path in sorted(folder.glob(f"seed*/*/{FINISHED}"))
+    }
 
 
 def same_settings(found: Mapping[str, Any], asked: Mapping[str, Any], where: str) -> None:
     """Raises SystemExit if an experiment was begun with other settings than are asked for."""
     for name, value in asked.items():
-        if found[name] != value:
+        there = kind_of(found[name]) if name == "source" else found[name]
+        if there != value:
             raise SystemExit(
-                f"{where} holds an experiment with --{name}={found[name]}, not {value};"
+                f"{where} holds an experiment with --{name}={there}, not {value};"
                 " choose another --workdir and --page"
             )
 

@@ -194,16 +194,18 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
 
     slice_, run, tasks = slices.Slice(given.seconds), given.workdir / "run", tasks_of(given)
-    done = (
-        train(slice_, given, run)
-        and tasks_in_slices.tune(slice_, run, given.data, tasks, given.seeds)
-        and bring(slice_, run, given.out)
-    )
-
-    said = table(run) if (run / "metrics.jsonl").exists() else "nothing is trained yet"
-    said += "" if done else "\nnot done: the same command goes on"
-    safe_files.write(given.out / "table.txt", f"{said}\n".encode())
-    print(said)
+    done = False
+    try:
+        done = (
+            train(slice_, given, run)
+            and tasks_in_slices.tune(slice_, run, given.data, tasks, given.seeds)
+            and bring(slice_, run, given.out)
+        )
+    finally:  # also where a command has failed
+        said = table(run) if (run / "metrics.jsonl").exists() else "nothing is trained yet"
+        said += "" if done else "\nnot done: the same command goes on"
+        safe_files.write(given.out / "table.txt", f"{said}\n".encode())
+        print(said)
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ def _words(example: view.Example) -> list[list[int]]:
 
 
 def _columns(example: view.Example, word: list[int], room: int) -> list[tuple]:
-    """The columns of a word, each of four cells. A word that is too wide is cut between pieces."""
+    """The columns of a word, a cell for each line. One that is too wide is cut between pieces."""
     cells = _cells(example, word, room)
     if len(word) > 1 and max(map(_columns_wide, cells)) > room:
         half = len(word) // 2

@@ -108,10 +108,10 @@ def serve(settings: planning.Settings, root: str) -> None:
             ]
             results = {}
             if mine:
-                _offer_stripes(mine)
                 words = _WORDS[asked["do"]]
                 logging.info("%s: %d of %d units in this process", words, len(mine), len(units))
                 with _as_share(plan):
+                    _offer_stripes(mine)
                     function = sent_units.elsewhere(_SHARED[asked["do"]])
                     for task, result in workers.each(function, mine):
                         results[task.name] = result

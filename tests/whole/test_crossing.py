@@ -13,7 +13,7 @@ KINDS = ("bert", "electra", "two_stage")
 def write(workdir, results):
     """Runs as they are left behind: {arm: chunk accuracy of seed 0, 1, ...}."""
     arms = {arm: {"steps": 100, "flops_per_row": 1e6} for arm in crossing.ARMS}
-    about = {"source": "text:TEXT", "steps": 100, "rows": 64, "length": 64, "arms": arms}
+    about = {"source": "text:here/*.txt", "steps": 100, "rows": 64, "length": 64, "arms": arms}
     (workdir / "experiment.json").write_text(json.dumps(about))
     text = {"corpus": "", "documents": 5, "characters": 2e6, "tokens": 9, "vocabulary": 64}
     for arm, accuracies in results.items():

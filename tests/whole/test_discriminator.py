@@ -10,7 +10,7 @@ from benchmarks import discriminator, discriminator_page
 from electra_jax import config as config_lib
 
 ABOUT = {
-    "source": "text:TEXT", "corpus": "some text", "steps": 1000, "rows": 64, "length": 64,
+    "source": "text:here/*.txt", "corpus": "some text", "steps": 1000, "rows": 64, "length": 64,
     "generators": discriminator.GENERATORS,
 }  # fmt: skip
 

@@ -23,7 +23,7 @@ from support.corpus import small_run
 def write(workdir, results, untrained=0.30):
     """Runs as they are left behind: {arm: chunk accuracy of seed 0, 1, ...}."""
     arms = {arm: {"steps": 100, "flops_per_row": 1e6} for arm in table_5.ARMS | section_3.ARMS}
-    about = {"source": "text:TEXT", "rows": 64, "length": 64, "arms": arms}
+    about = {"source": "text:here/*.txt", "rows": 64, "length": 64, "arms": arms}
     (workdir / "experiment.json").write_text(json.dumps(about))
     text = {"corpus": "", "documents": 5, "characters": 2e6, "tokens": 9, "vocabulary": 64}
     for arm, accuracies in results.items():

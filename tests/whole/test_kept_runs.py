@@ -44,6 +44,28 @@ def test_what_a_workdir_has_stays(tmp_path):
     assert files(tmp_path / "two")["seed0/bert/finished.json"] == {"text": {"characters": 7}}
 
 
+def test_runs_of_another_experiment_are_not_mixed_in(tmp_path):
+    page = str(tmp_path / "page.md")
+    leave(tmp_path / "one", {"seed0/bert": 5})
+    kept_runs.pack(str(tmp_path / "one"), page)
+    leave(tmp_path / "two", {})
+    (tmp_path / "two" / "experiment.json").write_text(json.dumps(ABOUT | {"steps": 200}))
+    with pytest.raises(SystemExit, match="two holds an experiment with --steps=200, not 100"):
+        kept_runs.unpack(page, str(tmp_path / "two"))
+    assert list(files(tmp_path / "two")) == ["experiment.json"]
+
+
+def test_no_path_of_a_machine_is_kept(tmp_path):
+    """Folders that were begun before runs were kept have one."""
+    leave(tmp_path / "one", {"seed0/bert": 5})
+    about = ABOUT | {"source": "text:here/*.txt"}
+    (tmp_path / "one" / "experiment.json").write_text(json.dumps(about))
+    kept_runs.pack(str(tmp_path / "one"), str(tmp_path / "page.md"))
+    content = json.loads((tmp_path / "page.json").read_text())
+    assert content["experiment"]["source"] == "text:TEXT"
+    kept_runs.same_settings(about, {"source": "text:TEXT"}, "one")
+
+
 def test_a_page_without_kept_runs_has_nothing_to_unpack(tmp_path):
     kept_runs.unpack(str(tmp_path / "page.md"), str(tmp_path / "two"))
     assert not (tmp_path / "two").exists()
