@@ -9,7 +9,7 @@ fine-tunes the encoder on five tasks with five seeds and random weights of its s
 the frozen encoder, and adds a record to the page. It goes on where it was stopped.
 
     WORKDIR/run                     an ordinary workdir
-    WORKDIR/run/finetune/NAME       the tasks; {trained,random}_{tags,sentences}
+    WORKDIR/run/finetune/NAME       the tasks; {trained,random}_{tags,...}
     docs/experiments/hour.json      all records, of which hour.md is made
 
 --downstream holds glue/{SST-2,MRPC,STS-B}, wikiann/en.{train,dev,test}, and conll2000.zip and
@@ -33,8 +33,14 @@ from electra_jax.workdir import saved_config, starts  # noqa: E402 - as above
 
 STOPPED = 75  # what a training that was stopped and saved ends with
 RATE = 1e-3  # peak of fine-tuning, as in docs/experiments/fine_tuning.md
-# name -> (tasks, the most training examples or 0), as in docs/experiments/fine_tuning.md
-GROUPS = {"tags": (("chunking", "wikiann_en"), 0), "sentences": (("stsb", "sst2", "mrpc"), 8000)}
+# name -> (tasks, the most training examples or 0), as in docs/experiments/fine_tuning.md. Tags have
+# heads of their own; sentences are judged by the mean of their tokens, which says more than [CLS].
+GROUPS = {
+    "tags": (("chunking", "wikiann_en"), 0),
+    "sentences": (("sst2", "mrpc"), 8000),
+    "similarity": (("stsb",), 8000),
+}
+HEAD = "mean"
 HELD_OUT = ("gen_masked_loss", "mlm_masked_loss", "unigram_entropy", "disc_auc", "disc_auc_unigram")
 
 
@@ -98,6 +104,7 @@ def tune(given, folder: str, name: str, init: str, seeds: int) -> None:
             f"--config.tasks={','.join(tasks)}",
             f"--config.seeds={seeds}",
             f"--config.recipe.learning_rate={RATE}",
+            f"--config.recipe.head={HEAD}",
             f"--config.encoder.init={init}",
         )
 

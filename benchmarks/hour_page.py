@@ -59,7 +59,8 @@ def blocks(found: Sequence[Mapping]) -> list[str]:
         "## Records",
         _records(found),
         "Dev sets; mean ± standard error over seeds of fine-tuning, of sentences and pairs on at"
-        " most 8,000 training examples. There is one encoder in each"
+        " most 8,000 training examples, judged by the mean of their tokens (`recipe.head=mean`; the"
+        " first row by [CLS]). There is one encoder in each"
         " row, so the errors do not include the variation of pre-training.",
         f"## The newest: {last['change']}",
         _setting(last),

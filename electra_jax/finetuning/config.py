@@ -43,7 +43,7 @@ class EncoderSettings:
 class Recipe:
     """Head, optimizer and schedule; 0 stands for the published value."""
 
-    head: str = one_of("linear", "two_layer")
+    head: str = one_of("linear", "two_layer", "mean")
     head_dropout: float = between(0, 0.9)
     learning_rate: float = between(0, 10)
     published: str = one_of("paper", "released_code")

@@ -3,6 +3,7 @@
 
     linear      [CLS] -> dropout -> one layer                              as published
     two_layer   [CLS] -> dropout -> dense -> GELU -> dropout -> one layer  Hugging Face's
+    mean        mean of all tokens -> dropout -> one layer
     token       every token -> dropout -> one layer
     span plain  every token -> two scores, of a start and of an end        BERT's
     span joint  the end is scored given the start; can also score that there is no answer
@@ -27,7 +28,7 @@ HIDDEN_SCORE = -1000.0  # added where no answer is allowed; the reference's numb
 class HeadConfig:
     """The settings of one head. A kind ignores the fields that it does not need."""
 
-    kind: str  # 'linear', 'two_layer', 'token', 'span_plain' or 'span_joint'
+    kind: str  # 'linear', 'two_layer', 'mean', 'token', 'span_plain' or 'span_joint'
     width: int  # of the encoder
     outputs: int = 1  # C
     dropout: float = 0.1
@@ -56,7 +57,7 @@ def init(config: HeadConfig, key: jax.Array) -> dict:
 
 
 def init_linear(config: HeadConfig, key: jax.Array) -> dict:
-    """Returns output [D, C], for `linear` and `token`."""
+    """Returns output [D, C], for `linear`, `mean` and `token`."""
     return {"output": layers.init_glorot(key, config.width, config.outputs)}
 
 
@@ -92,6 +93,7 @@ def init_span_joint(config: HeadConfig, key: jax.Array) -> dict:
 INITS = {
     "linear": init_linear,
     "two_layer": init_two_layer,
+    "mean": init_linear,
     "token": init_linear,
     "span_plain": init_span_plain,
     "span_joint": init_span_joint,
@@ -116,6 +118,25 @@ def two_layer(
     cls_BD = layers.dropout(cls_BD, config.dropout, drawn_BD)
     cls_BD = layers.gelu(layers.dense(params["dense"], cls_BD))
     return _scores(params["output"], layers.dropout(cls_BD, config.dropout, inner_BD))
+
+
+def mean(
+    config: HeadConfig,
+    params: dict,
+    hidden_BLD: jax.Array,
+    real_BL: jax.Array,
+    keys_B: jax.Array | None,
+) -> jax.Array:
+    """Returns scores of each row like `linear`, from the mean of its real tokens.
+
+    No objective of pre-training asks [CLS] for anything about the row, so that after a short one
+    its state says less than the states of all tokens do. [CLS] and [SEP] count as tokens.
+    """
+    real_BL1 = real_BL[..., None].astype(jnp.float32)
+    sum_BD = (hidden_BLD.astype(jnp.float32) * real_BL1).sum(1)
+    mean_BD = (sum_BD / jnp.maximum(real_BL1.sum(1), 1)).astype(hidden_BLD.dtype)
+    (drawn_BD,) = _draw(config, keys_B, mean_BD)
+    return _scores(params["output"], layers.dropout(mean_BD, config.dropout, drawn_BD))
 
 
 def token(

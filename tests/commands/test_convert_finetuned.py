@@ -168,7 +168,11 @@ def test_other_problems_of_that_class(set_on, tmp_path, kind, labels, problem, n
 
 @pytest.mark.parametrize(
     ("kind", "remedy"),
-    [("linear", "--config.recipe.head=two_layer"), ("span_joint", "--config.span.head=plain")],
+    [
+        ("linear", "--config.recipe.head=two_layer"),
+        ("mean", "--config.recipe.head=two_layer"),
+        ("span_joint", "--config.span.head=plain"),
+    ],
 )
 def test_heads_that_they_do_not_have_go_with_orbax(set_on, tmp_path, kind, remedy):
     task = "span" if kind == "span_joint" else "classification"

@@ -119,6 +119,27 @@ def test_a_step_that_is_not_finite_is_not_applied():
     assert all((x == 0).all() for x in odd.flat(tree).values())
 
 
+def test_the_mean_is_over_the_tokens_that_each_row_has():
+    head = task_heads.HeadConfig("mean", 10, outputs=3, dropout=0.0)
+    setup = dataclasses.replace(SETUP, head=head)
+    state = tuning_step._begin(setup, TRUNK, KEY)
+    _, loss, _ = stepped(setup)(state, BATCH)
+    real_BL = BATCH["ids"] != odd.PAD
+    assert 0 < real_BL.sum() < real_BL.size  # rows of several lengths
+
+    @odd.jit
+    def scores(params):
+        rows = odd.batch(BATCH["ids"], BATCH["marks"])
+        hidden_BLD = networks.hidden(odd.NETWORKS, params, rows)
+        means = [x[real].mean(0) for x, real in zip(hidden_BLD, real_BL, strict=True)]
+        output = params["head"]["output"]
+        return jnp.stack(means) @ output["kernel"] + output["bias"]
+
+    log_BC = jax.nn.log_softmax(scores(state.params))
+    expected = -np.mean([log_BC[row, label] for row, label in enumerate(BATCH["label"])])
+    assert float(loss) == pytest.approx(float(expected), rel=1e-5)
+
+
 def test_the_loss_of_tags_counts_tokens_that_have_one():
     setup = dataclasses.replace(
         SETUP, kind="tagging", head=task_heads.HeadConfig("token", 10, outputs=3, dropout=0.0)

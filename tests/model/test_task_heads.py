@@ -24,6 +24,7 @@ def head(kind, **changes):
     [
         (head("linear"), {"output": (10, 3)}),
         (head("two_layer"), {"dense": (10, 10), "output": (10, 3)}),
+        (head("mean"), {"output": (10, 3)}),
         (head("token"), {"output": (10, 3)}),
         (head("span_plain"), {"output": (10, 2)}),
         (head("span_joint"), {"start": (10, 1), "end/dense": (20, 7), "end/output": (7, 1)}),
@@ -82,6 +83,20 @@ def test_a_row_is_judged_by_its_first_token_alone(kind, hidden_BLD):
     if kind == "linear":
         expected = hidden_BLD[:, 0] @ params["output"]["kernel"]
         np.testing.assert_allclose(scores_BC, expected, atol=1e-5)
+
+
+def test_a_row_is_judged_by_the_mean_of_its_tokens_without_padding(hidden_BLD, keys_B):
+    real_BL = jnp.array([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]], bool)
+    config = head("mean")
+    params = task_heads.init(config, jax.random.key(1))
+    means_BD = jnp.stack([hidden_BLD[0].mean(0), hidden_BLD[1, :3].mean(0)])
+    found_BC = task_heads.mean(config, params, hidden_BLD, real_BL, None)
+    np.testing.assert_allclose(found_BC, means_BD @ params["output"]["kernel"], atol=1e-5)
+
+    padded = hidden_BLD.at[1, 3:].set(7.0)
+    np.testing.assert_array_equal(task_heads.mean(config, params, padded, real_BL, None), found_BC)
+    dropped_BC = task_heads.mean(config, params, hidden_BLD, real_BL, keys_B)
+    assert (dropped_BC != found_BC).any()
 
 
 @pytest.mark.parametrize("kind", ["linear", "two_layer", "token"])

@@ -86,7 +86,7 @@ def test_a_run_that_is_on_the_page_has_one_name(tmp_path):
 
 def test_sentences_have_fewer_examples_than_tags():
     assert hour.asked("chunking,sst2") == {"tags": (["chunking"], 0), "sentences": (["sst2"], 8000)}
-    assert list(hour.asked("mrpc")) == ["sentences"]
+    assert list(hour.asked("mrpc,stsb")) == ["sentences", "similarity"]
     with pytest.raises(SystemExit, match="--tasks has cola; there are chunking, "):
         hour.asked("cola,mrpc")
 

@@ -41,6 +41,7 @@ from electra_jax.workdir import metadata
 _ROLES = {"two_layer": "classifies", "token": "tags", "span_plain": "answers"}
 _OTHERWISE = {  # head that no class of theirs has -> a setting that gives one that they have
     "linear": "--config.recipe.head=two_layer",
+    "mean": "--config.recipe.head=two_layer",
     "span_joint": "--config.span.head=plain",
 }
 
