@@ -4,8 +4,8 @@
     python -m electra_jax.main --config=configs/hour.py --workdir=runs/hour
 
 Any setting may change here. `benchmarks/hour.py` says what a change is worth: it trains this file
-for an hour, fine-tunes the encoder on five tasks and keeps a record. These settings were trained
-once and have not been fine-tuned yet; docs/LOG.md has that and the short trials behind them.
+for an hour, fine-tunes the encoder on five tasks and keeps a record in docs/experiments/hour.md.
+docs/LOG.md has the short trials behind these settings.
 """
 
 from electra_jax.configs import tiny
