@@ -125,12 +125,12 @@ def _tasks(one):
 def _seeds(one):
     """Of how many seeds the scores are."""
     counts = {
-        name: " to ".join(map(str, sorted({score["seeds"] for score in scores.values()})))
+        name: ", ".join(f"{task} {score['seeds']}" for task, score in scores.items())
         for name, scores in one["tasks"].items()
     }
     return (
-        f"Seeds of fine-tuning: {counts['trained']} of the trained encoder, {counts['random']} of"
-        " random weights."
+        f"Seeds of fine-tuning: of the trained encoder {counts['trained']}; of random weights"
+        f" {counts['random']}."
     )
 
 

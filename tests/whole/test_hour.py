@@ -58,7 +58,9 @@ def test_records_become_rows_and_the_newest_is_held_against_random_weights(tmp_p
     ]  # fmt: skip
     assert found["minimal pairs", "90.0"] == ["50.0"]
     assert "## The newest: wide" in text
-    assert "Seeds of fine-tuning: 5 of the trained encoder, 2 of random weights." in text
+    assert "of the trained encoder chunking 5; of random weights chunking 2." in " ".join(
+        text.split()
+    )
 
 
 def test_a_difference_below_two_errors_is_not_resolved(tmp_path):
