@@ -27,7 +27,7 @@ if __name__ == "__main__":
 
 import ml_collections
 
-from benchmarks import crossing_page, equal_compute, kept_runs
+from benchmarks import crossing_page, equal_compute, kept_runs, section_3
 from benchmarks.crossing_page import BUDGETS, arm_of
 from electra_jax.configs import (
     adversarial,
@@ -55,13 +55,6 @@ def with_muon(
     return changed
 
 
-def one_trunk() -> ml_collections.ConfigDict:
-    """tiny_paper with one trunk that predicts and detects."""
-    tree = tiny_paper.get_config()
-    tree.model.sharing = "all"
-    return tree
-
-
 def shallow_generator() -> ml_collections.ConfigDict:
     """tiny_paper with one layer in the generator."""
     tree = tiny_paper.get_config()
@@ -77,7 +70,7 @@ KINDS = {
     "electra_quarter": Arm(ELECTRA, generator=WIDTH // 4),
     "electra_whole": Arm(ELECTRA, generator=WIDTH),
     "electra_shallow": Arm(with_muon(shallow_generator)),
-    "one_trunk": Arm(with_muon(one_trunk), generator=WIDTH),
+    "one_trunk": Arm(with_muon(section_3.shared, "all"), generator=WIDTH),
     "first_stage": Arm(with_muon(two_stage.get_config, "tiny,generator"), generator=WIDTH),
     "two_stage": Arm(
         with_muon(two_stage.get_config, "tiny,discriminator"), generator=WIDTH, after="first_stage"

@@ -34,7 +34,7 @@ from electra_jax.workdir import saved_config, starts  # noqa: E402 - as above
 STOPPED = 75  # what a training that was stopped and saved ends with
 RATE = 1e-3  # peak of fine-tuning, as in docs/experiments/fine_tuning.md
 # name -> (tasks, the most training examples or 0), as in docs/experiments/fine_tuning.md. Tags have
-# heads of their own; sentences are judged by the mean of their tokens, which says more than [CLS].
+# heads of their own; sentences are judged by the mean of their tokens (docs/LOG.md).
 GROUPS = {
     "tags": (("chunking", "wikiann_en"), 0),
     "sentences": (("sst2", "mrpc"), 8000),

@@ -155,7 +155,7 @@ def _difference(ours, theirs):
     apart = 100 * (ours["mean"] - theirs["mean"])
     errors = [one["error"] for one in (ours, theirs)]
     if None in errors:
-        return f"{apart:+.1f}"
+        return f"{apart:+.1f}, one seed"
     error = 100 * sum(one * one for one in errors) ** 0.5
     resolved = "" if abs(apart) >= comparison.RESOLVED * error else ", not resolved"
     return f"{apart:+.1f} ± {error:.1f}{resolved}"

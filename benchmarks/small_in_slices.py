@@ -32,7 +32,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
-from benchmarks import bounded, slices, tasks_in_slices  # noqa: E402 - ROOT must be known before
+from benchmarks import bounded, gpu_findings, slices, tasks_in_slices  # noqa: E402 - ROOT must be known before
 from electra_jax.host import safe_files  # noqa: E402 - as above
 from electra_jax.report import writers  # noqa: E402 - as above
 
@@ -43,6 +43,7 @@ AFTER_ALL_STEPS = {"cola": 56.8, "sst2": 88.3, "mrpc": 87.4, "stsb": 86.8, "qqp"
                    "mnli": 78.9, "qnli": 87.9, "rte": 68.5}  # fmt: skip
 ENDINGS = (".txt", ".jsonl", ".json", ".parquet")
 PART = 15 * 2**20  # bytes
+shown = gpu_findings.shown  # a number, or ? for one that was not finite
 
 
 def text_of(data: pathlib.Path) -> str:
@@ -147,11 +148,6 @@ def table(workdir: pathlib.Path) -> str:
         f"the paper's average at this sixteenth of the steps, over all eight tasks: {PAPER}",
     ]
     return "\n".join(lines)
-
-
-def shown(value: float | None, form: str) -> str:
-    """A number as `format` writes it, or ? for None: a number that was not finite."""
-    return "?" if value is None else format(value, form)
 
 
 def bring(slice_: slices.Slice, workdir: pathlib.Path, out: pathlib.Path) -> bool:

@@ -129,8 +129,8 @@ def mean(
 ) -> jax.Array:
     """Returns scores of each row like `linear`, from the mean of its real tokens.
 
-    No objective of pre-training asks [CLS] for anything about the row, so that after a short one
-    its state says less than the states of all tokens do. [CLS] and [SEP] count as tokens.
+    No objective of pre-training asks [CLS] for anything about the row; docs/LOG.md (2026-11-25) has
+    both heads on one encoder. [CLS] and [SEP] count as tokens.
     """
     real_BL1 = real_BL[..., None].astype(jnp.float32)
     sum_BD = (hidden_BLD.astype(jnp.float32) * real_BL1).sum(1)

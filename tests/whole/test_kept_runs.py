@@ -7,6 +7,7 @@ import json
 import pytest
 
 from benchmarks import crossing, discriminator, equal_compute, kept_runs
+from electra_jax.checks import trained
 
 ABOUT = {"source": "text:TEXT", "vocab": "some", "steps": 100}
 
@@ -98,3 +99,29 @@ def test_a_begun_experiment_is_of_one_kind_of_text_wherever_that_lies(tmp_path, 
         begin(asked(source="builtin"))
     with pytest.raises(SystemExit, match="--steps=100, not 200"):
         begin(asked(steps=200))
+
+
+class Begun(Exception):
+    """A run was asked for; nothing is trained."""
+
+
+def test_a_first_stage_that_was_kept_without_its_weights_is_trained_again(tmp_path, monkeypatch):
+    page, arms, asked = str(tmp_path / "page.md"), crossing.KINDS, []
+    leave(tmp_path / "one", {"seed0/first_stage": 5})
+    kept_runs.pack(str(tmp_path / "one"), page)
+    kept_runs.unpack(page, str(tmp_path / "two"))
+
+    def begin(_, folder):
+        asked.append(folder)
+        if folder.endswith("two_stage"):
+            raise Begun
+
+    monkeypatch.setattr(trained.FinishedRun, "of", begin)
+    given = argparse.Namespace(
+        workdir=str(tmp_path / "two"), source="builtin", vocab="train:sentencepiece:2048",
+        downstream="",
+    )  # fmt: skip
+    about = {"corpus": "", "arms": dict.fromkeys(arms, {"steps": 10})}
+    with pytest.raises(Begun):
+        equal_compute.run(arms, given, about, "two_stage", 0)
+    assert [folder.rpartition("/")[2] for folder in asked] == ["first_stage", "two_stage"]
