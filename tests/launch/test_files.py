@@ -21,10 +21,10 @@ SCRIPTS = sorted(path for path in LAUNCH.iterdir() if path.suffix in (".sh", ".s
 
 
 def tool(name, *arguments, **more):
-    """Runs a program of the extra dev; what it prints, and its exit code."""
+    """Runs a program of the extra test; what it prints, and its exit code."""
     beside = os.path.dirname(sys.executable)
     found = shutil.which(name, path=os.pathsep.join([beside, os.environ["PATH"]]))
-    assert found, f"there is no {name}: pip install -e '.[dev]'"
+    assert found, f"there is no {name}: pip install -e '.[test]'"
     return subprocess.run([found, *arguments], capture_output=True, text=True, **more)
 
 
