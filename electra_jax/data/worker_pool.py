@@ -38,7 +38,8 @@ class Workers:
 
         # Forking a process that runs JAX's threads can hang; a spawned one starts clean.
         context = multiprocessing.get_context("spawn")
-        self._characters: Any = context.Value("q", 0)
+        with _no_warning_of_semaphores():
+            self._characters: Any = context.Value("q", 0)
         progress_lines.count_in(self._characters)
 
         self._processes: set[multiprocessing.process.BaseProcess] = set()
@@ -65,8 +66,7 @@ class Workers:
                 self.kill()  # a unit may take minutes, and its process may not have begun to listen
             self._pool.shutdown(wait=True, cancel_futures=kind is not None)
 
-        # The semaphores go with them: a process that later ends at once would leave them behind,
-        # and Python would warn of that below our last line.
+        # The semaphores go with them.
         self._characters_at_end = self.characters
         self._pool = self._characters = None
         progress_lines.count_in(None)
@@ -106,6 +106,26 @@ def worker_count(workers: int) -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def _no_warning_of_semaphores():
+    """Keeps Python's resource tracker quiet, which begins with the first semaphore.
+
+    The tracker removes the semaphores of a process that has ended at once (`ending.exit_now`), and
+    would warn of them below that process's last line. It is a process of its own, so only its
+    environment can tell it.
+    """
+    before = os.environ.get("PYTHONWARNINGS")
+    quiet = "ignore:resource_tracker:UserWarning"
+    os.environ["PYTHONWARNINGS"] = f"{before},{quiet}" if before else quiet
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = before
 
 
 @contextlib.contextmanager

@@ -61,6 +61,26 @@ def test_nothing_stands_below_the_error_of_a_run_that_has_prepared_its_data(work
     assert (done.returncode, done.stdout, done.stderr) == expected
 
 
+PREPARING = """
+from electra_jax.data import worker_pool
+from electra_jax.host import ending
+
+with worker_pool.Workers({workers}) as workers:
+    for _ in workers.each(abs, [-1, -2]):
+        ending.exit_now("a signal, and the main thread does not answer", 1)
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_nothing_stands_below_the_error_of_a_run_that_ends_at_once_while_it_prepares(workers):
+    done = subprocess.run(
+        [sys.executable, "-c", PREPARING.format(workers=workers)],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "error: a signal, and the main thread does not answer\n"
+
+
 IN_A_CALL = """
 import threading
 from electra_jax.host import calls, ending

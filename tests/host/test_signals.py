@@ -190,7 +190,7 @@ if "--multiprocessing-fork" in sys.orig_argv:
 
 
 def test_workers_that_have_not_begun_are_ended_too(tmp_path):
-    """Otherwise the command waits for them until its time is over and leaves semaphores behind."""
+    """Otherwise the command waits for them until its time is over."""
     for file in range(8):
         write_corpus(tmp_path / f"{file}.txt", seed=file)
     config = small_run(f"text:{tmp_path}/*.txt", str(tmp_path / "data"), data__workers=2)
