@@ -61,8 +61,8 @@ def refused(error: Exception) -> bool:
     """Returns whether a server has answered that the credentials do not allow what was asked for.
 
     That is its answer 401 or 403, of which each library makes something else: aiohttp an error with
-    a status, gcsfs one with a code or, of 403, with a first word, s3fs a PermissionError, which
-    has no number as one of this machine has.
+    a status, huggingface_hub one with the response, gcsfs one with a code or, of 403, with a first
+    word, s3fs a PermissionError, which has no number as one of this machine has.
     """
     return any(_is_no(cause) for cause in causes.of(error))
 
@@ -70,7 +70,8 @@ def refused(error: Exception) -> bool:
 def _is_no(cause):
     # One after the other: aiohttp's errors have a status and warn of their code.
     answer = next((getattr(cause, name) for name in ("status", "code") if hasattr(cause, name)), "")
-    if str(answer) in ("401", "403"):
+    response = getattr(cause, "response", None)
+    if {str(answer), str(getattr(response, "status_code", ""))} & {"401", "403"}:
         return True
     if isinstance(cause, PermissionError):
         return cause.errno is None

@@ -59,7 +59,7 @@ class HubFile:
     def local_path(self) -> str:
         """Returns the file on this machine; downloads it if it is not there yet.
 
-        Raises causes.MayPass, one line, if that fails.
+        Raises causes.MayPass, one line, if that fails; ValueError if the Hub refuses.
         """
         import huggingface_hub  # noqa: PLC0415 - takes 0.5 s, and only these sources need it
 
@@ -72,6 +72,12 @@ class HubFile:
                 tqdm_class=_no_bar(),
             )
         except Exception as error:  # many kinds: no network, a full disk, access withdrawn
+            if reaching.refused(error):
+                raise ValueError(
+                    f"hf:{self.data_set}: the Hub refuses {self.name}; agree to the conditions on"
+                    f" the page of {self.data_set}, if it has any, and put a token of that account"
+                    " into HF_TOKEN, or log in with `hf auth login`"
+                ) from error
             raise causes.MayPass(
                 f"hf:{self.data_set}: {self.name} cannot be downloaded"
                 f" ({reaching.why(error)}); the same command goes on with what is there"

@@ -191,12 +191,21 @@ def _tensors(names):
 
 
 def _download(address, name, revision, files):
-    """Brings files into the cache and returns their folder. Raises causes.MayPass, in one line."""
+    """Brings files into the cache and returns their folder.
+
+    Raises causes.MayPass, in one line; ConfigError if the Hub refuses.
+    """
     import huggingface_hub  # noqa: PLC0415 - as above
 
     try:
         return huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=files)
     except Exception as error:  # many kinds: no network, a full disk, access withdrawn
+        if reaching.refused(error):
+            raise config_lib.ConfigError(
+                f"{address}: the Hub refuses its files; agree to the conditions on the page of"
+                f" {name}, if it has any, and put a token of that account into HF_TOKEN, or log in"
+                " with `hf auth login`"
+            ) from error
         raise causes.MayPass(
             f"{address} cannot be downloaded ({reaching.why(error)}); the same command goes on"
             " with what is there"

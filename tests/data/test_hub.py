@@ -270,3 +270,13 @@ def test_a_file_that_is_gone_says_that_the_same_command_goes_on(hub, monkeypatch
     said = "cannot be downloaded .OSError: full.; the same command"
     with pytest.raises(causes.MayPass, match=said):
         list(unit.documents(OPTIONS, collections.Counter()))
+
+
+def test_a_data_set_with_conditions_says_how_to_agree_and_not_to_wait(hub):
+    hub.gated.add("pages/wiki")
+    (source,) = text.parse("hf:pages/wiki/de")
+    (unit,) = text.units(source)
+    said = "the Hub refuses de/train-00000-of-00001.parquet; agree to the conditions on"
+    with pytest.raises(ValueError, match=f"^hf:pages/wiki: {said} .* into HF_TOKEN") as raised:
+        list(unit.documents(OPTIONS, collections.Counter()))
+    assert not causes.may_pass(raised.value)

@@ -69,6 +69,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return self._send(200, json.dumps(listed).encode(), {"Content-Type": "application/json"})
 
     def _send_file(self, name, commit, file, body):
+        if name in self.server.gated:  # listed for all, sent to those who agreed to its conditions
+            return self._send(403, b"{}", {"X-Error-Code": "GatedRepo"}, body)
         folder, _ = self._branch(name, "main" if commit == COMMIT else "refs/convert/parquet")
         data = (folder / file).read_bytes()
         digest = hashlib.sha256 if file.endswith(".parquet") else hashlib.sha1
@@ -110,6 +112,7 @@ class Server(http.server.ThreadingHTTPServer):
     def __init__(self, root):
         super().__init__(("127.0.0.1", 0), Handler)
         self.root, self.requests, self.broken_off = pathlib.Path(root), [], 0
+        self.gated = set()  # OWNER/NAME
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
 

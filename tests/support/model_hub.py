@@ -29,6 +29,7 @@ class Repository:
     private: bool
     commits: dict[str, dict[str, bytes]]  # sha -> {path: content}
     branches: dict[str, str]  # name -> sha
+    gated: bool = False  # listed for all, sent to those who agreed to its conditions
 
     def files(self, revision):
         """{path: content} of a branch or commit; None if there is none."""
@@ -154,6 +155,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         repository = self._repository(name)
         if repository is None:
             return None
+        if repository.gated:
+            return self._json(403, {"error": "no"}, {"X-Error-Code": "GatedRepo"})
         data = repository.files(revision).get(path)
         if data is None:
             return self._json(404, {"error": "no"}, {"X-Error-Code": "EntryNotFound"})

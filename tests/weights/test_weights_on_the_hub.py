@@ -255,6 +255,14 @@ def test_what_cannot_be_read_is_one_line(server, address, words):
     assert not [path for _, path in server.requests if path.endswith("model.safetensors")]
 
 
+def test_a_repository_with_conditions_says_how_to_agree_and_not_to_wait(server, files):
+    server.add(NAME, files)
+    server.repositories[NAME].gated = True
+    line = refused(lambda: electra_jax.load_encoder(f"hf:{NAME}"))
+    assert f"the Hub refuses its files; agree to the conditions on the page of {NAME}" in line
+    assert "HF_TOKEN" in line
+
+
 def test_a_hub_that_is_silent_is_given_up_in_time(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.MonkeyPatch.context() as patch:
         model_hub.reach(patch, f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path)
