@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The heads on top of a pre-trained encoder in fine-tuning, as pure functions.
 
-    linear      [CLS] -> dropout -> one layer                              as published
-    two_layer   [CLS] -> dropout -> dense -> GELU -> dropout -> one layer  Hugging Face's
-    mean        mean of all tokens -> dropout -> one layer
-    token       every token -> dropout -> one layer
-    span plain  every token -> two scores, of a start and of an end        BERT's
-    span joint  the end is scored given the start; can also score that there is no answer
+    linear         [CLS] -> dropout -> one layer                              as published
+    two_layer      [CLS] -> dropout -> dense -> GELU -> dropout -> one layer  Hugging Face's
+    mean           mean of all tokens -> dropout -> one layer
+    matched_means  means u, v of both texts -> u, v, |u - v|, u v -> dropout -> one layer
+    token          every token -> dropout -> one layer
+    span plain     every token -> two scores, of a start and of an end        BERT's
+    span joint     the end is scored given the start; can also score that there is no answer
 
 Hidden states [B, L, D] go in, float32 scores come out. Reference: google-research/electra,
 finetune/classification, finetune/tagging and finetune/qa. As there, the initial weights of output
-layers are Glorot-uniform.
+layers are Glorot-uniform. The features of `matched_means` are those of Conneau et al. 2017
+(arXiv:1705.02364), who encode both texts apart.
 """
 
 import dataclasses
@@ -19,6 +21,7 @@ import jax
 from jax import lax
 from jax import numpy as jnp
 
+from electra_jax.core import batch as batch_lib
 from electra_jax.model import layers
 
 HIDDEN_SCORE = -1000.0  # added where no answer is allowed; the reference's number
@@ -28,7 +31,7 @@ HIDDEN_SCORE = -1000.0  # added where no answer is allowed; the reference's numb
 class HeadConfig:
     """The settings of one head. A kind ignores the fields that it does not need."""
 
-    kind: str  # 'linear', 'two_layer', 'mean', 'token', 'span_plain' or 'span_joint'
+    kind: str  # one of `INITS`
     width: int  # of the encoder
     outputs: int = 1  # C
     dropout: float = 0.1
@@ -59,6 +62,11 @@ def init(config: HeadConfig, key: jax.Array) -> dict:
 def init_linear(config: HeadConfig, key: jax.Array) -> dict:
     """Returns output [D, C], for `linear`, `mean` and `token`."""
     return {"output": layers.init_glorot(key, config.width, config.outputs)}
+
+
+def init_matched_means(config: HeadConfig, key: jax.Array) -> dict:
+    """Returns output [4 D, C]."""
+    return {"output": layers.init_glorot(key, 4 * config.width, config.outputs)}
 
 
 def init_two_layer(config: HeadConfig, key: jax.Array) -> dict:
@@ -94,6 +102,7 @@ INITS = {
     "linear": init_linear,
     "two_layer": init_two_layer,
     "mean": init_linear,
+    "matched_means": init_matched_means,
     "token": init_linear,
     "span_plain": init_span_plain,
     "span_joint": init_span_joint,
@@ -132,11 +141,30 @@ def mean(
     No objective of pre-training asks [CLS] for anything about the row; docs/LOG.md (2026-11-25) has
     both heads on one encoder. [CLS] and [SEP] count as tokens.
     """
-    real_BL1 = real_BL[..., None].astype(jnp.float32)
-    sum_BD = (hidden_BLD.astype(jnp.float32) * real_BL1).sum(1)
-    mean_BD = (sum_BD / jnp.maximum(real_BL1.sum(1), 1)).astype(hidden_BLD.dtype)
+    mean_BD = _mean(hidden_BLD, real_BL)
     (drawn_BD,) = _draw(config, keys_B, mean_BD)
     return _scores(params["output"], layers.dropout(mean_BD, config.dropout, drawn_BD))
+
+
+def matched_means(
+    config: HeadConfig,
+    params: dict,
+    hidden_BLD: jax.Array,
+    rows_B: batch_lib.Batch,
+    keys_B: jax.Array | None,
+) -> jax.Array:
+    """Returns scores of each row like `linear`, from the means of both its texts, matched.
+
+    Nothing in a short pre-training asks whether two texts say the same, and their products and
+    differences do (docs/LOG.md, 2026-11-25). [CLS] belongs to neither text, a [SEP] to the text
+    before it.
+    """
+    text_BL = rows_B.real_BL.at[:, 0].set(False)
+    u_BD, v_BD = (_mean(hidden_BLD, text_BL & (rows_B.types_BL == text)) for text in (0, 1))
+    # Four times as wide as the hidden states.
+    matched_BD = jnp.concatenate([u_BD, v_BD, jnp.abs(u_BD - v_BD), u_BD * v_BD], axis=-1)
+    (drawn_BD,) = _draw(config, keys_B, matched_BD)
+    return _scores(params["output"], layers.dropout(matched_BD, config.dropout, drawn_BD))
 
 
 def token(
@@ -233,6 +261,13 @@ def _at(hidden_BLD, place_BN):
 
 def _scores(params, x):
     return layers.dense(params, x.astype(jnp.float32))
+
+
+def _mean(hidden_BLD, counted_BL):
+    """The mean of the tokens that count, summed in float32; 0 where none does."""
+    counted_BL1 = counted_BL[..., None].astype(jnp.float32)
+    sum_BD = (hidden_BLD.astype(jnp.float32) * counted_BL1).sum(1)
+    return (sum_BD / jnp.maximum(counted_BL1.sum(1), 1)).astype(hidden_BLD.dtype)
 
 
 def _draw(config, keys_B, *places):

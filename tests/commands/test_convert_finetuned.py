@@ -171,6 +171,7 @@ def test_other_problems_of_that_class(set_on, tmp_path, kind, labels, problem, n
     [
         ("linear", "--config.recipe.head=two_layer"),
         ("mean", "--config.recipe.head=two_layer"),
+        ("matched_means", "--config.recipe.head=two_layer"),
         ("span_joint", "--config.span.head=plain"),
     ],
 )

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import types
 import zipfile
 
 import pytest
@@ -28,7 +29,7 @@ from electra_jax.finetuning.tuning import (
     task_by_task,
 )
 from electra_jax.workdir import metadata
-from support import corpus, encoder_workdir
+from support import corpus, encoder_workdir, odd
 from support.finetunings import KINDS, run, settings
 
 
@@ -266,6 +267,25 @@ def test_pairs_of_stsb_train_in_both_orders(places, setting, rows):
     assert prepared.counts["train"] == rows == len(prepared.train.rows)
     assert prepared.scale == (0.0, 5.0)  # the head learns a fifth of the score
     assert max(prepared.train.rows.labels["label"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "setting", "kind"),
+    [
+        ("stsb", "mean", "matched_means"),
+        ("custom", "mean", "mean"),
+        ("stsb", "linear", "linear"),
+    ],
+)
+def test_pairs_are_judged_by_the_means_of_both_texts(places, task, setting, kind):
+    tree = settings(places, "x", recipe__head=setting)
+    tree.custom.update(KINDS["classification"])
+    config = finetuning_config.parse(tree)
+    words = vocabulary.load(os.path.join(places[0], "data", "made", "vocab"))
+    prepared = datasets.prepare(config, datasets.task_named(config, task), words)
+    encoder = types.SimpleNamespace(networks=odd.NETWORKS, vocabulary=words)
+    setup = choices.setup(config, encoder, prepared, seeds=1)
+    assert setup.head.kind == kind
 
 
 def test_texts_longer_than_the_encoder_reads_are_cut_and_said(places):

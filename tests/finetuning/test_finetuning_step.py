@@ -140,6 +140,19 @@ def test_the_mean_is_over_the_tokens_that_each_row_has():
     assert float(loss) == pytest.approx(float(expected), rel=1e-5)
 
 
+def test_a_step_moves_what_matches_both_texts():
+    """The half of the layer that reads |u - v| and u v, of which a single text has none."""
+    head = task_heads.HeadConfig("matched_means", 10, outputs=3, dropout=0.0)
+    setup = dataclasses.replace(SETUP, head=head)
+    kernel, _ = moved(setup)
+    kernel = kernel["head/output/kernel"].reshape(4, 10, 3)
+    assert (abs(kernel).max((1, 2)) > 0).all()
+
+    apart, _ = moved(setup, marks=BATCH["marks"] & 1)  # no text B
+    apart = apart["head/output/kernel"].reshape(4, 10, 3)
+    assert (apart[[1, 3]] == 0).all() and abs(apart[0]).max() > 0
+
+
 def test_the_loss_of_tags_counts_tokens_that_have_one():
     setup = dataclasses.replace(
         SETUP, kind="tagging", head=task_heads.HeadConfig("token", 10, outputs=3, dropout=0.0)

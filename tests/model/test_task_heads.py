@@ -25,6 +25,7 @@ def head(kind, **changes):
         (head("linear"), {"output": (10, 3)}),
         (head("two_layer"), {"dense": (10, 10), "output": (10, 3)}),
         (head("mean"), {"output": (10, 3)}),
+        (head("matched_means"), {"output": (40, 3)}),
         (head("token"), {"output": (10, 3)}),
         (head("span_plain"), {"output": (10, 2)}),
         (head("span_joint"), {"start": (10, 1), "end/dense": (20, 7), "end/output": (7, 1)}),
@@ -96,6 +97,26 @@ def test_a_row_is_judged_by_the_mean_of_its_tokens_without_padding(hidden_BLD, k
     padded = hidden_BLD.at[1, 3:].set(7.0)
     np.testing.assert_array_equal(task_heads.mean(config, params, padded, real_BL, None), found_BC)
     dropped_BC = task_heads.mean(config, params, hidden_BLD, real_BL, keys_B)
+    assert (dropped_BC != found_BC).any()
+
+
+def test_a_pair_is_judged_by_the_means_of_both_texts_matched(keys_B):
+    rows_B = odd.batch(odd.IDS_BL[[4, 1]], odd.MARKS_BL[[4, 1]])  # the second has one text alone
+    hidden_BLD = jax.random.normal(jax.random.key(2), (2, 11, WIDTH))
+    config = head("matched_means", dropout=0.5)
+    params = task_heads.init(config, jax.random.key(1))
+    found_BC = task_heads.matched_means(config, params, hidden_BLD, rows_B, None)
+
+    # [CLS] 5 6 7 [SEP] 8 9 10 [SEP] [PAD] [PAD]
+    u, v = hidden_BLD[0, 1:5].mean(0), hidden_BLD[0, 5:9].mean(0)
+    of_a_pair = jnp.concatenate([u, v, abs(u - v), u * v])
+    # [CLS] and ten more
+    u, v = hidden_BLD[1, 1:].mean(0), jnp.zeros(WIDTH)
+    of_one_text = jnp.concatenate([u, v, abs(u), v])
+    expected_BC = jnp.stack([of_a_pair, of_one_text]) @ params["output"]["kernel"]
+    np.testing.assert_allclose(found_BC, expected_BC, atol=1e-5)
+
+    dropped_BC = task_heads.matched_means(config, params, hidden_BLD, rows_B, keys_B)
     assert (dropped_BC != found_BC).any()
 
 

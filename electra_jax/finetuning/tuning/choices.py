@@ -116,7 +116,8 @@ def setup(
     """What the compiled programs of a task depend on."""
     recipe, shape = config.recipe, encoder.networks.discriminator
     kind = prepared.task.kind
-    head = {"tagging": "token", "span": f"span_{config.span.head}"}.get(kind, recipe.head)
+    rows = "matched_means" if recipe.head == "mean" and prepared.task.pairs else recipe.head
+    head = {"tagging": "token", "span": f"span_{config.span.head}"}.get(kind, rows)
     return tuning_step.Setup(
         networks=encoder.networks,
         head=task_heads.HeadConfig(

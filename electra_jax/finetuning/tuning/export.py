@@ -42,6 +42,7 @@ _ROLES = {"two_layer": "classifies", "token": "tags", "span_plain": "answers"}
 _OTHERWISE = {  # head that no class of theirs has -> a setting that gives one that they have
     "linear": "--config.recipe.head=two_layer",
     "mean": "--config.recipe.head=two_layer",
+    "matched_means": "--config.recipe.head=two_layer",
     "span_joint": "--config.span.head=plain",
 }
 
