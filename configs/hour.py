@@ -38,8 +38,8 @@ def one_trunk(config):
     """One trunk of 2.4 M weights beside its tables predicts the tokens and detects replacements.
 
     A step costs 1.8 times the FLOPs of a masked language model of this trunk, predicts as well, and
-    leaves an encoder that, frozen, knows more of chunks (docs/LOG.md). Fine-tuned, the encoder of
-    this file was no better than random weights of its shape (docs/experiments/hour.md).
+    leaves an encoder that, frozen, knows more of chunks. It is fine-tuned without dropout, as it
+    was trained; with 0.1 it was no better than random weights of its shape (docs/LOG.md).
     """
     config.model.sharing = "all"
     for network in ("discriminator", "generator"):
