@@ -74,9 +74,8 @@ class HubFile:
         except Exception as error:  # many kinds: no network, a full disk, access withdrawn
             if reaching.refused(error):
                 raise ValueError(
-                    f"hf:{self.data_set}: the Hub refuses {self.name}; agree to the conditions on"
-                    f" the page of {self.data_set}, if it has any, and put a token of that account"
-                    " into HF_TOKEN, or log in with `hf auth login`"
+                    f"hf:{self.data_set}: the Hub refuses {self.name};"
+                    f" {reaching.how_to_agree(self.data_set)}"
                 ) from error
             raise causes.MayPass(
                 f"hf:{self.data_set}: {self.name} cannot be downloaded"

@@ -202,9 +202,7 @@ def _download(address, name, revision, files):
     except Exception as error:  # many kinds: no network, a full disk, access withdrawn
         if reaching.refused(error):
             raise config_lib.ConfigError(
-                f"{address}: the Hub refuses its files; agree to the conditions on the page of"
-                f" {name}, if it has any, and put a token of that account into HF_TOKEN, or log in"
-                " with `hf auth login`"
+                f"{address}: the Hub refuses its files; {reaching.how_to_agree(name)}"
             ) from error
         raise causes.MayPass(
             f"{address} cannot be downloaded ({reaching.why(error)}); the same command goes on"
