@@ -34,7 +34,7 @@ from electra_jax.finetuning.results import results_file, run_results  # noqa: E4
 from electra_jax.workdir import saved_config, starts  # noqa: E402 - as above
 
 STOPPED = 75  # what a training that was stopped and saved ends with
-HEAD = "mean"
+REFUSED = 2  # what a command ends with that must be corrected
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,11 +50,19 @@ GROUPS = {
     "tags": Group(("chunking", "wikiann_en"), rate=3e-3, examples=0),
     "sentences": Group(("sst2", "mrpc", "stsb"), rate=1e-3, examples=8000),
 }
-EPOCHS = 3
 # The hour trains without dropout, and its encoder loses by it in fine-tuning. Random weights have
-# the published 0.1 and the peak of fine_tuning.md, which gave more than 3e-3 without dropout.
-RANDOM_RATE = 1e-3
+# the published 0.1 and the peak of fine_tuning.md, which gave more than 3e-3 without dropout. The
+# head keeps its published dropout.
 DROPOUT = {"pretrained": 0.0, "fresh": 0.1}
+RANDOM_RATE = 1e-3
+FILES = {  # what --downstream holds for each task
+    "chunking": frozen_encoder.CHUNKS,
+    "wikiann_en": "wikiann",
+    "sst2": "glue/SST-2",
+    "mrpc": "glue/MRPC",
+    "stsb": "glue/STS-B",
+}
+INITS = {"trained": "pretrained", "random": "fresh"}  # as encoder.init
 HELD_OUT = ("gen_masked_loss", "mlm_masked_loss", "unigram_entropy", "disc_auc", "disc_auc_unigram")
 
 
@@ -78,12 +86,25 @@ def main() -> None:
     if not given.report:
         if not given.change or not given.downstream:
             parser.error("a record needs --change, in a few words, and --downstream, the tasks")
+        check_files(given)
         folder = train(given)
         refuse_known(given, folder)
-        tune(given, folder, "trained", "pretrained", given.seeds)
-        tune(given, folder, "random", "fresh", min(given.seeds, given.random_seeds))
+        tune(given, folder, "trained", given.seeds)
+        tune(given, folder, "random", min(given.seeds, given.random_seeds))
         hour_page.add(given.page, record(given, folder))
     hour_page.write(given.page)
+
+
+def check_files(given) -> None:
+    """Raises SystemExit if a task of --tasks, or a probe, is not there: not after the hour."""
+    tasks = [task for group in asked(given.tasks).values() for task in group]
+    needed = [*(FILES[task] for task in tasks), frozen_encoder.CHUNKS, frozen_encoder.SUBJECTIVITY]
+    for name in dict.fromkeys(needed):
+        if not os.path.exists(os.path.join(given.downstream, name)):
+            raise SystemExit(
+                f"--downstream={given.downstream} has no {name}; the head of hour.py says"
+                " what it holds"
+            )
 
 
 def train(given) -> str:
@@ -106,29 +127,34 @@ def refuse_known(given, folder: str) -> None:
             )
 
 
-def tune(given, folder: str, name: str, init: str, seeds: int) -> None:
+def tune(given, folder: str, weights: str, seeds: int) -> None:
     """Fine-tunes the trained weights, or random ones of their shape, on all tasks."""
-    for name_of_group, tasks in asked(given.tasks).items():
-        group = GROUPS[name_of_group]
-        recipe = {
-            "head": HEAD,
-            "learning_rate": group.rate if init == "pretrained" else RANDOM_RATE,
-            "epochs": EPOCHS,
-            "dropout": DROPOUT[init],
-            "attention_dropout": DROPOUT[init],
-            "both_orders": "off",  # the head reads both texts alike
-        }
+    for group, tasks in asked(given.tasks).items():
+        settings = recipe(weights, group)
         _command(
             "finetune",
             f"--workdir={folder}",
-            f"--config.name={name}_{name_of_group}",
+            f"--config.name={weights}_{group}",
             f"--config.data.dir={given.downstream}",
-            f"--config.data.train_examples={group.examples}",
+            f"--config.data.train_examples={GROUPS[group].examples}",
             f"--config.tasks={','.join(tasks)}",
             f"--config.seeds={seeds}",
-            f"--config.encoder.init={init}",
-            *(f"--config.recipe.{field}={value}" for field, value in recipe.items()),
+            f"--config.encoder.init={INITS[weights]}",
+            *(f"--config.recipe.{field}={value}" for field, value in settings.items()),
         )
+
+
+def recipe(weights: str, group: str) -> dict:
+    """What is set of `recipe` for a group of tasks; all else is as published."""
+    init = INITS[weights]
+    return {
+        "head": "mean",
+        "learning_rate": GROUPS[group].rate if weights == "trained" else RANDOM_RATE,
+        "epochs": 3,
+        "dropout": DROPOUT[init],
+        "attention_dropout": DROPOUT[init],
+        "both_orders": "off",  # half the time
+    }
 
 
 def asked(tasks: str) -> dict[str, list[str]]:
@@ -153,7 +179,7 @@ def record(given, folder: str) -> dict:
             results_file.load(os.path.join(folder, "finetune", f"{name}_{group}", "results.json"))
             for group in asked(given.tasks)
         ]
-        for name in ("trained", "random")
+        for name in INITS
     }
     last, first_start = opened.evaluations[-1], starts.read(folder)[0]
     return {
@@ -171,6 +197,9 @@ def record(given, folder: str) -> dict:
         "heldout": {name: last[name] for name in HELD_OUT if name in last},
         "probes": frozen_encoder.measure(opened, opened.params, given.downstream),
         "untrained_probes": frozen_encoder.measure(opened, opened.first_params, given.downstream),
+        "recipes": {
+            name: {group: recipe(name, group) for group in asked(given.tasks)} for name in INITS
+        },
         "tasks": {
             name: {task.task: _score(task) for found in groups for task in found.tasks}
             for name, groups in results.items()
@@ -204,6 +233,8 @@ def _host():
 def _command(name, *flags):
     """Runs a command of the package; SystemExit if it failed or was stopped."""
     done = subprocess.run([sys.executable, "-m", f"electra_jax.{name}", *flags], cwd=ROOT)
+    if done.returncode == REFUSED:
+        raise SystemExit(f"{name} was refused (above); correct what it names")
     if done.returncode:
         raise SystemExit(f"{name} ended with {done.returncode}; the same command goes on")
 

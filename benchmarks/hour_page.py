@@ -59,11 +59,12 @@ def blocks(found: Sequence[Mapping]) -> list[str]:
         "## Records",
         _records(found),
         "Dev sets; mean ± standard error over seeds of fine-tuning, of sentences and pairs on at"
-        " most 8,000 training examples, judged by the mean of their tokens (`recipe.head=mean`; the"
-        " first row by [CLS]). There is one encoder in each"
-        " row, so the errors do not include the variation of pre-training.",
+        " most 8,000 training examples. How the newest was fine-tuned is below; hour.json has that"
+        " of all rows but the first, which is by [CLS]. There is one encoder in each row, so the"
+        " errors do not include the variation of pre-training.",
         f"## The newest: {last['change']}",
         _setting(last),
+        _recipes(last),
         _tasks(last),
         _seeds(last),
         _probes(last),
@@ -101,6 +102,24 @@ def _setting(one):
             + ".",
         ]
     )
+
+
+def _recipes(one):
+    """How both sides were fine-tuned, where they differ from the published recipe."""
+    fields = list(dict.fromkeys(field for *_, recipe in _each_recipe(one) for field in recipe))
+    rows = [
+        [weights, group, *(str(recipe.get(field, "")) for field in fields)]
+        for weights, group, recipe in _each_recipe(one)
+    ]
+    return pages.table(["weights", "tasks", *(f"`recipe.{field}`" for field in fields)], rows)
+
+
+def _each_recipe(one):
+    return [
+        (weights, group, recipe)
+        for weights, groups in one["recipes"].items()
+        for group, recipe in groups.items()
+    ]
 
 
 def _tasks(one):

@@ -62,7 +62,8 @@ def recipe() -> ml_collections.ConfigDict:
     """Optimizer and schedule; in many settings 0 means the published value, by size or by task."""
     c = ml_collections.ConfigDict()
     # on [CLS], as published | 'two_layer': on [CLS], Hugging Face's | 'mean': on the mean of all
-    # tokens, of pairs on both texts' means, matched; for encoders that were not trained for long
+    # tokens, or of pairs on the means of both texts, their difference and their product; for
+    # encoders that were not trained for long
     c.head = "linear"
     c.head_dropout = 0.1  # of the input of the head
     c.learning_rate = 0.0  # peak, for the head; 0: by size of the encoder, see `published`

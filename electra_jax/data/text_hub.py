@@ -162,6 +162,10 @@ def matching(paths: Sequence[str], config: str, split: str) -> set[str]:
     return found
 
 
+def _says_no(data_set):
+    return f"{data_set}: the Hub refuses to list it; {reaching.how_to_agree(data_set.name)}"
+
+
 def _no_bar():
     """A class of progress bars that are never drawn: those of several workers would overlap."""
     from huggingface_hub import utils  # noqa: PLC0415 - as above
@@ -202,12 +206,16 @@ def _listed(data_set, branch):
         )
     except errors.RevisionNotFoundError:
         return []
+    except errors.GatedRepoError as error:  # is also one of those below
+        raise ValueError(_says_no(data_set)) from error
     except errors.RepositoryNotFoundError as error:
         raise ValueError(
             f"{data_set}: the Hub knows no data set {data_set.name}, or it needs an account whose"
             " token is in HF_TOKEN"
         ) from error
     except Exception as error:  # many kinds: no network, no name server, a proxy
+        if reaching.refused(error):
+            raise ValueError(_says_no(data_set)) from error
         raise reaching.Unreachable(
             f"{data_set} cannot be listed at {api.endpoint} ({reaching.why(error)}); without"
             f" a network {reaching.OTHER_TEXT}"

@@ -141,7 +141,7 @@ def mean(
     No objective of pre-training asks [CLS] for anything about the row; docs/LOG.md (2026-11-25) has
     both heads on one encoder. [CLS] and [SEP] count as tokens.
     """
-    mean_BD = _mean(hidden_BLD, real_BL)
+    mean_BD = _mean(hidden_BLD, real_BL).astype(hidden_BLD.dtype)
     (drawn_BD,) = _draw(config, keys_B, mean_BD)
     return _scores(params["output"], layers.dropout(mean_BD, config.dropout, drawn_BD))
 
@@ -155,13 +155,14 @@ def matched_means(
 ) -> jax.Array:
     """Returns scores of each row like `linear`, from the means of both its texts, matched.
 
-    Nothing in a short pre-training asks whether two texts say the same, and their products and
-    differences do (docs/LOG.md, 2026-11-25). [CLS] belongs to neither text, a [SEP] to the text
-    before it.
+    Nothing in a short pre-training compares two texts, so the head does: its layer reads both
+    means, their difference and their product (Conneau et al. 2017, arXiv:1705.02364). [CLS] belongs
+    to neither text, a [SEP] to the text before it. Without a second text its mean is 0.
     """
     text_BL = rows_B.real_BL.at[:, 0].set(False)
     u_BD, v_BD = (_mean(hidden_BLD, text_BL & (rows_B.types_BL == text)) for text in (0, 1))
-    # Four times as wide as the hidden states.
+    # Four times as wide as the hidden states. In float32: two means that are close have a
+    # difference of few digits.
     matched_BD = jnp.concatenate([u_BD, v_BD, jnp.abs(u_BD - v_BD), u_BD * v_BD], axis=-1)
     (drawn_BD,) = _draw(config, keys_B, matched_BD)
     return _scores(params["output"], layers.dropout(matched_BD, config.dropout, drawn_BD))
@@ -264,10 +265,10 @@ def _scores(params, x):
 
 
 def _mean(hidden_BLD, counted_BL):
-    """The mean of the tokens that count, summed in float32; 0 where none does."""
+    """The mean of the tokens that count, float32; 0 where none does."""
     counted_BL1 = counted_BL[..., None].astype(jnp.float32)
     sum_BD = (hidden_BLD.astype(jnp.float32) * counted_BL1).sum(1)
-    return (sum_BD / jnp.maximum(counted_BL1.sum(1), 1)).astype(hidden_BLD.dtype)
+    return sum_BD / jnp.maximum(counted_BL1.sum(1), 1)
 
 
 def _draw(config, keys_B, *places):

@@ -129,12 +129,16 @@ def _listed(address, name, revision):
         )
     except errors.RevisionNotFoundError as error:
         raise config_lib.ConfigError(f"{address}: {name} has no revision {revision!r}") from error
+    except errors.GatedRepoError as error:  # is also one of those below
+        raise config_lib.ConfigError(_says_no(address, name)) from error
     except errors.RepositoryNotFoundError as error:
         raise config_lib.ConfigError(
             f"{address}: the Hub knows no repository {name}, or it needs an account whose token is"
             " in HF_TOKEN"
         ) from error
     except Exception as error:  # many kinds: no network, no name server, a proxy
+        if reaching.refused(error):
+            raise config_lib.ConfigError(_says_no(address, name)) from error
         raise reaching.Unreachable(
             f"{address} cannot be reached at {api.endpoint} ({reaching.why(error)});"
             " download it where there is a network, and give the folder"
@@ -201,13 +205,15 @@ def _download(address, name, revision, files):
         return huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=files)
     except Exception as error:  # many kinds: no network, a full disk, access withdrawn
         if reaching.refused(error):
-            raise config_lib.ConfigError(
-                f"{address}: the Hub refuses its files; {reaching.how_to_agree(name)}"
-            ) from error
+            raise config_lib.ConfigError(_says_no(address, name)) from error
         raise causes.MayPass(
             f"{address} cannot be downloaded ({reaching.why(error)}); the same command goes on"
             " with what is there"
         ) from error
+
+
+def _says_no(address, name):
+    return f"{address}: the Hub refuses its files; {reaching.how_to_agree(name)}"
 
 
 def _join(place, name):

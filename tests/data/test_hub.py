@@ -272,6 +272,23 @@ def test_a_file_that_is_gone_says_that_the_same_command_goes_on(hub, monkeypatch
         list(unit.documents(OPTIONS, collections.Counter()))
 
 
+EXPIRED = {"X-Error-Message": "Invalid credentials in Authorization header"}
+REFUSALS = {
+    "conditions": (403, b"{}", {"X-Error-Code": "GatedRepo"}),
+    "a token that has expired": (401, b"{}", EXPIRED),
+    "a token without rights": (403, b"{}"),
+}
+
+
+@pytest.mark.parametrize("answer", REFUSALS.values(), ids=REFUSALS)
+def test_a_list_that_is_refused_says_how_to_agree_and_not_to_wait(hub, answer):
+    hub.listing = answer
+    said = "^hf:pages/wiki/de:train: the Hub refuses to list it; agree to the .* into HF_TOKEN"
+    with pytest.raises(ValueError, match=said) as raised:
+        text.units(*text.parse("hf:pages/wiki/de"))
+    assert not causes.may_pass(raised.value)
+
+
 def test_a_data_set_with_conditions_says_how_to_agree_and_not_to_wait(hub):
     hub.gated.add("pages/wiki")
     (source,) = text.parse("hf:pages/wiki/de")

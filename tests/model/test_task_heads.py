@@ -120,6 +120,16 @@ def test_a_pair_is_judged_by_the_means_of_both_texts_matched(keys_B):
     assert (dropped_BC != found_BC).any()
 
 
+def test_two_means_that_are_close_keep_their_difference_in_bfloat16():
+    rows_B = odd.batch(odd.IDS_BL[[4]], odd.MARKS_BL[[4]])
+    # The next number above 1. Of the four tokens of the first text one has it, of the second none.
+    hidden_BLD = jnp.ones((1, 11, WIDTH), jnp.bfloat16).at[0, 2].set(1 + 2**-7)
+    differences_DC = jnp.zeros((4 * WIDTH, 3)).at[2 * WIDTH].set(1.0)
+    params = {"output": {"kernel": differences_DC, "bias": jnp.zeros(3)}}
+    found_BC = task_heads.matched_means(head("matched_means"), params, hidden_BLD, rows_B, None)
+    np.testing.assert_array_equal(found_BC, np.full((1, 3), 2**-9))
+
+
 @pytest.mark.parametrize("kind", ["linear", "two_layer", "token"])
 def test_dropout_comes_with_keys_and_only_with_them(kind, hidden_BLD, keys_B):
     config, apply = head(kind), getattr(task_heads, kind)

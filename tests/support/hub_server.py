@@ -42,6 +42,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._send(404, b"{}")
 
     def _list(self, name, branch):
+        if self.server.listing:
+            return self._send(*self.server.listing)
         if not (self.server.root / name).is_dir():
             return self._send(404, b"{}", {"X-Error-Code": "RepoNotFound"})
         folder, commit = self._branch(name, branch)
@@ -113,6 +115,7 @@ class Server(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.root, self.requests, self.broken_off = pathlib.Path(root), [], 0
         self.gated = set()  # OWNER/NAME
+        self.listing = ()  # what it answers instead of a list: code, body, headers
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
 

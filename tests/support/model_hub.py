@@ -30,6 +30,7 @@ class Repository:
     commits: dict[str, dict[str, bytes]]  # sha -> {path: content}
     branches: dict[str, str]  # name -> sha
     gated: bool = False  # listed for all, sent to those who agreed to its conditions
+    listing: tuple = ()  # what is answered instead of a list: code, headers
 
     def files(self, revision):
         """{path: content} of a branch or commit; None if there is none."""
@@ -87,6 +88,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         repository = self._repository(name)
         if repository is None:
             return None
+        if repository.listing:
+            code, headers = repository.listing
+            return self._json(code, {"error": "no"}, headers)
         files = repository.files(revision)
         if files is None:
             return self._json(404, {"error": "no"}, {"X-Error-Code": "RevisionNotFound"})

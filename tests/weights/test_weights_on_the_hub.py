@@ -263,6 +263,17 @@ def test_a_repository_with_conditions_says_how_to_agree_and_not_to_wait(server, 
     assert "HF_TOKEN" in line
 
 
+EXPIRED = {"X-Error-Message": "Invalid credentials in Authorization header"}
+
+
+@pytest.mark.parametrize("listing", [(403, {"X-Error-Code": "GatedRepo"}), (401, EXPIRED)])
+def test_a_list_that_is_refused_says_how_to_agree_and_not_to_wait(server, files, listing):
+    server.add(NAME, files)
+    server.repositories[NAME].listing = listing
+    line = refused(lambda: electra_jax.load_encoder(f"hf:{NAME}"))
+    assert f"the Hub refuses its files; agree to the conditions on the page of {NAME}" in line
+
+
 def test_a_hub_that_is_silent_is_given_up_in_time(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.MonkeyPatch.context() as patch:
         model_hub.reach(patch, f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path)

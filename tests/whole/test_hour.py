@@ -31,6 +31,7 @@ def made_record(change, chunking, random=0.78):
         "parameters": 2_900_000, "heldout": {"disc_auc": 0.7}, "probes": {"pair_accuracy": 0.9},
         "untrained_probes": {"pair_accuracy": 0.5},
         "tasks": {"trained": scores(chunking), "random": scores(random, 2)},
+        "recipes": {"trained": {"tags": {"dropout": 0.0}}, "random": {"tags": {"dropout": 0.1}}},
     }  # fmt: skip
 
 
@@ -57,6 +58,7 @@ def test_records_become_rows_and_the_newest_is_held_against_random_weights(tmp_p
         "90.0 ± 0.3", "78.0 ± 0.3", "+12.0 ± 0.4", "0.1",
     ]  # fmt: skip
     assert found["minimal pairs", "90.0"] == ["50.0"]
+    assert (found["trained", "tags"], found["random", "tags"]) == (["0.0"], ["0.1"])
     assert "## The newest: wide" in text
     assert "of the trained encoder chunking 5; of random weights chunking 2." in " ".join(
         text.split()
@@ -84,6 +86,22 @@ def test_a_run_that_is_on_the_page_has_one_name(tmp_path):
     hour.refuse_known(types.SimpleNamespace(page=page, change="wide"), str(tmp_path))
     with pytest.raises(SystemExit, match="is the hour of --change='wide' already"):
         hour.refuse_known(types.SimpleNamespace(page=page, change="narrow"), str(tmp_path))
+
+
+def test_what_a_task_needs_is_missed_before_the_hour(downstream):
+    given = types.SimpleNamespace(downstream=str(downstream), tasks="sst2")
+    hour.check_files(given)
+    (downstream / "subjectivity.zip").unlink()
+    with pytest.raises(SystemExit, match="has no subjectivity.zip; the head of hour.py says"):
+        hour.check_files(given)
+    given.tasks = "sst2,mrpc"
+    with pytest.raises(SystemExit, match="has no glue/MRPC"):
+        hour.check_files(given)
+
+
+def test_both_sides_have_the_recipe_that_the_page_shows():
+    assert [hour.recipe(weights, "tags")["learning_rate"] for weights in hour.INITS] == [3e-3, 1e-3]
+    assert [hour.recipe(weights, "tags")["dropout"] for weights in hour.INITS] == [0.0, 0.1]
 
 
 def test_tasks_are_asked_for_by_name():
@@ -140,4 +158,5 @@ def test_one_command_trains_fine_tunes_and_adds_a_record(tmp_path, downstream):
     for name, seeds in (("trained", 2), ("random", 1)):
         assert one["tasks"][name]["sst2"]["seeds"] == seeds
     assert set(hour_page.PROBES) <= set(one["probes"])
+    assert one["recipes"]["random"]["sentences"] == hour.recipe("random", "sentences")
     assert "micro" in page.read_text()
