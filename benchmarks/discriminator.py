@@ -7,8 +7,8 @@
 A generator that learns along makes the task harder while it is being measured. So generators of
 three strengths are trained first, by themselves, and frozen. Against the middle one discriminators
 are trained that differ from the reference in one setting; a few learn along with their generators.
-The reference is `configs/tiny.py` with Muon, with which all networks learn sooner than with AdamW
-(docs/LOG.md). All then read the same held-out rows, which each of the generators, and draws by
+The reference has the size and the trunk of `configs/tiny.py` and learns by decoupled detection
+with Muon. All then read the same held-out rows, which each of the generators, and draws by
 frequency, have corrupted. The yardstick is the AUC over words on the rows of a fourth generator,
 which has the strength of the middle one and which none of them has met.
 
@@ -46,7 +46,7 @@ from benchmarks import discriminator_page, equal_compute, kept_runs
 from benchmarks.discriminator_page import REFERENCE, UNMET
 from electra_jax import config as config_lib
 from electra_jax.checks import scoring, trained
-from electra_jax.configs import tiny
+from electra_jax.configs import tiny, tiny_paper
 from electra_jax.report import drawing
 
 FIRST = "weak"  # the generator of the first run, whose vocabulary all runs have
@@ -213,9 +213,15 @@ def train_seed(given, asked, seed: int) -> None:
 
 
 def reference_config() -> ml_collections.ConfigDict:
-    """What all runs differ from: the demo with Muon."""
-    tree = tiny.get_config()
-    tree.optimizer.update(name="muon", muon_learning_rate=0.02)
+    """What all runs differ from."""
+    tree = tiny_paper.get_config()
+    tree.name = "tiny"
+    tiny.trunk(tree.model)
+    tree.objective.update(name="decoupled_detection", mask_rate=0.3, mask_token_rate=1.0)
+    tree.model.sharing = "gdes"
+    tree.model.generator.update(layers=1, width=64, heads=2, feed_forward=256)
+    tree.optimizer.update(name="muon", learning_rate=4e-3, muon_learning_rate=0.02)
+    tree.schedule.update(steps=1500, warmup_steps=150)
     return tree
 
 

@@ -43,6 +43,7 @@ class Question:
     values: Mapping[str, float] = dataclasses.field(default_factory=dict)  # arm -> place on an axis
     # arm -> what it is compared with, if that is not the reference
     against: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    column: str = "setting"  # the heading of the arms' names
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -54,8 +55,9 @@ class Question:
 QUESTIONS = (
     Question(
         "The generator it learns from",
-        "Each row learns from another generator, and all read the same rows.",
+        "Each discriminator learns from another generator, and all read the same rows.",
         CORRUPTED_BY,
+        column="learned from",
     ),
     Question(
         "Luck",
@@ -109,7 +111,7 @@ QUESTIONS = (
     ),
     Question(
         "Optimizer",
-        "Muon is for the layers' matrices; AdamW has the rate of `configs/tiny.py`, 4e-3.",
+        "Muon is for the layers' matrices; AdamW has a peak of 4e-3.",
         {REFERENCE: "Muon", "adamw": "AdamW"},
     ),
     Question(
@@ -151,7 +153,7 @@ QUESTIONS = (
             "along_keeps": "A, 15 % of the chosen tokens are shown to it",
             "along_15": "A, 15 % of the tokens chosen",
             "along_adamw": "A, AdamW",
-            "gdes": "A, `gdes` (configs/tiny.py)",
+            "gdes": "A, `gdes`",
             "shared_5": "B: A, tables shared, weight 5",
             "shared_50": "B, weight 50",
             "one_trunk": "C: B, one trunk of the discriminator's size for both",
@@ -181,13 +183,13 @@ class Found:
 
     def auc(self, arm: str, by: str = UNMET) -> comparison.Mean:
         """On the rows that this generator has corrupted; the mean over the arm's seeds."""
-        return comparison.mean([self.runs[arm, seed]["auc"][by] for seed in self._seeds_of(arm)])
+        return comparison.mean([self.runs[arm, seed]["auc"][by] for seed in self.seeds_of(arm)])
 
     def apart(self, arm: str, other: str = REFERENCE) -> comparison.Effect | None:
         """An arm less another, within each seed; None if no seed has both."""
         found = [
             self.runs[arm, seed]["auc"][UNMET] - self.runs[other, seed]["auc"][UNMET]
-            for seed in self._seeds_of(arm)
+            for seed in self.seeds_of(arm)
             if (other, seed) in self.runs
         ]
         if not found:
@@ -197,11 +199,12 @@ class Found:
 
     def identity(self, by: str) -> comparison.Mean | None:
         """The AUC of what an id says by itself, on these rows."""
-        found = [self.runs[by, seed].get("identity_auc", {}).get(by) for seed in self._seeds_of(by)]
+        found = [self.runs[by, seed].get("identity_auc", {}).get(by) for seed in self.seeds_of(by)]
         found = [value for value in found if value is not None]
         return comparison.mean(found) if found else None
 
-    def _seeds_of(self, arm: str) -> list[int]:
+    def seeds_of(self, arm: str) -> list[int]:
+        """The seeds for which an arm is finished."""
         return [seed for seed in self.seeds if (arm, seed) in self.runs]
 
 
@@ -224,15 +227,16 @@ def blocks(found: Found, picture: str) -> list[str]:
     """The page, block by block."""
     return [
         "# What limits the discriminator",
-        "Discriminators that differ in one setting, each against a generator that was trained"
-        " before and frozen. All read the same held-out rows; the measure is the AUC of finding"
-        " replaced words among words, where chance is 0.5. It is read off rows of a generator as"
+        "Discriminators that differ in one setting. Most learn from a generator that was trained"
+        " before and is frozen, some from one that learns along. All read the same held-out rows;"
+        " the measure is the AUC of finding replaced words among words, where chance is 0.5. It is read off rows of a generator as"
         " strong as the middle one, which no discriminator but its own has met.",
         "## What was done",
         _setting(found),
-        f"![AUC against steps, width, layers, rate, rows, share and length]({picture})",
+        f"![AUC against {', '.join(one.heading.lower() for one in _shown(found))}]({picture})",
         "Rows of the generator that none has met. Bars are two standard errors over seeds, where"
-        " there are several.",
+        " there are several. In the tables a column is the AUC on the rows that one generator has"
+        " corrupted.",
         *(block for question in QUESTIONS for block in _part(found, question)),
         "## How to read this",
         _reading(found),
@@ -242,7 +246,7 @@ def blocks(found: Found, picture: str) -> list[str]:
 def draw(found: Found) -> bytes:
     """A panel for each question whose arms lie on an axis; PNG."""
     palette = style.LIGHT
-    shown = [question for question in QUESTIONS if len(_on_axis(found, question)) > 1]
+    shown = _shown(found)
     columns = min(4, max(1, len(shown)))
     lines = -(-max(1, len(shown)) // columns)
     size = (2.9 * columns + 0.6, 2.5 * lines + 0.4)
@@ -270,6 +274,11 @@ def draw(found: Found) -> bytes:
     return file.getvalue()
 
 
+def _shown(found):
+    """The questions that have a panel."""
+    return [question for question in QUESTIONS if len(_on_axis(found, question)) > 1]
+
+
 def _on_axis(found, question):
     """(arm, place) of the finished arms of a question that lie on an axis."""
     return [(arm, place) for arm, place in question.values.items() if found.has(arm)]
@@ -282,7 +291,7 @@ def _setting(found):
     tokens = about["rows"] * about["length"]
     before = []
     for name, title in CORRUPTED_BY.items():
-        own = [found.runs[name, seed].get("generator") for seed in found.seeds if found.has(name)]
+        own = [found.runs[name, seed].get("generator") for seed in found.seeds_of(name)]
         if own and own[0]:
             below = comparison.mean(
                 [one["unigram_entropy"] - one["gen_masked_loss"] for one in own]
@@ -297,7 +306,8 @@ def _setting(found):
         [
             f"- **Text**: {about['corpus']}, {text['characters'] / 1e6:.0f} million characters,"
             f" {style.count(text['tokens'])} tokens; one vocabulary for all runs.",
-            "- **The reference**: `configs/tiny.py` (two layers of width 128) with Muon,"
+            "- **The reference**: two layers of width 128 with rotary positions and norms before"
+            " each part, decoupled detection, Muon,"
             f" {about['rows']} rows of {about['length']} tokens a step, {about['steps']:,} steps:"
             f" {style.count(about['steps'] * tokens)} places in rows. Its generator, one layer of"
             " width 64 with tables of its own, was trained before and is frozen.",
@@ -306,7 +316,8 @@ def _setting(found):
             " first weights; the held-out documents are the same for all. Arms are compared within"
             " each seed.",
             *_identity(found),
-            f"- **Command**: `{command}`. Run again, it goes on.",
+            f"- **Command**: `{command}`. It trains all arms, or those of `--arms`;"
+            " run again, it goes on.",
         ]
     )
 
@@ -327,12 +338,11 @@ def _identity(found):
 
 
 def _part(found, question):
-    """The table of one question; nothing if only the reference is there."""
-    arms = [arm for arm in question.arms if found.has(arm)]
-    if len(arms) < 2:
+    """The table of one question; nothing if there is nothing to compare."""
+    arms, against = [arm for arm in question.arms if found.has(arm)], dict(question.pairs)
+    if not any(against.get(arm) in arms for arm in arms):
         return []
 
-    against = dict(question.pairs)
     rows = []
     for arm in arms:
         cells = [comparison.with_error("disc_auc", found.auc(arm, by)) for by in CORRUPTED_BY]
@@ -341,7 +351,7 @@ def _part(found, question):
             [question.arms[arm], *cells, pages.apart_cell(effect, "disc_auc") if effect else ""]
         )
     less = "less what it differs from" if question.against else "less the reference"
-    head = ["rows corrupted by", *CORRUPTED_BY.values(), less]
+    head = [question.column, *CORRUPTED_BY.values(), less]
     return [f"## {question.heading}", question.words, pages.table(head, rows)]
 
 

@@ -67,6 +67,16 @@ def test_a_seed_without_the_reference_is_left_out(tmp_path):
         discriminator_page.collect(str(tmp_path / "nothing"))
 
 
+def test_a_seed_that_was_stopped_early_is_shown_as_far_as_it_is(tmp_path):
+    found = write(tmp_path, {"reference": [0.6, 0.61], "strong": [0.58], "strong_quarter": [0.55]})
+    page = told(found)
+    assert "| the strong one | 0.500 | 0.500 | 0.500 | 0.500 | 0.580 | -0.020, one seed |" in page
+    assert "the strong generator, a quarter of the steps" in page
+    (tmp_path / "seed0" / "strong_quarter" / "finished.json").unlink()
+    found = discriminator_page.collect(str(tmp_path))
+    assert "Steps against the easiest" not in told(found)  # nothing to compare
+
+
 def test_the_page_has_its_picture(tmp_path):
     found = write(tmp_path, {"reference": [0.6, 0.61], "layers_4": [0.62, 0.6], "width_64": [0.5]})
     discriminator_page.write(found, str(tmp_path / "docs" / "page.md"))
