@@ -7,10 +7,10 @@
 A generator that learns along makes the task harder while it is being measured. So generators of
 three strengths are trained first, by themselves, and frozen. Against the middle one discriminators
 are trained that differ from the reference in one setting; a few learn along with their generators.
-The reference has the size and the trunk of `configs/tiny.py` and learns by decoupled detection
-with Muon. All then read the same held-out rows, which each of the generators, and draws by
-frequency, have corrupted. The yardstick is the AUC over words on the rows of a fourth generator,
-which has the strength of the middle one and which none of them has met.
+The reference has the size and the trunk of `configs/tiny.py`, and Muon. All then read the same
+held-out rows, which each of the generators, and draws by frequency, have corrupted. The yardstick
+is the AUC over words on the rows of a fourth generator, which has the strength of the middle one
+and which none of them has met.
 
     WORKDIR/experiment.json          what all runs share
     WORKDIR/data                     prepared text

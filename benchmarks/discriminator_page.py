@@ -229,8 +229,9 @@ def blocks(found: Found, picture: str) -> list[str]:
         "# What limits the discriminator",
         "Discriminators that differ in one setting. Most learn from a generator that was trained"
         " before and is frozen, some from one that learns along. All read the same held-out rows;"
-        " the measure is the AUC of finding replaced words among words, where chance is 0.5. It is read off rows of a generator as"
-        " strong as the middle one, which no discriminator but its own has met.",
+        " the measure is the AUC of finding replaced words among words, where chance is 0.5. It"
+        " is read off rows of a generator as strong as the middle one, which no"
+        " discriminator but its own has met.",
         "## What was done",
         _setting(found),
         f"![AUC against {', '.join(one.heading.lower() for one in _shown(found))}]({picture})",
@@ -307,7 +308,7 @@ def _setting(found):
             f"- **Text**: {about['corpus']}, {text['characters'] / 1e6:.0f} million characters,"
             f" {style.count(text['tokens'])} tokens; one vocabulary for all runs.",
             "- **The reference**: two layers of width 128 with rotary positions and norms before"
-            " each part, decoupled detection, Muon,"
+            " each part, Muon,"
             f" {about['rows']} rows of {about['length']} tokens a step, {about['steps']:,} steps:"
             f" {style.count(about['steps'] * tokens)} places in rows. Its generator, one layer of"
             " width 64 with tables of its own, was trained before and is frozen.",
