@@ -23,13 +23,14 @@ import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
 from benchmarks import frozen_encoder, hour_page  # noqa: E402 - ROOT must be known before
 from electra_jax.checks import trained  # noqa: E402 - as above
+from electra_jax.configs import finetune, finetune_hour  # noqa: E402 - as above
 from electra_jax.finetuning.results import results_file, run_results  # noqa: E402 - as above
 from electra_jax.workdir import saved_config, starts  # noqa: E402 - as above
 
@@ -42,19 +43,16 @@ class Group:
     """Tasks that are fine-tuned by one command. docs/LOG.md has the trials behind the numbers."""
 
     tasks: Sequence[str]
-    rate: float  # peak for the trained encoder
     examples: int  # to train on at most; 0: all
+    recipe: Mapping[str, float] = dataclasses.field(default_factory=dict)  # of trained weights
 
 
 GROUPS = {
-    "tags": Group(("chunking", "wikiann_en"), rate=3e-3, examples=0),
-    "sentences": Group(("sst2", "mrpc", "stsb"), rate=1e-3, examples=8000),
+    "tags": Group(("chunking", "wikiann_en"), examples=0, recipe={"learning_rate": 3e-3}),
+    "sentences": Group(("sst2", "mrpc", "stsb"), examples=8000),
 }
-# The hour trains without dropout, and its encoder loses by it in fine-tuning. Random weights have
-# the published 0.1 and the peak of fine_tuning.md, which gave more than 3e-3 without dropout. The
-# head keeps its published dropout.
-DROPOUT = {"pretrained": 0.0, "fresh": 0.1}
-RANDOM_RATE = 1e-3
+# Dropout as published, and the peak of fine_tuning.md: random weights lose without dropout.
+RANDOM = {"dropout": 0.1, "attention_dropout": 0.1, "learning_rate": 1e-3}
 FILES = {  # what --downstream holds for each task
     "chunking": frozen_encoder.CHUNKS,
     "wikiann_en": "wikiann",
@@ -145,16 +143,10 @@ def tune(given, folder: str, weights: str, seeds: int) -> None:
 
 
 def recipe(weights: str, group: str) -> dict:
-    """What is set of `recipe` for a group of tasks; all else is as published."""
-    init = INITS[weights]
-    return {
-        "head": "mean",
-        "learning_rate": GROUPS[group].rate if weights == "trained" else RANDOM_RATE,
-        "epochs": 3,
-        "dropout": DROPOUT[init],
-        "attention_dropout": DROPOUT[init],
-        "both_orders": "off",  # half the time
-    }
+    """What is set of `recipe` for a group of tasks: configs/finetune_hour.py, or near it."""
+    published, own = finetune.get_config().recipe, finetune_hour.get_config().recipe
+    changed = {name: value for name, value in own.items() if value != published[name]}
+    return changed | (GROUPS[group].recipe if weights == "trained" else RANDOM)
 
 
 def asked(tasks: str) -> dict[str, list[str]]:

@@ -48,7 +48,7 @@ def test_every_variant_is_a_config_of_every_size(name, size):
     assert config.data.batch_size == load_config(size).data.batch_size
 
 
-TUNING = ("finetune", "finetune_custom")
+TUNING = ("finetune", "finetune_custom", "finetune_hour")
 
 
 @pytest.mark.parametrize("name", TUNING)
