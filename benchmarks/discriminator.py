@@ -83,6 +83,9 @@ ARMS = {
     "strong": Arm(generator="strong"),
     UNMET: Arm(generator=UNMET),
     "another_draw": Arm(draw=500),
+    # Samples that are easy to tell at first (arXiv:2310.07347).
+    "heated": Arm({"objective.first_temperature": 2.0}),
+    "heated_strong": Arm({"objective.first_temperature": 2.0}, generator="strong"),
     # Steps, each number with a schedule of its own.
     "steps_quarter": Arm(share=1 / 4),
     "steps_double": Arm(share=2),

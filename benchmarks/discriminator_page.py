@@ -60,6 +60,16 @@ QUESTIONS = (
         column="learned from",
     ),
     Question(
+        "A temperature that falls",
+        "From 2 to 1, so that samples are easy to tell at first; in training only.",
+        {
+            REFERENCE: "the middle one", "heated": "the middle one, from 2 to 1",
+            "strong": "the strong one", "heated_strong": "the strong one, from 2 to 1",
+        },
+        against={"strong": "strong", "heated_strong": "strong"},
+        column="learned from",
+    ),
+    Question(
         "Luck",
         "How far apart equal settings end: the reference once more, with other first weights, order"
         " of the text and masks, and the same generator.",
