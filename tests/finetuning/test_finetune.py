@@ -16,6 +16,7 @@ import pytest
 
 import electra_jax
 from electra_jax import config as config_lib
+from electra_jax.core import sharding
 from electra_jax.data import vocabulary
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import page, results_file, results_table
@@ -364,6 +365,17 @@ def test_a_later_command_may_add_the_task_that_starts_from_another(places):
 def test_only_a_trained_encoder_has_places_that_it_never_saw(places, init, tokens):
     config = finetuning_config.parse(settings(places, "x", encoder__init=init))
     assert encoders.read(config, places[0], choices.mesh(config)).pretrained_tokens == tokens
+
+
+@pytest.mark.parametrize(("platform", "products"), [("cpu", "wide"), ("gpu", "plain")])
+def test_the_encoder_multiplies_in_the_forms_of_its_devices(
+    places, monkeypatch, platform, products
+):
+    """Exports have plain products, with which bfloat16 is slower than float32 on a CPU."""
+    monkeypatch.setattr(sharding, "platform", lambda mesh: platform)
+    config = finetuning_config.parse(settings(places, "x"))
+    found = encoders.read(config, places[0], choices.mesh(config)).networks
+    assert found.discriminator.products == products
 
 
 def test_a_dry_run_says_what_would_be_done(places):

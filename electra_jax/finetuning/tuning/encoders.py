@@ -90,16 +90,17 @@ def identity_of(trunk: dict) -> str:
 
 
 def _networks(config, found, mesh):
-    """The main network's configuration with the dropout, dtype and scan of this fine-tuning."""
-    shape = found.alone(found.main()).networks
+    """The main network's configuration as this fine-tuning computes it on these devices."""
+    shape, platform = found.alone(found.main()).networks, sharding.platform(mesh)
     dtype, scan = config.run.dtype, config.run.scan
     if dtype == "auto":
-        dtype = "float32" if mesh.devices.flat[0].platform == "cpu" else "bfloat16"
+        dtype = "float32" if platform == "cpu" else "bfloat16"
     scanned = shape.discriminator.scan if scan == "auto" else scan == "on"
     main = dataclasses.replace(
         shape.discriminator,
         dropout=config.recipe.dropout,
         attention_dropout=config.recipe.attention_dropout,
         scan=scanned,
+        products="wide" if platform == "cpu" else "plain",
     )
     return dataclasses.replace(shape, discriminator=main, dtype=dtype)
