@@ -43,12 +43,12 @@ def generator_leaves_the_plateau(run: trained.FinishedRun) -> Result:
         "generator's held-out loss reaches the unigram entropy and falls below it",
         "a generator that is not trained, an output that is not tied",
         (
-            # The bound is the mean plus three standard deviations over seeds: 0.02, 0.12 and 0.10.
+            # Six seeds had 0.02 to 0.16; the bound is their mean plus three standard deviations.
             _calibrated(
-                run, "least above H1 by step 500", min(early, default=None), high=0.24, table="0.1"
+                run, "least above H1 by step 500", min(early, default=None), high=0.26, table="0.1"
             ),
-            # Three seeds had 1.07, 1.35 and 0.55. The step at which the loss begins to fall varies
-            # so much that the mean less three deviations is below 0, so the bound is the table's.
+            # Seven seeds had 0.55 to 1.47. The step at which the loss begins to fall varies so much
+            # that the mean less three deviations is below 0, so the bound is the table's.
             _calibrated(
                 run, "below H1 at the end", -found[max(found)], low=0.15, table="0.15"
             ),
@@ -79,14 +79,17 @@ def discriminator_beats_a_constant(run: trained.FinishedRun) -> Result:
         "discriminator's held-out loss falls below that of the best constant",
         "always saying 'original', labels that do not fit",
         (
-            Measure(
-                "least above h(r) by step 300, all tokens", min(early, default=None),
-                why=f"{NOT_CALIBRATED}: table <= 0.01",
+            # Three seeds had -0.0065, -0.0066 and -0.0059: [CLS] and [SEP] are never replaced.
+            _calibrated(
+                run, "least above h(r) by step 300, all tokens", min(early, default=None),
+                high=-0.005, table="<= 0.01",
             ),
             Measure("below h(r) at the end, words", below, ABOVE_ZERO),
+            # Three seeds had 0.0063, 0.0118 and 0.0047: three deviations below their mean is below
+            # 0, which is asked above.
             Measure(
                 "below h(r), as a share of it", below / constant if constant else None,
-                why=f"{NOT_CALIBRATED}: table 0.02 of 0.4",
+                why=f"{FOR_SCALE}: table 0.02 of 0.4",
             ),
             Measure("replaced of all words", judged.rate, ABOVE_ZERO),
         ),
@@ -108,11 +111,12 @@ def discriminator_finds_replaced_words(run: trained.FinishedRun) -> Result:
         (
             Measure("words, step 0", run.judge(run.first_params).auc(), 0.47, 0.53),
             Measure("words, at the end, chance and 3 errors", found, 0.5 + 3 * error),
-            Measure("the same", found, why=f"{NOT_CALIBRATED}: table >= 0.6"),
-            # The bound is the mean less three standard deviations over seeds: 0.568, 0.567, 0.574.
+            # Three seeds had 0.537, 0.563 and 0.523: seeds differ by more than a bound could ask.
+            Measure("the same", found, why=f"{FOR_SCALE}: table >= 0.6"),
+            # Seven seeds had 0.549 to 0.585; the bound is their mean less three deviations.
             _calibrated(
                 run, "disc_auc of the run, all tokens", run.evaluations[-1]["disc_auc"],
-                low=0.542, table="0.60 for a longer run",
+                low=0.529, table="0.60 for a longer run",
             ),
         ),
     )  # fmt: skip
@@ -179,7 +183,8 @@ def locality(run: trained.FinishedRun) -> Result:
         (
             Measure(f"of {len(found)} rows, chance {chance_mean:.3f} and 3 errors",
                     float(np.mean(found)), chance_mean + 3 * error),
-            Measure("the same share", float(np.mean(found)), why=f"{NOT_CALIBRATED}: table >= 0.5"),
+            # Three seeds had 0.36, 0.54 and 0.34, so a bound from them would lie below chance.
+            Measure("the same share", float(np.mean(found)), why=f"{FOR_SCALE}: table >= 0.5"),
         ),
     )  # fmt: skip
 
@@ -212,13 +217,13 @@ def order_matters(run: trained.FinishedRun) -> Result:
             Measure("mean change of a word's own logit", float(moved.mean()), 1e-3),
             Measure("loss of AUC, unigram draws, in standard errors", errors, 3.0),
             Measure("the same loss", float(np.mean(drops)), why=FOR_SCALE),
-            Measure(
-                "loss of held-out AUC, own generator",
-                judged.auc() - shuffled.auc(),
-                why=f"{NOT_CALIBRATED}: table >= 0.03",
+            # Three seeds had 0.0029, 0.0042 and 0.0047.
+            _calibrated(
+                run, "loss of held-out AUC, own generator", judged.auc() - shuffled.auc(),
+                low=0.001, table=">= 0.03",
             ),
         ),
-    )
+    )  # fmt: skip
 
 
 def grammatical_pairs(run: trained.FinishedRun) -> Result:
@@ -238,6 +243,7 @@ def grammatical_pairs(run: trained.FinishedRun) -> Result:
         "grammatical of two sentences, a/an and this/these",
         "a discriminator that knows frequencies only",
         (
+            # Three seeds had 0.53, 0.50 and 0.55, and guessing has an error of 0.04.
             Measure(f"of {len(good)} pairs, at the end", share(run.params),
                     why=f"{SOFT}: table >= 0.55"),
             Measure("at step 0", share(run.first_params), why=f"{SOFT}: chance 0.5"),
