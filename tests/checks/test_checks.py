@@ -384,6 +384,7 @@ class Ended:
     """What check 4 reads of a run that has not been evaluated."""
 
     evaluations = ()
+    config = CONFIG  # some bounds are of tiny_paper alone
 
     def __init__(self, judged):
         self.judged = judged
@@ -392,8 +393,8 @@ class Ended:
 @pytest.mark.parametrize(
     ("corrupted", "verdicts"),
     [
-        ([[5, 6, 8]], ["passes", "not calibrated", "passes"]),
-        ([[5, 6, 7]], ["FAILS", "not calibrated", "FAILS"]),
+        ([[5, 6, 8]], ["passes", "for scale", "passes"]),
+        ([[5, 6, 7]], ["FAILS", "for scale", "FAILS"]),
     ],
 )
 def test_4_fails_where_no_word_is_replaced(corrupted, verdicts):
