@@ -216,9 +216,9 @@ def train_seed(given, asked, seed: int) -> None:
 
 
 def reference_config() -> ml_collections.ConfigDict:
-    """What all runs differ from."""
+    """What all arms differ from. It does not follow the demo, so that kept runs stay comparable."""
     tree = tiny_paper.get_config()
-    tree.name = "tiny"
+    tree.name = "tiny"  # as the kept runs are called
     tiny.trunk(tree.model)
     tree.objective.update(name="decoupled_detection", mask_rate=0.3, mask_token_rate=1.0)
     tree.model.sharing = "gdes"

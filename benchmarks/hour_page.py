@@ -105,21 +105,18 @@ def _setting(one):
 
 
 def _recipes(one):
-    """How both sides were fine-tuned, where they differ from the published recipe."""
-    fields = list(dict.fromkeys(field for *_, recipe in _each_recipe(one) for field in recipe))
-    rows = [
-        [weights, group, *(str(recipe.get(field, "")) for field in fields)]
-        for weights, group, recipe in _each_recipe(one)
-    ]
-    return pages.table(["weights", "tasks", *(f"`recipe.{field}`" for field in fields)], rows)
-
-
-def _each_recipe(one):
-    return [
-        (weights, group, recipe)
+    """How both sides were fine-tuned, where that differs from the published recipe."""
+    recipes = {
+        (weights, group): recipe
         for weights, groups in one["recipes"].items()
         for group, recipe in groups.items()
+    }
+    fields = list(dict.fromkeys(field for recipe in recipes.values() for field in recipe))
+    rows = [
+        [weights, group, *(str(recipe.get(field, "")) for field in fields)]
+        for (weights, group), recipe in recipes.items()
     ]
+    return pages.table(["weights", "tasks", *(f"`recipe.{field}`" for field in fields)], rows)
 
 
 def _tasks(one):

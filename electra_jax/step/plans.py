@@ -23,7 +23,7 @@ from electra_jax import config as config_lib
 from electra_jax.config import compiler_options, row_split, stages
 from electra_jax.core import compilers, sharding
 from electra_jax.data import vocabulary as vocabulary_lib
-from electra_jax.model import attention, encoder, networks
+from electra_jax.model import attention, encoder, layers, networks
 from electra_jax.objectives import (
     adversarial_generator,
     all_tokens_mlm,
@@ -262,7 +262,7 @@ def networks_config(
     }
     shared |= {
         "attention": _attention(model, length, platform, dtype),
-        "products": "wide" if platform == "cpu" else "plain",
+        "products": layers.products_on(platform),
         "scan": scan,
         "joined_gradients": platform == "cpu",
     }

@@ -272,10 +272,9 @@ def test_a_file_that_is_gone_says_that_the_same_command_goes_on(hub, monkeypatch
         list(unit.documents(OPTIONS, collections.Counter()))
 
 
-EXPIRED = {"X-Error-Message": "Invalid credentials in Authorization header"}
 REFUSALS = {
     "conditions": (403, b"{}", {"X-Error-Code": "GatedRepo"}),
-    "a token that has expired": (401, b"{}", EXPIRED),
+    "a token that has expired": (401, b"{}", hub_server.EXPIRED),
     "a token without rights": (403, b"{}"),
 }
 

@@ -106,6 +106,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(data[:part])
 
 
+# What the Hub says to a token that is no longer valid.
+EXPIRED = {"X-Error-Message": "Invalid credentials in Authorization header"}
+
+
 class Server(http.server.ThreadingHTTPServer):
     """`requests` holds (method, path, range) of all that came."""
 

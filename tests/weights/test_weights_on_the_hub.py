@@ -23,7 +23,7 @@ from electra_jax import convert as convert_command
 from electra_jax.data import reaching
 from electra_jax.host import causes
 from electra_jax.weights import exporting, hub, importing, publishing, reading, trained_weights
-from support import model_hub
+from support import hub_server, model_hub
 from support.commands import command, convert_flags, free_port
 from support.corpus import finished_config
 
@@ -263,10 +263,9 @@ def test_a_repository_with_conditions_says_how_to_agree_and_not_to_wait(server, 
     assert "HF_TOKEN" in line
 
 
-EXPIRED = {"X-Error-Message": "Invalid credentials in Authorization header"}
-
-
-@pytest.mark.parametrize("listing", [(403, {"X-Error-Code": "GatedRepo"}), (401, EXPIRED)])
+@pytest.mark.parametrize(
+    "listing", [(403, {"X-Error-Code": "GatedRepo"}), (401, hub_server.EXPIRED)]
+)
 def test_a_list_that_is_refused_says_how_to_agree_and_not_to_wait(server, files, listing):
     server.add(NAME, files)
     server.repositories[NAME].listing = listing

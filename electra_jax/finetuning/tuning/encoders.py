@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 from electra_jax.core import sharding
 from electra_jax.data import vocabulary
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.model import accounting, networks
+from electra_jax.model import accounting, layers, networks
 from electra_jax.weights import checkpoint, reading
 
 
@@ -101,6 +101,6 @@ def _networks(config, found, mesh):
         dropout=config.recipe.dropout,
         attention_dropout=config.recipe.attention_dropout,
         scan=scanned,
-        products="wide" if platform == "cpu" else "plain",
+        products=layers.products_on(platform),
     )
     return dataclasses.replace(shape, discriminator=main, dtype=dtype)
