@@ -31,7 +31,7 @@ from electra_jax.objectives import objective as objective_lib
 from electra_jax.objectives import replaced_token_detection as rtd
 from electra_jax.step import optimizer
 from electra_jax.training import loop, runs
-from support.corpus import small_run, write_corpus
+from support.corpus import load_config, small_run, write_corpus
 
 CONFIG = config_lib.parse(small_run("builtin", "", model__discriminator__layers=1))
 
@@ -404,6 +404,16 @@ def test_4_fails_where_no_word_is_replaced(corrupted, verdicts):
     assert [measure.verdict for measure in found.measures[1:]] == verdicts
     assert found.verdict == verdicts[0]
     assert result_lib.table([(0, found)])
+
+
+@pytest.mark.parametrize(("below", "verdict"), [(0.006, "passes"), (0.004, "FAILS")])
+def test_4_asks_of_tiny_paper_what_its_seeds_reached_by_step_300(below, verdict):
+    """Half of the tokens are replaced, so that the best constant costs ln 2."""
+    run = Ended(judged([[5, 6, 8]], [[5, 6, 7]], [[-3.0, -3.0, 3.0]]))
+    run.config = config_lib.parse(load_config("tiny_paper"))
+    run.evaluations = ({"step": 250, "disc_loss": math.log(2) - below, "disc_majority": 0.5},)
+    early, *_ = micro_run.discriminator_beats_a_constant(run).measures
+    assert early.value == pytest.approx(-below) and early.verdict == verdict
 
 
 def test_what_identity_gives_away_is_arithmetic_for_draws_without_context():
