@@ -75,6 +75,11 @@ class Side:
         self._process.stdout.close()
         return code
 
+    def kill(self):
+        """Ends the program at once."""
+        self._process.kill()
+        self.close()
+
     def _answer(self):
         for line in self._process.stdout:
             if line.startswith("{"):  # a library may print something of its own
@@ -161,15 +166,13 @@ def main():
         except Ended as error:
             ended[name] = str(error)
 
-    for number in range(arguments.rounds):
-        for side in list(sides) if number % 2 == 0 else sides[::-1]:
-            try:
-                side.run(arguments.steps)
-            except Ended as error:
-                ended[side.name] = str(error)
-                sides.remove(side)
-    for side in sides:
-        side.close()
+    try:
+        by_turns(sides, ended, arguments.rounds, arguments.steps)
+    except KeyboardInterrupt:  # what was measured until then is printed
+        ended["the rest"] = "was interrupted"
+        for side in sides:
+            side.kill()
+
     tokens = arguments.batch_size * config.data.sequence_length
     found = {
         side.name: {
@@ -181,6 +184,7 @@ def main():
             **side.about,
         }
         for side in sides
+        if side.seconds
     }
     if arguments.json:
         print(json.dumps(found | {name: {"error": why} for name, why in ended.items()}))
@@ -189,6 +193,22 @@ def main():
     for name, why in ended.items():
         print(f"left out: {name} {why}", file=sys.stderr)
     sys.exit(1 if ended else 0)
+
+
+def by_turns(sides, ended, rounds, steps):
+    """Lets the sides train in turn, in the other order every second round, then closes them.
+
+    A side that ends on the way is moved from `sides` to `ended`, {name: why}.
+    """
+    for number in range(rounds):
+        for side in list(sides) if number % 2 == 0 else sides[::-1]:
+            try:
+                side.run(steps)
+            except Ended as error:
+                ended[side.name] = str(error)
+                sides.remove(side)
+    for side in sides:
+        side.close()
 
 
 def begun(name, command, environment, platform):

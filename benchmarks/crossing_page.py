@@ -20,7 +20,7 @@ from matplotlib import ticker
 from benchmarks import equal_compute_page as pages
 from benchmarks import kept_runs
 from benchmarks.equal_compute_page import DOWNSTREAM, REFERENCE
-from electra_jax.report import comparison, style
+from electra_jax.report import comparison, means, style
 
 BUDGETS = (1, 3, 10)  # times the FLOPs of --steps of ELECTRA
 BERT = "bert"
@@ -73,20 +73,20 @@ class Found:
         found = (self.runs[kind, budget, seed]["measures"].get(name) for seed in seeds)
         return [value for value in found if value is not None]
 
-    def mean(self, kind: str, budget: int, name: str) -> comparison.Mean | None:
+    def mean(self, kind: str, budget: int, name: str) -> means.Mean | None:
         """Over the seeds that have finished."""
         values = self.values(kind, budget, name, self.seeds(kind, budget))
-        return comparison.mean(values) if values else None
+        return means.mean(values) if values else None
 
-    def apart(self, kind: str, budget: int, name: str) -> comparison.Effect | None:
+    def apart(self, kind: str, budget: int, name: str) -> means.Difference | None:
         """A kind less BERT, over the seeds that both have finished at this budget."""
         both = sorted({*self.seeds(kind, budget)} & {*self.seeds(BERT, budget)})
         one, two = (self.values(arm, budget, name, both) for arm in (kind, BERT))
         if not one or len(one) != len(two):
             return None
-        return comparison.effect(name, comparison.mean(one), comparison.mean(two))
+        return comparison.difference(name, means.mean(one), means.mean(two))
 
-    def growth(self, kind: str, name: str) -> comparison.Effect | None:
+    def growth(self, kind: str, name: str) -> means.Difference | None:
         """How much more a kind is above BERT at the largest budget than at the smallest.
 
         Taken within each seed that has all four runs; None without any.
@@ -104,19 +104,19 @@ class Found:
         grown = [last - first for first, last in zip(*less_at)]
         if not grown or ends[0] == ends[1]:
             return None
-        nothing = comparison.Mean(0.0, 0.0 if len(grown) > 1 else None, len(grown))
-        return comparison.effect(name, comparison.mean(grown), nothing)
+        nothing = means.Mean(0.0, 0.0 if len(grown) > 1 else None, len(grown))
+        return comparison.difference(name, means.mean(grown), nothing)
 
     def flops(self, budget: int) -> float:
         """Of a run at a budget."""
         arm = self.about["arms"][REFERENCE]
         return budget * arm["steps"] * arm["flops_per_row"] * self.about["rows"]
 
-    def untrained(self, name: str) -> comparison.Mean | None:
+    def untrained(self, name: str) -> means.Mean | None:
         """Of ELECTRA's encoders before training."""
         found = [run.get("untrained", {}).get(name) for run in self.runs.values()]
         found = [value for value in found if value is not None]
-        return comparison.mean(found) if found else None
+        return means.mean(found) if found else None
 
 
 def collect(workdir: str, kinds: Sequence[str]) -> Found:
@@ -175,11 +175,11 @@ def answer(found: Found, name: str) -> str:
     """Where ELECTRA is above BERT and where below, in a sentence."""
     parts: dict[str, list[str]] = {}
     for budget in found.budgets:
-        effect = found.apart(REFERENCE, budget, name)
-        if effect is not None:
+        apart = found.apart(REFERENCE, budget, name)
+        if apart is not None:
             told = "not resolved from BERT"
-            if effect.resolved:
-                told = "above BERT" if effect.amount > 0 else "below BERT"
+            if apart.resolved:
+                told = "above BERT" if apart.amount > 0 else "below BERT"
             parts.setdefault(told, []).append(_times(budget))
 
     if not parts:
@@ -217,13 +217,13 @@ def draw(found: Found) -> bytes:
 def _line(axes, found, kind, name):
     """Draws the curve of one arm with its band."""
     palette = style.LIGHT
-    means = {budget: found.mean(kind, budget, name) for budget in found.budgets}
-    means = {budget: mean for budget, mean in means.items() if mean is not None}
-    if not means:
+    points = {budget: found.mean(kind, budget, name) for budget in found.budgets}
+    points = {budget: mean for budget, mean in points.items() if mean is not None}
+    if not points:
         return
-    at = [found.flops(budget) for budget in means]
-    middles = [100 * mean.value for mean in means.values()]
-    spreads = [200 * (mean.error or 0) for mean in means.values()]
+    at = [found.flops(budget) for budget in points]
+    middles = [100 * mean.value for mean in points.values()]
+    spreads = [200 * (mean.error or 0) for mean in points.values()]
 
     # BERT and ELECTRA have the strong colours, the others stand behind them.
     colour = {BERT: palette["second"], REFERENCE: palette["third"]}.get(kind, palette["muted"])

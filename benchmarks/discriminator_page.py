@@ -19,7 +19,7 @@ from scipy import stats
 
 from benchmarks import equal_compute_page as pages
 from benchmarks import kept_runs
-from electra_jax.report import comparison, style
+from electra_jax.report import comparison, means, style
 
 REFERENCE = "reference"
 UNMET = "unmet"  # the generator whose rows are the yardstick
@@ -191,11 +191,11 @@ class Found:
         """Whether any seed has it."""
         return any(name == arm for name, _ in self.runs)
 
-    def auc(self, arm: str, by: str = UNMET) -> comparison.Mean:
+    def auc(self, arm: str, by: str = UNMET) -> means.Mean:
         """On the rows that this generator has corrupted; the mean over the arm's seeds."""
-        return comparison.mean([self.runs[arm, seed]["auc"][by] for seed in self.seeds_of(arm)])
+        return means.mean([self.runs[arm, seed]["auc"][by] for seed in self.seeds_of(arm)])
 
-    def apart(self, arm: str, other: str = REFERENCE) -> comparison.Effect | None:
+    def apart(self, arm: str, other: str = REFERENCE) -> means.Difference | None:
         """An arm less another, within each seed; None if no seed has both."""
         found = [
             self.runs[arm, seed]["auc"][UNMET] - self.runs[other, seed]["auc"][UNMET]
@@ -204,14 +204,14 @@ class Found:
         ]
         if not found:
             return None
-        nothing = comparison.Mean(0.0, 0.0 if len(found) > 1 else None, len(found))
-        return comparison.effect("disc_auc", comparison.mean(found), nothing)
+        nothing = means.Mean(0.0, 0.0 if len(found) > 1 else None, len(found))
+        return comparison.difference("disc_auc", means.mean(found), nothing)
 
-    def identity(self, by: str) -> comparison.Mean | None:
+    def identity(self, by: str) -> means.Mean | None:
         """The AUC of what an id says by itself, on these rows."""
         found = [self.runs[by, seed].get("identity_auc", {}).get(by) for seed in self.seeds_of(by)]
         found = [value for value in found if value is not None]
-        return comparison.mean(found) if found else None
+        return means.mean(found) if found else None
 
     def seeds_of(self, arm: str) -> list[int]:
         """The seeds for which an arm is finished."""
@@ -268,10 +268,10 @@ def draw(found: Found) -> bytes:
 
     for axes, question in zip(panels.flat, shown):
         points = _on_axis(found, question)
-        means = [found.auc(arm) for arm, _ in points]
+        middles = [found.auc(arm) for arm, _ in points]
         axes.errorbar(
-            [place for _, place in points], [mean.value for mean in means],
-            yerr=[2 * (mean.error or 0) for mean in means],
+            [place for _, place in points], [mean.value for mean in middles],
+            yerr=[2 * (mean.error or 0) for mean in middles],
             color=palette["third"], marker="o", markersize=5, linewidth=1.6, capsize=2,
         )  # fmt: skip
         axes.set_xscale("log")
@@ -304,9 +304,7 @@ def _setting(found):
     for name, title in CORRUPTED_BY.items():
         own = [found.runs[name, seed].get("generator") for seed in found.seeds_of(name)]
         if own and own[0]:
-            below = comparison.mean(
-                [one["unigram_entropy"] - one["gen_masked_loss"] for one in own]
-            )
+            below = means.mean([one["unigram_entropy"] - one["gen_masked_loss"] for one in own])
             steps = round(about["generators"][name] * about["steps"])
             before.append(
                 f"{title} after {style.count(steps * tokens)} places in rows,"
@@ -357,9 +355,9 @@ def _part(found, question):
     rows = []
     for arm in arms:
         cells = [comparison.with_error("disc_auc", found.auc(arm, by)) for by in CORRUPTED_BY]
-        effect = found.apart(arm, against[arm]) if arm in against else None
+        apart = found.apart(arm, against[arm]) if arm in against else None
         rows.append(
-            [question.arms[arm], *cells, pages.apart_cell(effect, "disc_auc") if effect else ""]
+            [question.arms[arm], *cells, pages.apart_cell(apart, "disc_auc") if apart else ""]
         )
     less = "less what it differs from" if question.against else "less the reference"
     head = [question.column, *CORRUPTED_BY.values(), less]
@@ -369,16 +367,16 @@ def _part(found, question):
 def _reading(found):
     """What the numbers are, and what they are not."""
     pairs = dict.fromkeys(pair for question in QUESTIONS for pair in question.pairs)
-    effects = [found.apart(*pair) for pair in pairs if all(map(found.has, pair))]
-    effects = [effect for effect in effects if effect is not None]
-    resolved = [effect for effect in effects if effect.resolved]
+    compared = [found.apart(*pair) for pair in pairs if all(map(found.has, pair))]
+    distances = [apart for apart in compared if apart is not None]
+    resolved = [apart for apart in distances if apart.resolved]
     seeds = len(found.seeds)
     lines = [
         "- One seed, so no error is known."
         if seeds < 2
-        else f"- {len(resolved)} of {len(effects)} distances are two standard errors or more. Luck"
-        f" alone passes that in {2 * stats.t.sf(2, seeds - 1):.0%} of all cases with {seeds} seeds"
-        " (Student's t), and where the reference is lucky, in many at once.",
+        else f"- {len(resolved)} of {len(distances)} distances are two standard errors or more."
+        f" Luck alone passes that in {2 * stats.t.sf(2, seeds - 1):.0%} of all cases with {seeds}"
+        " seeds (Student's t), and where the reference is lucky, in many at once.",
         "- A larger AUC is a better discriminator of these rows. It is no promise for fine-tuning.",
         "- One setting is changed at a time, and no other is tuned to it. Rows of other lengths"
         " have other shares of [CLS] and [SEP], and here their discriminators read rows of 64.",

@@ -21,7 +21,7 @@ from matplotlib import ticker
 from matplotlib.axes import Axes
 
 from benchmarks import kept_runs
-from electra_jax.report import comparison, drawing, style
+from electra_jax.report import comparison, drawing, means, style
 
 REFERENCE = "electra"  # whose steps are given, and what others are compared with
 DOWNSTREAM = {
@@ -47,20 +47,20 @@ class Found:
         found = [self.runs[arm, seed]["measures"].get(name) for seed in self.seeds]
         return [] if None in found else found
 
-    def mean(self, arm: str, name: str) -> comparison.Mean | None:
+    def mean(self, arm: str, name: str) -> means.Mean | None:
         """The same as mean and standard error."""
         values = self.values(arm, name) if arm in self.arms else []
-        return comparison.mean(values) if values else None
+        return means.mean(values) if values else None
 
-    def untrained(self, name: str, arm: str = REFERENCE) -> comparison.Mean | None:
+    def untrained(self, name: str, arm: str = REFERENCE) -> means.Mean | None:
         """Of an arm's encoder before training."""
         found = [self.runs[arm, seed].get("untrained", {}).get(name) for seed in self.seeds]
-        return None if None in found else comparison.mean(found)
+        return None if None in found else means.mean(found)
 
-    def apart(self, arm: str, other: str, name: str) -> comparison.Effect | None:
+    def apart(self, arm: str, other: str, name: str) -> means.Difference | None:
         """`arm` less `other`."""
         one, two = self.mean(arm, name), self.mean(other, name)
-        return None if one is None or two is None else comparison.effect(name, one, two)
+        return None if one is None or two is None else comparison.difference(name, one, two)
 
 
 def collect(workdir: str, titles: Mapping[str, str]) -> Found:
@@ -80,7 +80,7 @@ def collect(workdir: str, titles: Mapping[str, str]) -> Found:
     return Found(about, titles, arms, complete, left_out, runs)
 
 
-def verdict(apart: comparison.Effect) -> str:
+def verdict(apart: means.Difference) -> str:
     """Whether a distance is more than luck may make: two standard errors or more."""
     if apart.amount == 0:
         return "equal"
@@ -294,10 +294,10 @@ def told_apart(found: Found, pairs: Sequence[tuple[str, str]]) -> str:
     ]
 
     told = [
-        f"{found.titles[arm]} is {'above' if effect.amount > 0 else 'below'}"
-        f" {found.titles[reference]} in {DOWNSTREAM[name]} ({comparison.signed(name, effect)})"
-        for arm, reference, name, effect in apart
-        if effect is not None and effect.resolved
+        f"{found.titles[arm]} is {'above' if difference.amount > 0 else 'below'}"
+        f" {found.titles[reference]} in {DOWNSTREAM[name]} ({comparison.signed(name, difference)})"
+        for arm, reference, name, difference in apart
+        if difference is not None and difference.resolved
     ]
     first = f"Resolved, {len(told)} of {len(apart)} differences: {'; '.join(told)}."
     if not told:
@@ -338,14 +338,14 @@ def of_trunk() -> str:
     )
 
 
-def mean_cell(mean: comparison.Mean | None, name: str) -> str:
+def mean_cell(mean: means.Mean | None, name: str) -> str:
     """A mean with its error; '-' without any."""
     return "-" if mean is None else comparison.with_error(name, mean)
 
 
-def apart_cell(effect: comparison.Effect | None, name: str) -> str:
+def apart_cell(apart: means.Difference | None, name: str) -> str:
     """A difference with its error and verdict; '-' without any."""
-    return "-" if effect is None else f"{comparison.signed(name, effect)}, {verdict(effect)}"
+    return "-" if apart is None else f"{comparison.signed(name, apart)}, {verdict(apart)}"
 
 
 def margin_cell(found: Found, arm: str, name: str) -> str:
@@ -355,7 +355,7 @@ def margin_cell(found: Found, arm: str, name: str) -> str:
     losses, entropies = found.values(arm, name), found.values(arm, "unigram_entropy")
     if not losses or not entropies:
         return "-"
-    mean = comparison.mean([loss - entropy for loss, entropy in zip(losses, entropies)])
+    mean = means.mean([loss - entropy for loss, entropy in zip(losses, entropies)])
     return comparison.with_error(name, mean)
 
 

@@ -49,7 +49,7 @@ SHAPES = {  # name -> configuration, rows of a step, tokens of a row
 OPTIONS = {  # of XLA, on one GPU -> against none: `small_128_benchmark`
     "no_graphs": "xla_gpu_enable_command_buffer=",
     "slices_in_fusions": "xla_gpu_enable_dynamic_slice_fusion=true",
-    "triton_products": "xla_gpu_triton_gemm_any=true",
+    "no_triton_products": "xla_gpu_enable_triton_gemm=false",
     "no_search": "xla_gpu_autotune_level=0",
 }
 # The tests ask for a CPU unless something is asked for; nothing at all is the best there is, and

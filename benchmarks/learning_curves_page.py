@@ -19,7 +19,7 @@ from matplotlib import ticker
 from scipy import stats
 
 from benchmarks import equal_compute_page as pages
-from electra_jax.report import comparison, style, writers
+from electra_jax.report import comparison, means, style, writers
 
 # name -> (kind of row in metrics.jsonl, title)
 CURVES = {
@@ -61,11 +61,11 @@ class Size:
         steps = sorted(set.intersection(*(set(curve) for curve in found)))
         return np.array(steps), np.array([[curve[step] for step in steps] for curve in found])
 
-    def last(self, side: str, name: str) -> comparison.Mean:
+    def last(self, side: str, name: str) -> means.Mean:
         """A held-out metric at the end, over seeds, both sides evaluated by the peer."""
         if side == "ours":
-            return comparison.mean([judged[name] for judged in self.judged.values()])
-        return comparison.mean([float(x) for x in self.curves(side, "eval", name)[1][:, -1]])
+            return means.mean([judged[name] for judged in self.judged.values()])
+        return means.mean([float(x) for x in self.curves(side, "eval", name)[1][:, -1]])
 
     def apart(self, kind: str, name: str) -> np.ndarray:
         """Our mean less the peer's at each common step, in standard errors of that difference."""
@@ -212,7 +212,7 @@ def _ends(found):
     for one in found:
         for name in HELD_OUT:
             ours, theirs = one.last("ours", name), one.last("peer", name)
-            apart = comparison.effect(name, ours, theirs)
+            apart = comparison.difference(name, ours, theirs)
             rows.append(
                 [
                     f"{one.layers} layers", UNITS[name], _with_error(ours), _with_error(theirs),

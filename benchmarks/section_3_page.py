@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from benchmarks import equal_compute_page as pages
-from electra_jax.report import comparison
+from electra_jax.report import comparison, means
 
 TITLES = {
     "electra": "ELECTRA",
@@ -162,8 +162,7 @@ def _sizes(found):
             steps = f"{found.about['arms'][arm]['steps']:,}"
             rows.append([f"{title}, width {width}", steps, *cells])
         rows.append([f"before training, width {width}", "0", *pages.floor(found, electra)])
-        effects = [found.apart(electra, bert, name) for name in named]
-        cells = [pages.apart_cell(effect, name) for effect, name in zip(effects, named)]
+        cells = [pages.apart_cell(found.apart(electra, bert, name), name) for name in named]
         apart.append([f"width {width}", *cells])
 
     return [
@@ -207,8 +206,8 @@ def _beyond_majority(found, arm):
     if not rights:
         return "-"
 
-    mean = comparison.mean([right - constant for right, constant in zip(rights, constants)])
-    beyond = comparison.Effect(mean.value, mean.error, resolved=None, better=None)
+    mean = means.mean([right - constant for right, constant in zip(rights, constants)])
+    beyond = means.Difference(mean.value, mean.error, resolved=None, better=None)
     return comparison.signed("disc_accuracy", beyond)
 
 

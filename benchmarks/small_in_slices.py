@@ -7,9 +7,10 @@ The paper's figure 4 and table 1 have this point: 6.25 % of the training (62,500
 of 128 tokens, 1.02 billion tokens), 6 hours on one V100, a GLUE average of 74.1 on the dev sets.
 
 A call ends by itself after --seconds, and the same call goes on where the last one ended: training
-at its newest step, tasks as tasks_in_slices.py says. --workdir must stay from one call to the next.
-When all is done, --out has the table, the metrics, the scores of all seeds by task, and the encoder
-in float32, in parts that a narrow way can carry:
+at its newest step, tasks as tasks_in_slices.py says. --workdir must stay from one call to the next,
+and if it is lost all begins again. So each call leaves in --out what there is by then: the table,
+the metrics, the scores of all seeds by task, and, once it is trained, the encoder in float32, in
+parts that a narrow way can carry:
 
     cat encoder.safetensors.part* > model.safetensors
 
@@ -97,6 +98,7 @@ def train(slice_: slices.Slice, given, workdir: pathlib.Path) -> bool:
         f"--config.optimizer.learning_rate={RATE * larger**0.5:.6g}",
         "--config.model.dtype=bfloat16",
         f"--config.logging.every={max(1, steps // 125)}",
+        f"--config.logging.report_every={steps}",  # pages are drawn between two steps
         f"--config.evaluation.every={max(1, steps // 5)}",
         f"--config.checkpoint.every={max(1, steps // 5)}",
         *given.more,
@@ -108,6 +110,7 @@ def train(slice_: slices.Slice, given, workdir: pathlib.Path) -> bool:
         return True
     if not slice_.run(*command):
         return False
+    shutil.rmtree(workdir / "encoder", ignore_errors=True)  # of fewer steps
     safe_files.write(done, said.encode())
     return True
 
@@ -150,26 +153,28 @@ def table(workdir: pathlib.Path) -> str:
     return "\n".join(lines)
 
 
-def bring(slice_: slices.Slice, workdir: pathlib.Path, out: pathlib.Path) -> bool:
-    """Copies the metrics and the scores, and the encoder in parts, into `out`.
-
-    Returns whether there was time for it.
-    """
+def bring_encoder(slice_: slices.Slice, workdir: pathlib.Path, out: pathlib.Path) -> bool:
+    """Writes the encoder into `out`, in parts; returns whether there was time for it."""
     export = workdir / "encoder"
-    shutil.rmtree(export, ignore_errors=True)
     convert = f"--workdir={workdir}", "--to=hugging_face", f"--out={export}", "--only=discriminator"
-    if not slice_.run("electra_jax.convert", *convert):
+    if not export.exists() and not slice_.run("electra_jax.convert", *convert):
         return False
 
-    shutil.copy(workdir / "metrics.jsonl", out)
-    files = sorted((workdir / "scores").glob("*.json"))
-    content = {path.stem: json.loads(path.read_text()) for path in files}
-    safe_files.write(out / "scores.json", json.dumps(content).encode())
     (weights,) = export.rglob("model.safetensors")
     with open(weights, "rb") as file:
         for number, part in enumerate(iter(lambda: file.read(PART), b"")):
             (out / f"encoder.safetensors.part{number}").write_bytes(part)
     return True
+
+
+def bring_numbers(workdir: pathlib.Path, out: pathlib.Path) -> None:
+    """Writes the metrics and the scores by task into `out`, as far as there are any."""
+    if (workdir / "metrics.jsonl").exists():
+        shutil.copy(workdir / "metrics.jsonl", out)
+    files = sorted((workdir / "scores").glob("*.json"))
+    content = {path.stem: json.loads(path.read_text()) for path in files}
+    if content:
+        safe_files.write(out / "scores.json", json.dumps(content).encode())
 
 
 def main() -> None:
@@ -194,10 +199,11 @@ def main() -> None:
     try:
         done = (
             train(slice_, given, run)
+            and bring_encoder(slice_, run, given.out)
             and tasks_in_slices.tune(slice_, run, given.data, tasks, given.seeds)
-            and bring(slice_, run, given.out)
         )
     finally:  # also where a command has failed
+        bring_numbers(run, given.out)
         said = table(run) if (run / "metrics.jsonl").exists() else "nothing is trained yet"
         said += "" if done else "\nnot done: the same command goes on"
         safe_files.write(given.out / "table.txt", f"{said}\n".encode())

@@ -129,7 +129,7 @@ def run() -> ml_collections.ConfigDict:
     c.vmapped_seeds = "auto"
     c.lengths = (32, 64, 128, 256, 512)  # tokens that rows are padded to; one compilation for each
     c.dtype = "auto"  # of computation: bfloat16 on TPU and GPU, float32 on CPU
-    c.scan = "auto"  # layers as a loop, which compiles fast: 'on' | 'off' | 'auto': as pre-trained
+    c.scan = "auto"  # layers as a loop, which compiles fast: 'on' | 'off' | 'auto': on TPUs
     c.devices = -1  # number of devices that split the rows; -1: all
     c.save = "best"  # which tuned weights are kept: of the best seed | 'all' | 'none'
     return c

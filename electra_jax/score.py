@@ -22,6 +22,7 @@ if __name__ == "__main__":
     usage.answer(__file__)
 
 import json
+import math
 import sys
 
 import numpy as np
@@ -95,12 +96,17 @@ def _print_json(numbered, by_group, long, done):
     """Prints one object: the rows, how often the first alternative wins, the long lines."""
     best = scoring.preferred(by_group)
     rows = [
-        {"line": line, "texts": texts, "scores": numbers, "best": place}
+        {"line": line, "texts": texts, "scores": [_finite(x) for x in numbers], "best": place}
         for (line, texts), numbers, place in zip(numbered.items(), by_group, best)
     ]
     about = {"first_wins": _share_of_first(best)} if _FIRST.value else {}
     about |= {f"{done}_lines": long} if done else {}
-    print(json.dumps({"rows": rows} | about))
+    print(json.dumps({"rows": rows} | about, allow_nan=False))
+
+
+def _finite(value):
+    """A score as JSON has it: null where it is not a number."""
+    return value if math.isfinite(value) else None
 
 
 def _print_lines(groups, by_group, long, done, limit):

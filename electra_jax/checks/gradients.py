@@ -161,9 +161,7 @@ def _lambda_moves(config, seed, sharing, clip_norm):
     The distance is relative to the distance from the initial weights, after `STEPS` steps.
     """
     objective = made_up.objective(made_up.config(config, model__sharing=sharing))
-    adam = optimizer.adamw(
-        optimizer.AdamConfig(epsilon=1e-12, clip_norm=clip_norm, weight_decay=0.0)
-    )
+    adam = optimizer.adamw(optimizer.Settings(epsilon=1e-12, clip_norm=clip_norm, weight_decay=0.0))
 
     first = made_up.weights(objective, seed)
     lanes = {name: jnp.asarray(lane) for name, lane in made_up.lanes(4, seed).items()}

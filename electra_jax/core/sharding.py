@@ -103,7 +103,7 @@ def make_mesh(
 
 
 def count_slices(devices: Sequence[jax.Device], asked: int = 0) -> int:
-    """Returns how many slices the devices are of.
+    """Returns the number of slices that the devices belong to.
 
     With `asked=0` the devices say it: chips of a TPU pod belong to a slice, GPUs to a machine or to
     what NVLink connects. Other devices than TPUs can be counted as `asked` equal groups instead.
@@ -114,8 +114,8 @@ def count_slices(devices: Sequence[jax.Device], asked: int = 0) -> int:
         return found
     if devices[0].platform == "tpu":
         raise ValueError(
-            f"mesh.slices={asked}, but these TPUs are of {found}"
-            f" slice{'s' if found > 1 else ''}; set mesh.slices=0, which asks the devices"
+            f"mesh.slices={asked}, but these TPUs belong to"
+            f" {found} slice{'s' if found > 1 else ''}; set mesh.slices=0, which asks the devices"
         )
     if len(devices) % asked:
         raise ValueError(
@@ -126,7 +126,7 @@ def count_slices(devices: Sequence[jax.Device], asked: int = 0) -> int:
 
 
 def _slice_numbers(devices):
-    """The slices that devices say they are of; those that say nothing are of one."""
+    """The slices that the devices belong to; a device without a `slice_index` counts as slice 0."""
     return {getattr(device, "slice_index", 0) for device in devices}
 
 

@@ -69,15 +69,6 @@ class Order:
         self._groups = functools.lru_cache(maxsize=4 * len(sources))(self._groups_of)
         self._staged = staged_shards.StagedShards(records)
 
-    @property
-    def rows_per_epoch(self) -> int:
-        """The number of training rows of all sources together."""
-        return sum(self._sizes)
-
-    def epoch(self, rows_seen: int) -> float:
-        """The number of epochs so far; with several sources, in units of `rows_per_epoch`."""
-        return rows_seen / self.rows_per_epoch
-
     def take(self, first_row: int, count: int) -> Rows:
         """Reads rows `first_row` to `first_row + count - 1`; each process reads its own part."""
         source_n, rows_n = self.numbers(first_row, count)

@@ -14,6 +14,7 @@ reads may depend on the rest of the text either, so held-out rows and the freque
 those of the first group alone.
 """
 
+import bisect
 import functools
 import threading
 import types
@@ -190,7 +191,7 @@ class StreamedRecords(records.Records):
         self._units, self._close = units, close
         self.order = units_in_order(manifest)
         self._shards: dict[str, list[records.Shard]] = {split: [] for split in records.SPLITS}
-        self._ends = [0]  # of the training rows of each unit, in this order
+        self.ends = [0]  # of the training rows of each unit, in this order; grows as units come
         self._growing = threading.Lock()
 
         first = self.order[: pipeline.GROUP]
@@ -198,7 +199,7 @@ class StreamedRecords(records.Records):
             self._shards["heldout"] += units.wait(unit)["heldout"]
         self._count_rows("heldout")
         self.grow(len(first))
-        self._first_rows = self._ends[-1]
+        self._first_rows = self.ends[-1]
         _refuse_one_sided(manifest, self._first_rows, self.rows("heldout", 0), len(first))
 
     def close(self) -> None:
@@ -215,14 +216,14 @@ class StreamedRecords(records.Records):
 
         Raises PreparationError or Closed, see `Units.wait`.
         """
-        for place in range(len(self._ends) - 1, units):
+        for place in range(len(self.ends) - 1, units):
             shards = self._units.wait(self.order[place], is_closed)["train"]
             with self._growing:
-                if place == len(self._ends) - 1:  # no other thread was faster
+                if place == len(self.ends) - 1:  # no other thread was faster
                     self._shards["train"] += shards
                     self._count_rows("train")
-                    self._ends.append(self._ends[-1] + sum(shard.rows for shard in shards))
-        return np.asarray(self._ends[: units + 1])
+                    self.ends.append(self.ends[-1] + sum(shard.rows for shard in shards))
+        return np.asarray(self.ends[: units + 1])
 
     def rows(self, split: str, source_index: int) -> int:
         """The number of rows of a split. Waits for all training rows, but for no held-out ones."""
@@ -278,18 +279,19 @@ class StreamedOrder:
         Raises PreparationError if they cannot be, and Closed after `close`.
         """
         self._staged.move(self, first_row, count)
-        ids, marks = self._rows.read("train", 0, self.numbers(first_row, count))
-        return pipeline.Rows(ids, marks, np.zeros(count, np.int32))
+        source_n, rows_n = self.numbers(first_row, count)
+        ids, marks = self._rows.read("train", 0, rows_n)
+        return pipeline.Rows(ids, marks, source_n)
 
-    def numbers(self, first_row: int, count: int) -> np.ndarray:
-        """The numbers of the rows within the records [count]."""
+    def numbers(self, first_row: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """The sources [count] of the rows, all 0, and their numbers within the records [count]."""
         found, row, end = [], first_row, first_row + count
         while row < end:
             epoch, group, place = self._locate(row)
             rows = self._group(epoch, group)[place : place + end - row]
             found.append(rows)
             row += len(rows)
-        return np.concatenate(found)
+        return np.zeros(count, np.int32), np.concatenate(found)
 
     def close(self) -> None:
         """Ends a `take` that waits in another thread."""
@@ -318,15 +320,16 @@ class StreamedOrder:
         return frozenset(np.unique(places).tolist())
 
     def _locate(self, row):
-        """(epoch, group, place within the group) of a row."""
-        ends, group = self._ends_of_units(pipeline.GROUP), 0
+        """(epoch, group, place within the group) of a row. Waits until its unit is there."""
+        ends = self._rows.ends
         while row >= ends[-1]:
-            if len(ends) > self._count:  # the whole first epoch
-                return self._locate_later(row, int(ends[-1]))
-            group += 1
-            ends = self._ends_of_units((group + 1) * pipeline.GROUP)
-        # Rows that are there already may be many: the group is found among those of all units.
-        return 0, group, row - int(ends[group * pipeline.GROUP])
+            # Asked again once all are there: the last of them may have come in between.
+            if len(ends) > self._count and row >= ends[-1]:
+                return self._locate_later(row, ends[-1])
+            self._ends_of_units((len(ends) - 1) // pipeline.GROUP * pipeline.GROUP + pipeline.GROUP)
+
+        group = (bisect.bisect_right(ends, row) - 1) // pipeline.GROUP
+        return 0, group, row - ends[group * pipeline.GROUP]
 
     def _locate_later(self, row, rows_per_epoch):
         epoch, place = divmod(row, rows_per_epoch)

@@ -6,8 +6,7 @@
 
 fsspec speaks with the server, with one more library for most kinds of addresses: aiohttp for
 https://, gcsfs for gs://, s3fs for s3://. A file is downloaded when it is first read, by the worker
-that reads it, and kept: what is complete is never fetched again. The cache is the folder that
-ELECTRA_JAX_CACHE names, or ~/.cache/electra_jax.
+that reads it, and kept in the folder of `user_cache`: what is complete is never fetched again.
 """
 
 import contextlib

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fine-tuning: a pre-trained encoder and the files of a task become scores over several seeds.
 
-`config` holds the settings, `tasks` reads examples, `tuning` trains encoder and head, and `results`
-turns predictions into answers, scores, statistics over seeds, pages and submission files. Commands
-import `config` and single modules of `tuning` and `results`. Data goes from `tasks` through
-`tuning` to `results`.
+`config` holds the settings, `tasks` reads examples, `results` turns predictions into answers,
+scores, statistics over seeds, pages and submission files, and `tuning`, which uses both, trains
+encoder and head. Commands import `config` and single modules of `tuning` and `results`.
 """

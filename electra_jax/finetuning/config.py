@@ -163,8 +163,7 @@ class Config:
 
 
 # Settings that may change when a command continues earlier results: none of them changes the
-# numbers of a finished seed. The data folder may move because its content is compared instead. An
-# entry that ends in a dot stands for a whole section.
+# numbers of a finished seed. The data folder may move because its content is compared instead.
 RESUMABLE = (
     "tasks",
     "seeds",
@@ -187,17 +186,7 @@ def parse(tree: Mapping[str, Any]) -> Config:
 
 def differences(old: Config, new: Config) -> list[str]:
     """Returns the changes that are not allowed when results of `old` are continued, as text."""
-    before, after = config_lib.flatten(old), config_lib.flatten(new)
-    return [
-        f"{path}: {before[path]!r} -> {after[path]!r}"
-        for path in after
-        if before[path] != after[path] and not _resumable(path)
-    ]
-
-
-def _resumable(path):
-    """Whether a setting, or its whole section, is in RESUMABLE."""
-    return path in RESUMABLE or path[: path.rfind(".") + 1] in RESUMABLE
+    return config_lib.differences(old, new, RESUMABLE)[1]
 
 
 def _check_together(c: Config):

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of this user in which copies of what lies elsewhere are kept between starts."""
+"""The folder of this user in which is kept, between starts, what can be made or fetched again."""
 
 import os
 
 
 def folder(*parts: str) -> str:
-    """Returns the folder ELECTRA_JAX_CACHE, or ~/.cache/electra_jax, or a path below it."""
-    found = os.environ.get("ELECTRA_JAX_CACHE") or os.path.join("~", ".cache", "electra_jax")
+    """Returns the folder ELECTRA_JAX_CACHE, or electra_jax in the user's caches, or a path below.
+
+    The user's caches are in XDG_CACHE_HOME, or in ~/.cache.
+    """
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
+    found = os.environ.get("ELECTRA_JAX_CACHE") or os.path.join(caches, "electra_jax")
     return os.path.join(os.path.abspath(os.path.expanduser(found)), *parts)

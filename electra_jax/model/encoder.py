@@ -48,6 +48,18 @@ PORTABLE = {
 }
 
 
+def forms_on(platform: str, scan: str = "auto") -> dict[str, str | bool]:
+    """Returns the fields of an `EncoderConfig` in the forms that are fast on 'cpu', 'gpu', 'tpu'.
+
+    All forms compute the same, up to rounding. `scan` is 'on', 'off', or 'auto': as is fast.
+    """
+    return {
+        "products": "wide" if platform == "cpu" else "plain",
+        "scan": platform == "tpu" if scan == "auto" else scan == "on",
+        "joined_gradients": platform == "cpu",
+    }
+
+
 @dataclasses.dataclass(frozen=True)
 class EncoderConfig:
     """The shape of one network, and how its layers run. No setting is 'auto' here."""
@@ -313,16 +325,16 @@ _as_one.defvjp(lambda *both: (both, None), lambda _, gradients: lax.optimization
 # global, random numbers for dropout, query, key, value) -> mixed values [B, L, H, K].
 
 
-def _einsum(c, placement, documents_BL):
+def _mix_einsum(c, placement, documents_BL):
     del placement  # XLA splits it by itself
-    seen_BLL = _seen(c, documents_BL)
+    visible_BLL = _visible(c, documents_BL)
 
     def mix(is_global, drawn_BHLM, query_BLHK, key_BLHK, value_BLHK):
         return attention.einsum(
             query_BLHK,
             key_BLHK,
             value_BLHK,
-            seen_BLL(is_global),
+            visible_BLL(is_global),
             dropout=c.attention_dropout,
             drawn_BHLM=drawn_BHLM,
             sums=jnp.float32 if c.products == "wide" else None,
@@ -331,37 +343,37 @@ def _einsum(c, placement, documents_BL):
     return mix
 
 
-def _cudnn(c, placement, documents_BL):
-    seen_BLL, run = _seen(c, documents_BL), placement.headwise(attention.cudnn)
-    return lambda is_global, _, *query_key_value: run(*query_key_value, seen_BLL(is_global))
+def _mix_cudnn(c, placement, documents_BL):
+    visible_BLL, run = _visible(c, documents_BL), placement.headwise(attention.cudnn)
+    return lambda is_global, _, *query_key_value: run(*query_key_value, visible_BLL(is_global))
 
 
-def _splash(c, placement, documents_BL):
-    everywhere = placement.headwise(attention.splash)
-    nearby = placement.headwise(functools.partial(attention.splash, window=c.local_window))
+def _mix_splash(c, placement, documents_BL):
+    globally = placement.headwise(attention.splash)
+    locally = placement.headwise(functools.partial(attention.splash, window=c.local_window))
 
     def mix(is_global, _, *query_key_value):
         rows = (*query_key_value, documents_BL)
         if is_global is None:
-            return everywhere(*rows)
+            return globally(*rows)
         if isinstance(is_global, np.bool_):  # unrolled layers: known before compiling
-            return (everywhere if is_global else nearby)(*rows)
-        return lax.cond(is_global, everywhere, nearby, *rows)
+            return (globally if is_global else locally)(*rows)
+        return lax.cond(is_global, globally, locally, *rows)
 
     return mix
 
 
-MIXING = {"einsum": _einsum, "cudnn": _cudnn, "splash": _splash}
+MIXING = {"einsum": _mix_einsum, "cudnn": _mix_cudnn, "splash": _mix_splash}
 
 
-def _seen(c, documents_BL):
+def _visible(c, documents_BL):
     """Returns a function: is a layer global -> which keys its queries see, bool [B, L, L]."""
-    everywhere_BLL = attention.visible(documents_BL)
+    global_BLL = attention.visible(documents_BL)
     if c.direction != "both":
-        everywhere_BLL &= DIRECTIONS[c.direction](jnp.ones_like(everywhere_BLL))
+        global_BLL &= DIRECTIONS[c.direction](jnp.ones_like(global_BLL))
 
     if not c.local_window:
-        return lambda is_global: everywhere_BLL
+        return lambda is_global: global_BLL
 
-    nearby_BLL = everywhere_BLL & attention.near(documents_BL.shape[1], c.local_window)
-    return lambda is_global: jnp.where(is_global, everywhere_BLL, nearby_BLL)
+    local_BLL = global_BLL & attention.near(documents_BL.shape[1], c.local_window)
+    return lambda is_global: jnp.where(is_global, global_BLL, local_BLL)

@@ -136,14 +136,9 @@ def _in_parts(x_SD):
     return x_SD.reshape(math.gcd(16, len(x_SD)), -1, x_SD.shape[1])
 
 
-# How a network multiplies by its kernels, by `products_on` of its devices.
+# How a network multiplies by its kernels, by its `products`.
 DENSE = {"plain": dense, "wide": wide_dense}
 KERNEL_GRADIENTS = {"plain": kernel_gradient, "wide": wide_kernel_gradient}
-
-
-def products_on(platform: str) -> str:
-    """Returns the forms of products that are fast on 'cpu', 'gpu' or 'tpu': a key of `DENSE`."""
-    return "wide" if platform == "cpu" else "plain"
 
 
 @jax.custom_vjp

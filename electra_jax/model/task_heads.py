@@ -150,7 +150,7 @@ def matched_means(
     config: HeadConfig,
     params: dict,
     hidden_BLD: jax.Array,
-    rows_B: batch_lib.Batch,
+    batch: batch_lib.Batch,
     keys_B: jax.Array | None,
 ) -> jax.Array:
     """Returns scores of each row like `linear`, from the means of both its texts, matched.
@@ -159,8 +159,8 @@ def matched_means(
     means, their difference and their product (Conneau et al. 2017, arXiv:1705.02364). [CLS] belongs
     to neither text, a [SEP] to the text before it. Without a second text its mean is 0.
     """
-    text_BL = rows_B.real_BL.at[:, 0].set(False)
-    u_BD, v_BD = (_mean(hidden_BLD, text_BL & (rows_B.types_BL == text)) for text in (0, 1))
+    text_BL = batch.real_BL.at[:, 0].set(False)
+    u_BD, v_BD = (_mean(hidden_BLD, text_BL & (batch.types_BL == text)) for text in (0, 1))
     # Four times as wide as the hidden states. In float32: two means that are close have a
     # difference of few digits.
     matched_BD = jnp.concatenate([u_BD, v_BD, jnp.abs(u_BD - v_BD), u_BD * v_BD], axis=-1)

@@ -165,15 +165,17 @@ class _How:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _walk(how, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature):
-    """Losses [S], hits [S], entropies [S], and the mass of each block [S, G] for sampling."""
-    inputs = vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
+def _walk(how, vectors_SE, table_VE, bias_V, targets_S, spared_S, forbidden_V, temperature):
+    """Losses [S], hits [S], entropies [S], and the mass of each block [S, G] for sampling.
+
+    Losses and hits are of `targets_S`. `spared_S` is one more id of each slot that is never
+    sampled, beside the forbidden ones; -1 is none.
+    """
+    inputs = vectors_SE, table_VE, bias_V, targets_S, spared_S, forbidden_V, temperature
     return _walk_forward(how, *inputs)[0]
 
 
-def _walk_forward(
-    how, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
-):
+def _walk_forward(how, vectors_SE, table_VE, bias_V, targets_S, spared_S, forbidden_V, temperature):
     def step(first, pieces):
         table_PE, bias_P, forbidden_P = pieces
         plain_SP = _scores(vectors_SE, table_PE, bias_P)
@@ -188,26 +190,26 @@ def _walk_forward(
         chances_SP = jnp.exp(below_SP)
         sum_S, depth_S = chances_SP.sum(-1), (chances_SP * below_SP).sum(-1)
 
-        # The score of the original, in the piece that holds it.
-        at_S = originals_S - first
+        # The score of the target, in the piece that holds it.
+        at_S = targets_S - first
         here_S = (at_S >= 0) & (at_S < len(bias_P))
-        original_S = jnp.take_along_axis(scores_SP, jnp.where(here_S, at_S, 0)[:, None], 1)[:, 0]
-        original_S = jnp.where(here_S, original_S, 0)
+        target_S = jnp.take_along_axis(scores_SP, jnp.where(here_S, at_S, 0)[:, None], 1)[:, 0]
+        target_S = jnp.where(here_S, target_S, 0)
 
         # The mass of each block, for sampling.
         top_S = heated_SP.max(-1)
         mass_SP = jnp.exp(heated_SP - top_S[:, None]) * ~spared_SP
         mass_SG = mass_SP.reshape(len(at_S), -1, sampling.BLOCK).sum(-1)
 
-        of_piece = best_S, tied_S, sum_S, depth_S, original_S, top_S, mass_SG
+        of_piece = best_S, tied_S, sum_S, depth_S, target_S, top_S, mass_SG
         return first + len(bias_P), of_piece
 
     pieces = how.cut(table_VE, bias_V, forbidden_V)
     _, sums = lax.scan(step, 0, pieces)
-    best_KS, tied_KS, sum_KS, depth_KS, original_KS, top_KS, mass_KSG = sums
+    best_KS, tied_KS, sum_KS, depth_KS, target_KS, top_KS, mass_KSG = sums
 
     # From sums relative to the best score of each piece to sums relative to the best of all.
-    original_S, best_S = original_KS.sum(0), best_KS.max(0)
+    target_S, best_S = target_KS.sum(0), best_KS.max(0)
     below_KS = best_KS - best_S
     depth_KS = (depth_KS + sum_KS * below_KS) * jnp.exp(below_KS)
     sum_S = (sum_KS * jnp.exp(below_KS)).sum(0)
@@ -215,21 +217,21 @@ def _walk_forward(
 
     # A tie is no hit: a network that scores all tokens alike has predicted nothing.
     tied_S = jnp.where(best_KS == best_S, tied_KS, 0).sum(0)
-    hit_S = (original_S == best_S) & (tied_S == 1)
+    hit_S = (target_S == best_S) & (tied_S == 1)
     entropy_S = jnp.log(sum_S) - depth_KS.sum(0) / sum_S  # -sum p log p, from scores below the best
 
     mass_KSG *= jnp.exp(top_KS - top_KS.max(0))[:, :, None]
     mass_SG = jnp.moveaxis(mass_KSG, 0, 1).reshape(len(best_S), -1)
     mass_SG = mass_SG[:, : len(bias_V) // sampling.BLOCK]
 
-    saved: tuple[jax.Array, ...] = vectors_SE, table_VE, bias_V, originals_S, whole_S
+    saved: tuple[jax.Array, ...] = vectors_SE, table_VE, bias_V, targets_S, whole_S
     if how.as_drawn:
         saved = *saved, spared_S, forbidden_V, temperature
-    return (whole_S - original_S, hit_S, entropy_S, mass_SG), saved
+    return (whole_S - target_S, hit_S, entropy_S, mass_SG), saved
 
 
 def _walk_backward(how, saved, gradients):
-    vectors_SE, table_VE, bias_V, originals_S, whole_S, *heat = saved
+    vectors_SE, table_VE, bias_V, targets_S, whole_S, *heat = saved
     gradient_S = gradients[0]
     if how.as_drawn:
         spared_S, forbidden_V, temperature = heat
@@ -246,8 +248,8 @@ def _walk_backward(how, saved, gradients):
             scores_SP = jnp.where(spared_SP, _NOTHING, scores_SP / temperature)
 
         chances_SP = jnp.exp(scores_SP - whole_S[:, None])
-        is_original_SP = originals_S[:, None] == first + jnp.arange(len(bias_P))
-        scores_gradient_SP = (chances_SP - is_original_SP) * gradient_S[:, None]
+        is_target_SP = targets_S[:, None] == first + jnp.arange(len(bias_P))
+        scores_gradient_SP = (chances_SP - is_target_SP) * gradient_S[:, None]
 
         # Matrix products run in the dtype of the vectors, and their sums in float32.
         rounded_SP = scores_gradient_SP.astype(vectors_SE.dtype)

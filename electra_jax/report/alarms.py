@@ -22,7 +22,7 @@ import dataclasses
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
-from electra_jax.report import baselines
+from electra_jax.report import baselines, logged
 
 WINDOW = 50  # training rows that a loss is compared with
 FEWEST = 10  # rows that are needed before the first loss is judged
@@ -79,10 +79,10 @@ class Watch:
         if the condition does not hold.
         """
         for name in _LOSSES:
-            yield f"{name} spike", "loss_spike", 1, self._spike(name, baselines.value(row, name))
+            yield f"{name} spike", "loss_spike", 1, self._spike(name, logged.value(row, name))
 
         # Samples that are right as often as the best guesses are hardly random any more.
-        sampled, best = (baselines.value(row, f"gen_{kind}accuracy") for kind in ("sampled_", ""))
+        sampled, best = (logged.value(row, f"gen_{kind}accuracy") for kind in ("sampled_", ""))
         sentence = ""
         if (
             sampled is not None
@@ -122,12 +122,12 @@ class Watch:
 
         Each figure but the recall is a margin over the baseline: positive if something was learnt.
         """
-        auc, margins = baselines.value(row, "disc_auc"), {}
+        auc, margins = logged.value(row, "disc_auc"), {}
         for name in ("disc_loss", "gen_masked_loss", "mlm_masked_loss"):
-            value, baseline = baselines.value(row, name), baselines.of(name, row)
+            value, baseline = logged.value(row, name), baselines.of(name, row)
             margins[name] = None if None in (value, baseline) else baseline.margin(value)
         figures = {
-            "recall": baselines.value(row, "disc_recall"),
+            "recall": logged.value(row, "disc_recall"),
             "auc": None if auc is None else auc - baselines.CHANCE,
         } | margins
 
@@ -145,7 +145,7 @@ class Watch:
 
         Entropy and loss of a well calibrated network are equal on average.
         """
-        entropy, loss = (baselines.value(row, f"gen_{name}") for name in ("entropy", "masked_loss"))
+        entropy, loss = (logged.value(row, f"gen_{name}") for name in ("entropy", "masked_loss"))
         if entropy is None or loss is None or entropy >= SURE * loss:
             return ""
         return (

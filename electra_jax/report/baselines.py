@@ -27,7 +27,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-Number = float | int | None
+from electra_jax.report import logged
 
 CHANCE = 0.5
 FALSE_ALARMS = 0.02  # that of core/metrics.py, which imports jax
@@ -65,7 +65,7 @@ class Baseline:
         return "below" if value < self.value else "above"
 
 
-def of(name: str, metrics: Mapping[str, Number]) -> Baseline | None:
+def of(name: str, metrics: Mapping[str, logged.Number]) -> Baseline | None:
     """The baseline of the metric `name`, from other metrics of the same row.
 
     Returns None if the metric has no baseline or the row lacks what it is computed from.
@@ -78,10 +78,10 @@ def of(name: str, metrics: Mapping[str, Number]) -> Baseline | None:
     if stem == "mlm_masked_loss" and f"gen_masked_loss{slash}{source}" in metrics:
         return None  # a generator filled the slots, so the main network is shown no [MASK]
     if stem in ("gen_masked_loss", "mlm_masked_loss"):
-        entropy = value(metrics, f"unigram_entropy{slash}{source}")
+        entropy = logged.value(metrics, f"unigram_entropy{slash}{source}")
         return None if entropy is None else Baseline("unigram_entropy", entropy, lower_wins=True)
 
-    majority = value(metrics, f"disc_majority{slash}{source}")
+    majority = logged.value(metrics, f"disc_majority{slash}{source}")
     if majority is None:
         return None
     if stem == "disc_accuracy":
@@ -93,38 +93,18 @@ def of(name: str, metrics: Mapping[str, Number]) -> Baseline | None:
     return None
 
 
-def value(metrics: Mapping[str, Number], name: str) -> float | None:
-    """A metric as a finite float. Returns None if it is missing, null, NaN or infinite."""
-    number = metrics.get(name)
-    if number is None or isinstance(number, str) or not math.isfinite(number):
-        return None
-    return float(number)
-
-
-def seconds_left(step: int, steps: int, metrics: Mapping[str, Number]) -> float | None:
-    """The time that a run still needs, from one of its training rows.
-
-    It is the row's own `seconds_left`, or else its pace times the steps that are left. Returns None
-    if the row has neither.
-    """
-    left, pace = value(metrics, "seconds_left"), value(metrics, "step_seconds")
-    if left is not None:
-        return left
-    return None if pace is None else pace * max(0, steps - step)
-
-
-def verdict(metrics: Mapping[str, Number]) -> str:
+def verdict(metrics: Mapping[str, logged.Number]) -> str:
     """One plain sentence: how far both networks are from their baselines."""
     parts = []
     for name, who in (("gen_masked_loss", "generator"), ("mlm_masked_loss", "main network")):
-        loss, entropy = value(metrics, name), of(name, metrics)
+        loss, entropy = logged.value(metrics, name), of(name, metrics)
         if loss is not None and entropy is not None:
             distance = f"{abs(entropy.margin(loss)):.2f} nats"
             where = "at" if distance == "0.00 nats" else f"{distance} {entropy.side(loss)}"
             parts.append(f"{who} {where} the unigram line")
 
-    auc = value(metrics, "disc_auc")
-    accuracy, majority = value(metrics, "disc_accuracy"), of("disc_accuracy", metrics)
+    auc = logged.value(metrics, "disc_auc")
+    accuracy, majority = logged.value(metrics, "disc_accuracy"), of("disc_accuracy", metrics)
     heard = []
     if auc is not None:
         heard.append(

@@ -18,14 +18,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from electra_jax.report import baselines, compared_run, comparison_notes, style
+from electra_jax.report import baselines, compared_run, comparison_notes, logged, means, style
 
 # Settings that do not change what is learnt. Runs that differ in them stay in one group.
 NEUTRAL = ("name", "data.dir", "data.workers", "checkpoint.", "logging.")
-RESOLVED = 2.0  # standard errors
 
-# The final metrics in the order in which they are shown, and which value is better.
-_LOWER, _HIGHER, _NEITHER = -1, 1, 0
+# The final metrics in the order in which they are shown, and whether a higher value is better.
+_HIGHER, _LOWER, _NEITHER = True, False, None
 METRICS = {
     "gen_masked_loss": _LOWER,
     "gen_masked_accuracy": _HIGHER,
@@ -102,36 +101,6 @@ class Comparison:
         return None if None in each else math.fsum(second for second in each if second)
 
 
-@dataclasses.dataclass(frozen=True)
-class Mean:
-    """The mean of one number over the runs of a group."""
-
-    value: float
-    error: float | None  # its standard error; None for a single run
-    count: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Effect:
-    """The distance of a group from the first one."""
-
-    amount: float
-    error: float | None
-    resolved: bool | None  # None if no error is known
-    better: bool | None  # None if neither side of the metric is the better one
-
-    @property
-    def verdict(self) -> str:
-        """One or two words for the table."""
-        if self.amount == 0:
-            return "equal"
-        if self.resolved is None:
-            return "one seed"  # so no error is known
-        if not self.resolved:
-            return "not resolved"
-        return {True: "better", False: "worse", None: "resolved"}[self.better]
-
-
 def compare(runs: Sequence[compared_run.ComparedRun]) -> Comparison:
     """Groups the runs in the order they are given; others are compared with the first group.
 
@@ -161,36 +130,16 @@ def compare(runs: Sequence[compared_run.ComparedRun]) -> Comparison:
     ]
 
     evaluated = [run.last("eval") for run in runs]
-    present = {name for row in evaluated for name in row if baselines.value(row, name) is not None}
+    present = {name for row in evaluated for name in row if logged.value(row, name) is not None}
     by_source = sorted(name for name in present if name.partition("/")[0] in METRICS)
     order = [name for name in METRICS if name in present]
     order += [name for name in by_source if "/" in name]
     return Comparison(groups, differing, order, comparison_notes.of(groups, differing))
 
 
-def mean(values: Sequence[float]) -> Mean:
-    """The mean of some values and its standard error."""
-    count = len(values)
-    if count == 1:
-        return Mean(values[0], None, 1)
-    if min(values) == max(values):
-        return Mean(values[0], 0.0, count)  # exactly, without an error from rounding
-    middle = math.fsum(values) / count
-    variance = math.fsum((value - middle) ** 2 for value in values) / (count - 1)
-    return Mean(middle, math.sqrt(variance / count), count)
-
-
-def effect(name: str, group: Mean, first: Mean) -> Effect:
-    """`group` minus `first`. The two errors are independent, so their squares add up."""
-    amount = group.value - first.value
-    side = METRICS.get(name.partition("/")[0], _NEITHER)
-    better = None if side == _NEITHER or amount == 0 else amount * side > 0
-
-    if group.error is None or first.error is None:
-        return Effect(amount, None, None, better)
-    error = math.hypot(group.error, first.error)
-    resolved = amount != 0 and abs(amount) >= RESOLVED * error
-    return Effect(amount, error, resolved, better)
+def difference(name: str, group: means.Mean, first: means.Mean) -> means.Difference:
+    """`group` minus `first`, of a metric or of a source of it (`disc_auc/wiki`)."""
+    return means.difference(group, first, METRICS.get(name.partition("/")[0]))
 
 
 def environments(
@@ -217,15 +166,15 @@ def environments(
     return shared, apart
 
 
-def final(group: Group, name: str) -> Mean | None:
+def final(group: Group, name: str) -> means.Mean | None:
     """The mean of a metric over the runs' last evaluations. Returns None if no run has it."""
     values = finals(group, name)
-    return mean(values) if values else None
+    return means.mean(values) if values else None
 
 
 def finals(group: Group, name: str) -> list[float]:
     """The value of a metric in the last evaluation of each run that has it; copies count once."""
-    values = [baselines.value(run.last("eval"), name) for run in group.counted]
+    values = [logged.value(run.last("eval"), name) for run in group.counted]
     return [value for value in values if value is not None]
 
 
@@ -235,15 +184,15 @@ def baseline(group: Group, name: str) -> baselines.Baseline | None:
     found = [one for one in found if one is not None]
     if not found:
         return None
-    return dataclasses.replace(found[0], value=mean([one.value for one in found]).value)
+    return dataclasses.replace(found[0], value=means.mean([one.value for one in found]).value)
 
 
 def progress(group: Group, name: str) -> float | None:
     """How far the group's runs have got: the mean of `step` or `tokens_seen` in their last rows."""
     rows = [run.last("eval") or run.last("train") for run in group.runs]
-    values = [baselines.value(row, name) for row in rows]
+    values = [logged.value(row, name) for row in rows]
     known = [value for value in values if value is not None]
-    return mean(known).value if known else None
+    return means.mean(known).value if known else None
 
 
 def tokens_say_more(comparison: Comparison) -> bool:
@@ -251,7 +200,7 @@ def tokens_say_more(comparison: Comparison) -> bool:
     rates = []
     for run in comparison.runs:
         row = run.last("train") or run.last("eval")
-        tokens = baselines.value(row, "tokens_seen")
+        tokens = logged.value(row, "tokens_seen")
         if tokens and row["step"]:
             rates.append(tokens / row["step"])
     return bool(rates) and max(rates) > 1.02 * min(rates)
@@ -263,13 +212,13 @@ def letter(place: int) -> str:
     return alphabet[place] if place < 26 else letter(place // 26 - 1) + alphabet[place % 26]
 
 
-def with_error(name: str, found: Mean) -> str:
+def with_error(name: str, found: means.Mean) -> str:
     """`5.912 ± 0.021`, or `0.712` for a single run."""
     text = style.metric(name, found.value)
     return text if found.error is None else f"{text} ± {_unsigned(name, found.error)}"
 
 
-def signed(name: str, found: Effect) -> str:
+def signed(name: str, found: means.Difference) -> str:
     """`-0.041 ± 0.039`; shares are in percentage points."""
     sign = "-" if found.amount < 0 else "+" if found.amount > 0 else ""
     text = sign + _unsigned(name, abs(found.amount))

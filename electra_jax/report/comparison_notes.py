@@ -11,7 +11,7 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from electra_jax.report import baselines, compared_run
+from electra_jax.report import compared_run, logged
 
 # Settings that decide how much of a text a network is shown that predicts masked tokens.
 _MASKING = ("mask_rate", "mask_token_rate", "random_token_rate", "mask_unit", "span_words")
@@ -64,7 +64,7 @@ def _of_evaluations(runs: Sequence[compared_run.ComparedRun]) -> list[str]:
         notes.append(f"the last evaluations are of different steps, {steps[0]:,} to {steps[-1]:,}")
 
     # The entropy is a property of the held-out text alone, so it tells whether texts are the same.
-    entropies = [baselines.value(run.last("eval"), "unigram_entropy") for run in runs]
+    entropies = [logged.value(run.last("eval"), "unigram_entropy") for run in runs]
     entropies = [value for value in entropies if value is not None]
     if entropies and max(entropies) - min(entropies) > 1e-4:
         notes.append(

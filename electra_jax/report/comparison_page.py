@@ -128,10 +128,10 @@ def _finals(comparison: comparison_lib.Comparison, name: str) -> list[dict[str, 
 
         cell["value"] = comparison_lib.with_error(name, found)
         if place and first is not None:
-            effect = comparison_lib.effect(name, found, first)
-            cell["apart"] = comparison_lib.signed(name, effect)
-            cell["verdict"] = effect.verdict
-            cell["mark"] = comparison_ladders.MARKS.get(effect.verdict, "")
+            apart = comparison_lib.difference(name, found, first)
+            cell["apart"] = comparison_lib.signed(name, apart)
+            cell["verdict"] = apart.verdict
+            cell["mark"] = comparison_ladders.MARKS.get(apart.verdict, "")
         trivial = comparison_lib.baseline(group, name)
         if trivial is not None:
             guesser = trivial.name.replace("_", " ")

@@ -2,8 +2,8 @@
 """Runs side by side as plain tables for the console."""
 
 from electra_jax.host import console_table
-from electra_jax.report import baselines, style
 from electra_jax.report import comparison as comparison_lib
+from electra_jax.report import logged, style
 
 COLOURS = r"(?m)  (?:(?P<green>better)|(?P<red>worse))$"  # of verdicts
 
@@ -15,7 +15,7 @@ def text(comparison: comparison_lib.Comparison) -> str:
         lines.append(group.title)
         for run in group.runs:
             row = run.last("eval") or run.last("train")
-            tokens = baselines.value(row, "tokens_seen")
+            tokens = logged.value(row, "tokens_seen")
             seen = f", {style.count(tokens)} tokens" if tokens is not None else ""
             again = "" if run in group.counted else ", the same run again"
             lines.append(f"   {run.workdir}  seed {run.seed}, step {row['step']:,}{seen}{again}")
@@ -41,7 +41,7 @@ def text(comparison: comparison_lib.Comparison) -> str:
             beside = style.metric(name, trivial.value) if trivial else ""
             cells = [title, group.letter, comparison_lib.with_error(name, found), beside, "", ""]
             if group is not comparison.groups[0] and first is not None:
-                apart = comparison_lib.effect(name, found, first)
+                apart = comparison_lib.difference(name, found, first)
                 cells[4:] = [comparison_lib.signed(name, apart), apart.verdict]
             table.append(cells)
             title = ""  # a metric is named in its first row only

@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from electra_jax.report import baselines, drawing, rendering, run_drawing, run_panels, style
+from electra_jax.report import baselines, drawing, logged, rendering, run_drawing, run_panels, style
 
 
 class Summary(TypedDict, total=False):
@@ -155,13 +155,13 @@ def _progress(curves: run_panels.Curves, summary: Summary) -> dict[str, Any]:
         )
 
     train = curves.last.get("train", {})
-    share = baselines.value(train, "progress")
+    share = logged.value(train, "progress")
     if share is not None and summary.get("budget"):
         facts[0] += f", {share:.1%} of {summary['budget']}"
     elif steps:
         share = min(1.0, step / steps)
 
-    left = baselines.seconds_left(step, steps or 0, train)
+    left = logged.seconds_left(step, steps or 0, train)
     if status == "running" and share is not None and left is not None:
         facts.append(f"{style.duration(left)} left")
 
@@ -186,7 +186,7 @@ def _tiles(evaluation: Mapping, train: Mapping) -> list[_Tile]:
     """The main metrics with their baselines, then tokens seen, speed and skipped steps."""
     tiles = []
     for name, title in _TILES:
-        value = baselines.value(evaluation, name)
+        value = logged.value(evaluation, name)
         if value is None:
             continue
         shown, baseline = style.metric(name, value), baselines.of(name, evaluation)
@@ -209,18 +209,18 @@ def _tiles(evaluation: Mapping, train: Mapping) -> list[_Tile]:
         mark = "good" if baseline.margin(value) > 0 else "bad"
         tiles.append(_Tile(title, shown, f"{side} {guesser} {trivial}", f"{arrow} {amount}", mark))
 
-    tokens, epoch = baselines.value(train, "tokens_seen"), baselines.value(train, "epoch")
+    tokens, epoch = logged.value(train, "tokens_seen"), logged.value(train, "epoch")
     if tokens is not None:
         beside = "" if epoch is None else f"{epoch:.3g} epochs over the data"
         tiles.append(_Tile("Tokens seen", style.count(tokens), beside))
-    speed, mfu = baselines.value(train, "tokens_per_second"), baselines.value(train, "mfu")
+    speed, mfu = logged.value(train, "tokens_per_second"), logged.value(train, "mfu")
     if speed is not None:
         beside = [] if mfu is None else [f"{100 * mfu:.1f}% of the peak (MFU)"]
-        padding = baselines.value(train, "padding_rate")
+        padding = logged.value(train, "padding_rate")
         if padding is not None:
             beside.append(f"padding, not counted: {style.metric('padding_rate', padding)}")
         tiles.append(_Tile("Tokens per second", style.count(speed), "; ".join(beside)))
-    skipped = baselines.value(train, "skipped_steps")
+    skipped = logged.value(train, "skipped_steps")
     if skipped:
         beside = "or a spike, never applied"
         tiles.append(_Tile("Skipped steps", style.count(skipped), beside, "not finite"))
@@ -245,7 +245,7 @@ def _sources(evaluation: Mapping) -> tuple[list[str], list[dict]]:
 
 def _cell(name: str, evaluation: Mapping) -> dict[str, str]:
     """The value of a metric and, if it has one, its baseline."""
-    value, baseline = baselines.value(evaluation, name), baselines.of(name, evaluation)
+    value, baseline = logged.value(evaluation, name), baselines.of(name, evaluation)
     cell = {"value": style.metric(name, value), "trivial": "", "mark": ""}
     if value is not None and baseline is not None:
         cell["trivial"] = style.metric(name, baseline.value)

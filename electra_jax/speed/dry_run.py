@@ -6,6 +6,7 @@
 Prepared data is read if it exists; nothing is prepared, trained or written.
 """
 
+import math
 import operator
 import os
 
@@ -50,8 +51,8 @@ def text(config: config_lib.Config, workdir: str) -> str:
 
     # The state is the same in all stages; row length and batch size may differ.
     plan = plans.of(config, words, mesh=mesh)
-    shapes, kinds = plan.shapes, plan.stages
-    parts = accounting.parameters(shapes.params)
+    kinds = plan.stages
+    parts = accounting.parameters(plan.shapes.params)
     flops = [
         plan.objectives[kind.sequence_length].flops(kind.sequence_length).train * kind.batch_size
         for kind in kinds
@@ -77,7 +78,7 @@ def text(config: config_lib.Config, workdir: str) -> str:
         ("budget", _budget(config.schedule, steps and sum(steps))),
         *([("stages", _stages(kinds, steps))] if len(kinds) > 1 else []),
         ("FLOPs of the run", f"{_of_run(flops, steps):.3g}" if steps else _SPEED_UNKNOWN),
-        ("state a device", _state(shapes, mesh)),
+        ("state a device", _state(plan)),
         (
             "activations a device",
             f"{max(activations) / 2**20:,.1f} MiB (kept for the backward pass)",
@@ -234,12 +235,16 @@ def _stages(kinds, steps):
     return _by_stage(before + stages.in_words(kind) for before, kind in zip(known, kinds))
 
 
-def _state(shapes, mesh):
+def _state(plan):
     """Returns the size of the state per device as text."""
-    state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(shapes))
-    split = mesh.shape["fsdp"] * mesh.shape["tensor"]  # the axes that divide parameters
-    what = "weights, averages and moments" if shapes.ema is not None else "weights and moments"
-    return f"{state_bytes / split / 2**20:,.1f} MiB ({what})"
+    what = "weights, averages and moments" if plan.shapes.ema is not None else "weights and moments"
+    return f"{bytes_a_device(plan.shapes, plan.where) / 2**20:,.1f} MiB ({what})"
+
+
+def bytes_a_device(shapes, where) -> int:
+    """Returns the bytes of a tree of arrays on one device; what no axis splits is whole on each."""
+    pairs = zip(jax.tree.leaves(shapes), jax.tree.leaves(where), strict=True)
+    return sum(math.prod(at.shard_shape(array.shape)) * array.dtype.itemsize for array, at in pairs)
 
 
 def _to_download(source, wanted):

@@ -64,9 +64,9 @@ class PeakRates:
         return rate / self.peak if self.peak else 1.0
 
 
-@dataclasses.dataclass(frozen=True)
-class AdamConfig:
-    """The settings of all three optimizers."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the three optimizers are made by, but for the peak of the rate."""
 
     beta1: float = 0.9
     beta2: float = 0.999
@@ -77,22 +77,23 @@ class AdamConfig:
     peaks: PeakRates = PeakRates(1.0, 1.0)
 
 
-def reference_adamw(config: AdamConfig) -> optax.GradientTransformation:
+def reference_adamw(settings: Settings) -> optax.GradientTransformation:
     """Clipping, Adam WITHOUT bias correction, decoupled weight decay.
 
     Without the correction the first updates are larger (6.5 times at step 10). The published warmup
     was tuned for that.
     """
-    return _chain(config, scale_by_uncorrected_adam(config.beta1, config.beta2, config.epsilon))
+    adam = scale_by_uncorrected_adam(settings.beta1, settings.beta2, settings.epsilon)
+    return _chain(settings, adam)
 
 
-def adamw(config: AdamConfig) -> optax.GradientTransformation:
+def adamw(settings: Settings) -> optax.GradientTransformation:
     """Clipping, optax's bias-corrected Adam, decoupled weight decay."""
-    adam = optax.scale_by_adam(config.beta1, config.beta2, config.epsilon)
-    return _chain(config, held_where_not_applied(adam))
+    adam = optax.scale_by_adam(settings.beta1, settings.beta2, settings.epsilon)
+    return _chain(settings, held_where_not_applied(adam))
 
 
-def muon(config: AdamConfig) -> optax.GradientTransformation:
+def muon(settings: Settings) -> optax.GradientTransformation:
     """Optax's Muon for the matrices of the layers, bias-corrected Adam for all other parameters.
 
     Muon is by Jordan et al. 2024 (kellerjordan.github.io/posts/muon). Its updates are scaled by
@@ -103,10 +104,10 @@ def muon(config: AdamConfig) -> optax.GradientTransformation:
         optax.contrib.scale_by_muon(weight_dimension_numbers=_by_path(_dimensions)),
         optax.stateless(_as_large_as_adams),
     )
-    others = optax.scale_by_adam(config.beta1, config.beta2, config.epsilon)
+    others = optax.scale_by_adam(settings.beta1, settings.beta2, settings.epsilon)
     kinds = _by_path(lambda path: "matrix" if matrix(path) else "other")
     both = optax.partition({"matrix": matrices, "other": others}, kinds)
-    return _chain(config, held_where_not_applied(both))
+    return _chain(settings, held_where_not_applied(both))
 
 
 MATRICES = (  # end of a path, axes of the kernel's inputs, axes of its outputs
@@ -208,19 +209,19 @@ def held_where_not_applied(
     return optax.GradientTransformationExtraArgs(transformation.init, update)
 
 
-def _chain(config, moments):
+def _chain(settings, moments):
     """Clipping, the given moments, weight decay, and each parameter's share of the peak rate."""
-    parts = [_clip(config), moments, optax.add_decayed_weights(config.weight_decay, decay_mask)]
-    if set(config.peaks.named().values()) != {1.0}:  # otherwise every share is 1
-        parts.append(optax.stateless(functools.partial(_at_own_rate, config.peaks)))
+    parts = [_clip(settings), moments, optax.add_decayed_weights(settings.weight_decay, decay_mask)]
+    if set(settings.peaks.named().values()) != {1.0}:  # otherwise every share is 1
+        parts.append(optax.stateless(functools.partial(_at_own_rate, settings.peaks)))
     return optax.chain(*parts)
 
 
-def _clip(config):
-    if not config.clip_norm:
+def _clip(settings):
+    if not settings.clip_norm:
         return optax.identity()
-    clip = clip_by_global_norm(config.clip_norm)
-    if config.clip == "joint":
+    clip = clip_by_global_norm(settings.clip_norm)
+    if settings.clip == "joint":
         return clip
     return optax.partition({"generator": clip, "discriminator": clip}, _by_path(network))
 

@@ -23,7 +23,7 @@ from electra_jax import config as config_lib
 from electra_jax.config import compiler_options, row_split, stages
 from electra_jax.core import compilers, sharding
 from electra_jax.data import vocabulary as vocabulary_lib
-from electra_jax.model import attention, encoder, layers, networks
+from electra_jax.model import attention, encoder, networks
 from electra_jax.objectives import (
     adversarial_generator,
     all_tokens_mlm,
@@ -249,7 +249,6 @@ def networks_config(
     """
     length = sequence_length or config.data.sequence_length
     model, platform = config.model, sharding.platform(mesh)
-    scan = platform == "tpu" if model.scan == "auto" else model.scan == "on"
     dtype = model.dtype
     if dtype == "auto":
         dtype = "float32" if platform == "cpu" else "bfloat16"
@@ -260,12 +259,8 @@ def networks_config(
         for field in dataclasses.fields(encoder.EncoderConfig)
         if hasattr(model, field.name)
     }
-    shared |= {
-        "attention": _attention(model, length, platform, dtype),
-        "products": layers.products_on(platform),
-        "scan": scan,
-        "joined_gradients": platform == "cpu",
-    }
+    shared |= encoder.forms_on(platform, model.scan)
+    shared["attention"] = _attention(model, length, platform, dtype)
 
     def shape(network):
         return encoder.EncoderConfig(**shared | dataclasses.asdict(network))
@@ -334,8 +329,14 @@ def optimizer_of(config: config_lib.Config) -> optax.GradientTransformation:
     """The optimizer; the training step multiplies its updates by -rate."""
     c = config.optimizer
     return OPTIMIZERS[c.name](
-        optimizer.AdamConfig(
-            c.beta1, c.beta2, c.epsilon, c.weight_decay, c.clip_norm, c.clip, peak_rates(config)
+        optimizer.Settings(
+            beta1=c.beta1,
+            beta2=c.beta2,
+            epsilon=c.epsilon,
+            weight_decay=c.weight_decay,
+            clip_norm=c.clip_norm,
+            clip=c.clip,
+            peaks=peak_rates(config),
         )
     )
 

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
 
 from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import counters
+from electra_jax.host import processes
 from electra_jax.report import style
 from electra_jax.step import train_step
 
@@ -81,7 +81,8 @@ class Budget:
         """Counts a step that was dispatched; returns the state that the next step begins with."""
         seconds = self.clock.seconds
         if self._schedule.budget == "minutes":
-            seconds = _of_process_0(seconds)
+            # That of process 0 on all: the learning rate follows it and must be equal.
+            seconds = processes.number_of_first(seconds)
             state = with_seconds(state, seconds)
 
         if self._schedule.budget == "tokens":
@@ -157,13 +158,6 @@ def in_words(schedule: config_lib.Schedule) -> str:
     if schedule.budget == "minutes":
         return f"{style.duration(60 * schedule.minutes)} of training"
     return f"{schedule.steps:,} steps"
-
-
-def _of_process_0(seconds):
-    """The time of process 0, for all processes: the learning rate follows it and must be equal."""
-    if jax.process_count() == 1:
-        return seconds
-    return float(multihost_utils.broadcast_one_to_all(np.float32(seconds)))
 
 
 def _like(array, value):

@@ -87,7 +87,7 @@ def _train(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float 
     series = saved_state.checkpoints_of(c.checkpoint, run.workdir)
     with feed, series as saved, out, profile, peers.telling():
         loop = _Loop(run, stop, feed, budget, saved, out, profile)
-        with _told_on_the_page(out):
+        with _error_on_the_page(out):
             final = loop.to_the_end()
 
     if not budget.over or run.evaluation_due:
@@ -101,7 +101,7 @@ def _train(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float 
 
 
 @contextlib.contextmanager
-def _told_on_the_page(out: output.Output):
+def _error_on_the_page(out: output.Output):
     """Where an error ends the run, its page says so, and does not wait for news any longer."""
     try:
         yield

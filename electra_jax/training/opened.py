@@ -17,7 +17,7 @@ from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import sharding, trees
 from electra_jax.data import background, records, vocabulary
-from electra_jax.host import processes, program
+from electra_jax.host import compile_cache, processes, program
 from electra_jax.step import evaluation, plans
 from electra_jax.training import run_data
 from electra_jax.weights import checkpoint, reading_workdir
@@ -63,6 +63,7 @@ def open_workdir(
         if the devices do not divide a batch, if there is no checkpoint of this step, or if the
         prepared data is gone.
     """
+    compile_cache.keep()
     directory = metadata.directory(workdir)
     steps = _steps_found(workdir, directory, step)
     config = _as_trained(config, workdir)

@@ -16,7 +16,7 @@ import numpy as np
 from electra_jax.core import metrics
 from electra_jax.data import evaluation_text, planning
 from electra_jax.data import text as text_lib
-from electra_jax.report import baselines, text_units
+from electra_jax.report import logged, text_units
 from electra_jax.step import evaluation
 from electra_jax.training import opened as opened_lib
 
@@ -226,4 +226,4 @@ def _progress(text, progress):
 
 def _finite(value):
     """Counts as they are, other numbers as floats; None for what is not finite."""
-    return value if isinstance(value, int | np.integer) else baselines.value({"": value}, "")
+    return value if isinstance(value, int | np.integer) else logged.finite(value)

@@ -63,7 +63,7 @@ class Output:
             self._tensorboard = None
             if self._c.logging.tensorboard:
                 self._open_tensorboard(run.step if run.restored else None)
-        self._watch = self._told()
+        self._watch = self._new_watch()
 
         self._pace = pace.Pace(LIVE_SECONDS, LIVE_SHARE)  # of drawings of the page
         self._samples: page.Summary = {}  # those of the last whole report
@@ -103,13 +103,13 @@ class Output:
             )  # fmt: skip
 
     def step_done(self) -> None:
-        """Moves the line at the bottom of a terminal on."""
+        """Advances the line at the bottom of a terminal by one step."""
         self._stop.doing = f"taking step {self._run.step + 1}"
         if self._line is not None:
             self._line.step_done(self._run.step)
 
     def doing(self, what: str) -> None:
-        """Says there, and to who asks it to stop, what the run does until the next step is done."""
+        """Shows what the run is doing, in that line and in the answer to a request to stop."""
         self._stop.doing = what
         if self._line is not None:
             self._line.doing(what)
@@ -145,7 +145,7 @@ class Output:
                 self._tensorboard.close()
                 self._open_tensorboard(step)
 
-        self._watch = self._told()
+        self._watch = self._new_watch()
         self._restart_clock()
 
     def has_saved(self, step: int) -> None:
@@ -329,7 +329,7 @@ class Output:
         self._tensorboard = writers.TensorBoard(where, drop_after)
         self._writers.append(self._tensorboard)
 
-    def _told(self):
+    def _new_watch(self):
         """The watch that raises alarms, with all rows that metrics.jsonl has already."""
         return alarms.Watch(self._written() if self._speaks else ())
 

@@ -18,6 +18,7 @@ from electra_jax.report import (
     comparison_page,
     comparison_table,
     drawing,
+    means,
     style,
 )
 from support import pages
@@ -47,8 +48,8 @@ def test_runs_that_differ_in_their_seed_alone_become_mean_and_standard_error(six
     ]
     low, high = (comparison.final(group, "gen_masked_loss") for group in found.groups)
     # 1, 2, 3: deviation 1, over the root of 3. 4, 6, 8: deviation 2.
-    assert low == comparison.Mean(2.0, pytest.approx(1 / math.sqrt(3)), 3)
-    assert high == comparison.Mean(6.0, pytest.approx(2 / math.sqrt(3)), 3)
+    assert low == means.Mean(2.0, pytest.approx(1 / math.sqrt(3)), 3)
+    assert high == means.Mean(6.0, pytest.approx(2 / math.sqrt(3)), 3)
     assert comparison.with_error("gen_masked_loss", low) == "2.000 ± 0.577"
 
 
@@ -61,19 +62,19 @@ def test_what_differs_is_told_by_group(six):
     [(-11.0, True, "better"), (-10.0, True, "better"), (-9.9, False, "not resolved"),
      (11.0, True, "worse"), (9.9, False, "not resolved"), (0.0, False, "equal")],
 )  # fmt: skip
-def test_an_effect_below_two_standard_errors_is_not_resolved(amount, resolved, verdict):
-    first, other = comparison.Mean(20.0, 3.0, 3), comparison.Mean(20.0 + amount, 4.0, 3)
-    found = comparison.effect("gen_masked_loss", other, first)
+def test_a_difference_below_two_standard_errors_is_not_resolved(amount, resolved, verdict):
+    first, other = means.Mean(20.0, 3.0, 3), means.Mean(20.0 + amount, 4.0, 3)
+    found = comparison.difference("gen_masked_loss", other, first)
     assert found.error == 5.0  # 3 and 4 in squares
     assert (found.resolved, found.verdict) == (resolved, verdict)
 
 
 def test_better_is_lower_for_a_loss_and_higher_for_an_area():
-    low, high = comparison.Mean(0.1, 0.001, 3), comparison.Mean(0.9, 0.001, 3)
-    verdicts = {name: comparison.effect(name, high, low).verdict for name in comparison.METRICS}
+    low, high = means.Mean(0.1, 0.001, 3), means.Mean(0.9, 0.001, 3)
+    verdicts = {name: comparison.difference(name, high, low).verdict for name in comparison.METRICS}
     assert verdicts["disc_loss"] == "worse" and verdicts["disc_auc"] == "better"
     assert verdicts["loss"] == "resolved"  # its weights are settings: neither is good
-    assert comparison.effect("disc_auc/wiki", high, low).verdict == "better"
+    assert comparison.difference("disc_auc/wiki", high, low).verdict == "better"
 
 
 def test_one_seed_has_no_error(tmp_path):
@@ -81,13 +82,13 @@ def test_one_seed_has_no_error(tmp_path):
         workdir(tmp_path, "a", [1.0]), workdir(tmp_path, "b", [4.0], optimizer__learning_rate=0.5)
     )
     one, other = (comparison.final(group, "gen_masked_loss") for group in found.groups)
-    assert one == comparison.Mean(1.0, None, 1)
-    effect = comparison.effect("gen_masked_loss", other, one)
-    assert (effect.amount, effect.error, effect.verdict) == (3.0, None, "one seed")
+    assert one == means.Mean(1.0, None, 1)
+    apart = comparison.difference("gen_masked_loss", other, one)
+    assert (apart.amount, apart.error, apart.verdict) == (3.0, None, "one seed")
 
 
 def test_equal_seeds_have_no_error_out_of_rounding():
-    assert comparison.mean([0.09, 0.09, 0.09]) == comparison.Mean(0.09, 0.0, 3)
+    assert means.mean([0.09, 0.09, 0.09]) == means.Mean(0.09, 0.0, 3)
 
 
 def test_a_copy_of_a_run_counts_once(tmp_path):
@@ -96,7 +97,7 @@ def test_a_copy_of_a_run_counts_once(tmp_path):
     copy = shutil.copytree(original, tmp_path / "copy")
     found = load(original, str(copy))
     assert [group.title for group in found.groups] == ["A  original, the same run twice"]
-    assert comparison.final(found.groups[0], "gen_masked_loss") == comparison.Mean(2.0, None, 1)
+    assert comparison.final(found.groups[0], "gen_masked_loss") == means.Mean(2.0, None, 1)
     assert found.notes == [
         f"A holds the same run again ({copy}: equal seed and metrics), which counts once"
     ]
@@ -106,7 +107,7 @@ def test_a_copy_of_a_run_counts_once(tmp_path):
 
     more = load(original, str(copy), workdir(tmp_path, "other", [4.0], seed=1))
     assert more.groups[0].title.endswith(", 2 seeds, one of them twice")
-    assert comparison.final(more.groups[0], "gen_masked_loss") == comparison.Mean(3.0, 1.0, 2)
+    assert comparison.final(more.groups[0], "gen_masked_loss") == means.Mean(3.0, 1.0, 2)
     assert len(comparison_curves.panels(more, "step")[0].lines) == 3  # two runs and their mean
 
 

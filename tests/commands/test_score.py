@@ -3,6 +3,7 @@
 
 import dataclasses
 import json
+import math
 import subprocess
 import sys
 
@@ -187,6 +188,18 @@ def score(trained, path, **values):
         flags.FLAGS.mark_as_parsed()
     with flagsaver.flagsaver(input=str(path), **values):
         score_command.main(trained[0], str(trained[1]))
+
+
+def test_a_score_that_is_no_number_is_null_in_json(capsys):
+    if not flags.FLAGS.is_parsed():
+        flags.FLAGS.mark_as_parsed()
+    with flagsaver.flagsaver(first_is_right=True):
+        score_command._print_json({3: ["a", "b"]}, [[math.nan, 1.0]], [], "")
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert found == {
+        "rows": [{"line": 3, "texts": ["a", "b"], "scores": [None, 1.0], "best": None}],
+        "first_wins": 0.0,
+    }
 
 
 LONG = " ".join(["the cat sees a letter in the morning"] * 6)

@@ -68,9 +68,9 @@ def test_the_setting_can_count_machines_of_gpus_as_one():
         (
             of_slices(2, 4, "tpu"),
             {"slices": 4},
-            "mesh.slices=4, but these TPUs are of 2 slices; set mesh.slices=0",
+            "mesh.slices=4, but these TPUs belong to 2 slices; set mesh.slices=0",
         ),
-        (of_slices(1, 4, "tpu"), {"slices": 2}, "these TPUs are of 1 slice; set mesh.slices=0"),
+        (of_slices(1, 4, "tpu"), {"slices": 2}, "these TPUs belong to 1 slice; set mesh.slices=0"),
         (of_slices(1, 8), {"slices": 3}, "mesh.slices=3 does not divide 8 devices; try a divisor"),
     ],
 )

@@ -154,13 +154,6 @@ def test_heldout_rows_are_fixed_and_limited(tmp_path):
     assert rows.source.tolist() == [1, 1, 1]
 
 
-def test_epochs_are_counted_in_rows(tmp_path):
-    order = order_of(tmp_path, [[30], [10]])
-    assert order.rows_per_epoch == 40
-    assert order.epoch(0) == 0
-    assert order.epoch(100) == 2.5
-
-
 def test_prefetching_gives_the_same_batches_in_order():
     with pipeline.Prefetch(lambda step: step * 10, first=3) as prefetch:
         assert [next(prefetch) for _ in range(5)] == [30, 40, 50, 60, 70]

@@ -20,9 +20,10 @@ from electra_jax.core import sharding
 from electra_jax.data import vocabulary
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import page, results_file, results_table
-from electra_jax.finetuning.tasks import built_in, datasets
+from electra_jax.finetuning.tasks import built_in
 from electra_jax.finetuning.tuning import (
     choices,
+    datasets,
     encoders,
     forecast,
     live_page,
@@ -367,15 +368,21 @@ def test_only_a_trained_encoder_has_places_that_it_never_saw(places, init, token
     assert encoders.read(config, places[0], choices.mesh(config)).pretrained_tokens == tokens
 
 
-@pytest.mark.parametrize(("platform", "products"), [("cpu", "wide"), ("gpu", "plain")])
-def test_the_encoder_multiplies_in_the_forms_of_its_devices(
-    places, monkeypatch, platform, products
-):
+@pytest.mark.parametrize(
+    ("platform", "scan", "expected"),
+    [
+        ("cpu", "auto", ("wide", False, True)),
+        ("gpu", "auto", ("plain", False, False)),
+        ("tpu", "auto", ("plain", True, False)),
+        ("tpu", "off", ("plain", False, False)),
+    ],
+)
+def test_the_encoder_has_the_forms_of_its_devices(places, monkeypatch, platform, scan, expected):
     """Exports have plain products, with which bfloat16 is slower than float32 on a CPU."""
     monkeypatch.setattr(sharding, "platform", lambda mesh: platform)
-    config = finetuning_config.parse(settings(places, "x"))
-    found = encoders.read(config, places[0], choices.mesh(config)).networks
-    assert found.discriminator.products == products
+    config = finetuning_config.parse(settings(places, "x", run__scan=scan))
+    found = encoders.read(config, places[0], choices.mesh(config)).networks.discriminator
+    assert (found.products, found.scan, found.joined_gradients) == expected
 
 
 def test_a_dry_run_says_what_would_be_done(places):

@@ -20,13 +20,13 @@ from support import odd
 from support.corpus import ROOT
 
 # beta 0 and a large epsilon make Adam's update the clipped gradient over epsilon.
-PLAIN = optimizer.AdamConfig(beta1=0, beta2=0, epsilon=1e9, weight_decay=0, clip_norm=0)
+PLAIN = optimizer.Settings(beta1=0, beta2=0, epsilon=1e9, weight_decay=0, clip_norm=0)
 SETUP = tuning_step.Setup(
     networks=odd.NETWORKS,
     head=task_heads.HeadConfig("linear", 10, outputs=3, dropout=0.0),
     kind="classification",
     pad_id=odd.PAD,
-    adam=PLAIN,
+    optimizer_settings=PLAIN,
     layer_decay=1.0,
 )
 COURSE = tuning_step.course(1e9, 100, 0.0)  # the first step then moves parameters by the gradient
@@ -68,7 +68,9 @@ def test_the_mean_is_the_sum_over_the_rows():
 
 def test_clipping_takes_the_difference_away():
     """Where both are clipped to norm 1, sum and mean move parameters alike."""
-    clipped = dataclasses.replace(SETUP, adam=dataclasses.replace(PLAIN, clip_norm=1e-3))
+    clipped = dataclasses.replace(
+        SETUP, optimizer_settings=dataclasses.replace(PLAIN, clip_norm=1e-3)
+    )
     mean, _ = moved(clipped)
     summed, _ = moved(dataclasses.replace(clipped, loss="sum"))
     norm = np.sqrt(sum((x**2).sum() for x in mean.values()))

@@ -99,7 +99,7 @@ def keys(batch, step=0):
 @pytest.fixture(scope="module")
 def stepped():
     """{name: (old parameters, new parameters, measured)} of one step with a rate of 0.1."""
-    adam = optimizer.adamw(optimizer.AdamConfig())
+    adam = optimizer.adamw(optimizer.Settings())
     found = {}
     for name in KINDS:
         objective = make(name)
@@ -296,7 +296,7 @@ def test_the_discriminators_phase_reads_the_tables_after_the_generators_step():
     moved = params | {"embeddings": jax.tree.map(lambda x: x + 0.1, params["embeddings"])}
     logits = [objective.judge(p, batch, made, keys(batch)).disc_logits_BL for p in (params, moved)]
     assert not np.allclose(*logits, atol=1e-3)
-    adam = optimizer.adamw(optimizer.AdamConfig(clip_norm=0.0, weight_decay=0.0))
+    adam = optimizer.adamw(optimizer.Settings(clip_norm=0.0, weight_decay=0.0))
     rate = jnp.float32(0.1)
     update = odd.jit(
         train_step.make_update(objective, adam, lambda *_: rate, KEY, odd.PAD, steps=10)
@@ -342,7 +342,7 @@ def test_lambda_means_nothing_to_adam_unless_something_is_shared(name, equal):
         "decoupled": ("decoupled_detection", "gdes"),
         "joint": ("replaced_token_detection", "embeddings"),
     }[name]
-    adam = optimizer.adamw(optimizer.AdamConfig(epsilon=1e-20, clip_norm=0.0, weight_decay=0.0))
+    adam = optimizer.adamw(optimizer.Settings(epsilon=1e-20, clip_norm=0.0, weight_decay=0.0))
     ends = []
     for weight in (1.0, 64.0):
         config = dataclasses.replace(SHALLOW, sharing=sharing)

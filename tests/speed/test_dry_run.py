@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from electra_jax import config as config_lib
+from electra_jax.core import sharding
 from electra_jax.objectives import vocabulary_softmax
 from electra_jax.speed import dry_run, synthetic
 from electra_jax.step import plans
@@ -54,6 +55,20 @@ def test_the_dry_run_says_what_is_kept_and_what_is_not_reached(tmp_path):
     kept = float(lines["activations a device"].split()[0])
     assert 0.1 < kept < 10  # 8 rows of 32 tokens through three layers of width 32 and 16
     assert "within the warmup" in lines["note"]
+
+
+def test_what_no_axis_splits_is_whole_on_each_device():
+    """Two parts along fsdp times four along tensor; one head cannot be split over four."""
+    shapes = {
+        "embeddings/token": (800, 10),  # in 8 parts of 1,000
+        "embeddings/position": (20, 10),  # along fsdp only: 2 parts of 100
+        "attention/query/kernel": (1, 10, 1, 10),  # one head: 2 parts of 50
+        "attention/output/bias": (1, 7),  # whole
+    }
+    shapes = {name: jax.ShapeDtypeStruct(shape, np.float32) for name, shape in shapes.items()}
+    mesh = sharding.make_mesh(1, 2, 4, np.array(jax.devices() * 8))
+    where = sharding.shardings(shapes, mesh)
+    assert dry_run.bytes_a_device(shapes, where) == 4 * (1000 + 100 + 50 + 7)
 
 
 def test_the_dry_run_refuses_a_run_whose_rows_and_text_are_gone(tmp_path):

@@ -14,7 +14,7 @@ from electra_jax.model import networks
 from electra_jax.step import optimizer
 from support import odd
 
-DEFAULT = optimizer.AdamConfig()
+DEFAULT = optimizer.Settings()
 
 
 def run(transformation, params, gradients):
@@ -41,7 +41,7 @@ def test_without_correction_early_updates_are_larger():
     """6.5 times at the tenth step: (1 - 0.9^10) / sqrt(1 - 0.999^10)."""
     gradients = [jnp.full(1, 1e-2)] * 10  # so small that it is not clipped
     plain, corrected = (
-        run(make(optimizer.AdamConfig(weight_decay=0)), {"kernel": jnp.zeros(1)},
+        run(make(optimizer.Settings(weight_decay=0)), {"kernel": jnp.zeros(1)},
             [{"kernel": gradient} for gradient in gradients])[-1]["kernel"]
         for make in (optimizer.reference_adamw, optimizer.adamw)
     )  # fmt: skip
@@ -65,13 +65,15 @@ def test_moments_stay_where_a_step_is_not_applied(make):
 
 def test_the_clip_is_of_all_leaves_together():
     params = {"a": jnp.zeros(2), "b": jnp.zeros(1)}
-    config = optimizer.AdamConfig(beta1=0, beta2=0, epsilon=1e9, weight_decay=0, clip_norm=1)
+    config = optimizer.Settings(beta1=0, beta2=0, epsilon=1e9, weight_decay=0, clip_norm=1)
     gradients = {"a": jnp.array([1.0, 2.0]), "b": jnp.array([2.0])}  # norm 3
     (found,) = run(optimizer.reference_adamw(config), params, [gradients])
     np.testing.assert_allclose(1e9 * found["a"], [1 / 3, 2 / 3], rtol=1e-6)
     np.testing.assert_allclose(1e9 * found["b"], [2 / 3], rtol=1e-6)
     (unclipped,) = run(
-        optimizer.reference_adamw(optimizer.AdamConfig(0, 0, 1e9, 0, clip_norm=0)),
+        optimizer.reference_adamw(
+            optimizer.Settings(beta1=0, beta2=0, epsilon=1e9, weight_decay=0, clip_norm=0)
+        ),
         params,
         [gradients],
     )
@@ -79,7 +81,7 @@ def test_the_clip_is_of_all_leaves_together():
 
 
 def test_a_small_gradient_is_not_stretched_to_the_norm():
-    config = optimizer.AdamConfig(beta1=0, beta2=0, epsilon=1e9, weight_decay=0, clip_norm=1)
+    config = optimizer.Settings(beta1=0, beta2=0, epsilon=1e9, weight_decay=0, clip_norm=1)
     (found,) = run(
         optimizer.reference_adamw(config), {"a": jnp.zeros(1)}, [{"a": jnp.full(1, 0.5)}]
     )
@@ -154,7 +156,7 @@ def test_muon_takes_each_layer_as_one_matrix_and_adam_the_rest():
         {path: np.float32(1e-3 * draw.standard_normal(x.shape)) for path, x in params.items()}
         for _ in range(2)
     ]
-    config = optimizer.AdamConfig(weight_decay=0, peaks=optimizer.PeakRates(1.0, 1.0, 1.0))
+    config = optimizer.Settings(weight_decay=0, peaks=optimizer.PeakRates(1.0, 1.0, 1.0))
     gradients = [trees.nested(step) for step in steps]
     found = [
         odd.flat(updates)
@@ -233,7 +235,7 @@ ONES = {
 def test_every_parameter_has_its_rate_by_its_path(rates, shares, named):
     assert [rates.share(path) for path in ONES] == pytest.approx(shares)
     assert rates.named() == pytest.approx(named)
-    config = optimizer.AdamConfig(beta1=0, beta2=0, epsilon=1, weight_decay=1, clip_norm=0)
+    config = optimizer.Settings(beta1=0, beta2=0, epsilon=1, weight_decay=1, clip_norm=0)
     config = dataclasses.replace(config, peaks=rates)
     tree = {path: jnp.ones(1) for path in ONES}  # Adam gives 1 / (1 + 1), decay adds 1
     (found,) = run(optimizer.reference_adamw(config), trees.nested(tree), [trees.nested(tree)])
@@ -258,7 +260,7 @@ def test_networks_can_be_clipped_each_for_itself():
     params = jax.tree.map(jnp.zeros_like, gradients)
     found = {}
     for clip in ("joint", "per_network"):
-        config = optimizer.AdamConfig(beta1=0, beta2=0, epsilon=1e9, weight_decay=0, clip=clip)
+        config = optimizer.Settings(beta1=0, beta2=0, epsilon=1e9, weight_decay=0, clip=clip)
         (updates,) = run(optimizer.reference_adamw(config), params, [gradients])
         found[clip] = [1e9 * float(x[0]) for x in odd.flat(updates).values()]
     whole = np.sqrt(25.25)

@@ -44,7 +44,7 @@ class Step:
 
 
 LANES = jax.tree.map(jnp.asarray, odd.LANES)
-ADAM = optimizer.AdamConfig()
+ADAM = optimizer.Settings()
 CHAIN = optimizer.reference_adamw(ADAM)
 
 

@@ -141,7 +141,7 @@ def test_the_learning_rate_does_not_know_of_stages(finished):
 
 
 def test_epochs_count_the_rows_of_each_length_for_themselves(finished, run):
-    short, _, long = (pipeline.Order(s.records, 0).rows_per_epoch for s in run.stages)
+    short, _, long = (stage.records.rows_per_epoch() for stage in run.stages)
     expected = [n / short for n in (8, 16, 32, 48)] + [48 / short + n / long for n in (8, 16)]
     logged = [row["epoch"] for row in rows(finished[0], "train")]
     np.testing.assert_allclose(logged, expected, rtol=1e-6)
@@ -367,7 +367,7 @@ def test_the_dry_run_and_the_accountant_add_up_the_stages(text, finished, run):
     short, long = (run.stages[n].objective.flops(x).train for n, x in ((0, 16), (2, 32)))
     whole = 30 * 8 * short + 30 * 16 * short + 40 * 8 * long
     assert lines["FLOPs of the run"].strip() == f"{whole:.3g}"
-    each = [pipeline.Order(stage.records, 0).rows_per_epoch for stage in run.stages]
+    each = [stage.records.rows_per_epoch() for stage in run.stages]
     epochs = (30 * 8 + 30 * 16) / each[0] + 40 * 8 / each[2]
     assert lines["epochs over the data"].strip().startswith(f"{epochs:.2f} ({each[0]:,}, then")
     counted = flops_figures.of_config(config, run.vocabulary.size)

@@ -376,8 +376,9 @@ def test_no_row_is_seen_twice_within_an_epoch(finished):
     config = config_lib.parse(json.loads((workdir / "config.json").read_text()))
     run = runs.start(config, str(workdir))
     order = pipeline.Order(run.records, config.seed)
-    _, numbers = order.numbers(0, order.rows_per_epoch)
-    assert sorted(numbers) == list(range(order.rows_per_epoch))
+    count = run.records.rows_per_epoch()
+    _, numbers = order.numbers(0, count)
+    assert sorted(numbers) == list(range(count))
     assert jax.device_get(run.state.rows_seen).tolist() == [STEPS * config.data.batch_size, 0]
 
 

@@ -67,6 +67,23 @@ def test_a_side_that_ends_on_the_way_is_left_out(compare):
     assert json.loads(said.out)["ours"] == {"error": "ended with exit code 1"}
 
 
+def test_an_interrupt_prints_what_was_measured_until_then(compare, monkeypatch):
+    whole, calls = against_peer.Side.run, []
+
+    def run(side, steps):
+        calls.append(side.name)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        whole(side, steps)
+
+    monkeypatch.setattr(against_peer.Side, "run", run)
+    code, said = compare({"seconds": 0.5}, {"seconds": 1.0}, "--json", "--variant=model.scan=on")
+    found = json.loads(said.out)
+    assert code == 1 and calls == ["ours", "ours, model.scan=on", "ours, model.scan=on", "ours"]
+    assert found["ours"]["step_seconds"] == found["ours, model.scan=on"]["step_seconds"] == 0.5
+    assert found["the rest"] == {"error": "was interrupted"}
+
+
 def test_a_peer_on_the_cpu_is_not_held_against_ours_on_a_gpu(compare):
     peer = {"seconds": 9.0, "platform": "cpu"}
     code, said = compare({"seconds": 0.5}, peer, "--json")

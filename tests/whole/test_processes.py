@@ -106,6 +106,21 @@ def assert_same_losses(workdir, undisturbed, steps):
     )
 
 
+def test_minutes_are_those_of_the_first_on_both(alone, tmp_path):
+    """By a clock of its own each would end, and lower its rate, at another step."""
+    config = alone[0].copy_and_resolve_references()
+    config.schedule.update(budget="minutes", minutes=0.05, steps=100_000, stages=())
+    config.evaluation.every = 100_000  # at the end only
+    begin(tmp_path / "two", config)
+    both = start_two(tmp_path / "two")
+    said = [process.communicate()[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+
+    rows = writers.read(tmp_path / "two" / "metrics.jsonl")
+    (last,) = (row["step"] for row in rows if row["kind"] == "eval")
+    assert max(metadata.steps(tmp_path / "two" / "checkpoints")) == last
+
+
 @pytest.mark.parametrize(
     ("flags", "step"),
     [((), 3), (("--config.evaluation.every=2",), 2)],  # of the second stage; an evaluation

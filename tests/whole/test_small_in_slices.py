@@ -58,8 +58,10 @@ def test_a_call_without_time_does_nothing_and_the_next_one_does_all(data):
     said = call(data, "--seconds=0")
     assert said.endswith("nothing is trained yet\nnot done: the same command goes on\n")
     assert not (data.parent / "workdir").exists()
+    out = data.parent / "out"
+    assert {path.name for path in out.iterdir()} == {"table.txt"}
 
-    said, out = call(data), data.parent / "out"
+    said = call(data)
     table = (out / "table.txt").read_text()
     assert said.endswith(table) and "not done" not in table
     trained, _, _, scores, mean, after, paper = table.splitlines()
@@ -75,6 +77,44 @@ def test_a_call_without_time_does_nothing_and_the_next_one_does_all(data):
     assert len(json.loads((out / "scores.json").read_text())["sst2"]["tasks"][0]["seeds"]) == 2
     tensors = safetensors.numpy.load((out / "encoder.safetensors.part0").read_bytes())
     assert "electra.embeddings.word_embeddings.weight" in tensors
+
+
+def test_a_call_that_is_cut_in_the_tasks_leaves_what_there_is(tmp_path, monkeypatch):
+    """The machine may be gone before the next call."""
+    run, out = tmp_path / "workdir" / "run", tmp_path / "out"
+
+    def trained(slice_, given, workdir):
+        (workdir / "scores").mkdir(parents=True)
+        (workdir / "scores" / "sst2.json").write_text("1")
+        (workdir / "metrics.jsonl").write_text("")
+        return True
+
+    def convert(slice_, *command):
+        assert command[0] == "electra_jax.convert"
+        (run / "encoder" / "discriminator").mkdir(parents=True)
+        (run / "encoder" / "discriminator" / "model.safetensors").write_bytes(b"abcde")
+        return True
+
+    def cut(*_):
+        raise SystemExit("electra_jax.finetune ended with 1")
+
+    monkeypatch.setattr(bounded, "end_on_sigterm", lambda: None)
+    monkeypatch.setattr(small_in_slices, "PART", 3)
+    monkeypatch.setattr(small_in_slices, "train", trained)
+    monkeypatch.setattr(small_in_slices, "table", lambda workdir: "")
+    monkeypatch.setattr(slices.Slice, "run", convert)
+    monkeypatch.setattr(small_in_slices.tasks_in_slices, "tune", cut)
+    places = [f"--data={tmp_path}", f"--workdir={run.parent}", f"--out={out}"]
+    monkeypatch.setattr(sys, "argv", ["", *places])
+    with pytest.raises(SystemExit, match="finetune ended with 1"):
+        small_in_slices.main()
+
+    parts = [out / f"encoder.safetensors.part{number}" for number in (0, 1)]
+    assert [part.read_bytes() for part in parts] == [b"abc", b"de"]
+    assert (out / "scores.json").read_text() == '{"sst2": 1}'
+    assert {path.name for path in out.iterdir()} == {
+        "table.txt", "metrics.jsonl", "scores.json", *(part.name for part in parts),
+    }  # fmt: skip
 
 
 def test_numbers_that_are_not_known_break_no_line(tmp_path):

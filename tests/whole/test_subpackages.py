@@ -20,6 +20,7 @@ SUBPACKAGES = (  # from the ground up: a subpackage may use any subpackage on a 
     "checks",
     "cli",
 )
+FINETUNING = ("tasks", "config", "results", "tuning")  # likewise, within finetuning
 COMMANDS = (
     *("main", "prepare", "show", "evaluate", "finetune", "convert", "score", "compare"),
     *("check", "flops", "compile", "benchmark"),
@@ -58,6 +59,11 @@ def subpackage(module):
     return module.split(".")[0]
 
 
+def part(module):
+    """The part of a subpackage that a module is, or lies in: tasks for finetuning.tasks.files."""
+    return module.split(".")[1]
+
+
 def test_every_module_is_a_command_or_stands_in_a_wing():
     known = {name for line in SUBPACKAGES for name in line.split()}
     found = {subpackage(module) for module in modules()}
@@ -78,6 +84,19 @@ def test_imports_point_down():
     assert upwards == [], "move what they share to a lower subpackage"
 
 
+def test_imports_within_fine_tuning_point_down():
+    line = {name: number for number, names in enumerate(FINETUNING) for name in names.split()}
+    upwards = [
+        f"{module} -> {imported}"
+        for module, path in modules().items()
+        for imported in imports(path)
+        if subpackage(module) == subpackage(imported) == "finetuning"
+        and part(imported) != part(module)
+        and line[part(imported)] >= line[part(module)]
+    ]
+    assert upwards == []
+
+
 def test_no_circle_of_modules():
     graph = {module: set(imports(path)) & set(modules()) for module, path in modules().items()}
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
@@ -95,7 +114,7 @@ def test_only_the_model_knows_flax_and_only_the_checkpoint_knows_orbax():
 
 def test_preparing_needs_no_jax():
     """Worker processes import these, or none is needed; jax costs seconds and memory."""
-    tuning = ("finetuning.tuning.features", "finetuning.tuning.windows")
+    tuning = [f"finetuning.tuning.{name}" for name in ("datasets", "features", "windows")]
     prepares = ("data.", "finetuning.tasks.", *tuning)
     for module, path in modules().items():
         if module.startswith(prepares):

@@ -14,7 +14,7 @@ from electra_jax.finetuning.results import run_results
 from electra_jax.finetuning.results import scores as scores_lib
 from electra_jax.finetuning.results import statistics as statistics_lib
 from electra_jax.host import console_table
-from electra_jax.report import style
+from electra_jax.report import means, style
 
 HEAD = ("task", "split", "metric", "median", "mean ± sd", "best", "n", "guess")
 
@@ -146,7 +146,7 @@ def with_error(metric: str, value: float, error: float | None) -> str:
     return shown(metric, value) + ("" if error is None else f" ± {shown(metric, error)}")
 
 
-def signed(metric: str, found: statistics_lib.Difference) -> str:
+def signed(metric: str, found: means.Difference) -> str:
     """A difference with its standard error, `+1.20 ± 0.31`."""
     sign = "-" if found.amount < 0 else "+" if found.amount > 0 else ""
     return sign + with_error(metric, abs(found.amount), found.error)

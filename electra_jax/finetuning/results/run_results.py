@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from electra_jax.finetuning.results import statistics as statistics_lib
+from electra_jax.report import means
 
 CHOICES = ("last", "best")
 # The tasks of GLUE's average, without WNLI, as in ELECTRA's paper.
@@ -135,7 +136,7 @@ class SplitComparison:
     metric: str
     first: statistics_lib.SeedStatistics
     second: statistics_lib.SeedStatistics
-    difference: statistics_lib.Difference
+    difference: means.Difference
 
 
 def compare(first: Results, second: Results) -> list[SplitComparison]:

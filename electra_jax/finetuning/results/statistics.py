@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from electra_jax.finetuning.results import scores as scores_lib
-from electra_jax.report import comparison
+from electra_jax.report import means
 
 FAR = 3.0  # robust deviations below the median
 FAR_AT_LEAST = 0.05  # and this much in the metric, as nearly equal seeds have tiny deviations
@@ -38,27 +38,6 @@ class SeedStatistics:
     failed: int  # number of values that are not finite; nothing above includes them
 
 
-@dataclasses.dataclass(frozen=True)
-class Difference:
-    """The mean of `first` minus that of `second`; the squares of both errors add up."""
-
-    amount: float
-    error: float | None
-    resolved: bool | None  # None: the error is not known
-    better: bool
-
-    @property
-    def verdict(self) -> str:
-        """The difference in a word or two."""
-        if self.amount == 0:
-            return "equal"
-        if self.resolved is None:
-            return "one seed"
-        if not self.resolved:
-            return "not resolved"
-        return "better" if self.better else "worse"
-
-
 def summarise(metric: str, values: Sequence[float]) -> SeedStatistics:
     """Statistics over one value per seed; nan if no value is finite."""
     finite = [float(value) for value in values if math.isfinite(value)]
@@ -66,7 +45,7 @@ def summarise(metric: str, values: Sequence[float]) -> SeedStatistics:
     if not finite:
         return SeedStatistics(math.nan, math.nan, None, None, math.nan, 0, failed)
 
-    mean = comparison.mean(finite)
+    mean = means.mean(finite)
     sd = None if mean.error is None else mean.error * math.sqrt(mean.count)
     best = min(finite) if metric in scores_lib.LOWER_IS_BETTER else max(finite)
     middle = statistics.median(finite)
@@ -131,24 +110,16 @@ def far_below(metric: str, values: Sequence[float]) -> dict[int, str]:
     }
 
 
-def difference(metric: str, first: Sequence[float], second: Sequence[float]) -> Difference:
-    """The difference of two means; it is resolved if it is at least two standard errors.
+def difference(metric: str, first: Sequence[float], second: Sequence[float]) -> means.Difference:
+    """The mean of `first` minus that of `second`.
 
     Raises:
       ValueError: a set has no finite value.
     """
-    means = []
+    found = []
     for name, values in (("first", first), ("second", second)):
         finite = [float(value) for value in values if math.isfinite(value)]
         if not finite:
             raise ValueError(f"the {name} set of runs has no finite {metric}")
-        means.append(comparison.mean(finite))
-
-    ours, theirs = means
-    amount = ours.value - theirs.value
-    better = scores_lib.better(metric, ours.value, theirs.value)
-    if ours.error is None or theirs.error is None:
-        return Difference(amount, None, None, better)
-    error = math.hypot(ours.error, theirs.error)
-    resolved = amount != 0 and abs(amount) >= comparison.RESOLVED * error
-    return Difference(amount, error, resolved, better)
+        found.append(means.mean(finite))
+    return means.difference(*found, higher_is_better=metric not in scores_lib.LOWER_IS_BETTER)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tasks and their examples: built-in benchmarks, tables, CoNLL columns, SQuAD and custom files.
 
-`datasets` is what fine-tuning imports, with the types in `task` and `examples`; `built_in` and
-`custom` make tasks, and the other modules read files. Data goes from files (`files`) through one
-reader per format (`tables`, `conll`, `squad`, `tfds_records`) and `labels` to the splits of a task
-(`reading`), and from there to arrays for training and targets for scoring (`datasets`).
+`built_in` and `custom` make tasks, with the types in `task` and `examples`, and the other modules
+read files. Data goes from files (`files`) through one reader per format (`tables`, `conll`,
+`squad`, `tfds_records`) and `labels` to the splits of a task (`reading`).
 """

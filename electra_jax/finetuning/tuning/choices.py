@@ -13,8 +13,7 @@ from jax.sharding import Mesh
 from electra_jax import config as config_lib
 from electra_jax.core import sharding
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.finetuning.tasks import datasets
-from electra_jax.finetuning.tuning import encoders, rates, tuning_step
+from electra_jax.finetuning.tuning import datasets, encoders, rates, tuning_step
 from electra_jax.model import task_heads
 from electra_jax.step import optimizer
 
@@ -133,8 +132,12 @@ def setup(
         kind=kind,
         pad_id=encoder.vocabulary.pad_id,
         optimizer=recipe.optimizer,
-        adam=optimizer.AdamConfig(
-            recipe.beta1, recipe.beta2, recipe.epsilon, recipe.weight_decay, recipe.clip_norm
+        optimizer_settings=optimizer.Settings(
+            beta1=recipe.beta1,
+            beta2=recipe.beta2,
+            epsilon=recipe.epsilon,
+            weight_decay=recipe.weight_decay,
+            clip_norm=recipe.clip_norm,
         ),
         layer_decay=layer_decay(config, encoder),
         decay_rule=recipe.decay_rule,

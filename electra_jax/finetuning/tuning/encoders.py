@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 from electra_jax.core import sharding
 from electra_jax.data import vocabulary
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.model import accounting, layers, networks
+from electra_jax.model import accounting, encoder, networks
 from electra_jax.weights import checkpoint, reading
 
 
@@ -92,15 +92,14 @@ def identity_of(trunk: dict) -> str:
 def _networks(config, found, mesh):
     """The main network's configuration as this fine-tuning computes it on these devices."""
     shape, platform = found.alone(found.main()).networks, sharding.platform(mesh)
-    dtype, scan = config.run.dtype, config.run.scan
+    dtype, recipe = config.run.dtype, config.recipe
     if dtype == "auto":
         dtype = "float32" if platform == "cpu" else "bfloat16"
-    scanned = shape.discriminator.scan if scan == "auto" else scan == "on"
+
     main = dataclasses.replace(
         shape.discriminator,
-        dropout=config.recipe.dropout,
-        attention_dropout=config.recipe.attention_dropout,
-        scan=scanned,
-        products=layers.products_on(platform),
+        dropout=recipe.dropout,
+        attention_dropout=recipe.attention_dropout,
+        **encoder.forms_on(platform, config.run.scan),
     )
     return dataclasses.replace(shape, discriminator=main, dtype=dtype)

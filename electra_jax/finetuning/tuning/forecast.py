@@ -4,8 +4,7 @@
 import jax
 
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.finetuning.tasks import datasets
-from electra_jax.finetuning.tuning import batches, choices, encoders, rates
+from electra_jax.finetuning.tuning import batches, choices, datasets, encoders, rates
 from electra_jax.host import console_table
 from electra_jax.model import accounting
 from electra_jax.report import style

@@ -15,8 +15,7 @@ from typing import Any
 from absl import logging
 
 from electra_jax.finetuning.results import page, progress, results_file, run_results
-from electra_jax.finetuning.tasks import datasets
-from electra_jax.finetuning.tuning import choices, loop, summary
+from electra_jax.finetuning.tuning import choices, datasets, loop, summary
 from electra_jax.report import pace
 
 SECONDS = 30.0  # at least, between two drawings while a task is trained

@@ -20,7 +20,7 @@ from typing import Any
 from electra_jax import config as config_lib
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import results_file, run_results, submission
-from electra_jax.finetuning.tasks import datasets
+from electra_jax.finetuning.tuning import datasets
 from electra_jax.report import drawing
 
 _GLUE_SPLITS = {"test": "", "test_matched": "_matched", "test_mismatched": "_mismatched"}

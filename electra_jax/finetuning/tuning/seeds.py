@@ -20,9 +20,9 @@ from absl import logging
 
 from electra_jax import config as config_lib
 from electra_jax.finetuning.results import results_table, scores, statistics
-from electra_jax.finetuning.tasks import datasets
 from electra_jax.finetuning.tuning import (
     choices,
+    datasets,
     encoders,
     kept_weights,
     live_page,

@@ -13,8 +13,7 @@ from typing import Any
 
 from electra_jax import config as config_lib
 from electra_jax.finetuning.results import results_table, run_results, scores, statistics
-from electra_jax.finetuning.tasks import datasets
-from electra_jax.finetuning.tuning import choices, loop
+from electra_jax.finetuning.tuning import choices, datasets, loop
 from electra_jax.training import environment
 
 Records = Sequence[Mapping[str, Any]]  # one per seed

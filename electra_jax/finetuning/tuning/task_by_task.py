@@ -21,9 +21,9 @@ from absl import logging
 from electra_jax import config as config_lib
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import run_results, shown_results
-from electra_jax.finetuning.tasks import datasets
 from electra_jax.finetuning.tuning import (
     choices,
+    datasets,
     encoders,
     kept_weights,
     live_page,

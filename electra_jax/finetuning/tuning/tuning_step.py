@@ -39,7 +39,7 @@ class Setup:
     kind: str  # of the task
     pad_id: int
     optimizer: str = "reference_adamw"
-    adam: optimizer_lib.AdamConfig = optimizer_lib.AdamConfig(weight_decay=0.0)
+    optimizer_settings: optimizer_lib.Settings = optimizer_lib.Settings(weight_decay=0.0)
     layer_decay: float = 0.8
     decay_rule: str = "paper"
     loss: str = "mean"  # over the rows or tokens that count | 'sum'
@@ -180,31 +180,31 @@ def _update(setup, state, batch, course, key):
 
 def _loss(setup, params, batch, key, step):
     """(sum of the losses that count, their number), with dropout."""
-    rows_B = batch_lib.from_lanes(
+    rows = batch_lib.from_lanes(
         batch["ids"], batch["marks"], jnp.arange(len(batch["ids"])), setup.pad_id
     )
 
     # Dropout depends on the key, the step and the row, and not on the devices.
-    keys_B = streams.row_keys(streams.stream(key, "tuning_dropout"), step, rows_B.row_B)
+    keys_B = streams.row_keys(streams.stream(key, "tuning_dropout"), step, rows.row_B)
     network_keys_B = streams.part(keys_B, "tuning", "network")
-    hidden_BLD = networks.hidden(setup.networks, params, rows_B, network_keys_B, setup.placement)
+    hidden_BLD = networks.hidden(setup.networks, params, rows, network_keys_B, setup.placement)
     head_keys_B = streams.part(keys_B, "tuning", "head")
 
     if setup.kind == "span":
         return _span_loss(setup, params["head"], hidden_BLD, batch)
 
-    scores = _scores(setup, params["head"], hidden_BLD, rows_B, head_keys_B)
+    scores = _scores(setup, params["head"], hidden_BLD, rows, head_keys_B)
     losses, counted = LOSSES[setup.kind](scores, batch)
     weight = counted * batch["weight"].reshape(-1, *[1] * (losses.ndim - 1))
     return (losses * weight).sum(), weight.sum()
 
 
-def _scores(setup, head, hidden_BLD, rows_B, keys_B):
+def _scores(setup, head, hidden_BLD, rows, keys_B):
     """Logits or values [B, C], for tagging [B, L, C]; dropout only with keys."""
     if setup.head.kind == "mean":
-        return task_heads.mean(setup.head, head, hidden_BLD, rows_B.real_BL, keys_B)
+        return task_heads.mean(setup.head, head, hidden_BLD, rows.real_BL, keys_B)
     if setup.head.kind == "matched_means":
-        return task_heads.matched_means(setup.head, head, hidden_BLD, rows_B, keys_B)
+        return task_heads.matched_means(setup.head, head, hidden_BLD, rows, keys_B)
 
     heads = {
         "linear": task_heads.linear,
@@ -268,10 +268,10 @@ def _span_loss(setup, head, hidden_BLD, batch):
 
 def _predict(setup, params, batch):
     """Outputs by name, without dropout: scores of classes, the best tag per token, or beams."""
-    rows_B = batch_lib.from_lanes(
+    rows = batch_lib.from_lanes(
         batch["ids"], batch["marks"], jnp.arange(len(batch["ids"])), setup.pad_id
     )
-    hidden_BLD = networks.hidden(setup.networks, params, rows_B, placement=setup.placement)
+    hidden_BLD = networks.hidden(setup.networks, params, rows, placement=setup.placement)
     head = params["head"]
 
     if setup.head.kind == "span_joint":
@@ -282,11 +282,11 @@ def _predict(setup, params, batch):
         start_BL, end_BL = task_heads.span_plain(head, hidden_BLD, batch["allowed"])
         return {"start_BL": start_BL, "end_BL": end_BL}
 
-    scores = _scores(setup, head, hidden_BLD, rows_B, None)
+    scores = _scores(setup, head, hidden_BLD, rows, None)
     if setup.kind == "tagging":
         return {"tags_BL": scores.argmax(-1).astype(jnp.int32)}
     return {"scores_BC": scores}
 
 
 def _optimizer(setup):
-    return OPTIMIZERS[setup.optimizer](setup.adam)
+    return OPTIMIZERS[setup.optimizer](setup.optimizer_settings)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Means over runs or seeds, and whether the difference of two of them is more than luck.
+
+    values           ->  mean        ->  mean, standard error, count
+    two such means   ->  difference  ->  amount, standard error, 'better' or 'not resolved'
+
+Runs are of one configuration and differ in their seed.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+RESOLVED = 2.0  # standard errors
+
+
+@dataclasses.dataclass(frozen=True)
+class Mean:
+    """The mean of one number over some runs."""
+
+    value: float
+    error: float | None  # its standard error; None for a single run
+    count: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """One mean minus another one."""
+
+    amount: float
+    error: float | None
+    resolved: bool | None  # None if no error is known
+    better: bool | None  # None if neither side of the metric is the better one
+
+    @property
+    def verdict(self) -> str:
+        """One or two words for the table."""
+        if self.amount == 0:
+            return "equal"
+        if self.resolved is None:
+            return "one seed"  # so no error is known
+        if not self.resolved:
+            return "not resolved"
+        return {True: "better", False: "worse", None: "resolved"}[self.better]
+
+
+def mean(values: Sequence[float]) -> Mean:
+    """The mean of some values and its standard error."""
+    count = len(values)
+    if count == 1:
+        return Mean(values[0], None, 1)
+    if min(values) == max(values):
+        return Mean(values[0], 0.0, count)  # exactly, without an error from rounding
+    middle = math.fsum(values) / count
+    variance = math.fsum((value - middle) ** 2 for value in values) / (count - 1)
+    return Mean(middle, math.sqrt(variance / count), count)
+
+
+def difference(one: Mean, other: Mean, higher_is_better: bool | None) -> Difference:
+    """`one` minus `other`. The two errors are independent, so their squares add up.
+
+    It is resolved if it is at least `RESOLVED` standard errors. `higher_is_better` is None for a
+    metric of which neither side is better.
+    """
+    amount = one.value - other.value
+    better = None if higher_is_better is None or amount == 0 else (amount > 0) == higher_is_better
+
+    if one.error is None or other.error is None:
+        return Difference(amount, None, None, better)
+    error = math.hypot(one.error, other.error)
+    resolved = amount != 0 and abs(amount) >= RESOLVED * error
+    return Difference(amount, error, resolved, better)

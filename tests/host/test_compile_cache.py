@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where compiled programs, texts and copies of buckets are kept between two starts."""
+
+import jax
+import pytest
+
+from electra_jax.host import compile_cache, user_cache
+
+
+@pytest.fixture
+def no_folder_of_jax():
+    """jax without a folder for compiled programs, as it begins outside of these tests."""
+    name, before = "jax_compilation_cache_dir", jax.config.jax_compilation_cache_dir
+    jax.config.update(name, None)
+    yield
+    jax.config.update(name, before)
+
+
+@pytest.mark.parametrize(
+    "variables, expected",
+    [
+        ({"HOME": "home"}, "home/.cache/electra_jax"),
+        ({"HOME": "home", "XDG_CACHE_HOME": "xdg"}, "xdg/electra_jax"),
+        ({"HOME": "home", "XDG_CACHE_HOME": "xdg", "ELECTRA_JAX_CACHE": "disk"}, "disk"),
+    ],
+)
+@pytest.mark.usefixtures("no_folder_of_jax")
+def test_compiled_programs_lie_beside_all_that_is_kept(variables, expected, monkeypatch, tmp_path):
+    for name in ("HOME", "XDG_CACHE_HOME", "ELECTRA_JAX_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, str(tmp_path / value))
+
+    compile_cache.keep()
+
+    assert jax.config.jax_compilation_cache_dir == str(tmp_path / expected / "xla")
+    assert user_cache.folder("text") == str(tmp_path / expected / "text")
+
+
+@pytest.mark.usefixtures("no_folder_of_jax")
+def test_a_folder_that_jax_was_given_stays(tmp_path):
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    compile_cache.keep()
+    assert jax.config.jax_compilation_cache_dir == str(tmp_path)
