@@ -45,6 +45,8 @@ def main(config: config_lib.Config, workdir: str) -> int:
     found = all_checks.measure(config, workdir, asked, _SEEDS.value, logging.info)
 
     console_table.print_coloured(result_lib.table(found), result_lib.COLOURS)
+    if suspicions := result_lib.suspicions(found):
+        print(f"\n{suspicions}")
     suggestions = result_lib.calibration(found)
     if suggestions:
         print(f"\nnot calibrated, over {_SEEDS.value} seeds\n{suggestions}")

@@ -16,10 +16,10 @@ from electra_jax.checks import scoring, trained
 from electra_jax.checks.result import (
     ABOVE_ZERO,
     FOR_SCALE,
-    NOT_CALIBRATED,
     SOFT,
     Measure,
     Result,
+    calibrated,
 )
 from electra_jax.report import baselines
 
@@ -44,13 +44,13 @@ def generator_leaves_the_plateau(run: trained.FinishedRun) -> Result:
         "a generator that is not trained, an output that is not tied",
         (
             # Six seeds had 0.02 to 0.16; the bound is their mean plus three standard deviations.
-            _calibrated(
-                run, "least above H1 by step 500", min(early, default=None), high=0.26, table="0.1"
+            calibrated(
+                run.config, "least above H1 by step 500", min(early, default=None), "0.1", high=0.26
             ),
             # Seven seeds had 0.55 to 1.47. The step at which the loss begins to fall varies so much
             # that the mean less three deviations is below 0, so the bound is the table's.
-            _calibrated(
-                run, "below H1 at the end", -found[max(found)], low=0.15, table="0.15"
+            calibrated(
+                run.config, "below H1 at the end", -found[max(found)], low=0.15, table="0.15"
             ),
             Measure("fall in 1,000 steps, straight line", _fall(found), ABOVE_ZERO),
         ),
@@ -80,8 +80,8 @@ def discriminator_beats_a_constant(run: trained.FinishedRun) -> Result:
         "always saying 'original', labels that do not fit",
         (
             # Three seeds had -0.0065, -0.0066 and -0.0059: [CLS] and [SEP] are never replaced.
-            _calibrated(
-                run, "least above h(r) by step 300, all tokens", min(early, default=None),
+            calibrated(
+                run.config, "least above h(r) by step 300, all tokens", min(early, default=None),
                 high=-0.005, table="<= 0.01",
             ),
             Measure("below h(r) at the end, words", below, ABOVE_ZERO),
@@ -114,8 +114,8 @@ def discriminator_finds_replaced_words(run: trained.FinishedRun) -> Result:
             # Three seeds had 0.537, 0.563 and 0.523: seeds differ by more than a bound could ask.
             Measure("the same", found, why=f"{FOR_SCALE}: table >= 0.6"),
             # Seven seeds had 0.549 to 0.585; the bound is their mean less three deviations.
-            _calibrated(
-                run, "disc_auc of the run, all tokens", run.evaluations[-1]["disc_auc"],
+            calibrated(
+                run.config, "disc_auc of the run, all tokens", run.evaluations[-1]["disc_auc"],
                 low=0.529, table="0.60 for a longer run",
             ),
         ),
@@ -218,8 +218,8 @@ def order_matters(run: trained.FinishedRun) -> Result:
             Measure("loss of AUC, unigram draws, in standard errors", errors, 3.0),
             Measure("the same loss", float(np.mean(drops)), why=FOR_SCALE),
             # Three seeds had 0.0029, 0.0042 and 0.0047.
-            _calibrated(
-                run, "loss of held-out AUC, own generator", judged.auc() - shuffled.auc(),
+            calibrated(
+                run.config, "loss of held-out AUC, own generator", judged.auc() - shuffled.auc(),
                 low=0.001, table=">= 0.03",
             ),
         ),
@@ -342,14 +342,6 @@ def _part(judged, number):
     """Returns one of `PARTS` parts: every PARTS-th row, from row `number` on."""
     fields = {field.name: getattr(judged, field.name) for field in dataclasses.fields(judged)}
     return scoring.Judged(**{name: lane[number::PARTS] for name, lane in fields.items()})
-
-
-def _calibrated(run, name, value, table, low=None, high=None):
-    """Returns a measure with bounds for the configuration they come from; without, for others."""
-    c = run.config
-    if (c.name, c.data.source, c.schedule.steps) == ("tiny_paper", "builtin", 2000):
-        return Measure(name, value, low, high)
-    return Measure(name, value, why=f"{NOT_CALIBRATED}: table {table}")
 
 
 def _fall(found: dict[int, float]) -> float | None:

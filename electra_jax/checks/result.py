@@ -10,6 +10,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 
+from electra_jax import config as config_lib
 from electra_jax.host import console_table
 
 ABOVE_ZERO = math.ulp(0.0)  # the smallest number above 0; as a lower bound it excludes 0
@@ -60,6 +61,23 @@ class Measure:
         return f"{_short(self.low)} to {_short(self.high)}"
 
 
+def calibrated(
+    config: config_lib.Config,
+    name: str,
+    value: float | None,
+    table: str,
+    low: float | None = None,
+    high: float | None = None,
+) -> Measure:
+    """A number whose bounds come from runs of `configs/tiny_paper.py`, and hold for no other.
+
+    For other configurations it has none, but `table`: the figure that one would hope for.
+    """
+    if (config.name, config.data.source, config.schedule.steps) == ("tiny_paper", "builtin", 2000):
+        return Measure(name, value, low, high)
+    return Measure(name, value, why=f"{NOT_CALIBRATED}: table {table}")
+
+
 @dataclasses.dataclass(frozen=True)
 class Result:
     """The result of one check with one seed."""
@@ -108,6 +126,14 @@ def table(results: Iterable[tuple[int, Result]]) -> str:
 
     head, *lines = console_table.lines(rows)
     return "\n".join([head, "-" * max(map(len, lines)), *lines])
+
+
+def suspicions(results: Iterable[tuple[int, Result]]) -> str:
+    """Returns a line for each check that failed with any seed: what that would mean."""
+    failed = {result.number: result.catches for _, result in results if result.verdict == FAILS}
+    return "\n".join(
+        f"check {number} failed, which may mean: {catches}" for number, catches in failed.items()
+    )
 
 
 def calibration(results: Sequence[tuple[int, Result]]) -> str:

@@ -116,8 +116,16 @@ class FinishedRun:
     @functools.cached_property
     def evaluations(self) -> list[dict]:
         """The evaluations in metrics.jsonl, in the order of steps."""
+        return self._metrics("eval")
+
+    @functools.cached_property
+    def log(self) -> list[dict]:
+        """The lines of training in metrics.jsonl, in the order of steps."""
+        return self._metrics("train")
+
+    def _metrics(self, kind):
         rows = writers.read(os.path.join(self.workdir, "metrics.jsonl"))
-        return [row for row in rows if row["kind"] == "eval"]
+        return [row for row in rows if row["kind"] == kind]
 
     @functools.cached_property
     def heldout(self) -> tuple[np.ndarray, np.ndarray]:

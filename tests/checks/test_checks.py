@@ -5,6 +5,7 @@ import dataclasses
 import math
 import os
 import re
+import types
 
 import jax
 import numpy as np
@@ -263,6 +264,10 @@ def test_the_table_has_a_line_for_each_number():
         ["b", "<=", "1", "-", "FAILS"],
     ]
     partly = check(Measure("a", 1, 0), Measure("b", 1, why="not calibrated"))
+    failed = check(Measure("a", -1, 0))
+    passed = check(Measure("a", 1, 0), number=7)
+    said = result_lib.suspicions([(0, failed), (1, passed), (2, failed)])
+    assert said == "check 5 failed, which may mean: what it catches"
     assert "title, seed 0" in result_lib.table([(0, partly)])
     assert "passes, 1 not calibrated" in result_lib.table([(0, partly)])
 
@@ -429,6 +434,44 @@ def test_what_identity_gives_away_is_arithmetic_for_draws_without_context():
         expected = scoring.expected_identity_auc(text_V, drawn_V, 0.15)
         assert found == pytest.approx(expected, abs=0.02)
         assert low < expected < high
+
+
+class KeptRuns:
+    """Stands in for the runs of check 18: {name: (AUC, replaced rates in the log)}."""
+
+    def __init__(self, **found):
+        tree = load_config("tiny_paper")
+        tree.data.source = "builtin"
+        self.config, self._found = config_lib.parse(tree), found
+
+    def micro(self):
+        return types.SimpleNamespace(workdir="micro")
+
+    def run(self, name, **changes):
+        auc, rates = self._found[name]
+        judged = types.SimpleNamespace(auc=lambda: auc)
+        log = [{"replaced_rate": rate} for rate in rates]
+        return types.SimpleNamespace(judged=judged, log=log)
+
+
+@pytest.mark.parametrize(
+    "changed, failed",
+    [
+        ({}, set()),
+        # A generator of random weights draws what everybody sees.
+        ({"frozen": (0.90, (0.11, 0.11))}, {"joint less frozen, AUC over words"}),
+        ({"heated": (0.55, (0.11, 0.11))}, {"more replaced with heat, first steps"}),
+        ({"heated": (0.55, (0.13, 0.13))}, {"the same at the end"}),  # a heat that never falls
+    ],
+)
+def test_18_sees_a_generator_that_is_not_read_and_a_heat_that_is_not_used(changed, failed):
+    sound = {
+        "joint_short": (0.52, (0.14, 0.12)),
+        "frozen": (0.55, (0.11, 0.11)),
+        "heated": (0.55, (0.13, 0.11)),
+    }
+    result = extra_runs.frozen_generator(KeptRuns(**sound | changed))
+    assert {measure.name for measure in result.measures if measure.verdict == "FAILS"} == failed
 
 
 def test_pairs_differ_in_one_word():
