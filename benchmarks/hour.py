@@ -9,6 +9,7 @@ fine-tunes the encoder on five tasks with five seeds and random weights of its s
 the frozen encoder, and adds a record to the page. It goes on where it was stopped.
 
     WORKDIR/run                     an ordinary workdir
+    WORKDIR/host.txt                the machine that has trained
     WORKDIR/run/finetune/NAME       the tasks; {trained,random}_{tags,...}
     docs/experiments/hour.json      all records, of which hour.md is made
 
@@ -34,6 +35,7 @@ from electra_jax.configs import finetune, finetune_hour  # noqa: E402 - as above
 from electra_jax.finetuning.results import results_file, run_results  # noqa: E402 - as above
 from electra_jax.workdir import saved_config, starts  # noqa: E402 - as above
 
+HOST = "host.txt"  # in the workdir: the machine that has trained
 STOPPED = 75  # what a training that was stopped and saved ends with
 REFUSED = 2  # what a command ends with that must be corrected
 
@@ -48,7 +50,7 @@ class Group:
 
 
 GROUPS = {
-    "tags": Group(("chunking", "wikiann_en"), examples=0, recipe={"learning_rate": 3e-3}),
+    "tags": Group(("chunking", "wikiann_en"), examples=0, recipe={"learning_rate": 1e-3}),
     "sentences": Group(("sst2", "mrpc", "stsb"), examples=8000),
 }
 # Dropout as published, and the peak of fine_tuning.md: random weights lose without dropout.
@@ -107,7 +109,11 @@ def check_files(given) -> None:
 
 def train(given) -> str:
     """Trains for the hour, or goes on; returns the workdir. SystemExit if it was stopped."""
-    folder = os.path.join(given.workdir, "run")
+    folder, host = os.path.join(given.workdir, "run"), pathlib.Path(given.workdir, HOST)
+    if not host.exists():  # later calls may have fewer cores
+        host.parent.mkdir(parents=True, exist_ok=True)
+        host.write_text(_host())
+
     source = [f"--config.data.source={given.source}"] if given.source else []
     where = (f"--config={given.config}", f"--workdir={folder}", f"--stopped_code={STOPPED}")
     _command("main", *where, *source, *given.more)
@@ -180,7 +186,7 @@ def record(given, folder: str) -> dict:
         "commit": first_start["commit"],
         "begun": first_start["time"],
         "config": config.name,
-        "host": _host(),
+        "host": pathlib.Path(given.workdir, HOST).read_text(),
         "corpus": given.corpus,
         "minutes": config.schedule.minutes,
         "steps": last["step"],
@@ -219,7 +225,8 @@ def _host():
     lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     name = names[0] if names else "an unknown processor"
-    return f"{len(os.sched_getaffinity(0))} cores of {name}"
+    count = len(os.sched_getaffinity(0))
+    return f"{count} core{'' if count == 1 else 's'} of {name}"
 
 
 def _command(name, *flags):

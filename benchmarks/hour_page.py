@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from benchmarks import equal_compute_page as pages
-from electra_jax.report import comparison, drawing, style
+from electra_jax.report import drawing, means, style
 
 TASKS = {  # task -> what the page calls it
     "chunking": "chunks (CoNLL-2000), F1",
@@ -168,13 +168,15 @@ def _cell(score):
 
 def _difference(ours, theirs):
     """Trained less random, with the error of the difference if both have one."""
-    apart = 100 * (ours["mean"] - theirs["mean"])
-    errors = [one["error"] for one in (ours, theirs)]
-    if None in errors:
-        return f"{apart:+.1f}, one seed"
-    error = 100 * sum(one * one for one in errors) ** 0.5
-    resolved = "" if abs(apart) >= comparison.RESOLVED * error else ", not resolved"
-    return f"{apart:+.1f} ± {error:.1f}{resolved}"
+    apart = means.difference(*map(_mean, (ours, theirs)), higher_is_better=True)
+    if apart.error is None:
+        return f"{100 * apart.amount:+.1f}, one seed"
+    resolved = "" if apart.resolved else ", not resolved"
+    return f"{100 * apart.amount:+.1f} ± {100 * apart.error:.1f}{resolved}"
+
+
+def _mean(score):
+    return means.Mean(score["mean"], score["error"], score["seeds"])
 
 
 def _name(one):

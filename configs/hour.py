@@ -38,8 +38,8 @@ def one_trunk(config):
     """One trunk of 2.4 M weights beside its tables predicts the tokens and detects replacements.
 
     A step costs 1.8 times the FLOPs of a masked language model of this trunk, predicts as well, and
-    leaves an encoder that, frozen, knows more of chunks. It is fine-tuned without dropout, as it
-    was trained; with 0.1 it was no better than random weights of its shape (docs/LOG.md).
+    leaves an encoder that, frozen, knows more of chunks (docs/LOG.md). It is fine-tuned without
+    dropout, as it was trained: configs/finetune_hour.py.
     """
     config.model.sharing = "all"
     for network in ("discriminator", "generator"):
@@ -55,3 +55,4 @@ def optimization(config):
     config.optimizer.name = "muon"
     config.optimizer.learning_rate = 4e-3  # peak, for tables, norms and biases
     config.optimizer.muon_learning_rate = 0.02  # peak, for the layers' matrices
+    config.optimizer.weight_decay = 0.1  # with a tenth of it matrices grow tenfold (docs/LOG.md)

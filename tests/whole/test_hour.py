@@ -99,8 +99,19 @@ def test_what_a_task_needs_is_missed_before_the_hour(downstream):
         hour.check_files(given)
 
 
+def test_the_machine_of_a_record_is_that_which_has_trained(tmp_path, monkeypatch):
+    """Fine-tuning may go on with fewer cores."""
+    given = types.SimpleNamespace(workdir=str(tmp_path), source="", config="", more=[])
+    monkeypatch.setattr(hour, "_command", lambda *_: None)
+    for cores in ("2 cores", "1 core"):
+        monkeypatch.setattr(hour, "_host", lambda cores=cores: cores)
+        hour.train(given)
+    assert (tmp_path / "host.txt").read_text() == "2 cores"
+
+
 def test_both_sides_have_the_recipe_that_the_page_shows():
-    assert [hour.recipe(weights, "tags")["learning_rate"] for weights in hour.INITS] == [3e-3, 1e-3]
+    assert [hour.recipe(weights, "tags")["learning_rate"] for weights in hour.INITS] == [1e-3, 1e-3]
+    assert hour.recipe("trained", "sentences")["learning_rate"] == 5e-4
     assert [hour.recipe(weights, "tags")["dropout"] for weights in hour.INITS] == [0.0, 0.1]
 
 
@@ -159,4 +170,5 @@ def test_one_command_trains_fine_tunes_and_adds_a_record(tmp_path, downstream):
         assert one["tasks"][name]["sst2"]["seeds"] == seeds
     assert set(hour_page.PROBES) <= set(one["probes"])
     assert one["recipes"]["random"]["sentences"] == hour.recipe("random", "sentences")
+    assert one["host"] == (tmp_path / "work" / "host.txt").read_text()
     assert "micro" in page.read_text()
