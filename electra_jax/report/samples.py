@@ -6,6 +6,8 @@ rows  ->  objective.play: chosen positions, samples, beliefs  ->  one view.Examp
 A few rows are played at a time, so that many of them need no more memory than these.
 """
 
+from collections.abc import Callable
+
 import jax
 import numpy as np
 from jax import numpy as jnp
@@ -13,35 +15,26 @@ from jax import numpy as jnp
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import streams
 from electra_jax.data import vocabulary as vocabulary_lib
+from electra_jax.objectives.objective import Objective
 from electra_jax.report import view
 
 TOGETHER = 32  # rows that are played at a time
 
 
-def examples(
-    objective,
-    params: dict,
-    vocabulary: vocabulary_lib.Vocabulary,
-    ids_BL: np.ndarray,
-    marks_BL: np.ndarray,
-    key: jax.Array,
-    first_row: int = 0,
-) -> list[view.Example]:
-    """Masks rows, corrupts them with the generator and judges them with the discriminator.
+def compile_play(objective: Objective, pad_id: int) -> Callable[..., dict[str, jax.Array]]:
+    """Returns a jitted function `play(params, ids_BL, marks_BL, first_row, key) -> arrays by name`.
 
-    What the objective has no network for is left out.
+    It masks rows, corrupts them with the generator and judges them with the discriminator, as far
+    as the objective has these networks; `examples` calls it.
 
     Args:
-      key: all random draws are derived from it.
-      first_row: the number of the first row. The draws of a row depend on its number.
-
-    Returns one Example per row.
+      objective: what the networks learn, on one device.
+      pad_id: the id of padding.
     """
 
-    @jax.jit
-    def play(params, ids_BL, marks_BL, first):
-        row_B = first + jnp.arange(ids_BL.shape[0], dtype=jnp.uint32)
-        batch = batch_lib.from_lanes(ids_BL, marks_BL, row_B, vocabulary.pad_id)
+    def play(params, ids_BL, marks_BL, first_row, key):
+        row_B = first_row + jnp.arange(ids_BL.shape[0], dtype=jnp.uint32)
+        batch = batch_lib.from_lanes(ids_BL, marks_BL, row_B, pad_id)
         keys = streams.keys(key, 0, row_B, dropout=False)
         played = objective.play(params, batch, keys, objective.knobs(1.0))
 
@@ -57,14 +50,37 @@ def examples(
             made["believed"] = jax.nn.sigmoid(played.disc_logits_BL)
         return made
 
+    return jax.jit(play)
+
+
+def examples(
+    play: Callable[..., dict[str, jax.Array]],
+    params: dict,
+    vocabulary: vocabulary_lib.Vocabulary,
+    ids_BL: np.ndarray,
+    marks_BL: np.ndarray,
+    key: jax.Array,
+    first_row: int = 0,
+) -> list[view.Example]:
+    """Returns one Example per row, with what the networks made of it.
+
+    Args:
+      play: from `compile_play`.
+      params: the weights.
+      vocabulary: that of the rows.
+      ids_BL: the rows.
+      marks_BL: their marks, as in the records.
+      key: all random draws are derived from it.
+      first_row: the number of the first row. The draws of a row depend on its number.
+    """
     found: list[view.Example] = []
     for begin in range(0, len(ids_BL), TOGETHER):
         ids, marks = ids_BL[begin : begin + TOGETHER], marks_BL[begin : begin + TOGETHER]
 
-        # The last rows are filled up, because another shape would have to be compiled.
-        fill = ((0, min(len(ids_BL), TOGETHER) - len(ids)), (0, 0))
+        # Too few rows are filled up, because another shape would have to be compiled.
+        fill = ((0, TOGETHER - len(ids)), (0, 0))
         rows = np.pad(ids, fill, mode="edge"), np.pad(marks, fill, mode="edge")
-        played = jax.device_get(play(params, *rows, np.uint32(first_row + begin)))
+        played = jax.device_get(play(params, *rows, np.uint32(first_row + begin), key))
         found += [
             _example(vocabulary, ids_L, {name: array[row] for name, array in played.items()})
             for row, ids_L in enumerate(np.asarray(ids))

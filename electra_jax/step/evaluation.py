@@ -8,6 +8,7 @@ number within its source. So any two checkpoints are evaluated on exactly the sa
 the same draws, if their runs have the same prepared data.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -63,53 +64,97 @@ def compile_evaluate(
     )
 
 
-def run(
-    evaluate: Callable,
-    objective: Objective,
-    params: dict,
-    sources: Sequence[tuple[str, np.ndarray, np.ndarray]],
-    batch_size: int,
-    pad_id: int,
-    mesh: Mesh,
-    progress: Callable[[int], None] = lambda rows: None,
-    stops: Callable[[], bool] | None = None,
-) -> dict[str, float | None]:
-    """Returns all metrics over the rows of all sources, and a few for each source (`BY_SOURCE`).
+@dataclasses.dataclass(frozen=True)
+class Evaluator:
+    """Computes the metrics of weights on rows, in batches of one size on one mesh."""
 
-    Args:
-      evaluate: from `compile_evaluate`.
-      sources: (name, ids [n, L], marks [n, L]) of each source.
-      progress: called after each batch with the number of rows of its source that are done.
-      stops: whether to stop before `evaluate` is compiled, see `processes.compile_together`.
+    program: Callable[[dict, dict], metrics.Sums]  # from `compile_evaluate`
+    objective: Objective
+    pad_id: int
+    mesh: Mesh
+    batch_size: int  # rows
+    ema_decay: float = 0.0  # of the averages that it is given instead of weights; 0: of none
 
-    `unigram_entropy` is computed from these rows, not from everything that was prepared: then a
-    source has the same weight in it as in the losses that are compared with it.
+    def of_sources(
+        self,
+        params: dict,
+        sources: Sequence[tuple[str, np.ndarray, np.ndarray]],
+        progress: Callable[[int], None] = lambda rows: None,
+        stops: Callable[[], bool] | None = None,
+    ) -> dict[str, float | None]:
+        """Returns all metrics over the rows of all sources, and a few for each (`BY_SOURCE`).
 
-    Raises ValueError, one line, if there is no source or one of them has no rows, and
-    processes.Stopped.
-    """
-    _refuse_without_rows(sources)
+        Args:
+          params: the weights, or their averages.
+          sources: (name, ids [n, L], marks [n, L]) of each source.
+          progress: as in `sums`.
+          stops: as in `sums`.
 
-    values: dict[str, float | None] = {}
-    merged: Any = None
-    all_counts_V: Any = 0
-    for name, ids_BL, marks_BL in sources:
-        counts_V = _counts(ids_BL, objective)
-        all_counts_V = all_counts_V + counts_V
-        sums = sums_of(
-            evaluate, params, ids_BL, marks_BL, batch_size, pad_id, mesh, progress, stops
-        )
-        stops = None  # now it is compiled
-        if len(sources) > 1:
-            computed = metrics.compute(sums)
-            values |= {
-                f"{metric}/{name}": computed[metric] for metric in BY_SOURCE if metric in computed
-            }
-            values[f"unigram_entropy/{name}"] = entropy(counts_V)
-        merged = sums if merged is None else metrics.add(merged, sums)
+        `unigram_entropy` is computed from these rows, not from everything that was prepared: then a
+        source has the same weight in it as in the losses that are compared with it.
 
-    whole = with_loss(metrics.compute(merged), objective)
-    return whole | {"unigram_entropy": entropy(all_counts_V)} | values
+        Raises ValueError, one line, if there is no source or one of them has no rows, and
+        processes.Stopped.
+        """
+        _refuse_without_rows(sources)
+
+        by_source: dict[str, float | None] = {}
+        merged: Any = None
+        all_counts_V: Any = 0
+        for name, ids_BL, marks_BL in sources:
+            counts_V = _counts(ids_BL, self.objective)
+            all_counts_V = all_counts_V + counts_V
+            sums = self.sums(params, ids_BL, marks_BL, progress, stops)
+            stops = None  # now it is compiled
+            if len(sources) > 1:
+                own = metrics.compute(sums)
+                by_source |= {
+                    f"{metric}/{name}": own[metric] for metric in BY_SOURCE if metric in own
+                }
+                by_source[f"unigram_entropy/{name}"] = entropy(counts_V)
+            merged = sums if merged is None else metrics.add(merged, sums)
+
+        return self.values(merged) | {"unigram_entropy": entropy(all_counts_V)} | by_source
+
+    def sums(
+        self,
+        params: dict,
+        ids_BL: np.ndarray,
+        marks_BL: np.ndarray,
+        progress: Callable[[int], None] = lambda rows: None,
+        stops: Callable[[], bool] | None = None,
+    ) -> metrics.Sums:
+        """Returns the metric sums over the rows of one source, in float64 on the host.
+
+        Args:
+          params: the weights, or their averages.
+          ids_BL: the rows.
+          marks_BL: their marks, as in the records.
+          progress: called after each batch with the number of rows that are done.
+          stops: whether to stop before the program is compiled, see `processes.compile_together`.
+
+        Raises processes.Stopped.
+        """
+        sums: Any = None
+        for lanes in _batches(ids_BL, marks_BL, self.batch_size, self.pad_id):
+            rows = sharding.rows(self.mesh)
+            placed = {lane: _place(array, rows) for lane, array in lanes.items()}
+            if sums is None:
+                processes.compile_together(self.program, params, placed, stops=stops)
+            here = jax.tree.map(
+                lambda x: np.asarray(x, np.float64), jax.device_get(self.program(params, placed))
+            )
+            sums = here if sums is None else metrics.add(sums, here)
+            progress(min(int(lanes["row"][0]) + self.batch_size, len(ids_BL)))
+        return sums
+
+    def values(self, sums: metrics.Sums) -> dict[str, float | None]:
+        """Returns the metrics that the sums describe, `loss` among them.
+
+        `ema_decay` shows that averages were evaluated.
+        """
+        averaged = {"ema_decay": self.ema_decay} if self.ema_decay else {}
+        return with_loss(metrics.compute(sums), self.objective) | averaged
 
 
 def entropy(counts_V: np.ndarray) -> float | None:
@@ -119,35 +164,6 @@ def entropy(counts_V: np.ndarray) -> float | None:
     None if all counts are 0.
     """
     return totals.unigram_entropy(counts_V) if counts_V.any() else None
-
-
-def sums_of(
-    evaluate: Callable,
-    params: dict,
-    ids_BL: np.ndarray,
-    marks_BL: np.ndarray,
-    batch_size: int,
-    pad_id: int,
-    mesh: Mesh,
-    progress: Callable[[int], None] = lambda rows: None,
-    stops: Callable[[], bool] | None = None,
-) -> dict[str, np.ndarray]:
-    """The metric sums over the rows of one source, in float64 on the host.
-
-    `progress` is called after each batch with the number of rows that are done. Raises
-    processes.Stopped if `stops()` before `evaluate` is compiled.
-    """
-    sums: Any = None
-    for lanes in _batches(ids_BL, marks_BL, batch_size, pad_id):
-        placed = {lane: _place(array, sharding.rows(mesh)) for lane, array in lanes.items()}
-        if sums is None:
-            processes.compile_together(evaluate, params, placed, stops=stops)
-        here = jax.tree.map(
-            lambda x: np.asarray(x, np.float64), jax.device_get(evaluate(params, placed))
-        )
-        sums = here if sums is None else metrics.add(sums, here)
-        progress(min(int(lanes["row"][0]) + batch_size, len(ids_BL)))
-    return sums
 
 
 def with_loss(values: dict, objective: Objective) -> dict:

@@ -38,7 +38,7 @@ from electra_jax.objectives import (
     replaced_token_detection,
 )
 from electra_jax.objectives.objective import Objective
-from electra_jax.step import optimizer, schedule, train_step
+from electra_jax.step import evaluation, optimizer, schedule, train_step
 
 # The type is Any because FixedGenerator takes weights_V in addition, so that one constructor call
 # for all of them cannot be checked.
@@ -147,6 +147,14 @@ class Plan:
             self.update(sequence_length), self.shapes, self._mesh(), self.compiler_options
         )
 
+    def compile_evaluate(self, sequence_length: int, unigram_V: np.ndarray) -> Callable:
+        """The evaluation of rows of this length, jitted over the mesh.
+
+        `unigram_V` is how often the training text has each id, see `evaluation.compile_evaluate`.
+        """
+        objective, where = self.objectives[sequence_length], self.where.params
+        return evaluation.compile_evaluate(objective, self.pad_id, unigram_V, self._mesh(), where)
+
     def _mesh(self):
         if self.mesh is None:
             raise ValueError("this plan was made without a mesh, so it has no place for a state")
@@ -188,6 +196,24 @@ def of(
         accumulation=config.schedule.accumulation,
         steps=config.schedule.steps,
         compiler_options=_compiler_options(config.mesh.compiler_options, mesh),
+    )
+
+
+def evaluator(
+    config: config_lib.Config, plan: Plan, stage: stages.Stage, program: Callable
+) -> evaluation.Evaluator:
+    """What computes the metrics of held-out rows of a stage.
+
+    `program` is what `Plan.compile_evaluate` has made for rows of this length.
+    """
+    assert plan.mesh is not None, "the program runs on a mesh"
+    return evaluation.Evaluator(
+        program=program,
+        objective=plan.objectives[stage.sequence_length],
+        pad_id=plan.pad_id,
+        mesh=plan.mesh,
+        batch_size=config.evaluation.batch_size or stage.batch_size,
+        ema_decay=config.optimizer.ema_decay,
     )
 
 

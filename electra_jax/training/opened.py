@@ -8,8 +8,8 @@ read, because the run evaluates them too.
 """
 
 import dataclasses
+import functools
 import os
-from typing import Any
 
 import jax
 
@@ -18,6 +18,7 @@ from electra_jax.config import stages
 from electra_jax.core import sharding, trees
 from electra_jax.data import background, records, vocabulary
 from electra_jax.host import compile_cache, processes, program
+from electra_jax.objectives.objective import Objective
 from electra_jax.step import evaluation, plans
 from electra_jax.training import run_data
 from electra_jax.weights import checkpoint, reading_workdir
@@ -32,12 +33,22 @@ class Opened:
     stage: stages.Stage  # that the run was in
     records: records.Records | None  # None if rows were not asked for
     vocabulary: vocabulary.Vocabulary
-    objective: Any
-    mesh: Any
-    params_shardings: Any
+    plan: plans.Plan
     params: dict
     step: int
     longest_row: int  # tokens; learned positions beyond it were never trained
+
+    @property
+    def objective(self) -> Objective:
+        """The objective for rows of the stage."""
+        return self.plan.objectives[self.stage.sequence_length]
+
+    @functools.cached_property
+    def evaluator(self) -> evaluation.Evaluator:
+        """What computes metrics as the run does; the rows must have been asked for."""
+        unigram_V = self.records.unigram()[0]
+        program = self.plan.compile_evaluate(self.stage.sequence_length, unigram_V)
+        return plans.evaluator(self.config, self.plan, self.stage, program)
 
 
 def open_workdir(
@@ -81,18 +92,15 @@ def open_workdir(
     mesh = plans.mesh(config, evaluates=evaluates)
     plan = plans.of(config, words, unigrams, mesh)
     part = "ema" if config.optimizer.ema_decay else "params"
-    params_shardings, restored = _restore(plan, part, directory, steps, step)
+    restored = _restore(plan, part, directory, steps, step)
 
     number = restored.metadata.get("stage", 0)
-    stage = plan.stages[number]
     return Opened(
         config=config,
-        stage=stage,
+        stage=plan.stages[number],
         records=opened[number] if with_rows else None,
         vocabulary=words,
-        objective=plan.objectives[stage.sequence_length],
-        mesh=mesh,
-        params_shardings=params_shardings,
+        plan=plan,
         params=restored.tree[part],
         step=restored.step,
         longest_row=_longest_row(config, restored.metadata),
@@ -111,26 +119,8 @@ def check_settings(config: config_lib.Config, workdir: str) -> None:
 
 def evaluate(opened: Opened) -> dict[str, float | None]:
     """Returns all metrics on the held-out rows, computed as in the evaluations during training."""
-    c = opened.config
-    values = evaluation.run(
-        evaluation.compile_evaluate(
-            opened.objective,
-            opened.vocabulary.pad_id,
-            opened.records.unigram()[0],
-            opened.mesh,
-            opened.params_shardings,
-        ),
-        opened.objective,
-        opened.params,
-        run_data.heldout(opened.records, c.evaluation.rows),
-        c.evaluation.batch_size or opened.stage.batch_size,
-        opened.vocabulary.pad_id,
-        opened.mesh,
-    )
-
-    if c.optimizer.ema_decay:
-        values["ema_decay"] = c.optimizer.ema_decay  # shows that averages were evaluated
-    return values
+    rows = run_data.heldout(opened.records, opened.config.evaluation.rows)
+    return opened.evaluator.of_sources(opened.params, rows)
 
 
 def _steps_found(workdir, directory, step):
@@ -179,17 +169,17 @@ def _rows(config, folder):
 
 
 def _restore(plan, part, directory, steps, step):
-    """(shardings of the parameters, the checkpoint of `step`, or for None the newest good one).
+    """The checkpoint of `step`, or for None the newest good one.
 
-    Of the checkpoint only one part is read: `params`, or `ema` for the averages.
+    Only one part of it is read: `params`, or `ema` for the averages.
     """
     shapes = jax.eval_shape(plan.objective.init, plan.key)
     where = sharding.shardings({part: shapes}, plan.mesh)
     abstract = trees.shapes_at({part: shapes}, where)
     if step is None:
-        return where[part], _newest(directory, steps, abstract)
+        return _newest(directory, steps, abstract)
     try:
-        return where[part], checkpoint.restore(os.path.join(directory, str(step)), abstract)
+        return checkpoint.restore(os.path.join(directory, str(step)), abstract)
     except metadata.CheckpointError as error:
         raise metadata.CheckpointError(
             f"{error}; leave --step out for the newest checkpoint that can be read"

@@ -78,25 +78,8 @@ def evaluate(
     progress: Callable[[str], Any] = lambda line: None,
 ) -> Evaluated:
     """Returns all metrics of the checkpoint on texts that `read` has returned."""
-    c = opened.config
-    compiled = evaluation.compile_evaluate(
-        opened.objective,
-        opened.vocabulary.pad_id,
-        opened.records.unigram()[0],
-        opened.mesh,
-        opened.params_shardings,
-    )
     sums = [
-        evaluation.sums_of(
-            compiled,
-            opened.params,
-            text.ids,
-            text.marks,
-            c.evaluation.batch_size or opened.stage.batch_size,
-            opened.vocabulary.pad_id,
-            opened.mesh,
-            _progress(text, progress),
-        )
+        opened.evaluator.sums(opened.params, text.ids, text.marks, _progress(text, progress))
         for text in texts
     ]
 
@@ -184,7 +167,7 @@ def _values(opened, sums, texts) -> Values:
     counted |= {"tokens": int(counts_V.sum()), "rows": sum(len(text.ids) for text in texts)}
     size = counted["tokens"], counted["words"], counted["characters"]
 
-    values = evaluation.with_loss(metrics.compute(sums), opened.objective)
+    values = opened.evaluator.values(sums)
     values["unigram_entropy"] = evaluation.entropy(counts_V)
     for prefix, loss in _per_token(values):
         values |= {f"{prefix}_{name}": x for name, x in text_units.figures(loss, *size).items()}
@@ -193,9 +176,6 @@ def _values(opened, sums, texts) -> Values:
     values["tokens_per_word"] = size[0] / size[1]
     values["tokens_per_character"] = size[0] / size[2]
     values["unk_rate"] = float(counts_V[opened.vocabulary.unk_id] / counts_V.sum())
-    if opened.config.optimizer.ema_decay:
-        # Shows that averages were evaluated.
-        values["ema_decay"] = opened.config.optimizer.ema_decay
     return values
 
 

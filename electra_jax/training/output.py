@@ -212,25 +212,20 @@ class Output:
 
         Raises processes.Stopped if a signal comes before the evaluation of this stage is compiled.
         """
-        run, c, compiled = self._run, self._c, self._run.stage_number in self._evaluated
+        run, compiled = self._run, self._run.stage_number in self._evaluated
         self.doing("evaluating" if compiled else "compiling the evaluation")
         if run.stage_number not in self._heldout:
-            self._heldout = {run.stage_number: run_data.heldout(run.records, c.evaluation.rows)}
+            self._heldout = {
+                run.stage_number: run_data.heldout(run.records, run.config.evaluation.rows)
+            }
 
-        values = evaluation.run(
-            run.evaluate,
-            run.objective,
+        values = run.evaluator.of_sources(
             run.state.evaluated,
             self._heldout[run.stage_number],
-            c.evaluation.batch_size or run.stage.batch_size,
-            run.vocabulary.pad_id,
-            run.mesh,
-            lambda rows: self._moves_on(),
-            None if compiled else self._stop.is_asked,
+            progress=lambda rows: self._moves_on(),
+            stops=None if compiled else self._stop.is_asked,
         )
         values["tokens_seen"] = self._tokens_seen()
-        if run.state.ema is not None:
-            values["ema_decay"] = c.optimizer.ema_decay  # shows that averages were evaluated
 
         if write:
             self._write(run.step, "eval", values)
@@ -352,7 +347,7 @@ def _samples(run: runs.Run) -> page.Summary:
         return {}  # process 0 cannot run the networks without the others
 
     judged = shown_rows.judged(
-        run.objective, run.state.evaluated, run.vocabulary, run.records, shown_rows.JUDGED
+        run.play, run.state.evaluated, run.vocabulary, run.records, shown_rows.JUDGED
     )
     sentence = ranking.sentence(judged)
     best, worst = ranking.extremes(judged, BEST, WORST)

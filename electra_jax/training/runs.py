@@ -23,6 +23,7 @@ from electra_jax.config import stages
 from electra_jax.core import counters, metrics, sharding, trees
 from electra_jax.data import pipeline, records, streaming, vocabulary
 from electra_jax.host import processes
+from electra_jax.report import samples
 from electra_jax.step import evaluation, plans, train_step
 from electra_jax.training import budget, environment, run_data, saved_state, streamed_data
 from electra_jax.weights import starting_weights, warm_start
@@ -30,15 +31,25 @@ from electra_jax.workdir import metadata
 
 
 @dataclasses.dataclass(frozen=True)
-class RowsAndPrograms:
+class RunStage:
     """What the steps of one stage use. Within a stage row length and batch size are constant."""
 
-    sequence_length: int  # tokens per row
-    batch_size: int  # rows per step
+    stage: stages.Stage
     records: records.Records
     objective: Any
     update: Callable
     evaluate: Callable
+    play: Callable
+
+    @property
+    def sequence_length(self) -> int:
+        """Tokens per row."""
+        return self.stage.sequence_length
+
+    @property
+    def batch_size(self) -> int:
+        """Rows per step."""
+        return self.stage.batch_size
 
 
 @dataclasses.dataclass
@@ -50,7 +61,7 @@ class Run:
     plan: plans.Plan
     mesh: Mesh
     vocabulary: vocabulary.Vocabulary
-    stages: tuple[RowsAndPrograms, ...]
+    stages: tuple[RunStage, ...]
     abstract: train_step.TrainState  # shapes and shardings of the state
     restored: bool  # whether it continues from a checkpoint of this workdir
     environment: dict[str, Any]  # what this start is made with
@@ -67,7 +78,7 @@ class Run:
     evaluation_due: bool  # the evaluation of this step is still to be made, see `loop`
 
     @property
-    def stage(self) -> RowsAndPrograms:
+    def stage(self) -> RunStage:
         """The stage of the next step."""
         return self.stages[self.stage_number]
 
@@ -94,9 +105,17 @@ class Run:
         return self.stage.update
 
     @property
-    def evaluate(self) -> Callable:
-        """The compiled evaluation for rows of the stage."""
-        return self.stage.evaluate
+    def evaluator(self) -> evaluation.Evaluator:
+        """What computes the metrics of held-out rows of the stage."""
+        return plans.evaluator(self.config, self.plan, self.stage.stage, self.stage.evaluate)
+
+    @property
+    def play(self) -> Callable:
+        """The compiled program that plays rows of the stage, to show them: `samples.compile_play`.
+
+        It runs on one device.
+        """
+        return self.stage.play
 
 
 def start(config: config_lib.Config, workdir: str) -> Run:
@@ -131,15 +150,15 @@ def _rows(config, workdir) -> list[records.Records]:
     return [records.open(folder) for folder in run_data.prepare(config, workdir)]
 
 
-def _with_rows(config, workdir, mesh, opened) -> Run:
+def _with_rows(config, workdir, mesh, rows) -> Run:
     """The run on these rows of each stage, before its first step."""
-    words = vocabulary.load(os.path.join(opened[0].directory, records.VOCABULARY))
-    for found in opened:
-        _check_records(found, words)
-    processes.agree(lambda: pipeline.check_room(opened), ValueError)
-    programs = _programs(config, words, mesh, opened)
+    words = vocabulary.load(os.path.join(rows[0].directory, records.VOCABULARY))
+    for rows_of_stage in rows:
+        _check_vocabulary(rows_of_stage, words)
+    processes.agree(lambda: pipeline.check_room(rows), ValueError)
+    programs = _programs(config, words, mesh, rows)
     plan = programs.plan
-    _warn_of_low_rate(plan, config.schedule, opened)
+    _warn_of_low_rate(plan, config.schedule, rows)
 
     # The state.
     where = sharding.shardings(plan.shapes, mesh, lambda line: logging.warning("%s", line))
@@ -172,7 +191,7 @@ def _with_rows(config, workdir, mesh, opened) -> Run:
         plan=plan,
         mesh=mesh,
         vocabulary=words,
-        stages=tuple(map(programs.of_stage, plan.stages, opened)),
+        stages=tuple(map(programs.of_stage, plan.stages, rows)),
         abstract=abstract,
         restored=restored is not None,
         environment=environment.of_this_start(),
@@ -181,7 +200,7 @@ def _with_rows(config, workdir, mesh, opened) -> Run:
         step=int(state.step),
         rows_seen=rows_seen,
         stage_number=budget.stage_of(config.schedule, state),
-        rows_by_stage=list(about.get("rows_by_stage", [rows_seen] + [0] * (len(opened) - 1))),
+        rows_by_stage=list(about.get("rows_by_stage", [rows_seen] + [0] * (len(rows) - 1))),
         rollbacks=list(about.get("rollbacks", [])),
         evaluation_due=about.get("evaluation_due", False),
     )
@@ -212,16 +231,17 @@ class _Programs:
     init: Callable
     update: dict[int, Callable]  # jit itself handles another batch size
     evaluate: dict[int, Callable]
+    play: dict[int, Callable]
 
-    def of_stage(self, stage: stages.Stage, opened: records.Records) -> RowsAndPrograms:
+    def of_stage(self, stage: stages.Stage, rows: records.Records) -> RunStage:
         length = stage.sequence_length
-        return RowsAndPrograms(
-            length,
-            stage.batch_size,
-            opened,
-            self.plan.objectives[length],
-            self.update[length],
-            self.evaluate[length],
+        return RunStage(
+            stage=stage,
+            records=rows,
+            objective=self.plan.objectives[length],
+            update=self.update[length],
+            evaluate=self.evaluate[length],
+            play=self.play[length],
         )
 
 
@@ -233,17 +253,17 @@ def forget_programs() -> None:
     _kept_programs.clear()
 
 
-def _programs(config, words, mesh, opened) -> _Programs:
+def _programs(config, words, mesh, rows) -> _Programs:
     """The plan and its jitted functions, taken from an earlier run if it had equal ones.
 
     Args:
       config: the configuration.
       words: the vocabulary of the run.
       mesh: where it trains.
-      opened: the prepared rows of each stage.
+      rows: those that are prepared, of each stage.
     """
     c = config
-    unigrams = {found.manifest.sequence_length: found.unigram()[0] for found in opened}
+    unigrams = {found.manifest.sequence_length: found.unigram()[0] for found in rows}
     made_of = c.model, c.objective, c.optimizer, c.schedule, c.mesh, c.seed, stages.of(c)
     about_data = words.sha256, *(unigram_V.tobytes() for unigram_V in unigrams.values())
     # The function `plans.objective` is part of the key because tests replace it.
@@ -258,9 +278,10 @@ def _programs(config, words, mesh, opened) -> _Programs:
         init=jax.jit(plan.init, out_shardings=plan.where),
         update={length: plan.compile_update(length) for length in plan.objectives},
         evaluate={
-            length: evaluation.compile_evaluate(
-                objective, plan.pad_id, unigrams[length], mesh, plan.where.params
-            )
+            length: plan.compile_evaluate(length, unigrams[length]) for length in plan.objectives
+        },
+        play={
+            length: samples.compile_play(objective.placed(), plan.pad_id)
             for length, objective in plan.objectives.items()
         },
     )
@@ -271,17 +292,17 @@ def _programs(config, words, mesh, opened) -> _Programs:
     return programs
 
 
-def _warn_of_low_rate(plan, schedule, opened):
+def _warn_of_low_rate(plan, schedule, rows):
     """Warns if the learning rate stays far below its peak during the whole run."""
-    real = [1 - found.manifest.wasted_fraction for found in opened]
+    real = [1 - found.manifest.wasted_fraction for found in rows]
     counts = stages.steps(schedule, plan.stages, real)
     if line := plan.peak_not_reached(counts and sum(counts)):
         logging.warning("%s", line)
 
 
-def _check_records(opened: records.Records, words: vocabulary.Vocabulary) -> None:
+def _check_vocabulary(rows: records.Records, words: vocabulary.Vocabulary) -> None:
     """Raises ConfigError if the rows were made with another vocabulary."""
-    manifest = opened.manifest
+    manifest = rows.manifest
     if manifest.vocabulary["sha256"] != words.sha256:
         raise config_lib.ConfigError(
             f"the records were made with vocabulary {manifest.vocabulary['sha256'][:12]}, not with"

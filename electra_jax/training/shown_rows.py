@@ -8,6 +8,7 @@ opened workdir           ->  of:      the first in the order of their judgements
 """
 
 import os
+from collections.abc import Callable
 
 import jax
 
@@ -66,8 +67,10 @@ def of(
     Returns (the chosen rows, a sentence about all that were judged; it is empty if nothing was
     replaced or judged).
     """
-    parts = (opened.objective, opened.params, opened.vocabulary, opened.records)
-    examples = judged(*parts, max(rows, among), draw)
+    play = samples.compile_play(opened.objective.placed(), opened.vocabulary.pad_id)
+    examples = judged(
+        play, opened.params, opened.vocabulary, opened.records, max(rows, among), draw
+    )
     if order != "text":
         examples = ranking.ranked(examples, worst_first=order == "worst")
     shown = examples[:rows]
@@ -80,7 +83,7 @@ def of(
 
 
 def judged(
-    objective,
+    play: Callable[..., dict[str, jax.Array]],
     params: dict,
     vocabulary: vocabulary_lib.Vocabulary,
     records: records_lib.Records,
@@ -89,14 +92,15 @@ def judged(
 ) -> list[view.Example]:
     """The first `rows` held-out rows, corrupted and judged; fewer if there are no more.
 
-    Equal networks and an equal `draw` give the same rows with the same samples.
+    `play` is from `samples.compile_play`. Equal weights and an equal `draw` give the same rows with
+    the same samples.
     """
     examples: list[view.Example] = []
     key = streams.stream(jax.random.key(draw), "show")
     for _, ids_BL, marks_BL in run_data.heldout(records, rows):
         few = rows - len(examples)
         examples += samples.examples(
-            objective.placed(),
+            play,
             params,
             vocabulary,
             ids_BL[:few],

@@ -152,15 +152,16 @@ def test_which_objectives_have_that_line_follows_from_their_metrics(kind, shown_
 
 
 def evaluation_of(objective, params):
-    """`evaluation.run` of sources as a run has it, on one device."""
+    """The metrics of sources as a run has them, on one device."""
     mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
     where = jax.tree.map(lambda _: sharding.replicated(mesh), params)
     weights_V = np.asarray(WEIGHTS_V)[: odd.NETWORKS.vocab_size]
-    evaluate = evaluation.compile_evaluate(objective, odd.PAD, weights_V, mesh, where)
+    program = evaluation.compile_evaluate(objective, odd.PAD, weights_V, mesh, where)
+    evaluator = evaluation.Evaluator(program, objective, odd.PAD, mesh, batch_size=6)
 
     def run(sources):
         with made_up.compiling_fast():
-            return evaluation.run(evaluate, objective, params, sources, 6, odd.PAD, mesh)
+            return evaluator.of_sources(params, sources)
 
     return run
 
@@ -193,6 +194,7 @@ def sources():
 
 
 def test_no_rows_are_refused_in_one_line_before_anything_is_compiled(sources):
+    evaluator = evaluation.Evaluator(None, None, odd.PAD, None, batch_size=6)
     wiki, (_, *books) = sources
     nothing = ("books", *(lane[:0] for lane in books))
     for given, line in (
@@ -200,7 +202,7 @@ def test_no_rows_are_refused_in_one_line_before_anything_is_compiled(sources):
         ([], "no source has any rows to evaluate"),
     ):
         with pytest.raises(ValueError, match=f"^{line}.*data.heldout_fraction$"):
-            evaluation.run(None, None, None, given, 6, odd.PAD, None)
+            evaluator.of_sources(None, given)
 
 
 def test_each_source_has_the_entropy_of_its_own_rows_and_all_have_that_of_what_is_evaluated(

@@ -120,7 +120,8 @@ def test_the_next_run_like_it_takes_the_programs_and_another_does_not(text, tmp_
         runs.start(config_lib.parse(config), str(tmp_path / f"programs{number}"))
         for number, config in enumerate(configs)
     )
-    assert same.update is first.update and same.evaluate is first.evaluate
+    assert same.update is first.update and same.play is first.play
+    assert same.evaluator == first.evaluator
     assert other.update is not first.update
     assert (first.stage.batch_size, larger.stage.batch_size) == (8, 16)
 
