@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from matplotlib import figure as mpl_figure
 from matplotlib import ticker
 
-from benchmarks import equal_compute_page as pages
-from benchmarks import kept_runs
-from benchmarks.equal_compute_page import DOWNSTREAM, REFERENCE
+from benchmarks import equal_compute_blocks as shared
+from benchmarks import kept_runs, pages
+from benchmarks.equal_compute_blocks import DOWNSTREAM, REFERENCE
 from electra_jax.report import comparison, means, style
 
 BUDGETS = (1, 3, 10)  # times the FLOPs of --steps of ELECTRA
@@ -257,7 +257,7 @@ def _setting(found):
             " (docs/LOG.md).",
             f"- **Compute**: 1 x is {found.flops(1) / 1e12:.1f}e12 training FLOPs in the honest"
             " convention of `electra_jax.flops`. The first of two stages counts.",
-            pages.of_probes(),
+            shared.of_probes(),
             f"- **Seeds**: {seeds} of an arm at a budget.",
             "- **Command**: `python benchmarks/crossing.py --workdir=WORKDIR"
             f" --source={kept_runs.kind_of(about['source'])} --steps={about['steps']}"

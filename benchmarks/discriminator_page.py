@@ -17,8 +17,7 @@ from matplotlib import figure as mpl_figure
 from matplotlib import ticker
 from scipy import stats
 
-from benchmarks import equal_compute_page as pages
-from benchmarks import kept_runs
+from benchmarks import kept_runs, pages
 from electra_jax.report import comparison, means, style
 
 REFERENCE = "reference"

@@ -14,7 +14,7 @@ all arms comes first, then seed 1, so that what there is can be compared at any 
 
 The same command continues where it stopped; Ctrl-C or SIGTERM saves first. `table_5.py` and
 `section_3.py` are two such comparisons. What is asked of the finished encoders is in
-`frozen_encoder.py`, and `equal_compute_page.py` has the tables that both pages share.
+`frozen_encoder.py`, and `equal_compute_blocks.py` has what both pages share.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 import ml_collections
 
-from benchmarks import equal_compute_page, frozen_encoder, kept_runs
+from benchmarks import equal_compute_blocks, frozen_encoder, kept_runs
 from electra_jax import config as config_lib
 from electra_jax.checks import trained
 from electra_jax.host import causes
@@ -36,7 +36,7 @@ from electra_jax.speed import flops_figures
 from electra_jax.workdir import prepared_data, saved_config
 
 WIDTH = 128  # of the main network, tiny_paper's
-REFERENCE = equal_compute_page.REFERENCE
+REFERENCE = equal_compute_blocks.REFERENCE
 HELD_OUT = (  # of the last evaluation
     "gen_masked_loss", "gen_masked_accuracy", "gen_entropy", "mlm_masked_loss", "unigram_entropy",
     "disc_auc", "disc_auc_unigram", "disc_accuracy", "disc_majority", "disc_recall_at_2",
@@ -62,7 +62,7 @@ class Experiment:
 
     name: str  # of the default workdir and of the page in docs/experiments
     arms: Mapping[str, Arm]
-    write: Callable[[equal_compute_page.Found, str], None]  # writes the page to a path
+    write: Callable[[equal_compute_blocks.Found, str], None]  # writes the page to a path
     titles: Mapping[str, str]  # of the arms that the page shows, in its order
 
 
@@ -75,7 +75,7 @@ def main(experiment: Experiment, description: str) -> None:
         train(experiment.arms, given, asked)
 
     titles = {name: title for name, title in experiment.titles.items() if name in asked}
-    found = equal_compute_page.collect(given.workdir, titles)
+    found = equal_compute_blocks.collect(given.workdir, titles)
     experiment.write(found, given.page)
     print(f"{given.page}: {len(found.seeds)} complete seeds")
 

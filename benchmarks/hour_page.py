@@ -5,7 +5,8 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 
-from benchmarks import equal_compute_page as pages
+from benchmarks import pages
+from benchmarks.equal_compute_blocks import DOWNSTREAM
 from electra_jax.report import drawing, means, style
 
 TASKS = {  # task -> what the page calls it
@@ -17,11 +18,6 @@ TASKS = {  # task -> what the page calls it
 }
 # What docs/experiments/fine_tuning.md has: half an hour of tiny_paper's networks.
 BEFORE = {"chunking": 83.43, "wikiann_en": 57.30, "stsb": 26.97, "sst2": 75.25, "mrpc": 66.23}
-PROBES = {
-    "chunk_accuracy": "chunk tags",
-    "subjectivity_accuracy": "subjectivity",
-    "pair_accuracy": "minimal pairs",
-}
 
 
 def add(page: str, found: Mapping) -> None:
@@ -154,7 +150,7 @@ def _probes(one):
     """What the frozen encoder knows."""
     rows = [
         [title, f"{100 * one['probes'][name]:.1f}", f"{100 * one['untrained_probes'][name]:.1f}"]
-        for name, title in PROBES.items()
+        for name, title in DOWNSTREAM.items()
         if name in one["probes"]
     ]
     return pages.table(["frozen encoder, accuracy", "trained", "before training"], rows)

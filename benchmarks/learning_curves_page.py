@@ -18,7 +18,7 @@ from matplotlib import figure as mpl_figure
 from matplotlib import ticker
 from scipy import stats
 
-from benchmarks import equal_compute_page as pages
+from benchmarks import pages
 from electra_jax.report import comparison, means, style, writers
 
 # name -> (kind of row in metrics.jsonl, title)

@@ -8,7 +8,8 @@ out.
 import dataclasses
 from collections.abc import Sequence
 
-from benchmarks import equal_compute_page as pages
+from benchmarks import equal_compute_blocks as shared
+from benchmarks import pages
 from electra_jax.report import comparison, means
 
 TITLES = {
@@ -76,12 +77,12 @@ PARTS = (
 )
 
 
-def write(found: pages.Found, page: str) -> None:
+def write(found: shared.Found, page: str) -> None:
     """Writes the page and its picture."""
-    pages.write(found, page, blocks)
+    shared.write(found, page, blocks)
 
 
-def blocks(found: pages.Found, picture: str) -> Sequence[str]:
+def blocks(found: shared.Found, picture: str) -> Sequence[str]:
     """The page, block by block."""
     shown = [
         part
@@ -100,7 +101,7 @@ def blocks(found: pages.Found, picture: str) -> Sequence[str]:
         " above each table. Nothing here says what happens at the paper's size.",
         "## What was done",
         _setting(found),
-        pages.of_seeds(found),
+        shared.of_seeds(found),
         f"![accuracies of all arms with errors]({picture})",
         "Diamonds are means, lines two standard errors to either side, dots single runs; dashed is"
         " the encoder of width 128 before training.",
@@ -110,9 +111,9 @@ def blocks(found: pages.Found, picture: str) -> Sequence[str]:
         "\n".join(
             [
                 _legend(),
-                pages.told_apart(found, [*compared, *_of_sizes(found).values()]),
-                pages.of_errors(found),
-                pages.of_trunk(),
+                shared.told_apart(found, [*compared, *_of_sizes(found).values()]),
+                shared.of_errors(found),
+                shared.of_trunk(),
             ]
         ),
     ]
@@ -121,17 +122,17 @@ def blocks(found: pages.Found, picture: str) -> Sequence[str]:
 def _setting(found):
     return "\n".join(
         [
-            pages.of_text(found),
+            shared.of_text(found),
             "- **Networks**: `configs/tiny_paper.py` (two layers of width 128, float32, no dropout)"
             " with rotary positions and norms before each part, as in [table 5](table_5.md). The"
             " generator has two layers of half the width, except where a table says otherwise; in"
             " two stages it has the discriminator's size, since it gives its weights to it. BERT"
             " has none.",
-            pages.of_compute(found),
+            shared.of_compute(found),
             "- **Two stages**: the steps in the tables are those of the second; the first has as"
             " many, and both count as compute.",
-            pages.of_probes(),
-            pages.of_command(found, "section_3"),
+            shared.of_probes(),
+            shared.of_command(found, "section_3"),
         ]
     )
 
@@ -141,8 +142,8 @@ def _part(found, part):
     return [
         f"## {part.heading}",
         part.paper,
-        pages.results(found, part.arms, {}),
-        pages.against(found, others, part.reference),
+        shared.results(found, part.arms, {}),
+        shared.against(found, others, part.reference),
         _metrics(found, part.arms),
     ]
 
@@ -153,15 +154,15 @@ def _sizes(found):
     if not sizes:
         return []
 
-    named = pages.measured(found)
-    head = ["", "steps", *(pages.DOWNSTREAM[name] for name in named)]
+    named = shared.measured(found)
+    head = ["", "steps", *(shared.DOWNSTREAM[name] for name in named)]
     rows, apart = [], []
     for width, (electra, bert) in sizes.items():
         for arm, title in ((electra, "ELECTRA"), (bert, "BERT")):
             cells = [pages.mean_cell(found.mean(arm, name), name) for name in named]
             steps = f"{found.about['arms'][arm]['steps']:,}"
             rows.append([f"{title}, width {width}", steps, *cells])
-        rows.append([f"before training, width {width}", "0", *pages.floor(found, electra)])
+        rows.append([f"before training, width {width}", "0", *shared.floor(found, electra)])
         cells = [pages.apart_cell(found.apart(electra, bert, name), name) for name in named]
         apart.append([f"width {width}", *cells])
 
@@ -194,7 +195,7 @@ def _metrics(found, arms):
     head = ["", "generator's loss less unigram entropy", *names.values(), "beyond the majority"]
     rows = []
     for arm in (arm for arm in arms if arm in found.arms):
-        margin = pages.margin_cell(found, arm, "gen_masked_loss")
+        margin = shared.margin_cell(found, arm, "gen_masked_loss")
         cells = [pages.mean_cell(found.mean(arm, name), name) for name in names]
         rows.append([found.titles[arm], margin, *cells, _beyond_majority(found, arm)])
     return pages.table(head, rows)

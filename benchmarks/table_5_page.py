@@ -3,7 +3,8 @@
 
 from collections.abc import Sequence
 
-from benchmarks import equal_compute_page as pages
+from benchmarks import equal_compute_blocks as shared
+from benchmarks import pages
 
 TITLES = {
     "bert": "BERT (MLM)",
@@ -37,12 +38,12 @@ ARGUMENT = (  # what the paper concludes from each pair of rows
 )
 
 
-def write(found: pages.Found, page: str) -> None:
+def write(found: shared.Found, page: str) -> None:
     """Writes the page and its picture."""
-    pages.write(found, page, blocks)
+    shared.write(found, page, blocks)
 
 
-def blocks(found: pages.Found, picture: str) -> Sequence[str]:
+def blocks(found: shared.Found, picture: str) -> Sequence[str]:
     """The page, block by block."""
     return [
         "# Table 5 of the paper at the size of two cores",
@@ -50,15 +51,15 @@ def blocks(found: pages.Found, picture: str) -> Sequence[str]:
         "## What was done",
         _setting(found),
         "## Results",
-        pages.results(
+        shared.results(
             found, TABLE, {"GLUE in the paper": {arm: f"{glue}" for arm, glue in PAPER.items()}}
         ),
-        pages.of_seeds(found),
+        shared.of_seeds(found),
         f"![accuracies of all arms with errors]({picture})",
         "Diamonds are means, lines two standard errors to either side, dots single runs; dashed is"
         " the encoder before training.",
         "## Against ELECTRA",
-        pages.against(found, found.arms),
+        shared.against(found, found.arms),
         "## The paper's argument, step by step",
         "Differences of the rows above, in points. In the paper they are of the GLUE average.",
         _argument(found),
@@ -70,14 +71,14 @@ def blocks(found: pages.Found, picture: str) -> Sequence[str]:
         _metrics(found),
         "## How to read this",
         "\n".join(
-            [pages.told_apart(found, _compared(found)), pages.of_errors(found), pages.of_trunk()]
+            [shared.told_apart(found, _compared(found)), shared.of_errors(found), shared.of_trunk()]
         ),
     ]
 
 
 def _compared(found):
     """The arms of all differences in the tables."""
-    against = [(arm, pages.REFERENCE) for arm in found.arms if arm != pages.REFERENCE]
+    against = [(arm, shared.REFERENCE) for arm in found.arms if arm != shared.REFERENCE]
     return [*against, *((arm, other) for _, arm, other in ARGUMENT)]
 
 
@@ -96,21 +97,21 @@ def _question():
 def _setting(found):
     return "\n".join(
         [
-            pages.of_text(found),
+            shared.of_text(found),
             "- **Networks**: `configs/tiny_paper.py` (two layers of width 128, float32, no dropout)"
             " with rotary positions and norms before each part. One trunk and one optimizer for all"
             " arms; how it was chosen is in [the log](../LOG.md). The generator has two layers of"
             " half the width, tables are shared; BERT has none.",
-            pages.of_compute(found),
-            pages.of_probes(),
-            pages.of_command(found, "table_5"),
+            shared.of_compute(found),
+            shared.of_probes(),
+            shared.of_command(found, "table_5"),
         ]
     )
 
 
 def _argument(found):
-    named = pages.measured(found)
-    head = ["", "", "paper", *(pages.DOWNSTREAM[name] for name in named)]
+    named = shared.measured(found)
+    head = ["", "", "paper", *(shared.DOWNSTREAM[name] for name in named)]
     rows = []
     for what, arm, other in ARGUMENT:
         if arm in found.arms and other in found.arms:
@@ -121,8 +122,8 @@ def _argument(found):
 
 
 def _sweep(found):
-    named = pages.measured(found)
-    head = ["generator's width", "steps", *(pages.DOWNSTREAM[name] for name in named),
+    named = shared.measured(found)
+    head = ["generator's width", "steps", *(shared.DOWNSTREAM[name] for name in named),
             "AUC on unigram replacements", "generator's loss less unigram entropy"]  # fmt: skip
     rows = []
     for arm in (arm for arm in SWEEP if arm in found.arms):
@@ -130,7 +131,7 @@ def _sweep(found):
             pages.mean_cell(found.mean(arm, name), name) for name in (*named, "disc_auc_unigram")
         ]
         steps = f"{found.about['arms'][arm]['steps']:,}"
-        rows.append([SWEEP[arm], steps, *cells, pages.margin_cell(found, arm, "gen_masked_loss")])
+        rows.append([SWEEP[arm], steps, *cells, shared.margin_cell(found, arm, "gen_masked_loss")])
     return (
         pages.table(head, rows)
         + "\n\nThe paper (section 3.2) finds 1/4 to 1/2 of the discriminator's"
@@ -157,7 +158,7 @@ def _metrics(found):
             "AUC on unigram replacements"]  # fmt: skip
     rows = []
     for arm in found.arms:
-        margins = [pages.margin_cell(found, arm, f"{who}_masked_loss") for who in ("gen", "mlm")]
+        margins = [shared.margin_cell(found, arm, f"{who}_masked_loss") for who in ("gen", "mlm")]
         cells = [
             pages.mean_cell(found.mean(arm, name), name)
             for name in ("disc_auc", "disc_auc_unigram")

@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks import (
     equal_compute,
-    equal_compute_page,
+    equal_compute_blocks,
+    pages,
     section_3,
     section_3_page,
     table_5,
@@ -39,11 +40,11 @@ def write(workdir, results, untrained=0.30):
 
 
 def of_table_5(workdir):
-    return equal_compute_page.collect(workdir, table_5_page.TITLES)
+    return equal_compute_blocks.collect(workdir, table_5_page.TITLES)
 
 
 def text(found):
-    return equal_compute_page.text(table_5_page.blocks(found, "picture.png"))
+    return pages.text(table_5_page.blocks(found, "picture.png"))
 
 
 def rows(page, heading):
@@ -81,8 +82,8 @@ def test_a_page_speaks_of_the_differences_in_its_tables_and_of_no_others(tmp_pat
     results = dict.fromkeys(("electra", "bert", "untied", "tied", "electra_64", "bert_64"))
     for place, arm in enumerate(results):
         results[arm] = [0.5 + place / 10, 0.501 + place / 10, 0.502 + place / 10]
-    found = equal_compute_page.collect(write(tmp_path, results), section_3_page.TITLES)
-    page = " ".join(equal_compute_page.text(section_3_page.blocks(found, "picture.png")).split())
+    found = equal_compute_blocks.collect(write(tmp_path, results), section_3_page.TITLES)
+    page = " ".join(pages.text(section_3_page.blocks(found, "picture.png")).split())
     # BERT less ELECTRA stands in two tables and, turned round, in that of widths: it counts once.
     assert "Resolved, 3 of 3 differences: BERT (MLM) is above ELECTRA in chunk tags" in page
     assert "all weights shared is above no weights shared in" in page
@@ -180,9 +181,9 @@ def test_arms_differ_in_nothing_else():
 def test_the_page_of_section_3_shows_the_parts_that_were_trained(tmp_path):
     # Means 60 and 50, errors 0.58 each; the discriminator is 10 and 0 points beyond the majority.
     made = {"electra": [0.59, 0.60, 0.61], "adversarial": [0.49, 0.50, 0.51], "first_stage": [0.9]}
-    found = equal_compute_page.collect(write(tmp_path, made), section_3_page.TITLES)
+    found = equal_compute_blocks.collect(write(tmp_path, made), section_3_page.TITLES)
     assert (found.seeds, found.left_out) == ([0, 1, 2], 0)
-    page = equal_compute_page.text(section_3_page.blocks(found, "picture.png"))
+    page = pages.text(section_3_page.blocks(found, "picture.png"))
 
     heading = "Other ways to train the generator"
     assert rows(page, heading)["ELECTRA"][:2] == ["-1.000 ± 0.000", "-"]  # the last of its tables
@@ -198,8 +199,8 @@ def test_the_page_of_section_3_compares_networks_of_one_width(tmp_path):
         "electra": [0.59, 0.60, 0.61], "bert": [0.49, 0.50, 0.51],
         "electra_64": [0.40, 0.41, 0.42], "bert_64": [0.42, 0.43, 0.44],
     }  # fmt: skip
-    found = equal_compute_page.collect(write(tmp_path, made), section_3_page.TITLES)
-    page = equal_compute_page.text(section_3_page.blocks(found, "picture.png"))
+    found = equal_compute_blocks.collect(write(tmp_path, made), section_3_page.TITLES)
+    page = pages.text(section_3_page.blocks(found, "picture.png"))
 
     for line in (
         "| BERT, width 64 | 100 | 43.00% ± 0.58 |",

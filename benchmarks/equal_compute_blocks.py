@@ -1,30 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the runs of a comparison at equal compute came to: tables and a picture. Trains nothing.
+"""What the runs of a comparison at equal compute came to, as blocks of a page. Trains nothing.
 
     finished.json of every run  ->  collect  ->  seeds in which no arm is missing
                                 ->  mean +- standard error of each arm, differences between arms
                                 ->  the blocks of a page, and a picture
 
-Means, errors and what counts as resolved are those of `electra_jax.compare`. A page chooses among
-the blocks and adds its own: `table_5_page.py`, `section_3_page.py`.
+A page chooses among the blocks and adds its own: `table_5_page.py`, `section_3_page.py`.
 """
 
 import dataclasses
 import io
 import os
 import statistics
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 
 from matplotlib import figure as mpl_figure
 from matplotlib import ticker
-from matplotlib.axes import Axes
 
-from benchmarks import kept_runs
-from electra_jax.report import comparison, drawing, means, style
+from benchmarks import kept_runs, pages
+from electra_jax.report import comparison, means, style
 
 REFERENCE = "electra"  # whose steps are given, and what others are compared with
-DOWNSTREAM = {
+DOWNSTREAM = {  # what `frozen_encoder.py` measures -> what pages call it
     "chunk_accuracy": "chunk tags",
     "subjectivity_accuracy": "subjectivity",
     "pair_accuracy": "minimal pairs",
@@ -80,51 +77,9 @@ def collect(workdir: str, titles: Mapping[str, str]) -> Found:
     return Found(about, titles, arms, complete, left_out, runs)
 
 
-def verdict(apart: means.Difference) -> str:
-    """Whether a distance is more than luck may make: two standard errors or more."""
-    if apart.amount == 0:
-        return "equal"
-    if apart.resolved is None:
-        return "one seed"
-    if not apart.resolved:
-        return "not resolved"
-    return "**higher**" if apart.amount > 0 else "**lower**"
-
-
 def write(found: Found, page: str, blocks: Callable[[Found, str], Sequence[str]]) -> None:
     """Writes the page of these blocks and the picture of its measures."""
-    write_with_picture(page, draw(found), lambda picture: blocks(found, picture))
-
-
-def write_with_picture(page: str, drawn: bytes, blocks: Callable[[str], Sequence[str]]) -> None:
-    """Writes a page and, beside it, its picture, each at once or not at all.
-
-    Args:
-      page: the path.
-      drawn: the picture, PNG.
-      blocks: from the name of the picture to the blocks of the page.
-    """
-    os.makedirs(os.path.dirname(page) or ".", exist_ok=True)
-    picture = os.path.splitext(page)[0] + ".png"
-    drawing.write_whole(picture, drawn)
-    drawing.write_whole(page, text(blocks(os.path.basename(picture))).encode())
-
-
-def plain_axes(axes: Axes, title: str, grid: str = "both") -> None:
-    """Gives axes a title and a grid behind the data, and takes away their frame."""
-    palette = style.LIGHT
-    axes.set_facecolor(palette["card"])
-    axes.set_title(title, fontsize=10, loc="left", color=palette["ink"])
-    axes.grid(axis=grid, color=palette["grid"], linewidth=0.8)
-    axes.tick_params(colors=palette["muted"], labelsize=8.5, length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    axes.set_axisbelow(True)
-
-
-def text(blocks: Sequence[str]) -> str:
-    """The page of these blocks, with lines of at most 100 characters."""
-    return "\n\n".join(map(_wrapped, blocks)) + "\n"
+    pages.write_with_picture(page, draw(found), lambda picture: blocks(found, picture))
 
 
 def draw(found: Found) -> bytes:
@@ -152,7 +107,7 @@ def draw(found: Found) -> bytes:
         if floor is not None:
             axes.axvline(scale * floor.value, color=palette["muted"], linewidth=1.2,
                          linestyle=(0, (4, 3)))  # fmt: skip
-        plain_axes(axes, titles[name] + (", %" if scale == 100 else ""), grid="x")
+        pages.plain_axes(axes, titles[name] + (", %" if scale == 100 else ""), grid="x")
         axes.xaxis.set_major_locator(ticker.MaxNLocator(nbins=4))
     panels[0].set_yticks(range(len(found.arms)), [found.titles[arm] for arm in found.arms])
     panels[0].tick_params(axis="y", colors=palette["ink"], labelsize=9.5)
@@ -238,16 +193,16 @@ def results(found: Found, arms: Sequence[str], more: Mapping[str, Mapping[str, s
     head = ["", "steps", *(DOWNSTREAM[name] for name in named), *more]
     rows = []
     for arm in (arm for arm in arms if arm in found.arms):
-        cells = [mean_cell(found.mean(arm, name), name) for name in named]
+        cells = [pages.mean_cell(found.mean(arm, name), name) for name in named]
         others = [column.get(arm, "") for column in more.values()]
         rows.append([found.titles[arm], f"{found.about['arms'][arm]['steps']:,}", *cells, *others])
     rows.append(["before training", "0", *floor(found), *("" for _ in more)])
-    return table(head, rows)
+    return pages.table(head, rows)
 
 
 def floor(found: Found, arm: str = REFERENCE) -> list[str]:
     """The downstream measures of an arm's encoder before training, as cells."""
-    return [mean_cell(found.untrained(name, arm), name) for name in measured(found)]
+    return [pages.mean_cell(found.untrained(name, arm), name) for name in measured(found)]
 
 
 def of_seeds(found: Found) -> str:
@@ -268,12 +223,12 @@ def against(found: Found, arms: Sequence[str], reference: str = REFERENCE) -> st
     rows = [
         [
             found.titles[arm],
-            *(apart_cell(found.apart(arm, reference, name), name) for name in named),
+            *(pages.apart_cell(found.apart(arm, reference, name), name) for name in named),
         ]
         for arm in arms
         if arm in found.arms and arm != reference
     ]
-    return table(head, rows)
+    return pages.table(head, rows)
 
 
 def told_apart(found: Found, pairs: Sequence[tuple[str, str]]) -> str:
@@ -338,16 +293,6 @@ def of_trunk() -> str:
     )
 
 
-def mean_cell(mean: means.Mean | None, name: str) -> str:
-    """A mean with its error; '-' without any."""
-    return "-" if mean is None else comparison.with_error(name, mean)
-
-
-def apart_cell(apart: means.Difference | None, name: str) -> str:
-    """A difference with its error and verdict; '-' without any."""
-    return "-" if apart is None else f"{comparison.signed(name, apart)}, {verdict(apart)}"
-
-
 def margin_cell(found: Found, arm: str, name: str) -> str:
     """A loss less the entropy of its own run's text."""
     if name == "mlm_masked_loss" and found.values(arm, "gen_masked_loss"):
@@ -357,23 +302,3 @@ def margin_cell(found: Found, arm: str, name: str) -> str:
         return "-"
     mean = means.mean([loss - entropy for loss, entropy in zip(losses, entropies)])
     return comparison.with_error(name, mean)
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def _wrapped(block):
-    """Lines of prose cut at 100 characters; tables, headings and pictures as they are."""
-    lines = []
-    for line in block.splitlines():
-        if line.startswith(("|", "#", "!")):
-            lines.append(line)
-            continue
-        inside = "  " if line.startswith("- ") else ""
-        lines += textwrap.wrap(
-            line, 100, subsequent_indent=inside, break_long_words=False, break_on_hyphens=False
-        ) or [""]
-    return "\n".join(lines)
