@@ -119,7 +119,7 @@ def costs() -> list[str]:
         work = cost_model.work(config_lib.parse(tree), VOCABULARY)
         budgets = [cost_model.steps(run) for run in cost_model.BUDGETS[size]]
         for place in places:
-            one = cost_model.cost(work, chips.topology(place))
+            one = cost_model.floor(work, chips.topology(place))
             limits = [one.limits.get(name) for name in ("products", "exchange", "network")]
             cells = [
                 f"{size}, {' or '.join(f'{steps:,.0f}' for steps in budgets)} steps"

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import numpy as np
 
 
 def path_name(path: tuple) -> str:
@@ -52,3 +53,9 @@ def shapes_at(shapes: Any, shardings: Any) -> Any:
 def shapes_like(tree: Any) -> Any:
     """Returns the shapes, dtypes and shardings of a tree of arrays that are on devices."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
+
+
+def placed_like(array: jax.Array, value: Any) -> jax.Array:
+    """Returns a value of the same shape as an array with the array's dtype and sharding."""
+    value = np.asarray(value, array.dtype)
+    return jax.make_array_from_callback(array.shape, array.sharding, lambda index: value[index])

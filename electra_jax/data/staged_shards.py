@@ -27,8 +27,8 @@ AHEAD = 65_536  # rows of all sources together
 _GIB = 2**30
 
 
-class Order(Protocol):
-    """What is asked of the order of the rows."""
+class ShardLookup(Protocol):
+    """What is asked of the order of the rows: where they lie."""
 
     def spans(self, first_row: int, end_row: int) -> Mapping[int, tuple[int, int]]:
         """{source: (first, end)}, counted within the source, of rows first_row to end_row - 1."""
@@ -44,7 +44,7 @@ class StagedShards:
         self._rows = rows
         self._now: dict[int, tuple[frozenset[int], frozenset[int]]] = {}  # source -> (soon, kept)
 
-    def move(self, order: Order, first_row: int, count: int) -> None:
+    def move(self, order: ShardLookup, first_row: int, count: int) -> None:
         """Does what rows `first_row` to `first_row + count - 1`, which are taken now, ask for."""
         if not self._rows.there:
             return

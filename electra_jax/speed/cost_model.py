@@ -2,7 +2,7 @@
 """How long a run takes at least on chips that nobody compiled for, and how many chip-hours.
 
     configuration -> operations of a step, bytes of gradients     (`work`, traced, not compiled)
-    work, chips, slices -> floor of a step -> hours, chip-hours    (`cost`)
+    work, chips, slices -> floor of a step -> hours, chip-hours    (`floor`)
 
 Everything here is computed from datasheets and shapes; nothing is compiled or measured. The floor
 is that of `fitting.floor`: products at the peak rate, gradients over all links of a chip, and a
@@ -46,7 +46,7 @@ class Work:
 
 
 @dataclasses.dataclass(frozen=True)
-class Cost:
+class Floor:
     """A floor, computed: what the datasheet allows at the best."""
 
     chips: int
@@ -86,7 +86,7 @@ def work(config: config_lib.Config, vocab_size: int, stage: stages.Stage | None 
     )
 
 
-def cost(work: Work, topology: chips_lib.Topology) -> Cost:
+def floor(work: Work, topology: chips_lib.Topology) -> Floor:
     """Returns the floor of a step on these chips.
 
     Raises ValueError, one line, if the rows cannot be split evenly over the chips, or if the
@@ -110,7 +110,7 @@ def cost(work: Work, topology: chips_lib.Topology) -> Cost:
         limits["network"] = (
             fitting.to_other_slices("all-reduce", topology.slices) * share / chip.network
         )
-    return Cost(count, limits)
+    return Floor(count, limits)
 
 
 def steps(name: str) -> float:

@@ -194,9 +194,9 @@ def _parts(
 
 def _shape(
     config: config_lib.Config, network: config_lib.Network, length: int, vocab_size: int
-) -> paper_flops.Shape:
+) -> paper_flops.NetworkSizes:
     """Returns the shape of a network in the form that the paper's script takes."""
-    return paper_flops.Shape(
+    return paper_flops.NetworkSizes(
         network.width,
         network.layers,
         length,

@@ -44,7 +44,7 @@ class Operations:
 
 
 @dataclasses.dataclass(frozen=True)
-class Shape:
+class NetworkSizes:
     """The sizes of one Transformer. A size of None follows from the width, as in BERT."""
 
     width: int
@@ -66,7 +66,7 @@ class Shape:
                 object.__setattr__(self, name, value)
 
 
-def embeddings(c: Shape) -> Operations:
+def embeddings(c: NetworkSizes) -> Operations:
     """Counts token, position and segment embeddings, sum, norm, dropout and the projection."""
     size = c.embedding_size
     project = size != c.width  # there is a projection only if the widths differ
@@ -77,7 +77,7 @@ def embeddings(c: Shape) -> Operations:
     )
 
 
-def layers(c: Shape) -> Operations:
+def layers(c: NetworkSizes) -> Operations:
     """Counts all layers: attention over the whole row, then feed-forward."""
     attention = Operations(
         products=8 * c.width**2 + 4 * c.length * c.width,
@@ -94,7 +94,7 @@ def layers(c: Shape) -> Operations:
     return c.layers * (attention + feed_forward)
 
 
-def masked_head(c: Shape) -> Operations:
+def masked_head(c: NetworkSizes) -> Operations:
     """Counts the head over the vocabulary for one position where it predicts."""
     size = c.embedding_size
     return Operations(
@@ -103,7 +103,7 @@ def masked_head(c: Shape) -> Operations:
     )
 
 
-def detection_head(c: Shape) -> Operations:
+def detection_head(c: NetworkSizes) -> Operations:
     """Counts the head of the discriminator for one position.
 
     The paper includes it in the inference of every network.
@@ -111,7 +111,7 @@ def detection_head(c: Shape) -> Operations:
     return Operations(products=2 * c.width**2 + 2 * c.width, others=(1 + GELU) * c.width)
 
 
-def inference(c: Shape) -> Operations:
+def inference(c: NetworkSizes) -> Operations:
     """Counts a whole network per token of its input, as the paper does for inference."""
     return embeddings(c) + layers(c) + detection_head(c)
 
@@ -126,10 +126,10 @@ class Pretraining:
       stages: (share of the steps, row length) as really trained; the script has one length.
     """
 
-    encoder: Shape
+    encoder: NetworkSizes
     batch: int
     steps: float
-    generator: Shape | None = None
+    generator: NetworkSizes | None = None
     mask_rate: float = 0.15
     stages: tuple[tuple[float, int], ...] = ()
     output_share: float = OUTPUT_SHARE
@@ -173,7 +173,7 @@ def at_length(run: Pretraining, length: int) -> Pretraining:
 
 
 @dataclasses.dataclass(frozen=True)
-class Line:
+class Published:
     """A line of the paper's tables 1 to 3.
 
     Attributes:
@@ -201,12 +201,12 @@ class Line:
         return f"{self.script:.1e}" == f"{self.paper:.1e}"
 
 
-_SMALL = Shape(256, 12, length=128, embedding_size=128)
-_SMALL_GENERATOR = Shape(64, 12, length=128, embedding_size=128)
-_BASE = Shape(768, 12)
-_LARGE = Shape(1024, 24)
-_LARGE_GENERATOR = Shape(256, 24, embedding_size=1024)
-_ROBERTA = Shape(1024, 24, vocab_size=50_265)
+_SMALL = NetworkSizes(256, 12, length=128, embedding_size=128)
+_SMALL_GENERATOR = NetworkSizes(64, 12, length=128, embedding_size=128)
+_BASE = NetworkSizes(768, 12)
+_LARGE = NetworkSizes(1024, 24)
+_LARGE_GENERATOR = NetworkSizes(256, 24, embedding_size=1024)
+_ROBERTA = NetworkSizes(1024, 24, vocab_size=50_265)
 
 _PAPER_SMALL = {1: 1.4e18, 2: 7.1e17, 4: 3.6e17, 8: 1.8e17, 16: 8.9e16}  # {n: FLOPs of 1/n run}
 
@@ -220,7 +220,7 @@ def _large(steps: float) -> Pretraining:
 
 
 PUBLISHED = (
-    Line(
+    Published(
         "ELMo",
         3.3e18,
         # TensorFlow's count for 20 rows of 128 words, 10 epochs of LM1B, two passes.
@@ -228,11 +228,11 @@ PUBLISHED = (
         paper_inference=2.6e10,
         why="a constant of the script, which rounds to 3.4e18",
     ),
-    Line(
+    Published(
         "GPT",
         4.0e19,
         Pretraining(
-            Shape(768, 12, vocab_size=40_000),
+            NetworkSizes(768, 12, vocab_size=40_000),
             batch=128,
             steps=960_800,
             mask_rate=1.0,
@@ -241,10 +241,14 @@ PUBLISHED = (
         paper_inference=3.0e10,
         why="predicts every position",
     ),
-    Line("BERT-Small", 1.4e18, Pretraining(_SMALL, batch=128, steps=1.45e6), paper_inference=3.7e9),
-    Line("BERT-Base", 6.4e19, Pretraining(_BASE, batch=256, steps=1e6), paper_inference=2.9e10),
+    Published(
+        "BERT-Small", 1.4e18, Pretraining(_SMALL, batch=128, steps=1.45e6), paper_inference=3.7e9
+    ),
+    Published(
+        "BERT-Base", 6.4e19, Pretraining(_BASE, batch=256, steps=1e6), paper_inference=2.9e10
+    ),
     *(
-        Line(
+        Published(
             f"ELECTRA-Small{f', {100 / parts:g} %' if parts > 1 else ''}",
             paper,
             _small(parts),
@@ -254,37 +258,39 @@ PUBLISHED = (
         )
         for parts, paper in _PAPER_SMALL.items()
     ),
-    Line(
+    Published(
         "ELECTRA-Base",
         6.4e19,
-        Pretraining(_BASE, batch=256, steps=766_000, generator=Shape(256, 12, embedding_size=768)),
+        Pretraining(
+            _BASE, batch=256, steps=766_000, generator=NetworkSizes(256, 12, embedding_size=768)
+        ),
         paper_inference=2.9e10,
     ),
-    Line(
+    Published(
         "BERT-Large",
         1.9e20,
         Pretraining(_LARGE, batch=256, steps=1e6, stages=((0.9, 128), (0.1, 512))),
         why="billed at 512 tokens; nine steps in ten had 128",
     ),
-    Line(
+    Published(
         "BERT-Large, theirs", 7.1e20, Pretraining(_LARGE, batch=2048, steps=464_000, mask_rate=0.25)
     ),
-    Line("ELECTRA-Large, 400K", 7.1e20, _large(400_000)),
-    Line("ELECTRA-Large, 1.75M", 3.1e21, _large(1_750_000)),
-    Line("RoBERTa, 100K", 6.4e20, Pretraining(_ROBERTA, batch=8000, steps=100_000)),
-    Line("RoBERTa, 500K", 3.2e21, Pretraining(_ROBERTA, batch=8000, steps=500_000)),
-    Line(
+    Published("ELECTRA-Large, 400K", 7.1e20, _large(400_000)),
+    Published("ELECTRA-Large, 1.75M", 3.1e21, _large(1_750_000)),
+    Published("RoBERTa, 100K", 6.4e20, Pretraining(_ROBERTA, batch=8000, steps=100_000)),
+    Published("RoBERTa, 500K", 3.2e21, Pretraining(_ROBERTA, batch=8000, steps=500_000)),
+    Published(
         "XLNet",
         3.9e21,
         # TensorFlow's count for 32 rows, 500,000 steps of 8192 rows, two passes.
         measured=2 * 500_000 * 8192 * 15_064_773_691_518 / 32,
         why="a constant of the script",
     ),
-    Line(
+    Published(
         "ALBERT-xxlarge",
         3.1e22,
         Pretraining(
-            Shape(4096, 12, vocab_size=30_000, embedding_size=128),
+            NetworkSizes(4096, 12, vocab_size=30_000, embedding_size=128),
             batch=4096,
             steps=1.5e6,
         ),

@@ -19,7 +19,7 @@ from electra_jax import config as config_lib
 from electra_jax.config import fields
 from electra_jax.data import planning, text
 from electra_jax.host import buckets, processes, safe_files, staging
-from electra_jax.training import spikes
+from electra_jax.training import errors
 from electra_jax.weights import starting_weights
 from electra_jax.workdir import metadata, saved_config
 
@@ -32,7 +32,7 @@ def full_disk_in_words(workdir: str) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise spikes.TrainingError(
+        raise errors.TrainingError(
             f"no space left for {error.filename or workdir}; free some and run the same command"
             " again: it goes on from the newest checkpoint"
         ) from error

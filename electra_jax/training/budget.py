@@ -18,7 +18,7 @@ import numpy as np
 
 from electra_jax import config as config_lib
 from electra_jax.config import stages
-from electra_jax.core import counters
+from electra_jax.core import counters, trees
 from electra_jax.host import processes
 from electra_jax.report import style
 from electra_jax.step import train_step
@@ -148,7 +148,7 @@ def stage_of(schedule: config_lib.Schedule, state: train_step.TrainState) -> int
 
 def with_seconds(state: train_step.TrainState, seconds: float) -> train_step.TrainState:
     """The state with its count of seconds replaced; for a budget of minutes."""
-    return dataclasses.replace(state, seconds=_like(state.seconds, seconds))
+    return dataclasses.replace(state, seconds=trees.placed_like(state.seconds, seconds))
 
 
 def in_words(schedule: config_lib.Schedule) -> str:
@@ -158,9 +158,3 @@ def in_words(schedule: config_lib.Schedule) -> str:
     if schedule.budget == "minutes":
         return f"{style.duration(60 * schedule.minutes)} of training"
     return f"{schedule.steps:,} steps"
-
-
-def _like(array, value):
-    """The scalar as an array with the dtype and the sharding of another one."""
-    value = np.asarray(value, array.dtype)
-    return jax.make_array_from_callback((), array.sharding, lambda index: value)

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from electra_jax.core import sharding
 from electra_jax.data import pipeline, streaming
 
-Order = pipeline.Order | streaming.StreamedOrder
+AnyOrder = pipeline.Order | streaming.StreamedOrder
 
 
 class Feed:
@@ -21,12 +21,12 @@ class Feed:
     The first batch begins with row number `rows_seen` of the run.
     """
 
-    def __init__(self, order: Order, mesh: Mesh, rows_seen: int, batch_size: int, length: int):
+    def __init__(self, order: AnyOrder, mesh: Mesh, rows_seen: int, batch_size: int, length: int):
         self._where = sharding.rows(mesh)
         self._prefetch = None
         self.turn_to(order, rows_seen, batch_size, length)
 
-    def turn_to(self, order: Order, rows_seen: int, batch_size: int, length: int) -> None:
+    def turn_to(self, order: AnyOrder, rows_seen: int, batch_size: int, length: int) -> None:
         """Continues with other rows or from another position; drops what was loaded ahead."""
         if self._prefetch is not None:
             self.close()

@@ -33,10 +33,9 @@ from electra_jax.report import closing, services, writers
 from electra_jax.training import before_the_run, output, runs, saved_state, spikes
 from electra_jax.training import budget as budget_lib
 from electra_jax.training import feed as feed_lib
+from electra_jax.training.errors import TrainingError
 from electra_jax.weights import checkpoint_series, exporting
 from electra_jax.workdir import metadata
-
-TrainingError = spikes.TrainingError
 
 _LOOK_SECONDS = 0.2  # between two looks at signals while rows are waited for
 
@@ -272,7 +271,7 @@ class _Loop:
         """Counts a dispatched step: its rows, and what it spends."""
         run = self._run
         size = run.stage.batch_size
-        self._checks.sent(run.step, run.rows_seen, size, measured)
+        self._checks.keep(run.step, run.rows_seen, size, measured)
         run.rows_seen += size
         run.rows_by_stage[run.stage_number] += size
         run.state = self._budget.after(run.step, run.state, measured)

@@ -25,7 +25,7 @@ from electra_jax.data import pipeline, records, streaming, vocabulary
 from electra_jax.host import processes
 from electra_jax.report import samples
 from electra_jax.step import evaluation, plans, train_step
-from electra_jax.training import budget, environment, run_data, saved_state, streamed_data
+from electra_jax.training import budget, environment, feed, run_data, saved_state, streamed_data
 from electra_jax.weights import starting_weights, warm_start
 from electra_jax.workdir import metadata
 
@@ -88,7 +88,7 @@ class Run:
         return self.stage.records
 
     @property
-    def order(self) -> pipeline.Order | streaming.StreamedOrder:
+    def order(self) -> feed.AnyOrder:
         """The order of the training rows of the stage."""
         if isinstance(self.records, streaming.StreamedRecords):
             return streaming.StreamedOrder(self.records, self.config.seed)

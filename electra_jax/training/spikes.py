@@ -11,8 +11,8 @@ After going back, parameters, moments, averages, the running mean of gradient no
 of steps and tokens are those of the checkpoint. `rows_seen` is not turned back, so the rows between
 the checkpoint and the spike are skipped, as PaLM skips the batches around a spike (Chowdhery et al.
 2022, arXiv:2204.02311, section 5.1). All of this follows from the checkpoint alone, so a run that
-is killed after going back meets the same spike again and goes back again. Time is the exception, it
-is never turned back: with a budget of minutes `saved_state.note_spent` writes it down.
+is killed after going back meets the same spike again and goes back again. Only time is never turned
+back: with a budget of minutes `saved_state.note_spent` writes it down.
 """
 
 import dataclasses
@@ -24,19 +24,15 @@ from absl import logging
 from electra_jax import config as config_lib
 from electra_jax.core import counters, trees
 from electra_jax.step import train_step
-from electra_jax.training import runs, saved_state
+from electra_jax.training import errors, runs, saved_state
 from electra_jax.weights import checkpoint_series
 
 NON_FINITE_IN_A_ROW = 3  # non-finite steps in a row that end a run
 ROLLBACKS = 3  # how often a run goes back to the same checkpoint; the next spike ends it
 
 
-class TrainingError(RuntimeError):
-    """Training cannot go on; the message is one line."""
-
-
 @dataclasses.dataclass(frozen=True)
-class Sent:
+class Dispatched:
     """A step that was dispatched, with the numbers of its first and last row."""
 
     step: int
@@ -50,32 +46,32 @@ class StepChecks:
 
     def __init__(self, schedule: config_lib.Schedule):
         self._rolls_back = schedule.on_spike == "roll_back"
-        self._unread: Sent | None = None
+        self._unread: Dispatched | None = None
         self._bad = 0  # steps in a row that were not finite
 
-    def sent(self, step: int, first_row: int, size: int, measured: train_step.Measured) -> None:
+    def keep(self, step: int, first_row: int, size: int, measured: train_step.Measured) -> None:
         """Keeps a step that was dispatched, for `read` to look at later."""
-        self._unread = Sent(step, first_row, first_row + size - 1, measured)
+        self._unread = Dispatched(step, first_row, first_row + size - 1, measured)
 
     def forget(self) -> None:
         """Drops the unread step and the count of bad steps, when the run goes back."""
         self._unread, self._bad = None, 0
 
-    def read(self) -> Sent | None:
+    def read(self) -> Dispatched | None:
         """Logs the last step if it was bad; returns it if the run has to go back because of it.
 
         Returns None if it was good, if there is none to read, or if on_spike is not 'roll_back'.
         Raises TrainingError after `NON_FINITE_IN_A_ROW` steps in a row that were not finite.
         """
-        sent, self._unread = self._unread, None
-        if sent is None:
+        last, self._unread = self._unread, None
+        if last is None:
             return None
 
-        checks, limits = jax.device_get((sent.measured.checks, sent.measured.limits))
-        rows = f"rows {sent.first_row} to {sent.last_row}"
+        checks, limits = jax.device_get((last.measured.checks, last.measured.limits))
+        rows = f"rows {last.first_row} to {last.last_row}"
         bad = {name: float(x) for name, x in checks.items() if not np.isfinite(x)}
         if bad:
-            self._count(sent.step, rows, *next(iter(bad.items())))
+            self._count(last.step, rows, *next(iter(bad.items())))
             return None
 
         self._bad = 0
@@ -83,23 +79,23 @@ class StepChecks:
         for name in spikes:
             logging.warning(
                 "step %d skipped: %s is %.4g, a spike above %.4g (%s)",
-                sent.step, name, checks[name], limits[name], rows,
+                last.step, name, checks[name], limits[name], rows,
             )  # fmt: skip
-        return sent if spikes and self._rolls_back else None
+        return last if spikes and self._rolls_back else None
 
     def _count(self, step, rows, name, value):
         """Counts a step that was not finite. Raises TrainingError if it is one too many."""
         logging.warning("step %d skipped: %s is %s (%s)", step, name, value, rows)
         self._bad += 1
         if self._bad >= NON_FINITE_IN_A_ROW:
-            raise TrainingError(
+            raise errors.TrainingError(
                 f"{NON_FINITE_IN_A_ROW} steps in a row were not finite, the last at step {step}:"
                 f" {name} is {value}, {rows}; the checkpoints before are good; lower"
                 " optimizer.learning_rate or lengthen schedule.warmup_steps in a new workdir"
             )
 
 
-def go_back(run: runs.Run, saved: checkpoint_series.Checkpoints, spike: Sent) -> None:
+def go_back(run: runs.Run, saved: checkpoint_series.Checkpoints, spike: Dispatched) -> None:
     """Sets the run to step and state of the newest good checkpoint; keeps its position in the rows.
 
     Raises TrainingError if the run has gone back to this checkpoint `ROLLBACKS` times already.
@@ -109,7 +105,7 @@ def go_back(run: runs.Run, saved: checkpoint_series.Checkpoints, spike: Sent) ->
 
     again = sum(rollback["to"] == restored.step for rollback in run.rollbacks)
     if again >= ROLLBACKS:
-        raise TrainingError(
+        raise errors.TrainingError(
             f"step {spike.step} is a spike, after {again} that the run went back to step"
             f" {restored.step} for; the checkpoints are good; lower optimizer.learning_rate or"
             " raise schedule.spike_factor in a new workdir with init.from"
@@ -122,7 +118,7 @@ def go_back(run: runs.Run, saved: checkpoint_series.Checkpoints, spike: Sent) ->
     low_high = counters.from_int(spike.last_row + 1)
     if state.seconds is not None:  # lost time stays spent
         state = dataclasses.replace(state, seconds=run.state.seconds)
-    run.state = dataclasses.replace(state, rows_seen=_like(state.rows_seen, low_high))
+    run.state = dataclasses.replace(state, rows_seen=trees.placed_like(state.rows_seen, low_high))
     run.step, run.rows_seen = restored.step, spike.last_row + 1
 
     rollback = {
@@ -138,8 +134,3 @@ def in_words(rollback: dict) -> str:
         f"a spike at step {rollback['from']:,}: back to step {rollback['to']:,}; its state goes on"
         f" behind rows {rollback['first_row']:,} to {rollback['last_row']:,}"
     )
-
-
-def _like(array, value):
-    """The value as an array with the shape and the sharding of another one."""
-    return jax.make_array_from_callback(array.shape, array.sharding, lambda index: value[index])

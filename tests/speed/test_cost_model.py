@@ -17,7 +17,7 @@ WORK = cost_model.Work(rows=2048, flops=8e15, gradients=400_000_000)
 
 def test_a_step_takes_as_long_as_its_slowest_limit():
     # 8e15 operations over 256 chips of 197e12 a second; 400 MB pass the links twice at 200 GB/s.
-    found = cost_model.cost(WORK, chips.topology("v5e:16x16"))
+    found = cost_model.floor(WORK, chips.topology("v5e:16x16"))
     assert found.limits == {
         "products": pytest.approx(0.15863, rel=1e-3),
         "exchange": pytest.approx(0.004),
@@ -31,7 +31,7 @@ def test_a_step_takes_as_long_as_its_slowest_limit():
 
 def test_between_slices_a_chip_sends_its_share():
     # Four slices of 256: three quarters of 400 MB / 256, there and back, at 3.125 GB/s.
-    found = cost_model.cost(WORK, chips.topology("4xv5e:16x16"))
+    found = cost_model.floor(WORK, chips.topology("4xv5e:16x16"))
     assert found.chips == 1024
     assert found.limits["products"] == pytest.approx(0.15863 / 4, rel=1e-3)
     assert found.limits["network"] == pytest.approx(0.00075)
@@ -46,7 +46,7 @@ def test_between_slices_a_chip_sends_its_share():
 )
 def test_what_cannot_be_computed_is_one_line(topology, message):
     with pytest.raises(ValueError, match=message) as error:
-        cost_model.cost(WORK, chips.topology(topology))
+        cost_model.floor(WORK, chips.topology(topology))
     assert "\n" not in str(error.value)
 
 

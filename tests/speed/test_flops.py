@@ -111,10 +111,10 @@ def test_what_two_passes_and_one_hot_products_make_of_a_run(name, sparse, three,
 
 # The released small model: a generator of equal width, long rows.
 SMALL_PLUS = paper_flops.Pretraining(
-    paper_flops.Shape(256, 12, embedding_size=128),
+    paper_flops.NetworkSizes(256, 12, embedding_size=128),
     batch=128,
     steps=1,
-    generator=paper_flops.Shape(256, 12, embedding_size=128),
+    generator=paper_flops.NetworkSizes(256, 12, embedding_size=128),
 )
 
 
@@ -157,7 +157,7 @@ def test_a_token_of_small_costs_what_it_is_known_to_cost():
 
 
 # One layer of width 4 with 2 heads and 8 in between; rows of 3, tables of width 2, 10 words.
-MINIATURE = paper_flops.Shape(
+MINIATURE = paper_flops.NetworkSizes(
     4, 1, length=3, vocab_size=10, embedding_size=2, heads=2, feed_forward=8
 )
 
@@ -196,10 +196,10 @@ def test_the_honest_convention_is_that_of_the_mfu():
     run = run_of("ELECTRA-Small")
     words = 30_592  # a multiple of 128, to which the networks' table is padded
     run = paper_flops.Pretraining(
-        paper_flops.Shape(256, 12, 128, words, 128),
+        paper_flops.NetworkSizes(256, 12, 128, words, 128),
         run.batch,
         run.steps,
-        paper_flops.Shape(64, 12, 128, words, 128),
+        paper_flops.NetworkSizes(64, 12, 128, words, 128),
     )
     shapes = odd.pair(
         words,

@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The error that ends a run."""
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on; the message is one line."""
