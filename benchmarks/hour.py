@@ -110,7 +110,7 @@ def check_files(given) -> None:
 def train(given) -> str:
     """Trains for the hour, or goes on; returns the workdir. SystemExit if it was stopped."""
     folder, host = os.path.join(given.workdir, "run"), pathlib.Path(given.workdir, HOST)
-    if not host.exists():  # later calls may have fewer cores
+    if not os.path.exists(os.path.join(folder, starts.NAME)):  # later calls may have fewer cores
         host.parent.mkdir(parents=True, exist_ok=True)
         host.write_text(_host())
 
@@ -180,13 +180,14 @@ def record(given, folder: str) -> dict:
         for name in INITS
     }
     last, first_start = opened.evaluations[-1], starts.read(folder)[0]
+    host = pathlib.Path(given.workdir, HOST)
     return {
         "date": datetime.date.today().isoformat(),
         "change": given.change,
         "commit": first_start["commit"],
         "begun": first_start["time"],
         "config": config.name,
-        "host": pathlib.Path(given.workdir, HOST).read_text(),
+        "host": host.read_text() if host.exists() else "a machine that was not noted",
         "corpus": given.corpus,
         "minutes": config.schedule.minutes,
         "steps": last["step"],

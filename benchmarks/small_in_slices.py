@@ -110,7 +110,8 @@ def train(slice_: slices.Slice, given, workdir: pathlib.Path) -> bool:
         return True
     if not slice_.run(*command):
         return False
-    shutil.rmtree(workdir / "encoder", ignore_errors=True)  # of fewer steps
+    for of_fewer_steps in ("encoder", "finetune", "scores"):
+        shutil.rmtree(workdir / of_fewer_steps, ignore_errors=True)
     safe_files.write(done, said.encode())
     return True
 

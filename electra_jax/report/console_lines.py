@@ -18,8 +18,7 @@ import math
 from collections.abc import Container, Mapping
 
 from electra_jax.report import baselines, logged, style
-
-Number = float | int | None
+from electra_jax.report.logged import Number
 
 COLUMNS = 80  # of a terminal
 LOSSES = ("gen_masked_loss", "mlm_masked_loss", "disc_loss")

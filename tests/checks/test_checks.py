@@ -436,42 +436,55 @@ def test_what_identity_gives_away_is_arithmetic_for_draws_without_context():
         assert low < expected < high
 
 
-class KeptRuns:
-    """Stands in for the runs of check 18: {name: (AUC, replaced rates in the log)}."""
+class MadeUpRuns:
+    """Stands in for the runs of check 18: a generator that is read, and heat, do what they should.
 
-    def __init__(self, **found):
+    `broken` names a setting that no run listens to.
+    """
+
+    def __init__(self, broken):
         tree = load_config("tiny_paper")
         tree.data.source = "builtin"
-        self.config, self._found = config_lib.parse(tree), found
+        self.config, self._broken = config_lib.parse(tree), broken
 
     def micro(self):
-        return types.SimpleNamespace(workdir="micro")
+        return self.run("micro")
 
     def run(self, name, **changes):
-        auc, rates = self._found[name]
-        judged = types.SimpleNamespace(auc=lambda: auc)
-        log = [{"replaced_rate": rate} for rate in rates]
-        return types.SimpleNamespace(judged=judged, log=log)
+        changes.pop(self._broken, None)
+        read = name == "micro" or changes.get("init__generator_from") == "micro"
+        hot = changes.get("objective__first_temperature", 1.0) - 1
+        joint = changes.get("objective__name") != "frozen_generator"
+        return types.SimpleNamespace(
+            workdir=name,
+            judged=types.SimpleNamespace(auc=lambda: 0.52 if joint else 0.55),
+            evaluations=[{"gen_masked_loss": 4.8 if read else 7.6}],
+            log=[{"replaced_rate": rate} for rate in (0.11 + 0.016 * hot, 0.11)],
+        )
 
 
 @pytest.mark.parametrize(
-    "changed, failed",
+    ("broken", "failed"),
     [
-        ({}, set()),
-        # A generator of random weights draws what everybody sees.
-        ({"frozen": (0.90, (0.11, 0.11))}, {"joint less frozen, AUC over words"}),
-        ({"heated": (0.55, (0.11, 0.11))}, {"more replaced with heat, first steps"}),
-        ({"heated": (0.55, (0.13, 0.13))}, {"the same at the end"}),  # a heat that never falls
+        (None, set()),
+        ("init__generator_from", {"frozen generator's loss less the trained one's"}),
+        ("objective__first_temperature", {"more replaced with heat, first tenth"}),
+        ("objective__name", {"joint less frozen, AUC over words"}),
     ],
 )
-def test_18_sees_a_generator_that_is_not_read_and_a_heat_that_is_not_used(changed, failed):
-    sound = {
-        "joint_short": (0.52, (0.14, 0.12)),
-        "frozen": (0.55, (0.11, 0.11)),
-        "heated": (0.55, (0.13, 0.11)),
-    }
-    result = extra_runs.frozen_generator(KeptRuns(**sound | changed))
+def test_18_asks_for_a_generator_that_is_read_and_a_heat_that_is_used(broken, failed):
+    result = extra_runs.frozen_generator(MadeUpRuns(broken))
     assert {measure.name for measure in result.measures if measure.verdict == "FAILS"} == failed
+
+
+def test_18_sees_a_heat_that_never_falls():
+    runs = MadeUpRuns(None)
+    heated = runs.run("heated", objective__name="frozen_generator", init__generator_from="micro")
+    heated.log = [{"replaced_rate": 0.126}] * 2
+    others = runs.run
+    runs.run = lambda name, **changes: heated if name == "heated" else others(name, **changes)
+    failed = [m.name for m in extra_runs.frozen_generator(runs).measures if m.verdict == "FAILS"]
+    assert failed == ["the same in the last tenth"]
 
 
 def test_pairs_differ_in_one_word():

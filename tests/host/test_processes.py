@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What processes tell each other, where one process can play its part alone."""
 
+import types
+
 import jax
 import pytest
 from jax import numpy as jnp
@@ -42,6 +44,14 @@ def test_where_one_was_asked_to_stop_before_it_had_compiled_all_stop(monkeypatch
     with pytest.raises(processes.Stopped):
         processes.compile_together(Program(done), 3, stops=lambda: asked)
     assert done == ([] if asked else [("lowered", (3,)), "compiled"])
+
+
+def test_the_number_of_the_first_is_that_of_all(monkeypatch):
+    """To the last digit, by the group; the second of two had 9."""
+    group = types.SimpleNamespace(gather=lambda text: ["0.1", text])
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(processes.peers, "group", lambda: group)
+    assert processes.number_of_first(9.0) == 0.1
 
 
 def test_an_error_of_the_compiler_is_raised(monkeypatch):

@@ -140,6 +140,14 @@ def test_a_second_signal_after_the_save_that_the_first_asked_for_says_that_nothi
     assert said == f"error: {name}: ended; nothing is lost, the same command goes on\n"
 
 
+# What each Python of a preparation runs first; a worker waits until the test has opened MAY_BEGIN.
+WAITS = """
+import os, sys
+if "--multiprocessing-fork" in sys.orig_argv:
+    open(os.environ["MAY_BEGIN"]).close()
+"""
+
+
 @pytest.mark.parametrize(
     ("number", "send"), [(signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)]
 )
@@ -156,12 +164,17 @@ def test_a_signal_while_text_is_prepared_leaves_no_process_and_no_traceback(tmp_
     config.data.vocab = "train:wordpiece:200"
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_text(config_lib.to_json(config_lib.parse(config)))
+    (tmp_path / "sitecustomize.py").write_text(WAITS)
+    os.mkfifo(tmp_path / "may_begin")
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    environment = os.environ | {"PYTHONPATH": path, "MAY_BEGIN": str(tmp_path / "may_begin")}
     command = ("-m", "electra_jax.prepare", f"--workdir={tmp_path / 'run'}")
-    interrupted = start(*command, start_new_session=True)
+    interrupted = start(*command, start_new_session=True, env=environment)
     read_until(interrupted.stderr, "reading text to train a vocabulary on")
     # The files are known, and no worker has begun: the one that takes the first will wait there.
     os.rename(text, tmp_path / "kept")
     os.rename(pipe, text)
+    may_begin = os.open(tmp_path / "may_begin", os.O_RDWR)
     writer = open(text, "w")  # goes on as soon as a worker reads
     send(interrupted.pid, number)
     # Its end is that of the last process that could still write there.
@@ -173,6 +186,7 @@ def test_a_signal_while_text_is_prepared_leaves_no_process_and_no_traceback(tmp_
     ), said
     assert "Traceback" not in said and "leaked" not in said, said
     writer.close()
+    os.close(may_begin)
     os.rename(tmp_path / "kept", text)
     again = start(*command)
     _, said = again.communicate(timeout=100)

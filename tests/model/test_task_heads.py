@@ -101,11 +101,11 @@ def test_a_row_is_judged_by_the_mean_of_its_tokens_without_padding(hidden_BLD, k
 
 
 def test_a_pair_is_judged_by_the_means_of_both_texts_matched(keys_B):
-    rows_B = odd.batch(odd.IDS_BL[[4, 1]], odd.MARKS_BL[[4, 1]])  # the second has one text alone
+    batch = odd.batch(odd.IDS_BL[[4, 1]], odd.MARKS_BL[[4, 1]])  # the second has one text alone
     hidden_BLD = jax.random.normal(jax.random.key(2), (2, 11, WIDTH))
     config = head("matched_means", dropout=0.5)
     params = task_heads.init(config, jax.random.key(1))
-    found_BC = task_heads.matched_means(config, params, hidden_BLD, rows_B, None)
+    found_BC = task_heads.matched_means(config, params, hidden_BLD, batch, None)
 
     # [CLS] 5 6 7 [SEP] 8 9 10 [SEP] [PAD] [PAD]
     u, v = hidden_BLD[0, 1:5].mean(0), hidden_BLD[0, 5:9].mean(0)
@@ -116,17 +116,17 @@ def test_a_pair_is_judged_by_the_means_of_both_texts_matched(keys_B):
     expected_BC = jnp.stack([of_a_pair, of_one_text]) @ params["output"]["kernel"]
     np.testing.assert_allclose(found_BC, expected_BC, atol=1e-5)
 
-    dropped_BC = task_heads.matched_means(config, params, hidden_BLD, rows_B, keys_B)
+    dropped_BC = task_heads.matched_means(config, params, hidden_BLD, batch, keys_B)
     assert (dropped_BC != found_BC).any()
 
 
 def test_two_means_that_are_close_keep_their_difference_in_bfloat16():
-    rows_B = odd.batch(odd.IDS_BL[[4]], odd.MARKS_BL[[4]])
+    batch = odd.batch(odd.IDS_BL[[4]], odd.MARKS_BL[[4]])
     # The next number above 1. Of the four tokens of the first text one has it, of the second none.
     hidden_BLD = jnp.ones((1, 11, WIDTH), jnp.bfloat16).at[0, 2].set(1 + 2**-7)
     differences_DC = jnp.zeros((4 * WIDTH, 3)).at[2 * WIDTH].set(1.0)
     params = {"output": {"kernel": differences_DC, "bias": jnp.zeros(3)}}
-    found_BC = task_heads.matched_means(head("matched_means"), params, hidden_BLD, rows_B, None)
+    found_BC = task_heads.matched_means(head("matched_means"), params, hidden_BLD, batch, None)
     np.testing.assert_array_equal(found_BC, np.full((1, 3), 2**-9))
 
 

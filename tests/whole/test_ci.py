@@ -12,8 +12,8 @@ DOES_NOTHING = """\
 #!/usr/bin/env bash
 case "$*" in
 "-m venv "*)
-  mkdir -p "$3/bin"
-  for name in python pip ruff mypy mkdocs; do cp "$0" "$3/bin/$name"; done
+  mkdir -p "${@: -1}/bin"
+  for name in python pip ruff mypy mkdocs; do cp "$0" "${@: -1}/bin/$name"; done
   ;;
 *version_info*) if [[ $0 == *3.11 ]]; then echo 3.11; else echo 3.12; fi ;;
 esac

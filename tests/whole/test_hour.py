@@ -100,10 +100,12 @@ def test_what_a_task_needs_is_missed_before_the_hour(downstream):
 
 
 def test_the_machine_of_a_record_is_that_which_has_trained(tmp_path, monkeypatch):
-    """Fine-tuning may go on with fewer cores."""
+    """The first may have been refused, and fine-tuning may go on with fewer cores."""
     given = types.SimpleNamespace(workdir=str(tmp_path), source="", config="", more=[])
-    monkeypatch.setattr(hour, "_command", lambda *_: None)
-    for cores in ("2 cores", "1 core"):
+    refused, trains = lambda *_: None, lambda *_: starts.note(str(tmp_path / "run"), {})
+    (tmp_path / "run").mkdir()
+    for cores, command in (("4 cores", refused), ("2 cores", trains), ("1 core", trains)):
+        monkeypatch.setattr(hour, "_command", command)
         monkeypatch.setattr(hour, "_host", lambda cores=cores: cores)
         hour.train(given)
     assert (tmp_path / "host.txt").read_text() == "2 cores"

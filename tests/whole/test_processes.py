@@ -113,7 +113,7 @@ def test_minutes_are_those_of_the_first_on_both(alone, tmp_path):
     config.evaluation.every = 100_000  # at the end only
     begin(tmp_path / "two", config)
     both = start_two(tmp_path / "two")
-    said = [process.communicate()[1] for process in both]
+    said = [process.communicate(timeout=100)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0], said
 
     rows = writers.read(tmp_path / "two" / "metrics.jsonl")
