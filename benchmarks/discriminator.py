@@ -312,10 +312,7 @@ def vocabulary(given, folder: str) -> str:
 def measure(run: trained.FinishedRun, rows: Mapping[str, scoring.Judged]) -> dict:
     """AUC over words of a run's discriminator, on rows that several generators have corrupted."""
     manifest = run.opened.records.manifest
-    found = {
-        by: scoring.rejudge(run.objective, run.params, judged, run.pad_id)
-        for by, judged in rows.items()
-    }
+    found = {by: run.judge.judged_again(run.params, judged) for by, judged in rows.items()}
     return {
         "auc": {by: judged.auc() for by, judged in found.items()},
         "own_auc": run.judged.auc(),

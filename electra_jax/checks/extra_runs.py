@@ -117,7 +117,12 @@ def overfit(config, seed: int) -> tuple[float, float, tuple[float, float]]:
     adam = optimizer.adamw(optimizer.Settings(weight_decay=0.0))
     # A learning rate for small networks without a schedule: three times that published for Small.
     update = train_step.make_update(
-        pinned, adam, lambda *_: jnp.float32(1.5e-3), jax.random.key(seed), made_up.WORDS.pad_id
+        pinned,
+        adam,
+        lambda *_: jnp.float32(1.5e-3),
+        jax.random.key(seed),
+        made_up.WORDS.pad_id,
+        progress=train_step.share_of_steps(STEPS),
     )
     lanes = {name: jnp.asarray(lane) for name, lane in lanes.items()}
 

@@ -175,6 +175,7 @@ def _lambda_moves(config, seed, sharing, clip_norm):
             lambda *_: jnp.float32(1e-3),
             jax.random.key(seed),
             made_up.WORDS.pad_id,
+            train_step.share_of_steps(STEPS),
         )
         state = train_step.state_of(weighted, adam, first)
         return lax.fori_loop(0, STEPS, lambda _, state: update(state, lanes)[0], state).params

@@ -98,7 +98,7 @@ def discriminator_beats_a_constant(run: trained.FinishedRun) -> Result:
 
 def discriminator_finds_replaced_words(run: trained.FinishedRun) -> Result:
     """Check 5: the discriminator's held-out AUC, with the run's own generator at temperature 1."""
-    judged = run.judged
+    judged, untrained = run.judged, run.judge.played(run.first_params, *run.heldout)
     positives = judged.replaced[judged.word].sum()
     # The standard error of an AUC whose true value is 0.5.
     error = math.sqrt((1 / positives + 1 / (judged.word.sum() - positives)) / 12)
@@ -109,7 +109,7 @@ def discriminator_finds_replaced_words(run: trained.FinishedRun) -> Result:
         "discriminator's held-out AUC",
         "no signal reaches the discriminator, labels that are shifted",
         (
-            Measure("words, step 0", run.judge(run.first_params).auc(), 0.47, 0.53),
+            Measure("words, step 0", untrained.auc(), 0.47, 0.53),
             Measure("words, at the end, chance and 3 errors", found, 0.5 + 3 * error),
             # Three seeds had 0.537, 0.563 and 0.523: seeds differ by more than a bound could ask.
             Measure("the same", found, why=f"{FOR_SCALE}: table >= 0.6"),
@@ -136,13 +136,16 @@ def identity_gives_nothing_away(run: trained.FinishedRun) -> Result:
     def of(judged):
         return scoring.identity_auc(judged, size)
 
-    learned = run.judge(run.params, rows=rows)
+    def heated(heat):
+        return of(run.judge.played(run.params, *rows, heat=heat))
+
+    learned = run.judge.played(run.params, *rows)
     chosen = float(learned.chosen[learned.word].mean())
     text_V = _text_counts(run)
 
     fixed = []
     for name, weights_V in (("unigram", text_V), ("uniform", 1.0 * (text_V > 0))):
-        found = of(scoring.draw(run.objective, weights_V, *rows, run.pad_id))
+        found = of(run.judge.drawn(weights_V, *rows))
         expected = scoring.expected_identity_auc(text_V, weights_V, chosen)
         fixed.append(Measure(f"{name} draws", found, expected - 0.02, expected + 0.02))
 
@@ -153,12 +156,9 @@ def identity_gives_nothing_away(run: trained.FinishedRun) -> Result:
         (
             Measure("learned generator", of(learned), high=0.60),
             *fixed,
-            Measure(
-                "the learned one at a hundredth of the temperature",
-                of(run.judge(run.params, 0.01, rows)), 0.65,
-            ),
-            Measure("at half of it", of(run.judge(run.params, 0.5, rows)), why=FOR_SCALE),
-            Measure("at twice of it", of(run.judge(run.params, 2.0, rows)), why=FOR_SCALE),
+            Measure("the learned one at a hundredth of the temperature", heated(0.01), 0.65),
+            Measure("at half of it", heated(0.5), why=FOR_SCALE),
+            Measure("at twice of it", heated(2.0), why=FOR_SCALE),
         ),
     )  # fmt: skip
 
@@ -202,8 +202,8 @@ def order_matters(run: trained.FinishedRun) -> Result:
     moved = np.abs(np.take_along_axis(judged.logits, order, 1) - shuffled.logits)[judged.word]
 
     rows = run.training_rows(TRAINING_ROWS)
-    drawn = scoring.draw(run.objective, _text_counts(run), *rows, run.pad_id)
-    drawn = scoring.rejudge(run.objective, run.params, drawn, run.pad_id)
+    drawn = run.judge.drawn(_text_counts(run), *rows)
+    drawn = run.judge.judged_again(run.params, drawn)
     mixed, _ = _permuted(run, drawn)
 
     drops = [_part(drawn, n).auc() - _part(mixed, n).auc() for n in range(PARTS)]
@@ -290,7 +290,7 @@ def one_random_token(run: trained.FinishedRun) -> scoring.Judged:
             changed[row, place] = draw.choice(usable[usable != plain.ids[row, place]])
 
     changed = dataclasses.replace(plain, corrupted=changed, replaced=changed != plain.ids)
-    return scoring.rejudge(run.objective, run.params, changed, run.pad_id)
+    return run.judge.judged_again(run.params, changed)
 
 
 def pairs() -> tuple[list[str], list[str]]:
@@ -335,7 +335,7 @@ def _permuted(run, judged):
         corrupted=np.take_along_axis(judged.corrupted, order, 1),
         replaced=np.take_along_axis(judged.replaced, order, 1),
     )
-    return scoring.rejudge(run.objective, run.params, shuffled, run.pad_id), order
+    return run.judge.judged_again(run.params, shuffled), order
 
 
 def _part(judged, number):
@@ -368,5 +368,5 @@ def _originality(run, params, sentences):
 
     marks = np.zeros(ids.shape, np.uint8)
     marks[:, 0] = 1
-    judged = scoring.rejudge(run.objective, params, _untouched(run, ids, marks), run.pad_id)
+    judged = run.judge.judged_again(params, _untouched(run, ids, marks))
     return np.where(judged.word, -np.logaddexp(0, judged.logits), 0).sum(1)

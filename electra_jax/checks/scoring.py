@@ -8,6 +8,7 @@ is chance.
 
 import dataclasses
 import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -50,47 +51,90 @@ class Judged:
         return float(self.replaced[self.word].mean())
 
 
-def judge(
-    objective, params: dict, ids: np.ndarray, marks: np.ndarray, pad_id: int, heat: float = 1.0
-) -> Judged:
-    """Corrupts rows and lets the discriminator read them, with evaluation's keys, without dropout.
+@dataclasses.dataclass(frozen=True)
+class Judge:
+    """Corrupts rows and lets the discriminator read them, `BATCH` at a time, on one device.
 
-    `heat` multiplies the temperature of the generator's samples.
+    Random keys are those of evaluations, and there is no dropout. Each program is compiled at its
+    first call, for rows of one length.
     """
 
-    def play(params, batch, keys, heat):
-        knobs = objective.knobs(1.0)
-        knobs["temperature"] *= heat
-        made = objective.play(params, batch, keys, knobs)
-        return made.chosen, made.corrupted_BL, getattr(made, "disc_logits_BL", None)
+    objective: Any
+    pad_id: int
 
-    return _in_batches(play, params, objective, ids, marks, pad_id, heat)
+    def played(self, params: dict, ids: np.ndarray, marks: np.ndarray, heat: float = 1.0) -> Judged:
+        """Returns the rows with the generator's samples, judged by the discriminator.
 
+        `heat` multiplies the temperature of the samples.
+        """
+        return self._rows(lambda batch: self._play(params, batch, heat), ids, marks)
 
-def draw(objective, weights_V: np.ndarray, ids: np.ndarray, marks: np.ndarray, pad_id: int):
-    """Corrupts rows with draws from one distribution instead of a generator's; without logits."""
-    padded_V = np.zeros(objective.networks.padded_vocab_size, np.float32)
-    padded_V[: len(weights_V)] = weights_V  # padded ids are never drawn
+    def drawn(self, weights_V: np.ndarray, ids: np.ndarray, marks: np.ndarray) -> Judged:
+        """Returns the rows with draws from one distribution instead of a generator's, no logits."""
+        padded_V = np.zeros(self.objective.networks.padded_vocab_size, np.float32)
+        padded_V[: len(weights_V)] = weights_V  # padded ids are never drawn
+        return self._rows(lambda batch: self._draw(padded_V, batch), ids, marks)
 
-    def play(_, batch, keys, weights_V):
-        chosen = objective.choose(batch, keys, objective.knobs(1.0))
-        drawn_BN = objective.draw(weights_V, keys.sample_B)
-        return chosen, masking.write(batch.ids_BL, chosen, drawn_BN), None
+    def judged_again(self, params: dict, judged: Judged) -> Judged:
+        """Lets the discriminator read rows that the caller has changed: `judged.corrupted`."""
+        batches = _batches(judged.corrupted, judged.marks, self.pad_id)
+        logits = [np.asarray(self._discriminate(params, batch)) for batch in batches]
+        return dataclasses.replace(judged, logits=np.concatenate(logits)[: len(judged.ids)])
 
-    return _in_batches(play, {}, objective, ids, marks, pad_id, padded_V)
+    @functools.cached_property
+    def _play(self) -> Callable:
+        """(params, batch, heat) -> arrays of `Judged` by name."""
+        objective = self.objective
 
+        def play(params, batch, heat):
+            knobs = objective.knobs(1.0)
+            knobs["temperature"] *= heat
+            made = objective.play(params, batch, _keys(batch), knobs)
+            found = {
+                "corrupted": made.corrupted_BL,
+                "chosen": _chosen_places(batch, made.chosen),
+            }
+            if getattr(made, "disc_logits_BL", None) is not None:
+                found["logits"] = made.disc_logits_BL
+            return found
 
-def rejudge(objective, params: dict, judged: Judged, pad_id: int) -> Judged:
-    """Lets the discriminator read rows that the caller has changed: `judged.corrupted`."""
-    discriminate = jax.jit(functools.partial(networks.discriminate, objective.networks))
+        return jax.jit(play)
 
-    logits = []
-    for first in range(0, len(judged.ids), BATCH):
-        rows = slice(first, first + BATCH)
-        batch = _batch(judged.corrupted[rows], judged.marks[rows], first, pad_id)
-        logits.append(np.asarray(discriminate(params, batch)))
+    @functools.cached_property
+    def _draw(self) -> Callable:
+        """(weights_V, batch) -> arrays of `Judged` by name."""
+        objective = self.objective
 
-    return dataclasses.replace(judged, logits=np.concatenate(logits)[: len(judged.ids)])
+        def draw(weights_V, batch):
+            keys = _keys(batch)
+            chosen = objective.choose(batch, keys, objective.knobs(1.0))
+            drawn_BN = objective.draw(weights_V, keys.sample_B)
+            return {
+                "corrupted": masking.write(batch.ids_BL, chosen, drawn_BN),
+                "chosen": _chosen_places(batch, chosen),
+            }
+
+        return jax.jit(draw)
+
+    @functools.cached_property
+    def _discriminate(self) -> Callable:
+        """(params, batch) -> logits."""
+        return jax.jit(functools.partial(networks.discriminate, self.objective.networks))
+
+    def _rows(self, program, ids, marks):
+        """Calls the program on all batches, and puts what it returns together."""
+        parts = [jax.device_get(program(batch)) for batch in _batches(ids, marks, self.pad_id)]
+        found = {
+            name: np.concatenate([part[name] for part in parts])[: len(ids)] for name in parts[0]
+        }
+        ids = np.asarray(ids, np.int64)
+        return Judged(
+            ids=ids,
+            marks=np.asarray(marks),
+            replaced=found["corrupted"] != ids,
+            word=~np.isin(ids, [self.pad_id, *self.objective.special_ids]),
+            **found,
+        )
 
 
 def auc(scores: np.ndarray, positive: np.ndarray) -> float | None:
@@ -142,44 +186,24 @@ def expected_identity_auc(text_V: np.ndarray, drawn_V: np.ndarray, chosen: float
     return float((replaced * below).sum() / (replaced.sum() * original.sum()))
 
 
-def _in_batches(play, params, objective, ids, marks, pad_id, knob) -> Judged:
-    """Calls `play` on all rows, `BATCH` at a time, and collects what it returns.
+def _keys(batch) -> streams.Keys:
+    return streams.keys(jax.random.key(evaluation.KEY), 0, batch.row_B, dropout=False)
 
-    `knob` is an argument of the compiled program, so that another value compiles nothing new.
-    """
 
-    @jax.jit
-    def one(params, batch, knob):
-        keys = streams.keys(jax.random.key(evaluation.KEY), 0, batch.row_B, dropout=False)
-        chosen, corrupted_BL, logits_BL = play(params, batch, keys, knob)
-        chosen_BL = masking.write(jnp.zeros_like(batch.ids_BL), chosen, chosen.used_BN) > 0
-        return {"corrupted": corrupted_BL, "chosen": chosen_BL} | (
-            {} if logits_BL is None else {"logits": logits_BL}
-        )
+def _chosen_places(batch, chosen):
+    """Which positions were chosen, bool [B, L]."""
+    return masking.write(jnp.zeros_like(batch.ids_BL), chosen, chosen.used_BN) > 0
 
-    parts: list[dict[str, Any]] = []
+
+def _batches(ids, marks, pad_id) -> Iterator[batch_lib.Batch]:
+    """Yields batches of `BATCH` rows; the last is filled up, so that one program serves all."""
     for first in range(0, len(ids), BATCH):
-        rows = slice(first, first + BATCH)
-        parts.append(
-            jax.device_get(one(params, _batch(ids[rows], marks[rows], first, pad_id), knob))
+        missing = BATCH - len(ids[first : first + BATCH])
+        few_ids = np.asarray(ids[first : first + BATCH], np.int32)
+        few_marks = np.asarray(marks[first : first + BATCH], np.uint8)
+        lanes = (
+            np.pad(few_ids, ((0, missing), (0, 0)), constant_values=pad_id),
+            np.pad(few_marks, ((0, missing), (0, 0))),
+            np.arange(first, first + BATCH, dtype=np.uint32),
         )
-
-    found = {name: np.concatenate([part[name] for part in parts])[: len(ids)] for name in parts[0]}
-    ids = np.asarray(ids, np.int64)
-
-    return Judged(
-        ids=ids,
-        marks=np.asarray(marks),
-        replaced=found["corrupted"] != ids,
-        word=~np.isin(ids, [pad_id, *objective.special_ids]),
-        **found,
-    )
-
-
-def _batch(ids, marks, first, pad_id):
-    """Makes a batch of `BATCH` rows, filled up with padding, so that one program serves all."""
-    missing = BATCH - len(ids)
-    ids = np.pad(np.asarray(ids, np.int32), ((0, missing), (0, 0)), constant_values=pad_id)
-    marks = np.pad(np.asarray(marks, np.uint8), ((0, missing), (0, 0)))
-    row_B = np.arange(first, first + BATCH, dtype=np.uint32)
-    return batch_lib.from_lanes(*map(jnp.asarray, (ids, marks, row_B)), pad_id)
+        yield batch_lib.from_lanes(*map(jnp.asarray, lanes), pad_id)

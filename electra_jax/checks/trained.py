@@ -136,12 +136,12 @@ class FinishedRun:
     @functools.cached_property
     def judged(self) -> scoring.Judged:
         """The held-out rows, corrupted and judged by the run's own networks."""
-        return self.judge(self.params)
+        return self.judge.played(self.params, *self.heldout)
 
-    def judge(self, params: dict, heat: float = 1.0, rows=None) -> scoring.Judged:
-        """Judges with other weights, another temperature or other rows (ids, marks)."""
-        rows = self.heldout if rows is None else rows
-        return scoring.judge(self.objective, params, *rows, self.pad_id, heat)
+    @functools.cached_property
+    def judge(self) -> scoring.Judge:
+        """What corrupts and judges rows with any weights of this shape."""
+        return scoring.Judge(self.objective, self.pad_id)
 
     def training_rows(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns (ids, marks) of random training rows, in proportion to the sizes of the sources.

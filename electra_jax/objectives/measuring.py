@@ -2,7 +2,7 @@
 """The metrics of a batch as sums with weights, under the names of `core/metrics.py`.
 
 A baseline is summed over the same tokens as the metric that it is compared with: `disc_majority`
-over the tokens of the discriminator's loss, be they all tokens, the words or the chosen slots.
+over the tokens of the discriminator's loss, which are all tokens, the words or the chosen slots.
 """
 
 import jax

@@ -68,9 +68,9 @@ def fill(
     forbidden_V = jnp.isin(jnp.arange(bias_V.shape[0]), jnp.array(forbidden_ids, jnp.int32))
     spared_S = originals_S if disallow_correct else jnp.full_like(originals_S, -1)
 
-    how = _How(products, piece)
+    static = _Static(products, piece)
     losses_S, hits_S, entropies_S, mass_SG = _walk(
-        how, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
+        static, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
     )
 
     fixed_SE, table_VE, bias_V = lax.stop_gradient((vectors_SE, table_VE, bias_V))
@@ -112,9 +112,9 @@ def score(
     targets_S, none_V = targets_BN.reshape(b * n), jnp.zeros(bias_V.shape, bool)
     spared_S = jnp.full_like(targets_S, -1)
     vectors_SE, heat = vectors_BNE.reshape(b * n, e), jnp.float32(1)
-    how = _How(products, piece)
+    static = _Static(products, piece)
     losses_S, hits_S, *_ = _walk(
-        how, vectors_SE, table_VE, bias_V, targets_S, spared_S, none_V, heat
+        static, vectors_SE, table_VE, bias_V, targets_S, spared_S, none_V, heat
     )
     return losses_S.reshape(b, n), hits_S.reshape(b, n)
 
@@ -145,15 +145,15 @@ def score_sampled(
     spared_BN = originals_BN if disallow_correct else jnp.full_like(originals_BN, -1)
     slots = (x_BN.reshape(b * n) for x_BN in (sampled_BN, spared_BN))
     temperature = jnp.asarray(temperature, jnp.float32)
-    how = _How(products, piece, as_drawn=True)
+    static = _Static(products, piece, as_drawn=True)
     vectors_SE = vectors_BNE.reshape(b * n, e)
-    losses_S, *_ = _walk(how, vectors_SE, table_VE, bias_V, *slots, forbidden_V, temperature)
+    losses_S, *_ = _walk(static, vectors_SE, table_VE, bias_V, *slots, forbidden_V, temperature)
     return losses_S.reshape(b, n)
 
 
 @dataclasses.dataclass(frozen=True)
-class _How:
-    """What is the same for all pieces, and no array."""
+class _Static:
+    """The settings of a walk over the vocabulary, which are known when it is compiled."""
 
     products: str
     piece: int | None  # None: that of PIECES
@@ -165,23 +165,25 @@ class _How:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _walk(how, vectors_SE, table_VE, bias_V, targets_S, spared_S, forbidden_V, temperature):
+def _walk(static, vectors_SE, table_VE, bias_V, targets_S, spared_S, forbidden_V, temperature):
     """Losses [S], hits [S], entropies [S], and the mass of each block [S, G] for sampling.
 
     Losses and hits are of `targets_S`. `spared_S` is one more id of each slot that is never
     sampled, beside the forbidden ones; -1 is none.
     """
     inputs = vectors_SE, table_VE, bias_V, targets_S, spared_S, forbidden_V, temperature
-    return _walk_forward(how, *inputs)[0]
+    return _walk_forward(static, *inputs)[0]
 
 
-def _walk_forward(how, vectors_SE, table_VE, bias_V, targets_S, spared_S, forbidden_V, temperature):
+def _walk_forward(
+    static, vectors_SE, table_VE, bias_V, targets_S, spared_S, forbidden_V, temperature
+):
     def step(first, pieces):
         table_PE, bias_P, forbidden_P = pieces
         plain_SP = _scores(vectors_SE, table_PE, bias_P)
         spared_SP = _spared(first, forbidden_P, spared_S)
         heated_SP = jnp.where(spared_SP, _NOTHING, plain_SP / temperature)
-        scores_SP = heated_SP if how.as_drawn else plain_SP
+        scores_SP = heated_SP if static.as_drawn else plain_SP
 
         # Sums for the softmax, each relative to the best score of the piece.
         best_S = scores_SP.max(-1)
@@ -204,7 +206,7 @@ def _walk_forward(how, vectors_SE, table_VE, bias_V, targets_S, spared_S, forbid
         of_piece = best_S, tied_S, sum_S, depth_S, target_S, top_S, mass_SG
         return first + len(bias_P), of_piece
 
-    pieces = how.cut(table_VE, bias_V, forbidden_V)
+    pieces = static.cut(table_VE, bias_V, forbidden_V)
     _, sums = lax.scan(step, 0, pieces)
     best_KS, tied_KS, sum_KS, depth_KS, target_KS, top_KS, mass_KSG = sums
 
@@ -225,15 +227,15 @@ def _walk_forward(how, vectors_SE, table_VE, bias_V, targets_S, spared_S, forbid
     mass_SG = mass_SG[:, : len(bias_V) // sampling.BLOCK]
 
     saved: tuple[jax.Array, ...] = vectors_SE, table_VE, bias_V, targets_S, whole_S
-    if how.as_drawn:
+    if static.as_drawn:
         saved = *saved, spared_S, forbidden_V, temperature
     return (whole_S - target_S, hit_S, entropy_S, mass_SG), saved
 
 
-def _walk_backward(how, saved, gradients):
+def _walk_backward(static, saved, gradients):
     vectors_SE, table_VE, bias_V, targets_S, whole_S, *heat = saved
     gradient_S = gradients[0]
-    if how.as_drawn:
+    if static.as_drawn:
         spared_S, forbidden_V, temperature = heat
         gradient_S = gradient_S / temperature
     else:
@@ -243,7 +245,7 @@ def _walk_backward(how, saved, gradients):
         first, vectors_gradient_SE = carry
         table_PE, bias_P, *forbidden = pieces
         scores_SP = _scores(vectors_SE, table_PE, bias_P)
-        if how.as_drawn:
+        if static.as_drawn:
             spared_SP = _spared(first, forbidden[0], spared_S)
             scores_SP = jnp.where(spared_SP, _NOTHING, scores_SP / temperature)
 
@@ -256,7 +258,7 @@ def _walk_backward(how, saved, gradients):
         vectors_gradient_SE += jnp.dot(
             rounded_SP, table_PE.astype(vectors_SE.dtype), preferred_element_type=jnp.float32
         )
-        table_gradient_PE = layers.KERNEL_GRADIENTS[how.products](rounded_SP, vectors_SE)
+        table_gradient_PE = layers.KERNEL_GRADIENTS[static.products](rounded_SP, vectors_SE)
         return (first + len(bias_P), vectors_gradient_SE), (
             table_gradient_PE,
             scores_gradient_SP.sum(0),
@@ -264,7 +266,7 @@ def _walk_backward(how, saved, gradients):
 
     begin = 0, jnp.zeros(vectors_SE.shape, jnp.float32)
     (_, vectors_gradient_SE), (table_gradient_KPE, bias_gradient_KP) = lax.scan(
-        step, begin, how.cut(table_VE, bias_V, forbidden_V)
+        step, begin, static.cut(table_VE, bias_V, forbidden_V)
     )
     v, e = table_VE.shape
     return (

@@ -66,7 +66,7 @@ class PeakRates:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the three optimizers are made by, but for the peak of the rate."""
+    """The settings of the three optimizers. The peak of the rate is applied by the step."""
 
     beta1: float = 0.9
     beta2: float = 0.999

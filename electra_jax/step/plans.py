@@ -85,7 +85,7 @@ class Plan:
     rate: Callable[..., jax.Array]
     peak: float  # of the rate, without warmup and decay
     warmup_steps: int
-    progress: Callable  # state -> spent share of the budget, or None if steps are the budget
+    progress: Callable  # state -> spent share of the budget
     extras: train_step.Extras
     key: jax.Array  # everything random on the device is derived from it
     pad_id: int
@@ -133,12 +133,11 @@ class Plan:
             rate=self.rate,
             key=self.key,
             pad_id=self.pad_id,
-            accumulation=self.accumulation,
-            while_used=sharding.while_used(mesh),
-            groups=sharding.groups(mesh),
             progress=self.progress,
+            split=train_step.Split(
+                self.accumulation, sharding.while_used(mesh), sharding.groups(mesh)
+            ),
             extras=self.extras,
-            steps=self.steps,
         )
 
     def compile_update(self, sequence_length: int) -> Callable:
@@ -390,8 +389,8 @@ def rate(config: config_lib.Config) -> Callable[..., jax.Array]:
     return schedule.rate(peak_rates(config).peak, c.steps, c.warmup_steps, shape)
 
 
-def progress(config: config_lib.Config) -> Callable[[train_step.TrainState], jax.Array | None]:
-    """A function of the state: the spent share of the budget, or None if steps are the budget."""
+def progress(config: config_lib.Config) -> Callable[[train_step.TrainState], jax.Array]:
+    """A function of the state: the spent share of the budget."""
     c = config.schedule
     if c.budget == "tokens":
         return lambda state: schedule.tokens_share(state.tokens_seen, c.tokens)
@@ -402,7 +401,7 @@ def progress(config: config_lib.Config) -> Callable[[train_step.TrainState], jax
             return state.seconds / (60 * c.minutes)
 
         return of_minutes
-    return lambda state: None
+    return train_step.share_of_steps(c.steps)
 
 
 def extras(config: config_lib.Config) -> train_step.Extras:

@@ -13,7 +13,7 @@ but its metrics are kept.
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import optax
@@ -102,23 +102,43 @@ def state_of(
     )
 
 
+def share_of_steps(steps: int) -> Callable[[TrainState], jax.Array]:
+    """The progress of a run whose budget is a number of steps, as a function of its state."""
+    return lambda state: state.step / steps
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """How the work of a step is split: into micro-batches, and over the devices of a mesh."""
+
+    accumulation: int = 1  # micro-batches per step
+    # Gives parameters the sharding with which they are used: `sharding.while_used`.
+    while_used: Callable[[dict], dict] = lambda params: params
+    # The parts of the mesh that add up the gradients of micro-batches by themselves.
+    groups: sharding.Groups = sharding.ONE_GROUP
+
+
+class _Given(NamedTuple):
+    """What is known before any gradient, and is the same for all phases of a step."""
+
+    batch: batch_lib.Batch
+    key: jax.Array
+    step: jax.Array
+    knobs: dict
+    weights: dict[str, jax.Array]  # of the terms, over the whole batch
+
+
 def make_update(
     objective: Objective,
     optimizer: optax.GradientTransformationExtraArgs,
-    rate: Callable[..., jax.Array],
+    rate: Callable[[jax.Array, jax.Array], jax.Array],
     key: jax.Array,
     pad_id: int,
-    accumulation: int = 1,
-    while_used: Callable[[dict], dict] = lambda params: params,
-    groups: sharding.Groups = sharding.ONE_GROUP,
-    progress: Callable[[TrainState], jax.Array | None] = lambda state: None,
+    progress: Callable[[TrainState], jax.Array],
+    split: Split = Split(),
     extras: Extras = Extras(),
-    steps: int = 1,
 ) -> Callable[[TrainState, dict], tuple[TrainState, Measured]]:
     """Returns `update(state, {'ids': [B, L], 'marks': [B, L]}) -> (state, measured)`.
-
-    `update` is one function of more than 60 lines, because it is the step from top to bottom: the
-    batch, what all phases share, each phase and its update, the new state, what is measured.
 
     Args:
       objective: what the networks learn, on the mesh if there is one.
@@ -126,49 +146,39 @@ def make_update(
       rate: the learning rate, as a function of (step, progress).
       key: the run's key; see `core/streams.py`.
       pad_id: the id of padding.
-      accumulation: the number of micro-batches per step.
-      while_used: gives parameters the sharding with which they are used (`sharding.while_used`).
-      groups: those parts of the mesh that add up the gradients of micro-batches by themselves.
-      progress: returns the spent share of the run's budget for a state, or None if steps are the
-        budget.
+      progress: the spent share of the run's budget, as a function of the state.
+      split: into micro-batches, and over a mesh.
       extras: those that the state was made with.
-      steps: the number of steps of the whole run. If `progress` returns None, the progress is
-        state.step / steps.
     """
 
     # Micro-batches are computed on each group of devices by itself.
-    placed = objective.placed(groups.placement) if accumulation > 1 else objective
+    placed = objective.placed(split.groups.placement) if split.accumulation > 1 else objective
 
     def update(state, lanes):
-        size = lanes["ids"].shape[0]
-        row_B = state.rows_seen[0] + jnp.arange(size, dtype=jnp.uint32)
-        batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, pad_id)
-
         # What depends only on progress and ids must be known before any gradient.
+        batch = _batch(state, lanes, pad_id)
         spent = progress(state)
-        knobs = objective.knobs(state.step / steps if spent is None else spent)
-        weights = objective.weights(batch, knobs)
-        step_size = rate(state.step, spent)
-        limits = _limits(state, extras)
+        knobs = objective.knobs(spent)
+        given = _Given(batch, key, state.step, knobs, objective.weights(batch, knobs))
+        step_size, limits = rate(state.step, spent), _limits(state, extras)
 
         # Each phase computes the gradients of its losses and updates the parameters that it trains.
-        # The second phase already sees the parameters that the first has updated.
-        params, carry = state.params, None
-        moments = _unpacked(objective.phases, state.optimizer)
+        # The second phase already sees the parameters that the first has updated. What is checked
+        # of earlier phases stays in, so the last verdict is that of the whole step.
+        params, moments = state.params, _unpacked(objective.phases, state.optimizer)
+        carry = None
         measured: metrics.Sums = {}
-        checks: dict[str, jax.Array] = {}
         losses: list[jax.Array] = []
         squares: dict[str, jax.Array] = {}
+        checks: dict[str, jax.Array] = {}
         for phase in placed.phases:
             sums, gradients, measured_here, carry = _gradients(
-                phase, placed, params, batch, key, state.step, knobs, weights,
-                carry, accumulation, while_used, groups,
-            )  # fmt: skip
-            means = {term: sums[term] / jnp.maximum(weights[term], 1) for term in sums}
+                placed, phase, params, given, carry, split
+            )
+            means = _means(sums, given.weights)
             losses.append(objective.total(means))
             measured |= measured_here
 
-            # The checks of earlier phases stay in, so the last verdict is that of the whole step.
             squares = _with_squares(squares, gradients)
             by_part = {f"grad_norm_{part}": jnp.sqrt(square) for part, square in squares.items()}
             norm = optax.tree.norm(by_part)
@@ -183,13 +193,11 @@ def make_update(
             params = _where(applied, params, state.params)
             moments = _where(applied, moments, _unpacked(objective.phases, state.optimizer))
 
-        # A step that was not finite reports zeros, since one NaN would spoil the mean of many
-        # steps. A skipped spike is finite and is reported.
+        # A skipped spike is finite, and reports what it has measured.
         measured |= {"loss": _once(sum(losses)), "grad_norm": _once(norm)}
         measured |= {name: _once(x) for name, x in by_part.items()}
         measured |= _logged_rates(step_size, extras)
         measured["padding_rate"] = metrics.pair(~batch.real_BL, jnp.ones_like(batch.real_BL))
-        measured = jax.tree.map(lambda x: jnp.where(finite, x, jnp.zeros_like(x)), measured)
         if extras.spike_factor:
             checks["grad_norm"] = norm
 
@@ -199,14 +207,14 @@ def make_update(
             params=params,
             optimizer=_packed(moments),
             step=state.step + 1,
-            rows_seen=counters.add(state.rows_seen, jnp.uint32(size)),
+            rows_seen=counters.add(state.rows_seen, jnp.uint32(len(batch.ids_BL))),
             tokens_seen=counters.add(state.tokens_seen, tokens),
             skipped_steps=state.skipped_steps + (~applied).astype(jnp.int32),
             ema=_averaged(state, params, applied, extras),
             norms=_with_norm(state.norms, norm, finite, limits),
             seconds=state.seconds,
         )
-        return new_state, Measured(measured, checks, limits, tokens)
+        return new_state, Measured(_zero_unless(finite, measured), checks, limits, tokens)
 
     return update
 
@@ -233,19 +241,14 @@ def compile_update(
     )
 
 
+def _batch(state, lanes, pad_id):
+    """The rows of the step, with their numbers."""
+    row_B = state.rows_seen[0] + jnp.arange(len(lanes["ids"]), dtype=jnp.uint32)
+    return batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, pad_id)
+
+
 def _gradients(
-    phase: Phase,
-    objective: Objective,
-    params: dict,
-    batch: batch_lib.Batch,
-    key: jax.Array,
-    step: jax.Array,
-    knobs: dict,
-    weights: dict[str, jax.Array],
-    carry: Any,
-    accumulation: int,
-    while_used: Callable[[dict], dict],
-    groups: sharding.Groups,
+    objective: Objective, phase: Phase, params: dict, given: _Given, carry: Any, split: Split
 ) -> tuple[dict[str, jax.Array], dict, metrics.Sums, Any]:
     """({term: sum}, gradients of the total loss, metrics, carry) of one phase.
 
@@ -255,19 +258,19 @@ def _gradients(
     rest = {part: params[part] for part in params if part not in trained}
 
     def loss(trained, rest, batch, carry):
-        keys = streams.keys(key, step, batch.row_B, dropout=True)
-        sums, measured, carry = phase.loss(rest | trained, batch, keys, knobs, carry)
-        means = {term: sums[term] / jnp.maximum(weights[term], 1) for term in sums}
-        return objective.total(means), (sums, measured, carry)
+        keys = streams.keys(given.key, given.step, batch.row_B, dropout=True)
+        sums, measured, carry = phase.loss(rest | trained, batch, keys, given.knobs, carry)
+        return objective.total(_means(sums, given.weights)), (sums, measured, carry)
 
-    if accumulation == 1:
+    if split.accumulation == 1:
 
         def of_all(trained):
-            return loss(while_used(trained), while_used(rest), batch, carry)
+            return loss(split.while_used(trained), split.while_used(rest), given.batch, carry)
 
         gradients, (sums, measured, carry) = jax.grad(of_all, has_aux=True)(trained)
         return sums, gradients, measured, carry
 
+    groups = split.groups
     own, sum_over_groups = jax.vjp(groups.own, trained)
     shared, differentiate = groups.shared(rest), jax.grad(groups.each(loss), has_aux=True)
 
@@ -277,13 +280,18 @@ def _gradients(
 
     # Gradients, sums and metrics are added up. Carries are stacked instead, one per micro-batch,
     # because the second phase takes the same micro-batches again.
-    parts = groups.rows(batch_lib.split(batch, accumulation)), carry
+    parts = groups.rows(batch_lib.split(given.batch, split.accumulation)), carry
     first = jax.tree.map(lambda x: x[0], parts)
     shapes = jax.eval_shape(lambda inputs: differentiate(own, shared, *inputs), first)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (shapes[0], *shapes[1][:2]))
     (added, sums, measured), carry = lax.scan(one, zeros, parts)
     (gradients,) = sum_over_groups(added)
     return groups.summed(sums), gradients, groups.summed(measured), carry
+
+
+def _means(sums, weights):
+    """{term: mean loss}, from sums over the whole batch or a part of it."""
+    return {term: sums[term] / jnp.maximum(weights[term], 1) for term in sums}
 
 
 def _stepped(optimizer, phase, gradients, params, moments, step_size, applied):
@@ -328,6 +336,11 @@ def _with_norm(norms, norm, finite, limits):
     if not limits:
         return norms
     return _where(finite, averages.with_norm(norms, norm, limits["grad_norm"]), norms)
+
+
+def _zero_unless(finite, measured):
+    """What was measured; zeros if the step was not finite, since a NaN would spoil the means."""
+    return jax.tree.map(lambda x: jnp.where(finite, x, jnp.zeros_like(x)), measured)
 
 
 def _logged_rates(step_size, extras):

@@ -212,7 +212,7 @@ class _AllProcesses:
 def _plan_if_seen(settings, root, asked):
     """(plan, {name: task}) if this process sees the folder and the text of process 0, else Nones.
 
-    An error is no matter here: it comes again when this process prepares for itself.
+    An error is ignored here: it comes again when this process prepares for itself.
     """
     try:
         plan = planning.make_plan(settings, root)

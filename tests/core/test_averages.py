@@ -95,19 +95,24 @@ class PullInTurn(Pull):
 
 
 def pulled(
-    steps, extras, force=1.0, progress=lambda state: None, kind=Pull, descent=optax.identity
+    steps,
+    extras,
+    force=1.0,
+    progress=lambda state: state.step / 10,
+    rate=lambda step, progress: jnp.float32(1),
+    kind=Pull,
+    descent=optax.identity,
 ):
-    """The states after each step from weights of 10; plain descent at a rate of 1."""
+    """The states after each step from weights of 10; plain descent."""
     descent = optimizer.held_where_not_applied(descent())
     step = train_step.make_update(
         kind(force),
         descent,
-        schedule.rate(1.0, 10**9, 0),
+        rate,
         KEY,
         odd.PAD,
-        progress=progress,
+        progress,
         extras=extras,
-        steps=10,
     )
     params = {"generator": {"w": jnp.array(10.0)}, "discriminator": {"w": jnp.array(10.0)}}
     state = train_step.state_of(kind(force), descent, params, extras)
@@ -192,5 +197,6 @@ def test_rates_that_differ_have_names_of_their_own():
 
 def test_what_an_objective_lets_move_follows_the_budget_as_the_rate_does():
     """At 0.3 of whatever is spent the pull is 7, and the rate 1 - 0.3."""
-    states = pulled(2, train_step.Extras(), force=7.0, progress=lambda state: jnp.float32(0.3))
+    spent, rate = lambda state: jnp.float32(0.3), schedule.rate(1.0, 10**9, 0)
+    states = pulled(2, train_step.Extras(), force=7.0, progress=spent, rate=rate)
     assert generator(states) == pytest.approx([10 - 0.7 * 7, 10 - 2 * 0.7 * 7])

@@ -92,6 +92,9 @@ def weights(objective):
     return odd.random_like(jax.eval_shape(objective.init, KEY))
 
 
+TEN_STEPS = train_step.share_of_steps(10)
+
+
 def keys(batch, step=0):
     return streams.keys(KEY, step, batch.row_B, dropout=True)
 
@@ -104,7 +107,7 @@ def stepped():
     for name in KINDS:
         objective = make(name)
         update = train_step.make_update(
-            objective, adam, lambda *_: jnp.float32(0.1), KEY, odd.PAD, steps=10
+            objective, adam, lambda *_: jnp.float32(0.1), KEY, odd.PAD, TEN_STEPS
         )
         state = train_step.state_of(objective, adam, weights(objective))
         new_state, measured = odd.jit(update)(state, odd.LANES)
@@ -299,7 +302,7 @@ def test_the_discriminators_phase_reads_the_tables_after_the_generators_step():
     adam = optimizer.adamw(optimizer.Settings(clip_norm=0.0, weight_decay=0.0))
     rate = jnp.float32(0.1)
     update = odd.jit(
-        train_step.make_update(objective, adam, lambda *_: rate, KEY, odd.PAD, steps=10)
+        train_step.make_update(objective, adam, lambda *_: rate, KEY, odd.PAD, TEN_STEPS)
     )
     _, measured = update(train_step.state_of(objective, adam, params), odd.LANES)
 
@@ -349,7 +352,7 @@ def test_lambda_means_nothing_to_adam_unless_something_is_shared(name, equal):
         objective = make(kind, networks=config, disc_weight=weight)
         state = train_step.state_of(objective, adam, weights(objective))
         update = train_step.make_update(
-            objective, adam, lambda *_: jnp.float32(1e-3), KEY, odd.PAD, steps=10
+            objective, adam, lambda *_: jnp.float32(1e-3), KEY, odd.PAD, TEN_STEPS
         )
         update = odd.jit(update)
         for _ in range(3):

@@ -93,6 +93,7 @@ def test_with_another_budget_the_steps_do_not_move_the_rate():
 class State:
     """As much of a state as progress looks at."""
 
+    step: jax.Array
     tokens_seen: jax.Array
     seconds: jax.Array
 
@@ -100,16 +101,16 @@ class State:
 @pytest.mark.parametrize(
     ("budget", "expected"),
     [
-        ({}, None),
+        (dict(schedule__steps=400), 0.125),
         (dict(schedule__budget="tokens", schedule__tokens=3 * 2**33), 0.25),
         (dict(schedule__budget="minutes", schedule__minutes=2.0), 0.75),
     ],
 )
 def test_progress_counts_what_the_budget_says(budget, expected):
-    """2^32 + 2^31 tokens seen, in two words; 90 seconds spent."""
-    state = State(jnp.array([2**31, 1], jnp.uint32), jnp.float32(90))
+    """50 steps taken; 2^32 + 2^31 tokens seen, in two words; 90 seconds spent."""
+    state = State(jnp.int32(50), jnp.array([2**31, 1], jnp.uint32), jnp.float32(90))
     progress = plans.progress(config_lib.parse(small_run("builtin", "", **budget)))(state)
-    assert progress is None if expected is None else float(progress) == pytest.approx(expected)
+    assert float(progress) == pytest.approx(expected)
 
 
 def not_reached(steps=None, **changes):
