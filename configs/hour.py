@@ -12,7 +12,7 @@ from electra_jax.configs import tiny
 
 
 def get_config():
-    """Returns the demo's trunk with an objective, an optimizer, a size and a text for an hour."""
+    """Returns the demo with one trunk for both networks, a size and a text for an hour."""
     config = tiny.get_config()
     config.name = "hour"
     config.data.update(
@@ -22,7 +22,6 @@ def get_config():
         heldout_fraction=0.005,
     )
     one_trunk(config)
-    optimization(config)
 
     # The time of compiling, evaluating and saving does not count.
     config.schedule.update(budget="minutes", minutes=60.0, steps=1_000_000, warmup_steps=500)
@@ -47,12 +46,3 @@ def one_trunk(config):
     config.model.update(embedding_size=256, max_positions=128)
     # Faster than float32 on a CPU with AMX or AVX512-BF16, slower on others.
     config.model.dtype = "bfloat16"
-    config.objective.update(name="replaced_token_detection", disc_weight=5.0)
-
-
-def optimization(config):
-    """Muon: the loss of AdamW after 1,400 steps comes before step 600 (docs/LOG.md)."""
-    config.optimizer.name = "muon"
-    config.optimizer.learning_rate = 4e-3  # peak, for tables, norms and biases
-    config.optimizer.muon_learning_rate = 0.02  # peak, for the layers' matrices
-    config.optimizer.weight_decay = 0.1  # with a tenth of it matrices grow tenfold (docs/LOG.md)

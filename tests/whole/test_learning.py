@@ -19,8 +19,8 @@ from support.corpus import load_config
 pytestmark = pytest.mark.learning
 
 
-# What is asked of tiny, the demo: means of six runs less three deviations (docs/LOG.md).
-DEMO = {"margin": 1.096, "disc_auc": 0.715, "disc_auc_unigram": 0.802, "disc_recall_at_2": 0.123}
+# What is asked of tiny, the demo: means of four runs less four deviations (docs/LOG.md).
+DEMO = {"margin": 1.630, "disc_auc": 0.731, "disc_auc_unigram": 0.861, "disc_recall_at_2": 0.141}
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def tiny(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", DEMO)
-def test_the_demo_learns_as_much_as_six_runs_did(tiny, name):
+def test_the_demo_learns_as_much_as_four_runs_did(tiny, name):
     final = tiny[0] | {"margin": tiny[0]["unigram_entropy"] - tiny[0]["gen_masked_loss"]}
     assert final[name] > DEMO[name], final
 
