@@ -11,7 +11,6 @@ Metrics are computed on all processes, since that needs all devices; process 0 a
 import contextlib
 import operator
 import os
-import time
 from collections.abc import Sequence
 
 import jax
@@ -26,7 +25,7 @@ from electra_jax.report import alarms, live_line, pace, ranking, view_html, writ
 from electra_jax.report import run_page as page
 from electra_jax.step import evaluation
 from electra_jax.training import budget as budget_lib
-from electra_jax.training import run_data, run_facts, runs, shown_rows
+from electra_jax.training import run_data, run_facts, runs, shown_rows, speed_clock
 from electra_jax.workdir import metadata, starts
 
 BEST, WORST = 5, 3  # how many of the rows that were judged the report shows
@@ -69,9 +68,7 @@ class Output:
         self._samples: page.Summary = {}  # those of the last whole report
         self._heldout = {}  # stage -> held-out rows, of the stage that was evaluated last
         self._evaluated: set[int] = set()  # the stages whose evaluation was compiled
-        self._begun, self._clock = time.monotonic(), budget.clock.seconds
-        self._clock_step, self._tokens = run.step, self._tokens_seen()
-        self._compile_begun = self._compile_seconds = 0.0
+        self._speed = speed_clock.SpeedClock(budget.clock, run.step, self._tokens_seen())
 
     def __enter__(self):
         # With several processes at one terminal, lines of the others would be written over it.
@@ -95,7 +92,7 @@ class Output:
         run, all_stages = self._run, self._run.plan.stages
         if len(all_stages) > 1:
             jax.block_until_ready(run.state.step)  # dispatched steps belong to the old stage's time
-            self._begun = time.monotonic()
+            self._speed.stage_begins()
             logging.info(
                 "stage %d of %d from step %d on: %s a step",
                 run.stage_number + 1, len(all_stages), run.step + 1,
@@ -118,22 +115,22 @@ class Output:
         """Says that the step of this stage is compiled now."""
         logging.info(_COMPILING)
         self.doing(_COMPILING)
-        self._compile_begun = time.monotonic()
+        self._speed.compiling()
 
     def compiled(self) -> None:
         """Notes that the step was compiled and is running for the first time."""
-        self._compile_seconds = time.monotonic() - self._compile_begun
+        self._speed.compiled()
 
     def first_step_done(self) -> None:
         """Starts measuring speed, once the first step is done and compilation is over."""
         jax.block_until_ready(self._run.state.step)
-        seconds = time.monotonic() - self._begun
+        seconds, compiling = self._speed.first_step()
         logging.info(
             "first step after %.1f s, %.1f s of them (%.0f%%) compiling",
-            seconds, self._compile_seconds, 100 * self._compile_seconds / seconds,
+            seconds, compiling, 100 * compiling / seconds,
         )  # fmt: skip
         self._budget.clock.begin()
-        self._restart_clock()
+        self._speed.restart(self._run.step, self._tokens_seen())
 
     def goes_back(self) -> None:
         """Drops what was written after the step to which the run went back."""
@@ -146,7 +143,7 @@ class Output:
                 self._open_tensorboard(step)
 
         self._watch = self._new_watch()
-        self._restart_clock()
+        self._speed.restart(step, self._tokens_seen())
 
     def has_saved(self, step: int) -> None:
         """Notes, once, that this start has a checkpoint on disk, that of this step."""
@@ -165,8 +162,8 @@ class Output:
         values = evaluation.with_loss(metrics.compute(jax.device_get(run.interval)), run.objective)
         run.interval = jax.tree.map(jnp.zeros_like, run.interval)
 
-        now, tokens = self._budget.clock.seconds, self._tokens_seen()
-        values |= self._speed(step - self._clock_step, now - self._clock, tokens - self._tokens)
+        tokens = self._tokens_seen()
+        values |= self._figures(self._speed.lap(step, tokens))
         values |= {
             "tokens_seen": tokens,
             "epoch": self._epochs(),
@@ -175,7 +172,6 @@ class Output:
         values |= self._budget.metrics(step, values)
 
         self._write(step, "train", values)
-        self._clock, self._clock_step, self._tokens = now, step, tokens
 
     def _epochs(self):
         """The epochs of all stages so far; None while the text is not prepared to its end."""
@@ -184,12 +180,13 @@ class Output:
             return None
         return sum(map(operator.truediv, self._run.rows_by_stage, sizes))
 
-    def _speed(self, steps: int, seconds: float, tokens: int) -> dict[str, float | None]:
+    def _figures(self, lap: speed_clock.Lap) -> dict[str, float | None]:
         """Speed of the steps since the last log line.
 
         All values are None if there was only a first step, whose compilation is not timed. `mfu` is
         None on devices whose peak is not known.
         """
+        steps, seconds, tokens = lap
         if not steps or not seconds:
             return dict.fromkeys(("tokens_per_second", "step_seconds", "mfu"))
 
@@ -331,11 +328,6 @@ class Output:
     def _written(self):
         """The rows of metrics.jsonl; none if there is no such file."""
         return writers.read(self._path) if os.path.exists(self._path) else []
-
-    def _restart_clock(self):
-        """Measures speed from now on."""
-        self._clock, self._clock_step = self._budget.clock.seconds, self._run.step
-        self._tokens = self._tokens_seen()
 
     def _tokens_seen(self):
         return counters.to_int(jax.device_get(self._run.state.tokens_seen))
