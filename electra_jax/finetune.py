@@ -23,8 +23,8 @@ from absl import flags
 
 from electra_jax.cli import command
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.finetuning.results import results_table
-from electra_jax.finetuning.tuning import forecast, task_by_task
+from electra_jax.finetuning.results import closing, results_table
+from electra_jax.finetuning.tuning import forecast, run_folder, task_by_task
 
 CONFIG = "finetune"
 
@@ -42,7 +42,10 @@ def main(config: finetuning_config.Config, workdir: str) -> None:
         print(forecast.text(config, workdir))
         return
 
-    print(results_table.text(task_by_task.run(config, workdir)))
+    results = task_by_task.run(config, workdir)
+    folder = run_folder.folder_of(config, workdir)
+    print(results_table.text(results))
+    print("\n" + closing.text(folder, results.tasks, weights_kept=config.run.save != "none"))
 
 
 if __name__ == "__main__":

@@ -128,7 +128,8 @@ def _parsed(argv: Sequence[str], parse: Callable[[ConfigDict], Any]) -> tuple[An
     sys.argv[:], _ = config_flag.without_keywords(config_flag.with_file(sys.argv))
     rest = flags.FLAGS(given)
     if len(rest) > 1:
-        raise config_lib.ConfigError(f"{rest[1]!r} is not a flag; write --{rest[1].lstrip('-')}")
+        meant = f"write --{rest[1].lstrip('-')}" if "=" in rest[1] else "--help lists the flags"
+        raise config_lib.ConfigError(f"{rest[1]!r} is not a flag; {meant}")
 
     if "config" not in flags.FLAGS:
         return None, None

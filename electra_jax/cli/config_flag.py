@@ -46,8 +46,15 @@ def define_config(argv: Sequence[str]) -> None:
 def with_file(argv: Sequence[str]) -> list[str]:
     """Returns the command line with the file of --config in place of its name.
 
-    Raises ConfigError if there is no such file and no such configuration in the package.
+    Raises ConfigError if there is no such file and no such configuration in the package, and if
+    several are named.
     """
+    if len(given_config(argv)) > 1:
+        raise config_lib.ConfigError(
+            "--config is given twice; take one file, and set what differs in the other as"
+            " --config.SECTION.FIELD=VALUE"
+        )
+
     found, is_value = [], False
     for arg in argv:
         flag, equals, value = arg.partition("=")

@@ -2,6 +2,7 @@
 """Explains in one line what is wrong with a command line or a configuration file."""
 
 import ast
+import dataclasses
 import os
 import re
 import traceback
@@ -38,6 +39,10 @@ def explain(error: BaseException, argv: Sequence[str]) -> str:
                 return unknown
 
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    if unknown := re.match(r"Unknown command line flag '(\w+)\.", text):
+        if unknown[1] in {field.name for field in dataclasses.fields(config_lib.Config)}:
+            flag = text.split("'")[1]
+            return f"--{flag} is not a flag; did you mean --config.{flag}?"
     for theirs, ours in _PLAINLY.items():
         text = re.sub(theirs, ours, text)
     return " ".join(text.split()) or type(error).__name__

@@ -55,9 +55,11 @@ def parse(data_source: str) -> tuple[Source, ...]:
 
         kind = spec.partition(":")[0]
         if spec != "builtin" and (kind not in ("text", "tfds", "hf") or spec.endswith(":")):
+            files = "/" in spec or "*" in spec or os.path.exists(spec)
             raise ValueError(
                 f"data.source {spec!r} is none of builtin, text:GLOB, text:ADDRESS,"
                 " tfds:NAME[/CONFIG][:SPLIT], hf:OWNER/NAME[/CONFIG][:SPLIT]"
+                + (f"; did you mean text:{spec}?" if files and kind == spec else "")
             )
         if kind == "hf":
             text_hub.parse(spec.partition(":")[2])

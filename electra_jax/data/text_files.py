@@ -36,6 +36,7 @@ _FEW_NULS = 8  # in a short file too
 _LONGEST_REASON = 160  # characters of another program's message
 _COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 _ARCHIVES = (".tar", ".tgz", ".txz", ".zip", ".7z")
+_TABLES = (".csv", ".tsv")
 _REPLACED = "\ufffd".encode()  # the character that stands for invalid bytes
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # UTF-8 text begins with neither
 _UNREADABLE = (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error)
@@ -58,14 +59,20 @@ def matching_paths(pattern: str) -> list[str]:
         raise ValueError(f"text:{pattern} matches no file; the folder {folder} {state}")
 
     for path in found:
-        refuse_archive(path)
+        refuse_by_ending(path)
     return found
 
 
-def refuse_archive(path: str) -> None:
-    """Raises ValueError if the ending is that of an archive of several files."""
+def refuse_by_ending(path: str) -> None:
+    """Raises ValueError if the ending is that of an archive of several files, or of a table."""
     if ends_in(unpacked_name(path), _ARCHIVES):
         raise ValueError(f"{path} is an archive; unpack it and give its files: text:GLOB")
+    if ends_in(unpacked_name(path), _TABLES):
+        raise ValueError(
+            f"{path} is a table, and its separators and columns would be read as text; write its"
+            " column of text as .jsonl or .parquet (data.text_field names it), or as .txt with a"
+            " blank line between documents"
+        )
 
 
 def text_bytes(path: str, size: int | None = None) -> int:

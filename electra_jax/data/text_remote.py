@@ -137,7 +137,7 @@ def files(pattern: str) -> list[RemoteFile]:
             f"text:{pattern} matches no file{'' if _PATTERN.search(pattern) else inside}"
         )
     for file in found:
-        text_files.refuse_archive(file.address)
+        text_files.refuse_by_ending(file.address)
         if file.bytes < 0:
             raise ValueError(
                 f"{file.address}: the server does not say how large it is; download it, and give"

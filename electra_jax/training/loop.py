@@ -179,7 +179,7 @@ class _Loop:
         due = run.evaluation_due = self._out.owes_evaluation()
         if self._budget.over:
             spent = budget_lib.in_words(self._c.schedule)
-            logging.info("nothing to do: step %d, and %s are done", run.step, spent)
+            logging.info("nothing to do: at step %d the budget, %s, is spent", run.step, spent)
             self._evaluate(write=due)
         else:
             self._out.refresh_page()

@@ -121,9 +121,11 @@ def check_continuation(config: config_lib.Config, workdir: str) -> list[str]:
         changed, refused = [], []
 
     if refused:
+        other_sizes = any(change.startswith("model.") for change in refused)
+        weights = "" if other_sizes else f", and --config.init.from={workdir} to take its weights"
         raise config_lib.ConfigError(
             f"workdir {workdir} holds a run with other settings: {'; '.join(refused)}; choose"
-            f" another --workdir, and --config.init.from={workdir} to start from its weights"
+            f" another --workdir{weights}"
         )
 
     # Without this a lost config.json, or one with a flipped digit, would silently change the run.

@@ -35,6 +35,9 @@ TINY = "--config=configs/tiny.py"
         ([TINY, "--config.schedule.steps=many"], "config.schedule.steps='many' is not a whole num"),
         ([TINY, "--config.data.deduplicate=maybe"], "deduplicate='maybe' is not true or false"),
         ([TINY, "--config.optimizer=3"], "config.optimizer is a section; give one of its fields"),
+        ([TINY, "--config=configs/small.py"], "--config is given twice; take one file"),
+        ([TINY, "--data.batch_size=7"], "is not a flag; did you mean --config.data.batch_size?"),
+        ([TINY, "a sentence"], "'a sentence' is not a flag; --help lists the flags"),
         ([TINY, "config.schedule.steps=3"], "is not a flag; write --config.schedule.steps=3"),
         ([TINY, "--workdirr=x"], "workdirr"),
         ([TINY, "--workdir=s3://bucket/run"], "--workdir='s3://bucket/run' is an address"),
@@ -128,6 +131,11 @@ def test_a_source_that_could_not_be_read_can_be_replaced_in_the_same_workdir(tmp
     (workdir / "data.json").write_text("{}")  # what a run writes once its data is prepared
     line = complaint(TINY, f"--workdir={workdir}", "--config.data.source=builtin")
     assert "holds a run with other settings: data.source: 'text:elsewhere/*.txt' -> 'buil" in line
+    assert line.endswith(f"and --config.init.from={workdir} to take its weights")
+
+    # Weights of other sizes cannot be taken.
+    line = complaint(TINY, f"--workdir={workdir}", "--config.model.discriminator.layers=4")
+    assert line.endswith("choose another --workdir")
 
 
 def test_the_config_of_a_workdir_is_used_where_none_is_given(tmp_path):

@@ -267,9 +267,14 @@ def test_a_file_of_ones_own_counts_first(tmp_path, monkeypatch):
 def test_the_command_line_gets_the_file_and_keeps_the_argument(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     file = str(ROOT / "configs" / "deberta_v3.py")
-    given = ["main", "--config=deberta_v3:tiny", "--config.seed=3", "-config", "deberta_v3"]
-    found = config_flag.with_file(given)
-    assert found == ["main", f"--config={file}:tiny", "--config.seed=3", "-config", file]
+    for given, expected in (
+        (
+            ["--config=deberta_v3:tiny", "--config.seed=3"],
+            [f"--config={file}:tiny", "--config.seed=3"],
+        ),
+        (["--config.seed=3", "-config", "deberta_v3"], ["--config.seed=3", "-config", file]),
+    ):
+        assert config_flag.with_file(["main", *given]) == ["main", *expected]
 
 
 @pytest.mark.parametrize("name", configs.names())

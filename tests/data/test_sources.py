@@ -122,7 +122,8 @@ def test_a_truncated_file_is_named(ending, tmp_path):
     ("spec", "message"),
     [
         ("", "data.source is empty"),
-        ("wiki", "'wiki' is none of builtin, text:GLOB, text:ADDRESS"),
+        ("wiki", r"'wiki' is none of builtin, text:GLOB, text:ADDRESS.*NAME\[/CONFIG\]\[:SPLIT\]$"),
+        ("a/*.txt", r"is none of builtin, text:GLOB.*; did you mean text:a/\*.txt\?$"),
         ("text:", "is none of"),
         ("builtin@-1", "must be a positive number"),
         ("builtin@1;text:a.txt", "1 of 2 sources of data.source have a weight"),
@@ -300,3 +301,10 @@ def test_clients_of_google_are_no_part_of_the_builtin_text(tmp_path, monkeypatch
     assert [part.name for part in found] == ["google.protobuf"]
     assert all(sentence not in document for part in found for document in part.documents())
     assert builtin.identity() == before
+
+
+@pytest.mark.parametrize("name", ["notes.csv", "notes.TSV.gz"])
+def test_a_table_is_refused_and_told_how_it_can_be_read(tmp_path, name):
+    (tmp_path / name).write_text("pmid,abstract\n1,a text\n")
+    with pytest.raises(ValueError, match=r"is a table, .*\.jsonl or \.parquet \(data.text_field"):
+        text.units(*text.parse(f"text:{tmp_path}/*"))

@@ -287,7 +287,10 @@ def test_glue_gets_its_names_headers_and_words(tmp_path):
         "RTE.tsv": "index\tprediction\n0\tnot_entailment\n1\tentailment\n",
     }
     assert "CoLA.tsv has 2 rows; GLUE's test set has 1,063" in said
-    assert "AX.tsv is missing: ax was not run" in said
+    assert said[-1] == (
+        "without SST-2.tsv, MRPC.tsv, MNLI-mm.tsv, QNLI.tsv, QQP.tsv, WNLI.tsv, AX.tsv, whose tasks"
+        " were not run"
+    )
 
 
 def test_a_missing_task_is_made_up_only_when_asked(tmp_path):
@@ -370,7 +373,7 @@ def test_predictions_that_are_not_finite_keep_no_other_task_out_of_the_submissio
     folders = {name: str(tmp_path / name) for name in ("cola", "stsb")}
     first, *others = run_folder.write_glue(str(tmp_path), folders)
     assert first.endswith("stsb/test.jsonl has predictions that are not finite: left out")
-    assert "STS-B.tsv is missing: stsb was not run" in others
+    assert "STS-B.tsv" in others[-1] and others[-1].endswith("whose tasks were not run")
     with zipfile.ZipFile(tmp_path / "glue.zip") as archive:
         assert archive.namelist() == ["CoLA.tsv"]
     (tmp_path / "none").mkdir()

@@ -116,6 +116,17 @@ def test_the_collapse_of_electra_15_raises_the_alarm():
     ]
 
 
+def test_easy_samples_are_no_praise():
+    """Before the generator has learnt anything its samples are easy to tell."""
+    row = {"unigram_entropy": 6.0, "disc_auc": 0.76, "disc_auc_unigram": 0.53}
+    early, later = (baselines.verdict(row | {"gen_masked_loss": loss}) for loss in (6.8, 4.3))
+    assert early == (
+        "Generator 0.80 nats above the unigram line; discriminator AUC 0.76 on its easy samples"
+        " and 0.53 on tokens drawn by frequency."
+    )
+    assert later == "Generator 1.70 nats below the unigram line; discriminator AUC 0.76."
+
+
 def test_where_most_are_replaced_the_guesser_says_replaced():
     values = {"disc_accuracy": 0.75, "disc_majority": 0.2}
     assert baselines.of("disc_accuracy", values).value == 0.8

@@ -187,7 +187,7 @@ def test_minutes_that_were_given_up_at_the_very_end_are_not_trained_again(
     assert electra_jax.train(minute, tmp_path, [hand]) == final
     log = (tmp_path / "log.txt").read_text()
     assert log.count("back to step 3") == 1
-    assert "nothing to do: step 3, and 1m00s of training are done" in log
+    assert "nothing to do: at step 3 the budget, 1m00s of training, is spent" in log
     run = runs.start(config_lib.parse(minute), str(tmp_path))
     assert (run.state.step, run.state.seconds) == (3, 60.0)
     saved_state.note_spent(str(tmp_path), 0, run.state)  # of a checkpoint that is not the newest

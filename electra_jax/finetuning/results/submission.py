@@ -55,7 +55,7 @@ def glue(path: str, predictions: Mapping[str, Sequence], *, fill: bool = False) 
     if unknown:
         raise ValueError(f"GLUE has no task {unknown[0]!r}; use {', '.join(GLUE)}")
 
-    said, files = [], {}
+    said, files, missing = [], {}, []
     for task, (name, labels, rows) in GLUE.items():
         if task in predictions:
             found = predictions[task]
@@ -66,7 +66,10 @@ def glue(path: str, predictions: Mapping[str, Sequence], *, fill: bool = False) 
             files[name] = _tsv([labels[0] if labels else "0.000"] * rows)
             said.append(f"{name} is made up: the same for every row, as {task} was not run")
         else:
-            said.append(f"{name} is missing: {task} was not run")
+            missing.append(name)
+
+    if missing:
+        said.append(f"without {', '.join(missing)}, whose tasks were not run")
 
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a finished fine-tuning says last: where its page and its predictions are, what can be done
+next."""
+
+import os
+import pathlib
+import shlex
+from collections.abc import Sequence
+
+from electra_jax.finetuning.results import run_results
+from electra_jax.host import program
+
+
+def text(folder: str, tasks: Sequence[run_results.TaskResult], weights_kept: bool) -> str:
+    """Returns the lines. The command among them can be pasted as it is.
+
+    Args:
+      folder: of the fine-tuning, WORKDIR/finetune/NAME.
+      tasks: those that were fine-tuned.
+      weights_kept: whether their tuned weights are there.
+    """
+    page = pathlib.Path(folder, "results.html").absolute()
+    lines = [f"report       {page.as_uri()}"]
+    lines += [f"predictions  {os.path.join(folder, task.task, 'seed_*')}" for task in tasks]
+    if weights_kept and tasks:
+        tuned, out = os.path.join(folder, tasks[-1].task), f"exports/{tasks[-1].task}"
+        export = program.command("convert")
+        lines.append(f"export       {export} --from={shlex.quote(tuned)} --to=orbax --out={out}")
+    return "\n".join(lines)
