@@ -4,7 +4,8 @@
 In a notebook `live_picture(workdir)` draws the curves while a run trains, and
 `show_page(workdir)`, `report_page(workdir)` and `compare_page(*workdirs)` show what came out.
 `fine_tune(config, workdir)` and `export(path, out)` do there what commands do elsewhere: a second
-process could not use the accelerator that the notebook's own holds.
+process could not use the accelerator that the notebook's own holds. `load_tuned(path)` answers new
+texts with a fine-tuned task.
 
 The modules of this folder are the commands. Its folders are the subpackages, each of which imports
 only those below it (docs/architecture.md). Reading order: `core/batch.py`,
@@ -90,6 +91,31 @@ def fine_tune(config, workdir):
     from electra_jax.finetuning.tuning import task_by_task  # noqa: PLC0415 - as above
 
     return task_by_task.fine_tune(config, workdir)
+
+
+def load_tuned(path):
+    """Returns a fine-tuned task as a function of new texts.
+
+        answer = electra_jax.load_tuned("runs/mine/finetune/finetune/sst2")
+        answer(["A fine film."])  # [{'label': '1', 'scores': {'0': 0.04, '1': 0.96}}]
+
+    Pairs take two lists, `answer(firsts, seconds)`, and questions are pairs of question and text;
+    for tagging, sentences are lists of words. `Model.__call__` in
+    `electra_jax/finetuning/tuning/tuned_model.py` says what comes back.
+
+    Args:
+      path: the folder of a fine-tuned task, WORKDIR/finetune/NAME/TASK, whose encoder is still
+        where it was.
+
+    Raises:
+      ConfigError: no tuned weights are there, or the texts are not such as the task has.
+      CheckpointError: the weights are damaged.
+
+    The message of each is one line.
+    """
+    from electra_jax.finetuning.tuning.tuned_model import load  # noqa: PLC0415 - as above
+
+    return load(path)
 
 
 def export(path, out, to="hugging_face"):

@@ -73,7 +73,7 @@ def open(
         raise config_lib.ConfigError(f"there is no workdir or folder of weights {path}")
     raise config_lib.ConfigError(
         f"{path} is neither a workdir with checkpoints, nor an export, nor a Hugging Face folder,"
-        " nor a TensorFlow checkpoint"
+        " nor a TensorFlow checkpoint; a fine-tuned task is opened by electra_jax.load_tuned"
     )
 
 

@@ -12,6 +12,7 @@ import sys
 import types
 import zipfile
 
+import numpy as np
 import pytest
 
 import electra_jax
@@ -20,7 +21,7 @@ from electra_jax.core import sharding
 from electra_jax.data import vocabulary
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import page, results_file, results_table
-from electra_jax.finetuning.tasks import built_in
+from electra_jax.finetuning.tasks import built_in, reading
 from electra_jax.finetuning.tuning import (
     choices,
     datasets,
@@ -32,6 +33,7 @@ from electra_jax.finetuning.tuning import (
 )
 from electra_jax.workdir import metadata
 from support import corpus, encoder_workdir, odd
+from support.encoder_workdir import BAD, GOOD
 from support.finetunings import KINDS, run, settings
 
 
@@ -177,6 +179,63 @@ def test_every_kind_of_task_learns(places, kind, metric, least):
     assert seed.curve[0].loss > seed.curve[-1].loss
     assert seed.scores["dev"][metric] > least
     assert seed.scores["dev"][metric] > task.baselines["dev"][metric]
+    assert_new_texts_are_answered_as_dev_was(places, kind)
+
+
+def assert_new_texts_are_answered_as_dev_was(places, name, task="custom", split="dev"):
+    """`load_tuned` on the texts of a dev set, against the predictions that the run has written."""
+    where = pathlib.Path(folder(places, name), task)
+    model = electra_jax.load_tuned(where)
+    seed = where / f"seed_{model.tuned.about['seed']}"
+    written = [json.loads(line) for line in (seed / f"{split}.jsonl").read_text().splitlines()]
+
+    texts = reading.read(model.task, places[1]).splits[split].examples
+    lanes = {
+        "tagging": lambda example: (list(example.words),),
+        "span": lambda example: (example.question, example.context),
+    }.get(model.task.kind, lambda example: (example.a, example.b)[: 1 + model.task.pairs])
+    found = model(*map(list, zip(*map(lanes, texts))))
+
+    said = [one.get("label", one.get("labels")) if isinstance(one, dict) else one for one in found]
+    expected = [line["prediction"] for line in written]
+    assert said == (pytest.approx(expected) if model.task.kind == "regression" else expected)
+    if model.task.kind == "multi_label":
+        scores = [list(one["scores"].values()) for one in found]
+        np.testing.assert_allclose(scores, [line["scores"] for line in written], atol=1e-4)
+
+
+def test_a_class_has_a_probability_and_its_text_needs_no_file(finished, places):
+    del finished
+    model = electra_jax.load_tuned(os.path.join(folder(places, "finished"), "custom"))
+    good, bad = model([f"{encoder_workdir.THINGS[0]} is {some[0]}" for some in (GOOD, BAD)])
+    assert (good["label"], bad["label"]) == ("1", "0")
+    assert good["scores"]["1"] > 0.9 and sum(good["scores"].values()) == pytest.approx(1)
+    assert model([]) == []
+    assert_new_texts_are_answered_as_dev_was(places, "finished")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("a text",), "one text alone is given; put it into a list"),
+        ((["a text"], ["another"]), "task custom has one text an example"),
+    ],
+)
+def test_texts_of_another_kind_are_refused(finished, places, given, message):
+    del finished
+    model = electra_jax.load_tuned(os.path.join(folder(places, "finished"), "custom"))
+    with pytest.raises(config_lib.ConfigError, match=message):
+        model(*given)
+
+
+def test_a_folder_without_a_tuned_task_is_refused(finished, places):
+    del finished
+    with pytest.raises(config_lib.ConfigError, match="is not the folder of a fine-tuned task"):
+        electra_jax.load_tuned(places[0])
+    with pytest.raises(
+        config_lib.ConfigError, match="is a whole fine-tuning; name a task's folder"
+    ):
+        electra_jax.load_tuned(folder(places, "finished"))
 
 
 def test_settings_of_other_results_are_refused(finished, places):
@@ -247,6 +306,7 @@ def test_a_task_starts_from_the_encoder_of_another(inference, places):
     texts = [(where / task / "seed_0" / "seed.json").read_text() for task in ("mnli", "rte")]
     records = [json.loads(text) for text in texts]
     assert records[0]["encoder"] != records[1]["encoder"]
+    assert_new_texts_are_answered_as_dev_was(places, "inference", "mnli", "dev_matched")
 
 
 def test_the_submission_has_a_file_for_every_task_that_ran(inference, places):

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a finished fine-tuning says last: where its page and its predictions are, what can be done
-next."""
+"""What a finished fine-tuning says last: where its page and predictions are, what can be done."""
 
 import os
 import pathlib
@@ -12,7 +11,7 @@ from electra_jax.host import program
 
 
 def text(folder: str, tasks: Sequence[run_results.TaskResult], weights_kept: bool) -> str:
-    """Returns the lines. The command among them can be pasted as it is.
+    """Returns the lines. The call and the command among them can be pasted as they are.
 
     Args:
       folder: of the fine-tuning, WORKDIR/finetune/NAME.
@@ -25,5 +24,8 @@ def text(folder: str, tasks: Sequence[run_results.TaskResult], weights_kept: boo
     if weights_kept and tasks:
         tuned, out = os.path.join(folder, tasks[-1].task), f"exports/{tasks[-1].task}"
         export = program.command("convert")
-        lines.append(f"export       {export} --from={shlex.quote(tuned)} --to=orbax --out={out}")
+        lines += [
+            f"use          electra_jax.load_tuned({tuned!r})",
+            f"export       {export} --from={shlex.quote(tuned)} --to=orbax --out={out}",
+        ]
     return "\n".join(lines)

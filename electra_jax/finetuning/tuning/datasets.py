@@ -127,19 +127,7 @@ def prepare(
     scale = _scale(task, train)
 
     def part(split, training=False):
-        made = features.make(
-            task,
-            split,
-            words,
-            length,
-            report,
-            training=training,
-            # A question takes at most half of the row; the text gets the rest.
-            query_length=min(config.span.query_length, max(1, length // 2)),
-            stride=config.span.stride,
-            without_answer=config.span.without_answer,
-        )
-        return PreparedSplit(split, made, _rows(made, scale), _targets(split, made))
+        return prepare_split(config, task, split, words, length, scale, report, training)
 
     trained = part(train, training=True) if train is not None else None
     if trained is not None and not len(trained.rows):
@@ -162,6 +150,39 @@ def prepare(
         )
 
     return PreparedTask(task, trained, dev, test, length, buckets, scale, report)
+
+
+def prepare_split(
+    config: finetuning_config.Config,
+    task: task_lib.Task,
+    split: examples.Split,
+    words: vocabulary.Vocabulary,
+    length: int,
+    scale: tuple[float, float],
+    report: examples.Report,
+    training: bool = False,
+) -> PreparedSplit:
+    """Makes arrays of one split.
+
+    Args:
+      length: the longest row, in tokens.
+      scale: as `PreparedTask.scale`.
+      report: is told what was cut or left out.
+      training: whether the split is trained on, as `features.make` has it.
+    """
+    made = features.make(
+        task,
+        split,
+        words,
+        length,
+        report,
+        training=training,
+        # A question takes at most half of the row; the text gets the rest.
+        query_length=min(config.span.query_length, max(1, length // 2)),
+        stride=config.span.stride,
+        without_answer=config.span.without_answer,
+    )
+    return PreparedSplit(split, made, _rows(made, scale), _targets(split, made))
 
 
 def _train_split(config, task, train, report):

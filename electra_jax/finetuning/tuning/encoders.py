@@ -20,7 +20,7 @@ from electra_jax.core import sharding
 from electra_jax.data import vocabulary
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.model import accounting, encoder, networks
-from electra_jax.weights import checkpoint, reading
+from electra_jax.weights import checkpoint, reading, trained_weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ def read(config: finetuning_config.Config, workdir: str, mesh: Mesh) -> LoadedEn
     """
     source = config.encoder.from_ or workdir
     found = reading.open(source, config.encoder.step or None, config.encoder.data_dir)
-    shape = _networks(config, found, mesh)
+    shape = networks_of(config, found, mesh)
 
     # Only shapes are computed, so counting costs no memory.
     count = sum(
@@ -89,7 +89,9 @@ def identity_of(trunk: dict) -> str:
     return hashlib.blake2b(digest.encode(), digest_size=8).hexdigest()
 
 
-def _networks(config, found, mesh):
+def networks_of(
+    config: finetuning_config.Config, found: trained_weights.Weights, mesh: Mesh
+) -> networks.NetworksConfig:
     """The main network's configuration as this fine-tuning computes it on these devices."""
     shape, platform = found.alone(found.main()).networks, sharding.platform(mesh)
     dtype, recipe = config.run.dtype, config.recipe

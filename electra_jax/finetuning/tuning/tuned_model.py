@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A fine-tuned task as a function of new texts.
+
+    WORKDIR/finetune/NAME/TASK  ->  load  ->  Model
+    texts  ->  examples  ->  features, batches  ->  outputs  ->  labels with scores, values, answers
+
+It is the model that the results report: the best seed on dev. `export.open` reads it, and the texts
+go the way of a test set, so both say the same.
+"""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from electra_jax import config as config_lib
+from electra_jax.core import sharding
+from electra_jax.finetuning.tasks import examples
+from electra_jax.finetuning.tasks import task as task_lib
+from electra_jax.finetuning.tuning import (
+    batches,
+    datasets,
+    encoders,
+    export,
+    loop,
+    run_folder,
+    tuning_step,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """Answers new texts; `task` says of which kind, and with which labels."""
+
+    tuned: export.TunedNetwork
+    task: task_lib.Task
+
+    def __call__(self, texts: Sequence, seconds: Sequence[str] | None = None) -> list[Any]:
+        """Returns an answer for each text.
+
+        Args:
+          texts: for tagging, sentences as lists of words; for questions, the questions; else texts.
+          seconds: the second text of each pair; for questions, the texts with the answers.
+
+        Returns, by the kind of the task:
+          classification: {'label': NAME, 'scores': {NAME: probability}}.
+          multi_label: {'labels': [NAME, ...], 'scores': {NAME: probability}}.
+          regression: a number in the range of the labels of train.
+          tagging: a tag for each word.
+          span: the answer as it stands in the text; '' if there is none.
+
+        Raises ConfigError, one line, if the texts are not such as the task has.
+        """
+        made = self._examples(texts, seconds)
+        if not made:
+            return []
+
+        prepared = self._prepared(made)
+        part, config = prepared.test["new"], self.tuned.settings
+        (outputs,) = loop.predict(
+            self._programs,
+            self._params,
+            part.rows,
+            prepared.buckets,
+            config.recipe.batch_size,
+            self.tuned.encoder.vocabulary.pad_id,
+        )
+        said = datasets.predict(prepared, part, outputs, config.span)
+        decided = datasets.decide(prepared, said, self._threshold)
+        return self._in_words(said, datasets.label_names(prepared, decided))
+
+    def _examples(self, texts, seconds):
+        """The texts as unlabelled examples of this kind."""
+        kind, name = self.task.kind, self.task.name
+        two = kind == "span" or self.task.pairs
+        if two != (seconds is not None):
+            has = "two texts an example" if two else "one text an example"
+            raise config_lib.ConfigError(f"task {name} has {has}; call it with as many")
+        if isinstance(texts, str) or isinstance(seconds, str):
+            raise config_lib.ConfigError("one text alone is given; put it into a list")
+        if seconds is not None and len(texts) != len(seconds):
+            raise config_lib.ConfigError(
+                f"{len(texts)} texts and {len(seconds)} second texts are no pairs"
+            )
+
+        if kind == "tagging":
+            if any(isinstance(words, str) for words in texts):
+                raise config_lib.ConfigError(f"task {name} tags words; give sentences as lists")
+            return [examples.TaggedExample(str(n), tuple(words)) for n, words in enumerate(texts)]
+        if kind == "span":
+            return [
+                examples.QuestionExample(str(n), question, context)
+                for n, (question, context) in enumerate(zip(texts, seconds))
+            ]
+        return [
+            examples.TextExample(str(n), text, second)
+            for n, (text, second) in enumerate(zip(texts, seconds or [None] * len(texts)))
+        ]
+
+    def _prepared(self, made) -> datasets.PreparedTask:
+        """The task with the examples as a test set."""
+        config, found = self.tuned.settings, self.tuned.encoder
+        wished = config.recipe.sequence_length or self.task.sequence_length
+        length = min(wished, found.networks.max_positions or wished)
+
+        split, scale = examples.Split("new", tuple(made), ()), tuple(self.tuned.about["scale"])
+        report = examples.Report()
+        part = datasets.prepare_split(
+            config, self.task, split, found.vocabulary, length, scale, report
+        )
+        lengths = batches.buckets(
+            part.rows.lengths, length, config.recipe.batch_size, config.run.lengths
+        )
+        return datasets.PreparedTask(
+            self.task, None, {}, {"new": part}, length, lengths, scale, report
+        )
+
+    def _in_words(self, said, named):
+        """The answers as they are returned."""
+        kind, labels = self.task.kind, self.task.labels
+        if kind == "classification":
+            shifted = np.exp(said - said.max(-1, keepdims=True))
+            chances = shifted / shifted.sum(-1, keepdims=True)
+            return [
+                {"label": name, "scores": dict(zip(labels, row.tolist()))}
+                for name, row in zip(named, chances)
+            ]
+        if kind == "multi_label":
+            return [
+                {"labels": names, "scores": dict(zip(labels, row.tolist()))}
+                for names, row in zip(named, said)
+            ]
+        return [float(value) for value in named] if kind == "regression" else named
+
+    @property
+    def _threshold(self):
+        """The null score above which a question is left unanswered; None if all have answers."""
+        seed = self.tuned.about["seed"]
+        (record,) = (one for one in self.tuned.records if one["seed"] == seed)
+        return record["threshold"]
+
+    @functools.cached_property
+    def _mesh(self):
+        return sharding.make_mesh(1, devices=jax.devices()[:1])
+
+    @functools.cached_property
+    def _programs(self):
+        tuned = self.tuned
+        setup = tuning_step.Setup(
+            networks=encoders.networks_of(tuned.settings, tuned.encoder, self._mesh),
+            head=tuned.head_config,
+            kind=self.task.kind,
+            pad_id=tuned.encoder.vocabulary.pad_id,
+        )
+        return tuning_step.programs(setup, self._mesh)
+
+    @functools.cached_property
+    def _params(self):
+        """The weights, with a dimension for the only seed."""
+        return jax.tree.map(lambda leaf: leaf[None], self.tuned.params)
+
+
+def load(path: str | os.PathLike) -> Model:
+    """Opens the folder of a fine-tuned task; see `electra_jax.load_tuned`."""
+    path = os.fspath(path)
+    if run_folder.settings(path) is None:
+        raise config_lib.ConfigError(
+            f"{path} is not the folder of a fine-tuned task, WORKDIR/finetune/NAME/TASK"
+        )
+
+    tuned = export.open(path)
+    task = datasets.task_named(tuned.settings, tuned.about["task"])
+    return Model(tuned, dataclasses.replace(task, labels=tuple(tuned.about["labels"])))
