@@ -23,8 +23,6 @@ from electra_jax.checks import made_up, probe, shuffled_text, trained
 from electra_jax.checks.result import (
     ABOVE_ZERO,
     FOR_SCALE,
-    NOT_CALIBRATED,
-    SOFT,
     Measure,
     Result,
     calibrated,
@@ -50,7 +48,8 @@ def order_of_generators(runs: trained.RunsOfSeed) -> Result:
         "a generator that is not wired to the corruption",
         (
             Measure("uniform less learned, AUC over words", uniform - learned, 0.15),
-            Measure("unigram less learned", unigram - learned, why=f"{SOFT}: table >= 0"),
+            # Three seeds had 0.312, 0.282 and 0.316; the bound is their mean less three deviations.
+            calibrated(runs.config, "unigram less learned", unigram - learned, ">= 0", low=0.24),
             Measure("uniform", uniform, why=FOR_SCALE),
             Measure("learned", learned, why=FOR_SCALE),
         ),
@@ -174,10 +173,11 @@ def loss_on_all_tokens(runs: trained.RunsOfSeed) -> Result:
         (
             Measure("mean p(replaced) of untouched words, all tokens", belief(full), 0, 0.15),
             Measure("ELECTRA 15 % less that", belief(part) - belief(full), ABOVE_ZERO),
+            # Three seeds had 0.009, 0.028 and -0.015: which is ahead after so few steps is luck.
             Measure(
                 "AUC of all tokens less ELECTRA 15 %",
                 full.auc() - part.auc(),
-                why=f"{NOT_CALIBRATED}: table > 0",
+                why=f"{FOR_SCALE}: table > 0",
             ),
         ),
     )
@@ -269,8 +269,10 @@ def encoder_is_worth_something(runs: trained.RunsOfSeed) -> Result:
         "an encoder that is not loaded or not trained",
         (
             Measure("gain over random first weights, in standard errors", errors, 3.0),
-            Measure("the same in points", 100 * gain, why=f"{NOT_CALIBRATED}: table >= 5"),
-            Measure("gain over MLM at equal steps, in points", 100 * over_mlm, why=SOFT),
+            # Three seeds had 11.3, 11.0 and 7.5; the bound is their mean less three deviations.
+            calibrated(runs.config, "the same in points", 100 * gain, ">= 5", low=3.6),
+            # Three seeds had -27, -9 and -23.
+            Measure("gain over MLM at equal steps, in points", 100 * over_mlm, why=FOR_SCALE),
         ),
     )
 

@@ -436,6 +436,20 @@ def test_what_identity_gives_away_is_arithmetic_for_draws_without_context():
         assert low < expected < high
 
 
+@pytest.mark.parametrize(("unigram", "verdict"), [(0.79, "passes"), (0.77, "FAILS")])
+def test_9_asks_of_tiny_paper_what_its_seeds_reached(unigram, verdict):
+    tree = load_config("tiny_paper")
+    tree.data.source = "builtin"
+    aucs = {"micro": 0.54, "uniform": 0.91, "unigram": unigram}
+
+    def run(name, **_):
+        return types.SimpleNamespace(judged=types.SimpleNamespace(auc=lambda: aucs[name]))
+
+    runs = types.SimpleNamespace(config=config_lib.parse(tree), micro=lambda: run("micro"), run=run)
+    result = extra_runs.order_of_generators(runs)
+    assert [measure.verdict for measure in result.measures[:2]] == ["passes", verdict]
+
+
 class MadeUpRuns:
     """Stands in for the runs of check 18: a generator that is read, and heat, do what they should.
 
