@@ -170,7 +170,7 @@ def test_one_command_trains_fine_tunes_and_adds_a_record(tmp_path, downstream):
     assert (one["change"], one["steps"], one["config"]) == ("micro", 4, "hour")
     for name, seeds in (("trained", 2), ("random", 1)):
         assert one["tasks"][name]["sst2"]["seeds"] == seeds
-    assert set(hour_page.PROBES) <= set(one["probes"])
+    assert set(hour_page.DOWNSTREAM) <= set(one["probes"])
     assert one["recipes"]["random"]["sentences"] == hour.recipe("random", "sentences")
     assert one["host"] == (tmp_path / "work" / "host.txt").read_text()
     assert "micro" in page.read_text()
