@@ -97,7 +97,7 @@ def load_tuned(path):
     """Returns a fine-tuned task as a function of new texts.
 
         answer = electra_jax.load_tuned("runs/mine/finetune/finetune/sst2")
-        answer(["A fine film."])  # [{'label': '1', 'scores': {'0': 0.04, '1': 0.96}}]
+        answer(["A fine film."])  # [{'label': ..., 'scores': {'0': ..., '1': ...}}]
 
     Pairs take two lists, `answer(firsts, seconds)`, and questions are pairs of question and text;
     for tagging, sentences are lists of words. `Model.__call__` in

@@ -99,14 +99,14 @@ def verdict(metrics: Mapping[str, logged.Number]) -> str:
     The samples of a generator that has learnt nothing yet are easy to tell, so beside one the
     discriminator's AUC is given on tokens drawn by frequency too.
     """
-    parts, guesses = [], False
+    parts, easy = [], False
     for name, who in (("gen_masked_loss", "generator"), ("mlm_masked_loss", "main network")):
         loss, entropy = logged.value(metrics, name), of(name, metrics)
         if loss is not None and entropy is not None:
             distance = f"{abs(entropy.margin(loss)):.2f} nats"
             where = "at" if distance == "0.00 nats" else f"{distance} {entropy.side(loss)}"
             parts.append(f"{who} {where} the unigram line")
-            guesses |= who == "generator" and entropy.margin(loss) < 0
+            easy |= who == "generator" and entropy.margin(loss) < 0
 
     auc = logged.value(metrics, "disc_auc")
     accuracy, majority = logged.value(metrics, "disc_accuracy"), of("disc_accuracy", metrics)
@@ -116,7 +116,7 @@ def verdict(metrics: Mapping[str, logged.Number]) -> str:
             f"AUC {auc:.2f}" + (" (no better than chance)" if round(auc, 2) <= CHANCE else "")
         )
         drawn = logged.value(metrics, "disc_auc_unigram")
-        if guesses and drawn is not None:
+        if easy and drawn is not None:
             heard[-1] += f" on its easy samples and {drawn:.2f} on tokens drawn by frequency"
     if accuracy is not None and majority is not None:
         points = f"{100 * abs(majority.margin(accuracy)):.1f} points"

@@ -34,22 +34,13 @@ from electra_jax.workdir import metadata
 class RunStage:
     """What the steps of one stage use. Within a stage row length and batch size are constant."""
 
-    stage: stages.Stage
+    sequence_length: int  # tokens per row
+    batch_size: int  # rows per step
     records: records.Records
     objective: Any
     update: Callable
-    evaluate: Callable
+    evaluator: evaluation.Evaluator
     play: Callable
-
-    @property
-    def sequence_length(self) -> int:
-        """Tokens per row."""
-        return self.stage.sequence_length
-
-    @property
-    def batch_size(self) -> int:
-        """Rows per step."""
-        return self.stage.batch_size
 
 
 @dataclasses.dataclass
@@ -107,7 +98,7 @@ class Run:
     @property
     def evaluator(self) -> evaluation.Evaluator:
         """What computes the metrics of held-out rows of the stage."""
-        return plans.evaluator(self.config, self.plan, self.stage.stage, self.stage.evaluate)
+        return self.stage.evaluator
 
     @property
     def play(self) -> Callable:
@@ -191,7 +182,10 @@ def _with_rows(config, workdir, mesh, rows) -> Run:
         plan=plan,
         mesh=mesh,
         vocabulary=words,
-        stages=tuple(map(programs.of_stage, plan.stages, rows)),
+        stages=tuple(
+            programs.of_stage(config, stage, rows_of_stage)
+            for stage, rows_of_stage in zip(plan.stages, rows)
+        ),
         abstract=abstract,
         restored=restored is not None,
         environment=environment.of_this_start(),
@@ -233,14 +227,18 @@ class _Programs:
     evaluate: dict[int, Callable]
     play: dict[int, Callable]
 
-    def of_stage(self, stage: stages.Stage, rows: records.Records) -> RunStage:
+    def of_stage(
+        self, config: config_lib.Config, stage: stages.Stage, rows: records.Records
+    ) -> RunStage:
+        """What the steps of a stage use, of one of the runs that share these programs."""
         length = stage.sequence_length
         return RunStage(
-            stage=stage,
+            sequence_length=length,
+            batch_size=stage.batch_size,
             records=rows,
             objective=self.plan.objectives[length],
             update=self.update[length],
-            evaluate=self.evaluate[length],
+            evaluator=plans.evaluator(config, self.plan, stage, self.evaluate[length]),
             play=self.play[length],
         )
 

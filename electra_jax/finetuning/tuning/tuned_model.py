@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from electra_jax import config as config_lib
 from electra_jax.core import sharding
@@ -123,16 +122,14 @@ class Model:
         """The answers as they are returned."""
         kind, labels = self.task.kind, self.task.labels
         if kind == "classification":
-            shifted = np.exp(said - said.max(-1, keepdims=True))
-            chances = shifted / shifted.sum(-1, keepdims=True)
             return [
-                {"label": name, "scores": dict(zip(labels, row.tolist()))}
-                for name, row in zip(named, chances)
+                {"label": name, "scores": dict(zip(labels, row))}
+                for name, row in zip(named, jax.nn.softmax(said).tolist())
             ]
         if kind == "multi_label":
             return [
-                {"labels": names, "scores": dict(zip(labels, row.tolist()))}
-                for names, row in zip(named, said)
+                {"labels": names, "scores": dict(zip(labels, row))}
+                for names, row in zip(named, said.tolist())
             ]
         return [float(value) for value in named] if kind == "regression" else named
 
