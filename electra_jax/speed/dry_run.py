@@ -26,7 +26,7 @@ from electra_jax.report import style
 from electra_jax.speed import synthetic
 from electra_jax.step import plans
 from electra_jax.training import budget, run_data
-from electra_jax.weights import starting_weights
+from electra_jax.weights import starting_weights, warm_start
 from electra_jax.workdir import metadata, prepared_data
 
 _SHARE_OF_PEAK = 0.35  # of the device's FLOP/s, assumed for the time; the text mentions it
@@ -38,7 +38,7 @@ def text(config: config_lib.Config, workdir: str) -> str:
     mesh = plans.mesh(config, evaluates=True)
     data = prepared_data.RunData.of(config, workdir)
     try:
-        _check(config.init, data)
+        _check(config, data)
         opened, notes, reached = _opened(data), [], True
     except reaching.Unreachable as error:
         # All else can be said without the text, on a machine without a network too.
@@ -95,13 +95,14 @@ def text(config: config_lib.Config, workdir: str) -> str:
     return "\n".join(console_table.lines(lines))
 
 
-def _check(init, data):
+def _check(config, data):
     """Raises the errors of a run that can be found without preparing data or reading weights.
 
     Sources come last: if they cannot be reached, all else has been checked.
     """
     if not metadata.steps(metadata.directory(data.workdir)):
-        starting_weights.check_paths(init)
+        starting_weights.check_paths(config.init)
+        warm_start.check_encoder(config)
 
     record = prepared_data.read(data.workdir)
     is_there = (

@@ -20,7 +20,7 @@ from electra_jax.config import fields
 from electra_jax.data import planning, text
 from electra_jax.host import buckets, processes, safe_files, staging
 from electra_jax.training import errors
-from electra_jax.weights import starting_weights
+from electra_jax.weights import starting_weights, warm_start
 from electra_jax.workdir import metadata, saved_config
 
 
@@ -97,8 +97,8 @@ def check_places(workdir: str) -> None:
 def check_beginning(config: config_lib.Config, workdir: str) -> None:
     """Raises an error on all processes if a new run cannot find what it begins with.
 
-    These are the weights that the section `init` names, and the address of a vocabulary. A run that
-    has a checkpoint needs neither any more.
+    These are the weights that the section `init` names, with an encoder of the run's shape, and the
+    address of a vocabulary. A run that has a checkpoint needs neither any more.
     """
     if processes.of_first(lambda: metadata.steps(metadata.directory(workdir))):
         return
@@ -106,6 +106,7 @@ def check_beginning(config: config_lib.Config, workdir: str) -> None:
     def look():
         staging.check(config.data.vocab, "data.vocab", config_lib.ConfigError)
         starting_weights.check_paths(config.init)
+        warm_start.check_encoder(config)
 
     processes.agree(look, ValueError, OSError, metadata.CheckpointError)
 

@@ -26,8 +26,11 @@ from jax import numpy as jnp
 
 from electra_jax import config as config_lib
 from electra_jax.core import sharding, trees
-from electra_jax.step import train_step
-from electra_jax.weights import growing, starting_weights
+from electra_jax.host import staging
+from electra_jax.model import networks
+from electra_jax.step import plans, train_step
+from electra_jax.weights import growing, reading, starting_weights, trained_weights
+from electra_jax.workdir import metadata
 
 _TRUNKS = ("discriminator/encoder/", "encoder/")
 _ENCODER = "generator/encoder/"
@@ -72,6 +75,30 @@ def state(run: starting_weights.Beginning) -> train_step.TrainState:
     )
 
 
+def check_encoder(config: config_lib.Config) -> None:
+    """Raises ConfigError if the encoder that `init.from` names has another shape than this run's.
+
+    `state` refuses it too, but only when the vocabulary is known, for which text may have been
+    prepared for hours. Of a checkpoint only the metadata are read.
+    """
+    if not config.init.from_:
+        return
+
+    path = staging.copied(config.init.from_, "init.from", config_lib.ConfigError)
+    if reading.is_foreign(path):
+        theirs = reading.open(path).networks
+    else:
+        folder = metadata.directory(path)
+        steps = metadata.steps(folder)
+        about = metadata.read(f"{folder}/{steps[-1]}" if steps else path)
+        theirs = _any_vocabulary(config_lib.parse(about["config"]))
+
+    found, fresh = _trunk(theirs), _trunk(_any_vocabulary(config))
+    for path in fresh:
+        if path.startswith(_TRUNKS) or path in found:
+            _check_shape(f"init.from={config.init.from_!r}", path, found, fresh)
+
+
 def lower_layers(
     named: str, params: Mapping[str, jax.Array], fresh: Mapping[str, Any]
 ) -> dict[str, jax.Array]:
@@ -107,13 +134,7 @@ def _main_network(run, source, fresh):
     for path in fresh:
         if path not in taken and not path.startswith(_TRUNKS):
             continue
-        theirs = found[path].shape if path in found else "not there"
-        if theirs != fresh[path].shape:
-            what = "encoder" if path.startswith(_TRUNKS) else "main network"
-            raise config_lib.ConfigError(
-                f"{source.named} has no {what} of this shape: {path} is {theirs}, here"
-                f" {fresh[path].shape}; give model.* the shapes of that run"
-            )
+        _check_shape(source.named, path, found, fresh)
 
     taken |= _own_generator(source, found, fresh)
     left = _fresh_parts(fresh, taken)
@@ -136,6 +157,29 @@ def _main_network(run, source, fresh):
             " other settings of model", source.named, ", ".join(behind[:5]),
         )  # fmt: skip
     return taken
+
+
+def _any_vocabulary(config):
+    """The shapes of a run's networks but for the number of tokens."""
+    return plans.networks_config(trained_weights.portable(config), vocab_size=1)
+
+
+def _trunk(shape):
+    """The shapes of the main network's encoder and tables, by path, for one token and position."""
+    learned = min(1, shape.max_positions)
+    shape = dataclasses.replace(shape, vocab_size=1, max_positions=learned)
+    return trees.flat(jax.eval_shape(lambda: networks.init_trunk(shape, jax.random.key(0))))
+
+
+def _check_shape(named, path, found, fresh):
+    """Raises ConfigError if the parameter of the main network at this path has another shape."""
+    theirs = found[path].shape if path in found else "not there"
+    if theirs != fresh[path].shape:
+        what = "encoder" if path.startswith(_TRUNKS) else "main network"
+        raise config_lib.ConfigError(
+            f"{named} has no {what} of this shape: {path} is {theirs}, here"
+            f" {fresh[path].shape}; give model.* the shapes of that run"
+        )
 
 
 def _own_generator(source, found, fresh):

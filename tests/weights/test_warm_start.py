@@ -6,6 +6,7 @@ import pytest
 import electra_jax
 from electra_jax import config as config_lib
 from electra_jax.report import writers
+from electra_jax.weights import exporting, reading
 from electra_jax.workdir import metadata
 from support.corpus import small_run
 
@@ -88,13 +89,21 @@ def test_a_generator_of_another_shape_is_refused(text, first, tmp_path):
         electra_jax.train(config, tmp_path)
 
 
-def test_an_encoder_of_another_shape_is_refused(text, first, tmp_path):
-    config = stage(text)
+@pytest.mark.parametrize("kind", ["a workdir", "a checkpoint", "an export"])
+def test_an_encoder_of_another_shape_is_refused_before_text_is_prepared(
+    text, first, tmp_path, kind
+):
+    weights = {"a workdir": first[0], "a checkpoint": first[0] / "checkpoints" / "2"}.get(kind)
+    if weights is None:
+        weights = tmp_path / "export"
+        exporting.to_orbax(reading.open(first[0]), str(weights))
+
+    config = stage(text, data__dir=str(tmp_path / "data"))
     config.model.discriminator.feed_forward = 48
-    config.model.discriminator.width = 16
-    config.init["from"] = str(first[0])
-    with pytest.raises(config_lib.ConfigError, match="has no encoder of this shape"):
-        electra_jax.train(config, tmp_path)
+    config.init["from"] = str(weights)
+    with pytest.raises(config_lib.ConfigError, match=r"no encoder of this shape: .* give model\.\*"):
+        electra_jax.train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists() and not (tmp_path / "data").exists()
 
 
 def test_a_folder_without_weights_is_refused(text, tmp_path):
