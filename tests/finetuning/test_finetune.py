@@ -321,6 +321,23 @@ def test_the_submission_has_a_file_for_every_task_that_ran(inference, places):
     }  # fmt: skip
 
 
+def test_a_command_with_other_tasks_keeps_the_results_of_those_before(inference, places):
+    where = pathlib.Path(folder(places, "inference"))
+    submission = (where / "glue.zip").read_bytes()
+    config = settings(places, "inference", tasks="rte", seeds=1)
+    config.encoder.start_from = "rte:mnli"
+    config.recipe.update(epochs=1)
+    config.evaluation.times = 1
+
+    found = task_by_task.run(finetuning_config.parse(config), places[0])
+    assert found.tasks == inference.tasks
+    assert (where / "glue.zip").read_bytes() == submission
+    assert [task["task"] for task in json.loads((where / "results.json").read_text())["tasks"]] == [
+        "mnli", "rte",
+    ]  # fmt: skip
+    assert "mnli" in (where / "results.html").read_text()
+
+
 @pytest.mark.parametrize(("setting", "rows"), [("published", 80), ("off", 40)])
 def test_pairs_of_stsb_train_in_both_orders(places, setting, rows):
     config = finetuning_config.parse(settings(places, "x", recipe__both_orders=setting))

@@ -9,8 +9,9 @@ from jax import numpy as jnp
 
 from electra_jax import config as config_lib
 from electra_jax.finetuning import config as finetuning_config
+from electra_jax.finetuning.results import results_file, submission
 from electra_jax.finetuning.tuning import choices, kept_weights, run_folder
-from support import corpus
+from support import corpus, made_results
 
 
 def finish(point, seed, score):
@@ -34,6 +35,19 @@ def report(run, seeds):
 
 def seed_of(task):
     return kept_weights.best_weights(str(task))[1]["seed"]
+
+
+def test_earlier_results_and_their_submission_go_with_the_folder_of_a_task(tmp_path):
+    results_file.write(str(tmp_path), made_results.three())
+    finish(tmp_path / "cola", 0, 0.5)
+    assert [task.task for task in run_folder.earlier(str(tmp_path))] == ["cola"]
+
+    submission.glue(str(tmp_path / "glue.zip"), {"cola": [1, 0], "rte": ["entailment"]})
+    (tmp_path / "sst2").mkdir()
+    (tmp_path / "sst2" / "test.jsonl").write_text('{"id": "0", "prediction": "1"}\n')
+    run_folder.write_glue(str(tmp_path), {"sst2": str(tmp_path / "sst2")})
+    kept = submission.read_glue(str(tmp_path / "glue.zip"))
+    assert kept == {"cola": ["1", "0"], "sst2": ["1"]}
 
 
 def test_weights_of_a_worse_seed_are_not_taken_for_the_best(tmp_path):

@@ -81,6 +81,21 @@ def glue(path: str, predictions: Mapping[str, Sequence], *, fill: bool = False) 
     return said
 
 
+def read_glue(path: str) -> dict[str, list[str]]:
+    """Returns what `glue` has written, as text; {} if there is no such file, or it is damaged."""
+    names = {name: task for task, (name, *_) in GLUE.items()}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            files = {
+                names[name]: archive.read(name).decode().splitlines()[1:]
+                for name in archive.namelist()
+                if name in names
+            }
+    except (OSError, zipfile.BadZipFile):
+        return {}
+    return {task: [row.partition("\t")[2] for row in rows] for task, rows in files.items()}
+
+
 def squad(
     folder: str,
     ids: Sequence[str],
@@ -151,7 +166,7 @@ def _tsv(labels: Sequence[str]) -> str:
 
 def _label(task: str, labels: Sequence[str], found, row: int) -> str:
     if not labels:
-        if not math.isfinite(found):
+        if not math.isfinite(float(found)):
             raise ValueError(f"{task}, row {row}: {found} is not a number from 0 to 5")
         return f"{min(max(float(found), 0.0), 5.0):.3f}"
     text = str(found)

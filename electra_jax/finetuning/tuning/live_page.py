@@ -14,7 +14,7 @@ from typing import Any
 
 from absl import logging
 
-from electra_jax.finetuning.results import page, progress, results_file, run_results
+from electra_jax.finetuning.results import page, progress, run_results
 from electra_jax.finetuning.tuning import choices, datasets, loop, summary
 from electra_jax.report import pace
 
@@ -25,16 +25,24 @@ SHARE = 0.01  # of the time goes into these drawings at most
 class LivePage:
     """The page of one command, and what is known of it so far."""
 
-    def __init__(self, session: choices.Session, names: Sequence[str], begun: float):
-        """Draws the page for the first time, with what an earlier command has finished.
+    def __init__(
+        self,
+        session: choices.Session,
+        names: Sequence[str],
+        earlier: Sequence[run_results.TaskResult],
+        begun: float,
+    ):
+        """Draws the page for the first time, with what earlier commands have finished.
 
         Args:
           names: the tasks, in the order in which they are trained.
+          earlier: what earlier commands have finished, of these tasks and of others.
           begun: when the command began, on the clock `time.perf_counter`.
         """
         self._session, self._begun = session, begun
         self._seeds = {name: _seeds(session, name) for name in names}
-        self._tasks = {task.task: task for task in _earlier(session.folder) if task.task in names}
+        self._tasks = {task.task: task for task in earlier}
+        self._order = [task.task for task in earlier if task.task not in names] + list(names)
         self._waiting = list(names)
         self._done = 0  # seeds
         self._at_other_points: list[Mapping[str, Any]] = []  # the records of the task's seeds there
@@ -141,7 +149,7 @@ class LivePage:
             scored = summary.only_scored(self._task)
             if scored.seeds:
                 tasks[scored.task] = scored
-        order = [tasks[name] for name in self._seeds if name in tasks]
+        order = [tasks[name] for name in self._order if name in tasks]
         return summary.results(self._session, order, self.minutes)
 
     def _progress(self, status, note):
@@ -168,13 +176,3 @@ def _seeds(session: choices.Session, name: str) -> int:
     task = datasets.task_named(session.config, name)
     points = choices.points(session.config, session.encoder, task.epochs)
     return 0 if task.model_of else len(points) * session.config.seeds
-
-
-def _earlier(folder: str) -> Sequence[run_results.TaskResult]:
-    """The tasks of an earlier command in the same folder; none if its file cannot be read."""
-    path = os.path.join(folder, "results.json")
-    try:
-        return results_file.load(path).tasks if os.path.exists(path) else ()
-    except ValueError as error:
-        logging.warning("%s; it is written anew", error)
-        return ()

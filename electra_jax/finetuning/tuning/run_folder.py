@@ -17,6 +17,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from absl import logging
+
 from electra_jax import config as config_lib
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import results_file, run_results, submission
@@ -171,6 +173,22 @@ def write_predictions(
         )
 
 
+def earlier(folder: str) -> list[run_results.TaskResult]:
+    """The results of earlier commands in the folder, of tasks whose seeds are still there."""
+    path = os.path.join(folder, "results.json")
+    try:
+        tasks = results_file.load(path).tasks if os.path.exists(path) else ()
+    except ValueError as error:
+        logging.warning("%s; it is written anew", error)
+        return []
+
+    def has_seeds(task):
+        escaped = glob.escape(os.path.join(folder, task.task))
+        return glob.glob(f"{escaped}/**/seed_*/seed.json", recursive=True)
+
+    return [task for task in tasks if has_seeds(task)]
+
+
 def write_results(folder: str, whole: run_results.Results) -> None:
     """Writes results.json and results.md; results.html is `live_page.py`'s."""
     results_file.write(folder, whole)
@@ -179,13 +197,20 @@ def write_results(folder: str, whole: run_results.Results) -> None:
 def write_glue(folder: str, seeds: Mapping[str, str]) -> list[str]:
     """Writes glue.zip, which GLUE's site takes, if any of its tasks was predicted.
 
+    Of tasks that are not in `seeds` it keeps what an earlier command has written, unless their
+    folders are gone.
+
     Args:
       seeds: {task: folder of the seed whose predictions go into the file}.
 
     Returns remarks, one line each: files that are missing or have an unexpected length, and tasks
     that are left out because a prediction is not finite.
     """
-    found, remarks = {}, []
+    path_of_zip, found, remarks = os.path.join(folder, "glue.zip"), {}, []
+    for name, rows in submission.read_glue(path_of_zip).items():
+        task = name.removesuffix("_matched").removesuffix("_mismatched")
+        if task not in seeds and os.path.isdir(os.path.join(folder, task)):
+            found[name] = rows
     for task, where in seeds.items():
         for split, ending in _GLUE_SPLITS.items():
             path = os.path.join(where, f"{split}.jsonl")
@@ -197,7 +222,7 @@ def write_glue(folder: str, seeds: Mapping[str, str]) -> list[str]:
                 else:
                     found[task + ending] = rows
     if found:
-        remarks += submission.glue(os.path.join(folder, "glue.zip"), found)
+        remarks += submission.glue(path_of_zip, found)
     return remarks
 
 

@@ -3,7 +3,8 @@
 
     read a task  ->  for each point of the grid: all seeds (`seeds.py`)
                  ->  the point that is best on dev  ->  what the task came to (`summary.py`)
-    all tasks    ->  results.json, results.md, glue.zip (`run_folder.py`)
+    all tasks    ->  results.json, results.md, glue.zip (`run_folder.py`), which keep what earlier
+                     commands with other tasks have written there
     meanwhile    ->  results.html, which follows all of it (`live_page.py`)
 
 The same command started again trains only the seeds that are not finished; finished ones keep their
@@ -46,6 +47,8 @@ def fine_tune(config, workdir: str | os.PathLike) -> shown_results.ShownResults:
 def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
     """Fine-tunes what is not finished yet; writes all results and returns them.
 
+    Those of other tasks that earlier commands have tuned in the same folder are among them.
+
     Raises ConfigError, CheckpointError or ValueError, each one line with the remedy.
     """
     begun = time.perf_counter()
@@ -70,8 +73,9 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
         _check_needed(session, names)
 
         # Results are written after every task, so an interrupted command leaves what it has.
-        found, best = [], {}
-        page = stack.enter_context(_followed(session, names, begun))
+        earlier, best = run_folder.earlier(folder), {}
+        found = [task for task in earlier if task.task not in names]
+        page = stack.enter_context(_followed(session, names, earlier, begun))
         for name in names:
             result, best[name] = _task(session, page, name)
             found += [result] if result is not None else []
@@ -112,10 +116,13 @@ def _tuned_folder(session: choices.Session, other: str) -> str:
 
 @contextlib.contextmanager
 def _followed(
-    session: choices.Session, names: list[str], begun: float
+    session: choices.Session,
+    names: list[str],
+    earlier: list[run_results.TaskResult],
+    begun: float,
 ) -> Iterator[live_page.LivePage]:
     """A page that follows the tasks; if an error ends them, it says so and waits for no news."""
-    page = live_page.LivePage(session, names, begun)
+    page = live_page.LivePage(session, names, earlier, begun)
     try:
         yield page
     except KeyboardInterrupt:
