@@ -38,6 +38,7 @@ from electra_jax.data import (
     duplicates,
     executors,
     folder_vocabulary,
+    heldout_share,
     planning,
     progress_lines,
     records,
@@ -245,7 +246,8 @@ def _build(plan, progress, watcher, executor):
         phases.begin("writing", "writing the manifest")
         manifest = totals.make_manifest(plan, tasks, results, words, time.monotonic() - began)
         _remove_strangers(plan.folder, manifest)
-        for line in filter(None, (look.read(tasks, results) for look in (utf8, document_ends))):
+        found = [look.read(tasks, results) for look in (utf8, document_ends)]
+        for line in filter(None, [*found, heldout_share.read(manifest)]):
             progress(f"warning: {line}")
         totals.refuse_unknown(manifest)
 

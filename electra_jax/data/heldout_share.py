@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A warning about a source of which far more is held out than was asked for.
+
+A document is held out as a whole, and at least one of each source is. Of a few documents, such as
+files without blank lines, that may be a large share of the text, which is never trained on.
+"""
+
+from electra_jax.data import records
+
+LEAST = 1_000  # tokens held out; a text of fewer is only a trial
+MANY = 0.05  # of a source's tokens; less is no loss
+TIMES = 3  # the share that was asked for; a few dozen documents may well come to twice of it
+
+
+def read(manifest: records.Manifest) -> str:
+    """A warning, one line, about the source with the largest share; '' if none is too large."""
+    source = max(manifest.sources, key=share)
+    asked, counts = manifest.settings["heldout_fraction"], source.counts
+    if counts["heldout_tokens"] < LEAST or share(source) <= max(MANY, TIMES * asked):
+        return ""
+    return (
+        f"{source.spec}: {counts['heldout_documents']:,} of {counts['documents']:,} documents are"
+        f" held out, which are {share(source):.0%} of the tokens, not the {asked:.1%} of"
+        " data.heldout_fraction, and are not trained on; a document is held out whole, so end"
+        " documents with blank lines, give JSON lines with one document each, or name more text"
+    )
+
+
+def share(source: records.RecordedSource) -> float:
+    """The share of a source's tokens that is held out; 0 if it has no tokens."""
+    heldout = source.counts["heldout_tokens"]
+    whole = source.counts["tokens"] + heldout
+    return heldout / whole if whole else 0.0

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A source of which far more is held out than was asked for is warned about."""
+
+import pytest
+
+from electra_jax.data import preparation
+from support.corpus import text_settings
+
+SENTENCES = [f"the cat sees letter {number}." for number in range(300)]
+
+
+@pytest.mark.parametrize(
+    ("end", "fraction", "said"),
+    [
+        # Three files of one document each: one is held out, as of each source at least one is.
+        ("\n", 0.005, "/?.txt: 1 of 3 documents are held out, which are 33% of the tokens, not"
+                      " the 0.5% of data.heldout_fraction"),
+        ("\n", 0.3, ""),
+        ("\n\n", 0.005, ""),
+    ],
+)  # fmt: skip
+def test_long_documents_are_held_out_whole_which_is_said(tmp_path, end, fraction, said):
+    for number in range(3):
+        text = end.join(f"{number} {sentence}" for sentence in SENTENCES)
+        (tmp_path / f"{number}.txt").write_text(text)
+    settings = text_settings(
+        f"text:{tmp_path}/?.txt", "train:wordpiece:64", 16, heldout_fraction=fraction, workers=1
+    )
+    lines = []
+    preparation.prepare(settings, str(tmp_path / "data"), lines.append)
+    found = [line for line in lines if "held out" in line]
+    assert len(found) == bool(said)
+    assert not said or said in found[0] and "blank lines" in found[0]
