@@ -48,7 +48,7 @@ def arm_of(kind: str, budget: int) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class FinishedBudgets:
     """All finished runs."""
 
     about: Mapping
@@ -119,7 +119,7 @@ class Found:
         return means.mean(found) if found else None
 
 
-def collect(workdir: str, kinds: Sequence[str]) -> Found:
+def collect(workdir: str, kinds: Sequence[str]) -> FinishedBudgets:
     """Reads what is finished of these kinds. Raises SystemExit if that is nothing."""
     about, runs = kept_runs.experiment(workdir), {}
     for name, content in kept_runs.finished(workdir).items():
@@ -129,15 +129,15 @@ def collect(workdir: str, kinds: Sequence[str]) -> Found:
             runs[kind, budget, content["seed"]] = content
     if not runs:
         raise SystemExit(f"{workdir}: no run of {', '.join(kinds)} is finished yet")
-    return Found(about, runs)
+    return FinishedBudgets(about, runs)
 
 
-def write(found: Found, page: str) -> None:
+def write(found: FinishedBudgets, page: str) -> None:
     """Writes the page and its picture."""
     pages.write_with_picture(page, draw(found), lambda picture: blocks(found, picture))
 
 
-def blocks(found: Found, picture: str) -> list[str]:
+def blocks(found: FinishedBudgets, picture: str) -> list[str]:
     """The page, block by block."""
     named = _measured(found)
     return [
@@ -171,7 +171,7 @@ def blocks(found: Found, picture: str) -> list[str]:
     ]
 
 
-def answer(found: Found, name: str) -> str:
+def answer(found: FinishedBudgets, name: str) -> str:
     """Where ELECTRA is above BERT and where below, in a sentence."""
     parts: dict[str, list[str]] = {}
     for budget in found.budgets:
@@ -188,7 +188,7 @@ def answer(found: Found, name: str) -> str:
     return f"In {DOWNSTREAM[name]} ELECTRA is {told}."
 
 
-def draw(found: Found) -> bytes:
+def draw(found: FinishedBudgets) -> bytes:
     """A panel a measure, a line an arm; PNG."""
     palette = style.LIGHT
     named = _measured(found)

@@ -179,7 +179,7 @@ QUESTIONS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class FinishedArms:
     """The finished runs of all seeds that have the reference."""
 
     about: Mapping
@@ -217,22 +217,22 @@ class Found:
         return [seed for seed in self.seeds if (arm, seed) in self.runs]
 
 
-def collect(workdir: str) -> Found:
+def collect(workdir: str) -> FinishedArms:
     """Reads what is finished. Raises SystemExit if no seed has the reference."""
     about, read = kept_runs.experiment(workdir), kept_runs.finished(workdir).values()
     seeds = sorted(one["seed"] for one in read if one["arm"] == REFERENCE)
     if not seeds:
         raise SystemExit(f"{workdir}: the reference is not finished for any seed")
     runs = {(one["arm"], one["seed"]): one for one in read if one["seed"] in seeds}
-    return Found(about, seeds, runs)
+    return FinishedArms(about, seeds, runs)
 
 
-def write(found: Found, page: str) -> None:
+def write(found: FinishedArms, page: str) -> None:
     """Writes the page and its picture."""
     pages.write_with_picture(page, draw(found), lambda picture: blocks(found, picture))
 
 
-def blocks(found: Found, picture: str) -> list[str]:
+def blocks(found: FinishedArms, picture: str) -> list[str]:
     """The page, block by block."""
     return [
         "# What limits the discriminator",
@@ -253,7 +253,7 @@ def blocks(found: Found, picture: str) -> list[str]:
     ]
 
 
-def draw(found: Found) -> bytes:
+def draw(found: FinishedArms) -> bytes:
     """A panel for each question whose arms lie on an axis; PNG."""
     palette = style.LIGHT
     shown = _shown(found)

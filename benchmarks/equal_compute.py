@@ -62,7 +62,7 @@ class Experiment:
 
     name: str  # of the default workdir and of the page in docs/experiments
     arms: Mapping[str, Arm]
-    write: Callable[[equal_compute_blocks.Found, str], None]  # writes the page to a path
+    write: Callable[[equal_compute_blocks.CompleteSeeds, str], None]  # writes the page to a path
     titles: Mapping[str, str]  # of the arms that the page shows, in its order
 
 

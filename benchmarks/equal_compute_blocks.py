@@ -29,7 +29,7 @@ DOWNSTREAM = {  # what `frozen_encoder.py` measures -> what pages call it
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class CompleteSeeds:
     """The complete seeds, and what all runs share."""
 
     about: Mapping
@@ -60,7 +60,7 @@ class Found:
         return None if one is None or two is None else comparison.difference(name, one, two)
 
 
-def collect(workdir: str, titles: Mapping[str, str]) -> Found:
+def collect(workdir: str, titles: Mapping[str, str]) -> CompleteSeeds:
     """Reads what is finished of these arms. Raises SystemExit if no seed is complete."""
     about = kept_runs.experiment(workdir)
     runs: dict[tuple[str, int], Mapping] = {}
@@ -74,15 +74,17 @@ def collect(workdir: str, titles: Mapping[str, str]) -> Found:
     if not complete or REFERENCE not in arms:
         raise SystemExit(f"{workdir}: no seed is complete yet ({len(runs)} runs are finished)")
     left_out = sum(seed not in complete for _, seed in runs)
-    return Found(about, titles, arms, complete, left_out, runs)
+    return CompleteSeeds(about, titles, arms, complete, left_out, runs)
 
 
-def write(found: Found, page: str, blocks: Callable[[Found, str], Sequence[str]]) -> None:
+def write(
+    found: CompleteSeeds, page: str, blocks: Callable[[CompleteSeeds, str], Sequence[str]]
+) -> None:
     """Writes the page of these blocks and the picture of its measures."""
     pages.write_with_picture(page, draw(found), lambda picture: blocks(found, picture))
 
 
-def draw(found: Found) -> bytes:
+def draw(found: CompleteSeeds) -> bytes:
     """A panel a measure, a row an arm; PNG."""
     palette = style.LIGHT
     titles = DOWNSTREAM | {"disc_auc_unigram": "AUC on unigram replacements"}
@@ -121,7 +123,7 @@ def draw(found: Found) -> bytes:
 # --- blocks of a page -------------------------------------------------------------------------
 
 
-def of_text(found: Found) -> str:
+def of_text(found: CompleteSeeds) -> str:
     """The text that was trained on."""
     about, text_ = found.about, found.runs[REFERENCE, found.seeds[0]]["text"]
     return (
@@ -132,7 +134,7 @@ def of_text(found: Found) -> str:
     )
 
 
-def of_compute(found: Found) -> str:
+def of_compute(found: CompleteSeeds) -> str:
     """How many FLOPs and tokens an arm gets."""
     about = found.about
     reference, rows = about["arms"][REFERENCE], about["rows"]
@@ -165,7 +167,7 @@ def of_probes() -> str:
     )
 
 
-def of_command(found: Found, script: str) -> str:
+def of_command(found: CompleteSeeds, script: str) -> str:
     """How the runs are made again, and how long they took."""
     about = found.about
     minutes = statistics.median(run["seconds"] for run in found.runs.values()) / 60
@@ -182,12 +184,14 @@ def of_command(found: Found, script: str) -> str:
     )
 
 
-def measured(found: Found) -> list[str]:
+def measured(found: CompleteSeeds) -> list[str]:
     """The downstream measures that there are."""
     return [name for name in DOWNSTREAM if found.mean(REFERENCE, name) is not None]
 
 
-def results(found: Found, arms: Sequence[str], more: Mapping[str, Mapping[str, str]]) -> str:
+def results(
+    found: CompleteSeeds, arms: Sequence[str], more: Mapping[str, Mapping[str, str]]
+) -> str:
     """A row an arm: steps and downstream measures, and further columns {title: {arm: cell}}."""
     named = measured(found)
     head = ["", "steps", *(DOWNSTREAM[name] for name in named), *more]
@@ -200,12 +204,12 @@ def results(found: Found, arms: Sequence[str], more: Mapping[str, Mapping[str, s
     return pages.table(head, rows)
 
 
-def floor(found: Found, arm: str = REFERENCE) -> list[str]:
+def floor(found: CompleteSeeds, arm: str = REFERENCE) -> list[str]:
     """The downstream measures of an arm's encoder before training, as cells."""
     return [pages.mean_cell(found.untrained(name, arm), name) for name in measured(found)]
 
 
-def of_seeds(found: Found) -> str:
+def of_seeds(found: CompleteSeeds) -> str:
     """How many seeds there are, and what was left out."""
     count = len(found.seeds)
     seeds = f"{count} seeds" if count > 1 else "one seed, so no error is known"
@@ -216,7 +220,7 @@ def of_seeds(found: Found) -> str:
     return f"{seeds[0].upper()}{seeds[1:]}.{error}{rest}"
 
 
-def against(found: Found, arms: Sequence[str], reference: str = REFERENCE) -> str:
+def against(found: CompleteSeeds, arms: Sequence[str], reference: str = REFERENCE) -> str:
     """Every arm less the reference, in each downstream measure."""
     named = measured(found)
     head = [f"less {found.titles[reference]}", *(DOWNSTREAM[name] for name in named)]
@@ -231,7 +235,7 @@ def against(found: Found, arms: Sequence[str], reference: str = REFERENCE) -> st
     return pages.table(head, rows)
 
 
-def told_apart(found: Found, pairs: Sequence[tuple[str, str]]) -> str:
+def told_apart(found: CompleteSeeds, pairs: Sequence[tuple[str, str]]) -> str:
     """Which differences in the tables are resolved, in words.
 
     Args:
@@ -263,7 +267,7 @@ def told_apart(found: Found, pairs: Sequence[tuple[str, str]]) -> str:
     )
 
 
-def of_errors(found: Found) -> str:
+def of_errors(found: CompleteSeeds) -> str:
     """What the errors are, and what they are not."""
     often = {2: "five", 3: "eight"}.get(len(found.seeds))
     weakness = ""
@@ -293,7 +297,7 @@ def of_trunk() -> str:
     )
 
 
-def margin_cell(found: Found, arm: str, name: str) -> str:
+def margin_cell(found: CompleteSeeds, arm: str, name: str) -> str:
     """A loss less the entropy of its own run's text."""
     if name == "mlm_masked_loss" and found.values(arm, "gen_masked_loss"):
         return "-"  # it is shown no [MASK]: `electra_jax/report/baselines.py`

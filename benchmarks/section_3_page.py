@@ -77,12 +77,12 @@ PARTS = (
 )
 
 
-def write(found: shared.Found, page: str) -> None:
+def write(found: shared.CompleteSeeds, page: str) -> None:
     """Writes the page and its picture."""
     shared.write(found, page, blocks)
 
 
-def blocks(found: shared.Found, picture: str) -> Sequence[str]:
+def blocks(found: shared.CompleteSeeds, picture: str) -> Sequence[str]:
     """The page, block by block."""
     shown = [
         part

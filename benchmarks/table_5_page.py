@@ -38,12 +38,12 @@ ARGUMENT = (  # what the paper concludes from each pair of rows
 )
 
 
-def write(found: shared.Found, page: str) -> None:
+def write(found: shared.CompleteSeeds, page: str) -> None:
     """Writes the page and its picture."""
     shared.write(found, page, blocks)
 
 
-def blocks(found: shared.Found, picture: str) -> Sequence[str]:
+def blocks(found: shared.CompleteSeeds, picture: str) -> Sequence[str]:
     """The page, block by block."""
     return [
         "# Table 5 of the paper at the size of two cores",

@@ -59,7 +59,7 @@ def main(config: config_lib.Config, workdir: str) -> int:
     vocab_size = prepared_data.vocabulary_size(prepared_data.RunData.of(config, workdir))
     tree = ml_collections.ConfigDict(config_lib.to_tree(config))
 
-    def compile_(changed: ml_collections.ConfigDict) -> ahead_of_time.Found:
+    def compile_(changed: ml_collections.ConfigDict) -> ahead_of_time.StepOnChips:
         return ahead_of_time.compile_apart(changed, topology, vocab_size)
 
     def announce(line: str) -> None:

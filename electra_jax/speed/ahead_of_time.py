@@ -88,7 +88,7 @@ class Program:
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class StepOnChips:
     """What a compiled step needs on each chip, and how fast it can be at most."""
 
     state: int = 0  # bytes
@@ -122,7 +122,7 @@ def missing(platform: str) -> str:
 
 def compile_apart(
     tree: ml_collections.ConfigDict, topology: chips.Topology, vocab_size: int
-) -> Found:
+) -> StepOnChips:
     """Compiles in processes of their own, whose standard error is not shown.
 
     Returns what was found of the stage that needs most memory; each is compiled by itself.
@@ -140,7 +140,7 @@ def compile_apart(
     return neediest([dataclasses.replace(one, stage=kind) for one, kind in zip(found, kinds)])
 
 
-def neediest(found: Sequence[Found]) -> Found:
+def neediest(found: Sequence[StepOnChips]) -> StepOnChips:
     """Returns what decides whether a run fits: the stage that needs most memory.
 
     A stage that did not compile comes first: if the compiler does not say how much it needs, it may
@@ -153,7 +153,7 @@ def neediest(found: Sequence[Found]) -> Found:
 
 def _stage_apart(
     tree: ml_collections.ConfigDict, topology: chips.Topology, vocab_size: int, stage: stages.Stage
-) -> Found:
+) -> StepOnChips:
     """Compiles the step of one stage in a process of its own."""
     # The environment is read when jax is imported, in the new process.
     with _environment(ENVIRONMENT), tempfile.NamedTemporaryFile(mode="r") as errors:
@@ -163,7 +163,7 @@ def _stage_apart(
             try:
                 return work.result()
             except concurrent.futures.BrokenExecutor:
-                return Found(problem=f"the compiler ended: {_last_words(errors.read())}")
+                return StepOnChips(problem=f"the compiler ended: {_last_words(errors.read())}")
 
 
 def compile_step(
@@ -245,7 +245,7 @@ def without_cache() -> Iterator[None]:
 
 def _work(
     tree: dict, topology: chips.Topology, vocab_size: int, stage: stages.Stage, errors: str
-) -> Found:
+) -> StepOnChips:
     """In the process of the compiler: compiles and reads the program."""
     with open(errors, "w", encoding="utf-8") as file:
         os.dup2(file.fileno(), 2)
@@ -255,12 +255,12 @@ def _work(
         program, ready = compile_step(config, topology, vocab_size, stage)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
-            return Found(problem=str(error).splitlines()[0])
-        return Found(peak=_needed(str(error)), problem="needs more memory than a chip has")
+            return StepOnChips(problem=str(error).splitlines()[0])
+        return StepOnChips(peak=_needed(str(error)), problem="needs more memory than a chip has")
 
     length = stage.sequence_length
     flops = ready.plan.objectives[length].flops(length).train * stage.batch_size
-    return Found(
+    return StepOnChips(
         program.state,
         program.peak,
         flops,

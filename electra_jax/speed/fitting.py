@@ -22,7 +22,7 @@ from electra_jax.speed import ahead_of_time, chips, remedies
 AROUND_A_RING = {"all-reduce": 2}  # times its bytes pass a link; the others once
 
 
-def floor(found: ahead_of_time.Found, topology: chips.Topology) -> dict[str, float]:
+def floor(found: ahead_of_time.StepOnChips, topology: chips.Topology) -> dict[str, float]:
     """Returns the seconds that each limit allows for a step at the least, by name."""
     chip = topology.chip
     exchanged = sum(

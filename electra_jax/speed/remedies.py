@@ -22,7 +22,7 @@ from electra_jax import config as config_lib
 from electra_jax.config import row_split, stages
 from electra_jax.speed import ahead_of_time, chips
 
-Compile = Callable[[ml_collections.ConfigDict], ahead_of_time.Found]
+Compile = Callable[[ml_collections.ConfigDict], ahead_of_time.StepOnChips]
 Changes = dict[str, object]  # by path: {"model.remat": "full"}
 REMAT = ("none", "dots", "full")  # from the least that is computed again to the most
 
@@ -32,7 +32,7 @@ class Trial:
     """A change of settings and what came of it; no change is the configuration itself."""
 
     changes: Changes
-    found: ahead_of_time.Found
+    found: ahead_of_time.StepOnChips
 
     def __str__(self) -> str:
         return " ".join(f"--config.{path}={value}" for path, value in self.changes.items())
@@ -58,11 +58,11 @@ def trials(
         try:
             return Trial(changes, compile_(_changed(tree, changes)))
         except config_lib.ConfigError as error:
-            return Trial(changes, ahead_of_time.Found(problem=str(error)))
+            return Trial(changes, ahead_of_time.StepOnChips(problem=str(error)))
 
     undivided = _undivided(tree, topology)
     if problem := undivided or _evaluation_undivided(tree, topology):
-        first = Trial({}, ahead_of_time.Found(problem=problem))
+        first = Trial({}, ahead_of_time.StepOnChips(problem=problem))
     else:
         first = Trial({}, compile_(_changed(tree, {})))
     yield first

@@ -151,27 +151,15 @@ def _with_rows(config, workdir, mesh, rows) -> Run:
     plan = programs.plan
     _warn_of_low_rate(plan, config.schedule, rows)
 
-    # The state.
-    where = sharding.shardings(plan.shapes, mesh, lambda line: logging.warning("%s", line))
-    abstract = trees.shapes_at(plan.shapes, where)
-    interval = _zero_interval(plan)
-    with saved_state.checkpoints_of(config.checkpoint, workdir) as saved:
-        like = saved_state.tree_of(abstract, trees.shapes_like(interval))
-        restored = saved.restore_latest(like)
-
+    abstract, interval = _shapes(plan, mesh), _zero_interval(plan)
+    restored = _restored(config, workdir, words, abstract, interval)
     if restored is not None:
-        starting_weights.check_vocabulary(restored.metadata, words, workdir)
         tree = dict(restored.tree)
         interval = tree.pop("interval")
         state = saved_state.with_spent(train_step.TrainState(**tree), restored.step, workdir)
         logging.info("resuming from step %d of %s", restored.step, workdir)
     else:
-        state = programs.init()
-        if config.init.from_ or config.init.generator_from:
-            init, phases = _with_own_weights(config.init, workdir), plan.objective.phases
-            state = warm_start.state(
-                starting_weights.Beginning(init, config.optimizer.name, state, phases, words, mesh)
-            )
+        state = _first_state(config, workdir, mesh, words, programs)
 
     about = {} if restored is None else restored.metadata
     rows_seen = counters.to_int(jax.device_get(state.rows_seen))
@@ -197,6 +185,36 @@ def _with_rows(config, workdir, mesh, rows) -> Run:
         rows_by_stage=list(about.get("rows_by_stage", [rows_seen] + [0] * (len(rows) - 1))),
         rollbacks=list(about.get("rollbacks", [])),
         evaluation_due=about.get("evaluation_due", False),
+    )
+
+
+def _shapes(plan, mesh) -> train_step.TrainState:
+    """The shapes of the state, each with its sharding."""
+    where = sharding.shardings(plan.shapes, mesh, lambda line: logging.warning("%s", line))
+    return trees.shapes_at(plan.shapes, where)
+
+
+def _restored(config, workdir, words, abstract, interval):
+    """The newest good checkpoint of this workdir; None if it has none.
+
+    Raises ConfigError if it was trained with another vocabulary.
+    """
+    with saved_state.checkpoints_of(config.checkpoint, workdir) as saved:
+        like = saved_state.tree_of(abstract, trees.shapes_like(interval))
+        restored = saved.restore_latest(like)
+    if restored is not None:
+        starting_weights.check_vocabulary(restored.metadata, words, workdir)
+    return restored
+
+
+def _first_state(config, workdir, mesh, words, programs) -> train_step.TrainState:
+    """The state at step 0: fresh, or with the weights that the section `init` names."""
+    state = programs.init()
+    if not (config.init.from_ or config.init.generator_from):
+        return state
+    init, phases = _with_own_weights(config.init, workdir), programs.plan.objective.phases
+    return warm_start.state(
+        starting_weights.Beginning(init, config.optimizer.name, state, phases, words, mesh)
     )
 
 

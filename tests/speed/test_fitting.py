@@ -25,7 +25,7 @@ def tree(**mesh):
 
 
 def compiled(gib, **more):
-    return ahead_of_time.Found(state=GIB, peak=int(gib * GIB), flops=8e12, **more)
+    return ahead_of_time.StepOnChips(state=GIB, peak=int(gib * GIB), flops=8e12, **more)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_what_is_no_topology_is_refused_in_one_line(text, message):
 
 
 def test_a_program_that_does_not_compile_for_another_reason_is_not_tried_again():
-    broken = ahead_of_time.Found(problem="no such kernel")
+    broken = ahead_of_time.StepOnChips(problem="no such kernel")
     (only,) = remedies.trials(tree(), V5E, lambda _: broken, remedies=True)
     assert fitting.verdict(only, V5E) == "does not compile: no such kernel"
 
@@ -109,7 +109,9 @@ def test_what_leaves_a_slice_is_a_limit_of_its_own():
 
 
 def test_what_was_tried_stands_below_the_verdict():
-    too_much = remedies.Trial({}, ahead_of_time.Found(peak=20 * GIB, problem="needs more memory"))
+    too_much = remedies.Trial(
+        {}, ahead_of_time.StepOnChips(peak=20 * GIB, problem="needs more memory")
+    )
     remedy = remedies.Trial({"model.remat": "full"}, compiled(9))
     lines = fitting.table(tree(), V5E, [too_much, remedy])
     assert lines[-2:] == [

@@ -35,7 +35,7 @@ def tree(remat="none", accumulation=1, **mesh):
 
 def compiled(gib):
     problem = "" if gib <= 15.75 else "needs more memory than a chip has"
-    return ahead_of_time.Found(state=GIB, peak=int(gib * GIB), flops=8e12, problem=problem)
+    return ahead_of_time.StepOnChips(state=GIB, peak=int(gib * GIB), flops=8e12, problem=problem)
 
 
 def run(needs, settings=None, topology=V5E, remedies_=True):
@@ -134,7 +134,7 @@ def test_nothing_is_announced_if_nothing_is_left_to_try():
 
 
 def test_a_program_that_does_not_compile_for_another_reason_is_not_tried_again():
-    broken = ahead_of_time.Found(problem="no such kernel")
+    broken = ahead_of_time.StepOnChips(problem="no such kernel")
     (only,) = remedies.trials(tree(), V5E, lambda _: broken, remedies=True)
     assert fitting.verdict(only, V5E) == "does not compile: no such kernel"
 

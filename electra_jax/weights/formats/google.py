@@ -64,7 +64,7 @@ class GoogleShape:
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class GoogleCheckpoint:
     """A checkpoint in our terms: float32 arrays by path, with layers stacked."""
 
     params: dict[str, np.ndarray]
@@ -79,7 +79,7 @@ class Found:
     generator: GoogleShape | None  # None if the checkpoint has no generator
 
 
-def read(tensors: Mapping[str, np.ndarray]) -> Found:
+def read(tensors: Mapping[str, np.ndarray]) -> GoogleCheckpoint:
     """Translates their tensors by name.
 
     Raises ValueError, in one line, for a checkpoint of another model, or if a tensor is missing,
@@ -110,7 +110,7 @@ def read(tensors: Mapping[str, np.ndarray]) -> Found:
             raise ValueError(f"{slots[place]} is missing: other variables have their {theirs}")
         return _by_head(_stacked(there), sharing, shapes)
 
-    found = Found(
+    found = GoogleCheckpoint(
         params=_by_head(flat, sharing, shapes),
         **{ours: of_slot(theirs) for theirs, ours in _SLOTS.items()},
         step=int(tensors[_STEP]) if _STEP in tensors else None,
