@@ -47,7 +47,6 @@ from benchmarks.discriminator_page import REFERENCE, UNMET
 from electra_jax import config as config_lib
 from electra_jax.checks import scoring, trained
 from electra_jax.configs import tiny, tiny_paper
-from electra_jax.report import drawing
 
 FIRST = "weak"  # the generator of the first run, whose vocabulary all runs have
 # name -> steps of a generator by itself, as a share of the reference discriminator's: after 1, 4
@@ -153,7 +152,16 @@ def main() -> None:
     asked = chosen(given.arms)
     kept_runs.unpack(given.page, given.workdir)
     if not given.report:
-        begin(given)
+        data = reference_config().data
+        kept_runs.begin(
+            given,
+            {
+                "corpus": given.corpus,
+                "generators": GENERATORS,
+                "rows": data.batch_size,
+                "length": data.sequence_length,
+            },
+        )
         train_generator(given, 0, FIRST)
         for seed in range(given.seeds):
             train_seed(given, asked, seed)
@@ -169,21 +177,6 @@ def chosen(text: str) -> list[str]:
         if name not in ARMS:
             raise SystemExit(f"--arms={name} is no arm; there are {', '.join(ARMS)}")
     return [name for name in ARMS if not names or name in (*CORRUPTED_BY, *names)]
-
-
-def begin(given) -> None:
-    """Writes experiment.json in the first call; another one with other settings is refused."""
-    path = pathlib.Path(given.workdir, kept_runs.EXPERIMENT)
-    asked = {name: getattr(given, name) for name in ("vocab", "steps")}
-    asked["source"] = kept_runs.kind_of(given.source)
-    if not path.exists():
-        data = reference_config().data
-        about = asked | {"corpus": given.corpus, "generators": GENERATORS}
-        about |= {"rows": data.batch_size, "length": data.sequence_length}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, about)
-
-    kept_runs.same_settings(json.loads(path.read_text()), asked, given.workdir)
 
 
 def train_seed(given, asked, seed: int) -> None:
@@ -209,7 +202,7 @@ def train_seed(given, asked, seed: int) -> None:
                     metric: run.evaluations[-1][metric]
                     for metric in ("gen_masked_loss", "gen_masked_accuracy", "unigram_entropy")
                 }
-            _write(path, content)
+            kept_runs.write(folder / name, content)
             kept_runs.pack(given.workdir, given.page, same=("characters", "vocabulary"))
             print(f"finished: seed {seed}, {name}, {json.dumps(content['auc'])}", flush=True)
             jax.clear_caches()  # the next arm is another program
@@ -329,10 +322,6 @@ def measure(run: trained.FinishedRun, rows: Mapping[str, scoring.Judged]) -> dic
             "vocabulary": manifest.vocabulary["sha256"],
         },
     }
-
-
-def _write(path, content: dict) -> None:
-    drawing.write_whole(str(path), json.dumps(content, indent=1).encode())
 
 
 if __name__ == "__main__":

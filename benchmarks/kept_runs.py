@@ -9,6 +9,7 @@ in one file beside the page, and a run that is in it is not trained again. Weigh
 run that others begin from is trained again where its folder is missing.
 """
 
+import argparse
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -42,6 +43,28 @@ def unpack(page: str, workdir: str) -> None:
     for name, run in content["runs"].items():
         _write_new(folder / name / FINISHED, run)
     _write_new(begun, content["experiment"])
+
+
+def begin(given: argparse.Namespace, more: Mapping[str, Any]) -> None:
+    """Writes experiment.json in the first call; another one with other settings is refused.
+
+    Args:
+      given: the command's arguments, with those of `SETTINGS` among them.
+      more: what else all runs share.
+
+    Raises:
+      SystemExit: the workdir holds an experiment of other settings.
+    """
+    path = pathlib.Path(given.workdir, EXPERIMENT)
+    asked = {name: getattr(given, name) for name in SETTINGS}
+    asked["source"] = kind_of(given.source)
+    _write_new(path, {**asked, **more})
+    same_settings(json.loads(path.read_text()), asked, given.workdir)
+
+
+def write(folder: pathlib.Path, content: Mapping[str, Any]) -> None:
+    """Writes what a run has come to, which marks it as finished."""
+    _write(folder / FINISHED, content)
 
 
 def pack(workdir: str, page: str, same: Sequence[str] = ("characters",)) -> None:

@@ -9,11 +9,14 @@ samples, losses, optimizer, schedule and evaluation of its own. It gets our init
 rows in our order and the numbers of the recipe, and shares nothing else, no random number either.
 If something in our step held a network back, the curves would part.
 
+    WORKDIR/experiment.json           what all runs share
     WORKDIR/data                      prepared text
-    WORKDIR/SIZE/seedS/ours           an ordinary workdir
-    WORKDIR/SIZE/seedS/for_the_peer   rows, first and last weights as Hugging Face folders, recipe
-    WORKDIR/SIZE/seedS/peer.json      the peer's curves, written when it has finished
-    WORKDIR/SIZE/seedS/judged.json    our last weights, evaluated by the peer as its own
+    WORKDIR/seedS/SIZE/ours           an ordinary workdir
+    WORKDIR/seedS/SIZE/for_the_peer   rows, first and last weights as Hugging Face folders, recipe
+    WORKDIR/seedS/SIZE/peer.json      the peer's curves, written when it has finished
+    WORKDIR/seedS/SIZE/judged.json    our last weights, evaluated by the peer as its own
+    WORKDIR/seedS/SIZE/finished.json  what the page needs of all these: never trained again
+    docs/experiments/learning_curves.json  all of these; `kept_runs.py`
 
 The same command continues where it stopped; of the peer, a run that was cut off begins again. Needs
 the extras `parity` and `test`.
@@ -37,7 +40,7 @@ if __name__ == "__main__":
 import jax
 import numpy as np
 
-from benchmarks import equal_compute, learning_curves_page
+from benchmarks import equal_compute, kept_runs, learning_curves_page
 from electra_jax import config as config_lib
 from electra_jax.checks import trained
 from electra_jax.configs import tiny_paper
@@ -64,10 +67,13 @@ def main():
     arguments = parser.parse_args()
 
     sizes = [int(layers) for layers in arguments.sizes.split(",")]
+    kept_runs.unpack(arguments.page, arguments.workdir)
     if not arguments.report:
+        kept_runs.begin(arguments, {"corpus": arguments.corpus})
         for seed in range(arguments.seeds):
             for layers in sizes:
                 run(arguments, layers, seed)
+                kept_runs.pack(arguments.workdir, arguments.page)
     found = learning_curves_page.collect(arguments.workdir)
     learning_curves_page.write(found, arguments.page)
     print(f"{arguments.page}: {', '.join(f'{len(one.pairs)} of {one.name}' for one in found)}")
@@ -75,7 +81,10 @@ def main():
 
 def run(arguments, layers: int, seed: int) -> None:
     """Trains both sides of one size and seed, as far as that is not done."""
-    folder = pathlib.Path(arguments.workdir, learning_curves_page.size(layers), f"seed{seed}")
+    folder = pathlib.Path(arguments.workdir, f"seed{seed}", learning_curves_page.size(layers))
+    if (folder / kept_runs.FINISHED).exists():
+        return
+
     parsed = config(arguments, layers, seed)
     if not (folder / "peer.json").exists():
         ours = equal_compute.finished_run(parsed, str(folder / "ours"))
@@ -88,7 +97,8 @@ def run(arguments, layers: int, seed: int) -> None:
         if not final.exists():
             exporting.to_hugging_face(reading.open(folder / "ours"), str(final))
         subprocess.run([sys.executable, str(PEER), str(folder), "--judge"], check=True)
-        print(f"finished: {folder}", flush=True)
+    kept_runs.write(folder, learning_curves_page.gathered(folder))
+    print(f"finished: {folder}", flush=True)
 
 
 def config(arguments, layers: int, seed: int) -> config_lib.Config:

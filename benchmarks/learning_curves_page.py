@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of `learning_curves.py`: curves of both trainers, with bands over seeds.
 
-    metrics.jsonl, peer.json, judged.json of every pair
-        ->  collect  ->  means, deviations and distances by step  ->  a page and a picture
+    metrics.jsonl, peer.json, judged.json of a pair  ->  gathered  ->  its finished.json
+    those of all pairs  ->  collect  ->  means, deviations and distances by step
+        ->  a page and a picture
 
 Reads files only, and trains nothing.
 """
@@ -18,7 +19,7 @@ from matplotlib import figure as mpl_figure
 from matplotlib import ticker
 from scipy import stats
 
-from benchmarks import pages
+from benchmarks import kept_runs, pages
 from electra_jax.report import comparison, means, style, writers
 
 # name -> (kind of row in metrics.jsonl, title)
@@ -82,23 +83,46 @@ def size(layers: int) -> str:
     return f"{layers}_layers"
 
 
+def gathered(folder: pathlib.Path) -> dict:
+    """What is kept of a finished pair: its recipe, both curves, and our end as the peer sees it."""
+    recipe = json.loads((folder / "for_the_peer" / "recipe.json").read_text())
+    peer = json.loads((folder / "peer.json").read_text())
+    logged = writers.read(folder / "ours" / "metrics.jsonl")
+    ours = {kind: [row for row in logged if row["kind"] == kind] for kind in ("train", "eval")}
+    return {
+        "text": {"characters": recipe["characters"]},
+        "recipe": recipe | {"source": kept_runs.kind_of(recipe["source"])},
+        "peer": {name: peer[name] for name in ("torch", "transformers")},
+        "curves": {"ours": _thinned(ours), "peer": _thinned(peer)},
+        "judged": json.loads((folder / "judged.json").read_text()),
+    }
+
+
+def _thinned(rows):
+    """Of the rows of one side by kind, the step and what is drawn or stands in a table."""
+    wanted = {"train": ("gen_masked_loss", "disc_loss"), "eval": HELD_OUT}
+    return {
+        kind: [{name: row[name] for name in ("step", *names) if name in row} for row in rows[kind]]
+        for kind, names in wanted.items()
+    }
+
+
 def collect(workdir: str) -> list[Size]:
     """Reads the finished pairs. Raises SystemExit if there is none."""
+    by_size: dict[str, dict[int, dict]] = {}
+    for name, pair in kept_runs.finished(workdir).items():
+        by_size.setdefault(pathlib.Path(name).name, {})[pair["recipe"]["seed"]] = pair
+
     found = []
-    for folder in sorted(pathlib.Path(workdir).glob("*_layers")):
-        pairs, judged, recipe, peer = {}, {}, {}, {}
-        for done in sorted(folder.glob("seed*/judged.json")):
-            peer = json.loads((done.parent / "peer.json").read_text())
-            recipe = json.loads((done.parent / "for_the_peer" / "recipe.json").read_text())
-            logged = writers.read(done.parent / "ours" / "metrics.jsonl")
-            ours = {
-                kind: [row for row in logged if row["kind"] == kind] for kind in ("train", "eval")
-            }
-            pairs[recipe["seed"]] = {"ours": Side(ours), "peer": Side(peer)}
-            judged[recipe["seed"]] = json.loads(done.read_text())
-        if pairs:
-            layers = int(folder.name.partition("_")[0])
-            found.append(Size(folder.name, layers, recipe, peer, pairs, judged))
+    for name, pairs in by_size.items():
+        one = next(iter(pairs.values()))
+        sides = {
+            seed: {side: Side(rows) for side, rows in pair["curves"].items()}
+            for seed, pair in pairs.items()
+        }
+        judged = {seed: pair["judged"] for seed, pair in pairs.items()}
+        layers = int(name.partition("_")[0])
+        found.append(Size(name, layers, one["recipe"], one["peer"], sides, judged))
     if not found:
         raise SystemExit(f"{workdir}: no pair has finished yet")
     return sorted(found, key=lambda one: one.layers)
@@ -193,8 +217,7 @@ def _setting(found):
 
 def _command(recipe, found):
     """What was typed, but for the path of a text, which is of one machine only."""
-    kind, has_path, _ = recipe["source"].partition(":")
-    source = f" --source={kind}:TEXT" if has_path else ""
+    source = "" if recipe["source"] == "builtin" else f" --source={recipe['source']}"
     sizes = ",".join(str(one.layers) for one in found)
     return f"python benchmarks/learning_curves.py{source} --sizes={sizes} --steps={recipe['steps']}"
 

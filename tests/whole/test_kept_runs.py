@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmarks import crossing, discriminator, equal_compute, kept_runs
+from benchmarks import crossing, equal_compute, kept_runs
 from electra_jax.checks import trained
 
 ABOUT = {"source": "text:TEXT", "vocab": "some", "steps": 100}
@@ -81,7 +81,10 @@ def test_runs_on_different_texts_are_refused(tmp_path):
 
 @pytest.mark.parametrize(
     "begin",
-    [discriminator.begin, lambda given: equal_compute.begin(crossing.ARMS, given)],
+    [
+        lambda given: kept_runs.begin(given, {}),
+        lambda given: equal_compute.begin(crossing.ARMS, given),
+    ],
     ids=["discriminator", "crossing"],
 )
 def test_a_begun_experiment_is_of_one_kind_of_text_wherever_that_lies(tmp_path, begin):

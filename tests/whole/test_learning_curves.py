@@ -2,13 +2,14 @@
 """Curves beside an independent trainer: made-up ones become the right words, and real ones meet."""
 
 import json
+import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from benchmarks import learning_curves_page
+from benchmarks import kept_runs, learning_curves_page
 from support.corpus import ROOT, write_corpus
 
 RECIPE = {
@@ -21,7 +22,7 @@ RECIPE = {
 def write(workdir, ours, theirs):
     """Pairs as they are left behind: AUCs of seed 0, 1, ... after 100 and 200 steps."""
     for seed, (mine, other) in enumerate(zip(ours, theirs)):
-        folder = workdir / "2_layers" / f"seed{seed}"
+        folder = workdir / f"seed{seed}" / "2_layers"
         (folder / "ours").mkdir(parents=True)
         (folder / "for_the_peer").mkdir()
         (folder / "for_the_peer" / "recipe.json").write_text(json.dumps(RECIPE | {"seed": seed}))
@@ -36,6 +37,7 @@ def write(workdir, ours, theirs):
         logged = [{"kind": kind} | row for kind in kinds for row in kinds[kind]]
         text = "".join(json.dumps(row) + "\n" for row in logged)
         (folder / "ours" / "metrics.jsonl").write_text(text)
+        kept_runs.write(folder, learning_curves_page.gathered(folder))
     return str(workdir)
 
 
@@ -70,7 +72,7 @@ def test_curves_become_means_errors_and_distances(tmp_path):
 
 def test_the_page_has_its_picture_and_what_is_not_finished_is_left_out(tmp_path):
     workdir = write(tmp_path / "runs", [[0.5, 0.6], [0.5, 0.6]], [[0.5, 0.6], [0.5, 0.7]])
-    (tmp_path / "runs" / "4_layers" / "seed0" / "ours").mkdir(parents=True)
+    (tmp_path / "runs" / "seed0" / "4_layers" / "ours").mkdir(parents=True)
     found = learning_curves_page.collect(workdir)
     assert [one.name for one in found] == ["2_layers"]
     learning_curves_page.write(found, str(tmp_path / "page.md"))
@@ -99,5 +101,6 @@ def test_both_trainers_begin_alike_and_move_alike(tmp_path):
         for name in ("gen_masked_loss", "disc_loss"):
             (_, ours), (_, theirs) = (found.curves(side, kind, name) for side in ("ours", "peer"))
             np.testing.assert_allclose(ours, theirs, rtol=0.02)
+    shutil.rmtree(tmp_path / "runs")  # as on another machine: they are kept beside the page
     again = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
     assert again.returncode == 0 and "finished:" not in again.stdout
