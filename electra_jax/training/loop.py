@@ -78,12 +78,13 @@ def train(
 def _train(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float | None]:
     """Opens everything that the loop works with, runs the loop, and closes everything again."""
     c = run.config
-    feed = feed_lib.Feed(mesh=run.mesh, **_next_rows(run))
     budget = budget_lib.Budget(c.schedule, c.data.batch_size * c.data.sequence_length, run.state)
     out = output.Output(run, budget, extra_writers, stop)
     profile = profiler.Profile(c.logging.profile, run.workdir)
 
+    # The feed's thread begins to place rows at once, so it is made last.
     series = saved_state.checkpoints_of(c.checkpoint, run.workdir)
+    feed = feed_lib.Feed(mesh=run.mesh, **_next_rows(run))
     with feed, series as saved, out, profile, peers.telling():
         loop = _Loop(run, stop, feed, budget, saved, out, profile)
         with _error_on_the_page(out):

@@ -121,7 +121,9 @@ def check_same(found, network, again, name):
 
     for path in ours:
         x, y = ours[path], theirs.get(path)
+        if y is None:
+            raise OSError(f"{path} did not come back; nothing was written")
         if path.endswith(("embeddings/token", "head/bias")):  # padded rows belong to no token
             x, y = x[:size], y[:size]
-        if y is None or x.tobytes() != y.tobytes():
+        if x.tobytes() != y.tobytes():
             raise OSError(f"{path} came back different; nothing was written")

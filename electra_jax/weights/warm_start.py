@@ -79,24 +79,32 @@ def check_encoder(config: config_lib.Config) -> None:
     """Raises ConfigError if the encoder that `init.from` names has another shape than this run's.
 
     `state` refuses it too, but only when the vocabulary is known, for which text may have been
-    prepared for hours. Of a checkpoint only the metadata are read.
+    prepared for hours. Of a checkpoint only the metadata are read; one of which they cannot be read
+    is left to `state`.
     """
-    if not config.init.from_:
+    theirs = _shape_of_source(config.init.from_) if config.init.from_ else None
+    if theirs is None:
         return
-
-    path = staging.copied(config.init.from_, "init.from", config_lib.ConfigError)
-    if reading.is_foreign(path):
-        theirs = reading.open(path).networks
-    else:
-        folder = metadata.directory(path)
-        steps = metadata.steps(folder)
-        about = metadata.read(f"{folder}/{steps[-1]}" if steps else path)
-        theirs = _any_vocabulary(config_lib.parse(about["config"]))
 
     found, fresh = _trunk(theirs), _trunk(_any_vocabulary(config))
     for path in fresh:
         if path.startswith(_TRUNKS) or path in found:
             _check_shape(f"init.from={config.init.from_!r}", path, found, fresh)
+
+
+def _shape_of_source(path):
+    """The shapes of the networks at a path, or None."""
+    path = staging.copied(path, "init.from", config_lib.ConfigError)
+    if reading.is_foreign(path):
+        return reading.open(path).networks
+
+    folder = metadata.directory(path)
+    for place in [f"{folder}/{step}" for step in reversed(metadata.steps(folder))] or [path]:
+        try:
+            return _any_vocabulary(config_lib.parse(metadata.read(place)["config"]))
+        except metadata.CheckpointError:
+            continue
+    return None
 
 
 def lower_layers(

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A source of which far more is held out than was asked for is warned about."""
 
+import types
+
 import pytest
 
-from electra_jax.data import preparation
+from electra_jax.data import heldout_share, preparation
 from support.corpus import text_settings
 
 SENTENCES = [f"the cat sees letter {number}." for number in range(300)]
@@ -31,3 +33,16 @@ def test_long_documents_are_held_out_whole_which_is_said(tmp_path, end, fraction
     found = [line for line in lines if "held out" in line]
     assert len(found) == bool(said)
     assert not said or said in found[0] and "blank lines" in found[0]
+
+
+def test_a_small_source_does_not_hide_a_large_one():
+    """Of the first 90 % of a few tokens is held out, of the second 10 % of many."""
+
+    def source(spec, tokens, heldout):
+        counts = {"tokens": tokens, "heldout_tokens": heldout, "documents": 9}
+        return types.SimpleNamespace(spec=spec, counts=counts | {"heldout_documents": 1})
+
+    sources = (source("few", 80, 720), source("many", 90_000, 10_000))
+    manifest = types.SimpleNamespace(sources=sources, settings={"heldout_fraction": 0.005})
+    said = heldout_share.read(manifest)
+    assert said.startswith("many: 1 of 9 documents are held out, which are 10% of the tokens")

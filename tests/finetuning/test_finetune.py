@@ -14,9 +14,11 @@ import zipfile
 
 import numpy as np
 import pytest
+from absl.testing import flagsaver
 
 import electra_jax
 from electra_jax import config as config_lib
+from electra_jax import predict
 from electra_jax.core import sharding
 from electra_jax.data import vocabulary
 from electra_jax.finetuning import config as finetuning_config
@@ -33,8 +35,11 @@ from electra_jax.finetuning.tuning import (
 )
 from electra_jax.workdir import metadata
 from support import corpus, encoder_workdir, odd
+from support.commands import command
 from support.encoder_workdir import BAD, GOOD
 from support.finetunings import KINDS, run, settings
+
+PREDICT = "electra_jax.predict"
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +184,9 @@ def test_every_kind_of_task_learns(places, kind, metric, least):
     assert seed.curve[0].loss > seed.curve[-1].loss
     assert seed.scores["dev"][metric] > least
     assert seed.scores["dev"][metric] > task.baselines["dev"][metric]
-    assert_new_texts_are_answered_as_dev_was(places, kind)
+    model, written = assert_new_texts_are_answered_as_dev_was(places, kind)
+    dev = os.path.join(places[1], KINDS[kind]["dev"])
+    assert_files_are_answered_as_dev_was(model, written, dev)
 
 
 def assert_new_texts_are_answered_as_dev_was(places, name, task="custom", split="dev"):
@@ -202,6 +209,18 @@ def assert_new_texts_are_answered_as_dev_was(places, name, task="custom", split=
     if model.task.kind == "multi_label":
         scores = [list(one["scores"].values()) for one in found]
         np.testing.assert_allclose(scores, [line["scores"] for line in written], atol=1e-4)
+    return model, written
+
+
+def assert_files_are_answered_as_dev_was(model, written, path):
+    """A file that the run has read as its dev set: the same ids and predictions, no labels."""
+    found = [json.loads(line) for line in model.lines([path])[0].splitlines()]
+    assert [one["id"] for one in found] == [line["id"] for line in written]
+    said, expected = ([line["prediction"] for line in lines] for lines in (found, written))
+    assert said == (pytest.approx(expected) if model.task.kind == "regression" else expected)
+    for one, line in zip(found, written):
+        assert one.keys() == line.keys() - {"label"}
+        assert one.get("scores", []) == pytest.approx(line.get("scores", []), abs=1e-4)
 
 
 def test_a_class_has_a_probability_and_its_text_needs_no_file(finished, places):
@@ -257,6 +276,29 @@ def test_other_files_under_the_same_names_are_noticed(places, tmp_path):
         run(moved, "files", "classification", seeds=1, recipe__epochs=1, evaluation__times=1)
 
 
+def test_an_answer_that_moves_to_another_place_is_another_label(places, tmp_path):
+    """`is` stands twice in the text, which stays the same, as does the answer's text."""
+    shutil.copytree(places[1], tmp_path / "tasks")
+    config = settings((places[0], str(tmp_path / "tasks")), "x")
+    config.custom.update(**KINDS["joint"])
+    encoder = encoders.read(finetuning_config.parse(config), places[0], choices.mesh(config))
+
+    def fingerprint(find):
+        path = tmp_path / "tasks" / "train.json"
+        content = json.loads(path.read_text())
+        for paragraph in content["data"][0]["paragraphs"]:
+            for question in paragraph["qas"]:
+                place = find(paragraph["context"], "is")
+                question["answers"] = [{"text": "is", "answer_start": place}]
+                question["is_impossible"] = False
+        path.write_text(json.dumps(content))
+        task = datasets.task_named(finetuning_config.parse(config), "custom")
+        found = datasets.prepare(finetuning_config.parse(config), task, encoder.vocabulary, 48)
+        return found.fingerprint
+
+    assert fingerprint(str.index) == fingerprint(str.index) != fingerprint(str.rindex)
+
+
 def test_more_seeds_may_be_asked_for(finished, places):
     found = run(places, "finished", "classification", seeds=3)
     assert [seed.seed for seed in found.tasks[0].seeds] == [0, 1, 2]
@@ -306,7 +348,9 @@ def test_a_task_starts_from_the_encoder_of_another(inference, places):
     texts = [(where / task / "seed_0" / "seed.json").read_text() for task in ("mnli", "rte")]
     records = [json.loads(text) for text in texts]
     assert records[0]["encoder"] != records[1]["encoder"]
-    assert_new_texts_are_answered_as_dev_was(places, "inference", "mnli", "dev_matched")
+    answered = assert_new_texts_are_answered_as_dev_was(places, "inference", "mnli", "dev_matched")
+    dev = os.path.join(places[1], "MNLI", "dev_matched.tsv")
+    assert_files_are_answered_as_dev_was(*answered, dev)
 
 
 def test_the_submission_has_a_file_for_every_task_that_ran(inference, places):
@@ -480,6 +524,48 @@ def test_the_command_refuses_a_misspelt_field_in_one_line(places):
     assert done.stderr.splitlines()[-1] == (
         "error: unknown field config.recipe.epoch; did you mean 'epochs'?"
     )
+
+
+def test_the_command_answers_a_file_of_texts_and_one_with_columns_alike(finished, places, tmp_path):
+    del finished
+    task, out = os.path.join(folder(places, "finished"), "custom"), tmp_path / "answers.jsonl"
+    texts = pathlib.Path(places[1], "test.csv").read_text().splitlines()[1:]
+    (tmp_path / "new.txt").write_text("".join(line.split(",")[0] + "\n" for line in texts))
+    best = electra_jax.load_tuned(task).tuned.about["seed"]
+    written = pathlib.Path(task, f"seed_{best}", "test.jsonl").read_text()
+
+    one = command(f"--from={task}", f"{tmp_path}/new.txt", f"--out={out}", module=PREDICT)
+    assert (one.returncode, one.stdout) == (0, f"written: {out}\n"), one.stderr
+    two = command(f"--from={task}", os.path.join(places[1], "test.csv"), module=PREDICT)
+    assert two.returncode == 0 and two.stdout == out.read_text()
+    found = [json.loads(line) for line in two.stdout.splitlines()]
+    lines = [json.loads(line) for line in written.splitlines()]
+    assert found == [{k: line[k] for k in ("id", "prediction", "scores")} for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((), "--from names no fine-tuned task; give it the folder WORKDIR/finetune/NAME/TASK"),
+        (("--from={task}",), "no file is named; give one or several after the flags"),
+        (("--from={task}", "none.tsv"), "there is no file none.tsv"),
+        (("--from={workdir}", "setup.py"), "is not the folder of a fine-tuned task"),
+        (("--from={task}", "setup.py"), "setup.py: the ending does not tell the format"),
+        (("--from={task}", "setup.py", "--out=no/file"), "--out=no/file: there is no folder no"),
+        (("--from={task}", "setup.py", "--out=setup.py"), "is one of the files to answer; name"),
+        (("--from={task}", "--out=docs", "setup.py"), "--out=docs is a folder; name another file"),
+    ],
+)
+def test_files_that_cannot_be_answered_are_refused(finished, places, given, message):
+    del finished
+    names = {"task": os.path.join(folder(places, "finished"), "custom"), "workdir": places[0]}
+    flags = predict.flags.FLAGS
+    flags.mark_as_parsed()
+    set_ = dict(one.format(**names)[2:].split("=") for one in given if one.startswith("--"))
+    with flagsaver.flagsaver(**{"from": None, "out": None} | set_):
+        with pytest.raises(ValueError, match=re.escape(message)) as refused:
+            predict.main([one for one in given if not one.startswith("--")])
+    assert "\n" not in str(refused.value)
 
 
 def test_the_command_needs_no_config(places):

@@ -60,6 +60,11 @@ def test_a_point_has_the_loss_since_the_point_before():
     assert [point.loss for point in points[1]] == [21, 22, 23]
 
 
+def test_a_loss_that_was_not_applied_does_not_spoil_the_point():
+    losses = [np.array([1.0, np.nan]), np.array([np.inf, np.nan]), np.array([4.0, np.nan])]
+    np.testing.assert_array_equal(loop._mean_of_finite(losses), [2.5, np.nan])
+
+
 @pytest.mark.parametrize(
     ("keep", "chosen", "weights"), [("last", [2, 2], [3, 3]), ("best", [1, 2], [2, 3])]
 )

@@ -22,8 +22,8 @@ SUBPACKAGES = (  # from the ground up: a subpackage may use any subpackage on a 
 )
 FINETUNING = ("tasks", "config", "results", "tuning")  # likewise, within finetuning
 COMMANDS = (
-    *("main", "prepare", "show", "evaluate", "finetune", "convert", "score", "compare"),
-    *("check", "flops", "compile", "benchmark"),
+    *("main", "prepare", "show", "evaluate", "finetune", "predict", "convert", "score"),
+    *("compare", "check", "flops", "compile", "benchmark"),
 )
 TOP = (*COMMANDS, "__main__")  # the last runs a command by its name
 

@@ -140,7 +140,15 @@ def squad(
 def lines(
     path: str, ids: Sequence, predictions: Sequence, labels: Sequence | None = None, **lanes: Any
 ) -> str:
-    """Writes one JSON object per example: id, prediction, label if known, and further columns.
+    """Writes `lines_text` to a file; returns its path."""
+    drawing.write_whole(path, lines_text(ids, predictions, labels, **lanes).encode())
+    return path
+
+
+def lines_text(
+    ids: Sequence, predictions: Sequence, labels: Sequence | None = None, **lanes: Any
+) -> str:
+    """Returns one JSON object per example: id, prediction, label if known, and further columns.
 
     Args:
       lanes: further columns by name, one value per example, such as scores=[[0.1, 0.9], ...];
@@ -154,9 +162,7 @@ def lines(
             raise ValueError(f"{name} has {len(values)} values for {len(ids)} examples")
 
     rows = [dict(zip(columns, map(_plain, row))) for row in zip(*columns.values())]
-    text = "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
-    drawing.write_whole(path, text.encode())
-    return path
+    return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
 
 
 def _tsv(labels: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ import dataclasses
 import hashlib
 import os
 import re
+from collections.abc import Sequence
 
 from electra_jax.finetuning.tasks import (
     built_in,
@@ -103,6 +104,30 @@ def read(task: task_lib.Task, place: str, dev_share: float = 0.1) -> TaskExample
         _check_questions(task, splits)
 
     return TaskExamples(task, splits, report)
+
+
+def read_new(task: task_lib.Task, paths: Sequence[str], report: examples.Report) -> examples.Split:
+    """Reads files of new examples as one test set of a task, whose labels must be known.
+
+    Their columns are those of the task's test files, or of the others if it has none; of texts in
+    a .txt file each line is one. A column of labels is not read.
+
+    Raises ValueError with file and line if a file does not fit the task.
+    """
+    source = next(
+        task.files[split]
+        for split in sorted(task.files, key=lambda name: not name.startswith("test"))
+    )
+    if task.kind not in ("tagging", "span"):
+        source = dataclasses.replace(source, label=None)
+    if not task.pairs and all(files.ending(path) == ".txt" for path in paths):
+        source = dataclasses.replace(source, format=source.format or "lines")
+
+    rows = _rows(task, "test", source, paths, report)
+    found = tuple(_example(row, task, n, source, False) for n, row in enumerate(rows))
+    report.count(f"{task.name} test", "examples", len(found))
+    _report_empty(f"{task.name} test", found, report)
+    return examples.Split("test", found, tuple(paths))
 
 
 def _sources(task, place) -> dict[str, tuple[task_lib.SplitFiles, tuple[str, ...]]]:

@@ -78,6 +78,9 @@ class PreparedTask:
         for part in (self.train, *self.dev.values(), *self.test.values()):
             for row in (*part.features.ids, *part.features.marks):
                 digest.update(row.tobytes())
+            if spans := part.features.spans:
+                for places_R in (spans.starts_R, spans.ends_R, spans.impossible_R):
+                    digest.update(places_R.tobytes())
             digest.update(repr(np.asarray(part.targets, object).tolist()).encode())
 
         return digest.hexdigest()

@@ -130,8 +130,7 @@ def train(
             # Steps that are still running belong to training, so the clock stops after them.
             jax.block_until_ready(state)
             with clock.paused():
-                mean_Z = np.mean(jax.device_get(losses), axis=0)
-                losses = []
+                mean_Z, losses = _mean_of_finite(jax.device_get(losses)), []
                 found = score(state.params)
                 for one, mean, scores in zip(evaluations, mean_Z, found):
                     one.append(SeedEvaluation(number, float(mean), scores))
@@ -148,6 +147,14 @@ def train(
         places=clock.places,
         compile_seconds=clock.compile_seconds,
     )
+
+
+def _mean_of_finite(losses: Sequence[np.ndarray]) -> np.ndarray:
+    """The mean of each seed's finite losses [Z], as others were not applied; NaN without any."""
+    losses_TZ = np.asarray(losses)
+    finite_TZ = np.isfinite(losses_TZ)
+    sums_Z, counts_Z = np.where(finite_TZ, losses_TZ, 0).sum(0), finite_TZ.sum(0)
+    return np.divide(sums_Z, counts_Z, out=np.full(len(sums_Z), np.nan), where=counts_Z > 0)
 
 
 def evaluated_at(steps: int, times: int) -> set[int]:

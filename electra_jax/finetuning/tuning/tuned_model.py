@@ -2,7 +2,8 @@
 """A fine-tuned task as a function of new texts.
 
     WORKDIR/finetune/NAME/TASK  ->  load  ->  Model
-    texts  ->  examples  ->  features, batches  ->  outputs  ->  labels with scores, values, answers
+    texts, files  ->  examples  ->  features, batches  ->  outputs  ->  labels with scores, values,
+                                                                       answers
 
 It is the model that the results report: the best seed on dev. `export.open` reads it, and the texts
 go the way of a test set, so both say the same.
@@ -18,7 +19,8 @@ import jax
 
 from electra_jax import config as config_lib
 from electra_jax.core import sharding
-from electra_jax.finetuning.tasks import examples
+from electra_jax.finetuning.results import submission
+from electra_jax.finetuning.tasks import examples, reading
 from electra_jax.finetuning.tasks import task as task_lib
 from electra_jax.finetuning.tuning import (
     batches,
@@ -57,9 +59,33 @@ class Model:
         made = self._examples(texts, seconds)
         if not made:
             return []
+        split = examples.Split("test", tuple(made), ())
+        return self._in_words(*self._said(self._prepared(split, examples.Report())))
 
-        prepared = self._prepared(made)
-        part, config = prepared.test["new"], self.tuned.settings
+    def lines(self, paths: Sequence[str]) -> tuple[str, list[str]]:
+        """Answers the examples in files.
+
+        Args:
+          paths: files with the columns of the task's test set; of single texts a .txt file has one
+            a line.
+
+        Returns (JSON lines as the run writes them for a test set: id, prediction, and scores if the
+        task has classes; what reading them has reported, line by line).
+
+        Raises ValueError, one line, if a file is not such as the task has.
+        """
+        report = examples.Report()
+        split = reading.read_new(self.task, paths, report)
+        prepared = self._prepared(split, report)
+        said, named = self._said(prepared)
+        has_scores = self.task.kind in ("classification", "multi_label")
+        lanes = {"scores": said} if has_scores else {}
+        text = submission.lines_text(prepared.test["test"].ids, named, **lanes)
+        return text, report.lines()
+
+    def _said(self, prepared) -> tuple[Any, list[Any]]:
+        """(scores, values or answers of each example; the labels, in words, that follow)."""
+        part, config = prepared.test["test"], self.tuned.settings
         (outputs,) = loop.predict(
             self._programs,
             self._params,
@@ -70,7 +96,7 @@ class Model:
         )
         said = datasets.predict(prepared, part, outputs, config.span)
         decided = datasets.decide(prepared, said, self._threshold)
-        return self._in_words(said, datasets.label_names(prepared, decided))
+        return said, datasets.label_names(prepared, decided)
 
     def _examples(self, texts, seconds):
         """The texts as unlabelled examples of this kind."""
@@ -100,14 +126,13 @@ class Model:
             for n, (text, second) in enumerate(zip(texts, seconds or [None] * len(texts)))
         ]
 
-    def _prepared(self, made) -> datasets.PreparedTask:
-        """The task with the examples as a test set."""
+    def _prepared(self, split, report) -> datasets.PreparedTask:
+        """The task with these examples as its test set."""
         config, found = self.tuned.settings, self.tuned.encoder
         wished = config.recipe.sequence_length or self.task.sequence_length
         length = min(wished, found.networks.max_positions or wished)
 
-        split, scale = examples.Split("new", tuple(made), ()), tuple(self.tuned.about["scale"])
-        report = examples.Report()
+        scale = tuple(self.tuned.about["scale"])
         part = datasets.prepare_split(
             config, self.task, split, found.vocabulary, length, scale, report
         )
@@ -115,7 +140,7 @@ class Model:
             part.rows.lengths, length, config.recipe.batch_size, config.run.lengths
         )
         return datasets.PreparedTask(
-            self.task, None, {}, {"new": part}, length, lengths, scale, report
+            self.task, None, {}, {"test": part}, length, lengths, scale, report
         )
 
     def _in_words(self, said, named):
