@@ -56,7 +56,7 @@ BETWEEN = 12  # two boxes on one level
 HEIGHT, GAP = 60, 24  # of a box; from one level to the next
 TRACK = 11  # from one arrow outside the boxes to the next
 COLUMNS = (452, 522, 672, 770)  # of the stops
-LETTERS = {1: 52, 2: 24}  # in a line of a phrase, by the number of boxes on the level
+LETTERS = {1: 57, 2: 24}  # in a line of a phrase, by the number of boxes on the level
 LONGEST_FILE = 22  # letters that fit beside the last column
 
 

@@ -42,7 +42,7 @@ from electra_jax.weights import importing, publishing, trained_weights
 
 _TO = flags.DEFINE_enum("to", None, list(export.FORMATS), "What to write.")
 _FROM = flags.DEFINE_string(
-    "from", None, "A folder, or hf:OWNER/NAME, to read instead of a workdir."
+    "from", None, "A folder, or hf:OWNER/NAME, to read instead of a workdir.", allow_override=True
 )
 _OUT = flags.DEFINE_string(
     "out", None, "The folder to write; it must not be there yet.", allow_override=True

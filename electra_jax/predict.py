@@ -2,6 +2,7 @@
 """Answers new texts with a fine-tuned task.
 
     python -m electra_jax.predict --from=runs/mine/finetune/NAME/TASK new.tsv --out=answers.jsonl
+    python -m electra_jax.predict --from=runs/mine/finetune/NAME/TASK a.jsonl b.jsonl
     python -m electra_jax.predict --from=runs/mine/finetune/NAME/TASK texts.txt
 
 The files have the columns of the task's test set, or of its other files if it has none; a column of
@@ -29,7 +30,7 @@ from electra_jax.finetuning.tuning import tuned_model
 from electra_jax.host import safe_files
 from electra_jax.report import drawing
 
-_FROM = flags.DEFINE_string("from", None, "The folder of a fine-tuned task.")
+_FROM = flags.DEFINE_string("from", None, "The folder of a fine-tuned task.", allow_override=True)
 _OUT = flags.DEFINE_string(
     "out", None, "File for the answers; without it they are printed.", allow_override=True
 )

@@ -2,8 +2,8 @@
 """Checks that read one short run, the micro-run: its metrics.jsonl and its last checkpoint.
 
 Each check is a function `check(run) -> Result`. Bounds that depend on the size of a run come from
-the seeds of `configs/tiny_paper.py` (docs/LOG.md); for any other configuration these numbers are
-printed without a verdict. All numbers are over words, without special tokens (`scoring.py`), except
+the seeds of `configs/tiny_paper.py` (docs/learning_checks.md), and one further seed in a thousand
+would miss one of them; for any other configuration these numbers are printed without a verdict. All numbers are over words, without special tokens (`scoring.py`), except
 those that the run itself has logged.
 """
 
@@ -26,6 +26,7 @@ from electra_jax.report import baselines
 TRAINING_ROWS = 4096  # in check 8
 ORDER_ROWS = 16_384  # in check 20: a run that has just begun to use positions shows it in many rows
 TOP = 10  # words in check 15: how many count as the most suspect ones
+REPEATS = 8  # how often checks 5 and 15 corrupt each held-out row: one time has large errors
 PARTS = 16  # into which check 20 divides its rows, for a standard error
 
 
@@ -44,12 +45,12 @@ def generator_leaves_the_plateau(run: trained.FinishedRun) -> Result:
         "generator's held-out loss reaches the unigram entropy and falls below it",
         "a generator that is not trained, an output that is not tied",
         (
-            # Six seeds had 0.02 to 0.16; the bound is their mean plus three standard deviations.
+            # Nine seeds had 0.08 to 0.17.
             calibrated(
-                run.config, "least above H1 by step 500", min(early, default=None), "0.1", high=0.26
+                run.config, "least above H1 by step 500", min(early, default=None), "0.1", high=0.28
             ),
-            # Seven seeds had 0.55 to 1.47. The step at which the loss begins to fall varies so much
-            # that the mean less three deviations is below 0, so the bound is the table's.
+            # Nine seeds had 0.51 to 1.57. When the loss begins to fall is luck, so much that their
+            # bound would be below 0, and it is the table's.
             calibrated(
                 run.config, "below H1 at the end", -found[max(found)], low=0.15, table="0.15"
             ),
@@ -80,14 +81,13 @@ def discriminator_beats_a_constant(run: trained.FinishedRun) -> Result:
         "discriminator's held-out loss falls below that of the best constant",
         "always saying 'original', labels that do not fit",
         (
-            # Three seeds had -0.0065, -0.0066 and -0.0059: [CLS] and [SEP] are never replaced.
+            # Nine seeds had -0.0075 to -0.0059: [CLS] and [SEP] are never replaced.
             calibrated(
                 run.config, "least above h(r) by step 300, all tokens", min(early, default=None),
-                high=-0.005, table="<= 0.01",
+                high=-0.004, table="<= 0.01",
             ),
             Measure("below h(r) at the end, words", below, ABOVE_ZERO),
-            # Three seeds had 0.0063, 0.0118 and 0.0047: three deviations below their mean is below
-            # 0, which is asked above.
+            # Nine seeds had 0.005 to 0.012: their bound would be below 0, which is asked above.
             Measure(
                 "below h(r), as a share of it", below / constant if constant else None,
                 why=f"{FOR_SCALE}: table 0.02 of 0.4",
@@ -99,7 +99,8 @@ def discriminator_beats_a_constant(run: trained.FinishedRun) -> Result:
 
 def discriminator_finds_replaced_words(run: trained.FinishedRun) -> Result:
     """Check 5: the discriminator's held-out AUC, with the run's own generator at temperature 1."""
-    judged, untrained = run.judged, run.judge.played(run.first_params, *run.heldout)
+    judged = run.judge.played(run.params, *_repeated(run.heldout))
+    untrained = run.judge.played(run.first_params, *run.heldout)
     positives = judged.replaced[judged.word].sum()
     # The standard error of an AUC whose true value is 0.5.
     error = math.sqrt((1 / positives + 1 / (judged.word.sum() - positives)) / 12)
@@ -110,11 +111,13 @@ def discriminator_finds_replaced_words(run: trained.FinishedRun) -> Result:
         "discriminator's held-out AUC",
         "no signal reaches the discriminator, labels that are shifted",
         (
-            Measure("words, step 0", untrained.auc(), 0.47, 0.53),
+            # 24 first weights had 0.451 to 0.529: ids are not alike to a random network.
+            Measure("words, step 0", untrained.auc(), 0.43, 0.57),
             Measure("words, at the end, chance and 3 errors", found, 0.5 + 3 * error),
-            # Three seeds had 0.537, 0.563 and 0.523: seeds differ by more than a bound could ask.
+            # Nine seeds had 0.523 to 0.563: their bound would be below chance.
             Measure("the same", found, why=f"{FOR_SCALE}: table >= 0.6"),
-            # Seven seeds had 0.549 to 0.585; the bound is their mean less three deviations.
+            # Thirteen seeds had 0.549 to 0.585; one in two hundred would be below this bound, and
+            # [CLS] and [SEP] alone give 0.52.
             calibrated(
                 run.config, "disc_auc of the run, all tokens", run.evaluations[-1]["disc_auc"],
                 low=0.529, table="0.60 for a longer run",
@@ -184,7 +187,7 @@ def locality(run: trained.FinishedRun) -> Result:
         (
             Measure(f"of {len(found)} rows, chance {chance_mean:.3f} and 3 errors",
                     float(np.mean(found)), chance_mean + 3 * error),
-            # Three seeds had 0.36, 0.54 and 0.34, so a bound from them would lie below chance.
+            # Nine seeds had 0.34 to 0.54: their bound would be below chance.
             Measure("the same share", float(np.mean(found)), why=f"{FOR_SCALE}: table >= 0.5"),
         ),
     )  # fmt: skip
@@ -218,11 +221,9 @@ def order_matters(run: trained.FinishedRun) -> Result:
             Measure("mean change of a word's own logit", float(moved.mean()), 1e-3),
             Measure("loss of AUC, unigram draws, in standard errors", errors, 3.0),
             Measure("the same loss", float(np.mean(drops)), why=FOR_SCALE),
-            # Three seeds had 0.0029, 0.0042 and 0.0047.
-            calibrated(
-                run.config, "loss of held-out AUC, own generator", judged.auc() - shuffled.auc(),
-                low=0.001, table=">= 0.03",
-            ),
+            # Nine seeds had -0.0001 to 0.0100: their bound would be below 0.
+            Measure("loss of held-out AUC, own generator", judged.auc() - shuffled.auc(),
+                    why=f"{FOR_SCALE}: table >= 0.03"),
         ),
     )  # fmt: skip
 
@@ -276,9 +277,9 @@ _VOWEL = (
 def one_random_token(run: trained.FinishedRun) -> scoring.Judged:
     """Replaces one word in each held-out row by a random token and judges the rows.
 
-    Rows of `TOP` words or fewer stay unchanged.
+    Each row comes `REPEATS` times, with another word. Rows of `TOP` words or fewer stay unchanged.
     """
-    ids, marks = run.heldout
+    ids, marks = _repeated(run.heldout)
     plain = _untouched(run, ids, marks)
     draw = np.random.default_rng(0)
     usable = np.setdiff1d(np.arange(run.objective.networks.vocab_size), run.special_ids)
@@ -292,6 +293,11 @@ def one_random_token(run: trained.FinishedRun) -> scoring.Judged:
 
     changed = dataclasses.replace(plain, corrupted=changed, replaced=changed != plain.ids)
     return run.judge.judged_again(run.params, changed)
+
+
+def _repeated(rows):
+    """(ids, marks) of the rows, `REPEATS` times; the copies of a row have other random keys."""
+    return tuple(np.tile(lane, (REPEATS, 1)) for lane in rows)
 
 
 def pairs() -> tuple[list[str], list[str]]:

@@ -419,7 +419,7 @@ def test_4_fails_where_no_word_is_replaced(corrupted, verdicts):
     assert result_lib.table([(0, found)])
 
 
-@pytest.mark.parametrize(("below", "verdict"), [(0.006, "passes"), (0.004, "FAILS")])
+@pytest.mark.parametrize(("below", "verdict"), [(0.006, "passes"), (0.003, "FAILS")])
 def test_4_asks_of_tiny_paper_what_its_seeds_reached_by_step_300(below, verdict):
     """Half of the tokens are replaced, so that the best constant costs ln 2."""
     run = Ended(judged([[5, 6, 8]], [[5, 6, 7]], [[-3.0, -3.0, 3.0]]))
@@ -444,7 +444,7 @@ def test_what_identity_gives_away_is_arithmetic_for_draws_without_context():
         assert low < expected < high
 
 
-@pytest.mark.parametrize(("unigram", "verdict"), [(0.79, "passes"), (0.77, "FAILS")])
+@pytest.mark.parametrize(("unigram", "verdict"), [(0.55, "passes"), (0.53, "FAILS")])
 def test_9_asks_of_tiny_paper_what_its_seeds_reached(unigram, verdict):
     tree = load_config("tiny_paper")
     tree.data.source = "builtin"
