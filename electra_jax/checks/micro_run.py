@@ -3,8 +3,9 @@
 
 Each check is a function `check(run) -> Result`. Bounds that depend on the size of a run come from
 the seeds of `configs/tiny_paper.py` (docs/learning_checks.md), and one further seed in a thousand
-would miss one of them; for any other configuration these numbers are printed without a verdict. All numbers are over words, without special tokens (`scoring.py`), except
-those that the run itself has logged.
+would miss one of them; for any other configuration these numbers are printed without a verdict. All
+numbers are over words, without special tokens (`scoring.py`), except those that the run itself has
+logged.
 """
 
 import dataclasses

@@ -113,8 +113,8 @@ def logits_of(model, ids, judged, run):
 
 
 # What is asked of tiny_paper. Thirteen seeds gave margins of 0.51 to 1.57 nats and an AUC of 0.549
-# to 0.585 (docs/learning_checks.md). When a seed leaves the plateau varies so much that no bound for
-# the margin follows; one seed in two hundred would be below that of the AUC.
+# to 0.585 (docs/learning_checks.md). When a seed leaves the plateau varies so much that no bound
+# for the margin follows; one seed in two hundred would be below that of the AUC.
 MARGIN = 0.15
 AUC = 0.529
 
