@@ -109,7 +109,7 @@ def read(
       ValueError: there is no text, or it is not UTF-8. One line.
     """
     counts: collections.Counter = collections.Counter()
-    documents = _Documents(source, settings, limit, counts)
+    documents = _Documents(settings, limit, counts)
     layout = segments.Layout.of(words, settings.sequence_length)
     counts_V, rows, laid = np.zeros(words.size, np.int64), [], []
     reported = time.monotonic()
@@ -188,7 +188,7 @@ def _check_encoding(source, documents, invalid_utf8):
 class _Documents:
     """The documents of a source up to the limit, counted while they are read."""
 
-    def __init__(self, source, settings, limit, counts):
+    def __init__(self, settings, limit, counts):
         self._options = text.Options(text_field=settings.text_field)
         self._limit = limit or float("inf")
         self._counts = counts

@@ -121,7 +121,7 @@ def ends_at_blank_lines(unit: Any) -> bool:
 
 
 def _reader(source):
-    """The object that answers the three questions above for this kind of source."""
+    """What answers the questions above for this kind of source."""
     kind, _, rest = source.spec.partition(":")
     if kind == "text" and text_remote.is_address(rest):
         return _Remote(rest)

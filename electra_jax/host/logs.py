@@ -32,7 +32,7 @@ _files: list[str] = []  # the paths of the log files that are open
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
 # Each thread of a save, and the library that it asks for a bucket, logs the traceback of an error
-# that it raises again. `weights.checkpoint` reports that error once, so these are not shown.
+# that it raises again. `weights.checkpoint_series` reports that error once, so these are not shown.
 _TOLD_ELSEWHERE = tuple(
     f"/orbax/checkpoint/{name}.py"
     for name in (
@@ -144,7 +144,7 @@ class _WithoutLateWrites:
 
     The first array that cannot be written ends the save and closes its event loop. Each array that
     is still being written then finds the loop closed, and tensorstore prints that from its threads:
-    a screen of tracebacks for one full disk, which `weights.checkpoint` reports in one line.
+    a screen of tracebacks for one full disk, which `weights.checkpoint_series` reports in one line.
     """
 
     def __init__(self, others):

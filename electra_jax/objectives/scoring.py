@@ -13,6 +13,7 @@
 Scores of one run can be compared with each other, best between sentences of equal length.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import jax
@@ -49,7 +50,6 @@ def scores(
     """
     names = names or [f"sentence {number}" for number in range(1, len(sentences) + 1)]
     rows = [_row(words, name, text, limit, truncate) for name, text in zip(names, sentences)]
-    score = jax.jit(lambda ids_BL, places_B: _scores(objective, params, words, ids_BL, places_B))
     if objective.token_scores is not None:
         tasks = [(row, 0, number) for number, row in enumerate(rows)]
     elif objective.masked_scores is not None:
@@ -63,6 +63,9 @@ def scores(
             f"a run of {type(objective).__name__} cannot score: it has neither token_scores nor"
             " masked_scores; use one of masked_lm, electric or an objective that judges"
         )
+
+    plain = _of_any_length(objective)
+    score = jax.jit(lambda ids_BL, places_B: _scores(plain, params, words, ids_BL, places_B))
     return _summed(score, tasks, len(rows), words.pad_id)
 
 
@@ -86,6 +89,16 @@ def highest(scores: npt.ArrayLike) -> np.ndarray:
     scores = np.asarray(scores)
     alone = (scores == scores.max(-1, keepdims=True)).sum(-1) == 1  # the maximum of a NaN is NaN
     return np.where(alone, scores.argmax(-1), -1)
+
+
+def _of_any_length(objective):
+    """The objective with plain attention: kernels of accelerators want rows of certain lengths."""
+    shape = objective.networks
+    plain = {
+        name: dataclasses.replace(getattr(shape, name), attention="einsum")
+        for name in ("discriminator", "generator")
+    }
+    return dataclasses.replace(objective, networks=dataclasses.replace(shape, **plain))
 
 
 def _row(words, name, text, limit, truncate):

@@ -42,10 +42,10 @@ def trials(
     tree: ml_collections.ConfigDict,
     topology: chips.Topology,
     compile_: Compile,
-    remedies: bool,
+    try_remedies: bool,
     announce: Callable[[str], None] = lambda line: None,
 ) -> Iterator[Trial]:
-    """Compiles the configuration and, if `remedies`, what may be better or make it fit.
+    """Compiles the configuration and, if `try_remedies`, what may be better or make it fit.
 
     `announce` gets a line before more than the configuration itself is compiled, if anything is.
     Rows that cannot be split, of a step or of an evaluation, are the problem of a first trial that
@@ -66,7 +66,7 @@ def trials(
     else:
         first = Trial({}, compile_(_changed(tree, {})))
     yield first
-    if not remedies:
+    if not try_remedies:
         return
 
     if first.found.fits(topology.chip):

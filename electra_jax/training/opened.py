@@ -47,8 +47,8 @@ class Opened:
     def evaluator(self) -> evaluation.Evaluator:
         """What computes metrics as the run does; the rows must have been asked for."""
         unigram_V = self.records.unigram()[0]
-        program = self.plan.compile_evaluate(self.stage.sequence_length, unigram_V)
-        return plans.evaluator(self.config, self.plan, self.stage, program)
+        compiled = self.plan.compile_evaluate(self.stage.sequence_length, unigram_V)
+        return plans.evaluator(self.config, self.plan, self.stage, compiled)
 
 
 def open_workdir(

@@ -6,7 +6,7 @@ weights with a flipped bit without an error. So every save carries a digest of e
 the same on any mesh, and a digest of the metadata; every restore computes them again and compares.
 
     restore              loads the arrays that are asked for and compares their digests
-    restore_in_parts     the same for a whole checkpoint with little extra memory
+    digest_on_disk       loads a whole checkpoint with little extra memory, for its digest alone
     digest               16 hex digits per array
     save_arrays          plain arrays for other programs, without digest and metadata
     load_arrays          reads them again
@@ -70,17 +70,17 @@ def restore(path: str, abstract: dict[str, Any]) -> Restored:
     return Restored(about["step"], tree, about)
 
 
-def restore_in_parts(path: str, tree: Any) -> dict[str, str]:
-    """Loads a whole checkpoint, a few arrays at a time, and returns the digest.
+def digest_on_disk(path: str, tree: Any) -> dict[str, str]:
+    """Returns the digest of a whole checkpoint as it can be read, a few arrays at a time.
 
     Only those few arrays are in memory beside `tree`, whose shapes and shardings they have. All
     processes must call it at the same time. Raises CheckpointError.
     """
-    paths = jax.tree_util.tree_leaves_with_path(tree)
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
 
     parts: list[set[str]] = [set()]
     size = 0
-    for at, x in paths:
+    for at, x in leaves:
         if parts[-1] and size + x.nbytes > _READ_BACK_BYTES:
             parts.append(set())
             size = 0

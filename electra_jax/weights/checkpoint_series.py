@@ -242,7 +242,7 @@ class Checkpoints:
             # The metadata first: orbax may be called only if all processes have the checkpoint.
             processes.agree(lambda: metadata.read(path), metadata.CheckpointError)
             self.time.begins(step, tree, "read back")
-            found = self.time.run(lambda: checkpoint.restore_in_parts(path, tree))
+            found = self.time.run(lambda: checkpoint.digest_on_disk(path, tree))
             processes.agree(
                 functools.partial(checkpoint.check_digest, path, about, found),
                 metadata.CheckpointError,

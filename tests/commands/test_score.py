@@ -106,6 +106,17 @@ def test_who_predicts_from_replaced_words_is_asked_for_what_stands_there(kind):
         assert score == pytest.approx(np.log(chances_L[1:-1]).sum(), abs=1e-4)
 
 
+def test_a_run_with_an_accelerators_kernel_scores_rows_of_any_length():
+    """The kernel wants rows of 128 tokens or more, and none of a CPU at all."""
+    objective, params = made(odd.replaced_token_detection.ReplacedTokenDetection)
+    main = dataclasses.replace(CONFIG.discriminator, attention="splash")
+    theirs = dataclasses.replace(
+        objective, networks=dataclasses.replace(CONFIG, discriminator=main)
+    )
+    expected = scoring.scores(objective, params, Words(), TEXTS, 40)
+    assert scoring.scores(theirs, params, Words(), TEXTS, 40) == expected
+
+
 def test_what_cannot_score_says_so():
     class Silent:
         """An objective that gives no scores, as `Objective` has it."""

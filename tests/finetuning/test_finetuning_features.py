@@ -272,7 +272,7 @@ def test_a_long_question_is_cut(words):
     [
         ("span", {"length": 7}, "sequence_length 7 is too short; 8 is the least"),
         ("span", {"length": 64}, "query_length 64 leaves no room .* the most is 60"),
-        ("span", {"length": 128, "stride": 0}, "doc_stride 0 must be at least 1"),
+        ("span", {"length": 128, "stride": 0}, "span.stride=0 must be at least 1"),
         ("span", {"length": 128, "without_answer": "x"}, "'x' is none of first_position, imposs"),
         ("classification", {"training": True}, "not every example of train has a label"),
     ],

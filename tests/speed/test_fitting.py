@@ -65,7 +65,7 @@ def test_what_is_no_topology_is_refused_in_one_line(text, message):
 
 def test_a_program_that_does_not_compile_for_another_reason_is_not_tried_again():
     broken = ahead_of_time.StepOnChips(problem="no such kernel")
-    (only,) = remedies.trials(tree(), V5E, lambda _: broken, remedies=True)
+    (only,) = remedies.trials(tree(), V5E, lambda _: broken, try_remedies=True)
     assert fitting.verdict(only, V5E) == "does not compile: no such kernel"
 
 

@@ -135,7 +135,7 @@ def test_nothing_is_announced_if_nothing_is_left_to_try():
 
 def test_a_program_that_does_not_compile_for_another_reason_is_not_tried_again():
     broken = ahead_of_time.StepOnChips(problem="no such kernel")
-    (only,) = remedies.trials(tree(), V5E, lambda _: broken, remedies=True)
+    (only,) = remedies.trials(tree(), V5E, lambda _: broken, try_remedies=True)
     assert fitting.verdict(only, V5E) == "does not compile: no such kernel"
 
 
@@ -155,7 +155,7 @@ def test_rows_that_cannot_be_split_are_tried_with_the_tensor_axis():
         asked.append((changed.mesh.tensor, changed.schedule.accumulation))
         return compiled(1)
 
-    first, second = remedies.trials(tree(), POD, compile_, remedies=True)
+    first, second = remedies.trials(tree(), POD, compile_, try_remedies=True)
     assert first.changes == {} and not first.found.fits(POD.chip)
     assert fitting.verdict(first, POD) == (
         "does not compile: data.batch_size=128 is not divisible by 256 (devices that split the rows"
@@ -197,7 +197,7 @@ def test_micro_batches_suit_the_rows_of_all_stages():
         plans.mesh(config_lib.parse(changed), described)  # as the real one does
         return compiled(99)
 
-    made = remedies.trials(staged((0.9, 512, 32)), V5E, compile_, remedies=True)
+    made = remedies.trials(staged((0.9, 512, 32)), V5E, compile_, try_remedies=True)
     assert not {trial.found.problem for trial in made} - {"needs more memory than a chip has"}
     tried, _ = run(lambda _: 99, staged((0.9, 512, 32)))
     counts = [one["schedule.accumulation"] for one in tried if "schedule.accumulation" in one]
@@ -210,7 +210,7 @@ def test_a_trial_that_is_refused_is_a_problem_and_the_search_goes_on():
             raise config_lib.ConfigError("mesh.fsdp=2 is refused")
         return 40 / changed.mesh.fsdp
 
-    made = list(remedies.trials(tree(), V5E, lambda c: compiled(needs(c)), remedies=True))
+    made = list(remedies.trials(tree(), V5E, lambda c: compiled(needs(c)), try_remedies=True))
     (refused,) = [trial for trial in made if trial.found.problem.startswith("mesh")]
     assert refused.changes == FSDP[0]
     line = "  --config.mesh.data=-1 --config.mesh.fsdp=2: mesh.fsdp=2 is refused"
@@ -223,13 +223,13 @@ def test_a_configuration_that_is_refused_itself_is_an_error():
         raise config_lib.ConfigError("mesh.fsdp=3 does not fit 8 devices")
 
     with pytest.raises(config_lib.ConfigError, match="fsdp=3 does not fit"):
-        list(remedies.trials(tree(), V5E, compile_, remedies=True))
+        list(remedies.trials(tree(), V5E, compile_, try_remedies=True))
 
 
 def test_an_evaluation_that_a_run_would_refuse_is_not_compiled():
     settings = tree()
     settings.evaluation.batch_size = 12
-    (only,) = remedies.trials(settings, V5E, lambda _: compiled(1), remedies=True)
+    (only,) = remedies.trials(settings, V5E, lambda _: compiled(1), try_remedies=True)
     assert "evaluation.batch_size=12 is not divisible by 8" in fitting.verdict(only, V5E)
     settings.evaluation.batch_size = 16
     assert run(lambda _: 1, settings) == ([{}, True], [])

@@ -40,7 +40,7 @@ class Beams:
     """The best starts of each window, and the best ends after each of them."""
 
     start_RS: np.ndarray  # positions in the window
-    start_score_RS: np.ndarray  # log-probabilities
+    start_score_RS: np.ndarray  # of the joint head log-probabilities, of the plain one logits
     end_RST: np.ndarray
     end_score_RST: np.ndarray
     null_R: np.ndarray | None = None  # the larger, the likelier it is that there is no answer
@@ -52,7 +52,7 @@ class Candidate:
     """One span that may answer a question."""
 
     text: str
-    score: float  # of start and end together
+    score: float  # of start and end together, as in `Beams`
     probability: float  # softmax over the n-best
     start: int  # in characters of the context
     end: int

@@ -134,7 +134,7 @@ def _check(task, split, length, training, query_length, stride, without_answer):
                 f" the most is {length - 4}"
             )
         if stride < 1:
-            raise ValueError(f"doc_stride {stride} must be at least 1")
+            raise ValueError(f"span.stride={stride} must be at least 1")
         if without_answer not in WITHOUT_ANSWER:
             raise ValueError(
                 f"without_answer {without_answer!r} is none of {', '.join(WITHOUT_ANSWER)}"
