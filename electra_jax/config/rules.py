@@ -29,7 +29,10 @@ def check(c: Config) -> None:
     _check_streaming(c)
     _check_stages(c)
     _check_budget(c)
-    _check_rest(c)
+    _check_optimizer(c)
+    _check_logging(c)
+    _check_text(c)
+    _check_mesh(c)
 
 
 def _check_networks(c: Config) -> None:
@@ -53,138 +56,6 @@ def _check_networks(c: Config) -> None:
             f" model.attention_dropout={c.model.attention_dropout}; set it to 0 or try"
             " model.attention=einsum"
         )
-
-
-def _check_rows(c: Config) -> None:
-    """Checks length and number of the rows of a step."""
-    if c.model.positions == "learned" and c.data.sequence_length > c.model.max_positions:
-        raise ConfigError(
-            f"data.sequence_length={c.data.sequence_length} is longer than"
-            f" model.max_positions={c.model.max_positions}; raise max_positions or shorten the rows"
-        )
-    if c.data.batch_size % c.schedule.accumulation:
-        raise ConfigError(
-            f"data.batch_size={c.data.batch_size} is not divisible by"
-            f" schedule.accumulation={c.schedule.accumulation}"
-        )
-
-
-def _check_streaming(c: Config) -> None:
-    """Checks that rows can be trained on before all text is prepared, if that is asked for."""
-    if c.data.streaming == "off":
-        return
-
-    needs = "set data.streaming=off, with which all text is prepared first"
-    sources = [part for part in c.data.source.split(";") if part.strip()]
-    if len(sources) > 1:
-        raise ConfigError(
-            f"data.streaming='on' reads one source, and data.source={c.data.source!r} has"
-            f" {len(sources)}; {needs}"
-        )
-    if c.schedule.stages:
-        raise ConfigError(
-            "data.streaming='on' prepares rows of one length, and schedule.stages="
-            f"{c.schedule.stages!r} changes them; {needs}"
-        )
-    if c.data.deduplicate:
-        raise ConfigError(
-            "data.deduplicate=True compares all documents before the first row is made, so"
-            f" data.streaming='on' cannot begin; {needs}"
-        )
-
-
-def _check_budget(c: Config) -> None:
-    """Checks that `tokens` or `minutes` is above 0 if it is the budget, and 0 if it is not."""
-    for budget in ("tokens", "minutes"):
-        given = getattr(c.schedule, budget)
-        if (c.schedule.budget == budget) != (given > 0):
-            raise ConfigError(
-                f"schedule.{budget}={given} with schedule.budget={c.schedule.budget!r}; give"
-                f" {budget} above 0 where they are the budget, and 0 where they are not"
-            )
-
-
-def _check_rest(c: Config) -> None:
-    """Checks optimizer, profile, writers, text and mesh."""
-    if c.optimizer.muon_learning_rate and c.optimizer.name != "muon":
-        raise ConfigError(
-            f"optimizer.muon_learning_rate={c.optimizer.muon_learning_rate} does nothing with"
-            f" optimizer.name={c.optimizer.name!r}; leave it at 0, or set optimizer.name='muon'"
-        )
-
-    profile = c.logging.profile
-    if profile and not (
-        len(profile) == 2 and all(type(n) is int for n in profile) and 1 <= profile[0] <= profile[1]
-    ):
-        raise ConfigError(
-            f"logging.profile={profile!r} is not (first step, last step);"
-            " try (10, 12), or () for none"
-        )
-
-    named = c.logging.writers.split(",") if c.logging.writers else []
-    for number, name in enumerate(named):
-        if name not in SERVICES:
-            raise ConfigError(
-                f"logging.writers={c.logging.writers!r}: {name!r} is no service;"
-                f" {nearest(name, list(SERVICES))}; several are joined by ',', '' is none"
-            )
-        if name in named[:number]:
-            raise ConfigError(f"logging.writers={c.logging.writers!r} names {name} twice")
-
-    if not c.data.source.strip():
-        raise ConfigError("data.source is empty; try builtin, text:GLOB or hf:OWNER/NAME")
-    if not c.data.vocab.strip():
-        raise ConfigError("data.vocab is empty; try train:sentencepiece:8192 or a path")
-
-    for axis in ("data", "fsdp", "tensor"):
-        size = getattr(c.mesh, axis)
-        if size < 1 and not (axis == "data" and size == -1):
-            raise ConfigError(f"mesh.{axis}={size} must be positive (mesh.data may be -1)")
-    if c.mesh.slices and c.mesh.data != -1 and c.mesh.data % c.mesh.slices:
-        raise ConfigError(
-            f"mesh.data={c.mesh.data} copies of the model cannot be shared out evenly over"
-            f" mesh.slices={c.mesh.slices}; set mesh.data=-1 or to a multiple of {c.mesh.slices}"
-        )
-    if c.mesh.compiler_options != "auto":
-        compiler_options.parse(c.mesh.compiler_options)
-
-
-def _check_stages(c: Config) -> None:
-    """Checks each stage by itself, and that their shares of the budget rise."""
-    before = 0.0
-    for stage in c.schedule.stages:
-        if not (isinstance(stage, tuple) and [type(x) for x in stage] == [float, int, int]):
-            raise ConfigError(
-                f"schedule.stages={c.schedule.stages!r} holds {stage!r}, which is not (share of the"
-                " budget, sequence_length, batch_size); try ((0.9, 512, 32),)"
-            )
-
-        share, length, batch_size = stage
-        if not before < share < 1:
-            raise ConfigError(
-                f"schedule.stages: {stage} begins at a share of {share}; give shares that rise"
-                f" between {before:g} and 1"
-            )
-        for field, value in (("sequence_length", length), ("batch_size", batch_size)):
-            low, high = declared(Config)[f"data.{field}"].metadata["bounds"]
-            if not low <= value <= high:
-                raise ConfigError(
-                    f"schedule.stages: {field} of {stage} is outside [{low}, {high}]; stages are"
-                    " (share, sequence_length, batch_size)"
-                )
-
-        if c.model.positions == "learned" and length > c.model.max_positions:
-            raise ConfigError(
-                f"schedule.stages: rows of {length} in {stage} are longer than"
-                f" model.max_positions={c.model.max_positions}; raise max_positions to {length} or"
-                " set model.positions='rotary'"
-            )
-        if batch_size % c.schedule.accumulation:
-            raise ConfigError(
-                f"schedule.stages: {batch_size} rows a step in {stage} are not divisible by"
-                f" schedule.accumulation={c.schedule.accumulation}"
-            )
-        before = share
 
 
 def _check_objective(c: Config) -> None:
@@ -248,3 +119,144 @@ def _check_init(c: Config) -> None:
                 f"init.missing_generator='discriminator' changes nothing: {reason}; leave it at"
                 " 'fresh'"
             )
+
+
+def _check_rows(c: Config) -> None:
+    """Checks length and number of the rows of a step."""
+    if c.model.positions == "learned" and c.data.sequence_length > c.model.max_positions:
+        raise ConfigError(
+            f"data.sequence_length={c.data.sequence_length} is longer than"
+            f" model.max_positions={c.model.max_positions}; raise max_positions or shorten the rows"
+        )
+    if c.data.batch_size % c.schedule.accumulation:
+        raise ConfigError(
+            f"data.batch_size={c.data.batch_size} is not divisible by"
+            f" schedule.accumulation={c.schedule.accumulation}"
+        )
+
+
+def _check_streaming(c: Config) -> None:
+    """Checks that rows can be trained on before all text is prepared, if that is asked for."""
+    if c.data.streaming == "off":
+        return
+
+    needs = "set data.streaming=off, with which all text is prepared first"
+    sources = [part for part in c.data.source.split(";") if part.strip()]
+    if len(sources) > 1:
+        raise ConfigError(
+            f"data.streaming='on' reads one source, and data.source={c.data.source!r} has"
+            f" {len(sources)}; {needs}"
+        )
+    if c.schedule.stages:
+        raise ConfigError(
+            "data.streaming='on' prepares rows of one length, and schedule.stages="
+            f"{c.schedule.stages!r} changes them; {needs}"
+        )
+    if c.data.deduplicate:
+        raise ConfigError(
+            "data.deduplicate=True compares all documents before the first row is made, so"
+            f" data.streaming='on' cannot begin; {needs}"
+        )
+
+
+def _check_stages(c: Config) -> None:
+    """Checks each stage by itself, and that their shares of the budget rise."""
+    before = 0.0
+    for stage in c.schedule.stages:
+        if not (isinstance(stage, tuple) and [type(x) for x in stage] == [float, int, int]):
+            raise ConfigError(
+                f"schedule.stages={c.schedule.stages!r} holds {stage!r}, which is not (share of the"
+                " budget, sequence_length, batch_size); try ((0.9, 512, 32),)"
+            )
+
+        share, length, batch_size = stage
+        if not before < share < 1:
+            raise ConfigError(
+                f"schedule.stages: {stage} begins at a share of {share}; give shares that rise"
+                f" between {before:g} and 1"
+            )
+        for field, value in (("sequence_length", length), ("batch_size", batch_size)):
+            low, high = declared(Config)[f"data.{field}"].metadata["bounds"]
+            if not low <= value <= high:
+                raise ConfigError(
+                    f"schedule.stages: {field} of {stage} is outside [{low}, {high}]; stages are"
+                    " (share, sequence_length, batch_size)"
+                )
+
+        if c.model.positions == "learned" and length > c.model.max_positions:
+            raise ConfigError(
+                f"schedule.stages: rows of {length} in {stage} are longer than"
+                f" model.max_positions={c.model.max_positions}; raise max_positions to {length} or"
+                " set model.positions='rotary'"
+            )
+        if batch_size % c.schedule.accumulation:
+            raise ConfigError(
+                f"schedule.stages: {batch_size} rows a step in {stage} are not divisible by"
+                f" schedule.accumulation={c.schedule.accumulation}"
+            )
+        before = share
+
+
+def _check_budget(c: Config) -> None:
+    """Checks that `tokens` or `minutes` is above 0 if it is the budget, and 0 if it is not."""
+    for budget in ("tokens", "minutes"):
+        given = getattr(c.schedule, budget)
+        if (c.schedule.budget == budget) != (given > 0):
+            raise ConfigError(
+                f"schedule.{budget}={given} with schedule.budget={c.schedule.budget!r}; give"
+                f" {budget} above 0 where they are the budget, and 0 where they are not"
+            )
+
+
+def _check_optimizer(c: Config) -> None:
+    """Checks that Muon's rate is given to Muon."""
+    if c.optimizer.muon_learning_rate and c.optimizer.name != "muon":
+        raise ConfigError(
+            f"optimizer.muon_learning_rate={c.optimizer.muon_learning_rate} does nothing with"
+            f" optimizer.name={c.optimizer.name!r}; leave it at 0, or set optimizer.name='muon'"
+        )
+
+
+def _check_logging(c: Config) -> None:
+    """Checks the steps of a profile and the services that a run logs to."""
+    profile = c.logging.profile
+    if profile and not (
+        len(profile) == 2 and all(type(n) is int for n in profile) and 1 <= profile[0] <= profile[1]
+    ):
+        raise ConfigError(
+            f"logging.profile={profile!r} is not (first step, last step);"
+            " try (10, 12), or () for none"
+        )
+
+    named = c.logging.writers.split(",") if c.logging.writers else []
+    for number, name in enumerate(named):
+        if name not in SERVICES:
+            raise ConfigError(
+                f"logging.writers={c.logging.writers!r}: {name!r} is no service;"
+                f" {nearest(name, list(SERVICES))}; several are joined by ',', '' is none"
+            )
+        if name in named[:number]:
+            raise ConfigError(f"logging.writers={c.logging.writers!r} names {name} twice")
+
+
+def _check_text(c: Config) -> None:
+    """Checks that text and vocabulary are named."""
+    if not c.data.source.strip():
+        raise ConfigError("data.source is empty; try builtin, text:GLOB or hf:OWNER/NAME")
+    if not c.data.vocab.strip():
+        raise ConfigError("data.vocab is empty; try train:sentencepiece:8192 or a path")
+
+
+def _check_mesh(c: Config) -> None:
+    """Checks the axes of the mesh, its slices, and how the compiler's options are written."""
+    for axis in ("data", "fsdp", "tensor"):
+        size = getattr(c.mesh, axis)
+        if size < 1 and not (axis == "data" and size == -1):
+            raise ConfigError(f"mesh.{axis}={size} must be positive (mesh.data may be -1)")
+    if c.mesh.slices and c.mesh.data != -1 and c.mesh.data % c.mesh.slices:
+        raise ConfigError(
+            f"mesh.data={c.mesh.data} copies of the model cannot be shared out evenly over"
+            f" mesh.slices={c.mesh.slices}; set mesh.data=-1 or to a multiple of {c.mesh.slices}"
+        )
+    if c.mesh.compiler_options != "auto":
+        compiler_options.parse(c.mesh.compiler_options)

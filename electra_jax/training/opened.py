@@ -83,7 +83,7 @@ def open_workdir(
     if with_rows:
         words = vocabulary.load(os.path.join(folders[0], records.VOCABULARY))
     else:
-        words = _vocabulary(config, workdir, directory, steps)
+        words = _vocabulary(config, workdir, directory)
 
     # Only a generator that samples by frequency needs frequencies, and without rows nothing is
     # sampled.
@@ -150,13 +150,9 @@ def _steps_found(workdir, directory, step):
     return found
 
 
-def _vocabulary(config, workdir, directory, found):
+def _vocabulary(config, workdir, directory):
     """The vocabulary of the newest readable checkpoint, from wherever a copy of it is found."""
-    for number in reversed(found):
-        try:
-            about = metadata.read(os.path.join(directory, str(number)))
-        except metadata.CheckpointError:
-            continue
+    for _, about in metadata.readable(directory):
         return reading_workdir.vocabulary_of(workdir, config, about["vocabulary"])[0]
     raise metadata.CheckpointError(f"no checkpoint in {directory} can be read")
 

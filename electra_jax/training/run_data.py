@@ -263,10 +263,5 @@ def check_trained_on(hashes: Sequence[str], workdir: str) -> None:
 
 def _newest_metadata(workdir):
     """The metadata of the newest checkpoint whose metadata can be read; empty if there is none."""
-    directory = metadata.directory(workdir)
-    for step in reversed(metadata.steps(directory)):
-        try:
-            return metadata.read(os.path.join(directory, str(step)))
-        except metadata.CheckpointError:
-            continue
-    return {}
+    found = metadata.readable(metadata.directory(workdir))
+    return next((about for _, about in found), {})

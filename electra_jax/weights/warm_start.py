@@ -99,11 +99,10 @@ def _shape_of_source(path):
         return reading.open(path).networks
 
     folder = metadata.directory(path)
-    for place in [f"{folder}/{step}" for step in reversed(metadata.steps(folder))] or [path]:
-        try:
-            return _any_vocabulary(config_lib.parse(metadata.read(place)["config"]))
-        except metadata.CheckpointError:
-            continue
+    if not metadata.steps(folder):
+        return _any_vocabulary(config_lib.parse(metadata.read(path)["config"]))
+    for _, about in metadata.readable(folder):
+        return _any_vocabulary(config_lib.parse(about["config"]))
     return None
 
 

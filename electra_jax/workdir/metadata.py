@@ -9,7 +9,7 @@ one of them starts a device. The metadata contain a digest of themselves, so a f
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from absl import logging
@@ -70,6 +70,16 @@ def read(path: str) -> dict[str, Any]:
         raise CheckpointError(f"{path} cannot be read: {reason(error)}") from error
 
     return _verified(path, found)
+
+
+def readable(directory: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields (step, metadata) of the checkpoints whose metadata can be read, newest first."""
+    for step in reversed(steps(directory)):
+        try:
+            about = read(os.path.join(directory, str(step)))
+        except CheckpointError:
+            continue
+        yield step, about
 
 
 def newest_good(

@@ -79,12 +79,12 @@ def of_newest_checkpoint(workdir: str) -> tuple[int, config_lib.Config | None]:
     """
     directory = metadata.directory(workdir)
 
-    for step in reversed(metadata.steps(directory)):
+    for step, about in metadata.readable(directory):
+        if metadata.WEIGHTS_ONLY in about or "config" not in about:
+            continue
         try:
-            about = metadata.read(os.path.join(directory, str(step)))
-            if metadata.WEIGHTS_ONLY not in about and "config" in about:
-                return step, config_lib.parse(about["config"])
-        except (metadata.CheckpointError, config_lib.ConfigError):
+            return step, config_lib.parse(about["config"])
+        except config_lib.ConfigError:
             continue
 
     return 0, None
