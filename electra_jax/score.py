@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scores sentences with a trained run, or compares alternatives: which one is the most natural?
+"""Scores sentences with a trained run, or compares alternatives: the higher, the more natural.
 
     python -m electra_jax.score --workdir=runs/tiny --input=sentences.txt
     python -m electra_jax.score --workdir=runs/tiny --input=pairs.tsv --first_is_right

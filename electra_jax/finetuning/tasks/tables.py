@@ -57,8 +57,8 @@ def read(
         found = list(_json_lines(path, source, labelled, where, report))
     else:
         raise ValueError(
-            f"{path}: the ending does not tell the format; set format to one of"
-            f" {', '.join(task.TEXT_FORMATS)}"
+            f"{path}: the ending does not tell the format; let it be one of"
+            f" {', '.join(_FORMATS)}, or set format to one of {', '.join(task.TEXT_FORMATS)}"
         )
 
     if not found:
