@@ -117,6 +117,29 @@ def shape_of(config, vocab_size, batch_size):
 
 
 def main():
+    """Starts the sides, lets them train by turns, and prints what they took."""
+    given = arguments()
+    config, changes = settings(given)
+    sides, ended = begin_sides(given, config, changes)
+    try:
+        by_turns(sides, ended, given.rounds, given.steps)
+    except KeyboardInterrupt:  # what was measured until then is printed
+        ended["the rest"] = "was interrupted"
+        for side in sides:
+            side.kill()
+
+    found = summary(sides, tokens=given.batch_size * config.data.sequence_length)
+    if given.json:
+        print(json.dumps(found | {name: {"error": why} for name, why in ended.items()}))
+    else:
+        show(given, config, found)
+    for name, why in ended.items():
+        print(f"left out: {name} {why}", file=sys.stderr)
+    sys.exit(1 if ended else 0)
+
+
+def arguments():
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", choices=CONFIGS, default="small")
     parser.add_argument("--batch_size", type=int, default=16)
@@ -132,19 +155,27 @@ def main():
         help="ours with this setting, instead of the peer; may be repeated",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    config = CONFIGS[arguments.config].get_config()
-    changes = {"data.batch_size": arguments.batch_size, "model.dtype": arguments.dtype}
-    if arguments.length:
-        config.data.sequence_length = changes["data.sequence_length"] = arguments.length
-    if arguments.attention_dropout is not None:
-        config.model.attention_dropout = arguments.attention_dropout
-        changes["model.attention_dropout"] = arguments.attention_dropout
-    ours = [
-        HERE / "ours.py",
-        f"--config={arguments.config}",
-        f"--vocab_size={arguments.vocab_size}",
-    ]
+    return parser.parse_args()
+
+
+def settings(given):
+    """(the configuration, {field: value} of what is changed in it for our side)."""
+    changes = {"data.batch_size": given.batch_size, "model.dtype": given.dtype}
+    if given.length:
+        changes["data.sequence_length"] = given.length
+    if given.attention_dropout is not None:
+        changes["model.attention_dropout"] = given.attention_dropout
+
+    config = CONFIGS[given.config].get_config()
+    for path, value in changes.items():
+        section, field = path.split(".")
+        config[section][field] = value
+    return config, changes
+
+
+def begin_sides(given, config, changes):
+    """(the sides that have begun, {name: why} of those that have not). SystemExit without ours."""
+    ours = [HERE / "ours.py", f"--config={given.config}", f"--vocab_size={given.vocab_size}"]
     ours += [f"--set={field}={value}" for field, value in changes.items()]
     try:
         sides, ended = [Side("ours", ours)], {}
@@ -152,29 +183,24 @@ def main():
         raise SystemExit(f"ours {error}") from error
 
     platform = sides[0].about["platform"]
-    others = [(f"ours, {it}", [*ours, f"--set={it}"], {}) for it in arguments.variant]
-    if arguments.other:
-        others.insert(0, ("other checkout", ours, {"PYTHONPATH": arguments.other}))
+    others = [(f"ours, {it}", [*ours, f"--set={it}"], {}) for it in given.variant]
+    if given.other:
+        others.insert(0, ("other checkout", ours, {"PYTHONPATH": given.other}))
     if not others:
-        shape = shape_of(config, arguments.vocab_size, arguments.batch_size)
-        peer = [HERE / "peer_torch.py", f"--shape={json.dumps(shape)}"]
-        peer += [f"--dtype={arguments.dtype}"]
+        shape = shape_of(config, given.vocab_size, given.batch_size)
+        peer = [HERE / "peer_torch.py", f"--shape={json.dumps(shape)}", f"--dtype={given.dtype}"]
         others = forms_of_the_peer(peer, platform)
     for name, command, environment in others:
         try:
             sides.append(begun(name, command, environment, platform))
         except Ended as error:
             ended[name] = str(error)
+    return sides, ended
 
-    try:
-        by_turns(sides, ended, arguments.rounds, arguments.steps)
-    except KeyboardInterrupt:  # what was measured until then is printed
-        ended["the rest"] = "was interrupted"
-        for side in sides:
-            side.kill()
 
-    tokens = arguments.batch_size * config.data.sequence_length
-    found = {
+def summary(sides, tokens):
+    """{side: what its steps of so many tokens took}, of sides that have made any."""
+    return {
         side.name: {
             "tokens_per_second": tokens / statistics.median(side.seconds),
             "step_seconds": statistics.median(side.seconds),
@@ -186,13 +212,6 @@ def main():
         for side in sides
         if side.seconds
     }
-    if arguments.json:
-        print(json.dumps(found | {name: {"error": why} for name, why in ended.items()}))
-    else:
-        show(arguments, config, found)
-    for name, why in ended.items():
-        print(f"left out: {name} {why}", file=sys.stderr)
-    sys.exit(1 if ended else 0)
 
 
 def by_turns(sides, ended, rounds, steps):

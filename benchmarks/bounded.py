@@ -21,6 +21,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+STOPPED = 75  # exit code of a training that was stopped and saved, as it is told to
 OVERDUE = 124  # exit code of a command whose time was over, as coreutils' timeout has it
 
 

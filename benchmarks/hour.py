@@ -29,14 +29,13 @@ from collections.abc import Mapping, Sequence
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
-from benchmarks import frozen_encoder, hour_page  # noqa: E402 - ROOT must be known before
+from benchmarks import bounded, frozen_encoder, hour_page  # noqa: E402 - ROOT must be known
 from electra_jax.checks import trained  # noqa: E402 - as above
 from electra_jax.configs import finetune, finetune_hour  # noqa: E402 - as above
 from electra_jax.finetuning.results import results_file, run_results  # noqa: E402 - as above
 from electra_jax.workdir import saved_config, starts  # noqa: E402 - as above
 
 HOST = "host.txt"  # in the workdir: the machine that has trained
-STOPPED = 75  # what a training that was stopped and saved ends with
 REFUSED = 2  # what a command ends with that must be corrected
 
 
@@ -115,7 +114,7 @@ def train(given) -> str:
         host.write_text(_host())
 
     source = [f"--config.data.source={given.source}"] if given.source else []
-    where = (f"--config={given.config}", f"--workdir={folder}", f"--stopped_code={STOPPED}")
+    where = (f"--config={given.config}", f"--workdir={folder}", f"--stopped_code={bounded.STOPPED}")
     _command("main", *where, *source, *given.more)
     return folder
 

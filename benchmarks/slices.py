@@ -15,7 +15,6 @@ from benchmarks import bounded
 
 STOP = 30  # --stop_timeout of a training: seconds from SIGTERM to the end of its step
 GRACE = STOP + 15  # seconds of a slice in which a command saves and ends: a save takes some, too
-CUT = 75  # what a training that was stopped and saved ends with
 
 
 class Slice:
@@ -46,7 +45,7 @@ class Slice:
         self.fresh = False
         process = bounded.start([sys.executable, "-m", *command])
         code = bounded.wait(process, self.left, GRACE, signal.SIGTERM)
-        if code in (bounded.OVERDUE, CUT):
+        if code in (bounded.OVERDUE, bounded.STOPPED):
             return False
         if code:
             raise SystemExit(f"{command[0]} ended with {code}")

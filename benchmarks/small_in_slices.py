@@ -88,7 +88,7 @@ def train(slice_: slices.Slice, given, workdir: pathlib.Path) -> bool:
         "electra_jax.main",
         f"--config={given.config}",
         f"--workdir={workdir}",
-        f"--stopped_code={slices.CUT}",
+        f"--stopped_code={bounded.STOPPED}",
         f"--stop_timeout={slices.STOP}",
         f"--config.data.source={text_of(given.data)}",
         f"--config.data.vocab={given.data / 'vocab.txt'}",

@@ -194,7 +194,7 @@ def test_a_slice_leaves_a_command_time_to_save(monkeypatch):
 
     def wait(process, seconds, grace, request):
         found.append((process, round(seconds), grace, request))
-        return slices.CUT
+        return bounded.STOPPED
 
     monkeypatch.setattr(bounded, "start", lambda command: command)
     monkeypatch.setattr(bounded, "wait", wait)
