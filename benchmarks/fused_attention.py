@@ -41,13 +41,13 @@ def rows_of(rows, length, heads, size):
 
 def ways(documents_BL):
     """{name: (query, key, value) -> mixed}."""
-    visible_BLL = attention.visible(documents_BL)
+    visible_BLM = attention.visible(documents_BL)
     fused = {
         "tpu": lambda *x: attention.splash(*x, documents_BL),
-        "gpu": lambda *x: attention.cudnn(*x, visible_BLL),
-        "cpu": lambda *x: attention.cudnn(*x, visible_BLL, implementation="xla"),
+        "gpu": lambda *x: attention.cudnn(*x, visible_BLM),
+        "cpu": lambda *x: attention.cudnn(*x, visible_BLM, implementation="xla"),
     }[jax.default_backend()]
-    return {"einsum": lambda *x: attention.einsum(*x, visible_BLL), "fused": fused}
+    return {"einsum": lambda *x: attention.einsum(*x, visible_BLM), "fused": fused}
 
 
 @functools.partial(jax.jit, static_argnums=0)

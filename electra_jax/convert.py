@@ -38,9 +38,9 @@ from electra_jax import config as config_lib
 from electra_jax.cli import command
 from electra_jax.finetuning.tuning import export
 from electra_jax.host import program, safe_files
-from electra_jax.weights import importing, publishing, trained_weights
+from electra_jax.weights import exporting, importing, publishing, trained_weights
 
-_TO = flags.DEFINE_enum("to", None, list(export.FORMATS), "What to write.")
+_TO = flags.DEFINE_enum("to", None, list(exporting.FORMATS), "What to write.")
 _FROM = flags.DEFINE_string(
     "from", None, "A folder, or hf:OWNER/NAME, to read instead of a workdir.", allow_override=True
 )

@@ -40,7 +40,7 @@ def resuming_changes_nothing(config: config_lib.Config, seed: int) -> Result:
             pass
         loop.train(small, broken)  # the same command in the same folder resumes the run
 
-        rows = [writers.read(os.path.join(run, "metrics.jsonl")) for run in (whole, broken)]
+        rows = [writers.read(os.path.join(run, writers.METRICS)) for run in (whole, broken)]
 
     losses = [
         {(row["step"], row["kind"]): (row["gen_loss"], row["disc_loss"]) for row in found}

@@ -124,7 +124,7 @@ class FinishedRun:
         return self._metrics("train")
 
     def _metrics(self, kind):
-        rows = writers.read(os.path.join(self.workdir, "metrics.jsonl"))
+        rows = writers.read(os.path.join(self.workdir, writers.METRICS))
         return [row for row in rows if row["kind"] == kind]
 
     @functools.cached_property

@@ -5,7 +5,8 @@
     L  tokens in a row          E  embedding size
     N  chosen slots in a row    D  width of a network
     H  attention heads          K  size of one head
-    F  feed-forward width       S  sources of a mixture
+    F  feed-forward width       M  keys that a query may read: as many as L
+    S  tokens of all rows, as one dimension
     C  classes of a task        R  rows of a split, in fine-tuning
     P  starts in a beam         T  ends in a beam, for each start
     Z  seeds that are fine-tuned side by side

@@ -34,8 +34,8 @@ def before(function: Callable[[Any], Any], tasks: Sequence[planning.UnitTask]) -
         return
 
     folder = tasks[0].folder
-    words = os.listdir(os.path.join(folder, records.VOCABULARY))
-    staging.send(folder, [os.path.join(records.VOCABULARY, name) for name in words])
+    names = os.listdir(os.path.join(folder, records.VOCABULARY))
+    staging.send(folder, [os.path.join(records.VOCABULARY, name) for name in names])
     if tasks[0].settings.deduplicate:
         names = [_name(task, _DUPLICATES) for task in tasks]
         # A unit that this process has built before has left its file in the bucket alone.

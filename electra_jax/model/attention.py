@@ -161,7 +161,7 @@ def einsum(
     query_BLHK: jax.Array,
     key_BLHK: jax.Array,
     value_BLHK: jax.Array,
-    visible_BLL: jax.Array,
+    visible_BLM: jax.Array,
     *,
     dropout: float = 0.0,
     drawn_BHLM: jax.Array | None = None,
@@ -177,7 +177,7 @@ def einsum(
     the probabilities, with a minus sign where they were dropped.
 
     Args:
-      visible_BLL: which keys a query sees, [B, query, key].
+      visible_BLM: which keys a query sees, [B, query, key].
       dropout: the share of probabilities that are dropped.
       drawn_BHLM: random numbers from `layers.draw` for the dropout, or None to drop nothing.
       sums: dtype of the products that are rounded afterwards; None means that of the values.
@@ -185,21 +185,21 @@ def einsum(
     kept_BHLM, share = None, 1.0
     if drawn_BHLM is not None:
         kept_BHLM, share = layers.keeps(dropout, drawn_BHLM)
-    return _einsum(share, sums, query_BLHK, key_BLHK, value_BLHK, visible_BLL, kept_BHLM)
+    return _einsum(share, sums, query_BLHK, key_BLHK, value_BLHK, visible_BLM, kept_BHLM)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _einsum(share, sums, query_BLHK, key_BLHK, value_BLHK, visible_BLL, kept_BHLM):
-    return _einsum_forward(share, sums, query_BLHK, key_BLHK, value_BLHK, visible_BLL, kept_BHLM)[0]
+def _einsum(share, sums, query_BLHK, key_BLHK, value_BLHK, visible_BLM, kept_BHLM):
+    return _einsum_forward(share, sums, query_BLHK, key_BLHK, value_BLHK, visible_BLM, kept_BHLM)[0]
 
 
-def _einsum_forward(share, sums, query_BLHK, key_BLHK, value_BLHK, visible_BLL, kept_BHLM):
+def _einsum_forward(share, sums, query_BLHK, key_BLHK, value_BLHK, visible_BLM, kept_BHLM):
     product = functools.partial(_rounded_einsum, sums)
     scores_BHLM = jnp.einsum(
         "BLHK,BMHK->BHLM", query_BLHK, key_BLHK, preferred_element_type=jnp.float32
     )
     scores_BHLM *= 1 / math.sqrt(query_BLHK.shape[-1])
-    scores_BHLM = jnp.where(visible_BLL[:, None], scores_BHLM, _HIDDEN)
+    scores_BHLM = jnp.where(visible_BLM[:, None], scores_BHLM, _HIDDEN)
 
     signed_BHLM = jax.nn.softmax(scores_BHLM).astype(query_BLHK.dtype)
     if kept_BHLM is not None:
@@ -298,7 +298,7 @@ def cudnn(
     query_BLHK: jax.Array,
     key_BLHK: jax.Array,
     value_BLHK: jax.Array,
-    visible_BLL: jax.Array,
+    visible_BLM: jax.Array,
     *,
     implementation: str = "cudnn",
 ) -> jax.Array:
@@ -307,7 +307,7 @@ def cudnn(
         query_BLHK,
         key_BLHK,
         value_BLHK,
-        mask=visible_BLL[:, None],
+        mask=visible_BLM[:, None],
         implementation=implementation,
     )
 

@@ -327,14 +327,14 @@ _as_one.defvjp(lambda *both: (both, None), lambda _, gradients: lax.optimization
 
 def _mix_einsum(c, placement, documents_BL):
     del placement  # XLA splits it by itself
-    visible_BLL = _visible(c, documents_BL)
+    visible_of = _visible(c, documents_BL)
 
     def mix(is_global, drawn_BHLM, query_BLHK, key_BLHK, value_BLHK):
         return attention.einsum(
             query_BLHK,
             key_BLHK,
             value_BLHK,
-            visible_BLL(is_global),
+            visible_of(is_global),
             dropout=c.attention_dropout,
             drawn_BHLM=drawn_BHLM,
             sums=jnp.float32 if c.products == "wide" else None,
@@ -344,8 +344,8 @@ def _mix_einsum(c, placement, documents_BL):
 
 
 def _mix_cudnn(c, placement, documents_BL):
-    visible_BLL, run = _visible(c, documents_BL), placement.headwise(attention.cudnn)
-    return lambda is_global, _, *query_key_value: run(*query_key_value, visible_BLL(is_global))
+    visible_of, run = _visible(c, documents_BL), placement.headwise(attention.cudnn)
+    return lambda is_global, _, *query_key_value: run(*query_key_value, visible_of(is_global))
 
 
 def _mix_splash(c, placement, documents_BL):
@@ -367,13 +367,13 @@ MIXING = {"einsum": _mix_einsum, "cudnn": _mix_cudnn, "splash": _mix_splash}
 
 
 def _visible(c, documents_BL):
-    """Returns a function: is a layer global -> which keys its queries see, bool [B, L, L]."""
-    global_BLL = attention.visible(documents_BL)
+    """Returns a function: is a layer global -> which keys its queries see, bool [B, L, M]."""
+    global_BLM = attention.visible(documents_BL)
     if c.direction != "both":
-        global_BLL &= DIRECTIONS[c.direction](jnp.ones_like(global_BLL))
+        global_BLM &= DIRECTIONS[c.direction](jnp.ones_like(global_BLM))
 
     if not c.local_window:
-        return lambda is_global: global_BLL
+        return lambda is_global: global_BLM
 
-    local_BLL = global_BLL & attention.near(documents_BL.shape[1], c.local_window)
-    return lambda is_global: jnp.where(is_global, global_BLL, local_BLL)
+    local_BLM = global_BLM & attention.near(documents_BL.shape[1], c.local_window)
+    return lambda is_global: jnp.where(is_global, global_BLM, local_BLM)

@@ -73,8 +73,8 @@ def load(workdir: str) -> ComparedRun:
     """Reads a workdir. Raises ValueError, in one line, if it is not a run with metrics."""
     if not os.path.isdir(workdir):
         raise ValueError(f"{workdir} is not a folder; give the workdirs of runs")
-    path, config = os.path.join(workdir, "metrics.jsonl"), saved_config.of_run(workdir)
-    for name, there in ((saved_config.NAME, config), ("metrics.jsonl", os.path.isfile(path))):
+    path, config = os.path.join(workdir, writers.METRICS), saved_config.of_run(workdir)
+    for name, there in ((saved_config.NAME, config), (writers.METRICS, os.path.isfile(path))):
         if not there:
             raise ValueError(
                 f"{workdir} has no {name}; give the workdir of a run that has"

@@ -99,10 +99,10 @@ def frame(axes, palette: Mapping[str, str]) -> None:
     axes.tick_params(which="both", length=0, labelsize=8.5, labelcolor=palette["muted"], pad=4)
 
 
-def title(axes, words: str, unit: str, palette: Mapping[str, str]) -> None:
+def title(axes, text: str, unit: str, palette: Mapping[str, str]) -> None:
     """The title of a chart in bold, and its unit between the title and the axes."""
     axes.set_title(
-        words, loc="left", fontsize=11, fontweight="bold", color=palette["ink"], pad=24
+        text, loc="left", fontsize=11, fontweight="bold", color=palette["ink"], pad=24
     )  # fmt: skip
     axes.text(
         0, 1, unit, transform=above(axes, 11), fontsize=8.5, color=palette["muted"],
@@ -123,7 +123,7 @@ def above(axes, points: float):
     )
 
 
-def along(axes, scale: str, first: float, end: float, words: str, palette) -> list[float]:
+def along(axes, scale: str, first: float, end: float, name: str, palette) -> list[float]:
     """Limits, ticks and name of an axis of steps or tokens; returns the places of the ticks.
 
     Args:
@@ -131,7 +131,7 @@ def along(axes, scale: str, first: float, end: float, words: str, palette) -> li
       scale: one of SCALES.
       first: the first point of the curves; a logarithmic axis begins there.
       end: the last point.
-      words: the name of the axis.
+      name: of the axis.
       palette: the colours.
     """
     end = max(end, 1)
@@ -149,7 +149,7 @@ def along(axes, scale: str, first: float, end: float, words: str, palette) -> li
         places = [place for place in places if 0 <= place <= end]
         axes.set_xticks(places, [rounded(place, end) for place in places])
 
-    axes.set_xlabel(words, fontsize=8.5, color=palette["muted"], loc="right", labelpad=1)
+    axes.set_xlabel(name, fontsize=8.5, color=palette["muted"], loc="right", labelpad=1)
     return places
 
 

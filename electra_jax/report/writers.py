@@ -25,6 +25,7 @@ from electra_jax.host import logs, safe_files
 from electra_jax.report import console_lines
 
 Number = float | int | None
+METRICS = "metrics.jsonl"  # in the workdir
 KINDS = ("train", "eval")
 
 

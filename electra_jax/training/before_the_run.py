@@ -19,9 +19,10 @@ from electra_jax import config as config_lib
 from electra_jax.config import fields
 from electra_jax.data import planning, text
 from electra_jax.host import buckets, processes, safe_files, staging
+from electra_jax.report import writers
 from electra_jax.training import errors
 from electra_jax.weights import starting_weights, warm_start
-from electra_jax.workdir import metadata, saved_config
+from electra_jax.workdir import metadata, saved_config, starts
 
 
 @contextlib.contextmanager
@@ -75,7 +76,7 @@ def check_places(workdir: str) -> None:
         except buckets.NotAllowed as error:
             raise config_lib.ConfigError(f"--workdir={address}: {error}") from error
 
-    for name in ("", "checkpoints", "tensorboard"):
+    for name in ("", staging.CHECKPOINTS, "tensorboard"):
         path = os.path.join(workdir, name) if name else workdir
         if os.path.lexists(path) and not os.path.isdir(path):
             raise config_lib.ConfigError(
@@ -84,7 +85,7 @@ def check_places(workdir: str) -> None:
             )
         _check_right(path)
 
-    for name in ("run.lock", "log.txt", "metrics.jsonl", "starts.jsonl"):
+    for name in (staging.LOCK, "log.txt", writers.METRICS, starts.NAME):
         path = os.path.join(workdir, name)
         if os.path.isdir(path):
             raise config_lib.ConfigError(

@@ -56,7 +56,7 @@ def train(
         stack.enter_context(before_the_run.full_disk_in_words(workdir))
         # Nothing is written before the lock is held, since another run may use this workdir.
         if jax.process_index() == 0:
-            path, what = os.path.join(workdir, "run.lock"), f"workdir {staging.place(workdir)}"
+            path, what = os.path.join(workdir, staging.LOCK), f"workdir {staging.place(workdir)}"
             stack.enter_context(lock.hold(path, what))
             stack.enter_context(staging.locked(workdir, workdir, what))
             stack.enter_context(logs.file(os.path.join(workdir, "log.txt")))

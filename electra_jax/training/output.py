@@ -49,7 +49,7 @@ class Output:
         self._noted = False  # whether starts.jsonl says that this start has a checkpoint
         self._writers: list[writers.Writer] = []
         self._line: live_line.LiveLine | None = None  # while the run trains, at a terminal
-        self._path = os.path.join(run.workdir, "metrics.jsonl")
+        self._path = os.path.join(run.workdir, writers.METRICS)
 
         if self._speaks:
             if not run.restored:

@@ -85,10 +85,10 @@ def stage_settings(
     A later stage with rows of another length reads the vocabulary that was trained for the first
     stage, from `first_folder`.
     """
-    length, words = data.lengths[number], prepared_data.own_vocabulary(data)
-    if length != data.lengths[0] and words.startswith("train:"):
-        words = os.path.join(first_folder, records.VOCABULARY)
-    return dataclasses.replace(data.settings, sequence_length=length, vocab=words)
+    length, vocab = data.lengths[number], prepared_data.own_vocabulary(data)
+    if length != data.lengths[0] and vocab.startswith("train:"):
+        vocab = os.path.join(first_folder, records.VOCABULARY)
+    return dataclasses.replace(data.settings, sequence_length=length, vocab=vocab)
 
 
 def heldout(run_records: records.Records, limit: int) -> list[tuple[str, np.ndarray, np.ndarray]]:

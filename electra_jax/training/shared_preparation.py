@@ -45,7 +45,7 @@ from electra_jax.host import processes, staging
 
 _DOING = "to prepare the data"  # what others are waited for, for the log
 _SHARED = {"hash": duplicates.hash_unit, "build": unit_rows.build}
-_WORDS = {"hash": "looking for duplicates", "build": "cutting rows"}  # the phases of process 0
+_DONE = {"hash": "looking for duplicates", "build": "cutting rows"}  # the phases of process 0
 
 
 class ShareError(RuntimeError):
@@ -108,8 +108,8 @@ def serve(settings: planning.Settings, root: str) -> None:
             ]
             results = {}
             if mine:
-                words = _WORDS[asked["do"]]
-                logging.info("%s: %d of %d units in this process", words, len(mine), len(units))
+                done = _DONE[asked["do"]]
+                logging.info("%s: %d of %d units in this process", done, len(mine), len(units))
                 with _as_share(plan):
                     _offer_stripes(mine)
                     function = sent_units.elsewhere(_SHARED[asked["do"]])

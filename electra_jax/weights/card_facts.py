@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from electra_jax.config import stages
+from electra_jax.host import staging
 from electra_jax.report import writers
 from electra_jax.step import plans
 from electra_jax.weights import trained_weights
@@ -99,7 +100,7 @@ def _named(path):
     """The name of weights to start from: of a checkpoint that of its workdir, without folders."""
     path = path.rstrip("/")
     above = os.path.dirname(path)
-    if os.path.basename(above) == "checkpoints":
+    if os.path.basename(above) == staging.CHECKPOINTS:
         path = os.path.dirname(above)
     return os.path.basename(path)
 
@@ -158,7 +159,7 @@ def _environment_facts(environment):
 
 def _metrics_rows(found):
     """Returns the rows of metrics.jsonl up to the weights' step."""
-    path = os.path.join(found.source, "metrics.jsonl")
+    path = os.path.join(found.source, writers.METRICS)
     if found.config is None or not os.path.exists(path):
         return []
     return [row for row in writers.read(path) if row["step"] <= found.step]

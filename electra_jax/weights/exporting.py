@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writing trained weights for other programs: `electra_jax.convert --to`.
 
+    write              one of these, by name
     to_hugging_face    one folder per network, which transformers loads
     to_orbax           parameters, for users who have orbax
     to_stablehlo       the encoder as a program, for users who have jax
@@ -34,8 +35,33 @@ from electra_jax.weights.formats import (
     tokenizer_files,
 )
 
+FORMATS = ("hugging_face", "orbax", "stablehlo")
 CURVES = "curves.png"
 _FOLDERS = {"judges": "discriminator", "predicts": "masked_lm", "encodes": "encoder"}
+
+
+def write(
+    found: trained_weights.Weights,
+    out: str,
+    to: str,
+    only: str | None = None,
+    licence: str = "",
+    repository: str = "",
+) -> dict:
+    """Writes weights in one of `FORMATS`; the arguments and the result are those of its function.
+
+    Licence and repository are for the model cards of Hugging Face.
+    """
+    check_format(to)
+    if to == "hugging_face":
+        return to_hugging_face(found, out, only, licence, repository)
+    return (to_orbax if to == "orbax" else to_stablehlo)(found, out, only)
+
+
+def check_format(to: str) -> None:
+    """Raises ConfigError if there is no such format."""
+    if to not in FORMATS:
+        raise config_lib.ConfigError(f"to={to!r} is unknown; use one of {', '.join(FORMATS)}")
 
 
 def to_hugging_face(

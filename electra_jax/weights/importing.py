@@ -27,7 +27,7 @@ from electra_jax.weights import (
     warm_start,
 )
 from electra_jax.weights.formats import hugging_face
-from electra_jax.workdir import metadata, saved_config
+from electra_jax.workdir import metadata, prepared_data, saved_config
 
 
 def to_workdir(source: str, recipe: config_lib.Config, workdir: str) -> dict:
@@ -72,7 +72,7 @@ def to_workdir(source: str, recipe: config_lib.Config, workdir: str) -> dict:
         warm_start.lower_layers(named, trees.flat(found.params), trees.flat(fresh.params))
 
     with whole_folder.new(workdir, "--workdir") as folder:
-        found.vocabulary.save(os.path.join(folder, "vocab"))
+        found.vocabulary.save(os.path.join(folder, prepared_data.VOCABULARY))
         _save_first(metadata.directory(folder), found, config, optimizer)
         saved_config.write(folder, config)
 
@@ -115,7 +115,7 @@ def _fitting_config(found, recipe, workdir):
 
     data = dataclasses.replace(
         recipe.data,
-        vocab=os.path.join(workdir, "vocab", vocabulary.FILES[words.kind]),
+        vocab=os.path.join(workdir, prepared_data.VOCABULARY, vocabulary.FILES[words.kind]),
         lower_case=words.lower_case,
         strip_accents=words.strip_accents,
         sequence_length=min(recipe.data.sequence_length, shape.max_positions),

@@ -58,7 +58,7 @@ def open(
     path = staging.copied(path, "path", config_lib.ConfigError)
     path = os.path.normpath(path)
     parent, name = os.path.split(path)
-    if os.path.basename(parent) == "checkpoints" and name.isdecimal():
+    if os.path.basename(parent) == staging.CHECKPOINTS and name.isdecimal():
         return reading_workdir.read(os.path.dirname(parent), int(name), data_dir)
     if metadata.steps(metadata.directory(path)):
         return reading_workdir.read(path, step, data_dir)

@@ -53,10 +53,10 @@ DOCUMENTS_BL = [[n for n, count in row for _ in range(count)] for row in DOCUMEN
 @pytest.mark.parametrize("window", [0, 20])
 def test_splash_agrees_with_einsum_on_every_real_token(interpreted, window):
     inputs, documents_BL, direction = rows_of(DOCUMENTS_BL)
-    visible_BLL = attention.visible(documents_BL)
+    visible_BLM = attention.visible(documents_BL)
     if window:
-        visible_BLL &= attention.near(384, window)
-    plain = value_and_gradients(lambda *x: attention.einsum(*x, visible_BLL), inputs, direction)
+        visible_BLM &= attention.near(384, window)
+    plain = value_and_gradients(lambda *x: attention.einsum(*x, visible_BLM), inputs, direction)
     fused = value_and_gradients(
         lambda *x: attention.splash(*x, documents_BL, window=window), inputs, direction
     )
@@ -100,12 +100,12 @@ def test_layers_with_splash_are_those_with_einsum(interpreted, scan):
 def test_what_is_handed_to_cudnn_gives_the_numbers_of_einsum(window):
     """Its own kernel needs a GPU; the same call with XLA in its place."""
     inputs, documents_BL, direction = rows_of(odd.batch().documents_BL)
-    visible_BLL = attention.visible(documents_BL)
+    visible_BLM = attention.visible(documents_BL)
     if window:
-        visible_BLL &= attention.near(11, window)
-    plain = value_and_gradients(lambda *x: attention.einsum(*x, visible_BLL), inputs, direction)
+        visible_BLM &= attention.near(11, window)
+    plain = value_and_gradients(lambda *x: attention.einsum(*x, visible_BLM), inputs, direction)
     same = functools.partial(attention.cudnn, implementation="xla")
-    fused = value_and_gradients(lambda *x: same(*x, visible_BLL), inputs, direction)
+    fused = value_and_gradients(lambda *x: same(*x, visible_BLM), inputs, direction)
     real_BL = documents_BL > 0
     assert np.isfinite(fused[0]).all()
     np.testing.assert_allclose(fused[0][real_BL], plain[0][real_BL], atol=1e-6)

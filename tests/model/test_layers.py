@@ -202,16 +202,16 @@ def test_the_gradient_of_attention_is_that_of_its_formula(rate):
     """Dropped probabilities and hidden keys included: 3 and 4 tokens of two documents, padding."""
     draw = np.random.default_rng(0)
     *inputs, direction = jnp.asarray(draw.standard_normal((4, 2, 8, 2, 4)), jnp.float32)
-    visible_BLL = attention.visible(jnp.array([[1, 1, 1, 2, 2, 2, 2, 0], [1] * 8]))
+    visible_BLM = attention.visible(jnp.array([[1, 1, 1, 2, 2, 2, 2, 0], [1] * 8]))
     (drawn,) = layers.draw(row_keys([0, 1]), [(rate, (2, 8, 8))], 8)
 
     def plainly(query, key, value):
         scores = jnp.einsum("BLHK,BMHK->BHLM", query, key) / 2
-        chances = jax.nn.softmax(jnp.where(visible_BLL[:, None], scores, -1e9))
+        chances = jax.nn.softmax(jnp.where(visible_BLM[:, None], scores, -1e9))
         return jnp.einsum("BHLM,BMHK->BLHK", layers.dropout(chances, rate, drawn), value)
 
     def ours(*inputs):
-        return attention.einsum(*inputs, visible_BLL, dropout=rate, drawn_BHLM=drawn)
+        return attention.einsum(*inputs, visible_BLM, dropout=rate, drawn_BHLM=drawn)
 
     np.testing.assert_allclose(ours(*inputs), plainly(*inputs), atol=1e-6)
     found, expected = (

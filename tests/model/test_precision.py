@@ -52,8 +52,8 @@ def test_probabilities_are_rounded_once_and_after_the_softmax(way):
     scores_LM, wanted_LM = exact(query_BLHK, key_BLHK)
     assert scores_LM.min() < 18 and scores_LM.max() > 40
     values_BMHK = jnp.eye(SIZE, dtype=jnp.bfloat16)[None, :, None]
-    seen_BLL = jnp.ones((1, SIZE, SIZE), bool)
-    found_LM = odd.jit(WAYS[way])(query_BLHK, key_BLHK, values_BMHK, seen_BLL)
+    seen_BLM = jnp.ones((1, SIZE, SIZE), bool)
+    found_LM = odd.jit(WAYS[way])(query_BLHK, key_BLHK, values_BMHK, seen_BLM)
     assert found_LM.dtype == jnp.bfloat16
     found_LM = np.asarray(found_LM, np.float64)[0, :, 0]
     assert abs(found_LM / wanted_LM - 1).max() < 1.01 * ROUNDED
@@ -74,11 +74,11 @@ def test_dropout_keeps_the_mean_in_bfloat16():
 def test_attention_keeps_the_mean_of_its_probabilities_in_bfloat16():
     query_BLHK, key_BLHK = queries_and_keys()
     values_BMHK = jnp.eye(SIZE, dtype=jnp.bfloat16)[None, :, None]
-    seen_BLL = jnp.ones((1, SIZE, SIZE), bool)
+    seen_BLM = jnp.ones((1, SIZE, SIZE), bool)
     drawn = np.random.default_rng(2).integers(0, 256, (1, 1, SIZE, SIZE))
     run = odd.jit(functools.partial(attention.einsum, dropout=0.1))
     drawn_BHLM = jnp.asarray(drawn, jnp.uint8)
-    found_LM = run(query_BLHK, key_BLHK, values_BMHK, seen_BLL, drawn_BHLM=drawn_BHLM)
+    found_LM = run(query_BLHK, key_BLHK, values_BMHK, seen_BLM, drawn_BHLM=drawn_BHLM)
     found_LM = np.asarray(found_LM, np.float64)[0, :, 0]
     kept_LM = found_LM > 0
     wanted_LM = exact(query_BLHK, key_BLHK)[1] * 256 / 230
@@ -150,11 +150,11 @@ def test_wide_products_have_float32_results_only():
     rows = jnp.ones((2, 16, 32), jnp.bfloat16)
     params = {"kernel": jnp.ones((32, 48)), "bias": jnp.ones(48)}
     heads = rows.reshape(2, 16, 4, 8)
-    seen_BLL = jnp.ones((2, 16, 16), bool)
+    seen_BLM = jnp.ones((2, 16, 16), bool)
     wide = functools.partial(attention.einsum, sums=jnp.float32)
     products = {
         "dense": (lambda params, x: layers.wide_dense(params, x), (params, rows), 3),
-        "attention": (lambda *x: wide(*x, seen_BLL), (heads, heads, heads), 6),
+        "attention": (lambda *x: wide(*x, seen_BLM), (heads, heads, heads), 6),
     }
     for name, (function, inputs, count) in products.items():
 

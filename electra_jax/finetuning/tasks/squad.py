@@ -53,9 +53,9 @@ def of_fields(place, context, qa, impossible, where, report) -> examples.Questio
     answers = []
     for number, answer in enumerate(_field(qa, "answers", list, place, default=[])):
         here = f"{place}.answers[{number}]"
-        words = _field(answer, "text", str, here)
+        text = _field(answer, "text", str, here)
         begin = _field(answer, "answer_start", int, here)
-        answers.append((words, _nearest_position(context, words, begin, where, report)))
+        answers.append((text, _nearest_position(context, text, begin, where, report)))
 
     unanswerable = _field(qa, "is_impossible", bool, place, default=False)
     if unanswerable and not impossible:
@@ -90,16 +90,16 @@ def _field(record, name, kind, place, default=None):
     return value
 
 
-def _nearest_position(context, words, begin, where, report) -> int:
-    """Returns `begin` if the words are there, else their nearest position, else -1."""
-    if begin >= 0 and context.startswith(words, begin):
+def _nearest_position(context, text, begin, where, report) -> int:
+    """Returns `begin` if the text is there, else its nearest position, else -1."""
+    if begin >= 0 and context.startswith(text, begin):
         return begin
 
     places = []
-    at = context.find(words) if words else -1
+    at = context.find(text) if text else -1
     while at >= 0:
         places.append(at)
-        at = context.find(words, at + 1)
+        at = context.find(text, at + 1)
 
     if not places:
         report.count(where, "answers that are not in their context")

@@ -7,9 +7,8 @@
 
 The weights of the best seed on dev are taken; if there is a grid, of the best seed at the point
 that the results report. The folder of one point, or of one seed whose weights were kept, can be
-named instead. Shape
-and vocabulary are read from the encoder that was tuned, which must still be there. Hugging Face's
-classes: transformers, models/electra/modeling_electra.py.
+named instead. Shape and vocabulary are read from the encoder that was tuned, which must still be
+there. Hugging Face's classes: transformers, models/electra/modeling_electra.py.
 """
 
 import dataclasses
@@ -76,9 +75,6 @@ class TunedNetwork:
         return f"{self.settings.name}, {self.about['task']}, seed {self.about['seed']}"
 
 
-FORMATS = ("hugging_face", "orbax", "stablehlo")
-
-
 def write(
     path: str | os.PathLike,
     out: str | os.PathLike,
@@ -95,24 +91,18 @@ def write(
       path: the folder of a fine-tuned task, or whatever `weights.reading.open` takes, to which
         `step` and `data_dir` are passed on.
       out: the folder; it must not be there yet.
-      to: one of FORMATS.
+      to: one of `exporting.FORMATS`.
       only: one network instead of all.
       licence: an identifier for the model card; '' if none was chosen.
       repository: OWNER/NAME on the Hub if the folder goes there, for the model card.
 
     Returns a summary for printing. Raises ConfigError or CheckpointError, one line.
     """
-    if to not in FORMATS:
-        raise config_lib.ConfigError(f"to={to!r} is unknown; use one of {', '.join(FORMATS)}")
-
+    exporting.check_format(to)
     path, out = os.fspath(path), os.fspath(out)
     if not is_tuned(path):
         found = reading.open(path, step, data_dir)
-        if to == "hugging_face":
-            return exporting.to_hugging_face(found, out, only, licence, repository)
-        if to == "orbax":
-            return exporting.to_orbax(found, out, only)
-        return exporting.to_stablehlo(found, out, only)
+        return exporting.write(found, out, to, only, licence, repository)
 
     if only:
         raise config_lib.ConfigError(f"--only={only}: a tuned task has one network")

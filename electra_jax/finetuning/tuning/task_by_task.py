@@ -64,7 +64,7 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
 
     with contextlib.ExitStack() as stack:
         what = f"folder {staging.place(folder)}"
-        stack.enter_context(lock.hold(os.path.join(folder, "run.lock"), what))
+        stack.enter_context(lock.hold(os.path.join(folder, staging.LOCK), what))
         stack.enter_context(staging.locked(workdir, folder, what))
         stack.enter_context(logs.file(os.path.join(folder, "log.txt")))
         compile_cache.keep()
