@@ -12,7 +12,7 @@ a task that takes longer than a slice would never be done. So
    which takes longer in all, but each that is done stays.
 4. If one seed does not fit into a whole slice, that is an error with its remedy.
 
-WORKDIR/scores/TASK.json is the results.json of each task whose seeds are all done, and
+WORKDIR/scores/TASK.json is results.json as it was when all seeds of that task were done, and
 WORKDIR/slices.json has the time of the last task that trained all its seeds together, and the tasks
 that were cut.
 """
@@ -55,8 +55,11 @@ def tune(
 
 def scores(workdir: pathlib.Path) -> dict[str, run_results.TaskResult]:
     """{task: what its seeds came to} of all tasks that are done."""
-    files = sorted((workdir / "scores").glob("*.json"))
-    return {path.stem: results_file.load(str(path)).tasks[0] for path in files}
+    found = {}
+    for path in sorted((workdir / "scores").glob("*.json")):
+        tasks = results_file.load(str(path)).tasks  # those of the commands before it, too
+        found[path.stem] = next(task for task in tasks if task.task == path.stem)
+    return found
 
 
 def work_of(data: pathlib.Path, task: str) -> int:

@@ -5,11 +5,11 @@
     python -m electra_jax.predict --from=runs/mine/finetune/NAME/TASK a.jsonl b.jsonl
     python -m electra_jax.predict --from=runs/mine/finetune/NAME/TASK texts.txt
 
-The files have the columns of the task's test set, or of its other files if it has none; a column of
-labels is not read. For tasks of single texts a .txt file has one text a line. Each example becomes
-a line of JSON, as in the predictions that fine-tuning writes: its id, the prediction and, for
-classes, a score for each. The model is that of the best seed on dev, as in the results.
-docs/finetuning.md has the details, and `electra_jax.load_tuned` does the same in a program.
+The files have the columns of the task's test set, or of its other files if it has none; labels are
+not read. For tasks of single texts a .txt file has one text a line. Each example becomes a line of
+JSON: its id, the prediction, and of classes the probability of each; of several files also the
+file. The model is that of the best seed on dev, as in the results. docs/finetuning.md has the
+details, and `electra_jax.load_tuned` does the same in a program.
 """
 
 if __name__ == "__main__":
@@ -18,6 +18,7 @@ if __name__ == "__main__":
     # Before all other imports, so that help answers at once.
     usage.answer(__file__)
 
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -44,15 +45,25 @@ def main(paths: Sequence[str]) -> None:
         )
     if not paths:
         raise config_lib.ConfigError("no file is named; give one or several after the flags")
+    for path, what in [(_FROM.value, "--from"), *((path, "a file") for path in paths)]:
+        safe_files.check_no_address(path, what, config_lib.ConfigError)
     for path in paths:
         if not os.path.isfile(path):
             raise config_lib.ConfigError(f"there is no file {path}")
     if _OUT.value:
         check_place(_OUT.value, paths)
 
-    text, notes = tuned_model.load(_FROM.value).lines(paths)
-    for note in notes:
-        logging.info("%s", note)
+    model, text = tuned_model.load(_FROM.value), ""
+    for path in paths:
+        rows, notes = model.of_file(path)
+        for note in notes:
+            logging.info("%s: %s", path, note)
+        for row in rows:
+            if "scores" in row:
+                row["scores"] = {name: round(score, 6) for name, score in row["scores"].items()}
+            named = {"file": path} | row if len(paths) > 1 else row
+            text += json.dumps(named, ensure_ascii=False, allow_nan=False) + "\n"
+
     if not _OUT.value:
         sys.stdout.write(text)
         return
@@ -62,7 +73,7 @@ def main(paths: Sequence[str]) -> None:
 
 def check_place(out: str, paths: Sequence[str]) -> None:
     """Raises ConfigError if the answers cannot be written there, or would replace a file read."""
-    safe_files.check_path(out, "--out", config_lib.ConfigError)
+    safe_files.check_no_address(out, "--out", config_lib.ConfigError)
     folder = os.path.dirname(out) or "."
     if not os.path.isdir(folder):
         raise config_lib.ConfigError(f"--out={out}: there is no folder {folder}")

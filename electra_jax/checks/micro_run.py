@@ -2,10 +2,10 @@
 """Checks that read one short run, the micro-run: its metrics.jsonl and its last checkpoint.
 
 Each check is a function `check(run) -> Result`. Bounds that depend on the size of a run come from
-the seeds of `configs/tiny_paper.py` (docs/learning_checks.md), and one further seed in a thousand
-would miss one of them; for any other configuration these numbers are printed without a verdict. All
-numbers are over words, without special tokens (`scoring.py`), except those that the run itself has
-logged.
+the seeds of `configs/tiny_paper.py`: a bound is such that one further seed in a thousand would miss
+it, unless a comment says otherwise (docs/learning_checks.md). For any other configuration these
+numbers are printed without a verdict. All numbers are over words, without special tokens
+(`scoring.py`), except those that the run itself has logged.
 """
 
 import dataclasses
@@ -114,10 +114,11 @@ def discriminator_finds_replaced_words(run: trained.FinishedRun) -> Result:
         (
             # 24 first weights had 0.451 to 0.529: ids are not alike to a random network.
             Measure("words, step 0", untrained.auc(), 0.43, 0.57),
+            # 7 of 24 first weights were above it, untrained; check 4 is what those fail.
             Measure("words, at the end, chance and 3 errors", found, 0.5 + 3 * error),
             # Nine seeds had 0.523 to 0.563: their bound would be below chance.
             Measure("the same", found, why=f"{FOR_SCALE}: table >= 0.6"),
-            # Thirteen seeds had 0.549 to 0.585; one in two hundred would be below this bound, and
+            # Thirteen seeds had 0.549 to 0.586; one in two hundred would be below this bound, and
             # [CLS] and [SEP] alone give 0.52.
             calibrated(
                 run.config, "disc_auc of the run, all tokens", run.evaluations[-1]["disc_auc"],
@@ -186,7 +187,7 @@ def locality(run: trained.FinishedRun) -> Result:
         f"a random token is among the {TOP} most suspect of its row",
         "an output shifted by one, a head over the whole row",
         (
-            Measure(f"of {len(found)} rows, chance {chance_mean:.3f} and 3 errors",
+            Measure(f"of {len(found)} tokens, chance {chance_mean:.3f} and 3 errors",
                     float(np.mean(found)), chance_mean + 3 * error),
             # Nine seeds had 0.34 to 0.54: their bound would be below chance.
             Measure("the same share", float(np.mean(found)), why=f"{FOR_SCALE}: table >= 0.5"),
@@ -246,7 +247,7 @@ def grammatical_pairs(run: trained.FinishedRun) -> Result:
         "grammatical of two sentences, a/an and this/these",
         "a discriminator that knows frequencies only",
         (
-            # Three seeds had 0.53, 0.50 and 0.55, and guessing has an error of 0.04.
+            # Nine seeds had 0.37 to 0.55, and guessing has an error of 0.04.
             Measure(f"of {len(good)} pairs, at the end", share(run.params),
                     why=f"{SOFT}: table >= 0.55"),
             Measure("at step 0", share(run.first_params), why=f"{SOFT}: chance 0.5"),
@@ -278,7 +279,8 @@ _VOWEL = (
 def one_random_token(run: trained.FinishedRun) -> scoring.Judged:
     """Replaces one word in each held-out row by a random token and judges the rows.
 
-    Each row comes `REPEATS` times, with another word. Rows of `TOP` words or fewer stay unchanged.
+    Each row comes `REPEATS` times, with a word drawn anew. Rows of `TOP` words or fewer stay as
+    they are.
     """
     ids, marks = _repeated(run.heldout)
     plain = _untouched(run, ids, marks)

@@ -89,6 +89,21 @@ def is_foreign(path: str) -> bool:
     return tensorflow_bundle.prefix_of(path) is not None
 
 
+def shape(path: str) -> networks.NetworksConfig:
+    """The shapes of the networks in an export or in files of another program.
+
+    Of an export and of Hugging Face's folders no weights are read; tables count as shared there.
+    Raises as `open` does.
+    """
+    if hub.is_address(path):
+        path = hub.folder(path)
+    if orbax_export.is_one(path):
+        return _shape_of_export(orbax_export.about(path))
+    if folders := reading_foreign.hugging_face_folders(path):
+        return reading_foreign.pair(path, folders).shape
+    return open(path).networks
+
+
 def load_encoder(
     path: str | os.PathLike, network: str | None = None, dtype: str = "float32"
 ) -> tuple[Callable[..., encoding.Encoded], dict, encoding.Tokenizer]:
@@ -124,11 +139,6 @@ def _of_export(path):
     """Reads an export of `exporting.to_orbax`."""
     about = orbax_export.about(path)
     words = vocabulary.load(os.path.join(path, orbax_export.VOCABULARY))
-    trunks = {
-        name: encoder.EncoderConfig(**about["networks"][name] | encoder.PORTABLE)
-        for name in trained_weights.NETWORKS
-    }
-    shape = networks.NetworksConfig(**about["networks"] | trunks)
     params = jax.tree.map(jnp.asarray, orbax_export.read(path))
     config = config_lib.parse(about["config"]) if about["config"] else None
     # Exports of earlier versions do not say how long the rows were.
@@ -136,7 +146,7 @@ def _of_export(path):
     return trained_weights.Weights(
         path,
         about["step"],
-        shape,
+        _shape_of_export(about),
         params,
         words,
         config,
@@ -145,3 +155,12 @@ def _of_export(path):
         stage_rows=tuple(about.get("stage_rows", ())),
         trained_tokens=about.get("trained_tokens", first),
     )
+
+
+def _shape_of_export(about):
+    """The shapes of the networks, from what an export says of itself."""
+    trunks = {
+        name: encoder.EncoderConfig(**about["networks"][name] | encoder.PORTABLE)
+        for name in trained_weights.NETWORKS
+    }
+    return networks.NetworksConfig(**about["networks"] | trunks)

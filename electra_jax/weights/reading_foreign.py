@@ -9,6 +9,7 @@ between, and pads the tables by token to the size that our networks use.
 import dataclasses
 import glob
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ from jax import numpy as jnp
 
 from electra_jax import config as config_lib
 from electra_jax.core import trees
+from electra_jax.data import vocabulary
 from electra_jax.model import encoder, networks
 from electra_jax.weights import trained_weights
 from electra_jax.weights.formats import (
@@ -39,10 +41,19 @@ def hugging_face_folders(path: str | os.PathLike) -> list[str]:
     ]
 
 
-def of_hugging_face(path: str, folders: list[str]) -> trained_weights.Weights:
-    """Reads one network, or a discriminator with its generator.
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """One network in Hugging Face's folders, or a discriminator and its generator."""
 
-    If the generator's tables differ from the discriminator's, nothing is shared between them.
+    shapes: Mapping[str, hugging_face.HuggingFaceShape]  # folder -> what its config.json says
+    main: str  # folder of the main network
+    generator: str | None  # folder
+    words: vocabulary.Vocabulary
+    shape: networks.NetworksConfig  # of both in our terms, with shared tables
+
+
+def pair(path: str, folders: list[str]) -> Pair:
+    """Reads what Hugging Face's folders hold, but for the weights.
 
     Args:
       path: the folder that was asked for.
@@ -63,11 +74,27 @@ def of_hugging_face(path: str, folders: list[str]) -> trained_weights.Weights:
     words = _tokenizer_of(main)
     _check_pair(shapes, main, other, words)
     shape = _networks_config(shapes[main], shapes[other] if other else shapes[main], words)
+    return Pair(shapes, main, other, words, shape)
 
-    own = _read_network(main, shapes[main], "discriminator", shape, words)
+
+def of_hugging_face(path: str, folders: list[str]) -> trained_weights.Weights:
+    """Reads one network, or a discriminator with its generator.
+
+    If the generator's tables differ from the discriminator's, nothing is shared between them.
+
+    Args:
+      path: the folder that was asked for.
+      folders: those of `hugging_face_folders`.
+
+    Raises ConfigError.
+    """
+    found = pair(path, folders)
+    main, other, words, shape = found.main, found.generator, found.words, found.shape
+
+    own = _read_network(main, found.shapes[main], "discriminator", shape, words)
     params = {"embeddings": own.pop("embeddings"), "discriminator": own}
     if other:
-        own = _read_network(other, shapes[other], "generator", shape, words)
+        own = _read_network(other, found.shapes[other], "generator", shape, words)
         tables = own.pop("embeddings")
         if not jax.tree.all(jax.tree.map(np.array_equal, tables, params["embeddings"])):
             shape = dataclasses.replace(shape, sharing="none")

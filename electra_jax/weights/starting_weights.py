@@ -241,7 +241,7 @@ def _of_checkpoint(named, folder, wants, run) -> StartingWeights:
 
 def _old_vocabulary(named, folder, trained, sha256):
     """Returns the vocabulary of a checkpoint. Raises ConfigError if it cannot be found."""
-    # Of a workdir in a bucket its copy, which has all but the checkpoints.
+    # Of a workdir in a bucket its copy, in which the vocabulary is.
     workdir = os.path.dirname(os.path.dirname(os.path.abspath(staging.local(folder))))
     try:
         return reading_workdir.vocabulary_of(workdir, trained, sha256)[0]

@@ -86,7 +86,7 @@ def check_encoder(config: config_lib.Config) -> None:
     if theirs is None:
         return
 
-    found, fresh = _trunk(theirs), _trunk(_any_vocabulary(config))
+    found, fresh = _main_shapes(theirs), _main_shapes(_any_vocabulary(config))
     for path in fresh:
         if path.startswith(_TRUNKS) or path in found:
             _check_shape(f"init.from={config.init.from_!r}", path, found, fresh)
@@ -96,7 +96,7 @@ def _shape_of_source(path):
     """The shapes of the networks at a path, or None."""
     path = staging.copied(path, "init.from", config_lib.ConfigError)
     if reading.is_foreign(path):
-        return reading.open(path).networks
+        return reading.shape(path)
 
     folder = metadata.directory(path)
     if not metadata.steps(folder):
@@ -171,11 +171,12 @@ def _any_vocabulary(config):
     return plans.networks_config(trained_weights.portable(config), vocab_size=1)
 
 
-def _trunk(shape):
+def _main_shapes(shape):
     """The shapes of the main network's encoder and tables, by path, for one token and position."""
     learned = min(1, shape.max_positions)
     shape = dataclasses.replace(shape, vocab_size=1, max_positions=learned)
-    return trees.flat(jax.eval_shape(lambda: networks.init_trunk(shape, jax.random.key(0))))
+    leaves = trees.flat(jax.eval_shape(lambda: networks.init(shape, jax.random.key(0))))
+    return {path: x for path, x in leaves.items() if path.startswith((*_TRUNKS, "embeddings/"))}
 
 
 def _check_shape(named, path, found, fresh):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files as they are found in the wild become examples, whole, or are refused with their line."""
 
+import dataclasses
 import gzip
 import json
 import lzma
@@ -732,3 +733,36 @@ def test_plain_tags_are_refused_where_entities_are_asked_for(tmp_path):
     with pytest.raises(ValueError, match="tag 'ADV'|tag 'PRON'|tag 'VERB'"):
         reading.read(custom.task(settings), str(tmp_path))
     reading.read(custom.task(settings | {"metrics": "token_accuracy"}), str(tmp_path))
+
+
+# New examples
+
+
+def texts_of(path, **settings):
+    task = custom.task({"train": "train.tsv", "label": "label", "text": "text"} | settings)
+    split = reading.read_new(
+        dataclasses.replace(task, labels=("a", "b")), str(path), examples.Report()
+    )
+    assert not split.labelled
+    return [example.a for example in split.examples]
+
+
+def test_new_texts_stand_one_a_line_with_no_label_in_front_or_in_the_name(tmp_path):
+    path = tmp_path / "lr=0.1.txt"
+    path.write_text("How did it end ?\n\nWhy ?\n")
+    for layout in ({}, {"format": "lines"}, {"format": "label_first", "text": "", "label": ""}):
+        assert texts_of(path, **layout) == ["How did it end ?", "Why ?"], layout
+
+
+def test_new_rows_have_the_columns_of_the_task_and_need_no_label(tmp_path):
+    (tmp_path / "new.tsv").write_text("text\tlabel\nHow ?\tunheard of\n")
+    (tmp_path / "new.jsonl").write_text('{"text": "How ?"}\n')
+    (tmp_path / "new.txt").write_text("text\tother\nHow ?\tx\n")
+    assert texts_of(tmp_path / "new.tsv") == texts_of(tmp_path / "new.jsonl") == ["How ?"]
+    assert texts_of(tmp_path / "new.txt", format="tsv") == ["How ?"]
+
+
+def test_a_new_question_may_be_marked_as_one_without_an_answer(tmp_path):
+    write_squad(tmp_path / "new.json", qa("q1", [], is_impossible=True))
+    split = reading.read_new(built_in.named("squad"), str(tmp_path / "new.json"), examples.Report())
+    assert [example.id for example in split.examples] == ["q1"]

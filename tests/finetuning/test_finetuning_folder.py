@@ -50,6 +50,24 @@ def test_earlier_results_and_their_submission_go_with_the_folder_of_a_task(tmp_p
     assert kept == {"cola": ["1", "0"], "sst2": ["1"]}
 
 
+def test_what_the_old_model_of_a_task_has_answered_is_not_submitted_beside_its_new_one(tmp_path):
+    for task in ("mnli", "ax"):
+        (tmp_path / task).mkdir()
+    submission.glue(str(tmp_path / "glue.zip"), {"ax": ["neutral"], "mnli_matched": ["neutral"]})
+    (tmp_path / "mnli" / "test_matched.jsonl").write_text('{"id": "0", "prediction": "neutral"}\n')
+    run_folder.write_glue(str(tmp_path), {"mnli": str(tmp_path / "mnli")})
+    assert submission.read_glue(str(tmp_path / "glue.zip")) == {"mnli_matched": ["neutral"]}
+
+
+def test_a_damaged_submission_is_written_anew(tmp_path):
+    path = tmp_path / "glue.zip"
+    submission.glue(str(path), {"cola": list(range(2)) * 500})
+    whole = path.read_bytes()
+    for place in range(40, 60):  # in the compressed text
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        assert submission.read_glue(str(path)) == {}
+
+
 def test_weights_of_a_worse_seed_are_not_taken_for_the_best(tmp_path):
     """Seed 1 was tuned while run.save was 'none', the others later."""
     for seed, score in ((0, 0.5), (1, 0.9), (2, 0.7)):

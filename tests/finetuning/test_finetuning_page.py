@@ -58,7 +58,7 @@ def test_settings_cost_and_environment_are_told(tmp_path):
     results, _ = made_results.going_on()
     page = page_lib.html(results)
     shown = words(page)
-    assert "time: 12m30s; all seeds took 0.0417 device-hours" in shown
+    assert "last command: 12m30s; all seeds took 0.0417 device-hours" in shown
     # Of what differs from configs/finetune.py only; its tuple of lengths is written as a list.
     assert (
         "Changed from configs/finetune.py field base here recipe.learning_rate 0 0.003 All 3"

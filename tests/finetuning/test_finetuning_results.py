@@ -121,7 +121,7 @@ def test_the_console_table_puts_the_median_first(three):
         "fine-tuning small-wiki",
         "encoder: workdir runs/small, step 10,000, parameters 13,549,057",
         "device: 2 CPU cores",
-        "time: 12m30s",
+        "last command: 12m30s",
     ]
     assert "task split metric median mean ± sd best n guess" in lines
     assert "cola dev mcc 52.00 41.80 ± 23.41 54.00 5 0.00" in lines

@@ -89,17 +89,29 @@ def test_a_generator_of_another_shape_is_refused(text, first, tmp_path):
         electra_jax.train(config, tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["a workdir", "a checkpoint", "an export"])
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("a workdir", {"model__discriminator__feed_forward": 48}),
+        ("a checkpoint", {"model__discriminator__feed_forward": 48}),
+        ("orbax", {"model__discriminator__feed_forward": 48}),
+        ("hugging_face", {"model__discriminator__layers": 2}),
+        ("a workdir", {"model__sharing": "all"}),  # one encoder for both stands elsewhere
+    ],
+)
 def test_an_encoder_of_another_shape_is_refused_before_text_is_prepared(
-    text, first, tmp_path, kind
+    text, first, tmp_path, kind, change
 ):
     weights = {"a workdir": first[0], "a checkpoint": first[0] / "checkpoints" / "2"}.get(kind)
     if weights is None:
         weights = tmp_path / "export"
-        exporting.to_orbax(reading.open(first[0]), str(weights))
+        exporting.write(reading.open(first[0]), str(weights), kind)
 
     config = stage(text, data__dir=str(tmp_path / "data"))
-    config.model.discriminator.feed_forward = 48
+    for path, value in change.items():
+        section, *fields = path.split("__")
+        node = config[section] if len(fields) == 1 else config[section][fields[0]]
+        node[fields[-1]] = value
     config.init["from"] = str(weights)
     with pytest.raises(config_lib.ConfigError, match="no encoder of this shape: .* give model"):
         electra_jax.train(config, tmp_path / "run")

@@ -85,7 +85,7 @@ def test_runs_on_different_texts_are_refused(tmp_path):
         lambda given: kept_runs.begin(given, {}),
         lambda given: equal_compute.begin(crossing.ARMS, given),
     ],
-    ids=["discriminator", "crossing"],
+    ids=["kept_runs", "equal_compute"],
 )
 def test_a_begun_experiment_is_of_one_kind_of_text_wherever_that_lies(tmp_path, begin):
     leave(tmp_path, {})

@@ -15,7 +15,7 @@ def text(folder: str, tasks: Sequence[run_results.TaskResult], weights_kept: boo
 
     Args:
       folder: of the fine-tuning, WORKDIR/finetune/NAME.
-      tasks: those that were fine-tuned.
+      tasks: those that are fine-tuned there.
       weights_kept: whether their tuned weights are there.
     """
     page = pathlib.Path(folder, "results.html").absolute()

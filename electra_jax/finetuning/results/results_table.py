@@ -163,7 +163,7 @@ def facts(results: run_results.Results) -> list[str]:
     if results.minutes is not None:
         hours = results.device_hours
         spent = "" if hours is None else f"; all seeds took {hours:.3g} device-hours"
-        found.append(f"time: {style.duration(60 * results.minutes)}{spent}")
+        found.append(f"last command: {style.duration(60 * results.minutes)}{spent}")
     return found
 
 

@@ -97,7 +97,7 @@ class TaskResult:
 
 @dataclasses.dataclass(frozen=True)
 class Results:
-    """The results of one command: one encoder on several tasks."""
+    """One encoder on several tasks: what one command has made, or several in the same folder."""
 
     name: str
     tasks: Sequence[TaskResult]

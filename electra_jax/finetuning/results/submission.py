@@ -13,6 +13,7 @@ import json
 import math
 import os
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -91,7 +92,7 @@ def read_glue(path: str) -> dict[str, list[str]]:
                 for name in archive.namelist()
                 if name in names
             }
-    except (OSError, zipfile.BadZipFile):
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error):
         return {}
     return {task: [row.partition("\t")[2] for row in rows] for task, rows in files.items()}
 
@@ -140,15 +141,7 @@ def squad(
 def lines(
     path: str, ids: Sequence, predictions: Sequence, labels: Sequence | None = None, **lanes: Any
 ) -> str:
-    """Writes `lines_text` to a file; returns its path."""
-    drawing.write_whole(path, lines_text(ids, predictions, labels, **lanes).encode())
-    return path
-
-
-def lines_text(
-    ids: Sequence, predictions: Sequence, labels: Sequence | None = None, **lanes: Any
-) -> str:
-    """Returns one JSON object per example: id, prediction, label if known, and further columns.
+    """Writes one JSON object per example: id, prediction, label if known, and further columns.
 
     Args:
       lanes: further columns by name, one value per example, such as scores=[[0.1, 0.9], ...];
@@ -162,7 +155,9 @@ def lines_text(
             raise ValueError(f"{name} has {len(values)} values for {len(ids)} examples")
 
     rows = [dict(zip(columns, map(_plain, row))) for row in zip(*columns.values())]
-    return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
+    text = "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
+    drawing.write_whole(path, text.encode())
+    return path
 
 
 def _tsv(labels: Sequence[str]) -> str:

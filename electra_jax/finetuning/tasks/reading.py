@@ -15,7 +15,6 @@ import dataclasses
 import hashlib
 import os
 import re
-from collections.abc import Sequence
 
 from electra_jax.finetuning.tasks import (
     built_in,
@@ -106,28 +105,37 @@ def read(task: task_lib.Task, place: str, dev_share: float = 0.1) -> TaskExample
     return TaskExamples(task, splits, report)
 
 
-def read_new(task: task_lib.Task, paths: Sequence[str], report: examples.Report) -> examples.Split:
-    """Reads files of new examples as one test set of a task, whose labels must be known.
+def read_new(task: task_lib.Task, path: str, report: examples.Report) -> examples.Split:
+    """Reads a file of new examples as a test set of a task, whose labels must be known.
 
-    Their columns are those of the task's test files, or of the others if it has none; of texts in
-    a .txt file each line is one. A column of labels is not read.
+    Its columns are those of the task's test files, or of the others if it has none. For tasks of
+    single texts each line of a .txt file is a text, unless the task's own files have another format
+    that is named; so it is where the task's lines begin with their labels. Labels are not read.
 
-    Raises ValueError with file and line if a file does not fit the task.
+    Raises ValueError with file and line if the file does not fit the task.
     """
     source = next(
         task.files[split]
         for split in sorted(task.files, key=lambda name: not name.startswith("test"))
     )
-    if task.kind not in ("tagging", "span"):
-        source = dataclasses.replace(source, label=None)
-    if not task.pairs and all(files.ending(path) == ".txt" for path in paths):
-        source = dataclasses.replace(source, format=source.format or "lines")
+    where = f"{task.name} test"
+    if task.kind == "tagging":
+        rows = conll.read(path, source, False, where, report)
+    elif task.kind == "span":  # a question may be marked as one without an answer
+        rows = squad.read(path, source, True, where, report, {})
+    else:
+        plain = source.format in ("lines", "label_first")
+        if plain or not (source.format or task.pairs) and files.ending(path) == ".txt":
+            rows = tables.plain_lines(path, source.encoding, where, report)
+        else:
+            unlabelled = dataclasses.replace(source, label=None)
+            rows = tables.read(path, unlabelled, False, where, report)
+        _check_ids(rows)
 
-    rows = _rows(task, "test", source, paths, report)
     found = tuple(_example(row, task, n, source, False) for n, row in enumerate(rows))
-    report.count(f"{task.name} test", "examples", len(found))
-    _report_empty(f"{task.name} test", found, report)
-    return examples.Split("test", found, tuple(paths))
+    report.count(where, "examples", len(found))
+    _report_empty(where, found, report)
+    return examples.Split("test", found, (path,))
 
 
 def _sources(task, place) -> dict[str, tuple[task_lib.SplitFiles, tuple[str, ...]]]:
@@ -195,9 +203,8 @@ def _rows(task, split, source, names, report):
         else:
             found += tables.read(name, source, labelled, where, report)
 
-    for number, row in enumerate(found):
-        if isinstance(row, tables.TableRow):  # a row without an id gets its number as id
-            examples.take_id(row.id or str(number), row.where, taken)
+    if task.kind not in ("tagging", "span"):
+        _check_ids(found)
 
     # Of a test set, a column of labels that is empty throughout only keeps their place. Columns of
     # 0 and 1 are never empty.
@@ -205,6 +212,13 @@ def _rows(task, split, source, names, report):
         if all(row.label in ("", ()) for row in found):
             return [row._replace(label=None) for row in found]
     return found
+
+
+def _check_ids(rows):
+    """Raises ValueError if two rows have the same id; a row without one gets its number."""
+    taken: dict[str, str] = {}
+    for number, row in enumerate(rows):
+        examples.take_id(row.id or str(number), row.where, taken)
 
 
 def _records(task, name, source, labelled, where, report, taken):

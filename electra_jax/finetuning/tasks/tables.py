@@ -66,6 +66,18 @@ def read(
     return found
 
 
+def plain_lines(path: str, encoding: str, where: str, report: examples.Report) -> list[TableRow]:
+    """Returns each line of a file as a text without a label; the path is taken as it is.
+
+    Raises ValueError if there is no line.
+    """
+    source = task.SplitFiles(files=(), encoding=encoding)
+    found = list(_lines(path, source, where, report))
+    if not found:
+        raise ValueError(f"{path} holds no example; is it the right file?")
+    return found
+
+
 def of_record(record: dict, source: task.SplitFiles, place: str, labelled: bool) -> TableRow:
     """Returns the row in a record of field names and values."""
 

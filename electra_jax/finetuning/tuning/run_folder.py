@@ -22,6 +22,7 @@ from absl import logging
 from electra_jax import config as config_lib
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import results_file, run_results, submission
+from electra_jax.finetuning.tasks import built_in
 from electra_jax.finetuning.tuning import datasets
 from electra_jax.report import drawing
 
@@ -198,7 +199,7 @@ def write_glue(folder: str, seeds: Mapping[str, str]) -> list[str]:
     """Writes glue.zip, which GLUE's site takes, if any of its tasks was predicted.
 
     Of tasks that are not in `seeds` it keeps what an earlier command has written, unless their
-    folders are gone.
+    folders are gone or the task whose model has answered them is in `seeds`.
 
     Args:
       seeds: {task: folder of the seed whose predictions go into the file}.
@@ -209,7 +210,8 @@ def write_glue(folder: str, seeds: Mapping[str, str]) -> list[str]:
     path_of_zip, found, remarks = os.path.join(folder, "glue.zip"), {}, []
     for name, rows in submission.read_glue(path_of_zip).items():
         task = name.removesuffix("_matched").removesuffix("_mismatched")
-        if task not in seeds and os.path.isdir(os.path.join(folder, task)):
+        renewed = {task, built_in.named(task).model_of} & seeds.keys()
+        if not renewed and os.path.isdir(os.path.join(folder, task)):
             found[name] = rows
     for task, where in seeds.items():
         for split, ending in _GLUE_SPLITS.items():

@@ -74,12 +74,13 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
 
         # Results are written after every task, so an interrupted command leaves what it has.
         earlier, best = run_folder.earlier(folder), {}
-        found = [task for task in earlier if task.task not in names]
+        found = {task.task: task for task in earlier}  # each stays until it is done again
         page = stack.enter_context(_followed(session, names, earlier, begun))
         for name in names:
             result, best[name] = _task(session, page, name)
-            found += [result] if result is not None else []
-            whole = summary.results(session, found, page.minutes)
+            if result is not None:
+                found[name] = result
+            whole = summary.results(session, list(found.values()), page.minutes)
             run_folder.write_results(folder, whole)
             page.task_done(result)
             staging.push(workdir)

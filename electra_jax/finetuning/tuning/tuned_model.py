@@ -19,7 +19,6 @@ import jax
 
 from electra_jax import config as config_lib
 from electra_jax.core import sharding
-from electra_jax.finetuning.results import submission
 from electra_jax.finetuning.tasks import examples, reading
 from electra_jax.finetuning.tasks import task as task_lib
 from electra_jax.finetuning.tuning import (
@@ -62,26 +61,26 @@ class Model:
         split = examples.Split("test", tuple(made), ())
         return self._in_words(*self._said(self._prepared(split, examples.Report())))
 
-    def lines(self, paths: Sequence[str]) -> tuple[str, list[str]]:
-        """Answers the examples in files.
+    def of_file(self, path: str) -> tuple[list[dict[str, Any]], list[str]]:
+        """Answers the examples in a file; `reading.read_new` says how it is read.
 
-        Args:
-          paths: files with the columns of the task's test set; of single texts a .txt file has one
-            a line.
+        Returns (for each example {'id', 'prediction'}, and of classes their 'scores' as `__call__`
+        has them; what reading the file has reported, line by line).
 
-        Returns (JSON lines as the run writes them for a test set: id, prediction, and scores if the
-        task has classes; what reading them has reported, line by line).
-
-        Raises ValueError, one line, if a file is not such as the task has.
+        Raises ValueError, one line, if the file is not such as the task has.
         """
         report = examples.Report()
-        split = reading.read_new(self.task, paths, report)
-        prepared = self._prepared(split, report)
-        said, named = self._said(prepared)
-        has_scores = self.task.kind in ("classification", "multi_label")
-        lanes = {"scores": said} if has_scores else {}
-        text = submission.lines_text(prepared.test["test"].ids, named, **lanes)
-        return text, report.lines()
+        split = reading.read_new(self.task, path, report)
+        answers = self._in_words(*self._said(self._prepared(split, report)))
+
+        rows = []
+        for example, answer in zip(split.examples, answers):
+            row = {"id": example.id, "prediction": answer}
+            if isinstance(answer, dict):
+                label = answer["label" if "label" in answer else "labels"]
+                row |= {"prediction": label, "scores": answer["scores"]}
+            rows.append(row)
+        return rows, report.lines()
 
     def _said(self, prepared) -> tuple[Any, list[Any]]:
         """(scores, values or answers of each example; the labels, in words, that follow)."""
