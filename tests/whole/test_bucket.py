@@ -431,6 +431,17 @@ def test_a_run_begins_with_weights_from_a_bucket(server, finished, config, tmp_p
         assert "gs://lab/finished" in result.stderr
 
 
+def test_tokens_grow_from_a_vocabulary_that_is_in_a_bucket(server, finished, config, tmp_path):
+    """It lies beside the checkpoints there, and is on this machine in the copy of the workdir."""
+    result = _command(
+        "main", f"--config={config}", f"--workdir={tmp_path / 'run'}", "--config.schedule.steps=2",
+        f"--config.init.from={finished}", "--config.init.new_tokens=mean",
+        "--config.data.vocab=train:wordpiece:80", **server.environment(tmp_path / "machine"),
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert "tokens keep their rows" in result.stderr
+
+
 def test_text_and_prepared_data_in_a_bucket(server, config, here, undisturbed, tmp_path):
     """Text and vocabulary are read from the bucket; the rows go there and are those of a disk."""
     tree = json.loads((undisturbed / "config.json").read_text())
