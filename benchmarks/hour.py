@@ -29,7 +29,7 @@ from collections.abc import Mapping, Sequence
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
-from benchmarks import bounded, frozen_encoder, hour_page  # noqa: E402 - ROOT must be known
+from benchmarks import bounded, frozen_encoder, hour_page  # noqa: E402 - found by ROOT alone
 from electra_jax.checks import trained  # noqa: E402 - as above
 from electra_jax.configs import finetune, finetune_hour  # noqa: E402 - as above
 from electra_jax.finetuning.results import results_file, run_results  # noqa: E402 - as above

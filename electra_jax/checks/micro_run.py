@@ -172,8 +172,8 @@ def identity_gives_nothing_away(run: trained.FinishedRun) -> Result:
 def locality(run: trained.FinishedRun) -> Result:
     """Check 15: a random token in a held-out row is among the most suspect words of the row.
 
-    More often than the words beside it: those are more suspect than others too, so that an output
-    that is shifted by one place is above chance.
+    It is so more often than the words beside it, too: next to a random token those may be more
+    suspect than others, so that an output shifted by one place may be above chance.
     """
     judged = one_random_token(run)
     found, beside, chance = [], [], []

@@ -55,7 +55,9 @@ def write(
     check_format(to)
     if to == "hugging_face":
         return to_hugging_face(found, out, only, licence, repository)
-    return (to_orbax if to == "orbax" else to_stablehlo)(found, out, only)
+    if to == "orbax":
+        return to_orbax(found, out, only)
+    return to_stablehlo(found, out, only)
 
 
 def check_format(to: str) -> None:
