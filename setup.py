@@ -72,6 +72,7 @@ EXTRAS = {
         "pytest>=8",
         "aiohttp",  # the extra http
         "setuptools>=77",  # a test builds the wheel, without a network
+        "pytest-timeout>=2.3",  # .ci/run: a test that hangs fails, and says where
         "pytest-xdist>=3.6",  # a file of tests a core
         "scikit-learn>=1.6",  # witness of the metrics of fine-tuning; wheels for Python 3.13
         "seqeval>=1.2.2",  # witness of entity F1

@@ -64,6 +64,7 @@ class Checkpoints:
 
         self._policy = policies.AnyPreservationPolicy(keep)
         self._orbax = None
+        self._response: Any = None  # what orbax answered to the last save
         self._failure: BaseException | None = None  # the error of the last save
         self._trusted = False  # True after one save of this object was read back correctly
         self.time = save_time.SaveTime(self._directory)
@@ -127,7 +128,9 @@ class Checkpoints:
         self.time.begins(step, tree)
         try:
             orbax = self._open()
-            self.time.run(lambda: orbax.save_async(step, tree, force=True, custom_metadata=about))
+            self._response = self.time.run(
+                lambda: orbax.save_async(step, tree, force=True, custom_metadata=about)
+            )
         except (OSError, ValueError) as error:
             self._note_failure(error)
 
@@ -139,8 +142,9 @@ class Checkpoints:
         """Blocks until the save in progress is on disk; returns whether it is. Logs a failure."""
         handled = sys.exception()
         if self._orbax is not None:
+            response, self._response = self._response, None
             try:
-                self.time.run(self._orbax.wait)
+                self.time.run(functools.partial(_wait, self._orbax, response))
             except (OSError, ValueError) as error:
                 self._note_failure(error, handled)
             if self._failure is None:
@@ -315,6 +319,16 @@ class Checkpoints:
             return buckets.folders(self._directory)
         found = glob.glob(f"{glob.escape(self._directory)}/*/")
         return [os.path.basename(os.path.dirname(one)) for one in found]
+
+
+def _wait(orbax, response):
+    """Waits for the last save; raises its error."""
+    try:
+        if response is not None:
+            # Orbax waits in a thread of its own for each save, which ends only when it is asked.
+            response.result()
+    finally:
+        orbax.wait()
 
 
 def _end_all_processes(record: std_logging.LogRecord) -> bool:

@@ -76,7 +76,7 @@ def web(tmp_path, monkeypatch):
         server.ended = threading.Event()
         server.head_seconds = 0.0
         server.closed, server.refusal = "", 403  # what is refused, and with which answer
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield server
         server.ended.set()

@@ -138,7 +138,7 @@ def test_a_data_set_is_downloaded_and_read_again_without_its_server(tmp_path):
     books.write_text("the cat sat\nthe dog ran\n")
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=books.parent)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
         code = DOWNLOADED.replace("ADDRESS", address)
         digest = hashlib.sha256(books.read_bytes()).hexdigest()

@@ -143,7 +143,7 @@ def _refusing(port, status):
     """A server at this port that refuses all requests."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", port), _Refusing) as server:
         server.status = status
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
             yield

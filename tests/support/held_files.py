@@ -34,7 +34,7 @@ def serving(folder):
         server.at = f"http://127.0.0.1:{server.server_port}"
         server.held, server.broken = set(), set()
         server.released = threading.Event()
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
             yield server

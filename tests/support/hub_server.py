@@ -127,7 +127,7 @@ class Server(http.server.ThreadingHTTPServer):
 def serving(root):
     """A running server over a folder of data sets."""
     server = Server(root)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield server

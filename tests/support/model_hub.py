@@ -249,7 +249,7 @@ def _blob(data):
 def serving():
     """A running server without repositories."""
     hub = Hub()
-    thread = threading.Thread(target=hub.serve_forever, daemon=True)
+    thread = threading.Thread(target=hub.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield hub
