@@ -18,14 +18,17 @@ import contextlib
 import dataclasses
 import functools
 import glob
+import itertools
 import os
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from electra_jax.data import reaching
 from electra_jax.host import causes
 
 _CONVERTED = "refs/convert/parquet"
+_PAGE = 1000  # entries that the Hub lists at a time
 _READABLE = re.compile(r"\.(parquet|(jsonl|json|ndjson|txt)(\.(gz|xz|zst|bz2))?)$", re.IGNORECASE)
 
 
@@ -199,11 +202,16 @@ def _listed(data_set, branch):
 
     api = huggingface_hub.HfApi()
     try:
-        info = reaching.in_time(
-            lambda: api.dataset_info(
-                data_set.name, revision=branch, files_metadata=True, timeout=reaching.SECONDS
-            )
+        commit = reaching.in_time(
+            lambda: api.dataset_info(data_set.name, revision=branch, timeout=reaching.SECONDS).sha
         )
+        # Page by page: the list that dataset_info has may end early from a thousand files on.
+        tree = iter(
+            api.list_repo_tree(data_set.name, recursive=True, revision=commit, repo_type="dataset")
+        )
+        entries: list[Any] = []
+        while page := reaching.in_time(lambda: list(itertools.islice(tree, _PAGE))):
+            entries += page
     except errors.RevisionNotFoundError:
         return []
     except errors.GatedRepoError as error:  # is also one of those below
@@ -224,10 +232,11 @@ def _listed(data_set, branch):
     return [
         HubFile(
             data_set=data_set.name,
-            commit=info.sha,
-            name=entry.rfilename,
-            bytes=entry.size or 0,
-            digest=entry.lfs["sha256"] if entry.lfs else entry.blob_id or "",
+            commit=commit,
+            name=entry.path,
+            bytes=entry.size,
+            digest=entry.lfs.sha256 if entry.lfs else entry.blob_id,
         )
-        for entry in info.siblings or ()
+        for entry in entries
+        if isinstance(entry, huggingface_hub.RepoFile)
     ]

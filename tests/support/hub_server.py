@@ -35,13 +35,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
         path = urllib.parse.unquote(self.path.partition("?")[0])
         self.server.requests.append((self.command, path, self.headers.get("Range", "")))
         if found := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)/revision/(.+)", path):
+            self._tell(*found.groups())
+        elif found := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)/tree/([^/]+)", path):
             self._list(*found.groups())
         elif found := re.fullmatch(r"/datasets/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
             self._send_file(*found.groups(), body)
         else:
             self._send(404, b"{}")
 
-    def _list(self, name, branch):
+    def _tell(self, name, branch):
+        """Which commit a branch has now. As the real one's, its list of files may end early."""
         if self.server.listing:
             return self._send(*self.server.listing)
         if not (self.server.root / name).is_dir():
@@ -50,31 +53,37 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if not folder.is_dir():
             return self._send(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
 
-        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-        siblings = [
-            {
-                "rfilename": str(path.relative_to(folder)),
-                "size": path.stat().st_size,
-                "blobId": hashlib.sha1(path.read_bytes()).hexdigest(),
-                "lfs": {
-                    "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-                    "size": path.stat().st_size,
-                    "pointerSize": 130,
-                },
-            }
-            for path in files
-        ]
-        for entry in siblings:  # the Hub keeps small text files in git itself
-            if not entry["rfilename"].endswith(".parquet"):
-                del entry["lfs"]
-        listed = {"id": name, "sha": commit, "siblings": siblings}
+        listed = {"id": name, "sha": commit, "siblings": []}
         return self._send(200, json.dumps(listed).encode(), {"Content-Type": "application/json"})
+
+    def _list(self, name, commit):
+        """A page of all files and folders of a commit, with the address of the next one."""
+        folder = self._folder(name, commit)
+        entries = []
+        for path in sorted(folder.rglob("*")):
+            about = {"path": str(path.relative_to(folder)), "type": "directory", "size": 0}
+            if path.is_file():
+                data = path.read_bytes()
+                about |= {"type": "file", "size": len(data)}
+                if path.suffix == ".parquet":  # the Hub keeps small text files in git itself
+                    digest = hashlib.sha256(data).hexdigest()
+                    about["lfs"] = {"oid": digest, "size": len(data), "pointerSize": 130}
+            digest = hashlib.sha1(data if path.is_file() else b"")
+            entries.append(about | {"oid": digest.hexdigest()})
+
+        query = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)
+        first = int(query.get("cursor", ["0"])[0])
+        end = first + self.server.page
+        headers = {"Content-Type": "application/json"}
+        if end < len(entries):
+            following = f"{self.server.url}{self.path.partition('?')[0]}?cursor={end}"
+            headers["Link"] = f'<{following}>; rel="next"'
+        return self._send(200, json.dumps(entries[first:end]).encode(), headers)
 
     def _send_file(self, name, commit, file, body):
         if name in self.server.gated:  # listed for all, sent to those who agreed to its conditions
             return self._send(403, b"{}", {"X-Error-Code": "GatedRepo"}, body)
-        folder, _ = self._branch(name, "main" if commit == COMMIT else "refs/convert/parquet")
-        data = (folder / file).read_bytes()
+        data = (self._folder(name, commit) / file).read_bytes()
         digest = hashlib.sha256 if file.endswith(".parquet") else hashlib.sha1
         about = {
             "ETag": f'"{digest(data).hexdigest()}"',  # that of the listing
@@ -91,6 +100,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._send(206 if first else 200, data[first:], about, body, cut - first)
         if cut < len(data):
             self.close_connection = True
+
+    def _folder(self, name, commit):
+        return self._branch(name, "main" if commit == COMMIT else "refs/convert/parquet")[0]
 
     def _branch(self, name, branch):
         if branch == "main":
@@ -119,7 +131,8 @@ class Server(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.root, self.requests, self.broken_off = pathlib.Path(root), [], 0
         self.gated = set()  # OWNER/NAME
-        self.listing = ()  # what it answers instead of a list: code, body, headers
+        self.listing = ()  # what it answers instead of a commit: code, body, headers
+        self.page = 2  # files and folders of a page; the real one has 1,000
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
 
