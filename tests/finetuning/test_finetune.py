@@ -12,6 +12,7 @@ import sys
 import types
 import zipfile
 
+import jax
 import numpy as np
 import pytest
 from absl.testing import flagsaver
@@ -31,6 +32,7 @@ from electra_jax.finetuning.tuning import (
     forecast,
     live_page,
     loop,
+    seeds,
     task_by_task,
 )
 from electra_jax.workdir import metadata
@@ -164,6 +166,26 @@ def test_seeds_side_by_side_become_what_they_become_alone(finished, places):
         for one, other in zip(alone.curve, beside.curve):
             assert other.loss == pytest.approx(one.loss, rel=2e-3)
         assert beside.scores["dev"] == pytest.approx(alone.scores["dev"], abs=0.03)
+
+
+def test_seeds_that_do_not_fit_into_the_memory_together_are_trained_by_fewer(
+    finished, places, monkeypatch, caplog
+):
+    train, groups = seeds._train, []
+
+    def on_a_small_device(*arguments):
+        group = arguments[-2]
+        groups.append(group)
+        if len(group) > 1:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes")
+        return train(*arguments)
+
+    monkeypatch.setattr(seeds, "_train", on_a_small_device)
+    found = run(places, "halved", "classification", run__vmapped_seeds="on")
+    assert groups == [[0, 1], [0], [1]]
+    for one, alone in zip(found.tasks[0].seeds, finished.tasks[0].seeds, strict=True):
+        assert (one.scores, one.curve) == (alone.scores, alone.curve)
+    assert "2 seeds in one program do not fit into the device's memory; 1 at a time" in caplog.text
 
 
 @pytest.mark.parametrize(

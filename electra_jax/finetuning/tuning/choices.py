@@ -18,6 +18,7 @@ from electra_jax.model import task_heads
 from electra_jax.step import optimizer
 
 TOGETHER_UP_TO = 50_000_000  # parameters; one seed of a larger encoder fills an accelerator
+SEEDS_TOGETHER = 5  # at most, of a smaller one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +26,8 @@ class Session:
     """What all tasks of one command share."""
 
     config: finetuning_config.Config
-    folder: str
+    workdir: str
+    folder: str  # of the results, in it
     mesh: Mesh
     encoder: encoders.LoadedEncoder
 
@@ -147,17 +149,19 @@ def setup(
     )
 
 
-def train_together(
+def seeds_together(
     config: finetuning_config.Config, encoder: encoders.LoadedEncoder, mesh: Mesh
-) -> bool:
-    """Whether all seeds train in one program.
+) -> int:
+    """How many seeds train in one program.
 
-    By default they do on accelerators with small encoders, where one seed leaves the device idle.
+    By default one, but several on accelerators with small encoders, where one seed leaves the
+    device idle. What a group of seeds has come to is saved when all of it is done.
     """
     asked = config.run.vmapped_seeds
     if asked != "auto":
-        return asked == "on"
-    return mesh.devices.flat[0].platform != "cpu" and encoder.parameters <= TOGETHER_UP_TO
+        return config.seeds if asked == "on" else 1
+    small = encoder.parameters <= TOGETHER_UP_TO
+    return SEEDS_TOGETHER if small and mesh.devices.flat[0].platform != "cpu" else 1
 
 
 def _rate(config, encoder):

@@ -31,6 +31,7 @@ from electra_jax.finetuning.tuning import (
     summary,
     tuning_step,
 )
+from electra_jax.host import staging
 
 
 def records(
@@ -56,14 +57,26 @@ def records(
     pending = [number for number in numbers if found[number] is None]
     page.seeds_done(len(numbers) - len(pending))
 
-    together = len(pending) if choices.train_together(config, session.encoder, session.mesh) else 1
-    for first in range(0, len(pending), max(1, together)):
-        group = pending[first : first + together]
+    together = choices.seeds_together(config, session.encoder, session.mesh)
+    while pending:
+        group = pending[:together]
         finished = [found[number] for number in numbers if found[number] is not None]
         page.trains(prepared, point, finished, group)
-        trained = _train(session, page, prepared, start, point, folder, group, made_of)
+        try:
+            trained = _train(session, page, prepared, start, point, folder, group, made_of)
+        except jax.errors.JaxRuntimeError as error:
+            if len(group) == 1 or "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            together = len(group) // 2
+            logging.warning(
+                "%d seeds in one program do not fit into the device's memory; %d at a time now",
+                len(group), together,
+            )  # fmt: skip
+            continue
         found |= dict(zip(group, trained))
+        pending = pending[len(group) :]
         page.seeds_done(len(group))
+        staging.push(session.workdir)
 
     done = [found[number] for number in numbers]
     page.point_done(done)

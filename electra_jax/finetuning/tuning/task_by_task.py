@@ -68,7 +68,7 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
         stack.enter_context(staging.locked(workdir, folder, what))
         stack.enter_context(logs.file(os.path.join(folder, "log.txt")))
         compile_cache.keep()
-        session = choices.Session(config, folder, mesh, encoder)
+        session = choices.Session(config, workdir, folder, mesh, encoder)
         run_folder.continue_or_begin(folder, config, encoder.identity)
         _check_needed(session, names)
 
