@@ -33,6 +33,7 @@ from electra_jax.workdir import metadata
 CORRUPT = ".corrupt"
 WEIGHTS = ".weights"  # ending of a checkpoint that holds weights only and was replaced
 
+_LEFT_OUT = 3  # saves that are not begun while an earlier one hangs, until the run ends
 _BACKGROUND_SAVE = "/orbax/checkpoint/_src/checkpointers/async_checkpointer.py"
 
 
@@ -66,6 +67,7 @@ class Checkpoints:
         self._orbax = None
         self._response: Any = None  # what orbax answered to the last save
         self._failure: BaseException | None = None  # the error of the last save
+        self._left_out = 0  # saves that were not begun, one after the other
         self._trusted = False  # True after one save of this object was read back correctly
         self.time = save_time.SaveTime(self._directory)
 
@@ -115,12 +117,19 @@ class Checkpoints:
         one still hangs. If the weights that the run began with have the same step, they are renamed
         first.
 
+        Raises NotSaved for the third save that is not begun: what hangs in this process may never
+        end, and the next start can save again.
+
         The first save is waited for and read back: if that does not give what was saved, no later
         save would either. Raises NotSaved in that case.
         """
         self.wait()  # otherwise orbax would raise an earlier failure in place of this save
         if self.time.hangs():
+            self._left_out += 1
+            if self._left_out == _LEFT_OUT:
+                raise metadata.NotSaved(self.time.last_words(self._failure))
             return
+        self._left_out = 0
         processes.of_first(functools.partial(self._make_room, step))
         self._failure = None
 

@@ -333,6 +333,22 @@ def test_a_save_that_takes_too_long_has_failed_and_none_is_begun_before_it_ends(
     assert is_step(newest(tmp_path), 4)
 
 
+def test_a_run_does_not_go_on_for_ever_with_a_save_that_hangs(tmp_path, monkeypatch, answers):
+    monkeypatch.setattr(save_time, "AT_LEAST", 0.0)
+    checkpoints = checkpoint_series.Checkpoints(str(tmp_path), keep_last=9)
+    checkpoints.save(1, tree(1), ABOUT | {"at": 1})
+    monkeypatch.setattr(save_time, "SECONDS", 0.0)
+    checkpoints.save(2, tree(2), ABOUT | {"at": 2})
+    answers.clear()
+    checkpoints.save(3, tree(3), ABOUT | {"at": 3})
+    checkpoints.save(4, tree(4), ABOUT | {"at": 4})
+    with pytest.raises(metadata.NotSaved, match="step 2 was not saved .* to be complete is .* 1;"):
+        checkpoints.save(5, tree(5), ABOUT | {"at": 5})
+    answers.set()
+    checkpoints.close(quiet=True)
+    assert metadata.steps(str(tmp_path)) == [1, 2]
+
+
 def test_saves_leave_no_thread(tmp_path):
     """Each would keep three open files for ever; many machines allow a process 1024."""
     before = set(threading.enumerate())
