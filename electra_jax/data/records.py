@@ -20,10 +20,12 @@ FORMAT_VERSION, and they change together.
 
 import builtins
 import dataclasses
+import functools
 import hashlib
 import io
 import json
 import os
+import resource
 import threading
 import types
 import zlib
@@ -38,7 +40,8 @@ FORMAT_VERSION = 2
 LANES = ("ids", "marks")  # a shard has one file per lane
 SPLITS = ("train", "heldout")
 SHARD_ROWS = 65_536  # maximum per shard
-MAPPED_SHARDS = 128  # of a folder; each keeps a file per lane open
+MAPPED_SHARDS = 128  # of a folder at least; each keeps a file per lane open
+_SHARDS_OF_A_SOURCE = 32  # the rows of two groups, see pipeline.GROUP, lie in so many
 MANIFEST = "manifest.json"
 UNIGRAM = "unigram.npy"
 STREAMING = "streaming.json"  # the plan of a folder, see streaming.py
@@ -89,7 +92,7 @@ class Manifest:
     unigram_crc: int  # CRC32 of the numbers in unigram.npy
     seconds: float  # that preparation took; not part of the hash
 
-    @property
+    @functools.cached_property  # of thousands of shards it takes a while, and each save asks for it
     def hash(self) -> str:
         """sha256 of all fields except `seconds`; equal data has an equal hash."""
         content = {k: v for k, v in _to_tree(self).items() if k not in ("seconds", "hash")}
@@ -187,7 +190,7 @@ class Records:
         self.directory = directory
         self.manifest = manifest
         self.there = there  # what is in a bucket comes when it is needed
-        # A map keeps its file open, and many a system allows a process no more than 1,024.
+        self._most_maps = _most_maps(len(manifest.sources))
         self._maps: dict[tuple[str, int, int], tuple[np.ndarray, np.ndarray]] = {}
         self._checked: set[tuple[str, int, int]] = set()  # shards whose checksums were right
         self._mapping = threading.Lock()  # batches and evaluations are read by different threads
@@ -232,6 +235,11 @@ class Records:
         with self._mapping:
             self._maps.pop((split, source_index, shard), None)
             self._checked.discard((split, source_index, shard))
+
+    def unmap(self) -> None:
+        """Ends all mappings, and so closes their files; `read` maps those again that it needs."""
+        with self._mapping:
+            self._maps.clear()
 
     def close(self) -> None:
         """Ends the preparation of rows that are still missing. Here none are."""
@@ -325,7 +333,7 @@ class Records:
         with self._mapping:
             self._checked.add(key)
             self._maps[key] = found  # the one that was used last is the last one
-            while len(self._maps) > MAPPED_SHARDS:
+            while len(self._maps) > self._most_maps:
                 del self._maps[next(iter(self._maps))]
         return found
 
@@ -345,6 +353,18 @@ class Records:
             )
 
         return values.reshape(-1, self.manifest.sequence_length)
+
+
+def _most_maps(sources):
+    """How many shards of a folder are mapped at the same time.
+
+    A map keeps its file open, and many a system allows a process no more than 1,024. With fewer
+    than a mixture reads from at once, each batch would map most of its shards again.
+    """
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _SHARDS_OF_A_SOURCE * sources
+    most = wanted if files == resource.RLIM_INFINITY else files // (4 * len(LANES))
+    return max(MAPPED_SHARDS, min(wanted, most))
 
 
 def open(directory: str) -> Records:  # noqa: A001 - reads as records.open

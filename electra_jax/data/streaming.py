@@ -108,16 +108,17 @@ class Units:
     def of_whole(cls, directory: str, count: int) -> "Units":
         """Those of a folder that was prepared to its end."""
         (source,) = records.read_manifest(directory).sources
+        shards: list[dict[str, list[records.Shard]]] = [
+            {split: [] for split in records.SPLITS} for _ in range(count)
+        ]
+        for split in records.SPLITS:
+            for shard in source.shards[split]:
+                unit, _, _ = shard.name.removeprefix(f"{source.name}-").partition("-")
+                shards[int(unit)][split].append(shard)
+
         found = cls(count)
-        for unit in range(count):
-            begins = f"{source.name}-{unit:05d}-"
-            found.came(
-                unit,
-                {
-                    split: tuple(x for x in source.shards[split] if x.name.startswith(begins))
-                    for split in records.SPLITS
-                },
-            )
+        for number, mine in enumerate(shards):
+            found.came(number, {split: tuple(mine[split]) for split in records.SPLITS})
         return found
 
     def came(self, unit: int, shards: dict[str, tuple[records.Shard, ...]]) -> None:
@@ -221,7 +222,9 @@ class StreamedRecords(records.Records):
             with self._growing:
                 if place == len(self.ends) - 1:  # no other thread was faster
                     self._shards["train"] += shards
-                    self._count_rows("train")
+                    starts = self._starts["train", 0]
+                    added = np.cumsum([shard.rows for shard in shards], dtype=np.int64)
+                    self._starts["train", 0] = np.append(starts, starts[-1] + added)
                     self.ends.append(self.ends[-1] + sum(shard.rows for shard in shards))
         return np.asarray(self.ends[: units + 1])
 

@@ -26,6 +26,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+LONGEST_DOCUMENT = 100_000_000  # characters of plain text; a worker needs 20 bytes for each
 BLOCK = 256  # consecutive documents that go to the same stripe
 _CHUNK = 1 << 20  # bytes per read
 _BEGINNING = 1 << 16  # bytes of a file that tell whether it is text
@@ -153,8 +154,16 @@ def blank_line_documents(path: str, options: Any, counts: collections.Counter) -
     """
     lines: list[str] = []
     wrapped = False
+    characters = 0
 
     for line in _lines(path, options, counts):
+        characters = characters + len(line) if lines else len(line)
+        if characters > LONGEST_DOCUMENT:
+            raise ValueError(
+                f"{path} has a document of more than {LONGEST_DOCUMENT:,} characters, since only a"
+                " blank line ends one; put blank lines between documents (sed G does after each"
+                " line), or give JSON lines with one document each"
+            )
         if line.startswith("<doc ") and line.rstrip().endswith(">"):
             if lines:
                 yield "\n".join(lines)
@@ -215,7 +224,8 @@ def parquet_documents(
             with _opened(path) as stream:
                 table = parquet.ParquetFile(io.BytesIO(stream.read()))
         else:
-            table = parquet.ParquetFile(path)
+            # By default the whole column of all row groups is read before its first text.
+            table = parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)
     except _UNREADABLE as error:
         raise ValueError(f"{path} is not a parquet file: {one_line(error)}") from error
 

@@ -19,6 +19,15 @@ from typing import Any
 from electra_jax.data import progress_lines
 from electra_jax.host import causes
 
+# Each worker is one of as many as there are cores; with threads for all cores in each of them, a
+# machine of 64 cores would have thousands, more than many allow.
+_ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "RAYON_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
 
 class Workers:
     """Runs a function on tasks, in a pool of processes if there is more than one worker.
@@ -91,7 +100,7 @@ class Workers:
             return
 
         others = set(multiprocessing.active_children()) - self._processes
-        with _no_main(), _no_signals():
+        with _no_main(), _no_signals(), _environment(_ONE_THREAD):
             futures = {self._pool.submit(answer, function, task): task for task in tasks}
             self._processes = set(multiprocessing.active_children()) - others
 
@@ -118,14 +127,23 @@ def _no_warning_of_semaphores():
     """
     before = os.environ.get("PYTHONWARNINGS")
     quiet = "ignore:resource_tracker:UserWarning"
-    os.environ["PYTHONWARNINGS"] = f"{before},{quiet}" if before else quiet
+    with _environment({"PYTHONWARNINGS": f"{before},{quiet}" if before else quiet}):
+        yield
+
+
+@contextlib.contextmanager
+def _environment(variables):
+    """Sets environment variables for the processes that start in the block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["PYTHONWARNINGS"]
-        else:
-            os.environ["PYTHONWARNINGS"] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 @contextlib.contextmanager

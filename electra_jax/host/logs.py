@@ -80,8 +80,8 @@ def file(path: str) -> Iterator[None]:
 
     logger = logging.get_absl_logger()
     # If the disk is full, the next writer of the run reports it once. The default would print a
-    # traceback for each log line.
-    handler.handleError = lambda record: logger.removeHandler(handler)
+    # traceback for each log line. Lines are written again as soon as there is space.
+    handler.handleError = lambda record: None
     logger.addHandler(handler)
     _files.append(path)
 

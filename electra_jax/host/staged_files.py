@@ -12,20 +12,32 @@ Paths that are in no copy are those of other folders; nothing is done for them.
 import concurrent.futures
 import contextlib
 import os
+import queue
 import threading
 
 from electra_jax.host import buckets, staging
 
 _AT_ONCE = 4  # files that are fetched at the same time
 
-_fetches: dict[str, concurrent.futures.Future[None]] = {}  # under way or done, by their paths
-_beginning, _room = threading.Lock(), threading.Semaphore(_AT_ONCE)
+_fetches: dict[str, concurrent.futures.Future[None]] = {}  # asked for or done, by their paths
+_asked: queue.SimpleQueue[tuple[str, str, concurrent.futures.Future[None]]] = queue.SimpleQueue()
+_threads: list[threading.Thread] = []  # that fetch what is asked for
+_beginning = threading.Lock()
 
 
 def have(path: str) -> None:
-    """Waits until a file of a copy is on this machine, and fetches it if nobody has begun to."""
-    have_soon(path)
-    if (fetch := _fetches.pop(path, None)) is not None:
+    """Waits until a file of a copy is on this machine, and fetches it if nobody has begun to.
+
+    It does not wait for files that were asked for before it.
+    """
+    fetch = _fetches.pop(path, None)
+    if not (where := staging.address(path)) or os.path.exists(path):
+        return
+
+    not_begun = fetch is None or fetch.cancel()
+    if not_begun or (fetch.done() and fetch.exception()):  # the bucket may be back
+        buckets.download(where, path)
+    else:
         fetch.result()
 
 
@@ -37,9 +49,13 @@ def have_soon(path: str) -> None:
     with _beginning:
         begun = _fetches.get(path)
         if begun is None or (begun.done() and begun.exception()):  # the bucket may be back
+            if len(_threads) < _AT_ONCE:
+                # A daemon: a program that ends does not wait for rows that it will not read.
+                thread = threading.Thread(target=_fetch, name="fetch", daemon=True)
+                thread.start()
+                _threads.append(thread)
             _fetches[path] = result = concurrent.futures.Future()
-            # A daemon: a program that ends does not wait for rows that it will not read.
-            threading.Thread(target=_download, args=(where, path, result), daemon=True).start()
+            _asked.put((where, path, result))
 
 
 def drop(path: str) -> None:
@@ -49,7 +65,7 @@ def drop(path: str) -> None:
 
     with _beginning:
         fetch = _fetches.get(path)
-        if fetch is None or fetch.done():
+        if fetch is None or fetch.cancel() or fetch.done():
             _fetches.pop(path, None)  # who waits for the file must fetch it again
             with contextlib.suppress(FileNotFoundError):
                 os.remove(path)
@@ -63,10 +79,14 @@ def have_again(path: str) -> bool:
     return True
 
 
-def _download(address, path, result):
-    try:
-        with _room:
+def _fetch():
+    """Fetches one file after the other, in the order in which they were asked for."""
+    while True:
+        address, path, result = _asked.get()
+        if not result.set_running_or_notify_cancel():
+            continue
+        try:
             buckets.download(address, path)
-        result.set_result(None)
-    except Exception as error:  # of any kind; who waits for the file raises it
-        result.set_exception(error)
+            result.set_result(None)
+        except Exception as error:  # of any kind; who waits for the file raises it
+            result.set_exception(error)

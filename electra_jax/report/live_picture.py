@@ -48,11 +48,12 @@ class LivePicture:
     def write(self, step: int, kind: str, metrics: Mapping[str, writers.Number]) -> None:
         """Takes a row, and draws unless it has just drawn."""
         # A run that goes on from a checkpoint writes the steps behind it again.
-        self._rows = [
-            row
-            for row in self._rows
-            if row["step"] < step or (row["step"] == step and row["kind"] != kind)
-        ]
+        if self._rows and self._rows[-1]["step"] >= step:
+            self._rows = [
+                row
+                for row in self._rows
+                if row["step"] < step or (row["step"] == step and row["kind"] != kind)
+            ]
         self._rows.append({"step": step, "kind": kind} | dict(metrics))
         self._is_old = True
         if self._now() - self._drawn > max(SECONDS, self._drawing / SHARE):

@@ -200,6 +200,7 @@ class _Loop:
         if self._fed != run.stage_number:
             self._fed = run.stage_number
             self._feed.turn_to(**_next_rows(run))
+            run.unmap_other_rows()
             self._out.stage_begins()
         if self._c.data.streaming == "off":
             return next(self._feed)

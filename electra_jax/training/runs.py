@@ -100,6 +100,15 @@ class Run:
         """What computes the metrics of held-out rows of the stage."""
         return self.stage.evaluator
 
+    def unmap_other_rows(self) -> None:
+        """Closes the files of rows that the present stage does not read, until they are read again.
+
+        Those of many stages would be more files than a process may open.
+        """
+        for stage in self.stages:
+            if stage.records is not self.records:
+                stage.records.unmap()
+
     @property
     def play(self) -> Callable:
         """The compiled program that plays rows of the stage, to show them: `samples.compile_play`.
@@ -138,7 +147,9 @@ def _rows(config, workdir) -> list[records.Records]:
     """The rows of each stage; with data.streaming=on as soon as the first are prepared."""
     if config.data.streaming == "on":
         return [streamed_data.open_rows(config, workdir)]
-    return [records.open(folder) for folder in run_data.prepare(config, workdir)]
+    folders = run_data.prepare(config, workdir)
+    opened = {folder: records.open(folder) for folder in set(folders)}  # stages may share one
+    return [opened[folder] for folder in folders]
 
 
 def _with_rows(config, workdir, mesh, rows) -> Run:

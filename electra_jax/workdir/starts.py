@@ -8,6 +8,7 @@ A line `{"saved": STEP}` behind a start says that this start has a checkpoint on
 is none later, it is gone: neither the settings, which may change, nor the metrics tell that.
 """
 
+import bisect
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,13 +54,22 @@ def device_seconds(
 
     Returns None if there are no intervals, or if the start of one of them is not known.
     """
+    # Rows after the step of a later start were dropped when it began, so these steps only grow.
+    begins: list[int] = []
+    devices: list[int] = []
+    for start in starts:
+        while begins and begins[-1] >= start["step"]:
+            begins.pop()
+            devices.pop()
+        begins.append(start["step"])
+        devices.append(start["device_count"])
+
     total = 0.0
     for step, seconds in intervals:
-        # Rows after the step of a later start were dropped when it began.
-        devices = [start["device_count"] for start in starts if start["step"] < step]
-        if not devices:
+        place = bisect.bisect_left(begins, step)
+        if not place:
             return None
-        total += seconds * devices[-1]
+        total += seconds * devices[place - 1]
     return total if intervals else None
 
 

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plain text in which nothing ends a document is warned about by name."""
 
+import collections
 import json
 import types
 
 import pytest
 
-from electra_jax.data import document_ends, preparation, text, text_remote
+from electra_jax.data import document_ends, preparation, text, text_files, text_remote
 from support.corpus import text_settings, write_corpus
 
 LINES = ["the cat sees a letter."] * 400  # 9,199 characters
@@ -67,3 +68,18 @@ def test_files_that_were_fetched_are_named_by_their_address():
     file = text_remote.RemoteFile("https://lab/en/all.parquet", 9, "")
     assert not warning((text.FetchedUnit(file, 0, 1), 2 * document_ends.LONGEST, 1))
     assert not text.ends_at_blank_lines(text.TfdsUnit("wiki", "train", 0, 9))
+
+
+def test_a_document_too_long_for_the_memory_is_refused_with_its_remedy(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_files, "LONGEST_DOCUMENT", 100)
+    lines = ["twenty characters...."[:20]] * 5
+
+    def documents(content):
+        (tmp_path / "1.txt").write_text(content)
+        unit = unit_of(str(tmp_path / "1.txt"))
+        return list(unit.documents(text.Options(), collections.Counter()))
+
+    whole = "\n".join(lines)
+    assert documents(f"{whole}\n\n{whole}\n") == [whole, whole]
+    with pytest.raises(ValueError, match=r"1\.txt has a document of more than 100 .* \(sed G does"):
+        documents(f"{whole}\n\n{whole}\n.\n")

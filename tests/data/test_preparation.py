@@ -477,6 +477,15 @@ def test_a_document_of_a_million_tokens(tmp_path, vocab):
     assert opened.manifest.wasted_fraction < 0.05
 
 
+def test_each_worker_process_is_told_to_have_one_thread(monkeypatch):
+    names = ["OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"]
+    monkeypatch.setenv(names[0], "7")
+    monkeypatch.delenv(names[1], raising=False)
+    with worker_pool.Workers(2) as workers:
+        assert dict(workers.each(os.getenv, names)) == dict.fromkeys(names, "1")
+    assert [os.getenv(name) for name in names] == ["7", None]
+
+
 def test_large_vocabularies_get_wider_ids(tmp_path):
     vocab = tmp_path / "vocab.txt"
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(69_995))]

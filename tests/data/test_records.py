@@ -47,8 +47,9 @@ def test_rows_come_back_in_the_order_asked_for(tmp_path):
 
 def test_many_shards_are_read_with_few_open_files(tmp_path, monkeypatch):
     """A map keeps its file open. Each file is checked once, although most are mapped again."""
-    opened = records.open(made_records.write(str(tmp_path), [[2] * 60]))
     monkeypatch.setattr(records, "MAPPED_SHARDS", 4)
+    monkeypatch.setattr(records, "_SHARDS_OF_A_SOURCE", 4)
+    opened = records.open(made_records.write(str(tmp_path), [[2] * 60]))
     checked = []
     crc32 = zlib.crc32
     monkeypatch.setattr(records.zlib, "crc32", lambda data: checked.append(1) or crc32(data))
@@ -61,6 +62,21 @@ def test_many_shards_are_read_with_few_open_files(tmp_path, monkeypatch):
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert len(checked) == 60 * len(records.LANES)
+
+
+@pytest.mark.parametrize(
+    ("sources", "files", "most"),
+    [
+        (1, 20_000, 128),
+        (30, 20_000, 960),  # two groups of 16 shards of each
+        (30, 1_024, 128),
+        (30, 4_096, 512),  # with two files each a quarter of what a process may open
+        (30, resource.RLIM_INFINITY, 960),
+    ],
+)
+def test_a_mixture_keeps_what_it_reads_from_open_if_it_may(sources, files, most, monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
+    assert records._most_maps(sources) == most
 
 
 @pytest.mark.parametrize("dtype", ["<u2", "<u4"])

@@ -2,9 +2,11 @@
 """Rows in a bucket: which shards lie on a machine, while every row is what it is on a disk."""
 
 import collections
+import concurrent.futures
 import dataclasses
 import os
 import shutil
+import threading
 
 import numpy as np
 import pytest
@@ -26,6 +28,9 @@ def bucket(tmp_path, monkeypatch):
     found = folder_bucket.FolderBucket(tmp_path / "bucket", monkeypatch)
     found.machine(tmp_path / "cache")
     yield found
+    left = [fetch for fetch in staged_files._fetches.values() if not fetch.cancel()]
+    concurrent.futures.wait(left)
+    staged_files._fetches.clear()
     staging._own_root.cache_clear()
 
 
@@ -224,3 +229,27 @@ def test_what_could_not_be_fetched_ahead_is_fetched_when_it_is_read(bucket, monk
 
 def _away(*_):
     raise OSError("the bucket is away")
+
+
+def test_four_threads_fetch_ahead_and_what_is_needed_now_does_not_wait_for_them(
+    bucket, monkeypatch
+):
+    write(bucket)
+    rows, go_on = opened(), threading.Event()
+    files = [path for shard in range(SHARDS) for path in rows.shard_files("train", 0, shard)]
+    download, main = buckets.download, threading.current_thread()
+
+    def slow(address, path):
+        assert threading.current_thread() is main or go_on.wait(60)
+        download(address, path)
+
+    monkeypatch.setattr(buckets, "download", slow)
+    for path in files:
+        staged_files.have_soon(path)
+    assert sum(thread.name == "fetch" for thread in threading.enumerate()) == 4
+    staged_files.have(files[-1])
+    assert os.path.exists(files[-1])
+    staged_files.drop(files[-2])  # which nobody has begun to fetch
+    go_on.set()
+    here(rows)
+    assert [os.path.exists(path) for path in files[-3:]] == [True, False, True]

@@ -97,3 +97,16 @@ def test_what_ends_a_run_is_the_last_line_of_its_log(way, last, tmp_path):
     lines = (tmp_path / "log.txt").read_text().splitlines()
     assert lines[-1].endswith(last), lines
     assert ("Traceback (most" in "".join(lines)) == (way == "bug")
+
+
+def test_a_log_file_goes_on_when_the_disk_has_space_again(tmp_path, monkeypatch):
+    full = OSError(28, "No space left on device")
+    logs.show()
+    with logs.file(str(tmp_path / "log.txt")):
+        logs.logging.warning("before")
+        with monkeypatch.context() as patch:
+            patch.setattr(logging.FileHandler, "flush", lambda handler: (_ for _ in ()).throw(full))
+            logs.logging.warning("meanwhile")
+        logs.logging.warning("after")
+    lines = (tmp_path / "log.txt").read_text().splitlines()
+    assert [line.rpartition(" ")[2] for line in lines] == ["before", "meanwhile", "after"]

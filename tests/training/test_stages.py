@@ -51,13 +51,15 @@ def staged(text, **changes):
 
 
 class Recording(feed.Feed):
-    """Keeps the ids that each step was fed."""
+    """Keeps the ids that each step was fed, and how many folders of rows had open files then."""
 
-    fed = []
+    fed, open_folders, rows = [], [], set()
 
     def __next__(self):
         lanes = super().__next__()
         self.fed.append(np.asarray(lanes["ids"]))
+        self.rows.add(self._order._records)
+        self.open_folders.append(sum(bool(rows._maps) for rows in self.rows))
         return lanes
 
 
@@ -101,6 +103,13 @@ def test_each_step_takes_the_rows_of_its_stage_where_the_one_before_it_ended(fin
     for ids_BL, (stage, first, count) in zip(finished[2], expected):
         np.testing.assert_array_equal(ids_BL, orders[stage].take(first, count).ids)
     assert run.rows_by_stage == [16, 32, 16]
+
+
+def test_stages_share_a_folder_and_only_that_of_the_present_one_is_open(finished, run):
+    short, same, long = (stage.records for stage in run.stages)
+    assert short is same and short is not long
+    assert Recording.open_folders == [1] * STEPS
+    assert len(Recording.rows) == 2
 
 
 def test_all_stages_have_one_vocabulary_and_the_same_documents_on_either_side(run):
