@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """SIGTERM and Ctrl-C at any moment: clean words, the right exit code, no process left over."""
 
+import errno
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -140,6 +142,17 @@ def test_a_second_signal_after_the_save_that_the_first_asked_for_says_that_nothi
     assert said == f"error: {name}: ended; nothing is lost, the same command goes on\n"
 
 
+def opened_once_read(pipe, process):
+    """A pipe, opened for writing as soon as another process reads it; fails if this one ends."""
+    while True:
+        try:
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            assert error.errno == errno.ENXIO  # nobody reads yet
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.01)
+
+
 # What each Python of a preparation runs first; a worker waits until the test has opened MAY_BEGIN.
 WAITS = """
 import os, sys
@@ -172,10 +185,11 @@ def test_a_signal_while_text_is_prepared_leaves_no_process_and_no_traceback(tmp_
     interrupted = start(*command, start_new_session=True, env=environment)
     read_until(interrupted.stderr, "reading text to train a vocabulary on")
     # The files are known, and no worker has begun: the one that takes the first will wait there.
-    os.rename(text, tmp_path / "kept")
+    # The command may look at its files at any time, so there is one of this name all along.
+    os.link(text, tmp_path / "kept")
     os.rename(pipe, text)
     may_begin = os.open(tmp_path / "may_begin", os.O_RDWR)
-    writer = open(text, "w")  # goes on as soon as a worker reads
+    writer = opened_once_read(text, interrupted)
     send(interrupted.pid, number)
     # Its end is that of the last process that could still write there.
     _, said = interrupted.communicate(timeout=60)
@@ -185,7 +199,7 @@ def test_a_signal_while_text_is_prepared_leaves_no_process_and_no_traceback(tmp_
         f"error: {name}: ended; nothing is lost, the same command goes on"
     ), said
     assert "Traceback" not in said and "leaked" not in said, said
-    writer.close()
+    os.close(writer)
     os.close(may_begin)
     os.rename(tmp_path / "kept", text)
     again = start(*command)
@@ -198,7 +212,8 @@ def test_a_signal_while_text_is_prepared_leaves_no_process_and_no_traceback(tmp_
 NEVER_BEGINS = """
 import os, signal, sys
 if "--multiprocessing-fork" in sys.orig_argv:
-    open(os.environ["STARTED"], "w").close()
+    with open(os.environ["STARTED"], "w") as started:
+        started.write("1")
     signal.pause()
 """
 
@@ -212,11 +227,13 @@ def test_workers_that_have_not_begun_are_ended_too(tmp_path):
     (tmp_path / "run" / "config.json").write_text(config_lib.to_json(config_lib.parse(config)))
     (tmp_path / "sitecustomize.py").write_text(NEVER_BEGINS)
     os.mkfifo(tmp_path / "started")
+    started = os.open(tmp_path / "started", os.O_RDWR)
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
     environment = os.environ | {"PYTHONPATH": path, "STARTED": str(tmp_path / "started")}
     process = start("-m", "electra_jax.prepare", f"--workdir={tmp_path / 'run'}", env=environment)
-    open(tmp_path / "started").close()  # returns as soon as a worker exists
+    assert select.select([started], [], [], 60)[0], "no worker exists"
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
     assert said.splitlines()[-1].endswith("nothing is lost, the same command goes on"), said
+    os.close(started)
