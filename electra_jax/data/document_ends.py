@@ -10,7 +10,7 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from electra_jax.data import planning, text
+from electra_jax.data import planning, text, text_files
 
 LONGEST = 5_000_000  # characters that the documents of a file may have on average
 _FOUND = ("documents", "duplicates", "skipped_short", "empty")  # counts of documents, kept or not
@@ -35,6 +35,5 @@ def read(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str, Any]
     others = f" (and {len(wrong) - 1:,} more files)" if len(wrong) > 1 else ""
     return (
         f"{name}{others} has {documents:,} document{'s' * (documents != 1)} in {characters:,}"
-        " characters, since a blank line ends one; put blank lines between documents (sed G does"
-        " after each line), or give JSON lines with one document each"
+        f" characters, since a blank line ends one; {text_files.SEPARATE}"
     )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Marks duplicate documents: each whose text occurs earlier, in the order of all sources.
 
-Workers hash the documents of each unit; the main process sorts all hashes at once (16 bytes per
-document) and writes one boolean per document for each unit.
+Workers hash the documents of each unit; the main process sorts all hashes at once (75 bytes of
+memory for each, of which the hash is 16) and writes one boolean per document for each unit.
 """
 
 import collections

@@ -26,7 +26,11 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-LONGEST_DOCUMENT = 100_000_000  # characters of plain text; a worker needs 20 bytes for each
+LONGEST_DOCUMENT = 100_000_000  # characters of plain text; a worker needs over 20 bytes for each
+SEPARATE = (
+    "put blank lines between documents (sed G does after each line), or give JSON lines with one"
+    " document each"
+)
 BLOCK = 256  # consecutive documents that go to the same stripe
 _CHUNK = 1 << 20  # bytes per read
 _BEGINNING = 1 << 16  # bytes of a file that tell whether it is text
@@ -161,9 +165,9 @@ def blank_line_documents(path: str, options: Any, counts: collections.Counter) -
         if characters > LONGEST_DOCUMENT:
             raise ValueError(
                 f"{path} has a document of more than {LONGEST_DOCUMENT:,} characters, since only a"
-                " blank line ends one; put blank lines between documents (sed G does after each"
-                " line), or give JSON lines with one document each"
+                f" blank line ends one; {SEPARATE}"
             )
+
         if line.startswith("<doc ") and line.rstrip().endswith(">"):
             if lines:
                 yield "\n".join(lines)

@@ -80,7 +80,7 @@ def file(path: str) -> Iterator[None]:
 
     logger = logging.get_absl_logger()
     # If the disk is full, the next writer of the run reports it once. The default would print a
-    # traceback for each log line. Lines are written again as soon as there is space.
+    # traceback for each log line. As soon as there is space, lines are written again.
     handler.handleError = lambda record: None
     logger.addHandler(handler)
     _files.append(path)
