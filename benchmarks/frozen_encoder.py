@@ -120,7 +120,7 @@ def pair_accuracies(run: trained.FinishedRun, params: dict) -> dict[str, float]:
     flat = [text for group in kinds.values() for pair in group for text in pair]
     limit = run.config.data.sequence_length
     scored = scoring.scores(run.objective, params, run.opened.vocabulary, flat, limit)
-    good, bad = np.array(scored).reshape(-1, 2).T
+    good, bad = np.array(list(scored)).reshape(-1, 2).T
     won = (good > bad) + 0.5 * (good == bad)
     ends = np.cumsum([len(group) for group in kinds.values()])[:-1]
     found = {"pair_accuracy": float(won.mean())}

@@ -18,18 +18,20 @@ if __name__ == "__main__":
     # Before all other imports, so that help answers at once.
     usage.answer(__file__)
 
+import dataclasses
 import json
 import os
-import sys
 from collections.abc import Sequence
+from typing import Any
 
 from absl import flags, logging
 
 from electra_jax import config as config_lib
-from electra_jax.cli import command
+from electra_jax.cli import command, printing
+from electra_jax.data import progress_lines
+from electra_jax.finetuning.tasks import examples
 from electra_jax.finetuning.tuning import tuned_model
 from electra_jax.host import safe_files
-from electra_jax.report import drawing
 
 _FROM = flags.DEFINE_string("from", None, "The folder of a fine-tuned task.", allow_override=True)
 _OUT = flags.DEFINE_string(
@@ -53,22 +55,61 @@ def main(paths: Sequence[str]) -> None:
     if _OUT.value:
         check_place(_OUT.value, paths)
 
-    model, text = tuned_model.load(_FROM.value), ""
-    for path in paths:
-        rows, notes = model.of_file(path)
-        for note in notes:
-            logging.info("%s: %s", path, note)
-        for row in rows:
-            if "scores" in row:
-                row["scores"] = {name: round(score, 6) for name, score in row["scores"].items()}
-            named = {"file": path} | row if len(paths) > 1 else row
-            text += json.dumps(named, ensure_ascii=False, allow_nan=False) + "\n"
-
-    if not _OUT.value:
-        sys.stdout.write(text)
-        return
-    drawing.write_whole(_OUT.value, text.encode())
+    model = tuned_model.load(_FROM.value)
+    files = [_File.read(path, model) for path in paths]  # all, before the first is answered
+    with progress_lines.Phases(logging.info) as phases:
+        lines = _lines(model, files, phases)
+        if not _OUT.value:
+            printing.say_each(lines)
+            return
+        safe_files.write_parts(_OUT.value, ((line + "\n").encode() for line in lines))
     print(f"written: {_OUT.value}")
+
+
+@dataclasses.dataclass(frozen=True)
+class _File:
+    """A file to answer, and what reading it has reported."""
+
+    path: str
+    split: examples.Split
+    report: examples.Report
+
+    @classmethod
+    def read(cls, path, model):
+        file = cls(path, model.read(path, report := examples.Report()), report)
+        file.log(())
+        return file
+
+    def log(self, known):
+        """Logs what has been reported and is not known yet."""
+        for line in self.report.lines():
+            if line not in known:
+                logging.info("%s: %s", self.path, line)
+
+
+def _lines(model, files, phases):
+    """A line of JSON for each example; logs how far it is, and what preparing a file reports."""
+    done, whole = 0, sum(len(file.split.examples) for file in files)
+    phases.begin("answering", f"answering {whole:,} examples", lambda: done / max(1, whole))
+
+    for file in files:
+        read = file.report.lines()
+        for example, answer in zip(file.split.examples, model.answers(file.split, file.report)):
+            named = {"file": file.path} if len(files) > 1 else {}
+            yield json.dumps(named | row(example, answer), ensure_ascii=False, allow_nan=False)
+            done += 1
+        file.log(read)
+
+
+def row(example: examples.Example, answer: Any) -> dict[str, Any]:
+    """{'id', 'prediction'} of an example, and of classes their 'scores'."""
+    if not isinstance(answer, dict):
+        return {"id": example.id, "prediction": answer}
+    return {
+        "id": example.id,
+        "prediction": answer["label" if "label" in answer else "labels"],
+        "scores": {name: round(score, 6) for name, score in answer["scores"].items()},
+    }
 
 
 def check_place(out: str, paths: Sequence[str]) -> None:

@@ -21,15 +21,17 @@ if __name__ == "__main__":
     # Before all other imports, so that help answers at once.
     usage.answer(__file__)
 
+import dataclasses
+import itertools
 import json
 import math
 import sys
 
-import numpy as np
-from absl import flags
+from absl import flags, logging
 
 from electra_jax import config as config_lib
-from electra_jax.cli import command
+from electra_jax.cli import command, printing
+from electra_jax.data import progress_lines
 from electra_jax.host import staging
 from electra_jax.objectives import scoring
 from electra_jax.training import opened as opened_lib
@@ -63,16 +65,16 @@ def main(config: config_lib.Config, workdir: str) -> None:
     long = _too_long(opened.vocabulary, numbered, limit)
 
     if _LONG.value == "skip":
-        numbered = {line: group for line, group in numbered.items() if line not in long}
+        for line in long:
+            del numbered[line]
         if not numbered:
             raise config_lib.ConfigError(
                 f"{_INPUT.value}: every line has more than the {limit - 2} tokens that fit a row;"
                 " take --long=truncate"
             )
 
-    groups = list(numbered.values())
-    flat = [text for group in groups for text in group]
-    found = scoring.scores(
+    flat = [text for group in numbered.values() for text in group]
+    one_by_one = scoring.scores(
         opened.objective.placed(),
         opened.params,
         opened.vocabulary,
@@ -82,24 +84,56 @@ def main(config: config_lib.Config, workdir: str) -> None:
         truncate=_LONG.value == "truncate",
     )
 
-    ends = np.cumsum([len(group) for group in groups])
-    by_group = [part.tolist() for part in np.split(np.array(found), ends[:-1])]
     done = {"truncate": "truncated", "skip": "skipped"}.get(_LONG.value, "")
+    with progress_lines.Phases(logging.info) as phases:
+        scored = _in_groups(numbered, _counted(one_by_one, len(flat), phases))
+        if _JSON.value:
+            _print_json(scored, long, done)
+        else:
+            printing.say_each(_lines(scored))
+            _say_long(long, done, limit)
 
-    if _JSON.value:
-        _print_json(numbered, by_group, long, done)
-    else:
-        _print_lines(groups, by_group, long, done, limit)
+
+@dataclasses.dataclass(frozen=True)
+class _Line:
+    """A line of the file with the score of each of its alternatives."""
+
+    number: int
+    texts: list[str]
+    scores: list[float]
+    best: int | None  # None: no alternative is preferred
 
 
-def _print_json(numbered, by_group, long, done):
+def _counted(one_by_one, count, phases):
+    """The same scores; meanwhile a line now and then says how many of them there are."""
+    done = 0
+    phases.begin("scoring", f"scoring {count:,} sentences", lambda: done / count)
+    for value in one_by_one:
+        done += 1
+        yield value
+
+
+def _in_groups(numbered, one_by_one):
+    """Each line as soon as all of its alternatives are scored."""
+    for line, texts in numbered.items():
+        numbers = list(itertools.islice(one_by_one, len(texts)))
+        (best,) = scoring.preferred([numbers])
+        yield _Line(line, texts, numbers, best)
+
+
+def _print_json(scored, long, done):
     """Prints one object: the rows, how often the first alternative wins, the long lines."""
-    best = scoring.preferred(by_group)
+    lines = list(scored)
     rows = [
-        {"line": line, "texts": texts, "scores": [_finite(x) for x in numbers], "best": place}
-        for (line, texts), numbers, place in zip(numbered.items(), by_group, best)
+        {
+            "line": line.number,
+            "texts": line.texts,
+            "scores": [_finite(x) for x in line.scores],
+            "best": line.best,
+        }
+        for line in lines
     ]
-    about = {"first_wins": _share_of_first(best)} if _FIRST.value else {}
+    about = {"first_wins": _share_of_first([line.best for line in lines])} if _FIRST.value else {}
     about |= {f"{done}_lines": long} if done else {}
     print(json.dumps({"rows": rows} | about, allow_nan=False))
 
@@ -109,21 +143,25 @@ def _finite(value):
     return value if math.isfinite(value) else None
 
 
-def _print_lines(groups, by_group, long, done, limit):
-    """Prints one line per sentence with its score, and the summary of the flags."""
-    best = scoring.preferred(by_group)
-
-    for texts, numbers, place in zip(groups, by_group, best):
-        for number, (text, value) in enumerate(zip(texts, numbers)):
-            mark = "* " if number == place and len(texts) > 1 else "  " if len(texts) > 1 else ""
-            print(f"{value:10.3f}  {mark}{text}")
+def _lines(scored):
+    """A line per sentence with its score, and the summary of --first_is_right."""
+    best = []
+    for line in scored:
+        best.append(line.best)
+        several = len(line.texts) > 1
+        for place, (text, value) in enumerate(zip(line.texts, line.scores)):
+            mark = "* " if place == line.best and several else "  " if several else ""
+            yield f"{value:10.3f}  {mark}{text}"
 
     if _FIRST.value:
         undecided = sum(place is None for place in best)
         rest = f"; {undecided} undecided, which count as lost" if undecided else ""
         share = _share_of_first(best)
-        print(f"the first alternative wins in {share:.1%} of {len(groups)} lines{rest}")
+        yield f"the first alternative wins in {share:.1%} of {len(best)} lines{rest}"
 
+
+def _say_long(long, done, limit):
+    """Says on standard error which lines are too long, and what was done with them."""
     if done and long:
         shown = ", ".join(map(str, long[:10])) + (", ..." if len(long) > 10 else "")
         print(
@@ -141,8 +179,8 @@ def _too_long(words, numbered, limit) -> list[int]:
     """Returns the numbers of the lines that have a sentence of more tokens than fit a row."""
     places = [line for line, group in numbered.items() for _ in group]
     flat = [text for group in numbered.values() for text in group]
-    over = scoring.too_long(words, flat, limit)
-    return sorted({line for line, is_over in zip(places, over) if is_over})
+    counts = scoring.token_counts(words, flat)
+    return sorted({line for line, count in zip(places, counts) if count + 2 > limit})
 
 
 def read(path: str | None) -> dict[int, list[str]]:

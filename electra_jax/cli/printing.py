@@ -3,11 +3,18 @@
 
 import os
 import sys
+from collections.abc import Iterable
 
 
 def say(words: str) -> None:
     """Prints; a reader that has seen enough, such as `head`, is no error."""
+    say_each([words])
+
+
+def say_each(lines: Iterable[str]) -> None:
+    """Prints one after another; asks for no more when the reader has seen enough, as `head` has."""
     try:
-        print(words, flush=True)
+        for line in lines:
+            print(line, flush=True)
     except BrokenPipeError:  # what is left in the buffer would be written at the exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

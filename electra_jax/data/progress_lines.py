@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The phases of a preparation: how far each one is, and how many seconds it took.
+"""The phases of a preparation, or of other long work: how far each is, how many seconds it took.
 
     reading: 43%, 10 s; 4 of 41 files, 1.2 of 11.6 GB downloaded
     cutting rows: 62%, 20 s, 12 s left; 31,457,280 characters tokenised

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that are complete or absent, and checks of the names of folders.
 
-write               writes under another name, flushes, renames, and flushes the folder
+write, write_parts  write under another name, flush, rename, and flush the folder
 partial_name        that other name
 move_aside          renames a file or folder that is damaged or not continued
 check_path          refuses a folder that a run could not be read back from
@@ -12,6 +12,7 @@ is_address          tells one from a path of this machine
 import os
 import re
 import secrets
+from collections.abc import Iterable
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _BUCKETS = ("gs", "s3", "az", "hf")  # orbax reads /gs/NAME as gs://NAME
@@ -23,16 +24,21 @@ def write(path: str | os.PathLike, data: bytes) -> None:
     The folder is flushed to the disk as well: data on the disk is lost after a power failure if the
     file's name is not there too.
     """
+    write_parts(path, [data])
+
+
+def write_parts(path: str | os.PathLike, parts: Iterable[bytes]) -> None:
+    """As `write`, of parts that need not be in memory together."""
     path = os.fspath(path)
     partial = partial_name(path)
 
     try:
         with open(partial, "wb") as file:
-            file.write(data)
+            file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
-    except OSError:
+    except BaseException:  # the parts may raise anything
         if os.path.exists(partial):
             os.remove(partial)
         raise

@@ -14,7 +14,8 @@ Scores of one run can be compared with each other, best between sentences of equ
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 
 import jax
 import numpy as np
@@ -26,6 +27,7 @@ from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.objectives.objective import Objective
 
 ROWS = 64  # rows per batch
+_BLOCK = 1024  # sentences whose rows are in memory at once, and sorted by length
 _STEP = 32  # lengths are rounded up to a multiple, so that few programs are compiled
 
 
@@ -37,8 +39,8 @@ def scores(
     limit: int,
     names: Sequence[str] = (),
     truncate: bool = False,
-) -> list[float]:
-    """One score per sentence.
+) -> Iterator[float]:
+    """The score of each sentence, one after another; what follows may still have to be computed.
 
     Args:
       limit: the most tokens per row, [CLS] and [SEP] included.
@@ -47,31 +49,29 @@ def scores(
 
     Raises:
       ValueError: a sentence without words or with too many, or an objective that cannot score.
+        Before any score is computed.
     """
-    names = names or [f"sentence {number}" for number in range(1, len(sentences) + 1)]
-    rows = [_row(words, name, text, limit, truncate) for name, text in zip(names, sentences)]
-    if objective.token_scores is not None:
-        tasks = [(row, 0, number) for number, row in enumerate(rows)]
-    elif objective.masked_scores is not None:
-        tasks = [
-            (row, place, number)
-            for number, row in enumerate(rows)
-            for place in range(1, len(row) - 1)
-        ]
-    else:
+    if objective.token_scores is None and objective.masked_scores is None:
         raise ValueError(
             f"a run of {type(objective).__name__} cannot score: it has neither token_scores nor"
             " masked_scores; use one of masked_lm, electric or an objective that judges"
         )
 
+    names = names or [f"sentence {number}" for number in range(1, len(sentences) + 1)]
+    for name, count in zip(names, token_counts(words, sentences)):
+        _check_length(name, count, limit, truncate)
+
     plain = _of_any_length(objective)
     score = jax.jit(lambda ids_BL, places_B: _scores(plain, params, words, ids_BL, places_B))
-    return _summed(score, tasks, len(rows), words.pad_id)
+    return itertools.chain.from_iterable(
+        _summed(score, _tasks(objective, words, block, limit), len(block), words.pad_id)
+        for block in _blocks(sentences)
+    )
 
 
-def too_long(words: vocabulary_lib.Vocabulary, sentences: Sequence[str], limit: int) -> list[bool]:
-    """Whether each sentence has more tokens than fit a row of `limit`."""
-    return [len(ids) + 2 > limit for ids in words.encode(sentences)]
+def token_counts(words: vocabulary_lib.Vocabulary, sentences: Sequence[str]) -> list[int]:
+    """How many tokens each sentence has, without [CLS] and [SEP]."""
+    return [len(ids) for block in _blocks(sentences) for ids in words.encode(block)]
 
 
 def preferred(groups: Sequence[Sequence[float]]) -> list[int | None]:
@@ -101,19 +101,33 @@ def _of_any_length(objective):
     return dataclasses.replace(objective, networks=dataclasses.replace(shape, **plain))
 
 
-def _row(words, name, text, limit, truncate):
-    ids = words.encode([text])[0]
-    if not len(ids):
+def _check_length(name, count, limit, truncate):
+    """Raises ValueError for a sentence that has no words, or too many of them for a row."""
+    if not count:
         raise ValueError(f"{name} has no words")
-    if len(ids) + 2 > limit:
-        if not truncate:
-            raise ValueError(
-                f"{name} has {len(ids)} tokens, more than the {limit - 2} that fit a row of"
-                f" {limit}, the longest whose positions this run knows; shorten it, or take"
-                " --long=truncate or --long=skip"
-            )
-        ids = ids[: limit - 2]
-    return np.concatenate([[words.cls_id], ids, [words.sep_id]])
+    if count + 2 > limit and not truncate:
+        raise ValueError(
+            f"{name} has {count} tokens, more than the {limit - 2} that fit a row of {limit}, the"
+            " longest whose positions this run knows; shorten it, or take --long=truncate or"
+            " --long=skip"
+        )
+
+
+def _blocks(sentences):
+    return (sentences[first : first + _BLOCK] for first in range(0, len(sentences), _BLOCK))
+
+
+def _tasks(objective, words, sentences, limit) -> list[tuple[np.ndarray, int, int]]:
+    """(row, place, sentence) of each pass: one a sentence, or one for each word to be masked."""
+    rows = [
+        np.concatenate([[words.cls_id], ids[: limit - 2], [words.sep_id]])
+        for ids in words.encode(sentences)
+    ]
+    if objective.token_scores is not None:
+        return [(row, 0, number) for number, row in enumerate(rows)]
+    return [
+        (row, place, number) for number, row in enumerate(rows) for place in range(1, len(row) - 1)
+    ]
 
 
 def _scores(objective, params, words, ids_BL, places_B):

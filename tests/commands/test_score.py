@@ -53,7 +53,7 @@ def alone(objective, params, text, see=lambda ids: ids):
 
 def test_a_judge_adds_up_the_chances_of_being_original():
     objective, params = made(odd.replaced_token_detection.ReplacedTokenDetection)
-    found = scoring.scores(objective, params, Words(), TEXTS, 40)
+    found = list(scoring.scores(objective, params, Words(), TEXTS, 40))
     for text, score in zip(TEXTS, found):
         _, batch = alone(objective, params, text)
         logits_L = np.asarray(networks.discriminate(CONFIG, params, batch))[0, 1:-1]
@@ -62,7 +62,7 @@ def test_a_judge_adds_up_the_chances_of_being_original():
 
 def test_electric_adds_up_minus_the_energies():
     objective, params = made(electric.Electric)
-    found = scoring.scores(objective, params, Words(), TEXTS, 40)
+    found = list(scoring.scores(objective, params, Words(), TEXTS, 40))
     for text, score in zip(TEXTS, found):
         _, batch = alone(objective, params, text)
         energies_L = np.asarray(networks.discriminate(CONFIG, params, batch))[0, 1:-1]
@@ -71,7 +71,7 @@ def test_electric_adds_up_minus_the_energies():
 
 def test_a_masked_lm_masks_each_word_in_turn():
     objective, params = made(masked_lm.MaskedLM)
-    found = scoring.scores(objective, params, Words(), TEXTS, 40)
+    found = list(scoring.scores(objective, params, Words(), TEXTS, 40))
     token_VE, bias_V = networks.predictor_table(CONFIG, params)
     for text, score in zip(TEXTS, found):
         expected = 0.0
@@ -90,7 +90,7 @@ def test_a_masked_lm_masks_each_word_in_turn():
 @pytest.mark.parametrize("kind", [replace_mlm.ReplaceMLM, all_tokens_mlm.AllTokensMLM])
 def test_who_predicts_from_replaced_words_is_asked_for_what_stands_there(kind):
     objective, params = made(kind)
-    found = scoring.scores(objective, params, Words(), TEXTS, 40)
+    found = list(scoring.scores(objective, params, Words(), TEXTS, 40))
     token_VE, bias_V = networks.predictor_table(CONFIG, params)
     for text, score in zip(TEXTS, found):
         ids, batch = alone(objective, params, text)
@@ -113,8 +113,8 @@ def test_a_run_with_an_accelerators_kernel_scores_rows_of_any_length():
     theirs = dataclasses.replace(
         objective, networks=dataclasses.replace(CONFIG, discriminator=main)
     )
-    expected = scoring.scores(objective, params, Words(), TEXTS, 40)
-    assert scoring.scores(theirs, params, Words(), TEXTS, 40) == expected
+    expected = list(scoring.scores(objective, params, Words(), TEXTS, 40))
+    assert list(scoring.scores(theirs, params, Words(), TEXTS, 40)) == expected
 
 
 def test_what_cannot_score_says_so():
@@ -139,9 +139,36 @@ def test_sentences_that_do_not_fit_are_named():
 
 def test_a_truncated_sentence_has_the_score_of_its_beginning():
     objective, params = made(electric.Electric)
-    ours = scoring.scores(objective, params, Words(), ["5 6 7 8", "9 10"], 5, truncate=True)
-    assert ours == scoring.scores(objective, params, Words(), ["5 6 7", "9 10"], 5)
-    assert scoring.too_long(Words(), ["5 6 7 8", "9 10 11", ""], 5) == [True, False, False]
+    cut = scoring.scores(objective, params, Words(), ["5 6 7 8", "9 10"], 5, truncate=True)
+    assert list(cut) == list(scoring.scores(objective, params, Words(), ["5 6 7", "9 10"], 5))
+
+
+@pytest.mark.parametrize("kind", [electric.Electric, masked_lm.MaskedLM])
+def test_what_is_scored_in_blocks_has_the_same_scores_in_the_same_order(kind, monkeypatch):
+    objective, params = made(kind)
+    texts = TEXTS * 3
+    whole = list(scoring.scores(objective, params, Words(), texts, 40))
+    monkeypatch.setattr(scoring, "_BLOCK", 2)
+    assert list(scoring.scores(objective, params, Words(), texts, 40)) == pytest.approx(whole)
+
+
+def test_nothing_is_scored_before_it_is_asked_for(monkeypatch):
+    """What is printed first waits for the first block alone."""
+    monkeypatch.setattr(scoring, "_BLOCK", 2)
+    objective, params = made(electric.Electric)
+    asked = []
+
+    class Counting(Words):
+        def encode(self, lines):
+            asked.append(list(lines))
+            return super().encode(lines)
+
+    found = scoring.scores(objective, params, Counting(), TEXTS, 40)
+    assert asked == [TEXTS[:2], TEXTS[2:]], "their lengths"
+    next(found)
+    assert asked[2:] == [TEXTS[:2]]
+    list(found)
+    assert asked[3:] == [TEXTS[2:]]
 
 
 def test_the_best_of_each_group_is_its_highest_score():
@@ -193,6 +220,18 @@ def test_the_command_scores_pairs_of_a_trained_run(trained, tmp_path):
     assert all(score < 0 for row in found["rows"] for score in row["scores"])
 
 
+def test_a_reader_of_scores_that_has_seen_enough_is_no_error(trained, tmp_path):
+    path = tmp_path / "sentences.txt"
+    path.write_text("a bird.\n" * 8000)  # 160 kB of output, more than a pipe holds
+    line = (
+        f"{sys.executable} -m electra_jax.score --workdir={trained[1]} --input={path} | head -n 1;"
+        " exit ${PIPESTATUS[0]}"
+    )
+    done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Error" not in done.stderr and done.stdout.endswith("a bird.\n")
+
+
 def score(trained, path, **values):
     """Calls the command in this process."""
     if not flags.FLAGS.is_parsed():
@@ -205,7 +244,8 @@ def test_a_score_that_is_no_number_is_null_in_json(capsys):
     if not flags.FLAGS.is_parsed():
         flags.FLAGS.mark_as_parsed()
     with flagsaver.flagsaver(first_is_right=True):
-        score_command._print_json({3: ["a", "b"]}, [[math.nan, 1.0]], [], "")
+        line = score_command._Line(3, ["a", "b"], [math.nan, 1.0], None)
+        score_command._print_json([line], [], "")
     found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert found == {
         "rows": [{"line": 3, "texts": ["a", "b"], "scores": [None, 1.0], "best": None}],

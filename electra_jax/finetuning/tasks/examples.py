@@ -69,10 +69,17 @@ class Report:
     def __init__(self):
         self.counts: collections.Counter[tuple[str, str]] = collections.Counter()
         self.notes: list[str] = []
+        self._distinct: set[tuple[str, str, str]] = set()
 
     def count(self, where: str, what: str, number: int = 1) -> None:
         """Adds to a count, for example count('cola dev', 'blank lines skipped')."""
         self.counts[where, what] += number
+
+    def count_distinct(self, where: str, what: str, thing: str) -> None:
+        """Adds 1 to a count for each thing, however often it comes."""
+        if (where, what, thing) not in self._distinct:
+            self._distinct.add((where, what, thing))
+            self.count(where, what)
 
     def note(self, text: str) -> None:
         """Adds a remark unless it is there already."""

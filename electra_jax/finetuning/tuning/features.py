@@ -261,10 +261,10 @@ def _pieces(split, vocab, layout, where, report):
     found = {}
     for word, tokens in zip(known, vocab.encode([before + word for word in known])):
         if not len(tokens):
-            report.count(where, "words without a token, given as [UNK]")
+            report.count_distinct(where, "words without a token, given as [UNK]", word)
             tokens = np.array([vocab.unk_id], np.uint32)
         elif len(tokens) > layout.length - 2:
-            report.count(where, "words longer than a row, cut")
+            report.count_distinct(where, "words longer than a row, cut", word)
         found[word] = tokens[: layout.length - 2]
     return found
 

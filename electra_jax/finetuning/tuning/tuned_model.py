@@ -12,7 +12,7 @@ go the way of a test set, so both say the same.
 import dataclasses
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -30,6 +30,8 @@ from electra_jax.finetuning.tuning import (
     run_folder,
     tuning_step,
 )
+
+_BLOCK = 1024  # examples whose rows and outputs are in memory at once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,32 +57,22 @@ class Model:
 
         Raises ConfigError, one line, if the texts are not such as the task has.
         """
-        made = self._examples(texts, seconds)
-        if not made:
-            return []
-        split = examples.Split("test", tuple(made), ())
-        return self._in_words(*self._said(self._prepared(split, examples.Report())))
+        split = examples.Split("test", tuple(self._examples(texts, seconds)), ())
+        return list(self.answers(split, examples.Report()))
 
-    def of_file(self, path: str) -> tuple[list[dict[str, Any]], list[str]]:
-        """Answers the examples in a file; `reading.read_new` says how it is read.
-
-        Returns (for each example {'id', 'prediction'}, and of classes their 'scores' as `__call__`
-        has them; what reading the file has reported, line by line).
+    def read(self, path: str, report: examples.Report) -> examples.Split:
+        """The examples in a file, without labels; `reading.read_new` says how it is read.
 
         Raises ValueError, one line, if the file is not such as the task has.
         """
-        report = examples.Report()
-        split = reading.read_new(self.task, path, report)
-        answers = self._in_words(*self._said(self._prepared(split, report)))
+        return reading.read_new(self.task, path, report)
 
-        rows = []
-        for example, answer in zip(split.examples, answers):
-            row = {"id": example.id, "prediction": answer}
-            if isinstance(answer, dict):
-                label = answer["label" if "label" in answer else "labels"]
-                row |= {"prediction": label, "scores": answer["scores"]}
-            rows.append(row)
-        return rows, report.lines()
+    def answers(self, split: examples.Split, report: examples.Report) -> Iterator[Any]:
+        """An answer for each example as `__call__` has it, while the next ones still wait."""
+        for first in range(0, len(split.examples), _BLOCK):
+            part = tuple(split.examples[first : first + _BLOCK])
+            block = dataclasses.replace(split, examples=part)
+            yield from self._in_words(*self._said(self._prepared(block, report)))
 
     def _said(self, prepared) -> tuple[Any, list[Any]]:
         """(scores, values or answers of each example; the labels, in words, that follow)."""
