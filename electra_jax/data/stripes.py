@@ -1,38 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Large compressed files: read once for all their stripes.
+"""Large files: read once for all their stripes.
 
-A compressed file cannot be read from its middle, so that each stripe would decompress all of it.
-Instead the first process that needs a stripe reads the file to its end and writes the documents of
-every stripe to a file of its own, while the others that need one wait:
+By itself each stripe would read the whole file for every K-th block of documents. So the first
+process that needs a stripe reads the file to its end, while the others that need one wait. Of a
+file that is not compressed it notes where each block begins, and each stripe then reads its own
+blocks alone. A compressed file cannot be read from its middle: there it writes the documents of
+every stripe to a file of its own.
 
     units/SOURCE-UNIT.stripes/    of the source and the first unit of the file, by their numbers
-        lock                      is held by the process that writes
+        lock                      is held by the process that reads the file
+        blocks.npz                the blocks, and what the file counts; or, of a compressed file:
         STRIPE.zst                the documents, each with a NUL after it; then, as JSON, the counts
 
-The files take about a third of the text, and go with the folder `units`. Documents come as from the
-file itself, but without their NULs, which nobody keeps.
+The .zst take about a third of the text. Both go with the folder `units`. Documents come as from the
+file itself, but those of a .zst without their NULs, which nobody keeps.
 """
 
 import collections
 import contextlib
-import fcntl
 import glob
+import io
 import json
 import os
 import shutil
+import zipfile
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from electra_jax.data import planning, text, text_files
+from electra_jax.host import lock as lock_lib
 from electra_jax.host import safe_files
 
 _CHUNK = 1 << 20  # bytes per read
 
 
 def offer(tasks: Sequence[planning.UnitTask], units: str) -> None:
-    """Makes the folders in which files are written of which several stripes are read.
+    """Makes the folders for files of which several stripes are read.
 
-    Only stripes that have such a folder are read from there. So whoever works in a copy of the
-    prepared folder that is thrown away after each unit does not write 64 of them to read one.
+    Only stripes that have such a folder are read so. Whoever works in a copy of the prepared folder
+    that is thrown away after each unit does not read the file for 64 of them to use one.
 
     Args:
       tasks: all of a preparation, or all that are done in one copy of its folder.
@@ -58,30 +65,90 @@ def documents(
     *,
     write: bool = True,
 ) -> Iterator[str] | None:
-    """The documents of a unit; None if they have to be read from its own file.
+    """The documents of a unit; None if it has to read the whole file by itself.
 
     Args:
       units: the folder of the units' files.
-      write: whether to write the files of all stripes if they are not there yet.
+      write: whether to read the file for all of its stripes if nobody has yet.
 
     Raises ValueError, one line, if its file cannot be read.
     """
     if not _is_shared(task.unit) or not os.path.isdir(folder := _folder(task, units)):
         return None
 
-    paths = [os.path.join(folder, f"{number:05d}.zst") for number in range(task.unit.stripes)]
-    if not write and not os.path.exists(paths[-1]):
-        return None
-    with open(os.path.join(folder, "lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not os.path.exists(paths[-1]):
-            _write(task.unit, paths, options)
-    return text.kept(_read(paths[task.unit.stripe], counts), options, counts)
+    if text_files.is_compressed(task.unit.name):
+        return _decompressed(task.unit, folder, options, counts, write)
+    return _of_blocks(task.unit, folder, options, counts, write)
 
 
 def _is_shared(unit):
-    """Whether each stripe would decompress what the others have decompressed."""
-    return isinstance(unit, text.FileUnit | text.FetchedUnit) and unit.is_read_whole
+    """Whether each stripe would read what the others have read."""
+    return isinstance(unit, text.FileUnit | text.FetchedUnit) and unit.is_shared
+
+
+def _of_blocks(unit, folder, options, counts, write):
+    """The documents of one stripe of a file that is not compressed; None as `documents`."""
+    path = os.path.join(folder, "blocks.npz")
+    if not write and not os.path.exists(path):
+        return None
+
+    file, changed = unit.here().path, _changed(unit)
+    with _locked(folder):
+        if not os.path.exists(path) or _noted(path)["changed"] != changed:
+            _note(file, path, options, changed)
+    noted = _noted(path)
+
+    # Of a file that is read stripe by stripe, the first one counts what is wrong with it.
+    if unit.stripe == 0:
+        counts.update(json.loads(str(noted["counts"])))
+    mine = noted["blocks"][unit.stripe :: unit.stripes]
+    parts = [text_files.Part(*block) for block in mine.tolist()]
+    found = text_files.documents(file, options, collections.Counter(), parts)
+    return text.kept(found, options, counts)
+
+
+def _note(file, path, options, changed):
+    """Writes where the blocks of a file begin, and what is wrong with it."""
+    counts, data = collections.Counter(), io.BytesIO()
+    blocks = text_files.blocks(file, options, counts)
+    np.savez(data, blocks=blocks, counts=json.dumps(counts), changed=changed)
+    safe_files.write(path, data.getvalue())
+
+
+def _noted(path):
+    """What `_note` has written. Raises ValueError, one line, if it is damaged."""
+    try:
+        with open(path, "rb") as file, np.load(file) as noted:
+            return {name: noted[name] for name in ("blocks", "counts", "changed")}
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise _damaged(path, error) from error
+
+
+def _changed(unit):
+    """When its file was last changed: an interruption may have left notes of an older one.
+
+    0 of a file from elsewhere, of which each machine may have a copy of its own.
+    """
+    return os.stat(unit.path).st_mtime_ns if isinstance(unit, text.FileUnit) else 0
+
+
+def _decompressed(unit, folder, options, counts, write):
+    """The documents of one stripe of a compressed file; None as `documents`."""
+    paths = [os.path.join(folder, f"{number:05d}.zst") for number in range(unit.stripes)]
+    if not write and not os.path.exists(paths[-1]):
+        return None
+    with _locked(folder):
+        if not os.path.exists(paths[-1]):
+            _write(unit, paths, options)
+    return text.kept(_read(paths[unit.stripe], counts), options, counts)
+
+
+@contextlib.contextmanager
+def _locked(folder):
+    """Waits until no other process reads the file of this folder."""
+    with open(os.path.join(folder, "lock"), "w") as lock:
+        lock_lib.take(lock)  # where there are no locks, several read it for nothing
+        yield
 
 
 def _folder(task, units):
@@ -99,12 +166,12 @@ def _write(unit, paths, options):
             stack.enter_context(pyarrow.CompressedOutputStream(pyarrow.OSFile(path, "wb"), "zstd"))
             for path in partial
         ]
-        for number, document in enumerate(unit.all_documents(options, counts)):
+        whole = text_files.documents(unit.here().path, options, counts)
+        for number, document in enumerate(whole):
             stripe = text_files.stripe_of(number, len(paths))
             data = document.replace("\0", "").encode("utf-8", "surrogatepass")
             streams[stripe].write(data + b"\0")
 
-        # Of a file that is read stripe by stripe, the first one counts what is wrong with it.
         for stripe, stream in enumerate(streams):
             stream.write(json.dumps(counts if stripe == 0 else {}).encode())
 
@@ -132,7 +199,12 @@ def _read(path, counts):
     except (OSError, ValueError) as error:
         if getattr(error, "errno", None):
             raise  # of the system: the file may be whole
-        raise ValueError(
-            f"{path} is damaged ({text_files.one_line(error)}); delete {os.path.dirname(path)} and"
-            " run the same command again"
-        ) from error
+        raise _damaged(path, error) from error
+
+
+def _damaged(path, error):
+    """The error to raise for a file of ours."""
+    return ValueError(
+        f"{path} is damaged ({text_files.one_line(error)}); delete {os.path.dirname(path)} and run"
+        " the same command again"
+    )

@@ -6,9 +6,8 @@
     unit.documents(...)           ->  documents: lines (sentences) joined by newlines
 
 The units depend only on the files, not on the number of cores. A large file is cut into stripes:
-stripe k of K reads the whole file and keeps every K-th block of 256 documents. Of a parquet file it
-reads every K-th row group instead. Decompressing costs more than that, so that a preparation reads
-a compressed file once for all its stripes (stripes.py).
+stripe k of K has every K-th block of 256 documents, and of a parquet file every K-th row group. By
+itself a stripe reads the whole file for that; a preparation reads it once for all (stripes.py).
 """
 
 import collections
@@ -115,8 +114,7 @@ def files(source: Source) -> list[text_hub.HubFile | text_remote.RemoteFile]:
 def ends_at_blank_lines(unit: Any) -> bool:
     """Returns whether a unit is of a file of plain text, in which blank lines end documents."""
     if isinstance(unit, FileUnit | FetchedUnit):
-        name = unit.path if isinstance(unit, FileUnit) else unit.file.name
-        return not _is_parquet(name) and not _is_json_lines(name)
+        return not _is_parquet(unit.name) and not text_files.is_json_lines(unit.name)
     return False
 
 
@@ -228,12 +226,8 @@ def _is_parquet(name):
     return text_files.ends_in(text_files.unpacked_name(name), ".parquet")
 
 
-def _is_json_lines(name):
-    return text_files.ends_in(text_files.unpacked_name(name), (".jsonl", ".json", ".ndjson"))
-
-
-def _is_read_whole(name, stripes):
-    return stripes > 1 and text_files.is_compressed(name) and not _is_parquet(name)
+def _is_shared(name, stripes):
+    return stripes > 1 and not _is_parquet(name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -267,6 +261,11 @@ class FileUnit:
         return self.path
 
     @property
+    def name(self) -> str:
+        """The name of its file, whose ending says how it is read."""
+        return self.path
+
+    @property
     def bytes(self) -> int:
         """The approximate size of its text."""
         return text_files.text_bytes(self.path) // self.stripes
@@ -282,20 +281,18 @@ class FileUnit:
             )
         else:
             found = text_files.striped(
-                self.all_documents(options, reading), self.stripe, self.stripes
+                text_files.documents(self.path, options, reading), self.stripe, self.stripes
             )
         return kept(found, options, counts)
 
     @property
-    def is_read_whole(self) -> bool:
-        """Whether all stripes would decompress the file to its end, see `all_documents`."""
-        return _is_read_whole(self.path, self.stripes)
+    def is_shared(self) -> bool:
+        """Whether each stripe would read what the others have read, see stripes.py."""
+        return _is_shared(self.name, self.stripes)
 
-    def all_documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
-        """Yields the documents of all stripes as they are in the file, which is no parquet."""
-        if _is_json_lines(self.path):
-            return text_files.json_line_documents(self.path, options, counts)
-        return text_files.blank_line_documents(self.path, options, counts)
+    def here(self) -> "FileUnit":
+        """This unit, whose file is on this machine."""
+        return self
 
 
 @dataclasses.dataclass(frozen=True)
@@ -312,24 +309,26 @@ class FetchedUnit:
         return self.file.address
 
     @property
+    def name(self) -> str:
+        """The name of its file, whose ending says how it is read."""
+        return self.file.name
+
+    @property
     def bytes(self) -> int:
         """The approximate size of its text."""
         return text_files.text_bytes(self.file.name, self.file.bytes) // self.stripes
 
     def documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
         """Yields its documents; counts in `counts` what is left out or was not UTF-8."""
-        return self._here().documents(options, counts)
+        return self.here().documents(options, counts)
 
     @property
-    def is_read_whole(self) -> bool:
-        """Whether all stripes would decompress the file to its end, see `all_documents`."""
-        return _is_read_whole(self.file.name, self.stripes)
+    def is_shared(self) -> bool:
+        """Whether each stripe would read what the others have read, see stripes.py."""
+        return _is_shared(self.name, self.stripes)
 
-    def all_documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
-        """Yields the documents of all stripes as they are in the file, which is no parquet."""
-        return self._here().all_documents(options, counts)
-
-    def _here(self):
+    def here(self) -> FileUnit:
+        """This unit, whose file is on this machine; downloads it."""
         return FileUnit(self.file.local_path(), self.stripe, self.stripes)
 
 

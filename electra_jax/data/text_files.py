@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads documents from files: plain text, JSON lines and parquet, compressed or not.
 
-    pattern        ->  matching_paths         the files, sorted
-    *.parquet      ->  parquet_documents      one column
-    *.jsonl, ...   ->  json_line_documents    one field of each line
-    other files    ->  blank_line_documents   separated by blank lines, or by <doc ...> tags
+    pattern        ->  matching_paths      the files, sorted
+    *.parquet      ->  parquet_documents   one column
+    *.jsonl, ...   ->  documents           one field of each line
+    other files    ->  documents           separated by blank lines, or by <doc ...> tags
 
 Endings may be in capitals too: a.TXT.GZ.
 
@@ -15,6 +15,7 @@ of one line that name the file and the remedy.
 import bz2
 import codecs
 import collections
+import dataclasses
 import glob
 import gzip
 import io
@@ -25,6 +26,8 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
+
+import numpy as np
 
 LONGEST_DOCUMENT = 100_000_000  # characters of plain text; a worker needs over 20 bytes for each
 SEPARATE = (
@@ -150,17 +153,65 @@ def is_compressed(path: str) -> bool:
     return ends_in(path, _COMPRESSED)
 
 
-def blank_line_documents(path: str, options: Any, counts: collections.Counter) -> Iterator[str]:
-    """Yields documents of plain text, which end at blank lines.
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Bytes `first` to `last - 1` of a file; `line` is the number of their first line, from 1."""
 
+    first: int = 0
+    last: int | None = None  # None: to the end
+    line: int = 1
+
+
+WHOLE = Part()
+
+
+def documents(
+    path: str, options: Any, counts: collections.Counter, parts: Iterable[Part] = (WHOLE,)
+) -> Iterator[str]:
+    """Yields the documents of a file that is no parquet, or of parts of it, see `blocks`.
+
+    Of JSON lines they are the field data.text_field. Those of plain text end at blank lines.
     Between <doc ...> and </doc>, as WikiExtractor writes them, blank lines are part of the
     document.
     """
+    fields = is_json_lines(path)
+    with _opened(path) as stream:
+        for part in parts:
+            for (_, number), found in _records(stream, path, options, counts, part):
+                yield _field(path, number, found, options) if fields else found
+
+
+def blocks(path: str, options: Any, counts: collections.Counter) -> np.ndarray:
+    """[n, 3] `first`, `last` and `line` of parts of BLOCK documents each, the last with fewer.
+
+    The file is read to its end, but no JSON of it. It must be neither compressed nor parquet.
+    """
+    with _opened(path) as stream:
+        found = enumerate(_records(stream, path, options, counts, WHOLE))
+        starts = [place for number, (place, _) in found if number % BLOCK == 0]
+    first, line = np.array(starts, np.int64).reshape(-1, 2).T
+    return np.stack([first, np.append(first[1:], os.path.getsize(path))[: len(first)], line], 1)
+
+
+def is_json_lines(path: str) -> bool:
+    """Returns whether each line of a file is a document, as JSON."""
+    return ends_in(unpacked_name(path), (".jsonl", ".json", ".ndjson"))
+
+
+def _records(stream, path, options, counts, part):
+    """Yields (place, document) of plain text, (place, line) of JSON lines; see `_lines`."""
+    lines = _lines(stream, path, options, counts, part)
+    if is_json_lines(path):
+        return ((place, line) for place, line in lines if line.strip())
+    return _between_blank_lines(path, lines)
+
+
+def _between_blank_lines(path, numbered):
     lines: list[str] = []
     wrapped = False
-    characters = 0
+    start, characters = None, 0  # where the document begins, and its length
 
-    for line in _lines(path, options, counts):
+    for place, line in numbered:
         characters = characters + len(line) if lines else len(line)
         if characters > LONGEST_DOCUMENT:
             raise ValueError(
@@ -170,47 +221,42 @@ def blank_line_documents(path: str, options: Any, counts: collections.Counter) -
 
         if line.startswith("<doc ") and line.rstrip().endswith(">"):
             if lines:
-                yield "\n".join(lines)
-            lines, wrapped = [], True
+                yield start, "\n".join(lines)
+            start, lines, wrapped = place, [], True
         elif wrapped and line.rstrip().endswith("</doc>"):
             lines.append(line.rstrip().removesuffix("</doc>"))
-            yield "\n".join(lines)
+            yield start, "\n".join(lines)
             lines, wrapped = [], False
         elif wrapped or line.strip():
+            if not lines and not wrapped:
+                start = place
             lines.append(line)
         elif lines:
-            yield "\n".join(lines)
+            yield start, "\n".join(lines)
             lines = []
 
     if lines:
-        yield "\n".join(lines)
+        yield start, "\n".join(lines)
 
 
-def json_line_documents(path: str, options: Any, counts: collections.Counter) -> Iterator[str]:
-    """Yields the field data.text_field of each line."""
-    for number, line in enumerate(_lines(path, options, counts), 1):
-        if not line.strip():
-            continue
+def _field(path, number, line, options):
+    """The field data.text_field of a line of JSON."""
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"{path}, line {number}: not JSON ({error}); mend or delete it") from error
 
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise ValueError(
-                f"{path}, line {number}: not JSON ({error}); mend or delete it"
-            ) from error
+    text = record.get(options.text_field, 0) if isinstance(record, dict) else 0
+    if text is None:  # a document without text, like a null in parquet
+        text = ""
 
-        text = record.get(options.text_field, 0) if isinstance(record, dict) else 0
-        if text is None:  # a document without text, like a null in parquet
-            text = ""
-
-        if not isinstance(text, str):
-            known = ", ".join(record) if isinstance(record, dict) else type(record).__name__
-            raise ValueError(
-                f"{path}, line {number}: no text in field {options.text_field!r} (there is:"
-                f" {known}); set data.text_field"
-            )
-
-        yield text
+    if not isinstance(text, str):
+        known = ", ".join(record) if isinstance(record, dict) else type(record).__name__
+        raise ValueError(
+            f"{path}, line {number}: no text in field {options.text_field!r} (there is:"
+            f" {known}); set data.text_field"
+        )
+    return text
 
 
 def parquet_documents(
@@ -266,54 +312,62 @@ def _column(table, path, options, counts, groups):
             yield "" if value is None else as_text(value, where, options, counts)
 
 
-def _lines(path, options, counts):
-    """Yields the lines of a file, which is read and decoded in pieces of 1 MiB.
+def _lines(stream, path, options, counts, part):
+    """Yields ((byte, number), line): where each line of the part begins, and its number in the
+    file.
 
-    Lines end at newlines alone, with or without a carriage return. Counts invalid UTF-8.
+    The file is read in pieces of 1 MiB and decoded in whole lines, which end at newlines alone,
+    with or without a carriage return. Counts invalid UTF-8.
     """
-    strict = options.invalid_utf8 == "refuse"
-    decoder = codecs.getincrementaldecoder("utf-8-sig")("strict" if strict else "replace")
-    read = 0
-    tail: list[str] = []  # parts of a line whose end has not been read yet
+    byte, number, left = part.first, part.line, part.last and part.last - part.first
+    tail: list[bytes] = []  # parts of a line whose end has not been read yet
+    if byte != 0:
+        stream.seek(byte)
 
-    with _opened(path) as stream:
-        while True:
-            pending = decoder.getstate()[0]  # incomplete character at the end of the last piece
+    while True:
+        try:
+            chunk = stream.read(_CHUNK if left is None else min(_CHUNK, left))
+        except _UNREADABLE as error:
+            raise ValueError(
+                f"{path} cannot be read: {one_line(error)}; is the file whole?"
+            ) from error
 
-            try:
-                chunk = stream.read(_CHUNK)
-            except _UNREADABLE as error:
-                raise ValueError(
-                    f"{path} cannot be read: {one_line(error)}; is the file whole?"
-                ) from error
+        if part is WHOLE and not byte and not tail:
+            _refuse_no_text(path, chunk[:_BEGINNING])
+        left = left and left - len(chunk)
 
-            if not read:
-                _refuse_no_text(path, chunk[:_BEGINNING])
+        whole, newline, rest = chunk.rpartition(b"\n")
+        tail.append(whole if newline or not chunk else chunk)
+        if chunk and not newline:
+            continue
 
-            try:
-                text = decoder.decode(chunk, final=not chunk)
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"{path}: invalid UTF-8 near byte {read - len(pending) + error.start}; mend"
-                    " the file or set data.invalid_utf8=replace"
-                ) from error
+        data, tail = b"".join(tail), [rest]
+        if data or newline:
+            text = _decoded(path, byte, data, options, counts)
+            for raw, line in zip(data.split(b"\n"), text.split("\n")):
+                yield (byte, number), line.removesuffix("\r")
+                byte, number = byte + len(raw) + 1, number + 1
 
-            if replaced := _replaced(text, pending + chunk):
-                counts["invalid_utf8"] += replaced
-            read += len(chunk)
+        if not chunk:
+            return
 
-            first, *others = text.split("\n")
-            tail.append(first)
-            if others:
-                yield "".join(tail).removesuffix("\r")
-                yield from (line.removesuffix("\r") for line in others[:-1])
-                tail = [others[-1]]
 
-            if not chunk:
-                last = "".join(tail)
-                if last:
-                    yield last.removesuffix("\r")
-                return
+def _decoded(path, byte, data, options, counts):
+    """The text of whole lines that begin at this byte of a file, without a byte-order mark."""
+    if not byte and data.startswith(codecs.BOM_UTF8):
+        byte, data = len(codecs.BOM_UTF8), data.removeprefix(codecs.BOM_UTF8)
+
+    try:
+        text = data.decode("utf-8", "strict" if options.invalid_utf8 == "refuse" else "replace")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path}: invalid UTF-8 near byte {byte + error.start}; mend the file or set"
+            " data.invalid_utf8=replace"
+        ) from error
+
+    if replaced := _replaced(text, data):
+        counts["invalid_utf8"] += replaced
+    return text
 
 
 def as_text(value: Any, where: str, options: Any, counts: collections.Counter) -> str:

@@ -11,7 +11,6 @@ that reads it, and kept in the folder of `user_cache`: what is complete is never
 
 import contextlib
 import dataclasses
-import fcntl
 import functools
 import hashlib
 import os
@@ -20,7 +19,8 @@ import re
 import urllib.parse
 
 from electra_jax.data import reaching, text_files
-from electra_jax.host import causes, extras, user_cache
+from electra_jax.host import causes, extras, safe_files, user_cache
+from electra_jax.host import lock as lock_lib
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _PATTERN = re.compile(r"[*?[]")
@@ -65,9 +65,9 @@ class RemoteFile:
             os.makedirs(folder, exist_ok=True)
             # Several workers may need one file; the first fetches it.
             with open(os.path.join(folder, "lock"), "w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+                alone = lock_lib.take(lock)
                 if not os.path.exists(path):
-                    _download(self, path)
+                    _download(self, path, alone)
         except Exception as error:  # many kinds: no network, a full disk, access withdrawn
             if reaching.refused(error):
                 raise ValueError(_not_allowed(self.address, error)) from error
@@ -223,10 +223,13 @@ def _info(system, path):
     return {}
 
 
-def _download(file, path):
-    """Fetches a file; a reader finds all of it or nothing."""
+def _download(file, path, alone):
+    """Fetches a file; a reader finds all of it or nothing.
+
+    Without a lock (`alone` is False) others may be fetching it too, each under a name of its own.
+    """
     system, there = _file_system(file.address)
-    partial = f"{path}.partial"
+    partial = f"{path}.partial" if alone else safe_files.partial_name(path)
     system.get_file(there, partial)
     if (size := os.path.getsize(partial)) != file.bytes:
         raise OSError(f"{size:,} bytes came of the {file.bytes:,} that were listed")

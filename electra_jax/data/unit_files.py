@@ -9,7 +9,7 @@ All of them are in the subfolder `units` and begin with the unit's name (see pla
     .unigram.npy        [3, n] the ids that occur, and their counts in train and held-out text
     .json               counts and shards; written last, so its presence means that the unit is done
 
-Stripes of compressed files have folders of their own beside them, see stripes.py.
+Large files, which are cut into stripes, have folders of their own beside them, see stripes.py.
 """
 
 import collections
@@ -56,8 +56,8 @@ def read_documents(
     Adds to `counts` what the source counts while it is read (empty documents and so on).
 
     Args:
-      whole: whether it is read to its end. If not, a large compressed file is not read for all of
-        its stripes first.
+      whole: whether it is read to its end. If not, a large file is not read for all of its stripes
+        first.
     """
     path = unit_path(task, DOCUMENTS)
     if os.path.exists(path):

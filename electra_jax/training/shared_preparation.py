@@ -226,7 +226,7 @@ def _plan_if_seen(settings, root, asked):
 
 
 def _offer_stripes(tasks):
-    """Lets this process read a large compressed file once for all its stripes among these tasks.
+    """Lets this process read a large file once for all its stripes among these tasks.
 
     In a folder that all see, process 0 does that for all; in a bucket each has a copy of its own.
     """

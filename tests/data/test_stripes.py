@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A large compressed file is read once for all its stripes, and the rows are the same."""
+"""A large file is read once for all its stripes, and the rows are the same."""
 
+import codecs
 import collections
 import gzip
+import io
 import json
 import lzma
 import os
@@ -29,7 +31,7 @@ DOCUMENTS = 1500  # six blocks
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A vocabulary and two compressed files of four stripes each."""
+    """A vocabulary and two files of four stripes each, compressed; and as they are in `plain`."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     (tmp_path / "vocab.txt").write_text("\n".join([*special, *PIECES]) + "\n")
 
@@ -37,9 +39,12 @@ def folder(tmp_path, monkeypatch):
     found = [" ".join(draw.choices(PIECES, k=draw.randint(2, 9))) for _ in range(DOCUMENTS)]
     odd = ["", None, "a\0dog \0", "\ud800 the cat", "a\ndog\n\nsees", found[0]]
     lines = [json.dumps({"text": one}) for one in odd + found]
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "a.jsonl").write_text("\n".join(lines))
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
     found[7] += " \xff"
     data = "\n\n".join(found).encode("latin-1")
+    (tmp_path / "plain" / "b.txt").write_bytes(data)
     (tmp_path / "b.txt.xz").write_bytes(lzma.compress(data))
 
     monkeypatch.setattr(text, "_STRIPE_BYTES", 1)
@@ -60,8 +65,8 @@ def opened(monkeypatch):
     return counts
 
 
-def settings(folder, **changes):
-    source = f"text:{folder}/*.?z*"
+def settings(folder, files="*.?z*", **changes):
+    source = f"text:{folder}/{files}"
     return text_settings(source, str(folder / "vocab.txt"), 16, workers=1, **changes)
 
 
@@ -82,9 +87,83 @@ def test_a_compressed_file_is_read_once_and_the_rows_are_the_same(
     assert (totals["invalid_utf8"], totals["empty"]) == (1, 2)
 
 
-def test_a_sample_for_a_vocabulary_does_not_read_a_file_to_its_end(folder):
-    """The beginning of a stripe is read off the file itself, unless its own file is there."""
-    plan = planning.make_plan(settings(folder), str(folder / "data"))
+@pytest.fixture
+def bytes_read(monkeypatch):
+    """Counts the bytes that are read of each file."""
+    counts, real = collections.Counter(), text_files._opened
+
+    class Counting(io.BufferedReader):
+        def read(self, size=-1):
+            data = super().read(size)
+            counts[os.path.basename(self.raw.name)] += len(data)
+            return data
+
+    monkeypatch.setattr(text_files, "_opened", lambda path: Counting(real(path).detach()))
+    return counts
+
+
+@pytest.mark.parametrize("changes", [{}, {"deduplicate": True}], ids=["all", "deduplicated"])
+def test_of_a_plain_file_each_stripe_reads_its_own_blocks(folder, bytes_read, monkeypatch, changes):
+    asked = settings(folder, "plain/*", **changes)
+    one = preparation.prepare(asked, str(folder / "once"), lambda line: None)
+    sizes = {path.name: path.stat().st_size for path in (folder / "plain").iterdir()}
+    times = 2 + bool(changes)  # to note the blocks, and for each pass over the documents
+    for name, size in sizes.items():  # and once to look at its beginning
+        assert size * times < bytes_read[name] <= size * (times + 1)
+
+    monkeypatch.setattr(stripes, "offer", lambda tasks, units: None)
+    bytes_read.clear()
+    other = preparation.prepare(asked, str(folder / "each"), str)
+    assert bytes_read["b.txt"] > 3.9 * (times - 1) * sizes["b.txt"]
+    assert digests(one) == digests(other)
+    totals = records.open(one).manifest.totals
+    assert (totals["invalid_utf8"], totals["empty"]) == (1, 2)
+
+
+def test_the_blocks_of_a_file_hold_its_documents_whatever_its_lines_are(tmp_path, monkeypatch):
+    """Blank lines of all kinds, tags without their ends, carriage returns, broken bytes."""
+    monkeypatch.setattr(text_files, "BLOCK", 2)
+    draw = random.Random(0)
+    odd = [b"", b"", b" \t", "\u00a0\x1c".encode(), b"\r", b"<doc id=1>", b"<doc 2>\r", b"</doc>"]
+    odd += ["é</doc> ".encode(), "日本".encode(), b"\xff\xe6", b"\xe6\x97", b"a", b"b\0", b"<doc"]
+    several = 0
+
+    for trial in range(200):
+        lines = draw.choices(odd, k=draw.randint(0, 40))
+        path = tmp_path / f"{trial}.txt"
+        path.write_bytes(draw.choice([b"", codecs.BOM_UTF8]) + b"\n".join(lines))
+        monkeypatch.setattr(text_files, "_CHUNK", draw.choice([1, 2, 5, 1 << 20]))
+
+        whole, by_block = collections.Counter(), collections.Counter()
+        expected = list(text_files.documents(str(path), text.Options(), whole))
+        blocks = text_files.blocks(str(path), text.Options(), collections.Counter())
+        found = [
+            list(
+                text_files.documents(str(path), text.Options(), by_block, [text_files.Part(*block)])
+            )
+            for block in blocks.tolist()
+        ]
+        assert sum(found, []) == expected, lines
+        assert all(len(block) == 2 for block in found[:-1])
+        assert by_block["invalid_utf8"] <= whole["invalid_utf8"]  # blank lines are in no block
+        several += len(blocks) > 2
+    assert several > 50
+
+
+def test_a_line_of_a_later_block_is_named_by_its_number_in_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_files, "BLOCK", 2)
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a"}\n\n{"text": "b"}\n{"text": "c"}\n{"text": "d"\n')
+    _, second = text_files.blocks(str(path), text.Options(), collections.Counter()).tolist()
+    parts = [text_files.Part(*second)]
+    with pytest.raises(ValueError, match="a.jsonl, line 5: not JSON"):
+        list(text_files.documents(str(path), text.Options(), collections.Counter(), parts))
+
+
+@pytest.mark.parametrize(("files", "written"), [("*.?z*", "*.zst"), ("plain/*", "blocks.npz")])
+def test_a_sample_for_a_vocabulary_does_not_read_a_file_to_its_end(folder, files, written):
+    """The beginning of a stripe is read off the file itself, unless that was read for all."""
+    plan = planning.make_plan(settings(folder, files), str(folder / "data"))
     task, *_ = tasks = planning.make_tasks(plan)
     units = os.path.join(plan.folder, unit_files.UNITS)
     stripes.offer(tasks, units)
@@ -92,7 +171,7 @@ def test_a_sample_for_a_vocabulary_does_not_read_a_file_to_its_end(folder):
     def asked(**how):
         return stripes.documents(task, units, text.Options(), collections.Counter(), **how)
 
-    assert asked(write=False) is None and not list(folder.rglob("*.zst"))
+    assert asked(write=False) is None and not list(folder.rglob(f"*.stripes/{written}"))
     whole = list(asked())
     assert list(asked(write=False)) == whole
     sampled = unit_files.read_documents(task, collections.Counter(), whole=False)
@@ -158,8 +237,49 @@ def test_a_damaged_stripe_is_named_with_the_folder_to_delete(folder, monkeypatch
     preparation.prepare(settings(folder), str(folder / "data"), lambda line: None)
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.parquet.gz"])
-def test_what_is_not_decompressed_and_parquet_have_no_such_folder(name):
-    assert not text.FileUnit(name, 0, 4).is_read_whole
-    assert text.FileUnit("A.TXT.BZ2", 0, 4).is_read_whole
-    assert not text.FileUnit("A.TXT.BZ2", 0, 1).is_read_whole
+def test_damaged_notes_of_blocks_are_named_with_the_folder_to_delete(folder):
+    plan = planning.make_plan(settings(folder, "plain/*"), str(folder / "data"))
+    task, *_ = tasks = planning.make_tasks(plan)
+    stripes.offer(tasks, os.path.join(plan.folder, unit_files.UNITS))
+    list(unit_files.read_documents(task, collections.Counter()))
+    (path,) = folder.rglob("0-0.stripes/blocks.npz")
+    for length in (len(path.read_bytes()) - 30, 0):
+        path.write_bytes(path.read_bytes()[:length])
+        with pytest.raises(ValueError, match=f"{path} is damaged .*; delete {path.parent} and run"):
+            unit_files.read_documents(task, collections.Counter())
+
+
+def test_blocks_are_noted_again_if_the_file_was_written_anew(folder):
+    """An interrupted preparation goes on with another text of the same size."""
+    plan = planning.make_plan(settings(folder, "plain/*"), str(folder / "data"))
+    tasks = planning.make_tasks(plan)
+    stripes.offer(tasks, os.path.join(plan.folder, unit_files.UNITS))
+    first = [list(unit_files.read_documents(task, collections.Counter())) for task in tasks[:4]]
+
+    path = folder / "plain" / "a.jsonl"
+    lines = path.read_text().split("\n")
+    path.write_text("\n".join(lines[::-1]))
+    os.utime(path, ns=(0, 0))
+    again = [list(unit_files.read_documents(task, collections.Counter())) for task in tasks[:4]]
+    assert again != first
+    assert sorted(sum(again, [])) == sorted(sum(first, []))
+
+
+def test_a_part_may_have_a_larger_share_of_nul_bytes_than_the_file(tmp_path, monkeypatch):
+    """In 64 KiB of text 12 are a few, in the first block of 40 bytes they are many."""
+    monkeypatch.setattr(text_files, "BLOCK", 2)
+    path = tmp_path / "a.txt"
+    path.write_text("a\0\0\0\0\0\0\n\nb\0\0\0\0\0\0\n\n" + "the cat\n\n" * 9000)
+    first, *_ = text_files.blocks(str(path), text.Options(), collections.Counter()).tolist()
+    found = text_files.documents(
+        str(path), text.Options(), collections.Counter(), [text_files.Part(*first)]
+    )
+    assert [document.strip("\0") for document in found] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "stripes_n", "shared"),
+    [("A.TXT.BZ2", 4, True), ("a.txt", 4, True), ("a.txt", 1, False), ("a.parquet.gz", 4, False)],
+)
+def test_parquet_and_files_of_one_stripe_have_no_such_folder(name, stripes_n, shared):
+    assert text.FileUnit(name, 0, stripes_n).is_shared == shared
