@@ -9,7 +9,7 @@ processes have come.
 from absl import flags
 
 from electra_jax import config as config_lib
-from electra_jax.host import cluster, peers
+from electra_jax.host import cluster, joining, peers
 
 _COORDINATOR = flags.DEFINE_string(
     "coordinator_address",
@@ -29,6 +29,7 @@ _START_TIMEOUT = flags.DEFINE_float(
     "Seconds that a process waits for the others at its start; after 10 it says for whom.",
     lower_bound=1,
 )
+_NOT_GIVEN = (None, None, None)
 FLAGS = (_COORDINATOR, _PROCESSES, _PROCESS, _START_TIMEOUT)  # shown by --help of every command
 
 
@@ -51,5 +52,14 @@ def start_processes() -> None:
     else:
         address = cluster.find(_START_TIMEOUT.value)
 
-    if address is not None:
+    if address is None:
+        return
+
+    try:
         peers.join(address, _START_TIMEOUT.value)
+    except joining.LateError as late:
+        if given == _NOT_GIVEN and cluster.on_tpu():
+            raise joining.LateError(
+                f"{late}; a command for this worker alone needs JAX_PLATFORMS=cpu"
+            ) from late
+        raise

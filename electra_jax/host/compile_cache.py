@@ -1,15 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps compiled programs from one start of the program to the next."""
 
-import jax
+import json
+import os
+import secrets
 
-from electra_jax.host import user_cache
+import jax
+from absl import logging
+
+from electra_jax.host import processes, user_cache
 
 
 def keep() -> None:
     """Stores compiled programs in the user's cache folder, unless jax was given another folder.
 
-    On two cores a training step takes half a minute to compile and a second to load.
+    On two cores a training step takes half a minute to compile and a second to load. Several
+    processes keep them only in a folder that all of them see: jax writes on the first one alone, so
+    that otherwise only that one would find a program, and the others would compile without it,
+    while on GPUs each waits for the part of the kernels that another one tries out.
     """
-    if not jax.config.jax_compilation_cache_dir:
-        jax.config.update("jax_compilation_cache_dir", user_cache.folder("xla"))
+    if jax.config.jax_compilation_cache_dir:
+        return
+
+    folder = user_cache.folder("xla")
+    if processes.is_alone() or _all_see(folder):
+        jax.config.update("jax_compilation_cache_dir", folder)
+    else:
+        logging.info(
+            "compiled programs are not kept, since not all processes see the same %s; set"
+            " ELECTRA_JAX_CACHE to a folder that all see",
+            folder,
+        )
+
+
+def _all_see(folder):
+    """Whether this is one folder on all processes. False if the first one cannot write there."""
+    name = processes.of_first(lambda: _marked(folder))
+    path = os.path.join(folder, name)
+    answers = processes.gather(json.dumps(bool(name) and os.path.exists(path)))
+    if name and processes.is_first():
+        os.remove(path)
+    return all(json.loads(answer) for answer in answers)
+
+
+def _marked(folder):
+    """The name of a new, empty file in the folder; '' if there can be none."""
+    name = f"{secrets.token_hex(8)}.seen"
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, name), "w"):
+            return name
+    except OSError:
+        return ""

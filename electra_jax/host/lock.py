@@ -5,14 +5,22 @@ The locked file says which process holds it, so that a second run can be told.
 """
 
 import contextlib
+import errno
 import fcntl
+import functools
 import json
 import os
 import socket
 import time
 from collections.abc import Iterator
+from typing import Any
+
+from absl import logging
 
 from electra_jax.host import causes
+
+# What flock answers on Lustre without `-o flock`, NFS without lockd, and some FUSE mounts.
+_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
 @contextlib.contextmanager
@@ -30,7 +38,8 @@ def hold(path: str, what: str) -> Iterator[None]:
     # Mode "a+" neither empties the file nor requires it: its content belongs to the present owner.
     with open(path, "a+", encoding="utf-8") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not take(file, wait=False):
+                _warn(os.path.dirname(os.path.abspath(path)))
         except BlockingIOError as busy:
             file.seek(0)
             raise causes.MayPass(
@@ -51,6 +60,29 @@ def hold(path: str, what: str) -> Iterator[None]:
         file.flush()
 
         yield
+
+
+def take(file: Any, wait: bool = True) -> bool:
+    """Locks an open file until it is closed; False if its file system has no locks.
+
+    Args:
+      file: a file object, or its number.
+      wait: whether to wait for who holds the lock now. If not, BlockingIOError is raised.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return False
+    return True
+
+
+@functools.cache
+def _warn(folder):
+    logging.warning(
+        "the file system of %s has no locks: see to it that no other run uses this folder", folder
+    )
 
 
 def _owner(text):

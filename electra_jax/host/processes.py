@@ -4,8 +4,13 @@
 If only one process fails, the others wait for it forever in the next computation that all take part
 in. So wherever a single process may fail, for example on a file that only it cannot read, all of
 them exchange the result here. With one process nothing is sent.
+
+Processes are counted as jax counts them, by `jax.process_index()`. On a TPU slice that follows from
+where a host is in the slice, and need not be the number that its launcher has given it, by which
+the lines of a `PeerGroup` name it.
 """
 
+import functools
 import json
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -92,17 +97,18 @@ def number_of_first(number: float) -> float:
         return number
     if peers.group() is None:
         return float(multihost_utils.broadcast_one_to_all(np.float32(number)))
-    return float(peers.group().gather(repr(number))[0])
+    return float(gather(repr(number))[0])
 
 
 def gather(text: str, doing: str = "") -> list[str]:
-    """Returns the texts of all processes in the order of their numbers."""
+    """Returns the texts of all processes in the order of `jax.process_index()`."""
     if jax.process_count() == 1:
         return [text]
 
     # The group says for whom it waits, and hears of the death of a process meanwhile.
     if peers.group() is not None:
-        return peers.group().gather(text, doing)
+        texts = peers.group().gather(text, doing)
+        return [texts[place] for place in _places(peers.group())]
 
     # jax gathers arrays of one shape only, so the texts are padded to the longest one.
     data = np.frombuffer(text.encode(), np.uint8)
@@ -111,6 +117,22 @@ def gather(text: str, doing: str = "") -> list[str]:
     padded[: data.size] = data
     everyones = multihost_utils.process_allgather(padded)
     return [bytes(row[:size]).decode() for row, size in zip(everyones, sizes, strict=True)]
+
+
+@functools.lru_cache(maxsize=1)
+def _places(group):
+    """Where each process stands in what a group gathers, in the order of `jax.process_index()`.
+
+    All processes call this for the first time together. Raises RuntimeError if jax does not count
+    the processes of the group.
+    """
+    numbers = [int(text) for text in group.gather(str(jax.process_index()))]
+    if sorted(numbers) != list(range(len(numbers))):
+        raise RuntimeError(
+            f"jax numbers the {len(numbers)} processes {', '.join(map(str, numbers))}; start one"
+            " process on each host of a slice, and no other"
+        )
+    return sorted(range(len(numbers)), key=numbers.__getitem__)
 
 
 def compile_together(

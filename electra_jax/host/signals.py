@@ -185,18 +185,25 @@ class _Guard:
         os.set_blocking(self._writer, False)
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
 
-        for number in _SIGNALS:
-            signal.signal(number, self._on_signal)
+        self._handle()
         threading.Thread(target=self._listen, name="signals", daemon=True).start()
 
     @contextlib.contextmanager
     def training(self, stop):
         """Passes signals to `stop` while the block runs."""
+        # Once more, since a library that opens devices may have set handlers of its own without
+        # Python's knowledge; libtpu does so for SIGTERM.
+        with contextlib.suppress(ValueError):  # not the main thread
+            self._handle()
         self._stop, self._trains = stop, True
         try:
             yield
         finally:
             self._trains, self._ends_at = False, None
+
+    def _handle(self):
+        for number in _SIGNALS:
+            signal.signal(number, self._on_signal)
 
     def _is_closing(self):
         """Whether a run that was asked to end has done so, and only its writers are closed."""

@@ -17,7 +17,6 @@ N is a number of this process: two processes of one machine never share a copy.
 """
 
 import contextlib
-import fcntl
 import functools
 import itertools
 import os
@@ -27,6 +26,7 @@ from collections.abc import Iterator, Sequence
 from absl import logging
 
 from electra_jax.host import bucket_lock, buckets, safe_files, user_cache
+from electra_jax.host import lock as lock_lib
 
 CHECKPOINTS = "checkpoints"
 DATA = "data"
@@ -351,13 +351,20 @@ def _root():
 
 @functools.cache
 def _own_root() -> tuple[str, int]:
-    """Returns the folder of this process's copies, and the open lock that keeps others out."""
+    """Returns the folder of this process's copies, and the open lock that keeps others out.
+
+    Raises ValueError, one line, if the file system has no locks.
+    """
     os.makedirs(_root(), exist_ok=True)
     for number in itertools.count():
         folder = os.path.join(_root(), str(number))
         lock = os.open(f"{folder}.lock", os.O_CREAT | os.O_WRONLY)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not lock_lib.take(lock, wait=False):
+                raise ValueError(
+                    f"the file system of {_root()} has no locks, which keep the copies of several"
+                    " commands apart; set ELECTRA_JAX_CACHE to a folder of a disk of this machine"
+                )
             return folder, lock  # held until the process ends
         except BlockingIOError:
             os.close(lock)

@@ -326,5 +326,6 @@ def _masses_of_blocks(vectors_SE, table_VE, bias_V, block_S, spared_S, forbidden
         heated_I = jnp.where(forbidden_I, _NOTHING, scores_I / temperature)
         return jnp.exp(heated_I - heated_I.max()) * ~forbidden_I
 
+    table_VE = table_VE.astype(vectors_SE.dtype)  # before the blocks of all slots are gathered
     bytes_a_slot = sampling.BLOCK * table_VE.shape[1] * table_VE.dtype.itemsize
     return lax.map(one, (vectors_SE, block_S, spared_S), batch_size=max(1, 2**24 // bytes_a_slot))

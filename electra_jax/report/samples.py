@@ -66,13 +66,15 @@ def examples(
 
     Args:
       play: from `compile_play`.
-      params: the weights.
+      params: the weights, on the devices of this process.
       vocabulary: that of the rows.
       ids_BL: the rows.
       marks_BL: their marks, as in the records.
       key: all random draws are derived from it.
       first_row: the number of the first row. The draws of a row depend on its number.
     """
+    # A kernel that the compiler cannot divide fails on more than one.
+    params = jax.device_put(params, jax.local_devices()[0])
     found: list[view.Example] = []
     for begin in range(0, len(ids_BL), TOGETHER):
         ids, marks = ids_BL[begin : begin + TOGETHER], marks_BL[begin : begin + TOGETHER]

@@ -6,8 +6,10 @@ import subprocess
 import sys
 
 import pytest
+from absl import flags
 from jax._src import clusters
 
+from electra_jax.cli import distributed
 from electra_jax.host import cluster, joining, peers
 from support.commands import free_port
 from support.corpus import ROOT
@@ -225,3 +227,19 @@ def test_one_process_may_be_asked_for_whatever_started_it(tmp_path):
     assert outcomes[0].returncode == 2
     assert "error: Open MPI started this process" in outcomes[0].stderr
     assert outcomes[1].returncode == 0, outcomes[1].stderr
+
+
+@pytest.mark.parametrize(("tpu", "said"), [(True, True), (False, False)])
+def test_who_waits_in_vain_on_a_tpu_hears_how_one_worker_does_without(monkeypatch, tpu, said):
+    if not flags.FLAGS.is_parsed():
+        flags.FLAGS.mark_as_parsed()
+
+    def join(address, seconds):
+        raise joining.LateError("processes 1 and 2 of 3 did not come")
+
+    monkeypatch.setattr(cluster, "find", lambda seconds: peers.Address("a:1", count=3, me=0))
+    monkeypatch.setattr(cluster, "on_tpu", lambda: tpu)
+    monkeypatch.setattr(peers, "join", join)
+    with pytest.raises(joining.LateError, match="processes 1 and 2 of 3 did not come") as late:
+        distributed.start_processes()
+    assert ("a command for this worker alone needs JAX_PLATFORMS=cpu" in str(late.value)) == said

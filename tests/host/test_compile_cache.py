@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where compiled programs, texts and copies of buckets are kept between two starts."""
 
+import json
+import os
+
 import jax
 import pytest
 
-from electra_jax.host import compile_cache, user_cache
+from electra_jax.host import compile_cache, processes, user_cache
 
 
 @pytest.fixture
@@ -42,3 +45,32 @@ def test_a_folder_that_jax_was_given_stays(tmp_path):
     jax.config.update("jax_compilation_cache_dir", str(tmp_path))
     compile_cache.keep()
     assert jax.config.jax_compilation_cache_dir == str(tmp_path)
+
+
+@pytest.fixture
+def two(no_folder_of_jax, monkeypatch, tmp_path):
+    """This is the first of two processes; sets what the other one sees."""
+    monkeypatch.setenv("ELECTRA_JAX_CACHE", str(tmp_path))
+    monkeypatch.setattr(processes, "is_alone", lambda: False)
+    monkeypatch.setattr(processes, "of_first", lambda work: work())
+
+    def other_sees(anything):
+        monkeypatch.setattr(processes, "gather", lambda text: [text, json.dumps(anything)])
+
+    return other_sees
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_several_processes_keep_programs_where_all_see_them(two, shared, tmp_path):
+    two(shared)
+    compile_cache.keep()
+    kept = str(tmp_path / "xla") if shared else None
+    assert jax.config.jax_compilation_cache_dir == kept
+    assert os.listdir(tmp_path / "xla") == [], "nothing is left of the question"
+
+
+def test_nothing_is_kept_where_the_first_process_cannot_write(two, tmp_path):
+    (tmp_path / "xla").write_text("a file where the folder should be")
+    two(False)
+    compile_cache.keep()
+    assert jax.config.jax_compilation_cache_dir is None

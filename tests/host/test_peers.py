@@ -2,6 +2,7 @@
 """How the processes of a run find each other, stop together and hear of each other's end."""
 
 import hashlib
+import json
 import pathlib
 import re
 import signal
@@ -194,6 +195,21 @@ def test_who_waits_says_for_whom_and_ends_in_time():
     assert re.search(r"waiting for process 0 at 127.0.0.1:\d+ for 10 s", said[2])
     assert "did not answer within 12 s; start it with the same" in said[2]
     assert all(len(text.splitlines()) == 2 for text in said), said
+
+
+def test_processes_are_counted_as_jax_counts_them():
+    """On a TPU slice jax's numbers follow from the place of a host, not from its launcher."""
+    port = free_port()
+    run = [start(port, n, 3, "60", "counted") for n in range(3)]
+    said = [process.communicate(timeout=100) for process in run]
+    assert [process.returncode for process in run] == [0] * 3, said
+    found = [json.loads(out) for out, _ in said]
+    assert [one["number"] for one in found] == [1, 2, 0]
+    for me, one in enumerate(found):
+        assert one["gathered"] == ["2", "0", "1"]
+        assert one["again"] == ["2 again", "0 again", "1 again"]
+        assert (one["of_first"], one["number_of_first"]) == ("2", 2.0)
+        assert one["agreed"] == str(me)
 
 
 @pytest.fixture(scope="module", params=[0, 1])

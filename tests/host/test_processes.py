@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What processes tell each other, where one process can play its part alone."""
 
-import types
-
 import jax
 import pytest
 from jax import numpy as jnp
@@ -46,12 +44,30 @@ def test_where_one_was_asked_to_stop_before_it_had_compiled_all_stop(monkeypatch
     assert done == ([] if asked else [("lowered", (3,)), "compiled"])
 
 
-def test_the_number_of_the_first_is_that_of_all(monkeypatch):
-    """To the last digit, by the group; the second of two had 9."""
-    group = types.SimpleNamespace(gather=lambda text: ["0.1", text])
+def in_a_group(monkeypatch, answers):
+    """This process is one of two; `answers` gives what both say for what this one says."""
+
+    class Group:
+        def gather(self, text, doing=""):
+            return answers(text)
+
+    group = Group()
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(processes.peers, "group", lambda: group)
+
+
+def test_the_number_of_the_first_is_that_of_all(monkeypatch):
+    """To the last digit, by the group; the second of two had 9."""
+    answers = iter([["0.1", "9.0"], ["0", "1"]])  # then how jax counts them
+    in_a_group(monkeypatch, lambda text: next(answers))
     assert processes.number_of_first(9.0) == 0.1
+
+
+def test_processes_that_jax_does_not_tell_apart_are_an_error(monkeypatch):
+    """As where each of them has a slice to itself."""
+    in_a_group(monkeypatch, lambda text: [text, text])
+    with pytest.raises(RuntimeError, match="jax numbers the 2 processes 0, 0; start one process"):
+        processes.gather("word")
 
 
 def test_an_error_of_the_compiler_is_raised(monkeypatch):

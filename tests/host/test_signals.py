@@ -53,6 +53,13 @@ def test_a_signal_ends_what_hangs_before_the_loop(number, name):
     assert said == f"error: {name}: ended; nothing is lost, the same command goes on\n"
 
 
+def test_a_library_that_takes_the_signal_as_it_opens_devices_does_not_keep_it():
+    process = hanging("library", 60)
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=30)
+    assert (process.returncode, said) == (0, "heard\n")
+
+
 def test_a_step_that_hangs_ends_in_the_stated_time():
     process, began = hanging("training", 2), time.monotonic()
     process.send_signal(signal.SIGTERM)

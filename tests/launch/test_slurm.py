@@ -40,6 +40,13 @@ def test_a_job_that_meets_its_time_limit_is_queued_again_until_the_run_is_done(t
         assert started == [" ".join((*RUN, "--stopped_code=75"))] * 3
 
 
+@pytest.mark.parametrize(("tasks", "cores"), [("", "64"), ("4", "16")])
+def test_the_tasks_of_a_node_share_its_cores(tasks, cores, tmp_path):
+    more = {"SLURM_NTASKS_PER_NODE": tasks} if tasks else {}
+    _, calls = submit(tmp_path, "end 0\n", SLURM_CPUS_ON_NODE="64", **more)
+    assert calls == [f"srun --kill-on-bad-exit=0 --cpus-per-task={cores}"]
+
+
 @pytest.mark.parametrize("code", [0, 1, 2, 137])
 def test_a_run_that_ended_by_itself_is_not_queued_again(tmp_path, code):
     done, calls = submit(tmp_path, f"end {code}\n")
@@ -72,4 +79,5 @@ def test_the_notice_comes_to_all_processes_and_before_they_give_up():
     name, seconds = options["signal"].split("@")
     assert name == "TERM" and int(seconds) > 120
     assert options["ntasks-per-node"] == "1" and "requeue" in options
+    assert "exclusive" in options and options["mem"] == "0"  # else perhaps one core feeds 8 GPUs
     assert options["open-mode"] == "append"  # otherwise the log of the first start is lost

@@ -115,6 +115,11 @@ def test_the_table_really_splits_parameters(ran):
     assert "(None, 'fsdp', 'tensor')" in ran["fsdp 8"]["specs"]
 
 
+def test_rows_are_shown_by_one_device(ran):
+    """Kernels of accelerators cannot be split over several without the step's mesh."""
+    assert ran["2 x 2 x 2"]["shown_on"] == ran["fsdp 8"]["shown_on"] == 1
+
+
 @pytest.fixture(scope="module")
 def objectives():
     """{objective: [sums on one device, sums on 2 x 2 x 2, what goes along the data axis there]},

@@ -29,7 +29,7 @@ from electra_jax.core import batch as batch_lib  # noqa: E402
 from electra_jax.core import sharding, streams, trees  # noqa: E402
 from electra_jax.data import pipeline  # noqa: E402
 from electra_jax.training import feed as feed_lib  # noqa: E402
-from electra_jax.training import runs  # noqa: E402
+from electra_jax.training import runs, shown_rows  # noqa: E402
 from support.corpus import small_run  # noqa: E402
 
 config = small_run(f"text:{corpus}", data, data__batch_size=16)
@@ -58,6 +58,22 @@ def decide(params, lanes, step):
     }
 
 
+class Shown(Exception):
+    """Raised in place of running the networks."""
+
+
+def shown_on():
+    """On how many devices the weights lie with which rows are shown."""
+
+    def play(params, *_):
+        raise Shown(max(len(leaf.devices()) for leaf in jax.tree.leaves(params)))
+
+    try:
+        shown_rows.judged(play, run.state.evaluated, run.vocabulary, run.records, 8)
+    except Shown as found:
+        return found.args[0]
+
+
 def fetch(tree):
     if distributed:
         return multihost_utils.process_allgather(tree, tiled=True)
@@ -75,6 +91,8 @@ for step in range(int(steps)):
 feed.close()
 spread = {str(tuple(x.sharding.spec)) for x in jax.tree.leaves(run.state.params)}
 found["specs"] = np.array(sorted(spread))
+if not distributed:
+    found["shown_on"] = np.array(shown_on())
 replicate = jax.jit(lambda t: t, out_shardings=sharding.replicated(run.mesh))
 for path, value in trees.flat(jax.device_get(replicate(run.state.params))).items():
     found[f"params/{path}"] = value

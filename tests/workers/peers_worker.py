@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """One of several processes that do nothing but compute together.
 
-    python tests/workers/peers_worker.py PORT ID COUNT SECONDS walk|fail|ask|fail_asked|hang
+    python tests/workers/peers_worker.py PORT ID COUNT SECONDS walk|fail|ask|fail_asked|hang|counted
 
 SECONDS is how long it waits for the others. With `walk` the processes compute together until they
 are killed, with `fail` the second one fails alone. With `ask` they call processes.agree again and
 again, and with `fail_asked` the second one fails while they do. With `hang` they train, and at its
-fifth step the second one hangs where no signal reaches its main thread.
+fifth step the second one hangs where no signal reaches its main thread. With `counted` jax counts
+them otherwise than their launcher, as on a TPU slice, and they say what they tell each other.
 """
 
+import json
 import os
 import signal
 import sys
@@ -27,9 +29,14 @@ from electra_jax.host import peers, processes, signals  # noqa: E402
 
 
 def work():
+    if does == "counted":
+        count_otherwise()
     peers.join(peers.Address(f"127.0.0.1:{port}", int(count), int(me)), float(seconds))
     if does == "hang":
         train()
+    if does == "counted":
+        print(json.dumps(told()))
+        return
     said = False
     for step in range(10**9):
         if does in ("ask", "fail_asked"):
@@ -41,6 +48,28 @@ def work():
             said = True
         if does.startswith("fail") and me == "1" and step == 5:
             raise KeyError("no such thing")
+
+
+def count_otherwise():
+    """Lets jax give each process the number of the next one."""
+    start = jax.distributed.initialize
+
+    def initialize(coordinator, processes_n, number, *more, **named):
+        start(f"127.0.0.1:{port}", processes_n, (number + 1) % processes_n, *more, **named)
+
+    jax.distributed.initialize = initialize
+
+
+def told():
+    """What this process hears of the others."""
+    return {
+        "number": jax.process_index(),
+        "gathered": processes.gather(me),
+        "again": processes.gather(f"{me} again"),
+        "of_first": processes.of_first(lambda: me),
+        "number_of_first": processes.number_of_first(float(me)),
+        "agreed": processes.agree(lambda: me, OSError),
+    }
 
 
 def train():

@@ -4,13 +4,15 @@
     python tests/workers/signals_worker.py PHASE SECONDS
 
 PHASE is before, training, evaluating, stopping, ending, reporting, saved or closing: where it is
-when the signal comes. For `stopping` a signal leads to a save that takes longer than a step may,
-for `saved` to one that is done, and for `closing` the main thread has left the loop after that, and
-hears signals again. SECONDS is what a step may take after a signal (--stop_timeout); the exit code
-of a run that was stopped is 75.
+when the signal comes; or library: it trains, and a library has taken SIGTERM before that. For
+`stopping` a signal leads to a save that takes longer than a step may, for `saved` to one that is
+done, and for `closing` the main thread has left the loop after that, and hears signals again.
+SECONDS is what a step may take after a signal (--stop_timeout); the exit code of a run that was
+stopped is 75.
 """
 
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -28,6 +30,8 @@ def work():
     # The main thread blocks them: the system hands them to another one, and Python's own handler,
     # which runs in the main thread alone, has no turn before the call into the system comes back.
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+    if phase == "library":  # as libtpu does when it opens its devices: Python hears nothing of it
+        ctypes.CDLL(None).signal(int(signal.SIGTERM), ctypes.c_void_p(int(signal.SIG_DFL)))
     if phase != "before":
         with signals.stop_on_signals() as stop:
             stop.doing, stop.goes_on = "taking step 7", ending.BEGINS_AGAIN
@@ -45,11 +49,14 @@ def work():
                         stop.ends_early()
                 print("to the end", flush=True)
                 os._exit(0)
-            if phase in ("saved", "closing"):
+            if phase in ("saved", "closing", "library"):
                 while signals._guard._first is None:
                     time.sleep(0.01)
                 stop.ends_early()
                 stop.saved = True
+            if phase == "library":
+                print("heard", flush=True)
+                os._exit(0)
             if phase != "closing":
                 time.sleep(1000)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
