@@ -39,31 +39,31 @@ def rows_of(rows, length, heads, size):
     return arrays, documents_BL, direction * (documents_BL > 0)[:, :, None, None]
 
 
-def ways(documents_BL):
-    """{name: (query, key, value) -> mixed}."""
-    visible_BLM = attention.visible(documents_BL)
+def ways():
+    """{name: (query, key, value, documents) -> mixed}."""
     fused = {
-        "tpu": lambda *x: attention.splash(*x, documents_BL),
-        "gpu": lambda *x: attention.cudnn(*x, visible_BLM),
-        "cpu": lambda *x: attention.cudnn(*x, visible_BLM, implementation="xla"),
+        "tpu": attention.splash,
+        "gpu": lambda *x: attention.cudnn(*x[:3], attention.visible(x[3])),
+        "cpu": lambda *x: attention.cudnn(*x[:3], attention.visible(x[3]), implementation="xla"),
     }[jax.default_backend()]
-    return {"einsum": lambda *x: attention.einsum(*x, visible_BLM), "fused": fused}
+    return {"einsum": lambda *x: attention.einsum(*x[:3], attention.visible(x[3])), "fused": fused}
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def forward_and_backward(mix, arrays, direction):
+def forward_and_backward(mix, arrays, documents_BL, direction):
     """Mixed values and the gradients of query, key and value."""
-    mixed, back = jax.vjp(mix, *arrays)
+    # The documents are no constant, from which the compiler could make the mask in advance.
+    mixed, back = jax.vjp(lambda *x: mix(*x, documents_BL), *arrays)
     return mixed, *back(direction)
 
 
-def measure(mix, arrays, direction, steps):
+def measure(mix, arrays, documents_BL, direction, steps):
     """Seconds of each call, by the clock, the first left out."""
-    jax.block_until_ready(forward_and_backward(mix, arrays, direction))
+    jax.block_until_ready(forward_and_backward(mix, arrays, documents_BL, direction))
     seconds = []
     for _ in range(steps):
         begun = time.perf_counter()
-        jax.block_until_ready(forward_and_backward(mix, arrays, direction))
+        jax.block_until_ready(forward_and_backward(mix, arrays, documents_BL, direction))
         seconds.append(time.perf_counter() - begun)
     return seconds
 
@@ -75,26 +75,26 @@ def main():
     parser.add_argument("--steps", type=int, default=20)
     a = parser.parse_args()
     arrays, documents_BL, direction = rows_of(a.rows, a.length, a.heads, a.size)
-    mixes = ways(documents_BL)
+    mixes = ways()
     real_BL = documents_BL > 0
     with jax.default_matmul_precision("highest"):
-        exact = forward_and_backward(mixes["einsum"], arrays, direction)
+        exact = forward_and_backward(mixes["einsum"], arrays, documents_BL, direction)
     halves, half = [x.astype(jnp.bfloat16) for x in arrays], direction.astype(jnp.bfloat16)
     found = {"device": jax.devices()[0].device_kind, "shape": list(arrays[0].shape), "ways": {}}
     for name, mix in mixes.items():
-        rounded = forward_and_backward(mix, halves, half)
+        rounded = forward_and_backward(mix, halves, documents_BL, half)
         errors = [
             float(abs(x.astype(jnp.float32) - y)[real_BL].max() / abs(y).max())
             for x, y in zip(rounded, exact)
         ]
-        program = forward_and_backward.lower(mix, halves, half).compile()
+        program = forward_and_backward.lower(mix, halves, documents_BL, half).compile()
         found["ways"][name] = {
             "errors": dict(zip(("mixed", "query", "key", "value"), errors)),
             "temporary_mib": program.memory_analysis().temp_size_in_bytes / 2**20,
         }
     for turn in range(4):  # by turns, so that a slow minute hits both
         for name in list(mixes)[:: 1 if turn % 2 else -1]:
-            seconds = measure(mixes[name], halves, half, a.steps)
+            seconds = measure(mixes[name], halves, documents_BL, half, a.steps)
             found["ways"][name].setdefault("seconds", []).extend(seconds)
     for it in found["ways"].values():
         it["seconds"] = statistics.median(it["seconds"])

@@ -27,6 +27,7 @@ from absl import flags
 from electra_jax import config as config_lib
 from electra_jax.cli import command
 from electra_jax.data import vocabulary_training
+from electra_jax.host import processes
 from electra_jax.speed import measurement
 from electra_jax.workdir import prepared_data
 
@@ -57,6 +58,8 @@ def main(config: config_lib.Config, workdir: str) -> None:
         _PARTS.value,
     )
 
+    if not processes.is_first():
+        return
     if _JSON.value:
         print(json.dumps(found))
     else:

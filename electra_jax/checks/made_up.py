@@ -27,9 +27,24 @@ LENGTH = 24
 
 def jit(function, **options):
     """jax.jit that compiles fast; on a CPU nearly all of the time goes into compiling."""
-    fast = jax.default_backend() == "cpu"
-    compiler_options = {"xla_backend_optimization_level": 0} if fast else None
+    backend = jax.default_backend()
+    compiler_options = {
+        "cpu": {"xla_backend_optimization_level": 0},
+        "gpu": {"xla_gpu_deterministic_ops": True},
+    }.get(backend)
     return jax.jit(function, compiler_options=compiler_options, **options)
+
+
+@contextlib.contextmanager
+def exact_products() -> Iterator[None]:
+    """Products in float32 proper within the block; accelerators round their factors by default."""
+    before = jax.config.jax_default_matmul_precision
+    # Not jax's own block: it holds for one thread, and a run compiles in another.
+    jax.config.update("jax_default_matmul_precision", "highest")
+    try:
+        yield
+    finally:
+        jax.config.update("jax_default_matmul_precision", before)
 
 
 @contextlib.contextmanager

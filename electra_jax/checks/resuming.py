@@ -10,6 +10,7 @@ import math
 import os
 import tempfile
 
+import jax
 import numpy as np
 
 from electra_jax import config as config_lib
@@ -80,6 +81,10 @@ def _short_run(config, folder, text, seed):
         data__heldout_fraction=0.1,
         data__batch_size=8,
         data__workers=1,
+        # Sums of a GPU come in any order without it.
+        mesh__compiler_options=(
+            "xla_gpu_deterministic_ops=true" if jax.default_backend() == "gpu" else "auto"
+        ),
         model__dropout=0.1,
         optimizer__learning_rate=1e-3,
         schedule__steps=ENDED,

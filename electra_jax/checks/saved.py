@@ -9,6 +9,8 @@ import hashlib
 import json
 import os
 
+import jax
+
 from electra_jax import config as config_lib
 from electra_jax.checks import result as result_lib
 from electra_jax.host import safe_files
@@ -20,12 +22,16 @@ _IGNORED_SETTINGS = ("seed", "data.dir", "data.workers", "mesh.", "checkpoint.",
 
 
 def settings_hash(config: config_lib.Config) -> str:
-    """Returns a hash (16 hex digits) of all settings that a number may depend on but the seed."""
+    """Returns a hash (16 hex digits) of what a number may depend on but the seed.
+
+    That is all settings, and the kind of the devices, which round each in their own way.
+    """
     known = {
         path: value
         for path, value in config_lib.flatten(config).items()
         if not path.startswith(_IGNORED_SETTINGS)
     }
+    known["device"] = jax.devices()[0].device_kind
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -130,6 +130,18 @@ def on_tpu() -> bool:
     return bool(chips) and importlib.util.find_spec("libtpu") is not None
 
 
+def check_chips_are_free() -> None:
+    """Raises PeersError if another process has this machine's TPU.
+
+    jax then says so where few look, and computes on the CPU.
+    """
+    if on_tpu() and not os.environ.get("JAX_PLATFORMS") and jax.default_backend() == "cpu":
+        raise joining.PeersError(
+            "this machine has a TPU, and jax could not open it: another process may have it; end"
+            " that one, or set JAX_PLATFORMS=cpu to compute on the CPU"
+        )
+
+
 def _answer(ask, seconds):
     """Returns (coordinator, count, me) as jax finds them; Nones for what it does not find.
 

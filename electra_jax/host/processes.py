@@ -3,7 +3,7 @@
 
 If only one process fails, the others wait for it forever in the next computation that all take part
 in. So wherever a single process may fail, for example on a file that only it cannot read, all of
-them exchange the result here. With one process nothing is sent.
+them exchange the result here. With one process nothing is sent, and no device is opened.
 
 Processes are counted as jax counts them, by `jax.process_index()`. On a TPU slice that follows from
 where a host is in the slice, and need not be the number that its launcher has given it, by which
@@ -53,7 +53,7 @@ def agree(work: Callable[[], T], *kinds: type[Exception], doing: str = "") -> T:
       kinds: the types of errors that are shared.
       doing: what the processes that are waited for do, for the log: "to prepare the data".
     """
-    if jax.process_count() == 1:
+    if is_alone():
         return work()
 
     if ValueError in kinds:
@@ -81,9 +81,9 @@ def of_first(work: Callable[[], Any]) -> Any:
 
     The result must be JSON data. An OSError or ValueError of process 0 is raised on all processes.
     """
-    first, kinds = jax.process_index() == 0, (OSError, ValueError)
+    first, kinds = is_first(), (OSError, ValueError)
     found = agree(lambda: work() if first else None, *kinds)
-    if jax.process_count() == 1:
+    if is_alone():
         return found
     return json.loads(gather(json.dumps(found) if first else "")[0])
 
@@ -93,7 +93,7 @@ def number_of_first(number: float) -> float:
 
     In a group it goes from host to host, and waits for nothing that the devices do.
     """
-    if jax.process_count() == 1:
+    if is_alone():
         return number
     if peers.group() is None:
         return float(multihost_utils.broadcast_one_to_all(np.float32(number)))
@@ -102,7 +102,7 @@ def number_of_first(number: float) -> float:
 
 def gather(text: str, doing: str = "") -> list[str]:
     """Returns the texts of all processes in the order of `jax.process_index()`."""
-    if jax.process_count() == 1:
+    if is_alone():
         return [text]
 
     # The group says for whom it waits, and hears of the death of a process meanwhile.
@@ -150,7 +150,7 @@ def compile_together(
       stops: whether this process has heard of a request to stop. If one has before it has compiled,
         all raise Stopped; compiling goes on in a thread that nobody needs any longer.
     """
-    alone = jax.process_count() == 1
+    alone = is_alone()
     if alone and stops is None:
         return  # the call that follows compiles it
 

@@ -14,6 +14,7 @@ Scores of one run can be compared with each other, best between sentences of equ
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
@@ -62,7 +63,10 @@ def scores(
         _check_length(name, count, limit, truncate)
 
     plain = _of_any_length(objective)
-    score = jax.jit(lambda ids_BL, places_B: _scores(plain, params, words, ids_BL, places_B))
+    program = jax.jit(
+        lambda params, ids_BL, places_B: _scores(plain, params, words, ids_BL, places_B)
+    )
+    score = functools.partial(program, params)
     return itertools.chain.from_iterable(
         _summed(score, _tasks(objective, words, block, limit), len(block), words.pad_id)
         for block in _blocks(sentences)

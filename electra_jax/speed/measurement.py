@@ -134,7 +134,7 @@ def _settings(config, rehearsed, vocab_size):
 
 def _step(config, rehearsed, lanes, steps):
     """Returns speed, memory and compilation of the step; what it holds is free when it returns."""
-    data, objective, device = config.data, rehearsed.plan.objective, jax.devices()[0]
+    data, objective, device = config.data, rehearsed.plan.objective, jax.local_devices()[0]
     state = rehearsed.state()
 
     # Tracing and compiling are done here by hand, so that each can be timed.

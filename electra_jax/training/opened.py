@@ -17,7 +17,7 @@ from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import sharding, trees
 from electra_jax.data import background, records, vocabulary
-from electra_jax.host import compile_cache, processes, program
+from electra_jax.host import cluster, compile_cache, processes, program
 from electra_jax.objectives.objective import Objective
 from electra_jax.step import evaluation, plans
 from electra_jax.training import run_data
@@ -66,14 +66,15 @@ def open_workdir(
       step: the step of the checkpoint; None means the newest that can be read.
       with_rows: whether to open the prepared rows. If False, only the vocabulary must be present,
         and `records` is None.
-      evaluates: whether batches of `evaluation.batch_size` rows follow; other readers have no use
-        for that setting, so only then must the devices divide it.
+      evaluates: whether batches of `evaluation.batch_size` rows follow, which all devices share.
+        Otherwise one device of this process is used, however the run was divided.
 
     Raises:
       ConfigError, CheckpointError: if nothing was trained here yet, if the run has other settings,
         if the devices do not divide a batch, if there is no checkpoint of this step, or if the
         prepared data is gone.
     """
+    cluster.check_chips_are_free()
     compile_cache.keep()
     directory = metadata.directory(workdir)
     steps = _steps_found(workdir, directory, step)
@@ -89,7 +90,10 @@ def open_workdir(
     # sampled.
     opened = [_rows(config, folder) for folder in folders]
     unigrams = {found.manifest.sequence_length: found.unigram()[0] for found in opened}
-    mesh = plans.mesh(config, evaluates=evaluates)
+    if evaluates:
+        mesh = plans.mesh(config, evaluates=True)
+    else:  # the kernels of accelerators cannot be divided without the mesh of a step
+        mesh = sharding.make_mesh(1, devices=jax.local_devices()[:1])
     plan = plans.of(config, words, unigrams, mesh)
     part = "ema" if config.optimizer.ema_decay else "params"
     restored = _restore(plan, part, directory, steps, step)

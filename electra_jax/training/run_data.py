@@ -11,7 +11,6 @@ import dataclasses
 import os
 from collections.abc import Iterator, Sequence
 
-import jax
 import numpy as np
 from absl import logging
 
@@ -223,7 +222,7 @@ def _folder_on_all_processes(find, settings, root, executor=None) -> str:
     # Process 0 goes first. With a shared file system the others help it, and then find what all
     # have prepared; each of those without one prepares the same afterwards.
     def together():
-        if jax.process_index() == 0:
+        if processes.is_first():
             return shared_preparation.lead(find, executor)
         return shared_preparation.serve(settings, root)
 

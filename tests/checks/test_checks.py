@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from jax import numpy as jnp
 
+from electra_jax import check as check_command
 from electra_jax import config as config_lib
 from electra_jax.checks import (
     all_checks,
@@ -339,6 +340,32 @@ def test_a_check_that_dies_loses_nothing_before_it(counted, tmp_path, monkeypatc
     all_checks.measure(CONFIG, str(tmp_path), [7], 1)
     assert len(counted) == 1
     assert os.listdir(tmp_path) == [saved.NAME]
+
+
+def test_another_kind_of_device_has_results_of_its_own(counted, tmp_path, monkeypatch):
+    all_checks.measure(CONFIG, str(tmp_path), [7], 1)
+    device = types.SimpleNamespace(device_kind="TPU v5e")
+    monkeypatch.setattr(jax, "devices", lambda: [device])
+    all_checks.measure(CONFIG, str(tmp_path), [7], 1)
+    assert len(counted) == 2
+
+
+def test_checks_without_a_run_have_exact_products(monkeypatch):
+    before = jax.config.jax_default_matmul_precision
+    found = []
+
+    def seven(config, seed):
+        found.append(jax.config.jax_default_matmul_precision)
+
+    monkeypatch.setitem(all_checks.UNTRAINED, 7, seven)
+    all_checks.run(CONFIG, "nowhere", 7, 0)
+    assert (found, jax.config.jax_default_matmul_precision) == (["highest"], before)
+
+
+def test_several_processes_would_write_one_file_and_are_refused(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 4)
+    with pytest.raises(config_lib.ConfigError, match="check runs in one process, here are 4"):
+        check_command.main(CONFIG, "nowhere")
 
 
 def test_settings_that_change_no_number_share_results():

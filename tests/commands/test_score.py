@@ -152,6 +152,19 @@ def test_what_is_scored_in_blocks_has_the_same_scores_in_the_same_order(kind, mo
     assert list(scoring.scores(objective, params, Words(), texts, 40)) == pytest.approx(whole)
 
 
+def test_weights_are_given_to_the_program_and_not_compiled_into_it(monkeypatch):
+    objective, params = made(electric.Electric)
+    real, seen = scoring._scores, []
+
+    def noted(objective, params, *more):
+        seen.extend(jax.tree.leaves(params))
+        return real(objective, params, *more)
+
+    monkeypatch.setattr(scoring, "_scores", noted)
+    list(scoring.scores(objective, params, Words(), TEXTS, 40))
+    assert seen and all(isinstance(leaf, jax.core.Tracer) for leaf in seen)
+
+
 def test_nothing_is_scored_before_it_is_asked_for(monkeypatch):
     """What is printed first waits for the first block alone."""
     monkeypatch.setattr(scoring, "_BLOCK", 2)

@@ -24,7 +24,7 @@ class Program:
 
 def test_a_program_is_compiled_and_then_all_wait_for_each_other(monkeypatch):
     done = []
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(processes, "is_alone", lambda: False)
 
     def gather(text, doing):
         done.append(f"gathered {doing}")
@@ -52,7 +52,7 @@ def in_a_group(monkeypatch, answers):
             return answers(text)
 
     group = Group()
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(processes, "is_alone", lambda: False)
     monkeypatch.setattr(processes.peers, "group", lambda: group)
 
 
@@ -95,7 +95,7 @@ def test_what_was_compiled_before_is_not_traced_again():
 @pytest.mark.parametrize("kind", [causes.MayPass, ValueError])
 def test_what_may_pass_on_one_process_may_pass_on_all(monkeypatch, kind):
     """The first fails because its settings are refused, or because a server is away."""
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(processes, "is_alone", lambda: False)
 
     def refuse():
         try:

@@ -33,7 +33,7 @@ from electra_jax.finetuning.tuning import (
     summary,
     tuning_step,
 )
-from electra_jax.host import compile_cache, lock, logs, safe_files, staging
+from electra_jax.host import cluster, compile_cache, lock, logs, safe_files, staging
 
 
 def fine_tune(config, workdir: str | os.PathLike) -> shown_results.ShownResults:
@@ -57,6 +57,7 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
             "fine-tuning runs in one process; start it on one host, whose devices it all uses"
         )
 
+    cluster.check_chips_are_free()
     names, mesh = choices.tasks_in_order(config), choices.mesh(config)
     encoder = encoders.read(config, workdir, mesh)
     folder = run_folder.folder_of(config, workdir)

@@ -30,6 +30,7 @@ from electra_jax.finetuning.tuning import (
     run_folder,
     tuning_step,
 )
+from electra_jax.host import cluster, compile_cache
 
 _BLOCK = 1024  # examples whose rows and outputs are in memory at once
 
@@ -185,6 +186,8 @@ def load(path: str | os.PathLike) -> Model:
             f"{path} is not the folder of a fine-tuned task, WORKDIR/finetune/NAME/TASK"
         )
 
+    cluster.check_chips_are_free()
+    compile_cache.keep()
     tuned = export.open(path)
     task = datasets.task_named(tuned.settings, tuned.about["task"])
     return Model(tuned, dataclasses.replace(task, labels=tuple(tuned.about["labels"])))
