@@ -121,7 +121,7 @@ def _blocks(sentences):
     return (sentences[first : first + _BLOCK] for first in range(0, len(sentences), _BLOCK))
 
 
-def _tasks(objective, words, sentences, limit) -> list[tuple[np.ndarray, int, int]]:
+def _tasks(objective, words, sentences, limit):
     """(row, place, sentence) of each pass: one a sentence, or one for each word to be masked."""
     rows = [
         np.concatenate([[words.cls_id], ids[: limit - 2], [words.sep_id]])
