@@ -313,19 +313,20 @@ def _cut(piece, table_VE, bias_V, forbidden_V=None):
 
 def _masses_of_blocks(vectors_SE, table_VE, bias_V, block_S, spared_S, forbidden_V, temperature):
     """exp((score - highest) / temperature) of the ids of one block per slot: [S, 128]."""
+    # Blocks along an axis of their own, in the dtype of the product: a TPU gathers them so, and
+    # takes slices that may begin anywhere one by one.
+    table_GIE = table_VE.astype(vectors_SE.dtype).reshape(-1, sampling.BLOCK, table_VE.shape[1])
+    bias_GI = bias_V.reshape(-1, sampling.BLOCK)
+    forbidden_GI = forbidden_V.reshape(-1, sampling.BLOCK)
 
     def one(inputs):
         vector_E, block, spared = inputs
-        first = block * sampling.BLOCK
-        table_IE = lax.dynamic_slice_in_dim(table_VE, first, sampling.BLOCK)
-        bias_I = lax.dynamic_slice_in_dim(bias_V, first, sampling.BLOCK)
-        forbidden_I = lax.dynamic_slice_in_dim(forbidden_V, first, sampling.BLOCK)
-        forbidden_I |= first + jnp.arange(sampling.BLOCK) == spared
+        ids_I = block * sampling.BLOCK + jnp.arange(sampling.BLOCK)
+        forbidden_I = forbidden_GI[block] | (ids_I == spared)
 
-        scores_I = _scores(vector_E[None], table_IE, bias_I)[0]
+        scores_I = _scores(vector_E[None], table_GIE[block], bias_GI[block])[0]
         heated_I = jnp.where(forbidden_I, _NOTHING, scores_I / temperature)
         return jnp.exp(heated_I - heated_I.max()) * ~forbidden_I
 
-    table_VE = table_VE.astype(vectors_SE.dtype)  # before the blocks of all slots are gathered
-    bytes_a_slot = sampling.BLOCK * table_VE.shape[1] * table_VE.dtype.itemsize
+    bytes_a_slot = table_GIE[0].size * table_GIE.dtype.itemsize
     return lax.map(one, (vectors_SE, block_S, spared_S), batch_size=max(1, 2**24 // bytes_a_slot))

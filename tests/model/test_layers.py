@@ -50,13 +50,43 @@ def test_without_keys_or_rate_nothing_is_dropped():
     assert layers.dropout(x, 0.5, None) is x
 
 
-@pytest.mark.parametrize("bits", [8, 32])
-def test_one_draw_is_cut_into_places_that_share_nothing(bits):
-    """Eight numbers fill two words; the next place begins with the third."""
-    one, none, two = layers.draw(row_keys([5]), [(0.1, (2, 4)), (0.0, (9,)), (0.1, (5,))], bits)
-    (whole,) = layers.draw(row_keys([5]), [(0.1, (13 if bits == 32 else 16,))], bits)
-    assert none is None and one.shape == (1, 2, 4) and two.shape == (1, 5)
-    assert [*one.reshape(-1).tolist(), *two[0].tolist()] == whole[0, :13].tolist()
+SITES = [(0.1, (2, 4)), (0.0, (9,)), (0.1, (5,)), (0.1, (3, 8, 2))]  # the second drops nothing
+
+
+def test_one_draw_is_cut_into_places_that_share_nothing():
+    one, none, two, three = layers.draw(row_keys([5]), SITES, 32)
+    (whole,) = layers.draw(row_keys([5]), [(0.1, (8 + 5 + 48,))], 32)
+    assert none is None and (one.shape, two.shape) == ((1, 2, 4), (1, 5))
+    found = [*one.reshape(-1).tolist(), *two[0].tolist(), *three.reshape(-1).tolist()]
+    assert found == whole[0].tolist()
+
+
+def bytes_of(words_W):
+    """The four bytes of each word, the lowest first: [4, W]."""
+    return np.array([(words_W >> 8 * n) & 255 for n in range(4)])
+
+
+def test_on_a_cpu_the_bytes_of_a_word_are_numbers_beside_each_other():
+    """2 x 4 and 5 numbers take two words each, 3 x 8 x 2 take 12."""
+    one, none, two, three = layers.draw(row_keys([5]), SITES, 8)
+    (words_1W,) = layers.draw(row_keys([5]), [(0.1, (2 + 2 + 12,))], 32)
+    numbers = bytes_of(words_1W[0]).T.reshape(-1)
+    assert none is None
+    assert one.reshape(-1).tolist() == numbers[:8].tolist()
+    assert two[0].tolist() == numbers[8:13].tolist()
+    assert three.reshape(-1).tolist() == numbers[16:].tolist()
+
+
+def test_elsewhere_the_bytes_of_a_word_are_numbers_in_the_quarters_of_the_rows():
+    """Or of all numbers, where four do not divide the rows."""
+    drawn_BRC = jax.random.bits(jax.random.key(0), (2, 4, 4), jnp.uint32)
+    for row in range(2):
+        bytes_4W = bytes_of(np.asarray(drawn_BRC)[row].reshape(-1))
+        rows = layers._in_quarters(drawn_BRC, 4, (3, 8, 2))[row]
+        quarters = [quarter.reshape(3, 2, 2) for quarter in bytes_4W[:, 4:]]
+        assert rows.tolist() == np.concatenate(quarters, 1).tolist()
+        flat = layers._in_quarters(drawn_BRC, 2, (5,))[row]
+        assert flat.tolist() == bytes_4W[:, 2:4].reshape(-1)[:5].tolist()
 
 
 def test_a_row_is_dropped_alike_in_every_batch():
