@@ -100,6 +100,7 @@ class StepOnChips:
     moved: int | None = (
         None  # bytes that kernels read and write; None if a loop's length is unknown
     )
+    cycles: int | None = None  # that the compiler expects; None if it names none
     seconds: float = 0.0  # to compile
     problem: str = ""  # why it did not compile; "" if it did
     stage: stages.Stage | None = None  # whose step it is; None if the run has steps of one kind
@@ -267,6 +268,7 @@ def _work(
         exchanges.exchanged(program.text),
         exchanges.crossing(program.text, topology.chips_a_slice),
         _moved(program.text),
+        _cycles(program.text),
         program.seconds,
     )
 
@@ -283,6 +285,14 @@ def _moved(text: str) -> int | None:
     """Bytes that the kernels of a step read and write; None if the length of a loop is unknown."""
     try:
         return hlo.bytes_moved(text)
+    except ValueError:
+        return None
+
+
+def _cycles(text: str) -> int | None:
+    """Cycles that the compiler expects; None if it names none, or a loop's length is unknown."""
+    try:
+        return hlo.cycles_expected(text)
     except ValueError:
         return None
 

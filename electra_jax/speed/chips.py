@@ -21,6 +21,7 @@ class Chip:
     bandwidth: float  # of this memory
     links: float  # to other chips of its slice, all links together, in one direction
     network: float | None  # its share of its host's network cards; None if not known here
+    clock: float | None = None  # cycles per second of a TPU
 
     @property
     def peak(self) -> float:
@@ -32,12 +33,14 @@ class Chip:
 # interconnect BW" in Gbps, here in bytes. What a program may use is less than the capacity: for
 # v5e it is what the compiler itself names when it refuses a program. "Data center network
 # bandwidth" is in Gbps too. NVIDIA H100 and H200: SXM; the 900 GB/s of NVLink are of both
-# directions, and a DGX has a network card of 400 Gbps for each of its eight GPUs.
+# directions, and a DGX has a network card of 400 Gbps for each of its eight GPUs. A TPU's clock
+# follows from its FLOP/s: 2 a cycle for each cell of its 4 (v5e), 8 (v4, v5p) or 4 (v6e) units of
+# 128 x 128, on v6e 256 x 256.
 CHIPS = (
-    Chip("v4", "tpu v4", "tpu", 3, 32 * 2**30, 1228e9, 2400e9 / 8, None),
-    Chip("v5e", "tpu v5e", "tpu", 2, int(15.75 * 2**30), 819e9, 1600e9 / 8, 25e9 / 8),
-    Chip("v5p", "tpu v5p", "tpu", 3, 95 * 2**30, 2765e9, 4800e9 / 8, 50e9 / 8),
-    Chip("v6e", "tpu v6e", "tpu", 2, 32 * 2**30, 1640e9, 3584e9 / 8, 100e9 / 8),
+    Chip("v4", "tpu v4", "tpu", 3, 32 * 2**30, 1228e9, 2400e9 / 8, None, 1.05e9),
+    Chip("v5e", "tpu v5e", "tpu", 2, int(15.75 * 2**30), 819e9, 1600e9 / 8, 25e9 / 8, 1.5e9),
+    Chip("v5p", "tpu v5p", "tpu", 3, 95 * 2**30, 2765e9, 4800e9 / 8, 50e9 / 8, 1.75e9),
+    Chip("v6e", "tpu v6e", "tpu", 2, 32 * 2**30, 1640e9, 3584e9 / 8, 100e9 / 8, 1.75e9),
     Chip("h100", "h100", "cuda", 1, 80 * 10**9, 3350e9, 450e9, 400e9 / 8),
     Chip("h200", "h200", "cuda", 1, 141 * 10**9, 4800e9, 450e9, 400e9 / 8),
 )

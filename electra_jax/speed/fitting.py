@@ -89,11 +89,13 @@ def as_json(
             return {
                 "peak_less_state": None,
                 "floor_seconds": {},
+                "expected_seconds": None,
                 "tokens_per_second_at_most": None,
             }
         return {
             "peak_less_state": found.peak - found.state,
             "floor_seconds": floor(found, topology),
+            "expected_seconds": _expected(found, topology),
             "tokens_per_second_at_most": _speed(tree, found, topology),
         }
 
@@ -130,6 +132,9 @@ def _of_program(tree, topology, found):
         rows.append((f"{kind} across", f"{count} a step, {size / 2**20:,.1f} MiB a chip"))
     if found.moved is not None:
         rows.append(("read and written", f"{found.moved / 1e9:,.2f} GB a chip, on chip or off"))
+    if expected := _expected(found, topology):
+        words = f"{1e3 * expected:,.0f} ms a step, by its own cost model; no chip has measured it"
+        rows.append(("the compiler expects", words))
     rows += [
         (
             "a step takes at least",
@@ -141,6 +146,12 @@ def _of_program(tree, topology, found):
         ("compiled in", f"{found.seconds:,.0f} s"),
     ]
     return rows
+
+
+def _expected(found, topology):
+    """Seconds of a step by the cycles that the compiler expects; None if it names none."""
+    clock = topology.chip.clock
+    return found.cycles / clock if found.cycles is not None and clock else None
 
 
 def _speed(tree, found, topology):

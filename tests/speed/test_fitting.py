@@ -91,6 +91,18 @@ def test_the_floor_is_the_slowest_of_products_and_exchange():
     assert lines[-1] == "fits: 11.75 GiB of 15.75 GiB a chip are left"
 
 
+def test_what_the_compiler_of_a_tpu_expects_is_said_in_milliseconds():
+    expects = "the compiler expects   8 ms a step, by its own cost model; no chip has measured it"
+    found = compiled(4, cycles=12_000_000)  # at 1.5 GHz
+    assert expects in fitting.table(tree(), V5E, [remedies.Trial({}, found)])
+    made = [remedies.Trial({}, found)]
+    assert fitting.as_json(tree(), V5E, made)["expected_seconds"] == pytest.approx(0.008)
+
+    without = [remedies.Trial({}, compiled(4))]
+    assert not any("expects" in line for line in fitting.table(tree(), V5E, without))
+    assert fitting.as_json(tree(), V5E, without)["expected_seconds"] is None
+
+
 def test_what_leaves_a_slice_is_a_limit_of_its_own():
     # 100 MB of an all-reduce over four slices: 2 x 3/4 of them leave a chip, and 25 MB of a
     # permutation once, at 25 Gbps a chip: 56 ms.

@@ -96,6 +96,25 @@ def test_a_fusion_that_uses_all_of_an_operand_reads_all_of_it():
     assert {k.name: k.bytes for k in hlo.kernels(whole)}["taken"] == 128 + 4 + 32
 
 
+def test_a_transfer_that_runs_beside_others_moves_what_it_takes():
+    line = "%go = (bf16[3,5]{1,0}, bf16[6,5]{1,0}) all-gather-start(%q), "
+    sliced = "%go = ((bf16[3,5]{1,0}), bf16[1,5]{1,0:S(1)}, s32[]{:S(2)}) slice-start(%q), "
+    copied = "%go = (bf16[3,5]{1,0:S(1)}, bf16[3,5]{1,0}, u32[]{:S(2)}) copy-start(%q), "
+    assert PROGRAM.count(line) == 1
+    for started, bytes_ in ((sliced, 2 * 10), (copied, 2 * 30)):
+        found = {k.name: k.bytes for k in hlo.kernels(PROGRAM.replace(line, started))}
+        assert found["go"] == bytes_
+
+
+def test_cycles_are_those_that_the_compiler_names_as_often_as_a_kernel_runs():
+    assert hlo.cycles_expected(PROGRAM) is None
+    line = "%next = s32[] copy(%i)"
+    assert PROGRAM.count(line) == 1
+    named = f'{line}, backend_config={{"window_config":{{"estimated_cycles":"250"}}}}'
+    once = PROGRAM.replace('metadata={op_name="a/b"}', 'backend_config={"estimated_cycles":"7"}')
+    assert hlo.cycles_expected(once.replace(line, named)) == 4 * 250 + 7
+
+
 # As the compiler of TPUs leaves a loop: how often it runs follows from what it counts.
 STEP = """\
   %one = s32[] constant(1)
