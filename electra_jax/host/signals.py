@@ -192,7 +192,7 @@ class _Guard:
     def training(self, stop):
         """Passes signals to `stop` while the block runs."""
         # Once more, since a library that opens devices may have set handlers of its own without
-        # Python's knowledge; libtpu does so for SIGTERM.
+        # Python's knowledge. libtpu has one for SIGTERM; while it compiles it leaves ours alone.
         with contextlib.suppress(ValueError):  # not the main thread
             self._handle()
         self._stop, self._trains = stop, True
