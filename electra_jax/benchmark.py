@@ -27,7 +27,7 @@ from absl import flags
 from electra_jax import config as config_lib
 from electra_jax.cli import command
 from electra_jax.data import vocabulary_training
-from electra_jax.host import processes
+from electra_jax.host import cluster, processes
 from electra_jax.speed import measurement
 from electra_jax.workdir import prepared_data
 
@@ -49,6 +49,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
             f"--vocab_size={_VOCAB.value} is outside [{low}, {high:,}]; 0: as data.vocab says"
         )
 
+    cluster.check_chips_are_free()
     # The seconds of compiling are measured too.
     jax.config.update("jax_enable_compilation_cache", False)
     found = measurement.measure(

@@ -21,7 +21,6 @@ if __name__ == "__main__":
 
 import json
 
-import jax
 from absl import flags, logging
 
 from electra_jax import config as config_lib
@@ -42,11 +41,7 @@ FAILED = 1
 
 def main(config: config_lib.Config, workdir: str) -> int:
     """Measures what is missing and prints the results asked for; returns the exit code."""
-    if jax.process_count() > 1:
-        raise config_lib.ConfigError(
-            f"check runs in one process, here are {jax.process_count()}; start it on one host"
-        )
-
+    command.check_alone("check")
     asked = all_checks.numbers(_ONLY.value)
     found = all_checks.measure(config, workdir, asked, _SEEDS.value, logging.info)
 

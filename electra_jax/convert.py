@@ -30,7 +30,6 @@ import os
 import sys
 import tempfile
 
-import jax
 from absl import flags
 from ml_collections import ConfigDict
 
@@ -67,11 +66,7 @@ RECIPE = "base"  # settings of a run with imported weights, without --config
 
 def main(config: config_lib.Config | None, workdir: str | None) -> None:
     """Exports or imports, and prints what was written."""
-    if jax.process_count() > 1:
-        raise config_lib.ConfigError(
-            f"convert runs in one process, here are {jax.process_count()}; start it on one host"
-        )
-
+    command.check_alone("convert")
     done = outwards(config, workdir) if _TO.value else inwards(config, workdir)
     if _JSON.value:
         print(json.dumps(done))

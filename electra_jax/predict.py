@@ -7,9 +7,10 @@
 
 The files have the columns of the task's test set, or of its other files if it has none; labels are
 not read. For tasks of single texts a .txt file has one text a line. Each example becomes a line of
-JSON: its id, the prediction, and of classes the probability of each; of several files also the
-file. The model is that of the best seed on dev, as in the results. docs/finetuning.md has the
-details, and `electra_jax.load_tuned` does the same in a program.
+JSON, printed while the next ones are answered: its id, the prediction, and of classes the
+probability of each; of several files also the file. The model is that of the best seed on dev, as
+in the results. docs/finetuning.md has the details, and `electra_jax.load_tuned` does the same in a
+program.
 """
 
 if __name__ == "__main__":

@@ -6,9 +6,10 @@
     python -m electra_jax.score --workdir=runs/tiny --input=sentences.txt --long=truncate
 
 The file has one sentence per line, or several alternatives separated by tabs, of which the best one
-is marked. With --first_is_right the last line of the output says how often the first alternative
-wins, as for minimal pairs such as BLiMP's, or for label words in a prompt. If two alternatives
-share the highest score, or a score is not a number, none is marked and none wins.
+is marked. Lines are printed while the next ones are scored. With --first_is_right the last line of
+the output says how often the first alternative wins, as for minimal pairs such as BLiMP's, or for
+label words in a prompt. If two alternatives share the highest score, or a score is not a number,
+none is marked and none wins.
 
 A sentence with more tokens than the run has positions for is an error that names its line;
 --long=truncate scores its beginning, --long=skip leaves its line out. `objectives/scoring.py` says

@@ -16,7 +16,7 @@ from electra_jax.checks import (
     trained,
 )
 from electra_jax.checks import result as result_lib
-from electra_jax.host import compile_cache
+from electra_jax.host import cluster, compile_cache
 
 UNTRAINED = {  # checks that need no trained run: (config, seed) -> Result
     **first_losses.CHECKS,
@@ -45,6 +45,7 @@ def measure(
             " replaced_token_detection, and set other objectives themselves"
         )
 
+    cluster.check_chips_are_free()
     compile_cache.keep()
     stored, settings = saved.StoredResults(workdir), saved.settings_hash(config)
     found = []

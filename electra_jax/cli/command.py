@@ -24,6 +24,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 from absl import app, flags
 from ml_collections import ConfigDict
 
@@ -155,6 +156,14 @@ def run_on_paths(main: Callable[[Sequence[str]], int | None]) -> None:
         _exit(explanation.explain(error, argv), _BAD_INPUT)
 
     _run(lambda: main(paths), argv)
+
+
+def check_alone(name: str) -> None:
+    """Raises ConfigError if several processes run a command that writes by itself."""
+    if jax.process_count() > 1:
+        raise config_lib.ConfigError(
+            f"{name} runs in one process, here are {jax.process_count()}; start it on one host"
+        )
 
 
 def _run(work: Callable[[], int | None], argv: Sequence[str]) -> None:

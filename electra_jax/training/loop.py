@@ -19,6 +19,7 @@ from electra_jax import config as config_lib
 from electra_jax.core import metrics
 from electra_jax.data import streaming
 from electra_jax.host import (
+    cluster,
     compile_cache,
     ending,
     lock,
@@ -47,6 +48,7 @@ def train(
     if not isinstance(config, config_lib.Config):
         config = config_lib.parse(config)
     logs.show()
+    cluster.check_chips_are_free()
     before_the_run.check_names(config.data)
 
     with contextlib.ExitStack() as stack:
