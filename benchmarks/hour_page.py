@@ -14,6 +14,7 @@ TASKS = {  # task -> what the page calls it
     "wikiann_en": "entities (WikiANN), F1",
     "stsb": "STS-B, Spearman",
     "sst2": "SST-2, accuracy",
+    "sst2_all": "SST-2, all examples",
     "mrpc": "MRPC, accuracy",
 }
 # What docs/experiments/fine_tuning.md has: half an hour of tiny_paper's networks.
@@ -55,9 +56,9 @@ def blocks(found: Sequence[Mapping]) -> list[str]:
         "## Records",
         _records(found),
         "Dev sets; mean ± standard error over seeds of fine-tuning, of sentences and pairs on at"
-        " most 8,000 training examples. How the newest was fine-tuned is below; hour.json has that"
-        " of all rows but the first, which is by [CLS]. There is one encoder in each row, so the"
-        " errors do not include the variation of pre-training.",
+        " most 8,000 training examples where nothing else is said. How the newest was fine-tuned is"
+        " below; hour.json has that of all rows but the first, which is by [CLS]. There is one"
+        " encoder in each row, so the errors do not include the variation of pre-training.",
         f"## The newest: {last['change']}",
         _setting(last),
         _recipes(last),
@@ -74,7 +75,7 @@ def _records(found):
     """A row a record, below what there was before."""
     head = ["date", "what was tried", "minutes", "tokens", "parameters", *TASKS.values()]
     before = ["2026-11-21", "`tiny_paper`'s networks (fine_tuning.md)", "28", "19.5M", "0.93M"]
-    rows = [[*before, *(f"{BEFORE[task]:.1f}" for task in TASKS)]]
+    rows = [[*before, *(f"{BEFORE[task]:.1f}" if task in BEFORE else "" for task in TASKS)]]
     for one in found:
         scores = one["tasks"]["trained"]
         cells = [_cell(scores[task]) if task in scores else "" for task in TASKS]

@@ -39,7 +39,7 @@ LINES = tuple(
 )
 HEAD = (
     "| configuration | chips | state, GiB | most in use, GiB | of GiB | all-reduce, MiB | other"
-    " exchanges, MiB | step, ms at least | limit | tokens/s at most |"
+    " exchanges, MiB | step, ms at least | limit | tokens/s at most | the compiler expects, ms |"
 )
 
 
@@ -102,7 +102,7 @@ def table(found: Mapping[str, dict]) -> list[str]:
         config, _, place = line.partition(" on ")
         where = f"{place} ({one['chips']})" if "chips" in one else place
         if "refused" in one:
-            rows.append(f"| {config} | {where} | {one['refused']} |" + " |" * 7)
+            rows.append(f"| {config} | {where} | {one['refused']} |" + " |" * 8)
             continue
 
         for trial in one["trials"]:
@@ -145,7 +145,7 @@ def _row(name, where, one, trial):
     if trial["problem"] or trial["peak"] > one["memory_bytes"]:
         peak = f"{trial['peak'] / 2**30:.2f}" if trial["peak"] else "?"
         why = "does not fit" if trial["peak"] else trial["problem"]
-        return f"| {name} | {where} | | {peak} | {memory} | {why} |" + " |" * 4
+        return f"| {name} | {where} | | {peak} | {memory} | {why} |" + " |" * 5
 
     mib = {kind: size / 2**20 for kind, (_, size) in trial["exchanged"].items()}
     others = ", ".join(f"{kind} {size:,.1f}" for kind, size in mib.items() if kind != "all-reduce")
@@ -163,6 +163,7 @@ def _row(name, where, one, trial):
         f"{1e3 * max(trial['floor_seconds'].values()):,.2f}",
         max(trial["floor_seconds"], key=trial["floor_seconds"].get),
         f"{trial['tokens_per_second_at_most']:,.0f}",
+        "" if (expected := trial.get("expected_seconds")) is None else f"{1e3 * expected:,.0f}",
     ]
     return f"| {' | '.join(cells)} |"
 

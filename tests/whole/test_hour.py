@@ -115,11 +115,13 @@ def test_both_sides_have_the_recipe_that_the_page_shows():
     assert [hour.recipe(weights, "tags")["learning_rate"] for weights in hour.INITS] == [1e-3, 1e-3]
     assert hour.recipe("trained", "sentences")["learning_rate"] == 5e-4
     assert [hour.recipe(weights, "tags")["dropout"] for weights in hour.INITS] == [0.0, 0.1]
+    assert [hour.recipe(weights, "phrases")["epochs"] for weights in hour.INITS] == [1, 1]
 
 
 def test_tasks_are_asked_for_by_name():
     assert hour.asked("chunking,sst2") == {"tags": ["chunking"], "sentences": ["sst2"]}
     assert hour.asked("stsb,mrpc") == {"sentences": ["mrpc", "stsb"]}
+    assert hour.asked("sst2,sst2_all") == {"sentences": ["sst2"], "phrases": ["sst2_all"]}
     with pytest.raises(SystemExit, match="--tasks has cola; there are chunking, "):
         hour.asked("cola,mrpc")
 
@@ -160,7 +162,7 @@ def test_one_command_trains_fine_tunes_and_adds_a_record(tmp_path, downstream):
     done = subprocess.run(
         [sys.executable, str(ROOT / "benchmarks" / "hour.py"), f"--downstream={downstream}",
          f"--source=text:{tmp_path / 'text.txt'}", f"--workdir={tmp_path / 'work'}",
-         f"--page={page}", "--change=micro", "--tasks=sst2", "--seeds=2",
+         f"--page={page}", "--change=micro", "--tasks=sst2,sst2_all", "--seeds=2",
          "--random_seeds=1", "--", *MICRO],
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -170,6 +172,16 @@ def test_one_command_trains_fine_tunes_and_adds_a_record(tmp_path, downstream):
     assert (one["change"], one["steps"], one["config"]) == ("micro", 4, "hour")
     for name, seeds in (("trained", 2), ("random", 1)):
         assert one["tasks"][name]["sst2"]["seeds"] == seeds
+        # The same task with all examples, one epoch instead of three: results of their own.
+        assert one["tasks"][name]["sst2_all"]["seeds"] == seeds
+        tuned = tmp_path / "work" / "run" / "finetune"
+        epochs = [
+            json.loads((tuned / f"{name}_{group}" / "settings.json").read_text())["config"][
+                "recipe"
+            ]["epochs"]
+            for group in ("sentences", "phrases")
+        ]
+        assert epochs == [3, 1]
     assert set(hour_page.DOWNSTREAM) <= set(one["probes"])
     assert one["recipes"]["random"]["sentences"] == hour.recipe("random", "sentences")
     assert one["host"] == (tmp_path / "work" / "host.txt").read_text()
