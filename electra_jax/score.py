@@ -33,7 +33,7 @@ from absl import flags, logging
 from electra_jax import config as config_lib
 from electra_jax.cli import command, printing
 from electra_jax.data import progress_lines
-from electra_jax.host import staging
+from electra_jax.host import processes, staging
 from electra_jax.objectives import scoring
 from electra_jax.training import opened as opened_lib
 
@@ -62,6 +62,8 @@ def main(config: config_lib.Config, workdir: str) -> None:
         )
 
     opened = opened_lib.open_workdir(config, workdir, _STEP.value, with_rows=False)
+    if not processes.is_first():  # of a pod, say; one is enough
+        return
     limit = opened.longest_row
     long = _too_long(opened.vocabulary, numbered, limit)
 

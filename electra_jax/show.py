@@ -25,7 +25,7 @@ from absl import flags
 
 from electra_jax import config as config_lib
 from electra_jax.cli import command
-from electra_jax.host import safe_files
+from electra_jax.host import processes, safe_files
 from electra_jax.report import view_html, view_terminal
 from electra_jax.training import opened as opened_lib
 from electra_jax.training import shown_rows
@@ -63,6 +63,8 @@ def main(config: config_lib.Config, workdir: str) -> None:
         raise config_lib.ConfigError(f"--html={_HTML.value}: there is no folder {folder}")
 
     opened = opened_lib.open_workdir(config, workdir, _STEP.value)
+    if not processes.is_first():  # of a pod, say; one is enough
+        return
     shown, about = shown_rows.of(opened, _ROWS.value, _ORDER.value, _AMONG.value, _DRAW.value)
 
     title = shown_rows.title(opened)

@@ -9,7 +9,7 @@ every stripe to a file of its own.
 
     units/SOURCE-UNIT.stripes/    of the source and the first unit of the file, by their numbers
         lock                      is held by the process that reads the file
-        blocks.npz                the blocks, and what the file counts; or, of a compressed file:
+        blocks-CHANGED.npz        the blocks, and what the file counts; or, of a compressed file:
         STRIPE.zst                the documents, each with a NUL after it; then, as JSON, the counts
 
 The .zst take about a third of the text. Both go with the folder `units`. Documents come as from the
@@ -88,14 +88,14 @@ def _is_shared(unit):
 
 def _of_blocks(unit, folder, options, counts, write):
     """The documents of one stripe of a file that is not compressed; None as `documents`."""
-    path = os.path.join(folder, "blocks.npz")
+    path = os.path.join(folder, f"blocks-{_changed(unit)}.npz")
     if not write and not os.path.exists(path):
         return None
 
-    file, changed = unit.here().path, _changed(unit)
+    file = unit.here().path
     with _locked(folder):
-        if not os.path.exists(path) or _noted(path)["changed"] != changed:
-            _note(file, path, options, changed)
+        if not os.path.exists(path):
+            _note(file, path, options)
     noted = _noted(path)
 
     # Of a file that is read stripe by stripe, the first one counts what is wrong with it.
@@ -107,11 +107,11 @@ def _of_blocks(unit, folder, options, counts, write):
     return text.kept(found, options, counts)
 
 
-def _note(file, path, options, changed):
+def _note(file, path, options):
     """Writes where the blocks of a file begin, and what is wrong with it."""
     counts, data = collections.Counter(), io.BytesIO()
     blocks = text_files.blocks(file, options, counts)
-    np.savez(data, blocks=blocks, counts=json.dumps(counts), changed=changed)
+    np.savez(data, blocks=blocks, counts=json.dumps(counts))
     safe_files.write(path, data.getvalue())
 
 
@@ -119,15 +119,16 @@ def _noted(path):
     """What `_note` has written. Raises ValueError, one line, if it is damaged."""
     try:
         with open(path, "rb") as file, np.load(file) as noted:
-            return {name: noted[name] for name in ("blocks", "counts", "changed")}
+            return {name: noted[name] for name in ("blocks", "counts")}
     except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise _damaged(path, error) from error
 
 
 def _changed(unit):
-    """When its file was last changed: an interruption may have left notes of an older one.
+    """When its file was last changed, in nanoseconds; 0 of a file from elsewhere.
 
-    0 of a file from elsewhere, of which each machine may have a copy of its own.
+    An interruption may have left notes of an older one, and each machine may have a copy of its own
+    with a time of its own.
     """
     return os.stat(unit.path).st_mtime_ns if isinstance(unit, text.FileUnit) else 0
 

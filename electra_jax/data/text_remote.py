@@ -12,6 +12,7 @@ that reads it, and kept in the folder of `user_cache`: what is complete is never
 import contextlib
 import dataclasses
 import functools
+import glob
 import hashlib
 import os
 import posixpath
@@ -80,7 +81,7 @@ class RemoteFile:
     def bytes_here(self) -> int:
         """How much of the file is on this machine, also of one that is being downloaded."""
         path = self._path()
-        for place in (path, f"{path}.partial"):
+        for place in (path, *glob.glob(f"{glob.escape(path)}*.partial")):
             with contextlib.suppress(OSError):
                 return os.path.getsize(place)
         return 0
@@ -230,7 +231,13 @@ def _download(file, path, alone):
     """
     system, there = _file_system(file.address)
     partial = f"{path}.partial" if alone else safe_files.partial_name(path)
-    system.get_file(there, partial)
-    if (size := os.path.getsize(partial)) != file.bytes:
-        raise OSError(f"{size:,} bytes came of the {file.bytes:,} that were listed")
-    os.replace(partial, path)
+    try:
+        system.get_file(there, partial)
+        if (size := os.path.getsize(partial)) != file.bytes:
+            raise OSError(f"{size:,} bytes came of the {file.bytes:,} that were listed")
+        os.replace(partial, path)
+    except BaseException:
+        if not alone:  # nobody would write over it
+            with contextlib.suppress(OSError):
+                os.remove(partial)
+        raise

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 import jax
 from absl import logging
 
-from electra_jax.host import joining, peers
+from electra_jax.host import causes, joining, peers
 
 # A TPU's metadata are asked for so often, with as many seconds between.
 _METADATA_TRIES, _METADATA_PAUSE = 3, 1.0
@@ -123,22 +123,58 @@ def _processes(environ, name):
 
 
 def on_tpu() -> bool:
-    """Returns whether this machine has TPU chips and their library, without opening a device."""
-    chips = glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*")
-    if "tpu" not in (os.environ.get("JAX_PLATFORMS") or "tpu"):
+    """Returns whether jax is to use TPU chips of this machine, without opening a device.
+
+    jax knows them by their numbers on the PCI bus: /dev/accel and /dev/vfio have others' as well.
+    """
+    if "tpu" not in (jax.config.jax_platforms or "tpu"):
         return False
-    return bool(chips) and importlib.util.find_spec("libtpu") is not None
+
+    # jax has no public function for it.
+    try:
+        from jax._src import cloud_tpu_init  # noqa: PLC0415 - as above
+
+        return cloud_tpu_init.running_in_cloud_tpu_vm
+    except (ImportError, AttributeError):
+        chips = glob.glob("/dev/accel[0-9]*") or glob.glob("/dev/vfio/[0-9]*")
+        return bool(chips) and importlib.util.find_spec("libtpu") is not None
+
+
+class BusyError(joining.PeersError, causes.MayPass):
+    """Another process has the chips; when it has ended, the same command may succeed."""
 
 
 def check_chips_are_free() -> None:
-    """Raises PeersError if another process has this machine's TPU.
+    """Raises BusyError if this machine has a TPU that cannot be opened.
 
-    jax then says so where few look, and computes on the CPU.
+    A jax that was not told to use it would compute on the CPU instead.
     """
-    if on_tpu() and not os.environ.get("JAX_PLATFORMS") and jax.default_backend() == "cpu":
+    if not on_tpu():
+        return
+
+    why = ""
+    try:
+        opened = jax.default_backend()
+    except RuntimeError as error:
+        opened, why = "", f" ({' '.join(str(error).split())[:300]})"
+    if opened in ("", "cpu"):
+        raise BusyError(
+            f"this machine has a TPU, and jax could not open it{why}: another process may have it;"
+            " end that one, or set JAX_PLATFORMS=cpu to compute on the CPU"
+        )
+
+
+def check_processes_are_joined() -> None:
+    """Raises PeersError if the devices of jax are of several processes that were never joined.
+
+    A TPU slice whose library was told of other hosts by itself is such a case; each process would
+    take itself for the only one, and all would write.
+    """
+    if jax.process_count() > 1 and not jax.distributed.is_initialized():
         raise joining.PeersError(
-            "this machine has a TPU, and jax could not open it: another process may have it; end"
-            " that one, or set JAX_PLATFORMS=cpu to compute on the CPU"
+            f"jax has devices of {jax.process_count()} processes that do not know each other; call"
+            " jax.distributed.initialize() before anything else, or start the command of"
+            " electra_jax, which does"
         )
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps compiled programs from one start of the program to the next."""
 
+import contextlib
 import json
 import os
 import secrets
@@ -19,7 +20,9 @@ def keep() -> None:
     that otherwise only that one would find a program, and the others would compile without it,
     while on GPUs each waits for the part of the kernels that another one tries out.
     """
-    if jax.config.jax_compilation_cache_dir:
+    # A variable may be set on one host and not on another; all have to ask the same questions.
+    given = processes.gather(json.dumps(bool(jax.config.jax_compilation_cache_dir)))
+    if any(json.loads(one) for one in given):
         return
 
     folder = user_cache.folder("xla")
@@ -39,7 +42,8 @@ def _all_see(folder):
     path = os.path.join(folder, name)
     answers = processes.gather(json.dumps(bool(name) and os.path.exists(path)))
     if name and processes.is_first():
-        os.remove(path)
+        with contextlib.suppress(OSError):
+            os.remove(path)
     return all(json.loads(answer) for answer in answers)
 
 

@@ -38,14 +38,19 @@ def hold(path: str, what: str) -> Iterator[None]:
     # Mode "a+" neither empties the file nor requires it: its content belongs to the present owner.
     with open(path, "a+", encoding="utf-8") as file:
         try:
-            if not take(file, wait=False):
-                _warn(os.path.dirname(os.path.abspath(path)))
-        except BlockingIOError as busy:
-            file.seek(0)
+            locked, busy = take(file, wait=False), None
+        except BlockingIOError as error:
+            locked, busy = False, error
+
+        file.seek(0)
+        owner = file.read()
+        if busy or (not locked and _lives_here(owner)):
             raise causes.MayPass(
-                f"{what} is in use by another run ({_owner(file.read())}); stop that one or"
-                " choose another folder"
+                f"{what} is in use by another run ({_owner(owner)}); stop that one or choose"
+                " another folder"
             ) from busy
+        if not locked:
+            _warn(os.path.dirname(os.path.abspath(path)))
 
         file.truncate(0)
         file.write(
@@ -59,7 +64,11 @@ def hold(path: str, what: str) -> Iterator[None]:
         )
         file.flush()
 
-        yield
+        try:
+            yield
+        finally:
+            if not locked:
+                file.truncate(0)
 
 
 def take(file: Any, wait: bool = True) -> bool:
@@ -83,6 +92,28 @@ def _warn(folder):
     logging.warning(
         "the file system of %s has no locks: see to it that no other run uses this folder", folder
     )
+
+
+def _lives_here(text):
+    """Whether the owner that a lock file names is another process of this machine, and lives.
+
+    Without locks that is all that can be known of it.
+    """
+    try:
+        owner = json.loads(text)
+        host, pid = owner["host"], int(owner["pid"])
+    except (ValueError, KeyError, TypeError):
+        return False
+    if host != socket.gethostname() or pid == os.getpid():
+        return False
+
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # of another user
+        return True
+    return True
 
 
 def _owner(text):

@@ -49,6 +49,7 @@ def train(
         config = config_lib.parse(config)
     logs.show()
     cluster.check_chips_are_free()
+    cluster.check_processes_are_joined()
     before_the_run.check_names(config.data)
 
     with contextlib.ExitStack() as stack:

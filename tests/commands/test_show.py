@@ -12,6 +12,7 @@ from absl.testing import flagsaver
 import electra_jax
 from electra_jax import config as config_lib
 from electra_jax import show
+from electra_jax.host import processes
 from electra_jax.report import ranking
 from electra_jax.training import opened
 from electra_jax.workdir import metadata, saved_config
@@ -66,6 +67,18 @@ def test_more_rows_are_judged_than_shown_and_a_page_says_the_same(shown, tmp_pat
     about = " ".join(rest.split()).split(" ✓ replaced")[0]
     assert about in page.read_text()
     assert page.read_text().count("<article") == 2
+
+
+def test_of_several_processes_the_first_one_shows(shown, monkeypatch):
+    whole = opened.open_workdir
+
+    def by_the_second(*given, **more):
+        found = whole(*given, **more)
+        monkeypatch.setattr(processes, "is_first", lambda: False)
+        return found
+
+    monkeypatch.setattr(opened, "open_workdir", by_the_second)
+    assert shown(rows=1) == ""
 
 
 def test_a_notebook_shows_what_the_page_has(shown, finished, tmp_path):

@@ -160,7 +160,7 @@ def test_a_line_of_a_later_block_is_named_by_its_number_in_the_file(tmp_path, mo
         list(text_files.documents(str(path), text.Options(), collections.Counter(), parts))
 
 
-@pytest.mark.parametrize(("files", "written"), [("*.?z*", "*.zst"), ("plain/*", "blocks.npz")])
+@pytest.mark.parametrize(("files", "written"), [("*.?z*", "*.zst"), ("plain/*", "blocks-*.npz")])
 def test_a_sample_for_a_vocabulary_does_not_read_a_file_to_its_end(folder, files, written):
     """The beginning of a stripe is read off the file itself, unless that was read for all."""
     plan = planning.make_plan(settings(folder, files), str(folder / "data"))
@@ -242,7 +242,7 @@ def test_damaged_notes_of_blocks_are_named_with_the_folder_to_delete(folder):
     task, *_ = tasks = planning.make_tasks(plan)
     stripes.offer(tasks, os.path.join(plan.folder, unit_files.UNITS))
     list(unit_files.read_documents(task, collections.Counter()))
-    (path,) = folder.rglob("0-0.stripes/blocks.npz")
+    (path,) = folder.rglob("0-0.stripes/blocks-*.npz")
     for length in (len(path.read_bytes()) - 30, 0):
         path.write_bytes(path.read_bytes()[:length])
         with pytest.raises(ValueError, match=f"{path} is damaged .*; delete {path.parent} and run"):

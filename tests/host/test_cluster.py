@@ -5,12 +5,13 @@ import os
 import subprocess
 import sys
 
+import jax
 import pytest
 from absl import flags
 from jax._src import clusters
 
 from electra_jax.cli import distributed
-from electra_jax.host import cluster, joining, peers
+from electra_jax.host import causes, cluster, joining, peers
 from support.commands import free_port
 from support.corpus import ROOT
 
@@ -227,6 +228,49 @@ def test_one_process_may_be_asked_for_whatever_started_it(tmp_path):
     assert outcomes[0].returncode == 2
     assert "error: Open MPI started this process" in outcomes[0].stderr
     assert outcomes[1].returncode == 0, outcomes[1].stderr
+
+
+@pytest.fixture
+def tpu_machine(monkeypatch):
+    """A machine whose chips jax has found on the PCI bus; sets what opening them gives."""
+    monkeypatch.setattr("jax._src.cloud_tpu_init.running_in_cloud_tpu_vm", True)
+    before = jax.config.jax_platforms
+    jax.config.update("jax_platforms", "tpu,cpu")  # as jax itself sets it there
+
+    def opens(answer):
+        monkeypatch.setattr(jax, "default_backend", answer)
+
+    yield opens
+    jax.config.update("jax_platforms", before)
+
+
+def busy():
+    raise RuntimeError("Unable to initialize backend 'tpu': The TPU is already in use")
+
+
+@pytest.mark.parametrize("answer", [busy, lambda: "cpu"])
+def test_a_tpu_that_cannot_be_opened_is_an_error_that_may_pass(tpu_machine, answer):
+    """Who comes a second later may find the chips free; nobody computes on the CPU instead."""
+    tpu_machine(answer)
+    with pytest.raises(causes.MayPass, match="has a TPU, and jax could not open it") as error:
+        cluster.check_chips_are_free()
+    assert ("already in use" in str(error.value)) == (answer is busy)
+
+
+def test_a_tpu_that_opens_or_is_not_asked_for_is_no_error(tpu_machine):
+    tpu_machine(lambda: "tpu")
+    cluster.check_chips_are_free()
+    tpu_machine(busy)
+    jax.config.update("jax_platforms", "cpu")  # also what JAX_PLATFORMS sets
+    cluster.check_chips_are_free()
+
+
+def test_devices_of_processes_that_were_not_joined_are_refused(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 4)
+    with pytest.raises(joining.PeersError, match="devices of 4 processes that do not know each"):
+        cluster.check_processes_are_joined()
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
+    cluster.check_processes_are_joined()
 
 
 @pytest.mark.parametrize(("tpu", "said"), [(True, True), (False, False)])

@@ -49,20 +49,23 @@ def test_a_folder_that_jax_was_given_stays(tmp_path):
 
 @pytest.fixture
 def two(no_folder_of_jax, monkeypatch, tmp_path):
-    """This is the first of two processes; sets what the other one sees."""
+    """This is the first of two processes; sets whether the other one was given a folder, and sees
+    the file of the first.
+    """
     monkeypatch.setenv("ELECTRA_JAX_CACHE", str(tmp_path))
     monkeypatch.setattr(processes, "is_alone", lambda: False)
     monkeypatch.setattr(processes, "of_first", lambda work: work())
 
-    def other_sees(anything):
-        monkeypatch.setattr(processes, "gather", lambda text: [text, json.dumps(anything)])
+    def other(*answers):
+        others = iter(answers)
+        monkeypatch.setattr(processes, "gather", lambda text: [text, json.dumps(next(others))])
 
-    return other_sees
+    return other
 
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_several_processes_keep_programs_where_all_see_them(two, shared, tmp_path):
-    two(shared)
+    two(False, shared)
     compile_cache.keep()
     kept = str(tmp_path / "xla") if shared else None
     assert jax.config.jax_compilation_cache_dir == kept
@@ -71,6 +74,13 @@ def test_several_processes_keep_programs_where_all_see_them(two, shared, tmp_pat
 
 def test_nothing_is_kept_where_the_first_process_cannot_write(two, tmp_path):
     (tmp_path / "xla").write_text("a file where the folder should be")
-    two(False)
+    two(False, False)
     compile_cache.keep()
     assert jax.config.jax_compilation_cache_dir is None
+
+
+def test_a_folder_that_only_the_other_process_was_given_ends_the_questions(two, tmp_path):
+    """That one asks nothing more, so this one may not either."""
+    two(True)
+    compile_cache.keep()
+    assert jax.config.jax_compilation_cache_dir is None and not (tmp_path / "xla").exists()

@@ -3,11 +3,13 @@
 
 import errno
 import fcntl
+import json
 import os
+import socket
 
 import pytest
 
-from electra_jax.host import lock, staging
+from electra_jax.host import causes, lock, staging
 
 
 @pytest.fixture
@@ -43,6 +45,24 @@ def test_where_there_are_no_locks_one_line_says_so_once(number, answer, tmp_path
     assert [record.getMessage() for record in caplog.records] == [
         f"the file system of {tmp_path} has no locks: see to it that no other run uses this folder"
     ]
+
+
+@pytest.mark.parametrize(("pid", "refused"), [(os.getppid(), True), (2**22 + 1, False)])
+def test_without_locks_an_owner_that_lives_on_this_machine_is_respected(
+    pid, refused, answer, tmp_path
+):
+    """2**22 is the largest number that Linux gives a process."""
+    answer(errno.ENOLCK)
+    path = tmp_path / "run.lock"
+    path.write_text(json.dumps({"host": socket.gethostname(), "pid": pid, "since": "2026-01-02"}))
+    if refused:
+        with pytest.raises(causes.MayPass, match=f"in use by another run .process {pid} on"):
+            with lock.hold(str(path), "the run"):
+                pass
+    else:
+        with lock.hold(str(path), "the run"):
+            assert json.loads(path.read_text())["pid"] == os.getpid()
+        assert path.read_text() == "", "who comes later finds no owner"
 
 
 def test_another_error_of_the_file_system_is_raised(answer, tmp_path):

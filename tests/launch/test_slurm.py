@@ -40,10 +40,13 @@ def test_a_job_that_meets_its_time_limit_is_queued_again_until_the_run_is_done(t
         assert started == [" ".join((*RUN, "--stopped_code=75"))] * 3
 
 
-@pytest.mark.parametrize(("tasks", "cores"), [("", "64"), ("4", "16")])
-def test_the_tasks_of_a_node_share_its_cores(tasks, cores, tmp_path):
+@pytest.mark.parametrize(
+    ("nodes", "tasks", "cores"),
+    [("64", "", "64"), ("64(x2)", "4", "16"), ("112,64(x2)", "", "64"), ("64,112", "4", "16")],
+)
+def test_the_tasks_of_a_node_share_the_cores_of_the_smallest(nodes, tasks, cores, tmp_path):
     more = {"SLURM_NTASKS_PER_NODE": tasks} if tasks else {}
-    _, calls = submit(tmp_path, "end 0\n", SLURM_CPUS_ON_NODE="64", **more)
+    _, calls = submit(tmp_path, "end 0\n", SLURM_JOB_CPUS_PER_NODE=nodes, **more)
     assert calls == [f"srun --kill-on-bad-exit=0 --cpus-per-task={cores}"]
 
 

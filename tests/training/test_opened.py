@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from electra_jax.host import cluster, joining
 from support import corpus
 
 
@@ -38,21 +37,3 @@ def test_a_run_of_several_devices_is_read_on_one_and_evaluated_on_all(found):
     """Kernels of accelerators cannot be divided without the mesh of a step."""
     assert found["devices"] == [1] and found["evaluated_on"] == [4]
     assert (found["shown"], found["scores"]) == (2, 1)
-
-
-@pytest.mark.parametrize(
-    ("tpu", "platforms", "refused"),
-    [(True, None, True), (True, "cpu", False), (False, None, False)],
-)
-def test_a_tpu_that_jax_could_not_open_is_no_reason_to_use_the_cpu(
-    tpu, platforms, refused, monkeypatch
-):
-    monkeypatch.setattr(cluster, "on_tpu", lambda: tpu)
-    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    if platforms:
-        monkeypatch.setenv("JAX_PLATFORMS", platforms)
-    if refused:
-        with pytest.raises(joining.PeersError, match="has a TPU, and jax could not open it"):
-            cluster.check_chips_are_free()
-    else:
-        cluster.check_chips_are_free()
