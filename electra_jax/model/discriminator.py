@@ -9,7 +9,7 @@ from flax import linen as nn
 from jax import numpy as jnp
 
 from electra_jax.core import batch as batch_lib
-from electra_jax.core import sharding
+from electra_jax.core import placing
 from electra_jax.model import encoder, layers
 
 
@@ -23,7 +23,7 @@ class Discriminator(nn.Module):
 
     config: encoder.EncoderConfig
     cls_context: bool = False
-    placement: sharding.Placement = sharding.ONE_DEVICE
+    placement: placing.Placement = placing.ONE_DEVICE
 
     @nn.compact
     def __call__(

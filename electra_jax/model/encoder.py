@@ -20,7 +20,7 @@ from jax import lax
 from jax import numpy as jnp
 
 from electra_jax.core import batch as batch_lib
-from electra_jax.core import sharding, streams
+from electra_jax.core import placing, streams
 from electra_jax.model import attention, feed_forward, layers
 
 REMAT = {  # what the backward pass keeps; it computes the rest again
@@ -138,7 +138,7 @@ class Encoder(nn.Module):
     """
 
     config: EncoderConfig
-    placement: sharding.Placement = sharding.ONE_DEVICE
+    placement: placing.Placement = placing.ONE_DEVICE
 
     @nn.compact
     def __call__(
@@ -215,7 +215,7 @@ class Trunk(nn.Module):
     """A network without its head: embedded rows [B, L, E] -> hidden states [B, L, D]."""
 
     config: EncoderConfig
-    placement: sharding.Placement = sharding.ONE_DEVICE
+    placement: placing.Placement = placing.ONE_DEVICE
 
     @nn.compact
     def __call__(

@@ -9,7 +9,7 @@ import jax
 from flax import linen as nn
 from jax import numpy as jnp
 
-from electra_jax.core import sharding
+from electra_jax.core import placing
 from electra_jax.model import encoder, layers
 
 
@@ -22,7 +22,7 @@ class Generator(nn.Module):
     config: encoder.EncoderConfig
     embedding_size: int
     vocab_size: int
-    placement: sharding.Placement = sharding.ONE_DEVICE
+    placement: placing.Placement = placing.ONE_DEVICE
 
     @nn.compact
     def __call__(

@@ -29,7 +29,7 @@ from jax import lax
 from jax import numpy as jnp
 
 from electra_jax.core import batch as batch_lib
-from electra_jax.core import sharding, streams
+from electra_jax.core import placing, streams
 from electra_jax.model import (
     discriminator,
     embeddings,
@@ -89,7 +89,7 @@ def generator_vectors(
     batch: batch_lib.Batch,
     slots_BN: jax.Array,
     keys_B: jax.Array | None = None,
-    placement: sharding.Placement = sharding.ONE_DEVICE,
+    placement: placing.Placement = placing.ONE_DEVICE,
 ) -> jax.Array:
     """Returns the generator's vectors for the chosen slots, [B, N, E].
 
@@ -126,7 +126,7 @@ def discriminate(
     params: dict,
     batch: batch_lib.Batch,
     keys_B: jax.Array | None = None,
-    placement: sharding.Placement = sharding.ONE_DEVICE,
+    placement: placing.Placement = placing.ONE_DEVICE,
 ) -> jax.Array:
     """Returns the discriminator's logits, float32 [B, L]; above 0 means replaced.
 
@@ -140,7 +140,7 @@ def encode(
     params: dict,
     batch: batch_lib.Batch,
     keys_B: jax.Array | None = None,
-    placement: sharding.Placement = sharding.ONE_DEVICE,
+    placement: placing.Placement = placing.ONE_DEVICE,
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the discriminator's hidden states [B, L, D] and its logits [B, L]."""
     module = discriminator_module(config)
@@ -152,7 +152,7 @@ def hidden(
     params: dict,
     batch: batch_lib.Batch,
     keys_B: jax.Array | None = None,
-    placement: sharding.Placement = sharding.ONE_DEVICE,
+    placement: placing.Placement = placing.ONE_DEVICE,
 ) -> jax.Array:
     """Returns the main network's hidden states [B, L, D]; it may have any head or none."""
     trunk = encoder.Trunk(config.discriminator)
@@ -165,7 +165,7 @@ def predictor_vectors(
     batch: batch_lib.Batch,
     slots_BN: jax.Array,
     keys_B: jax.Array | None = None,
-    placement: sharding.Placement = sharding.ONE_DEVICE,
+    placement: placing.Placement = placing.ONE_DEVICE,
 ) -> jax.Array:
     """Returns the vectors [B, N, E] of a main network that predicts tokens."""
     module = predictor_module(config)
@@ -182,7 +182,7 @@ def towers(
     params: dict,
     batch: batch_lib.Batch,
     keys_B: jax.Array | None = None,
-    placement: sharding.Placement = sharding.ONE_DEVICE,
+    placement: placing.Placement = placing.ONE_DEVICE,
 ) -> jax.Array:
     """Returns the two towers' vectors [B, L, E]; a token's vector does not depend on that token."""
     module = towers_module(config)

@@ -15,7 +15,7 @@ import jax
 from flax import linen as nn
 from jax import numpy as jnp
 
-from electra_jax.core import sharding, streams
+from electra_jax.core import placing, streams
 from electra_jax.model import encoder, layers
 
 SIDES = {"left": "left_to_right", "right": "right_to_left"}
@@ -27,7 +27,7 @@ class TwoTowers(nn.Module):
     config: encoder.EncoderConfig  # of each tower
     embedding_size: int
     vocab_size: int
-    placement: sharding.Placement = sharding.ONE_DEVICE
+    placement: placing.Placement = placing.ONE_DEVICE
 
     @nn.compact
     def __call__(

@@ -44,10 +44,10 @@ class DecoupledDetection(rtd.ReplacedTokenDetection):
         batch: batch_lib.Batch,
         keys: streams.Keys,
         knobs: dict,
-        carry: None,
+        handed_on: None,
     ) -> tuple[dict[str, jax.Array], metrics.Sums, Corrupted]:
-        """L_MLM as a sum; the corrupted batch is the carry."""
-        del carry  # the first phase is handed nothing
+        """L_MLM as a sum; the corrupted batch is handed on."""
+        del handed_on  # the first phase is handed nothing
         made = self.generate(params, batch, keys, knobs)
 
         measured = measuring.generated(made, batch) | measuring.corrupted(made, batch)
@@ -65,11 +65,11 @@ class DecoupledDetection(rtd.ReplacedTokenDetection):
         batch: batch_lib.Batch,
         keys: streams.Keys,
         knobs: dict,
-        carry: Corrupted,
+        handed_on: Corrupted,
     ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
         """L_Disc as a sum, on the batch that the first phase corrupted."""
         del knobs
-        played = self.judge(params, batch, carry, keys)
+        played = self.judge(params, batch, handed_on, keys)
 
         losses_BL, judged_BL = rtd.detection_loss(played), self.judged(batch, played)
         measured = measuring.detected(

@@ -6,8 +6,8 @@
     weights(batch, knobs) -> {term: weight}    from the ids of the whole batch, before any gradient
     loss(params, batch, keys, knobs) -> ({term: sum}, metrics)
     phases                                     where there are several losses: each with a
-                                                   loss(params, batch, keys, knobs, carry)
-                                                   -> ({term: sum}, metrics, carry)
+                                                   loss(params, batch, keys, knobs, handed_on)
+                                                   -> ({term: sum}, metrics, handed_on)
     total(means) -> scalar                     from {term: sum / weight}
     play(params, batch, keys, knobs)           everything that happened to a batch, to be shown
     evaluate(params, batch, keys, knobs, probe) -> metrics
@@ -27,7 +27,7 @@ import jax
 from jax import numpy as jnp
 
 from electra_jax.core import batch as batch_lib
-from electra_jax.core import metrics, sharding, streams
+from electra_jax.core import metrics, placing, streams
 from electra_jax.model import accounting, networks
 from electra_jax.objectives import masking, sampling, unigram_probe, vocabulary_softmax
 
@@ -40,8 +40,9 @@ ArrayOrNone = jax.Array | Any
 class Phase:
     """One backward pass of a step, with an optimizer state of its own.
 
-    `loss(params, batch, keys, knobs, carry)` returns ({term: sum}, metrics, carry); the carry goes
-    on to the next phase. `trains` names the subtrees of the parameters that learn; None is all.
+    `loss(params, batch, keys, knobs, handed_on)` returns ({term: sum}, metrics, handed_on), of
+    which the last goes to the next phase. `trains` names the subtrees of the parameters that learn;
+    None is all.
     """
 
     name: str
@@ -96,7 +97,7 @@ class Objective(abc.ABC):
     gen_weight: float
     disc_weight: float
     mlm_weight: float
-    placement: sharding.Placement = sharding.ONE_DEVICE
+    placement: placing.Placement = placing.ONE_DEVICE
 
     terms: ClassVar[tuple[str, ...]] = ()  # names of the losses that are summed
     masks: ClassVar[bool] = True  # whether a network is shown [MASK] at the chosen slots
@@ -147,9 +148,9 @@ class Objective(abc.ABC):
         """The backward passes of a step; one with all losses, unless an objective has several."""
         return (Phase("joint", self._only_loss),)
 
-    def _only_loss(self, params, batch, keys, knobs, carry):
+    def _only_loss(self, params, batch, keys, knobs, handed_on):
         """`loss` in the form of a phase, for a step of one phase: nothing is handed on."""
-        return *self.loss(params, batch, keys, knobs), carry
+        return *self.loss(params, batch, keys, knobs), handed_on
 
     @property
     def term_weights(self) -> dict[str, float]:
@@ -165,7 +166,7 @@ class Objective(abc.ABC):
         del length
         return self.slots
 
-    def placed(self, placement: sharding.Placement = sharding.ONE_DEVICE) -> Self:
+    def placed(self, placement: placing.Placement = placing.ONE_DEVICE) -> Self:
         """The same objective, computed elsewhere."""
         return dataclasses.replace(self, placement=placement)
 

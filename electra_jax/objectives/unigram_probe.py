@@ -13,7 +13,7 @@ import dataclasses
 import jax
 
 from electra_jax.core import batch as batch_lib
-from electra_jax.core import sharding, streams
+from electra_jax.core import placing, streams
 from electra_jax.objectives import masking, sampling
 
 MASK_RATE = 0.15  # of all tokens, as published; the unit is a token
@@ -42,7 +42,7 @@ def corrupted(
     probe: Probe,
     batch: batch_lib.Batch,
     special_ids: tuple[int, ...],
-    placement: sharding.Placement = sharding.ONE_DEVICE,
+    placement: placing.Placement = placing.ONE_DEVICE,
 ) -> jax.Array:
     """The ids of the batch with samples at the probe's slots, [B, L]; a sample may be correct."""
     length = batch.ids_BL.shape[1]

@@ -17,7 +17,7 @@ from jax import numpy as jnp
 from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import batch as batch_lib
-from electra_jax.core import sharding, streams
+from electra_jax.core import meshes, streams
 from electra_jax.data import downloads, planning, reaching, records
 from electra_jax.host import console_table
 from electra_jax.model import accounting
@@ -196,19 +196,19 @@ def _activation_bytes(plan, stage):
         row_B = jnp.arange(rows, dtype=jnp.uint32)
         batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, plan.pad_id)
         keys = streams.keys(plan.key, 0, row_B, dropout=True)
-        knobs, carry = objective.knobs(0.0), None
+        knobs, handed_on = objective.knobs(0.0), None
 
         for phase in objective.phases:
             trained = phase.trained(params)
             rest = {part: params[part] for part in params if part not in trained}
 
-            def loss(trained, rest=rest, phase=phase, carry=carry):
-                sums, _, carry = phase.loss(rest | trained, batch, keys, knobs, carry)
-                return objective.total(sums), carry
+            def loss(trained, rest=rest, phase=phase, handed_on=handed_on):
+                sums, _, handed_on = phase.loss(rest | trained, batch, keys, knobs, handed_on)
+                return objective.total(sums), handed_on
 
             # The backward function is a pytree whose leaves are what it keeps. Leaves that are
             # inputs exist anyway, and a leaf may occur several times.
-            _, pull_back, carry = jax.vjp(loss, trained, has_aux=True)
+            _, pull_back, handed_on = jax.vjp(loss, trained, has_aux=True)
             given = {id(leaf) for leaf in jax.tree.leaves((params, batch))}
             leaves = {id(leaf): leaf for leaf in jax.tree.leaves(pull_back)}
             sizes = [x.size * x.dtype.itemsize for at, x in leaves.items() if at not in given]
@@ -222,7 +222,7 @@ def _activation_bytes(plan, stage):
 
 def _slices(mesh, asked):
     """Returns a line that says what goes across slices; none if there is only one."""
-    count = sharding.count_slices(list(mesh.devices.flat), asked)
+    count = meshes.count_slices(list(mesh.devices.flat), asked)
     if count == 1:
         return []
     copies = mesh.shape["data"] // count

@@ -21,7 +21,7 @@ from jax.sharding import Mesh
 
 from electra_jax import config as config_lib
 from electra_jax.config import compiler_options, row_split, stages
-from electra_jax.core import compilers, sharding
+from electra_jax.core import compilers, meshes, placing, sharding
 from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.model import attention, encoder, networks
 from electra_jax.objectives import (
@@ -135,7 +135,7 @@ class Plan:
             pad_id=self.pad_id,
             progress=self.progress,
             split=train_step.Split(
-                self.accumulation, sharding.while_used(mesh), sharding.groups(mesh)
+                self.accumulation, placing.with_table_copies(mesh), placing.groups(mesh)
             ),
             extras=self.extras,
         )
@@ -233,14 +233,14 @@ def mesh(
     """
     c = config.mesh
     try:
-        made = sharding.make_mesh(c.data, c.fsdp, c.tensor, devices, c.slices)
+        made = meshes.make_mesh(c.data, c.fsdp, c.tensor, devices, c.slices)
     except ValueError as error:
         raise config_lib.ConfigError(str(error)) from error
 
-    slices = sharding.count_slices(list(made.devices.flat), c.slices)
-    if reason := row_split.refused(config, sharding.row_devices(made), made.size, slices):
+    slices = meshes.count_slices(list(made.devices.flat), c.slices)
+    if reason := row_split.refused(config, meshes.row_devices(made), made.size, slices):
         raise config_lib.ConfigError(reason)
-    if evaluates and (reason := row_split.evaluation_refused(config, sharding.row_devices(made))):
+    if evaluates and (reason := row_split.evaluation_refused(config, meshes.row_devices(made))):
         raise config_lib.ConfigError(reason)
 
     options = _compiler_options(c.compiler_options, made)
@@ -273,7 +273,7 @@ def networks_config(
     devices cannot compute attention in the way that the configuration names.
     """
     length = sequence_length or config.data.sequence_length
-    model, platform = config.model, sharding.platform(mesh)
+    model, platform = config.model, meshes.platform(mesh)
     dtype = model.dtype
     if dtype == "auto":
         dtype = "float32" if platform == "cpu" else "bfloat16"
@@ -333,7 +333,7 @@ def objective(
         special_ids=tuple(vocabulary.special_ids),
         mask_id=vocabulary.mask_id,
         slots=slots(config.objective, length),
-        placement=sharding.placement(mesh),
+        placement=placing.placement(mesh),
         **settings,
     )
 

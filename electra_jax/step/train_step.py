@@ -21,7 +21,7 @@ from jax import lax
 from jax import numpy as jnp
 from jax.sharding import Mesh
 
-from electra_jax.core import averages, counters, metrics, sharding, streams
+from electra_jax.core import averages, counters, metrics, placing, sharding, streams
 from electra_jax.core import batch as batch_lib
 from electra_jax.objectives.objective import Objective, Phase
 
@@ -112,10 +112,11 @@ class Split:
     """How the work of a step is split: into micro-batches, and over the devices of a mesh."""
 
     accumulation: int = 1  # micro-batches per step
-    # Gives parameters the sharding with which they are used: `sharding.while_used`.
-    while_used: Callable[[dict], dict] = lambda params: params
+    # Replaces each embedding table by a copy per device, `placement.with_table_copies`; the other
+    # parameters pass unchanged.
+    with_table_copies: Callable[[dict], dict] = lambda params: params
     # The parts of the mesh that add up the gradients of micro-batches by themselves.
-    groups: sharding.Groups = sharding.ONE_GROUP
+    groups: placing.Groups = placing.ONE_GROUP
 
 
 class _Given(NamedTuple):
@@ -166,14 +167,14 @@ def make_update(
         # The second phase already sees the parameters that the first has updated. What is checked
         # of earlier phases stays in, so the last verdict is that of the whole step.
         params, moments = state.params, _unpacked(objective.phases, state.optimizer)
-        carry = None
+        handed_on = None
         measured: metrics.Sums = {}
         losses: list[jax.Array] = []
         squares: dict[str, jax.Array] = {}
         checks: dict[str, jax.Array] = {}
         for phase in placed.phases:
-            sums, gradients, measured_here, carry = _gradients(
-                placed, phase, params, given, carry, split
+            sums, gradients, measured_here, handed_on = _gradients(
+                placed, phase, params, given, handed_on, split
             )
             means = _means(sums, given.weights)
             losses.append(objective.total(means))
@@ -248,45 +249,56 @@ def _batch(state, lanes, pad_id):
 
 
 def _gradients(
-    objective: Objective, phase: Phase, params: dict, given: _Given, carry: Any, split: Split
+    objective: Objective, phase: Phase, params: dict, given: _Given, handed_on: Any, split: Split
 ) -> tuple[dict[str, jax.Array], dict, metrics.Sums, Any]:
-    """({term: sum}, gradients of the total loss, metrics, carry) of one phase.
-
-    Computed over the whole batch at once, or added up over micro-batches.
-    """
+    """({term: sum}, gradients of the total loss, metrics, what is handed on) of one phase."""
     trained = phase.trained(params)
     rest = {part: params[part] for part in params if part not in trained}
 
-    def loss(trained, rest, batch, carry):
+    def loss(trained, rest, batch, handed_on):
         keys = streams.keys(given.key, given.step, batch.row_B, dropout=True)
-        sums, measured, carry = phase.loss(rest | trained, batch, keys, given.knobs, carry)
-        return objective.total(_means(sums, given.weights)), (sums, measured, carry)
+        sums, measured, handed_on = phase.loss(rest | trained, batch, keys, given.knobs, handed_on)
+        return objective.total(_means(sums, given.weights)), (sums, measured, handed_on)
 
-    if split.accumulation == 1:
+    of_batch = _of_whole_batch if split.accumulation == 1 else _of_micro_batches
+    return of_batch(loss, trained, rest, given.batch, handed_on, split)
 
-        def of_all(trained):
-            return loss(split.while_used(trained), split.while_used(rest), given.batch, carry)
 
-        gradients, (sums, measured, carry) = jax.grad(of_all, has_aux=True)(trained)
-        return sums, gradients, measured, carry
+def _of_whole_batch(loss, trained, rest, batch, handed_on, split):
+    """`_gradients` of the whole batch at once."""
 
+    def of(trained):
+        return loss(
+            split.with_table_copies(trained), split.with_table_copies(rest), batch, handed_on
+        )
+
+    gradients, (sums, measured, handed_on) = jax.grad(of, has_aux=True)(trained)
+    return sums, gradients, measured, handed_on
+
+
+def _of_micro_batches(loss, trained, rest, batch, handed_on, split):
+    """`_gradients`, added up over micro-batches.
+
+    What each of them hands on is stacked instead, because the second phase takes the same
+    micro-batches again.
+    """
     groups = split.groups
-    own, sum_over_groups = jax.vjp(groups.own, trained)
+    copies, sum_over_groups = jax.vjp(groups.copies, trained)
     shared, differentiate = groups.shared(rest), jax.grad(groups.each(loss), has_aux=True)
 
-    def one(added, inputs):
-        gradients, (sums, measured, carry) = differentiate(own, shared, *inputs)
-        return jax.tree.map(jnp.add, added, (gradients, sums, measured)), carry
+    def add(added, inputs):
+        gradients, (sums, measured, handed_on) = differentiate(copies, shared, *inputs)
+        return jax.tree.map(jnp.add, added, (gradients, sums, measured)), handed_on
 
-    # Gradients, sums and metrics are added up. Carries are stacked instead, one per micro-batch,
-    # because the second phase takes the same micro-batches again.
-    parts = groups.rows(batch_lib.split(given.batch, split.accumulation)), carry
+    parts = groups.rows(batch_lib.split(batch, split.accumulation)), handed_on
     first = jax.tree.map(lambda x: x[0], parts)
-    shapes = jax.eval_shape(lambda inputs: differentiate(own, shared, *inputs), first)
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (shapes[0], *shapes[1][:2]))
-    (added, sums, measured), carry = lax.scan(one, zeros, parts)
+    shapes = jax.eval_shape(lambda inputs: differentiate(copies, shared, *inputs), first)
+    gradients, (sums, measured, _) = shapes
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (gradients, sums, measured))
+
+    (added, sums, measured), handed_on = lax.scan(add, zeros, parts)
     (gradients,) = sum_over_groups(added)
-    return groups.summed(sums), gradients, groups.summed(measured), carry
+    return groups.summed(sums), gradients, groups.summed(measured), handed_on
 
 
 def _means(sums, weights):
@@ -318,7 +330,8 @@ def _limits(state, extras):
 def _verdict(checks, norm, limits):
     """(whether all checks are finite, whether they are also within the limits)."""
     finite = jnp.all(jnp.isfinite(jnp.stack(list(checks.values()))))
-    return finite, finite & (norm <= limits["grad_norm"]) if limits else finite
+    within = norm <= limits["grad_norm"] if limits else True
+    return finite, finite & within
 
 
 def _averaged(state, params, applied, extras):

@@ -15,7 +15,7 @@ import jax
 
 from electra_jax import config as config_lib
 from electra_jax.config import stages
-from electra_jax.core import sharding, trees
+from electra_jax.core import meshes, sharding, trees
 from electra_jax.data import background, records, vocabulary
 from electra_jax.host import cluster, compile_cache, processes, program
 from electra_jax.objectives.objective import Objective
@@ -93,7 +93,7 @@ def open_workdir(
     if evaluates:
         mesh = plans.mesh(config, evaluates=True)
     else:  # the kernels of accelerators cannot be divided without the mesh of a step
-        mesh = sharding.make_mesh(1, devices=jax.local_devices()[:1])
+        mesh = meshes.make_mesh(1, devices=jax.local_devices()[:1])
     plan = plans.of(config, words, unigrams, mesh)
     part = "ema" if config.optimizer.ema_decay else "params"
     restored = _restore(plan, part, directory, steps, step)

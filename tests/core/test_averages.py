@@ -73,9 +73,9 @@ class Pull:
     def phases(self):
         return (Phase("joint", self.pulled, ("generator", "discriminator")),)
 
-    def pulled(self, params, batch, keys, knobs, carry):
+    def pulled(self, params, batch, keys, knobs, handed_on):
         sums = {"gen": knobs["force"] * (params["generator"]["w"] + params["discriminator"]["w"])}
-        return sums, {"gen_loss": metrics.pair(sums["gen"], jnp.ones(()))}, carry
+        return sums, {"gen_loss": metrics.pair(sums["gen"], jnp.ones(()))}, handed_on
 
 
 class PullInTurn(Pull):
@@ -88,10 +88,10 @@ class PullInTurn(Pull):
             for part in ("generator", "discriminator")
         )
 
-    def loss_of(self, part, params, batch, keys, knobs, carry):
+    def loss_of(self, part, params, batch, keys, knobs, handed_on):
         force = knobs["force"] if part == "discriminator" else 1.0
         sums = {"gen": force * params[part]["w"]}
-        return sums, {"gen_loss": metrics.pair(sums["gen"], jnp.ones(()))}, carry
+        return sums, {"gen_loss": metrics.pair(sums["gen"], jnp.ones(()))}, handed_on
 
 
 def pulled(

@@ -21,7 +21,7 @@ from absl.testing import flagsaver
 import electra_jax
 from electra_jax import config as config_lib
 from electra_jax import predict
-from electra_jax.core import sharding
+from electra_jax.core import meshes
 from electra_jax.data import vocabulary
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import page, results_file, results_table
@@ -529,7 +529,7 @@ def test_only_a_trained_encoder_has_places_that_it_never_saw(places, init, token
 )
 def test_the_encoder_has_the_forms_of_its_devices(places, monkeypatch, platform, scan, expected):
     """Exports have plain products, with which bfloat16 is slower than float32 on a CPU."""
-    monkeypatch.setattr(sharding, "platform", lambda mesh: platform)
+    monkeypatch.setattr(meshes, "platform", lambda mesh: platform)
     config = finetuning_config.parse(settings(places, "x", run__scan=scan))
     found = encoders.read(config, places[0], choices.mesh(config)).networks.discriminator
     assert (found.products, found.scan, found.joined_gradients) == expected

@@ -10,7 +10,7 @@ from jax import numpy as jnp
 from jax.experimental.pallas.ops.tpu import splash_attention
 
 from electra_jax import config as config_lib
-from electra_jax.core import sharding
+from electra_jax.core import meshes
 from electra_jax.model import attention, encoder
 from electra_jax.step import plans
 from support import corpus, odd
@@ -123,7 +123,7 @@ def test_fused_attention_never_drops_probabilities_in_silence():
 
 def settled(platform, monkeypatch, **overrides):
     """How attention is computed on a platform; rows of 512 without attention dropout."""
-    monkeypatch.setattr(sharding, "platform", lambda mesh: platform)
+    monkeypatch.setattr(meshes, "platform", lambda mesh: platform)
     long = dict(data__sequence_length=512, model__max_positions=512, model__attention_dropout=0.0)
     config = config_lib.parse(corpus.small_run("builtin", "", **long | overrides))
     return plans.networks_config(config, 100).generator.attention

@@ -10,7 +10,7 @@ import pytest
 from jax import numpy as jnp
 
 from electra_jax import config as config_lib
-from electra_jax.core import sharding
+from electra_jax.core import meshes
 from electra_jax.model import attention, layers, networks
 from electra_jax.step import plans
 from support import odd
@@ -173,7 +173,7 @@ def test_wide_products_have_float32_results_only():
     [("cpu", "bfloat16", "wide"), ("cpu", "float32", "wide"), ("tpu", "auto", "plain")],
 )
 def test_products_are_wide_on_a_cpu(monkeypatch, platform, dtype, products):
-    monkeypatch.setattr(sharding, "platform", lambda mesh: platform)
+    monkeypatch.setattr(meshes, "platform", lambda mesh: platform)
     config = config_lib.parse(small_run("builtin", "", model__dtype=dtype))
     found = plans.networks_config(config, 100)
     assert found.discriminator.products == found.generator.products == products

@@ -9,7 +9,7 @@ import pytest
 from jax import numpy as jnp
 
 from electra_jax.checks import made_up
-from electra_jax.core import metrics, sharding, streams
+from electra_jax.core import meshes, metrics, sharding, streams
 from electra_jax.objectives import (
     all_tokens_mlm,
     electric,
@@ -164,7 +164,7 @@ def test_which_objectives_have_that_line_follows_from_their_metrics(kind, shown_
 
 def evaluation_of(objective, params):
     """The metrics of sources as a run has them, on one device."""
-    mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
+    mesh = meshes.make_mesh(1, 1, 1, jax.devices()[:1])
     where = jax.tree.map(lambda _: sharding.replicated(mesh), params)
     weights_V = np.asarray(WEIGHTS_V)[: odd.NETWORKS.vocab_size]
     program = evaluation.compile_evaluate(objective, odd.PAD, weights_V, mesh, where)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from electra_jax import config as config_lib
-from electra_jax.core import sharding
+from electra_jax.core import meshes, sharding
 from electra_jax.objectives import vocabulary_softmax
 from electra_jax.speed import dry_run, synthetic
 from electra_jax.step import plans
@@ -66,7 +66,7 @@ def test_what_no_axis_splits_is_whole_on_each_device():
         "attention/output/bias": (1, 7),  # whole
     }
     shapes = {name: jax.ShapeDtypeStruct(shape, np.float32) for name, shape in shapes.items()}
-    mesh = sharding.make_mesh(1, 2, 4, np.array(jax.devices() * 8))
+    mesh = meshes.make_mesh(1, 2, 4, np.array(jax.devices() * 8))
     where = sharding.shardings(shapes, mesh)
     assert dry_run.bytes_a_device(shapes, where) == 4 * (1000 + 100 + 50 + 7)
 

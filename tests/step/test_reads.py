@@ -74,14 +74,14 @@ def program(of, evaluation=False):
         row_B = jnp.arange(2, dtype=jnp.uint32)
         batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, made_up.WORDS.pad_id)
         keys = streams.keys(jax.random.key(0), 0, row_B, dropout=False)
-        knobs, carry = objective.knobs(progress), None
+        knobs, handed_on = objective.knobs(progress), None
         if evaluation:
             probe = unigram_probe.of(jax.random.key(0), row_B, jnp.ones(128))
             return objective.evaluate(params, batch, keys, knobs, probe)
 
         weights, found = objective.weights(batch, knobs), []
         for phase in objective.phases:
-            sums, measured, carry = phase.loss(params, batch, keys, knobs, carry)
+            sums, measured, handed_on = phase.loss(params, batch, keys, knobs, handed_on)
             found.append((objective.total({x: sums[x] / weights[x] for x in sums}), measured))
         return found
 

@@ -52,10 +52,10 @@ def of_a_step(name):
 
     def step(key, number, row_B, params, lanes):
         batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, made_up.WORDS.pad_id)
-        keys, carry = streams.keys(key, number, row_B, dropout=True), None
+        keys, handed_on = streams.keys(key, number, row_B, dropout=True), None
         losses = []
         for phase in learnt.phases:
-            sums, _, carry = phase.loss(params, batch, keys, learnt.knobs(0.5), carry)
+            sums, _, handed_on = phase.loss(params, batch, keys, learnt.knobs(0.5), handed_on)
             losses.append(sums)
         return losses
 

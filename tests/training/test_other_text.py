@@ -10,7 +10,7 @@ import pytest
 
 from electra_jax import config as config_lib
 from electra_jax import evaluate
-from electra_jax.core import sharding
+from electra_jax.core import meshes
 from electra_jax.data import evaluation_text, planning, records, tokenising, vocabulary
 from electra_jax.step import plans
 from electra_jax.training import opened as opened_lib
@@ -204,7 +204,7 @@ def test_what_is_not_there_is_told_before_anything_is_read(data, message, tmp_pa
 
 
 def test_a_batch_that_devices_cannot_split_is_refused_where_it_is_evaluated(workdir, monkeypatch):
-    monkeypatch.setattr(sharding, "row_devices", lambda mesh: 4)
+    monkeypatch.setattr(meshes, "row_devices", lambda mesh: 4)
     tree = json.loads((workdir / "config.json").read_text())
     tree["evaluation"]["batch_size"] = 6
     config = config_lib.parse(tree)

@@ -20,7 +20,7 @@ import pytest
 import electra_jax
 from electra_jax import config as config_lib
 from electra_jax.config import stages
-from electra_jax.core import sharding
+from electra_jax.core import meshes
 from electra_jax.data import pipeline
 from electra_jax.host import calls
 from electra_jax.objectives import masking
@@ -428,7 +428,7 @@ def test_rotary_positions_have_no_longest_row():
 
 
 def test_a_stage_that_the_mesh_cannot_split_is_refused(monkeypatch):
-    monkeypatch.setattr(sharding, "row_devices", lambda mesh: 4)
+    monkeypatch.setattr(meshes, "row_devices", lambda mesh: 4)
     config = config_lib.parse(small_run("builtin", "", schedule__stages=((0.5, 32, 6),)))
     with pytest.raises(config_lib.ConfigError, match="stages: batch_size=6 is not .* try 4 or 8"):
         plans.mesh(config)

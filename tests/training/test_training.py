@@ -16,7 +16,7 @@ from jax import numpy as jnp
 
 import electra_jax
 from electra_jax import config as config_lib
-from electra_jax.core import sharding, trees
+from electra_jax.core import meshes, trees
 from electra_jax.data import pipeline
 from electra_jax.host import causes, lock, processes
 from electra_jax.objectives import replaced_token_detection
@@ -275,7 +275,7 @@ def test_an_evaluation_that_the_mesh_cannot_split_is_refused_before_anything(
     text, tmp_path, monkeypatch
 ):
     """Not at the first evaluation, at which the steps since the last checkpoint would be lost."""
-    monkeypatch.setattr(sharding, "row_devices", lambda mesh: 4)
+    monkeypatch.setattr(meshes, "row_devices", lambda mesh: 4)
     settings = small_run(*text, evaluation__batch_size=6)
     for begins in (electra_jax.train, lambda c, at: dry_run.text(config_lib.parse(c), str(at))):
         with pytest.raises(config_lib.ConfigError, match="evaluation.batch_size=6 .* try 4 or 8"):

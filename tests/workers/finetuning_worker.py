@@ -7,7 +7,7 @@ import json
 import jax
 import numpy as np
 
-from electra_jax.core import sharding
+from electra_jax.core import meshes
 from electra_jax.finetuning.tuning import tuning_step
 from electra_jax.model import networks, task_heads
 from support import odd
@@ -28,7 +28,7 @@ batches = [  # of each seed
 
 
 def run(devices, together):
-    mesh = sharding.make_mesh(devices, devices=jax.devices()[:devices])
+    mesh = meshes.make_mesh(devices, devices=jax.devices()[:devices])
     setup = tuning_step.Setup(
         networks=config,
         head=task_heads.HeadConfig("linear", shape.width, outputs=2),

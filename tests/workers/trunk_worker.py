@@ -12,7 +12,7 @@ import numpy as np
 from jax.experimental.pallas.ops.tpu import splash_attention
 
 from electra_jax import config as config_lib
-from electra_jax.core import sharding
+from electra_jax.core import meshes
 from electra_jax.speed import synthetic
 from support import corpus
 
@@ -56,5 +56,5 @@ if __name__ == "__main__":
     splash_attention.make_splash_mha = functools.partial(
         splash_attention.make_splash_mha, interpret=True
     )
-    sharding.platform = lambda mesh: "tpu"  # so that splash is not refused
+    meshes.platform = lambda mesh: "tpu"  # so that splash is not refused
     print(json.dumps({name: step(*layout) for name, layout in LAYOUTS.items()}))

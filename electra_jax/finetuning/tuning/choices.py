@@ -11,7 +11,7 @@ import jax
 from jax.sharding import Mesh
 
 from electra_jax import config as config_lib
-from electra_jax.core import sharding
+from electra_jax.core import meshes
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.tuning import datasets, encoders, rates, tuning_step
 from electra_jax.model import task_heads
@@ -60,7 +60,7 @@ def mesh(config: finetuning_config.Config) -> Mesh:
             f"recipe.batch_size={config.recipe.batch_size} is not divisible by {count} devices;"
             " set run.devices"
         )
-    return sharding.make_mesh(count, devices=devices[:count])
+    return meshes.make_mesh(count, devices=devices[:count])
 
 
 def tasks_in_order(config: finetuning_config.Config) -> list[str]:

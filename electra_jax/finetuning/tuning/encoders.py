@@ -16,7 +16,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from electra_jax.core import sharding
+from electra_jax.core import meshes, sharding
 from electra_jax.data import vocabulary
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.model import accounting, encoder, networks
@@ -93,7 +93,7 @@ def networks_of(
     config: finetuning_config.Config, found: trained_weights.Weights, mesh: Mesh
 ) -> networks.NetworksConfig:
     """The main network's configuration as this fine-tuning computes it on these devices."""
-    shape, platform = found.alone(found.main()).networks, sharding.platform(mesh)
+    shape, platform = found.alone(found.main()).networks, meshes.platform(mesh)
     dtype, recipe = config.run.dtype, config.recipe
     if dtype == "auto":
         dtype = "float32" if platform == "cpu" else "bfloat16"

@@ -18,7 +18,7 @@ from typing import Any
 import jax
 
 from electra_jax import config as config_lib
-from electra_jax.core import sharding
+from electra_jax.core import meshes
 from electra_jax.finetuning.tasks import examples, reading
 from electra_jax.finetuning.tasks import task as task_lib
 from electra_jax.finetuning.tuning import (
@@ -159,7 +159,7 @@ class Model:
 
     @functools.cached_property
     def _mesh(self):
-        return sharding.make_mesh(1, devices=jax.devices()[:1])
+        return meshes.make_mesh(1, devices=jax.devices()[:1])
 
     @functools.cached_property
     def _programs(self):

@@ -22,7 +22,7 @@ from jax import numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from electra_jax.core import batch as batch_lib
-from electra_jax.core import sharding, streams
+from electra_jax.core import placing, sharding, streams
 from electra_jax.finetuning.tuning import features, rates
 from electra_jax.model import networks, task_heads
 from electra_jax.step import optimizer as optimizer_lib
@@ -45,7 +45,7 @@ class Setup:
     loss: str = "mean"  # over the rows or tokens that count | 'sum'
     impossible_weight: float = 0.5  # of the loss for whether there is an answer
     seeds: int = 1  # Z
-    placement: sharding.Placement = sharding.ONE_DEVICE  # `programs` sets it
+    placement: placing.Placement = placing.ONE_DEVICE  # `programs` sets it
 
 
 @jax.tree_util.register_dataclass
@@ -78,7 +78,7 @@ def programs(setup: Setup, mesh: Mesh) -> Programs:
     rows = NamedSharding(mesh, PartitionSpec(None, *sharding.ROWS))
     shared_rows = sharding.rows(mesh)
 
-    setup = dataclasses.replace(setup, placement=sharding.placement(mesh))
+    setup = dataclasses.replace(setup, placement=placing.placement(mesh))
     begin = functools.partial(_begin, setup)
     update = functools.partial(_update, setup)
     predict = functools.partial(_predict, setup)

@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 
 from electra_jax import config as config_lib
-from electra_jax.core import sharding
+from electra_jax.core import meshes
 from electra_jax.speed import dry_run
 from electra_jax.step import plans
 from support.corpus import load_config
@@ -30,13 +30,13 @@ def of_slices(count, each, platform="gpu"):
 
 def slices_along(mesh, axis):
     """Along this axis of the mesh, the slices of the devices of each row, as a set of tuples."""
-    number = sharding.AXES.index(axis)
+    number = meshes.AXES.index(axis)
     rows = mesh.devices.swapaxes(number, -1).reshape(-1, mesh.devices.shape[number])
     return {tuple(device.slice_index for device in row) for row in rows}
 
 
 def test_only_the_data_axis_goes_across_slices():
-    mesh = sharding.make_mesh(-1, 2, 2, of_slices(2, 8))
+    mesh = meshes.make_mesh(-1, 2, 2, of_slices(2, 8))
     assert dict(mesh.shape) == {"data": 4, "fsdp": 2, "tensor": 2}
     assert slices_along(mesh, "data") == {(0, 0, 1, 1)}
     assert slices_along(mesh, "fsdp") == {(0, 0), (1, 1)}
@@ -45,15 +45,15 @@ def test_only_the_data_axis_goes_across_slices():
 
 def test_the_setting_makes_groups_of_devices_that_are_of_no_slice():
     devices = [Device(number, platform="cpu") for number in range(8)]
-    assert sharding.count_slices(devices) == 1
-    assert sharding.count_slices(devices, 4) == 4
-    mesh = sharding.make_mesh(-1, 2, 1, devices, slices=4)
+    assert meshes.count_slices(devices) == 1
+    assert meshes.count_slices(devices, 4) == 4
+    mesh = meshes.make_mesh(-1, 2, 1, devices, slices=4)
     assert [[d.id for d in row.flat] for row in mesh.devices] == [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 
 def test_the_setting_can_count_machines_of_gpus_as_one():
     devices = of_slices(2, 4)
-    assert dict(sharding.make_mesh(1, 8, 1, devices, slices=1).shape)["fsdp"] == 8
+    assert dict(meshes.make_mesh(1, 8, 1, devices, slices=1).shape)["fsdp"] == 8
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_the_setting_can_count_machines_of_gpus_as_one():
 )
 def test_slices_that_do_not_fit_are_refused_in_one_line(devices, settings, message):
     with pytest.raises(ValueError) as error:
-        sharding.make_mesh(devices=devices, **settings)
+        meshes.make_mesh(devices=devices, **settings)
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
@@ -91,10 +91,10 @@ def test_a_configuration_asks_for_slices():
 
 def test_a_dry_run_says_what_goes_across_slices():
     devices = of_slices(2, 8)
-    assert dry_run._slices(sharding.make_mesh(-1, 2, 2, devices), 0) == [
+    assert dry_run._slices(meshes.make_mesh(-1, 2, 2, devices), 0) == [
         ("slices", "2 with 2 copies of the model in each; only gradients go across")
     ]
-    assert dry_run._slices(sharding.make_mesh(-1, 8, 1, devices[::2]), 0) == []
+    assert dry_run._slices(meshes.make_mesh(-1, 8, 1, devices[::2]), 0) == []
 
 
 @pytest.mark.parametrize(
