@@ -6,7 +6,7 @@
 Products of a layer of `small` with 16 rows of 128: 2,048 rows, widths of 256 and 1,024; and of its
 softmax with 16 rows, 304 chosen slots, by 2,048 ids of the vocabulary. A form is what the program
 asks for; the results are the same but for rounding. `layers.dense` asks for results in the dtype of
-its inputs, `layers.wide_dense` for float32 ones.
+its inputs, `layers.cpu_dense` for float32 ones.
 
 The first factor of a gradient is multiplied by two first, as in a training step, where it comes out
 of other operations: XLA may do that and the copy into another order in one loop.

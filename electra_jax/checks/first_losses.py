@@ -92,13 +92,13 @@ def _first_losses(config, seed):
         key = jax.random.fold_in(jax.random.key(seed), number)
         params = objective.init(streams.stream(key, "init"))
         keys = streams.keys(key, 0, batch.row_B, dropout=False)
-        played = objective.play(params, batch, keys, knobs)
-        masked_BN, real_BL = played.chosen.masked_BN, batch.real_BL
+        detected = objective.play(params, batch, keys, knobs)
+        masked_BN, real_BL = detected.chosen.masked_BN, batch.real_BL
         token_VE = networks.generator_table(objective.networks, params)[0]
         return {
-            "gen": (played.gen_losses_BN * masked_BN).sum() / masked_BN.sum(),
-            "disc": (rtd.detection_loss(played) * real_BL).sum() / real_BL.sum(),
-            "squared_logits": (played.disc_logits_BL**2 * real_BL).sum() / real_BL.sum(),
+            "gen": (detected.gen_losses_BN * masked_BN).sum() / masked_BN.sum(),
+            "disc": (rtd.detection_loss(detected) * real_BL).sum() / real_BL.sum(),
+            "squared_logits": (detected.disc_logits_BL**2 * real_BL).sum() / real_BL.sum(),
             "table_variance": token_VE[: objective.networks.vocab_size].var(),
         }
 

@@ -32,7 +32,7 @@ def correct_answers(run: trained.FinishedRun, params: dict) -> list[np.ndarray]:
     def encode(params, ids, marks):
         row_B = jnp.arange(len(ids), dtype=jnp.uint32)
         batch = batch_lib.from_lanes(ids, marks, row_B, run.pad_id)
-        return networks.encode(run.objective.networks, params, batch)[0]
+        return networks.discriminator_outputs(run.objective.networks, params, batch)[0]
 
     hidden_BLD = np.asarray(encode(params, ids.astype(np.int32), marks), np.float64)
 

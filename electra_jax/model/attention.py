@@ -133,7 +133,7 @@ def rotation_looked_up(
     return cosine_BLK, sine_BLK
 
 
-ROTATIONS = {"plain": rotation, "wide": rotation_looked_up}  # by EncoderConfig.products
+ROTATIONS = {"default": rotation, "cpu": rotation_looked_up}  # by EncoderConfig.products
 
 
 def _of_angles(numpy, positions, size, base):
@@ -165,7 +165,7 @@ def einsum(
     *,
     dropout: float = 0.0,
     drawn_BHLM: jax.Array | None = None,
-    sums: jnp.dtype | None = None,
+    accumulate_in: jnp.dtype | None = None,
 ) -> jax.Array:
     """Attention as plain products; scores and softmax are float32 for any dtype.
 
@@ -180,21 +180,23 @@ def einsum(
       visible_BLM: which keys a query sees, [B, query, key].
       dropout: the share of probabilities that are dropped.
       drawn_BHLM: random numbers from `layers.draw` for the dropout, or None to drop nothing.
-      sums: dtype of the products that are rounded afterwards; None means that of the values.
+      accumulate_in: dtype of the sums, which are rounded afterwards; None: that of the values.
     """
     kept_BHLM, share = None, 1.0
     if drawn_BHLM is not None:
         kept_BHLM, share = layers.keeps(dropout, drawn_BHLM)
-    return _einsum(share, sums, query_BLHK, key_BLHK, value_BLHK, visible_BLM, kept_BHLM)
+    return _einsum(share, accumulate_in, query_BLHK, key_BLHK, value_BLHK, visible_BLM, kept_BHLM)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _einsum(share, sums, query_BLHK, key_BLHK, value_BLHK, visible_BLM, kept_BHLM):
-    return _einsum_forward(share, sums, query_BLHK, key_BLHK, value_BLHK, visible_BLM, kept_BHLM)[0]
+def _einsum(share, accumulate_in, query_BLHK, key_BLHK, value_BLHK, visible_BLM, kept_BHLM):
+    return _einsum_forward(
+        share, accumulate_in, query_BLHK, key_BLHK, value_BLHK, visible_BLM, kept_BHLM
+    )[0]
 
 
-def _einsum_forward(share, sums, query_BLHK, key_BLHK, value_BLHK, visible_BLM, kept_BHLM):
-    product = functools.partial(_rounded_einsum, sums)
+def _einsum_forward(share, accumulate_in, query_BLHK, key_BLHK, value_BLHK, visible_BLM, kept_BHLM):
+    product = functools.partial(_rounded_einsum, accumulate_in)
     scores_BHLM = jnp.einsum(
         "BLHK,BMHK->BHLM", query_BLHK, key_BLHK, preferred_element_type=jnp.float32
     )
@@ -209,8 +211,8 @@ def _einsum_forward(share, sums, query_BLHK, key_BLHK, value_BLHK, visible_BLM, 
     return mixed_BLHK, (query_BLHK, key_BLHK, value_BLHK, signed_BHLM)
 
 
-def _einsum_backward(share, sums, saved, gradient_BLHK):
-    product = functools.partial(_rounded_einsum, sums)
+def _einsum_backward(share, accumulate_in, saved, gradient_BLHK):
+    product = functools.partial(_rounded_einsum, accumulate_in)
     query_BLHK, key_BLHK, value_BLHK, signed_BHLM = saved
     dropped_BHLM = _dropped(signed_BHLM, share)
     of_value_BLHK = product("BHLM,BLHK->BMHK", dropped_BHLM, gradient_BLHK)
@@ -235,9 +237,9 @@ def _einsum_backward(share, sums, saved, gradient_BLHK):
 _einsum.defvjp(_einsum_forward, _einsum_backward)
 
 
-def _rounded_einsum(sums, subscripts, a, b):
-    """A product with these sums, in the dtype of its factors."""
-    return jnp.einsum(subscripts, a, b, preferred_element_type=sums).astype(a.dtype)
+def _rounded_einsum(accumulate_in, subscripts, a, b):
+    """A product with these accumulate_in, in the dtype of its factors."""
+    return jnp.einsum(subscripts, a, b, preferred_element_type=accumulate_in).astype(a.dtype)
 
 
 def _dropped(signed_BHLM, share):

@@ -21,12 +21,7 @@ from jax import numpy as jnp
 
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import placing, streams
-from electra_jax.model import attention, feed_forward, layers
-
-REMAT = {  # what the backward pass keeps; it computes the rest again
-    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
-    "full": jax.checkpoint_policies.nothing_saveable,
-}
+from electra_jax.model import attention, feed_forward, layer_stack, layers
 
 NORMS = {  # kind -> (function that creates its parameters, the norm)
     "layer": (layers.init_norm, layers.layer_norm),
@@ -38,10 +33,10 @@ FEED_FORWARDS = {
     "geglu": (feed_forward.init_gated, feed_forward.geglu),
 }
 
-# Computes so on any device.
+# Settings of speed that work on every device; exports leave these fields out.
 PORTABLE = {
     "attention": "einsum",
-    "products": "plain",
+    "products": "default",
     "scan": False,
     "joined_gradients": False,
     "remat": "none",
@@ -54,7 +49,7 @@ def forms_on(platform: str, scan: str = "auto") -> dict[str, str | bool]:
     All forms compute the same, up to rounding. `scan` is 'on', 'off', or 'auto': as is fast.
     """
     return {
-        "products": "wide" if platform == "cpu" else "plain",
+        "products": "cpu" if platform == "cpu" else "default",
         "scan": platform == "tpu" if scan == "auto" else scan == "on",
         "joined_gradients": platform == "cpu",
     }
@@ -81,7 +76,7 @@ class EncoderConfig:
     local_window: int
     global_every: int
     attention: str
-    products: str  # 'wide': products and rotations in the forms that are fast on CPUs
+    products: str  # 'cpu': products and rotations in the forms that are fast on CPUs
     scan: bool
     joined_gradients: bool  # of unrolled layers
     remat: str
@@ -168,7 +163,15 @@ class Encoder(nn.Module):
         # One of each for every layer.
         keys = None if keys_B is None else streams.layers(keys_B, c.layers)
         is_global = c.global_layers if c.local_window else None
-        hidden_BLD = _run(c, layer, hidden_BLD, (keys, weights, is_global))
+        hidden_BLD = layer_stack.run(
+            layer,
+            hidden_BLD,
+            (keys, weights, is_global),
+            count=c.layers,
+            scan=c.scan,
+            joined_gradients=c.joined_gradients,
+            remat=c.remat,
+        )
 
         return norm(last_norm, hidden_BLD) if c.norm_place == "pre" else hidden_BLD
 
@@ -238,7 +241,7 @@ def _layer(c, placement, documents_BL):
     )
     _, norm = NORMS[c.norm_kind]
     _, feed = FEED_FORWARDS[c.feed_forward_kind]
-    mix, around = MIXING[c.attention](c, placement, documents_BL), PLACES[c.norm_place]
+    mix, residual = MIXING[c.attention](c, placement, documents_BL), PLACES[c.norm_place]
 
     rotation = None
     if c.positions == "rotary":
@@ -256,69 +259,15 @@ def _layer(c, placement, documents_BL):
             )
             return layers.dropout(output_BLD, c.dropout, drawn_BLD[0])
 
-        def widen(x_BLD):
+        def feed_forward_branch(x_BLD):
             output_BLD = feed(params["feed_forward"], x_BLD, c.dense)
             return layers.dropout(output_BLD, c.dropout, drawn_BLD[1])
 
-        hidden_BLD = around(norm, params["attention"]["norm"], hidden_BLD, attend)
-        hidden_BLD = around(norm, params["feed_forward"]["norm"], hidden_BLD, widen)
+        hidden_BLD = residual(norm, params["attention"]["norm"], hidden_BLD, attend)
+        hidden_BLD = residual(norm, params["feed_forward"]["norm"], hidden_BLD, feed_forward_branch)
         return placement.keep_rows(hidden_BLD), None
 
     return layer
-
-
-def _run(c, layer, hidden_BLD, stacked):
-    """Runs the layers one after the other, as a loop or unrolled; `stacked` are their inputs."""
-    if c.remat != "none":
-        layer = jax.checkpoint(layer, policy=REMAT[c.remat], prevent_cse=not c.scan)
-
-    if c.scan:
-        return lax.scan(layer, hidden_BLD, stacked)[0]
-
-    keys, weights, is_global = stacked
-    layer_by_layer = _apart_and_joined if c.joined_gradients else _apart
-    for number, of_layer in enumerate(layer_by_layer(c.layers, weights)):
-        if c.remat != "none":
-            hidden_BLD, of_layer = _as_one(hidden_BLD, of_layer)
-        keys_B, is_global_here = jax.tree.map(lambda x, number=number: x[number], (keys, is_global))
-        hidden_BLD, _ = layer(hidden_BLD, (keys_B, of_layer, is_global_here))
-    return hidden_BLD
-
-
-def _apart(count, stacked):
-    """Returns the weights of each layer."""
-    return [jax.tree.map(lambda x, number=number: x[number], stacked) for number in range(count)]
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _apart_and_joined(count, stacked):
-    """The same; the gradients of the layers are put one after the other.
-
-    By itself jax pads the gradient of each layer to the size of all and adds them. A CPU takes up
-    to a sixth of a step for that; for a GPU it is fewer kernels (docs/LOG.md).
-    """
-    return _apart(count, stacked)
-
-
-def _joined(count, _, gradients):
-    return (jax.tree.map(lambda *of_layers: jnp.stack(of_layers), *gradients),)
-
-
-_apart_and_joined.defvjp(lambda count, stacked: (_apart(count, stacked), None), _joined)
-
-
-@jax.custom_vjp
-def _as_one(hidden_BLD, weights):
-    """Returns both as they are; the backward pass goes on with their gradients together.
-
-    Without it XLA's GPU compiler goes back through all layers first and computes the gradients of
-    the weights afterwards, and what `remat` computes again for each layer is in memory until then
-    (docs/LOG.md, 2026-11-23).
-    """
-    return hidden_BLD, weights
-
-
-_as_one.defvjp(lambda *both: (both, None), lambda _, gradients: lax.optimization_barrier(gradients))
 
 
 # Each function takes a batch's documents and returns the attention of one layer: (is the layer
@@ -337,7 +286,7 @@ def _mix_einsum(c, placement, documents_BL):
             visible_of(is_global),
             dropout=c.attention_dropout,
             drawn_BHLM=drawn_BHLM,
-            sums=jnp.float32 if c.products == "wide" else None,
+            accumulate_in=jnp.float32 if c.products == "cpu" else None,
         )
 
     return mix

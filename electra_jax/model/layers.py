@@ -72,63 +72,63 @@ def dense(params: dict, x: jax.Array, result: jnp.dtype | None = None) -> jax.Ar
     return y.reshape(*x.shape[:-1], kernel.shape[1])
 
 
-def wide_dense(params: dict, x: jax.Array) -> jax.Array:
+def cpu_dense(params: dict, x: jax.Array) -> jax.Array:
     """Returns what `dense` does; every sum, forward and backward, is float32 and rounded once.
 
     XLA's compiler for CPUs uses their units for bfloat16 (measured on AMX) in products with float32
     results only (docs/LOG.md). The gradient of a kernel has a form of its own there.
     """
     kernel = params["kernel"].astype(x.dtype)
-    y = _wide_dense(kernel, params.get("bias"), x.reshape(-1, kernel.shape[0]))
+    y = _cpu_dense(kernel, params.get("bias"), x.reshape(-1, kernel.shape[0]))
     return y.reshape(*x.shape[:-1], kernel.shape[1])
 
 
 @jax.custom_vjp
-def _wide_dense(kernel_DF, bias_F, x_SD):
-    y_SF = _wide_dot(x_SD, kernel_DF, ((1,), (0,)))
+def _cpu_dense(kernel_DF, bias_F, x_SD):
+    y_SF = _dot_in_float32(x_SD, kernel_DF, ((1,), (0,)))
     if bias_F is not None:
         y_SF += bias_F
     return y_SF.astype(x_SD.dtype)
 
 
-def _wide_dense_forward(kernel_DF, bias_F, x_SD):
-    return _wide_dense(kernel_DF, bias_F, x_SD), (kernel_DF, bias_F, x_SD)
+def _cpu_dense_forward(kernel_DF, bias_F, x_SD):
+    return _cpu_dense(kernel_DF, bias_F, x_SD), (kernel_DF, bias_F, x_SD)
 
 
-def _wide_dense_backward(saved, gradient_SF):
+def _cpu_dense_backward(saved, gradient_SF):
     kernel_DF, bias_F, x_SD = saved
-    of_x_SD = _wide_dot(gradient_SF, kernel_DF, ((1,), (1,)))
-    of_kernel_DF = wide_kernel_gradient(x_SD, gradient_SF)
+    of_x_SD = _dot_in_float32(gradient_SF, kernel_DF, ((1,), (1,)))
+    of_kernel_DF = cpu_kernel_gradient(x_SD, gradient_SF)
     of_bias_F = None
     if bias_F is not None:
         of_bias_F = _in_parts(gradient_SF).astype(jnp.float32).sum(1).sum(0).astype(bias_F.dtype)
     return of_kernel_DF.astype(kernel_DF.dtype), of_bias_F, of_x_SD.astype(x_SD.dtype)
 
 
-_wide_dense.defvjp(_wide_dense_forward, _wide_dense_backward)
+_cpu_dense.defvjp(_cpu_dense_forward, _cpu_dense_backward)
 
 
 def kernel_gradient(x_SD: jax.Array, gradient_SF: jax.Array) -> jax.Array:
     """Returns x^T gradient, [D, F] in float32, summed over the rows."""
-    return _wide_dot(x_SD, gradient_SF, ((0,), (0,)))
+    return _dot_in_float32(x_SD, gradient_SF, ((0,), (0,)))
 
 
-def wide_kernel_gradient(x_SD: jax.Array, gradient_SF: jax.Array) -> jax.Array:
+def cpu_kernel_gradient(x_SD: jax.Array, gradient_SF: jax.Array) -> jax.Array:
     """Returns what `kernel_gradient` does, in the form that is fastest on CPUs (docs/LOG.md).
 
     XLA copies the first factor into the order of its transpose, so that is the narrower one.
     """
     if x_SD.shape[1] > gradient_SF.shape[1]:
         # Without the barrier the compiler would turn the product round again.
-        return lax.optimization_barrier(wide_kernel_gradient(gradient_SF, x_SD)).T
+        return lax.optimization_barrier(cpu_kernel_gradient(gradient_SF, x_SD)).T
 
     if x_SD.dtype == jnp.float32:
         return kernel_gradient(x_SD, gradient_SF)
     # A sum over two dimensions is one for which the units for bfloat16 are used.
-    return _wide_dot(_in_parts(x_SD), _in_parts(gradient_SF), ((0, 1), (0, 1)))
+    return _dot_in_float32(_in_parts(x_SD), _in_parts(gradient_SF), ((0, 1), (0, 1)))
 
 
-def _wide_dot(a, b, contracted):
+def _dot_in_float32(a, b, contracted):
     return lax.dot_general(a, b, (contracted, ((), ())), preferred_element_type=jnp.float32)
 
 
@@ -138,8 +138,8 @@ def _in_parts(x_SD):
 
 
 # How a network multiplies by its kernels, by its `products`.
-DENSE = {"plain": dense, "wide": wide_dense}
-KERNEL_GRADIENTS = {"plain": kernel_gradient, "wide": wide_kernel_gradient}
+DENSE = {"default": dense, "cpu": cpu_dense}
+KERNEL_GRADIENTS = {"default": kernel_gradient, "cpu": cpu_kernel_gradient}
 
 
 @jax.custom_vjp
@@ -236,7 +236,7 @@ def draw(
     if keys_B is None or not any(shapes):
         return [None] * len(shapes)
 
-    # The draw has the columns of the largest place, which then need not be laid out anew.
+    # The draw has the columns of the largest dropout site, which then need not be laid out anew.
     columns = max((shape for shape in shapes if shape), key=math.prod)[-1]
     words = [-(-math.prod(shape) * bits // 32) if shape else 0 for shape in shapes]
     size = (-(-sum(words) // columns), columns)

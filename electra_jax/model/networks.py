@@ -93,8 +93,8 @@ def generator_vectors(
 ) -> jax.Array:
     """Returns the generator's vectors for the chosen slots, [B, N, E].
 
-    They are scored against the token table, in pieces by `vocabulary_softmax.fill` or all at once
-    by `generator_logits`. Dropout is applied only if keys are given.
+    They are scored against the token table, in pieces by `vocabulary_softmax.predict_and_sample` or
+    all at once by `generator_logits`. Dropout is applied only if keys are given.
     """
     module = generator_module(config)
     return _apply(config, params, "generator", module, placement, batch, keys_B, slots_BN)
@@ -132,10 +132,10 @@ def discriminate(
 
     Dropout is applied only if keys are given.
     """
-    return encode(config, params, batch, keys_B, placement)[1]
+    return discriminator_outputs(config, params, batch, keys_B, placement)[1]
 
 
-def encode(
+def discriminator_outputs(
     config: NetworksConfig,
     params: dict,
     batch: batch_lib.Batch,

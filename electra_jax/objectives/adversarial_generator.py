@@ -62,27 +62,27 @@ class AdversarialGenerator(rtd.ReplacedTokenDetection):
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
     ) -> tuple[dict[str, jax.Array], metrics.Sums]:
         """The three terms as sums, and the metrics."""
-        played = self.play(params, batch, keys, knobs)
-        used_BN, losses_BL = played.chosen.used_BN, rtd.detection_loss(played)
+        detected = self.play(params, batch, keys, knobs)
+        used_BN, losses_BL = detected.chosen.used_BN, rtd.detection_loss(detected)
 
         # The reward of a sample, and how much of it the baseline expected.
-        reward_BN = lax.stop_gradient(masking.at(losses_BL, played.chosen))
+        reward_BN = lax.stop_gradient(masking.at(losses_BL, detected.chosen))
         baseline_BN = networks.gate(
-            params["generator"]["baseline"], lax.stop_gradient(played.vectors_BNE)
+            params["generator"]["baseline"], lax.stop_gradient(detected.vectors_BNE)
         )
         error_BN = (baseline_BN - reward_BN) ** 2
 
         # The policy: -log q of the samples, times the advantage.
-        minus_log_BN = self._score_sampled(params, batch, played, knobs["temperature"])
+        minus_log_BN = self._score_sampled(params, batch, detected, knobs["temperature"])
         advantage_BN = reward_BN - lax.stop_gradient(baseline_BN)
         policy_BN = minus_log_BN * advantage_BN
 
         sums = {
             "policy": (policy_BN * used_BN).sum(),
             "baseline": (error_BN * used_BN).sum(),
-            "disc": (losses_BL * self.judged(batch, played)).sum(),
+            "disc": (losses_BL * self.disc_loss_mask(batch, detected)).sum(),
         }
-        measured = self.measure(played, batch) | lax.stop_gradient(
+        measured = self.measure(detected, batch) | lax.stop_gradient(
             {
                 "policy_loss": metrics.pair(policy_BN, used_BN),
                 "baseline_loss": metrics.pair(error_BN, used_BN),
@@ -91,12 +91,12 @@ class AdversarialGenerator(rtd.ReplacedTokenDetection):
         )
         return sums, measured
 
-    def _score_sampled(self, params, batch, played, temperature):
+    def _score_sampled(self, params, batch, detected, temperature):
         """-log q of the samples, [B, N]."""
-        originals_BN = masking.at(batch.ids_BL, played.chosen)
+        originals_BN = masking.at(batch.ids_BL, detected.chosen)
         return self.placement.rowwise(
             vocabulary_softmax.score_sampled,
-            (played.vectors_BNE, played.sampled_BN, originals_BN),
+            (detected.vectors_BNE, detected.sampled_BN, originals_BN),
             shared=(*networks.generator_table(self.networks, params), temperature),
             size=self.networks.vocab_size,
             forbidden_ids=self.special_ids,

@@ -52,12 +52,9 @@ class AllTokensMLM(replace_mlm.ReplaceMLM):
 
         # -log p of every original, by the softmax alone and with the copy gate.
         seen = dataclasses.replace(batch, ids_BL=made.corrupted_BL)
-        every_BL = jnp.broadcast_to(jnp.arange(batch.ids_BL.shape[1]), batch.ids_BL.shape)
-        vectors_BLE = networks.predictor_vectors(
-            self.networks, params, seen, every_BL, keys.discriminator_B, self.placement
+        losses_BL, hits_BL, vectors_BLE = self.predict(
+            params, seen, replace_mlm.every_slot(batch), batch.ids_BL, keys.discriminator_B
         )
-        table = networks.predictor_table(self.networks, params)
-        losses_BL, hits_BL = self.score(table, vectors_BLE, batch.ids_BL)
         gate_BL = networks.gate(params["discriminator"]["copy"], vectors_BLE)
         losses_BL = copied_loss(losses_BL, gate_BL, ~made.replaced_BL)
         # The network's best guess: the token that it sees if the gate is open, else the softmax's.
@@ -75,12 +72,9 @@ class AllTokensMLM(replace_mlm.ReplaceMLM):
 
     def token_scores(self, params: dict, batch: batch_lib.Batch) -> jax.Array:
         """log p of every token being the original, with the copy gate: [B, L]."""
-        every_BL = jnp.broadcast_to(jnp.arange(batch.ids_BL.shape[1]), batch.ids_BL.shape)
-        vectors_BLE = networks.predictor_vectors(
-            self.networks, params, batch, every_BL, placement=self.placement
+        losses_BL, _, vectors_BLE = self.predict(
+            params, batch, replace_mlm.every_slot(batch), batch.ids_BL
         )
-        table = networks.predictor_table(self.networks, params)
-        losses_BL, _ = self.score(table, vectors_BLE, batch.ids_BL)
         gate_BL = networks.gate(params["discriminator"]["copy"], vectors_BLE)
         return -copied_loss(losses_BL, gate_BL, jnp.ones_like(batch.real_BL))
 

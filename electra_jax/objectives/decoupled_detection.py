@@ -69,10 +69,10 @@ class DecoupledDetection(rtd.ReplacedTokenDetection):
     ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
         """L_Disc as a sum, on the batch that the first phase corrupted."""
         del knobs
-        played = self.judge(params, batch, handed_on, keys)
+        detected = self.discriminate(params, batch, handed_on, keys)
 
-        losses_BL, judged_BL = rtd.detection_loss(played), self.judged(batch, played)
+        losses_BL, loss_mask_BL = rtd.detection_loss(detected), self.disc_loss_mask(batch, detected)
         measured = measuring.detected(
-            losses_BL, played.disc_logits_BL, played.replaced_BL, judged_BL
+            losses_BL, detected.disc_logits_BL, detected.replaced_BL, loss_mask_BL
         )
-        return {"disc": (losses_BL * judged_BL).sum()}, measured, None
+        return {"disc": (losses_BL * loss_mask_BL).sum()}, measured, None

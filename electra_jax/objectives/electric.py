@@ -58,14 +58,14 @@ class Electric(rtd.ReplacedTokenDetection):
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
     ) -> tuple[dict[str, jax.Array], metrics.Sums]:
         """Both losses as sums, and the metrics."""
-        played, gen_losses_BL, gen_hits_BL = self._play(params, batch, keys, knobs)
-        words_BL, losses_BL = self._words(batch), rtd.detection_loss(played)
+        detected, gen_losses_BL, gen_hits_BL = self._play(params, batch, keys, knobs)
+        words_BL, losses_BL = self._words(batch), rtd.detection_loss(detected)
 
         sums = {"gen": (gen_losses_BL * words_BL).sum(), "disc": (losses_BL * words_BL).sum()}
         measured = measuring.detected(
-            losses_BL, played.disc_logits_BL, played.replaced_BL, words_BL
+            losses_BL, detected.disc_logits_BL, detected.replaced_BL, words_BL
         )
-        measured |= measuring.corrupted(played, batch)
+        measured |= measuring.corrupted(detected, batch)
         measured |= lax.stop_gradient(
             {  # the towers see no word that they predict, so all words count as masked
                 "gen_loss": metrics.pair(gen_losses_BL, words_BL),
@@ -78,7 +78,7 @@ class Electric(rtd.ReplacedTokenDetection):
 
     def play(
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
-    ) -> rtd.Played:
+    ) -> rtd.Detected:
         """Puts noise into a batch and judges it; `replaced_BL` is True at every noised position."""
         return self._play(params, batch, keys, knobs)[0]
 
@@ -92,10 +92,10 @@ class Electric(rtd.ReplacedTokenDetection):
     ) -> metrics.Sums:
         """The metrics of a step without dropout, with `disc_auc` over words."""
         del probe
-        played = self.play(params, batch, keys, knobs)
+        detected = self.play(params, batch, keys, knobs)
         sums = self.loss(params, batch, keys, knobs)[1]
         sums["disc_auc"] = metrics.histogram(
-            played.disc_logits_BL, played.replaced_BL, self._words(batch)
+            detected.disc_logits_BL, detected.replaced_BL, self._words(batch)
         )
         return sums
 
@@ -121,10 +121,10 @@ class Electric(rtd.ReplacedTokenDetection):
         slots_BN1 = chosen.slots_BN[:, :, None]
         vectors_BNE = lax.stop_gradient(jnp.take_along_axis(vectors_BLE, slots_BN1, axis=1))
         originals_BN = masking.at(batch.ids_BL, chosen)
-        filled = self.fill(
+        predicted = self.predict_and_sample(
             params, vectors_BNE, originals_BN, keys, jnp.float32(1), disallow_correct=False
         )
-        noise_BN = lax.stop_gradient(filled.sampled_BN)
+        noise_BN = lax.stop_gradient(predicted.sampled_BN)
         noised_BL = masking.write(batch.ids_BL, chosen, noise_BN)
         is_noise_BL = masking.write(jnp.zeros_like(batch.ids_BL), chosen, chosen.used_BN) > 0
 
@@ -142,7 +142,7 @@ class Electric(rtd.ReplacedTokenDetection):
             self.networks, params, seen, keys.discriminator_B, self.placement
         )
 
-        played = rtd.Played(
+        detected = rtd.Detected(
             chosen=chosen,
             masked_BL=batch.ids_BL,
             sampled_BN=noise_BN,
@@ -150,4 +150,4 @@ class Electric(rtd.ReplacedTokenDetection):
             replaced_BL=is_noise_BL,
             disc_logits_BL=energy_BL + log_q_BL + jnp.log(jnp.maximum(odds_B1, 1e-6)),
         )
-        return played, losses_BL, hits_BL
+        return detected, losses_BL, hits_BL

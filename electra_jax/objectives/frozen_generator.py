@@ -48,6 +48,6 @@ class FrozenGenerator(rtd.ReplacedTokenDetection):
         without_dropout = dataclasses.replace(keys, generator_B=None)
         made = lax.stop_gradient(self.generate(params, batch, without_dropout, knobs))
 
-        played = self.judge(params, batch, made, keys)
-        losses_BL = rtd.detection_loss(played) * self.judged(batch, played)
-        return {"disc": losses_BL.sum()}, self.measure(played, batch)
+        detected = self.discriminate(params, batch, made, keys)
+        losses_BL = rtd.detection_loss(detected) * self.disc_loss_mask(batch, detected)
+        return {"disc": losses_BL.sum()}, self.measure(detected, batch)

@@ -48,7 +48,7 @@ class MaskedLM(Objective):
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
     ) -> tuple[dict[str, jax.Array], metrics.Sums]:
         """The loss as a sum, and the metrics."""
-        made, losses_BN, hits_BN = self._predict(params, batch, keys, knobs)
+        made, losses_BN, hits_BN = self._mask_and_predict(params, batch, keys, knobs)
 
         used_BN, masked_BN = made.chosen.used_BN, made.chosen.masked_BN
         measured = measuring.predicted(losses_BN, hits_BN, used_BN, masked_BN)
@@ -59,7 +59,7 @@ class MaskedLM(Objective):
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
     ) -> Corrupted:
         """The batch as the main network saw it."""
-        return self._predict(params, batch, keys, knobs)[0]
+        return self._mask_and_predict(params, batch, keys, knobs)[0]
 
     def masked_scores(self, params: dict, batch: batch_lib.Batch, places_B: jax.Array) -> jax.Array:
         """log p of one token per row, the only one that is masked: [B]."""
@@ -68,22 +68,16 @@ class MaskedLM(Objective):
         here_BL = jnp.arange(batch.ids_BL.shape[1]) == slots_B1
         seen = dataclasses.replace(batch, ids_BL=jnp.where(here_BL, self.mask_id, batch.ids_BL))
 
-        vectors_B1E = networks.predictor_vectors(
-            self.networks, params, seen, slots_B1, placement=self.placement
-        )
-        table = networks.predictor_table(self.networks, params)
-        return -self.score(table, vectors_B1E, targets_B1)[0][:, 0]
+        losses_B1, _, _ = self.predict(params, seen, slots_B1, targets_B1)
+        return -losses_B1[:, 0]
 
-    def _predict(self, params, batch, keys, knobs):
+    def _mask_and_predict(self, params, batch, keys, knobs):
         chosen = self.choose(batch, keys, knobs)
         seen = self.mask(batch, chosen, keys)
-
-        vectors_BNE = networks.predictor_vectors(
-            self.networks, params, seen, chosen.slots_BN, keys.discriminator_B, self.placement
-        )
         originals_BN = masking.at(batch.ids_BL, chosen)
-        table = networks.predictor_table(self.networks, params)
-        losses_BN, hits_BN = self.score(table, vectors_BNE, originals_BN)
+        losses_BN, hits_BN, _ = self.predict(
+            params, seen, chosen.slots_BN, originals_BN, keys.discriminator_B
+        )
 
         made = Corrupted(
             chosen=chosen,

@@ -24,7 +24,7 @@ class MaskedTokenDetection(rtd.ReplacedTokenDetection):
         count = self.count(batch, knobs).sum().astype(jnp.float32)
         return {"gen": count, "disc": count}
 
-    def judged(self, batch: batch_lib.Batch, played: rtd.Played) -> jax.Array:
+    def disc_loss_mask(self, batch: batch_lib.Batch, detected: rtd.Detected) -> jax.Array:
         """The chosen slots, whether or not their token was really replaced."""
-        used_BN = played.chosen.used_BN
-        return masking.write(jnp.zeros_like(batch.ids_BL), played.chosen, used_BN) > 0
+        used_BN = detected.chosen.used_BN
+        return masking.write(jnp.zeros_like(batch.ids_BL), detected.chosen, used_BN) > 0

@@ -42,7 +42,7 @@ def generated(made: Corrupted, batch: batch_lib.Batch) -> metrics.Sums:
 
 
 def detected(
-    losses_BL: jax.Array, logits_BL: jax.Array, replaced_BL: jax.Array, judged_BL: jax.Array
+    losses_BL: jax.Array, logits_BL: jax.Array, replaced_BL: jax.Array, loss_mask_BL: jax.Array
 ) -> metrics.Sums:
     """disc_*: the discriminator over the tokens of its loss."""
     believed_BL = logits_BL > 0
@@ -50,11 +50,11 @@ def detected(
     right_BL = jnp.where(replaced_BL, logits_BL > 0, logits_BL <= 0)
     return lax.stop_gradient(
         {
-            "disc_loss": metrics.pair(losses_BL, judged_BL),
-            "disc_accuracy": metrics.pair(right_BL, judged_BL),
-            "disc_majority": metrics.pair(~replaced_BL, judged_BL),
-            "disc_precision": metrics.pair(replaced_BL, believed_BL & judged_BL),
-            "disc_recall": metrics.pair(believed_BL, replaced_BL & judged_BL),
+            "disc_loss": metrics.pair(losses_BL, loss_mask_BL),
+            "disc_accuracy": metrics.pair(right_BL, loss_mask_BL),
+            "disc_majority": metrics.pair(~replaced_BL, loss_mask_BL),
+            "disc_precision": metrics.pair(replaced_BL, believed_BL & loss_mask_BL),
+            "disc_recall": metrics.pair(believed_BL, replaced_BL & loss_mask_BL),
         }
     )
 

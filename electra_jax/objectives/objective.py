@@ -231,7 +231,7 @@ class Objective(abc.ABC):
             forbidden_ids=self.special_ids,
         )
 
-    def fill(
+    def predict_and_sample(
         self,
         params: dict,
         vectors_BNE: jax.Array,
@@ -240,10 +240,10 @@ class Objective(abc.ABC):
         temperature: jax.Array | float,
         *,
         disallow_correct: bool,
-    ) -> vocabulary_softmax.Filled:
+    ) -> vocabulary_softmax.SlotPredictions:
         """p_G at every slot: -log p_G(x_t | x_masked), and a sample from it."""
         return self.placement.rowwise(
-            vocabulary_softmax.fill,
+            vocabulary_softmax.predict_and_sample,
             (vectors_BNE, originals_BN, keys.sample_B),
             shared=(*networks.generator_table(self.networks, params), temperature),
             size=self.networks.vocab_size,
@@ -251,6 +251,24 @@ class Objective(abc.ABC):
             disallow_correct=disallow_correct,
             products=self.networks.discriminator.products,
         )
+
+    def predict(
+        self,
+        params: dict,
+        batch: batch_lib.Batch,
+        slots_BN: jax.Array,
+        targets_BN: jax.Array,
+        keys_B: jax.Array | None = None,
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """What a main network that predicts tokens says at the slots; dropout if keys are given.
+
+        Returns (-log p of the targets [B, N], whether each scores highest, its vectors [B, N, E]).
+        """
+        vectors_BNE = networks.predictor_vectors(
+            self.networks, params, batch, slots_BN, keys_B, self.placement
+        )
+        table = networks.predictor_table(self.networks, params)
+        return *self.score(table, vectors_BNE, targets_BN), vectors_BNE
 
     def score(
         self,

@@ -49,12 +49,10 @@ class ReplaceMLM(rtd.WithGenerator):
         chosen = made.chosen
 
         seen = dataclasses.replace(batch, ids_BL=made.corrupted_BL)
-        vectors_BNE = networks.predictor_vectors(
-            self.networks, params, seen, chosen.slots_BN, keys.discriminator_B, self.placement
-        )
-        table = networks.predictor_table(self.networks, params)
         originals_BN = masking.at(batch.ids_BL, chosen)
-        losses_BN, hits_BN = self.score(table, vectors_BNE, originals_BN)
+        losses_BN, hits_BN, _ = self.predict(
+            params, seen, chosen.slots_BN, originals_BN, keys.discriminator_B
+        )
 
         sums = {
             "gen": (made.gen_losses_BN * chosen.used_BN).sum(),
@@ -73,9 +71,10 @@ class ReplaceMLM(rtd.WithGenerator):
 
     def token_scores(self, params: dict, batch: batch_lib.Batch) -> jax.Array:
         """log p of every token being the original, from the text as it is: [B, L]."""
-        every_BL = jnp.broadcast_to(jnp.arange(batch.ids_BL.shape[1]), batch.ids_BL.shape)
-        vectors_BLE = networks.predictor_vectors(
-            self.networks, params, batch, every_BL, placement=self.placement
-        )
-        table = networks.predictor_table(self.networks, params)
-        return -self.score(table, vectors_BLE, batch.ids_BL)[0]
+        losses_BL, _, _ = self.predict(params, batch, every_slot(batch), batch.ids_BL)
+        return -losses_BL
+
+
+def every_slot(batch: batch_lib.Batch) -> jax.Array:
+    """All positions of every row as slots, int32 [B, L]."""
+    return jnp.broadcast_to(jnp.arange(batch.ids_BL.shape[1]), batch.ids_BL.shape)

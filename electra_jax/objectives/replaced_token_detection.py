@@ -31,7 +31,7 @@ from electra_jax.objectives.objective import ArrayOrNone, Corrupted, Objective
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Played(Corrupted):
+class Detected(Corrupted):
     """Everything that happened to a batch on its way through both networks."""
 
     disc_logits_BL: ArrayOrNone = None  # float32; above 0 means "replaced"
@@ -53,7 +53,7 @@ class WithGenerator(Objective):
         vectors_BNE = networks.generator_vectors(
             self.networks, params, masked, chosen.slots_BN, keys.generator_B, self.placement
         )
-        filled = self.fill(
+        predicted = self.predict_and_sample(
             params,
             vectors_BNE,
             masking.at(batch.ids_BL, chosen),
@@ -63,7 +63,7 @@ class WithGenerator(Objective):
         )
 
         # "We don't back-propagate the discriminator loss through the generator."
-        sampled_BN = lax.stop_gradient(filled.sampled_BN)
+        sampled_BN = lax.stop_gradient(predicted.sampled_BN)
 
         # Replacement: x_corrupt = REPLACE(x, m, x_hat); a correct sample counts as original.
         corrupted_BL = masking.write(batch.ids_BL, chosen, sampled_BN)
@@ -75,17 +75,17 @@ class WithGenerator(Objective):
             sampled_BN=sampled_BN,
             corrupted_BL=corrupted_BL,
             replaced_BL=replaced_BL,
-            gen_losses_BN=filled.losses_BN,
-            gen_hits_BN=filled.hits_BN,
-            gen_entropies_BN=filled.entropies_BN,
+            gen_losses_BN=predicted.losses_BN,
+            gen_hits_BN=predicted.hits_BN,
+            gen_entropies_BN=predicted.entropies_BN,
             vectors_BNE=vectors_BNE,
         )
 
 
-def detection_loss(played: Played) -> jax.Array:
+def detection_loss(detected: Detected) -> jax.Array:
     """L_Disc of each token: binary cross-entropy of "was replaced", [B, L]."""
-    logits_BL = played.disc_logits_BL
-    return jax.nn.softplus(jnp.where(played.replaced_BL, -logits_BL, logits_BL))
+    logits_BL = detected.disc_logits_BL
+    return jax.nn.softplus(jnp.where(detected.replaced_BL, -logits_BL, logits_BL))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,9 +95,9 @@ class ReplacedTokenDetection(WithGenerator):
     # L = gen_weight L_MLM + disc_weight L_Disc; the paper's lambda is disc_weight = 50
     terms: ClassVar[tuple[str, ...]] = ("gen", "disc")
 
-    def judge(
+    def discriminate(
         self, params: dict, batch: batch_lib.Batch, made: Corrupted, keys: streams.Keys
-    ) -> Played:
+    ) -> Detected:
         """D(x_corrupt, t) for every token: adds the discriminator's logits to what was made."""
         corrupted = dataclasses.replace(batch, ids_BL=made.corrupted_BL)
         logits_BL = networks.discriminate(
@@ -105,7 +105,7 @@ class ReplacedTokenDetection(WithGenerator):
         )
 
         fields = {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
-        return Played(**fields, disc_logits_BL=logits_BL)
+        return Detected(**fields, disc_logits_BL=logits_BL)
 
     def loss(
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
@@ -116,20 +116,20 @@ class ReplacedTokenDetection(WithGenerator):
         L = gen_weight gen / weights["gen"] + disc_weight disc / weights["disc"].
         """
         made = self.generate(params, batch, keys, knobs)
-        played = self.judge(params, batch, made, keys)
+        detected = self.discriminate(params, batch, made, keys)
 
         sums = {
-            "gen": (played.gen_losses_BN * played.chosen.used_BN).sum(),
-            "disc": (detection_loss(played) * self.judged(batch, played)).sum(),
+            "gen": (detected.gen_losses_BN * detected.chosen.used_BN).sum(),
+            "disc": (detection_loss(detected) * self.disc_loss_mask(batch, detected)).sum(),
         }
-        return sums, self.measure(played, batch)
+        return sums, self.measure(detected, batch)
 
-    def judged(self, batch: batch_lib.Batch, played: Played) -> jax.Array:
+    def disc_loss_mask(self, batch: batch_lib.Batch, detected: Detected) -> jax.Array:
         """The tokens that L_Disc is a mean over: all of them, [CLS] and [SEP] included.
 
         An objective that overrides this overrides the weight `disc` too.
         """
-        del played
+        del detected
         return batch.real_BL
 
     def weights(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
@@ -143,20 +143,22 @@ class ReplacedTokenDetection(WithGenerator):
         """Returns embeddings, generator and discriminator."""
         return networks.init(self.networks, key)
 
-    def play(self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict) -> Played:
+    def play(
+        self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
+    ) -> Detected:
         """The batch on its way through both networks."""
-        return self.judge(params, batch, self.generate(params, batch, keys, knobs), keys)
+        return self.discriminate(params, batch, self.generate(params, batch, keys, knobs), keys)
 
-    def measure(self, played: Played, batch: batch_lib.Batch) -> metrics.Sums:
+    def measure(self, detected: Detected, batch: batch_lib.Batch) -> metrics.Sums:
         """All metrics of a training step."""
-        measured = {} if played.gen_losses_BN is None else measuring.generated(played, batch)
+        measured = {} if detected.gen_losses_BN is None else measuring.generated(detected, batch)
         measured |= measuring.detected(
-            detection_loss(played),
-            played.disc_logits_BL,
-            played.replaced_BL,
-            self.judged(batch, played),
+            detection_loss(detected),
+            detected.disc_logits_BL,
+            detected.replaced_BL,
+            self.disc_loss_mask(batch, detected),
         )
-        return measured | measuring.corrupted(played, batch)
+        return measured | measuring.corrupted(detected, batch)
 
     def evaluate(
         self,
@@ -172,10 +174,10 @@ class ReplacedTokenDetection(WithGenerator):
         runs. `disc_auc_unigram` can: it judges the probe's samples, which depend on no setting of
         the run (`unigram_probe.py`).
         """
-        played = self.play(params, batch, keys, knobs)
-        sums = self.measure(played, batch)
+        detected = self.play(params, batch, keys, knobs)
+        sums = self.measure(detected, batch)
         sums["disc_auc"] = metrics.histogram(
-            played.disc_logits_BL, played.replaced_BL, batch.real_BL
+            detected.disc_logits_BL, detected.replaced_BL, batch.real_BL
         )
 
         probed_BL = unigram_probe.corrupted(probe, batch, self.special_ids, self.placement)

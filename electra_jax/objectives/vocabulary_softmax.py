@@ -23,13 +23,13 @@ from electra_jax.objectives import sampling
 
 # About how many ids are scored at once, by EncoderConfig.products. On CPUs a smaller array is for
 # the most part still in a cache when it is read again.
-PIECES = {"plain": 8192, "wide": 2048}
+PIECES = {"default": 8192, "cpu": 2048}
 _NOTHING = -1e30  # below every score, and still a number
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Filled:
+class SlotPredictions:
     """The generator's prediction at each slot, [B, N]."""
 
     losses_BN: jax.Array  # -log p_G of the original, float32; the only one with a gradient
@@ -38,7 +38,7 @@ class Filled:
     entropies_BN: jax.Array  # of p_G, in nats, float32
 
 
-def fill(
+def predict_and_sample(
     table_VE: jax.Array,
     bias_V: jax.Array,
     temperature: jax.Array,
@@ -49,9 +49,9 @@ def fill(
     size: int,
     forbidden_ids: tuple[int, ...],
     disallow_correct: bool = False,
-    products: str = "plain",
+    products: str = "default",
     piece: int | None = None,
-) -> Filled:
+) -> SlotPredictions:
     """Scores every token at every slot, `table_VE @ vector + bias`, and samples one.
 
     Products are computed in the dtype of the vectors with float32 sums; everything else is float32.
@@ -59,25 +59,25 @@ def fill(
     Args:
       size: of the vocabulary; the padding of the table behind it has no probability.
       disallow_correct: never samples the original of the slot (the reference's setting).
-      products: 'wide' on CPUs, as in `EncoderConfig`; the result is the same.
+      products: 'cpu' on CPUs, as in `EncoderConfig`; the result is the same.
       piece: about how many ids are scored at once; None is that of `PIECES`.
     """
     b, n, e = vectors_BNE.shape
     vectors_SE, originals_S = vectors_BNE.reshape(b * n, e), originals_BN.reshape(b * n)
     bias_V = jnp.where(jnp.arange(bias_V.shape[0]) < size, bias_V, -1e9)
     forbidden_V = jnp.isin(jnp.arange(bias_V.shape[0]), jnp.array(forbidden_ids, jnp.int32))
-    spared_S = originals_S if disallow_correct else jnp.full_like(originals_S, -1)
+    excluded_S = originals_S if disallow_correct else jnp.full_like(originals_S, -1)
 
     static = _Static(products, piece)
-    losses_S, hits_S, entropies_S, mass_SG = _walk(
-        static, vectors_SE, table_VE, bias_V, originals_S, spared_S, forbidden_V, temperature
+    losses_S, hits_S, entropies_S, mass_SG = _scan_vocabulary(
+        static, vectors_SE, table_VE, bias_V, originals_S, excluded_S, forbidden_V, temperature
     )
 
     fixed_SE, table_VE, bias_V = lax.stop_gradient((vectors_SE, table_VE, bias_V))
 
     def mass_of(block_BN):
         return _masses_of_blocks(
-            fixed_SE, table_VE, bias_V, block_BN.reshape(-1), spared_S, forbidden_V, temperature
+            fixed_SE, table_VE, bias_V, block_BN.reshape(-1), excluded_S, forbidden_V, temperature
         ).reshape(b, n, sampling.BLOCK)
 
     # One uniform number picks a block by the masses above; the scores of this block are computed
@@ -86,7 +86,7 @@ def fill(
     losses_BN, hits_BN, entropies_BN = (
         x_S.reshape(b, n) for x_S in (losses_S, hits_S, entropies_S)
     )
-    return Filled(losses_BN, hits_BN, sampled_BN, entropies_BN)
+    return SlotPredictions(losses_BN, hits_BN, sampled_BN, entropies_BN)
 
 
 def score(
@@ -97,10 +97,10 @@ def score(
     *,
     size: int,
     forbidden_ids: tuple[int, ...] = (),
-    products: str = "plain",
+    products: str = "default",
     piece: int | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """(-log p of the targets, whether each scores highest), [B, N] each: `fill` without samples.
+    """(-log p of the targets, whether each scores highest), [B, N] each; nothing is sampled.
 
     Forbidden ids have no probability; the loss of a target that is forbidden is about 1e9.
     """
@@ -110,11 +110,11 @@ def score(
     bias_V = jnp.where(allowed_V, bias_V, -1e9)
 
     targets_S, none_V = targets_BN.reshape(b * n), jnp.zeros(bias_V.shape, bool)
-    spared_S = jnp.full_like(targets_S, -1)
-    vectors_SE, heat = vectors_BNE.reshape(b * n, e), jnp.float32(1)
+    excluded_S = jnp.full_like(targets_S, -1)
+    vectors_SE, temperature = vectors_BNE.reshape(b * n, e), jnp.float32(1)
     static = _Static(products, piece)
-    losses_S, hits_S, *_ = _walk(
-        static, vectors_SE, table_VE, bias_V, targets_S, spared_S, none_V, heat
+    losses_S, hits_S, *_ = _scan_vocabulary(
+        static, vectors_SE, table_VE, bias_V, targets_S, excluded_S, none_V, temperature
     )
     return losses_S.reshape(b, n), hits_S.reshape(b, n)
 
@@ -130,10 +130,10 @@ def score_sampled(
     size: int,
     forbidden_ids: tuple[int, ...],
     disallow_correct: bool = False,
-    products: str = "plain",
+    products: str = "default",
     piece: int | None = None,
 ) -> jax.Array:
-    """-log q of what `fill` sampled, [B, N], where q is exactly the distribution it samples from.
+    """-log q of what `predict_and_sample` sampled, [B, N]; q is exactly what it samples from.
 
     q is the softmax of score / temperature over the ids that may be sampled: without the forbidden
     ids and, with `disallow_correct`, without the slot's original. The mean of the gradient of log q
@@ -142,18 +142,20 @@ def score_sampled(
     b, n, e = vectors_BNE.shape
     bias_V = jnp.where(jnp.arange(bias_V.shape[0]) < size, bias_V, -1e9)
     forbidden_V = jnp.isin(jnp.arange(bias_V.shape[0]), jnp.array(forbidden_ids, jnp.int32))
-    spared_BN = originals_BN if disallow_correct else jnp.full_like(originals_BN, -1)
-    slots = (x_BN.reshape(b * n) for x_BN in (sampled_BN, spared_BN))
+    excluded_BN = originals_BN if disallow_correct else jnp.full_like(originals_BN, -1)
+    slots = (x_BN.reshape(b * n) for x_BN in (sampled_BN, excluded_BN))
     temperature = jnp.asarray(temperature, jnp.float32)
     static = _Static(products, piece, as_drawn=True)
     vectors_SE = vectors_BNE.reshape(b * n, e)
-    losses_S, *_ = _walk(static, vectors_SE, table_VE, bias_V, *slots, forbidden_V, temperature)
+    losses_S, *_ = _scan_vocabulary(
+        static, vectors_SE, table_VE, bias_V, *slots, forbidden_V, temperature
+    )
     return losses_S.reshape(b, n)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Static:
-    """The settings of a walk over the vocabulary, which are known when it is compiled."""
+    """The settings of a scan over the vocabulary, which are known when it is compiled."""
 
     products: str
     piece: int | None  # None: that of PIECES
@@ -165,25 +167,27 @@ class _Static:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _walk(static, vectors_SE, table_VE, bias_V, targets_S, spared_S, forbidden_V, temperature):
+def _scan_vocabulary(
+    static, vectors_SE, table_VE, bias_V, targets_S, excluded_S, forbidden_V, temperature
+):
     """Losses [S], hits [S], entropies [S], and the mass of each block [S, G] for sampling.
 
-    Losses and hits are of `targets_S`. `spared_S` is one more id of each slot that is never
+    Losses and hits are of `targets_S`. `excluded_S` is one more id of each slot that is never
     sampled, beside the forbidden ones; -1 is none.
     """
-    inputs = vectors_SE, table_VE, bias_V, targets_S, spared_S, forbidden_V, temperature
-    return _walk_forward(static, *inputs)[0]
+    inputs = vectors_SE, table_VE, bias_V, targets_S, excluded_S, forbidden_V, temperature
+    return _scan_forward(static, *inputs)[0]
 
 
-def _walk_forward(
-    static, vectors_SE, table_VE, bias_V, targets_S, spared_S, forbidden_V, temperature
+def _scan_forward(
+    static, vectors_SE, table_VE, bias_V, targets_S, excluded_S, forbidden_V, temperature
 ):
     def step(first, pieces):
         table_PE, bias_P, forbidden_P = pieces
         plain_SP = _scores(vectors_SE, table_PE, bias_P)
-        spared_SP = _spared(first, forbidden_P, spared_S)
-        heated_SP = jnp.where(spared_SP, _NOTHING, plain_SP / temperature)
-        scores_SP = heated_SP if static.as_drawn else plain_SP
+        excluded_SP = _excluded(first, forbidden_P, excluded_S)
+        tempered_SP = jnp.where(excluded_SP, _NOTHING, plain_SP / temperature)
+        scores_SP = tempered_SP if static.as_drawn else plain_SP
 
         # Sums for the softmax, each relative to the best score of the piece.
         best_S = scores_SP.max(-1)
@@ -199,18 +203,29 @@ def _walk_forward(
         target_S = jnp.where(here_S, target_S, 0)
 
         # The mass of each block, for sampling.
-        top_S = heated_SP.max(-1)
-        mass_SP = jnp.exp(heated_SP - top_S[:, None]) * ~spared_SP
+        top_S = tempered_SP.max(-1)
+        mass_SP = jnp.exp(tempered_SP - top_S[:, None]) * ~excluded_SP
         mass_SG = mass_SP.reshape(len(at_S), -1, sampling.BLOCK).sum(-1)
 
         of_piece = best_S, tied_S, sum_S, depth_S, target_S, top_S, mass_SG
         return first + len(bias_P), of_piece
 
-    pieces = static.cut(table_VE, bias_V, forbidden_V)
-    _, sums = lax.scan(step, 0, pieces)
-    best_KS, tied_KS, sum_KS, depth_KS, target_KS, top_KS, mass_KSG = sums
+    _, of_pieces = lax.scan(step, 0, static.cut(table_VE, bias_V, forbidden_V))
+    target_S, whole_S, hit_S, entropy_S, mass_SG = _combined(*of_pieces)
+    mass_SG = mass_SG[:, : len(bias_V) // sampling.BLOCK]
 
-    # From sums relative to the best score of each piece to sums relative to the best of all.
+    saved: tuple[jax.Array, ...] = vectors_SE, table_VE, bias_V, targets_S, whole_S
+    if static.as_drawn:
+        saved = *saved, excluded_S, forbidden_V, temperature
+    return (whole_S - target_S, hit_S, entropy_S, mass_SG), saved
+
+
+def _combined(best_KS, tied_KS, sum_KS, depth_KS, target_KS, top_KS, mass_KSG):
+    """From sums relative to the best score of each piece to sums relative to the best of all.
+
+    Returns (score of the target, log of the sum of exponentials, hit, entropy, mass of each block),
+    [S] each and [S, G].
+    """
     target_S, best_S = target_KS.sum(0), best_KS.max(0)
     below_KS = best_KS - best_S
     depth_KS = (depth_KS + sum_KS * below_KS) * jnp.exp(below_KS)
@@ -224,19 +239,14 @@ def _walk_forward(
 
     mass_KSG *= jnp.exp(top_KS - top_KS.max(0))[:, :, None]
     mass_SG = jnp.moveaxis(mass_KSG, 0, 1).reshape(len(best_S), -1)
-    mass_SG = mass_SG[:, : len(bias_V) // sampling.BLOCK]
-
-    saved: tuple[jax.Array, ...] = vectors_SE, table_VE, bias_V, targets_S, whole_S
-    if static.as_drawn:
-        saved = *saved, spared_S, forbidden_V, temperature
-    return (whole_S - target_S, hit_S, entropy_S, mass_SG), saved
+    return target_S, whole_S, hit_S, entropy_S, mass_SG
 
 
-def _walk_backward(static, saved, gradients):
-    vectors_SE, table_VE, bias_V, targets_S, whole_S, *heat = saved
+def _scan_backward(static, saved, gradients):
+    vectors_SE, table_VE, bias_V, targets_S, whole_S, *sampling_inputs = saved
     gradient_S = gradients[0]
     if static.as_drawn:
-        spared_S, forbidden_V, temperature = heat
+        excluded_S, forbidden_V, temperature = sampling_inputs
         gradient_S = gradient_S / temperature
     else:
         forbidden_V = None
@@ -246,8 +256,8 @@ def _walk_backward(static, saved, gradients):
         table_PE, bias_P, *forbidden = pieces
         scores_SP = _scores(vectors_SE, table_PE, bias_P)
         if static.as_drawn:
-            spared_SP = _spared(first, forbidden[0], spared_S)
-            scores_SP = jnp.where(spared_SP, _NOTHING, scores_SP / temperature)
+            excluded_SP = _excluded(first, forbidden[0], excluded_S)
+            scores_SP = jnp.where(excluded_SP, _NOTHING, scores_SP / temperature)
 
         chances_SP = jnp.exp(scores_SP - whole_S[:, None])
         is_target_SP = targets_S[:, None] == first + jnp.arange(len(bias_P))
@@ -280,12 +290,12 @@ def _walk_backward(static, saved, gradients):
     )
 
 
-_walk.defvjp(_walk_forward, _walk_backward)
+_scan_vocabulary.defvjp(_scan_forward, _scan_backward)
 
 
-def _spared(first, forbidden_P, spared_S):
+def _excluded(first, forbidden_P, excluded_S):
     """Which of the P ids from `first` on are never sampled at a slot: [S, P]."""
-    return forbidden_P | (spared_S[:, None] == first + jnp.arange(len(forbidden_P)))
+    return forbidden_P | (excluded_S[:, None] == first + jnp.arange(len(forbidden_P)))
 
 
 def _scores(vectors_SE, table_PE, bias_P):
@@ -311,7 +321,7 @@ def _cut(piece, table_VE, bias_V, forbidden_V=None):
     return *pieces, jnp.pad(forbidden_V, (0, more)).reshape(count, length)
 
 
-def _masses_of_blocks(vectors_SE, table_VE, bias_V, block_S, spared_S, forbidden_V, temperature):
+def _masses_of_blocks(vectors_SE, table_VE, bias_V, block_S, excluded_S, forbidden_V, temperature):
     """exp((score - highest) / temperature) of the ids of one block per slot: [S, 128]."""
     # Blocks along an axis of their own, in the dtype of the product: a TPU gathers them so, and
     # takes slices that may begin anywhere one by one.
@@ -320,13 +330,13 @@ def _masses_of_blocks(vectors_SE, table_VE, bias_V, block_S, spared_S, forbidden
     forbidden_GI = forbidden_V.reshape(-1, sampling.BLOCK)
 
     def one(inputs):
-        vector_E, block, spared = inputs
+        vector_E, block, excluded = inputs
         ids_I = block * sampling.BLOCK + jnp.arange(sampling.BLOCK)
-        forbidden_I = forbidden_GI[block] | (ids_I == spared)
+        forbidden_I = forbidden_GI[block] | (ids_I == excluded)
 
         scores_I = _scores(vector_E[None], table_GIE[block], bias_GI[block])[0]
-        heated_I = jnp.where(forbidden_I, _NOTHING, scores_I / temperature)
-        return jnp.exp(heated_I - heated_I.max()) * ~forbidden_I
+        tempered_I = jnp.where(forbidden_I, _NOTHING, scores_I / temperature)
+        return jnp.exp(tempered_I - tempered_I.max()) * ~forbidden_I
 
     bytes_a_slot = table_GIE[0].size * table_GIE.dtype.itemsize
-    return lax.map(one, (vectors_SE, block_S, spared_S), batch_size=max(1, 2**24 // bytes_a_slot))
+    return lax.map(one, (vectors_SE, block_S, excluded_S), batch_size=max(1, 2**24 // bytes_a_slot))

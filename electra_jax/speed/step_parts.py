@@ -71,7 +71,7 @@ def programs(rehearsed: synthetic.Rehearsal) -> dict[str, tuple[Callable, tuple]
 
     def filling(params, vectors_BNE):
         originals_BN = masking.at(batch.ids_BL, played.chosen)
-        filled = objective.fill(
+        predicted = objective.predict_and_sample(
             params,
             vectors_BNE,
             originals_BN,
@@ -79,7 +79,7 @@ def programs(rehearsed: synthetic.Rehearsal) -> dict[str, tuple[Callable, tuple]
             knobs["temperature"],
             disallow_correct=objective.disallow_correct,
         )
-        return filled.losses_BN.sum(), filled.sampled_BN
+        return predicted.losses_BN.sum(), predicted.sampled_BN
 
     def discriminator(weights, embedded_BLE):
         _, logits_BL = networks.discriminator_module(config).apply(

@@ -39,7 +39,7 @@ def portable_shape(shape: networks.NetworksConfig) -> networks.NetworksConfig:
     not for its table of rotations.
     """
     plain = {
-        name: dataclasses.replace(getattr(shape, name), products="plain")
+        name: dataclasses.replace(getattr(shape, name), products="default")
         for name in ("discriminator", "generator")
     }
     return dataclasses.replace(shape, **plain)

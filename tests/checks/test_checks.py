@@ -94,7 +94,7 @@ def test_6_sees_argmax_instead_of_a_sample(monkeypatch):
 
 def test_6_sees_another_temperature(monkeypatch):
     wrap(
-        monkeypatch, objective_lib.Objective, "fill",
+        monkeypatch, objective_lib.Objective, "predict_and_sample",
         lambda real: lambda self, params, vectors, originals, keys, heat, **rest: real(
             self, params, vectors, originals, keys, 0.7 * heat, **rest
         ),

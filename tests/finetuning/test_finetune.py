@@ -521,10 +521,10 @@ def test_only_a_trained_encoder_has_places_that_it_never_saw(places, init, token
 @pytest.mark.parametrize(
     ("platform", "scan", "expected"),
     [
-        ("cpu", "auto", ("wide", False, True)),
-        ("gpu", "auto", ("plain", False, False)),
-        ("tpu", "auto", ("plain", True, False)),
-        ("tpu", "off", ("plain", False, False)),
+        ("cpu", "auto", ("cpu", False, True)),
+        ("gpu", "auto", ("default", False, False)),
+        ("tpu", "auto", ("default", True, False)),
+        ("tpu", "off", ("default", False, False)),
     ],
 )
 def test_the_encoder_has_the_forms_of_its_devices(places, monkeypatch, platform, scan, expected):

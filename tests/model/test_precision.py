@@ -134,7 +134,7 @@ def test_wide_sums_are_rounded_once(rows, width, biased):
         "kernel": x_SD.T @ seen_SF,
         "bias": seen_SF.sum(0),
     }
-    found = dense_and_gradients(layers.wide_dense, params, x, seen)
+    found = dense_and_gradients(layers.cpu_dense, params, x, seen)
     plain = dense_and_gradients(layers.dense, params, x, seen)
     assert found.keys() == plain.keys() == {"y", "x", *params}
     for name, value in found.items():
@@ -151,9 +151,9 @@ def test_wide_products_have_float32_results_only():
     params = {"kernel": jnp.ones((32, 48)), "bias": jnp.ones(48)}
     heads = rows.reshape(2, 16, 4, 8)
     seen_BLM = jnp.ones((2, 16, 16), bool)
-    wide = functools.partial(attention.einsum, sums=jnp.float32)
+    wide = functools.partial(attention.einsum, accumulate_in=jnp.float32)
     products = {
-        "dense": (lambda params, x: layers.wide_dense(params, x), (params, rows), 3),
+        "dense": (lambda params, x: layers.cpu_dense(params, x), (params, rows), 3),
         "attention": (lambda *x: wide(*x, seen_BLM), (heads, heads, heads), 6),
     }
     for name, (function, inputs, count) in products.items():
@@ -170,7 +170,7 @@ def test_wide_products_have_float32_results_only():
 
 @pytest.mark.parametrize(
     ("platform", "dtype", "products"),
-    [("cpu", "bfloat16", "wide"), ("cpu", "float32", "wide"), ("tpu", "auto", "plain")],
+    [("cpu", "bfloat16", "cpu"), ("cpu", "float32", "cpu"), ("tpu", "auto", "default")],
 )
 def test_products_are_wide_on_a_cpu(monkeypatch, platform, dtype, products):
     monkeypatch.setattr(meshes, "platform", lambda mesh: platform)

@@ -177,15 +177,15 @@ def test_every_objective_has_a_room_a_config_and_its_settings_listed():
 def test_electra_15_hears_the_discriminator_at_the_slots_alone():
     objective, batch = make("masked_token_detection"), odd.batch()
     params = weights(objective)
-    played = odd.jit(objective.play)(params, batch, keys(batch), objective.knobs(0.0))
-    judged_BL = objective.judged(batch, played)
+    detected = odd.jit(objective.play)(params, batch, keys(batch), objective.knobs(0.0))
+    loss_mask_BL = objective.disc_loss_mask(batch, detected)
     slots = {
         (row, int(slot))
         for row in range(len(odd.IDS_BL))
-        for slot, used in zip(played.chosen.slots_BN[row], played.chosen.used_BN[row])
+        for slot, used in zip(detected.chosen.slots_BN[row], detected.chosen.used_BN[row])
         if used
     }
-    assert {tuple(place) for place in np.argwhere(judged_BL).tolist()} == slots
+    assert {tuple(place) for place in np.argwhere(loss_mask_BL).tolist()} == slots
     assert 0 < len(slots) < (odd.IDS_BL != odd.PAD).sum()
 
 
@@ -232,7 +232,7 @@ def test_predicted_losses_are_those_of_the_whole_softmax():
     objective, batch = make("masked_lm"), odd.batch()
     params = weights(objective)
     config = objective.networks
-    made, losses_BN, hits_BN = objective._predict(params, batch, keys(batch), objective.knobs(0.0))
+    made, losses_BN, hits_BN = objective._mask_and_predict(params, batch, keys(batch), objective.knobs(0.0))
     seen = dataclasses.replace(batch, ids_BL=made.masked_BL)
     vectors_BNE = networks.predictor_vectors(
         config, params, seen, made.chosen.slots_BN, keys(batch).discriminator_B
@@ -297,7 +297,9 @@ def test_the_discriminators_phase_reads_the_tables_after_the_generators_step():
     params, knobs = weights(objective), objective.knobs(0.0)
     made = objective.generator_loss(params, batch, keys(batch), knobs, None)[2]
     moved = params | {"embeddings": jax.tree.map(lambda x: x + 0.1, params["embeddings"])}
-    logits = [objective.judge(p, batch, made, keys(batch)).disc_logits_BL for p in (params, moved)]
+    logits = [
+        objective.discriminate(p, batch, made, keys(batch)).disc_logits_BL for p in (params, moved)
+    ]
     assert not np.allclose(*logits, atol=1e-3)
     adam = optimizer.adamw(optimizer.Settings(clip_norm=0.0, weight_decay=0.0))
     rate = jnp.float32(0.1)
@@ -371,22 +373,22 @@ def test_the_policy_gradient_is_advantage_times_the_gradient_of_the_log_probabil
     objective, batch = make("adversarial_generator"), odd.batch()
     params, knobs = weights(objective), objective.knobs(0.0)
     config = objective.networks
-    played = objective.play(params, batch, keys(batch), knobs)
-    losses_BL = replaced_token_detection.detection_loss(played)
-    used_BN = played.chosen.used_BN
-    baseline_BN = networks.gate(params["generator"]["baseline"], played.vectors_BNE)
-    advantage_BN = masking.at(losses_BL, played.chosen) - baseline_BN
-    seen = dataclasses.replace(batch, ids_BL=played.masked_BL)
+    detected = objective.play(params, batch, keys(batch), knobs)
+    losses_BL = replaced_token_detection.detection_loss(detected)
+    used_BN = detected.chosen.used_BN
+    baseline_BN = networks.gate(params["generator"]["baseline"], detected.vectors_BNE)
+    advantage_BN = masking.at(losses_BL, detected.chosen) - baseline_BN
+    seen = dataclasses.replace(batch, ids_BL=detected.masked_BL)
 
     def by_hand(generator):
         p = params | {"generator": generator}
         logits_BNV = networks.generator_logits(
-            config, p, seen, played.chosen.slots_BN, keys(batch).generator_B
+            config, p, seen, detected.chosen.slots_BN, keys(batch).generator_B
         )
         allowed_V = ~np.isin(np.arange(config.vocab_size), objective.special_ids)
         logits_BNV = logits_BNV[..., : config.vocab_size]
         log_BNV = jax.nn.log_softmax(jnp.where(allowed_V, logits_BNV, -jnp.inf))
-        log_BN = jnp.take_along_axis(log_BNV, played.sampled_BN[..., None], 2)[..., 0]
+        log_BN = jnp.take_along_axis(log_BNV, detected.sampled_BN[..., None], 2)[..., 0]
         return -(log_BN * advantage_BN * used_BN).sum()
 
     def objectives_own(generator):
@@ -480,25 +482,25 @@ def test_the_logit_is_energy_plus_noise_plus_odds(towers):
     objective, params, vectors = towers
     batch, knobs = odd.batch(), objective.knobs(0.0)
     keys_ = streams.keys(KEY, 0, batch.row_B, dropout=False)
-    played = odd.jit(objective.play)(params, batch, keys_, knobs)
-    noised = dataclasses.replace(batch, ids_BL=played.corrupted_BL)
+    detected = odd.jit(objective.play)(params, batch, keys_, knobs)
+    noised = dataclasses.replace(batch, ids_BL=detected.corrupted_BL)
     energy_BL = networks.discriminate(objective.networks, params, noised)
     token_VE, bias_V = networks.generator_table(objective.networks, params)
     logits_BLV = (vectors(batch.ids_BL) @ token_VE.T + bias_V)[..., :37]
     allowed_V = ~np.isin(np.arange(37), objective.special_ids)
     log_q_BLV = jax.nn.log_softmax(jnp.where(allowed_V, logits_BLV, -jnp.inf))
-    used_BN, slots_BN = np.asarray(played.chosen.used_BN), np.asarray(played.chosen.slots_BN)
+    used_BN, slots_BN = np.asarray(detected.chosen.used_BN), np.asarray(detected.chosen.slots_BN)
     words_BL = allowed_V[odd.IDS_BL] & (odd.IDS_BL != odd.PAD)
     checked = 0
     for row in range(len(odd.IDS_BL)):
         k, n = used_BN[row].sum(), words_BL[row].sum()
         noise = set(slots_BN[row][used_BN[row]].tolist())
-        assert set(np.flatnonzero(played.replaced_BL[row])) == noise
+        assert set(np.flatnonzero(detected.replaced_BL[row])) == noise
         for place in np.flatnonzero(words_BL[row]):
-            id_ = int(played.corrupted_BL[row, place])
+            id_ = int(detected.corrupted_BL[row, place])
             expected = energy_BL[row, place] + log_q_BLV[row, place, id_]
             expected += np.log(k / max(n - k, 1))
-            assert played.disc_logits_BL[row, place] == pytest.approx(float(expected), abs=1e-3)
+            assert detected.disc_logits_BL[row, place] == pytest.approx(float(expected), abs=1e-3)
             checked += 1
     assert checked == words_BL.sum()
 
@@ -585,7 +587,7 @@ def test_the_context_head_hears_the_cls_of_its_own_document():
     params = odd.weights(config)
     assert "discriminator/head/norm/scale" in odd.flat(params)
     batch = odd.batch()
-    hidden_BLD, logits_BL = networks.encode(config, params, batch)
+    hidden_BLD, logits_BL = networks.discriminator_outputs(config, params, batch)
     head = jax.tree.map(np.asarray, params["discriminator"]["head"])
     #                  [CLS] of each token's document in the first row, padding left out
     for token, cls in enumerate([0, 0, 0, 0, 0, 0, 0, 7, 7, 7]):
@@ -607,12 +609,12 @@ def test_score_is_fill_without_the_draw():
     table_VE = jnp.asarray(draw.standard_normal((256, 4)), jnp.float32)
     bias_V, targets_BN = jnp.zeros(256), jnp.asarray(draw.integers(0, 200, (2, 3)))
     row_keys = jax.random.split(KEY, 2)
-    filled = vocabulary_softmax.fill(
+    predicted = vocabulary_softmax.predict_and_sample(
         table_VE, bias_V, jnp.float32(1), vectors_BNE, targets_BN, row_keys, size=200,
         forbidden_ids=(),
     )  # fmt: skip
     losses_BN, hits_BN = vocabulary_softmax.score(
         table_VE, bias_V, vectors_BNE, targets_BN, size=200
     )
-    np.testing.assert_array_equal(losses_BN, filled.losses_BN)
-    np.testing.assert_array_equal(hits_BN, filled.hits_BN)
+    np.testing.assert_array_equal(losses_BN, predicted.losses_BN)
+    np.testing.assert_array_equal(hits_BN, predicted.hits_BN)

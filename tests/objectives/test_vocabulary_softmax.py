@@ -28,16 +28,16 @@ def inputs(dtype=jnp.float32):
 KEYS_B = jax.random.split(jax.random.key(2), B)
 
 
-def walk(piece, temperature=1.0, dtype=jnp.float32, products="plain"):
-    """(gradients of a weighted sum of losses, what was filled)."""
+def walk(piece, temperature=1.0, dtype=jnp.float32, products="default"):
+    """(gradients of a weighted sum of losses, what was predicted)."""
     *trained, originals_BN = inputs(dtype)
 
     def loss(vectors_BNE, table_VE, bias_V):
-        filled = vocabulary_softmax.fill(
+        predicted = vocabulary_softmax.predict_and_sample(
             table_VE, bias_V, jnp.float32(temperature), vectors_BNE, originals_BN, KEYS_B,
             size=SIZE, forbidden_ids=FORBIDDEN, piece=piece, products=products,
         )  # fmt: skip
-        return (filled.losses_BN * jnp.arange(B * N).reshape(B, N)).sum(), filled
+        return (predicted.losses_BN * jnp.arange(B * N).reshape(B, N)).sum(), predicted
 
     return jax.grad(loss, (0, 1, 2), has_aux=True)(*trained)
 
@@ -53,8 +53,8 @@ def whole(temperature=1.0, dtype=jnp.float32):
         chances_BNV = jax.nn.softmax(logits_BNV)
         entropies_BN = -(chances_BNV * jax.nn.log_softmax(logits_BNV)).sum(-1)
         hits_BN = logits_BNV.argmax(-1) == originals_BN
-        filled = vocabulary_softmax.Filled(losses_BN, hits_BN, sampled_BN, entropies_BN)
-        return (losses_BN * jnp.arange(B * N).reshape(B, N)).sum(), filled
+        predicted = vocabulary_softmax.SlotPredictions(losses_BN, hits_BN, sampled_BN, entropies_BN)
+        return (losses_BN * jnp.arange(B * N).reshape(B, N)).sum(), predicted
 
     return jax.grad(loss, (0, 1, 2), has_aux=True)(*trained)
 
@@ -62,22 +62,22 @@ def whole(temperature=1.0, dtype=jnp.float32):
 @pytest.mark.parametrize("piece", PIECES)
 @pytest.mark.parametrize("temperature", [1.0, 0.3])
 def test_losses_hits_samples_and_entropies_are_those_of_all_scores(piece, temperature):
-    (_, filled), (_, expected) = walk(piece, temperature), whole(temperature)
-    np.testing.assert_allclose(filled.losses_BN, expected.losses_BN, rtol=1e-5)
-    np.testing.assert_array_equal(filled.hits_BN, expected.hits_BN)
-    np.testing.assert_array_equal(filled.sampled_BN, expected.sampled_BN)
-    np.testing.assert_allclose(filled.entropies_BN, expected.entropies_BN, rtol=2e-5)
+    (_, predicted), (_, expected) = walk(piece, temperature), whole(temperature)
+    np.testing.assert_allclose(predicted.losses_BN, expected.losses_BN, rtol=1e-5)
+    np.testing.assert_array_equal(predicted.hits_BN, expected.hits_BN)
+    np.testing.assert_array_equal(predicted.sampled_BN, expected.sampled_BN)
+    np.testing.assert_allclose(predicted.entropies_BN, expected.entropies_BN, rtol=2e-5)
 
 
 @pytest.mark.parametrize("piece", PIECES)
-@pytest.mark.parametrize("products", ["plain", "wide"])
+@pytest.mark.parametrize("products", ["default", "cpu"])
 def test_gradients_are_those_of_all_scores(piece, products):
     for found, expected in zip(walk(piece, products=products)[0], whole()[0]):
         scale = abs(expected).max()
         np.testing.assert_allclose(found / scale, expected / scale, atol=2e-6)
 
 
-@pytest.mark.parametrize("products", ["plain", "wide"])
+@pytest.mark.parametrize("products", ["default", "cpu"])
 def test_gradients_come_in_the_dtype_of_what_they_belong_to(products):
     gradients, _ = walk(256, dtype=jnp.bfloat16, products=products)
     assert [x.dtype for x in gradients] == [jnp.bfloat16, jnp.float32, jnp.float32]
@@ -90,11 +90,11 @@ def test_an_original_that_is_the_best_is_a_hit():
     vectors_BNE, table_VE, bias_V, _ = inputs()
     best_BN = generator.logits(vectors_BNE, table_VE, bias_V, SIZE).argmax(-1)
     for originals_BN, expected in ((best_BN, True), ((best_BN + 1) % SIZE, False)):
-        filled = vocabulary_softmax.fill(
+        predicted = vocabulary_softmax.predict_and_sample(
             table_VE, bias_V, jnp.float32(1), vectors_BNE, originals_BN, KEYS_B,
             size=SIZE, forbidden_ids=FORBIDDEN, piece=256,
         )  # fmt: skip
-        assert (filled.hits_BN == expected).all()
+        assert (predicted.hits_BN == expected).all()
 
 
 @pytest.mark.parametrize("piece", PIECES)
@@ -112,11 +112,11 @@ def test_a_tie_is_no_hit(piece):
 
 def test_a_block_of_forbidden_ids_is_never_drawn():
     vectors_BNE, table_VE, bias_V, originals_BN = inputs()
-    filled = vocabulary_softmax.fill(
+    predicted = vocabulary_softmax.predict_and_sample(
         table_VE, bias_V.at[:512].add(1000.0), jnp.float32(1), vectors_BNE, originals_BN, KEYS_B,
         size=SIZE, forbidden_ids=tuple(range(512)), piece=128,
     )  # fmt: skip
-    assert (filled.sampled_BN >= 512).all() and (filled.sampled_BN < SIZE).all()
+    assert (predicted.sampled_BN >= 512).all() and (predicted.sampled_BN < SIZE).all()
 
 
 def arrays_of(jaxpr):
@@ -159,18 +159,20 @@ def test_what_was_drawn_is_scored_by_what_it_was_drawn_from(temperature, disallo
     )
     heat = jnp.float32(temperature)
     vectors_BNE, *table = trained
-    filled = vocabulary_softmax.fill(*table, heat, vectors_BNE, originals_BN, KEYS_B, **settings)
+    predicted = vocabulary_softmax.predict_and_sample(
+        *table, heat, vectors_BNE, originals_BN, KEYS_B, **settings
+    )
     weights_BN = 1 + jnp.arange(B * N).reshape(B, N)
 
     def found(vectors_BNE, *table):
         losses_BN = vocabulary_softmax.score_sampled(
-            *table, heat, vectors_BNE, filled.sampled_BN, originals_BN, **settings
+            *table, heat, vectors_BNE, predicted.sampled_BN, originals_BN, **settings
         )
         return (losses_BN * weights_BN).sum(), losses_BN
 
     def expected(*trained):
         log_q_BNV = drawn_from(*trained, originals_BN, temperature, disallow_correct)
-        losses_BN = -jnp.take_along_axis(log_q_BNV, filled.sampled_BN[..., None], 2)[..., 0]
+        losses_BN = -jnp.take_along_axis(log_q_BNV, predicted.sampled_BN[..., None], 2)[..., 0]
         return (losses_BN * weights_BN).sum(), losses_BN
 
     sides = [jax.grad(side, (0, 1, 2), has_aux=True)(*trained) for side in (found, expected)]

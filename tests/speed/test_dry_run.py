@@ -99,7 +99,7 @@ def test_activations_and_scores_are_what_the_compiler_takes(name, monkeypatch):
     told for Electric is 31 % more than what is taken.
     """
     pieces = vocabulary_softmax.PIECES
-    monkeypatch.setitem(pieces, "wide", pieces["plain"])
+    monkeypatch.setitem(pieces, "cpu", pieces["default"])
     tree = small_run("text:nowhere", "")
     tree.data.update(batch_size=16, sequence_length=64, vocab="train:wordpiece:8192")
     tree.model.max_positions = 64

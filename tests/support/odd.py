@@ -147,14 +147,14 @@ def forward(config: networks.NetworksConfig = NETWORKS):
     def run(params, batch):
         every_BL = jnp.broadcast_to(jnp.arange(batch.ids_BL.shape[1]), batch.ids_BL.shape)
         gen_logits_BLV = networks.generator_logits(config, params, batch, every_BL)
-        hidden_BLD, disc_logits_BL = networks.encode(config, params, batch)
+        hidden_BLD, disc_logits_BL = networks.discriminator_outputs(config, params, batch)
         return gen_logits_BLV, hidden_BLD, disc_logits_BL
 
     return jit(run)
 
 
 def sample(keys_B, logits_BNV, temperature, forbidden_ids) -> jax.Array:
-    """Samples from whole logits as `vocabulary_softmax.fill` does from pieces: int32 [B, N]."""
+    """int32 [B, N]: samples from whole logits, as `predict_and_sample` takes them from pieces."""
     forbidden_V = jnp.isin(jnp.arange(logits_BNV.shape[2]), jnp.array(forbidden_ids, jnp.int32))
     logits_BNV = jnp.where(forbidden_V, -jnp.inf, logits_BNV.astype(jnp.float32) / temperature)
     mass_BNV = jnp.exp(logits_BNV - logits_BNV.max(-1, keepdims=True))

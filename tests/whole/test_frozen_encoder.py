@@ -41,7 +41,7 @@ def test_what_is_asked_are_the_hidden_states_below_the_discriminator(sharing):
     batch = odd.batch([[odd.CLS, 9, 8, 7, odd.SEP]], [[odd.D, 0, 0, 0, 0]])
     marks_BL = np.array([[odd.D, 0, 0, 0, 0]], np.uint8)
     found_BLD = frozen_encoder._encode(shapes, odd.PAD, params, batch.ids_BL, marks_BL)
-    expected_BLD, _ = networks.encode(shapes, params, batch)
+    expected_BLD, _ = networks.discriminator_outputs(shapes, params, batch)
     np.testing.assert_allclose(found_BLD, expected_BLD, atol=1e-6)
 
 

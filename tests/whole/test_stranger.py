@@ -138,7 +138,7 @@ def computed(found):
             "states": networks.hidden(config, params, batch),
             "scores": vectors_BLE @ table_VE.T + bias_V,
         }
-    states_BLD, logits_BL = networks.encode(config, params, batch)
+    states_BLD, logits_BL = networks.discriminator_outputs(config, params, batch)
     if "left" in params["generator"]:  # two towers, which the README does not compute
         return {"states": states_BLD, "energies": logits_BL}
     scores_BLV = networks.generator_logits(config, params, batch, places_BL)
