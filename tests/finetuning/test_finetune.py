@@ -301,8 +301,20 @@ def test_other_files_under_the_same_names_are_noticed(places, tmp_path):
     text, label, rest = lines[90].split(",", 2)
     lines[90] = f"{text},{1 - int(label)},{rest}"
     (tmp_path / "tasks" / "train.csv").write_text("\n".join(lines))
+    kept = pathlib.Path(folder(places, "files"), "settings.json")
+    before = kept.read_text()
     with pytest.raises(config_lib.ConfigError, match="the files of the task changed since"):
-        run(moved, "files", "classification", seeds=1, recipe__epochs=1, evaluation__times=1)
+        run(moved, "files", "classification", seeds=2, recipe__epochs=1, evaluation__times=1)
+    assert kept.read_text() == before, "what was refused changes nothing that readers go by"
+
+
+def test_files_of_a_later_task_are_missed_before_the_first_is_trained(places):
+    config = settings(places, "later")
+    config.custom.update(**KINDS["classification"])
+    config.tasks = "custom,wnli"
+    with pytest.raises(ValueError, match="task wnli: "):
+        electra_jax.fine_tune(config, places[0])
+    assert not os.path.exists(os.path.join(folder(places, "later"), "custom"))
 
 
 def test_an_answer_that_moves_to_another_place_is_another_label(places, tmp_path):

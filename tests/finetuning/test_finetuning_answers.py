@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from electra_jax.finetuning.results import answers
+from electra_jax.finetuning.tuning import datasets
 
 #          0       1         2     3
 CONTEXT = "Ada,  Gräfin  von Lovelace!"
@@ -171,3 +172,12 @@ def test_no_more_than_the_n_best_are_kept():
 def test_windows_that_do_not_fit_are_refused(contexts, found, message):
     with pytest.raises(ValueError, match=message):
         answers.answer(contexts, windows(), beams(*found))
+
+
+def test_beams_of_rows_of_several_lengths_end_in_nothing():
+    """Of a row of two tokens a beam has two starts, of a longer one three."""
+    short, long = np.float32([-1, -2]), np.float32([-1, -2, -3])
+    found = datasets._stacked([short, long], -np.inf)
+    np.testing.assert_array_equal(found, [[-1, -2, -np.inf], [-1, -2, -3]])
+    ends = datasets._stacked([np.ones((2, 2), int), np.ones((3, 3), int)], 0)
+    assert ends.shape == (2, 3, 3) and ends.dtype == int and ends[0].sum() == 4

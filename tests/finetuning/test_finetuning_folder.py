@@ -192,7 +192,10 @@ def test_each_task_reports_the_seeds_of_the_last_command_with_that_task(tmp_path
     def begin(tasks, seeds):
         tree = corpus.load_config("finetune")
         tree.update(tasks=tasks, seeds=seeds, seed=3)
-        run_folder.continue_or_begin(str(run), finetuning_config.parse(tree), "encoder")
+        config = finetuning_config.parse(tree)
+        run_folder.check_settings(str(run), config, "encoder")
+        for task in config.task_names:
+            run_folder.write_settings(str(run), config, "encoder", task)
 
     run = tmp_path / "finetune" / "run"
     begin("mnli,rte", 5)

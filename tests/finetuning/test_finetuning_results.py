@@ -381,6 +381,19 @@ def test_predictions_that_are_not_finite_keep_no_other_task_out_of_the_submissio
     assert len(remarks) == 1 and not (tmp_path / "none" / "glue.zip").exists()
 
 
+def test_a_part_of_a_test_set_is_left_out_of_the_submission(tmp_path):
+    """After days of training this is no reason to fail, and to fail again."""
+    for name, numbers in (("cola", (0, 1)), ("rte", (17, 203))):
+        (tmp_path / name).mkdir()
+        lines = (json.dumps({"id": str(number), "prediction": "1"}) + "\n" for number in numbers)
+        (tmp_path / name / "test.jsonl").write_text("".join(lines))
+    folders = {name: str(tmp_path / name) for name in ("cola", "rte")}
+    first, *_ = run_folder.write_glue(str(tmp_path), folders)
+    assert first.endswith("rte/test.jsonl has no rows 0, 1, 2, ... as GLUE numbers them: left out")
+    with zipfile.ZipFile(tmp_path / "glue.zip") as archive:
+        assert archive.namelist() == ["CoLA.tsv"]
+
+
 def test_any_number_is_better_than_none():
     assert scores.better("accuracy", 0.1, math.nan) and scores.better("mse", 9.0, math.nan)
     assert not scores.better("accuracy", math.nan, 0.1)

@@ -232,7 +232,9 @@ def test_predicted_losses_are_those_of_the_whole_softmax():
     objective, batch = make("masked_lm"), odd.batch()
     params = weights(objective)
     config = objective.networks
-    made, losses_BN, hits_BN = objective._mask_and_predict(params, batch, keys(batch), objective.knobs(0.0))
+    made, losses_BN, hits_BN = objective._mask_and_predict(
+        params, batch, keys(batch), objective.knobs(0.0)
+    )
     seen = dataclasses.replace(batch, ids_BL=made.masked_BL)
     vectors_BNE = networks.predictor_vectors(
         config, params, seen, made.chosen.slots_BN, keys(batch).discriminator_B

@@ -295,6 +295,12 @@ def test_a_layer_that_is_missing_is_named():
     assert text.startswith("layer 0 of discriminator/encoder/feed_forward/in/kernel is missing")
 
 
+def test_a_width_of_which_nobody_knows_the_heads_is_refused():
+    tensors = made(layouts.pretraining(**layouts.TINY | dict(width=96), slots=False))
+    with pytest.raises(ValueError, match="discriminator/encoder has a width of 96, and no array"):
+        google.read(tensors)
+
+
 def test_another_model_is_refused():
     assert "BERT" in damaged(lambda t: (t.clear(), t.update({"bert/pooler/dense/kernel": 0})))
     assert "not ELECTRA" in damaged(lambda t: (t.clear(), t.update({"conv/kernel": 0})))

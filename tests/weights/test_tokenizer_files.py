@@ -78,6 +78,34 @@ def test_a_strangers_tokenizer_json_gives_its_own_ids(tmp_path):
         np.testing.assert_array_equal(mine, other)
 
 
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "config.json"])
+@pytest.mark.parametrize("kind", ["BertJapaneseTokenizer", "PreTrainedTokenizerFast"])
+def test_a_vocab_txt_of_another_class_gives_way_to_tokenizer_json_or_is_refused(
+    tmp_path, file, kind
+):
+    """One for Japanese looks words up in a dictionary; its ids would be silently wrong."""
+    words = made("wordpiece", lower_case=False, strip_accents=False)
+    (tmp_path / "vocab.txt").write_bytes(words.native)
+    (tmp_path / file).write_text(json.dumps({"tokenizer_class": kind}))
+    with pytest.raises(ValueError, match=f"its tokenizer is a {kind}, which cuts text otherwise"):
+        tokenizer_files.read(str(tmp_path))
+
+    tokenizer_files.fast(words).save(str(tmp_path / "tokenizer.json"))
+    found = tokenizer_files.read(str(tmp_path))
+    assert found.kind == "tokenizer_json"
+    for mine, other in zip(words.encode(LINES), found.encode(LINES)):
+        np.testing.assert_array_equal(mine, other)
+
+
+def test_a_token_that_was_added_to_an_export_is_not_cut(words, folder):
+    """As `add_tokens` and `save_pretrained` of transformers leave the folder."""
+    fast = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    fast.add_tokens(["qzx"])
+    fast.save(str(folder / "tokenizer.json"))
+    (ids,) = tokenizer_files.read(str(folder)).encode(["qzx"])
+    assert ids.tolist() == [words.size]
+
+
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
     with pytest.raises(ValueError, match="holds neither vocab.txt nor tokenizer.json"):
         tokenizer_files.read(str(tmp_path))

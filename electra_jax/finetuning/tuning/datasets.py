@@ -3,7 +3,7 @@
 
 files -> examples -> features -> TaskRows (ids, marks, labels as the step reads them)
                   -> targets (classes, values, tags, texts as `scores` reads them)
-outputs of rows -> predict(...) -> decide(...) -> scores
+outputs of rows -> decode_outputs(...) -> decide(...) -> scores
 """
 
 import dataclasses
@@ -197,7 +197,7 @@ def _train_split(config, task, train, report):
     return train
 
 
-def predict(
+def decode_outputs(
     prepared: PreparedTask,
     part: PreparedSplit,
     outputs: Mapping[str, Sequence[np.ndarray]],
@@ -335,14 +335,24 @@ def _answers(part, outputs, span):
             allowed_RL[row, :length] = allowed_L
         beams = answers.plain(start_RL, end_RL, allowed_RL, best=span.n_best)
     else:  # the joint head: a beam of starts, each with a beam of ends
+        # A row that is shorter than the beam has fewer starts; -inf stands for the others.
         judged = "impossible_B" in outputs
         beams = answers.Beams(
-            np.stack(outputs["start_BP"]),
-            np.stack(outputs["start_log_BP"]),
-            np.stack(outputs["end_BPT"]),
-            np.stack(outputs["end_log_BPT"]),
+            _stacked(outputs["start_BP"], 0),
+            _stacked(outputs["start_log_BP"], -np.inf),
+            _stacked(outputs["end_BPT"], 0),
+            _stacked(outputs["end_log_BPT"], -np.inf),
             np.array(outputs["impossible_B"]) if judged else None,
         )
 
     contexts = [example.context for example in part.split.examples]
     return answers.answer(contexts, windows, beams, n_best=span.n_best, longest=span.longest_answer)
+
+
+def _stacked(rows, fill):
+    """Arrays of one number of dimensions as one array; the smaller ones end in `fill`."""
+    shape = np.max([row.shape for row in rows], axis=0)
+    found = np.full((len(rows), *shape), fill, rows[0].dtype)
+    for at, row in zip(found, rows):
+        at[tuple(map(slice, row.shape))] = row
+    return found

@@ -34,34 +34,45 @@ def folder_of(config: finetuning_config.Config, workdir: str) -> str:
     return os.path.join(workdir, "finetune", config.name)
 
 
-def continue_or_begin(folder: str, config: finetuning_config.Config, identity: str) -> None:
-    """Writes settings.json, unless the folder holds results that were made with other settings.
+def check_settings(folder: str, config: finetuning_config.Config, identity: str) -> None:
+    """Raises ConfigError if the folder holds results of other settings or another encoder.
+
+    Settings that no finished seed was trained with may change. `identity` is the encoder's.
+    """
+    old = _settings_of_results(folder)
+    if old is None:
+        return
+
+    changed = finetuning_config.differences(finetuning_config.parse(old["config"]), config)
+    if old["encoder"] != identity:
+        changed.append("the encoder's weights")
+    if changed:
+        raise config_lib.ConfigError(
+            f"{folder} holds results of other settings: {'; '.join(changed)}; choose another"
+            " --config.name, or delete that folder"
+        )
+
+
+def write_settings(folder: str, config: finetuning_config.Config, identity: str, task: str) -> None:
+    """Writes settings.json once nothing can refuse the seeds that the folder has of this task.
 
     It has the number of seeds of each task too, those of other commands included: what a task
     reports stays what the last command with that task has reported.
-
-    Raises ConfigError if a setting or the encoder (`identity`) differs from that of the results.
     """
-    path, seeds = os.path.join(folder, "settings.json"), {}
-    escaped = glob.escape(folder)
+    path = os.path.join(folder, "settings.json")
+    old = _read(path) if os.path.exists(path) else {}
+    seeds = old.get("seeds", {}) | {task: config.seeds}
+    _write(path, {"config": config_lib.to_tree(config), "encoder": identity, "seeds": seeds})
 
-    # Settings that no finished seed was trained with may change.
-    if os.path.exists(path) and glob.glob(f"{escaped}/**/seed_*/seed.json", recursive=True):
-        old = _read(path)
-        changed = finetuning_config.differences(finetuning_config.parse(old["config"]), config)
-        if old["encoder"] != identity:
-            changed.append("the encoder's weights")
-        if changed:
-            raise config_lib.ConfigError(
-                f"{folder} holds results of other settings: {'; '.join(changed)}; choose another"
-                " --config.name, or delete that folder"
-            )
 
-        seeds = old.get("seeds", {})
-
-    seeds = seeds | dict.fromkeys(config.task_names, config.seeds)
-    tree = config_lib.to_tree(config)
-    _write(path, {"config": tree, "encoder": identity, "seeds": seeds})
+def _settings_of_results(folder):
+    """The settings.json of a folder that has finished seeds; None otherwise."""
+    path = os.path.join(folder, "settings.json")
+    if not os.path.exists(path):
+        return None
+    if not glob.glob(f"{glob.escape(folder)}/**/seed_*/seed.json", recursive=True):
+        return None
+    return _read(path)
 
 
 def seed_folder(folder: str, seed: int) -> str:
@@ -205,7 +216,7 @@ def write_glue(folder: str, seeds: Mapping[str, str]) -> list[str]:
       seeds: {task: folder of the seed whose predictions go into the file}.
 
     Returns remarks, one line each: files that are missing or have an unexpected length, and tasks
-    that are left out because a prediction is not finite.
+    that are left out because their rows are not GLUE's or a prediction is not finite.
     """
     path_of_zip, found, remarks = os.path.join(folder, "glue.zip"), {}, []
     for name, rows in submission.read_glue(path_of_zip).items():
@@ -218,8 +229,12 @@ def write_glue(folder: str, seeds: Mapping[str, str]) -> list[str]:
             path = os.path.join(where, f"{split}.jsonl")
             if task + ending in submission.GLUE and os.path.exists(path):
                 with open(path, encoding="utf-8") as file:
-                    rows = _by_index(path, map(json.loads, file))
-                if None in rows:
+                    rows = _by_index(map(json.loads, file))
+                if rows is None:
+                    remarks.append(
+                        f"{path} has no rows 0, 1, 2, ... as GLUE numbers them: left out"
+                    )
+                elif None in rows:
                     remarks.append(f"{path} has predictions that are not finite: left out")
                 else:
                     found[task + ending] = rows
@@ -228,15 +243,14 @@ def write_glue(folder: str, seeds: Mapping[str, str]) -> list[str]:
     return remarks
 
 
-def _by_index(path, lines):
-    """Predictions in the order of GLUE's own row numbers; TFDS stores the rows in another order."""
+def _by_index(lines):
+    """Predictions in the order of GLUE's own row numbers; TFDS stores the rows in another order.
+
+    None if the rows do not have these numbers, as those of a part of a test set.
+    """
     rows = {str(line["id"]): line["prediction"] for line in lines}
-    try:
-        return [rows[str(number)] for number in range(len(rows))]
-    except KeyError as error:
-        raise ValueError(
-            f"{path}: no row {error} among the ids of {len(rows)} rows; GLUE numbers them from 0"
-        ) from error
+    numbers = [str(number) for number in range(len(rows))]
+    return [rows[number] for number in numbers] if rows.keys() == {*numbers} else None
 
 
 def _read(path):

@@ -34,7 +34,17 @@ from electra_jax.finetuning.tuning import (
 from electra_jax.host import staging
 
 
-def records(
+def check_finished(session: choices.Session, folder: str, made_of: Mapping[str, str]) -> None:
+    """Raises ConfigError if a finished seed was made of other data, another encoder or dtype."""
+    for number in _numbers(session.config):
+        run_folder.finished(folder, number, made_of)
+
+
+def _numbers(config):
+    return range(config.seed, config.seed + config.seeds)
+
+
+def train_missing(
     session: choices.Session,
     page: live_page.LivePage,
     prepared: datasets.PreparedTask,
@@ -43,7 +53,7 @@ def records(
     folder: str,
     made_of: Mapping[str, str],
 ) -> list[dict]:
-    """The records of all seeds, in order; seeds that have none yet are trained.
+    """Trains the seeds that have no record yet; returns the records of all seeds, in order.
 
     Args:
       page: is told which seeds are trained, and how far they are.
@@ -52,7 +62,7 @@ def records(
         whose record says otherwise raises ConfigError.
     """
     config = session.config
-    numbers = range(config.seed, config.seed + config.seeds)
+    numbers = _numbers(config)
     found = {number: run_folder.finished(folder, number, made_of) for number in numbers}
     pending = [number for number in numbers if found[number] is None]
     page.seeds_done(len(numbers) - len(pending))
@@ -90,7 +100,7 @@ def predictions(
     part: datasets.PreparedSplit,
     params: dict,
 ) -> list:
-    """Per seed the predictions for the examples of a split, as `datasets.predict` gives them."""
+    """Per seed the predictions for the examples of a split, from `datasets.decode_outputs`."""
     config = session.config
     outputs = loop.predict(
         programs,
@@ -100,7 +110,7 @@ def predictions(
         config.recipe.batch_size,
         session.encoder.vocabulary.pad_id,
     )
-    return [datasets.predict(prepared, part, one, config.span) for one in outputs]
+    return [datasets.decode_outputs(prepared, part, one, config.span) for one in outputs]
 
 
 def _train(session, page, prepared, start, point, folder, seeds, made_of) -> list[dict]:

@@ -22,6 +22,7 @@ from absl import logging
 from electra_jax import config as config_lib
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import run_results, shown_results
+from electra_jax.finetuning.tasks import reading
 from electra_jax.finetuning.tuning import (
     choices,
     datasets,
@@ -70,8 +71,10 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
         stack.enter_context(logs.file(os.path.join(folder, "log.txt")))
         compile_cache.keep()
         session = choices.Session(config, workdir, folder, mesh, encoder)
-        run_folder.continue_or_begin(folder, config, encoder.identity)
+        run_folder.check_settings(folder, config, encoder.identity)
         _check_needed(session, names)
+        for name in names[1:]:  # a missing file is not to be found after hours, at its task's turn
+            reading.read(datasets.task_named(config, name), config.data.dir, config.data.dev_share)
 
         # Results are written after every task, so an interrupted command leaves what it has.
         earlier, best = run_folder.earlier(folder), {}
@@ -153,6 +156,7 @@ def _task(
     for line in prepared.report.lines():
         logging.info("%s", line)
     if task.model_of:
+        run_folder.write_settings(session.folder, config, encoder.identity, name)
         return None, _answer_by(session, prepared, task.model_of)
 
     start = _start(session, name)
@@ -166,9 +170,12 @@ def _task(
         point: os.path.join(session.folder, name, *([point.name] if len(grid) > 1 else []))
         for point in grid
     }
+    for at in folders.values():
+        seeds.check_finished(session, at, made_of)
+    run_folder.write_settings(session.folder, config, encoder.identity, name)
     records_at = {
-        point: seeds.records(session, page, prepared, start, point, folder, made_of)
-        for point, folder in folders.items()
+        point: seeds.train_missing(session, page, prepared, start, point, at, made_of)
+        for point, at in folders.items()
     }
 
     chosen = summary.best_point(prepared, records_at)

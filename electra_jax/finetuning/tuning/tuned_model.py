@@ -86,7 +86,7 @@ class Model:
             config.recipe.batch_size,
             self.tuned.encoder.vocabulary.pad_id,
         )
-        said = datasets.predict(prepared, part, outputs, config.span)
+        said = datasets.decode_outputs(prepared, part, outputs, config.span)
         decided = datasets.decide(prepared, said, self._threshold)
         return said, datasets.label_names(prepared, decided)
 

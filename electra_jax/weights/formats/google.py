@@ -205,7 +205,12 @@ def _shape(flat, trunk) -> GoogleShape:
             raise ValueError(f"{path} is missing; copy the files anew")
 
     layers, width, _ = flat[query].shape
-    heads = max(1, width // HEAD_SIZE)  # no tensor tells the number of heads
+    if width > HEAD_SIZE and width % HEAD_SIZE:
+        raise ValueError(
+            f"{trunk} has a width of {width}, and no array tells the number of its heads: they are"
+            f" taken to be {HEAD_SIZE} wide, as all published ones are, which does not divide it"
+        )
+    heads = max(1, width // HEAD_SIZE)
     return GoogleShape(layers, width, heads, flat[wide].shape[-1])
 
 

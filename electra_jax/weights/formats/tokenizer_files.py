@@ -12,6 +12,7 @@ differs after writing and reading.
 
 import json
 import os
+import re
 
 import tokenizers
 from sentencepiece import sentencepiece_model_pb2
@@ -23,6 +24,10 @@ FOLDER = "vocab"
 VOCAB_TXT = "vocab.txt"
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
+CONFIG = "config.json"  # of the model; older ones name the tokenizer's class there
+
+# The classes of transformers that cut text as BERT does, by vocab.txt and three settings.
+_BERT = re.compile(r"(Bert|Electra|DistilBert|MobileBert|ConvBert)Tokenizer(Fast)?")
 
 DIFFERENCES = {  # kind -> cases in which the ids of these files differ from those of training
     "sentencepiece": (
@@ -75,15 +80,24 @@ def write(words: vocabulary.Vocabulary, folder: str, limit: int) -> None:
 def read(folder: str) -> vocabulary.Vocabulary:
     """Returns the vocabulary of a folder.
 
-    The copy in `vocab/` that `write` made comes first, then vocab.txt, then tokenizer.json.
+    The copy in `vocab/` that `write` made comes first, then vocab.txt if the tokenizer is BERT's,
+    then tokenizer.json. A copy that lacks tokens which were added since gives way to the last.
 
     Raises ValueError, in one line.
     """
-    if os.path.isdir(os.path.join(folder, FOLDER)):
-        return vocabulary.load(os.path.join(folder, FOLDER))
-    settings = _settings(os.path.join(folder, TOKENIZER_CONFIG))
     text, fast_ = (os.path.join(folder, name) for name in (VOCAB_TXT, TOKENIZER))
-    if os.path.exists(text) and settings.get("tokenize_chinese_chars", True):
+    if os.path.isdir(os.path.join(folder, FOLDER)):
+        found = vocabulary.load(os.path.join(folder, FOLDER))
+        if not (os.path.exists(fast_) and _added_beyond(folder, found.size)):
+            return found
+        return vocabulary.load(fast_)
+
+    settings = _settings(os.path.join(folder, TOKENIZER_CONFIG))
+    kind = settings.get("tokenizer_class") or _settings(os.path.join(folder, CONFIG)).get(
+        "tokenizer_class"
+    )
+    is_bert = kind is None or _BERT.fullmatch(kind) is not None
+    if os.path.exists(text) and is_bert and settings.get("tokenize_chinese_chars", True):
         lower_case = bool(settings.get("do_lower_case", True))
         strip_accents = settings.get("strip_accents")
         strip_accents = lower_case if strip_accents is None else bool(strip_accents)
@@ -99,6 +113,12 @@ def read(folder: str) -> vocabulary.Vocabulary:
             )
     if os.path.exists(fast_):
         return vocabulary.load(fast_)
+    if os.path.exists(text) and not is_bert:
+        raise ValueError(
+            f"{folder}: its tokenizer is a {kind}, which cuts text otherwise than BERT's, so"
+            f" {VOCAB_TXT} alone is not enough; with transformers save it as a fast tokenizer, with"
+            f" its {TOKENIZER}"
+        )
     raise ValueError(
         f"{folder} holds neither {VOCAB_TXT} nor {TOKENIZER}; copy the tokenizer's files into it"
     )
