@@ -8,8 +8,10 @@ process could not use the accelerator that the notebook's own holds. `load_tuned
 texts with a fine-tuned task.
 
 The modules of this folder are the commands. Its folders are the subpackages, each of which imports
-only those below it (docs/architecture.md). Reading order: `core/batch.py`,
-`objectives/replaced_token_detection.py`, `objectives/masking.py`, `model/networks.py`,
+only those below it (docs/architecture.md, which follows a batch through them). Reading order:
+`core/batch.py`, `objectives/replaced_token_detection.py` and the functions of
+`objectives/objective.py` that it calls, `objectives/masking.py`,
+`objectives/vocabulary_softmax.py`, `objectives/sampling.py`, `model/networks.py`,
 `step/train_step.py`, `training/loop.py`.
 """
 

@@ -29,7 +29,7 @@ from electra_jax.checks.result import (
 )
 from electra_jax.objectives import objective as objective_lib
 from electra_jax.objectives import replaced_token_detection as rtd
-from electra_jax.step import optimizer, train_step
+from electra_jax.step import optimizer, schedule, train_step
 
 STEPS = 300  # in check 14
 
@@ -123,7 +123,7 @@ def overfit(config, seed: int) -> tuple[float, float, tuple[float, float]]:
         lambda *_: jnp.float32(1.5e-3),
         jax.random.key(seed),
         made_up.WORDS.pad_id,
-        progress=train_step.share_of_steps(STEPS),
+        progress=schedule.share_of_steps(STEPS),
     )
     lanes = {name: jnp.asarray(lane) for name, lane in lanes.items()}
 

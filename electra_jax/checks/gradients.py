@@ -17,7 +17,7 @@ from jax import numpy as jnp
 from electra_jax import config as config_lib
 from electra_jax.checks import made_up
 from electra_jax.checks.result import ABOVE_ZERO, Measure, Result
-from electra_jax.step import optimizer, train_step
+from electra_jax.step import optimizer, schedule, train_step
 
 STEPS = 50  # in check 13
 
@@ -175,7 +175,7 @@ def _lambda_moves(config, seed, sharing, clip_norm):
             lambda *_: jnp.float32(1e-3),
             jax.random.key(seed),
             made_up.WORDS.pad_id,
-            train_step.share_of_steps(STEPS),
+            schedule.share_of_steps(STEPS),
         )
         state = train_step.state_of(weighted, adam, first)
         return lax.fori_loop(0, STEPS, lambda _, state: update(state, lanes)[0], state).params

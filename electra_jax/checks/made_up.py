@@ -92,7 +92,7 @@ def config(
 
 def objective(small: config_lib.Config) -> Any:
     """Returns the objective of a configuration, on one device."""
-    return plans.of(small, WORDS).objective
+    return plans.make_plan(small, WORDS).objective
 
 
 def lanes(rows: int, seed: int) -> dict[str, np.ndarray]:
@@ -160,5 +160,5 @@ def in_full_size(given: config_lib.Config, seed: int, **model) -> tuple[Any, dic
         WORDS, size=prepared_data.vocabulary_size(prepared_data.RunData.of(given, ""))
     )
     ids, marks = synthetic.rows(words, 8, given.data.sequence_length, seed)
-    objective = plans.of(config_lib.parse(tree), words).objective
+    objective = plans.make_plan(config_lib.parse(tree), words).objective
     return objective, {"ids": ids, "marks": marks}

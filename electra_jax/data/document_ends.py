@@ -16,7 +16,7 @@ LONGEST = 5_000_000  # characters that the documents of a file may have on avera
 _FOUND = ("documents", "duplicates", "skipped_short", "empty")  # counts of documents, kept or not
 
 
-def read(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str, Any]]) -> str:
+def warning(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str, Any]]) -> str:
     """A warning, one line, if files have too few documents; '' if not. `results` are of tasks."""
     counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
     for task, result in zip(tasks, results, strict=True):

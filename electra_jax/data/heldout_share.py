@@ -12,7 +12,7 @@ MANY = 0.05  # of a source's tokens; less is no loss
 TIMES = 3  # the share that was asked for; a few dozen documents may well come to twice of it
 
 
-def read(manifest: records.Manifest) -> str:
+def warning(manifest: records.Manifest) -> str:
     """A warning, one line, about the source with the largest share; '' if none is too large."""
     asked = manifest.settings["heldout_fraction"]
     many = [

@@ -100,7 +100,7 @@ def prepare(
     if not done:
         _prepare_locked(plan, progress, watcher, executor)
 
-    # Of text that was prepared just now, the line that names its files has been said.
+    # Text that was prepared just now has been warned about already, file by file.
     manifest = records.read_manifest(plan.folder)
     for line in (totals.unknown_tokens(manifest), utf8.prepared(manifest) if done else ""):
         if line:
@@ -246,8 +246,12 @@ def _build(plan, progress, watcher, executor):
         phases.begin("writing", "writing the manifest")
         manifest = totals.make_manifest(plan, tasks, results, words, time.monotonic() - began)
         _remove_strangers(plan.folder, manifest)
-        found = [look.read(tasks, results) for look in (utf8, document_ends)]
-        for line in filter(None, [*found, heldout_share.read(manifest)]):
+        warnings = (
+            utf8.warning(tasks, results),
+            document_ends.warning(tasks, results),
+            heldout_share.warning(manifest),
+        )
+        for line in filter(None, warnings):
             progress(f"warning: {line}")
         totals.refuse_unknown(manifest)
 

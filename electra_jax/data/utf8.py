@@ -29,7 +29,7 @@ def beginnings(tasks: Sequence[planning.UnitTask]) -> str:
     return _warning({path: text_files.invalid_share(path) for path in files}, " in its beginning")
 
 
-def read(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str, Any]]) -> str:
+def warning(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str, Any]]) -> str:
     """A warning, one line, if some files are not UTF-8; '' if all are. `results` are of tasks."""
     counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
     for task, result in zip(tasks, results, strict=True):

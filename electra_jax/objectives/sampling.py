@@ -5,6 +5,9 @@ Sampling by Gumbel noise, as in the reference, takes one random number per id of
 Here the vocabulary is cut into blocks of 128 ids. One uniform number picks a block by its mass and
 a second one picks an id inside the block, both by inverting a cumulative sum. All in float32.
 
+    WithGenerator.generate -> Objective.predict_and_sample -> vocabulary_softmax.predict_and_sample,
+    which has the mass of each block -> from_blocks -> ids
+
     G  blocks      I  ids of a block
 """
 

@@ -182,7 +182,7 @@ def compile_step(
         mesh = dataclasses.replace(config.mesh, slices=topology.slices)
         config = dataclasses.replace(config, mesh=mesh)
     ready = synthetic.prepare(config, vocab_size, devices(topology))
-    stage, shapes = stage or stages.of(config)[0], ready.plan.shapes
+    stage, shapes = stage or stages.of(config)[0], ready.plan.state_shapes
     ids = jnp.uint16 if vocab_size <= 2**16 else jnp.uint32
     lanes = {
         "ids": jax.ShapeDtypeStruct((stage.batch_size, stage.sequence_length), ids),

@@ -50,9 +50,9 @@ def text(config: config_lib.Config, workdir: str) -> str:
     words = synthetic.Words(vocab_size)
 
     # The state is the same in all stages; row length and batch size may differ.
-    plan = plans.of(config, words, mesh=mesh)
+    plan = plans.make_plan(config, words, mesh=mesh)
     kinds = plan.stages
-    parts = accounting.parameters(plan.shapes.params)
+    parts = accounting.parameters(plan.state_shapes.params)
     flops = [
         plan.objectives[kind.sequence_length].flops(kind.sequence_length).train * kind.batch_size
         for kind in kinds
@@ -238,8 +238,12 @@ def _stages(kinds, steps):
 
 def _state(plan):
     """Returns the size of the state per device as text."""
-    what = "weights, averages and moments" if plan.shapes.ema is not None else "weights and moments"
-    return f"{bytes_a_device(plan.shapes, plan.where) / 2**20:,.1f} MiB ({what})"
+    what = (
+        "weights, averages and moments"
+        if plan.state_shapes.ema is not None
+        else "weights and moments"
+    )
+    return f"{bytes_a_device(plan.state_shapes, plan.state_shardings) / 2**20:,.1f} MiB ({what})"
 
 
 def bytes_a_device(shapes, where) -> int:

@@ -160,7 +160,7 @@ def _step(config, rehearsed, lanes, steps):
     rate, peak = flops / seconds.median, accounting.peak(device.device_kind)
     product_rate = _product_rate(objective.networks.dtype)
     memory = compiled.memory_analysis()
-    program = jax.make_jaxpr(rehearsed.update)(rehearsed.plan.shapes, lanes[0])
+    program = jax.make_jaxpr(rehearsed.update)(rehearsed.plan.state_shapes, lanes[0])
 
     places = data.batch_size * data.sequence_length
     return {

@@ -46,7 +46,7 @@ class Rehearsal:
 
     def state(self) -> train_step.TrainState:
         """Returns a new state, with each array created on the devices that hold it."""
-        return jax.jit(self.plan.init, out_shardings=self.plan.where)()
+        return jax.jit(self.plan.init, out_shardings=self.plan.state_shardings)()
 
     def lanes(self, number: int = 0) -> dict[str, jax.Array]:
         """Returns a batch of random rows on the mesh; each number gives another batch."""
@@ -65,7 +65,7 @@ def prepare(
     """
     mesh = plans.mesh(config, devices)
     words = Words(vocab_size)
-    plan = plans.of(config, words, mesh=mesh)
+    plan = plans.make_plan(config, words, mesh=mesh)
     return Rehearsal(config, mesh, words, plan, plan.compile_update(config.data.sequence_length))
 
 

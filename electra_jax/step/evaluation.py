@@ -73,7 +73,7 @@ class Evaluator:
     pad_id: int
     mesh: Mesh
     batch_size: int  # rows
-    ema_decay: float = 0.0  # of the averages that it is given instead of weights; 0: of none
+    ema_decay: float = 0.0  # of the averaged weights that are evaluated; 0: they are not averages
 
     def of_sources(
         self,

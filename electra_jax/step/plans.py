@@ -4,9 +4,9 @@
     config, vocabulary, mesh -> networks, objectives, optimizer, rate, stages, extras -> Plan
 
 Objective, optimizer, schedule, dtype and the way of attention are chosen here; what is masked
-(`mask_unit`) and shared (`sharing`) is a value that objectives and networks act by. `of` returns a
-`Plan` of all parts; the functions after it make single parts. Networks, objectives and the step
-never see the configuration.
+(`mask_unit`) and shared (`sharing`) is a value that objectives and networks act by. `make_plan`
+returns a `Plan` of all parts; the functions after it make single parts. Networks, objectives and
+the step never see the configuration.
 """
 
 import dataclasses
@@ -112,14 +112,14 @@ class Plan:
         return train_step.init_state(self.objective, self.optimizer, self.key, self.extras)
 
     @functools.cached_property
-    def shapes(self) -> train_step.TrainState:
+    def state_shapes(self) -> train_step.TrainState:
         """The shapes of the state that `init` returns."""
         return jax.eval_shape(self.init)
 
     @functools.cached_property
-    def where(self) -> train_step.TrainState:
+    def state_shardings(self) -> train_step.TrainState:
         """The sharding of each array of the state."""
-        return sharding.shardings(self.shapes, self._mesh())
+        return sharding.shardings(self.state_shapes, self._mesh())
 
     def update(self, sequence_length: int) -> Callable:
         """The step on rows of this length, not compiled: (state, lanes) -> (state, measured).
@@ -143,7 +143,7 @@ class Plan:
     def compile_update(self, sequence_length: int) -> Callable:
         """The step on rows of this length, jitted over the mesh."""
         return train_step.compile_update(
-            self.update(sequence_length), self.shapes, self._mesh(), self.compiler_options
+            self.update(sequence_length), self.state_shapes, self._mesh(), self.compiler_options
         )
 
     def compile_evaluate(self, sequence_length: int, unigram_V: np.ndarray) -> Callable:
@@ -151,8 +151,13 @@ class Plan:
 
         `unigram_V` is how often the training text has each id, see `evaluation.compile_evaluate`.
         """
-        objective, where = self.objectives[sequence_length], self.where.params
-        return evaluation.compile_evaluate(objective, self.pad_id, unigram_V, self._mesh(), where)
+        return evaluation.compile_evaluate(
+            self.objectives[sequence_length],
+            self.pad_id,
+            unigram_V,
+            self._mesh(),
+            self.state_shardings.params,
+        )
 
     def _mesh(self):
         if self.mesh is None:
@@ -160,7 +165,7 @@ class Plan:
         return self.mesh
 
 
-def of(
+def make_plan(
     config: config_lib.Config,
     vocabulary: vocabulary_lib.Vocabulary,
     unigrams: Mapping[int, np.ndarray] | None = None,
@@ -176,12 +181,13 @@ def of(
         frequency.
       mesh: where to train; if None, the objective runs on one device.
     """
-    all_stages, known, equal_V = stages.of(config), unigrams or {}, np.ones(vocabulary.size)
+    all_stages = stages.of(config)
+    known, equal_V = unigrams or {}, np.ones(vocabulary.size)
     return Plan(
         mesh=mesh,
         stages=all_stages,
         objectives={
-            length: objective(config, vocabulary, known.get(length, equal_V), mesh, length)
+            length: make_objective(config, vocabulary, known.get(length, equal_V), mesh, length)
             for length in dict.fromkeys(stage.sequence_length for stage in all_stages)
         },
         optimizer=optimizer_of(config),
@@ -231,22 +237,22 @@ def mesh(
     Raises ConfigError if it does not fit the number of devices, if the rows of a batch cannot be
     split evenly over devices and micro-batches, or if their compiler refuses an option.
     """
-    c = config.mesh
+    chosen = config.mesh
     try:
-        made = meshes.make_mesh(c.data, c.fsdp, c.tensor, devices, c.slices)
+        made = meshes.make_mesh(chosen.data, chosen.fsdp, chosen.tensor, devices, chosen.slices)
     except ValueError as error:
         raise config_lib.ConfigError(str(error)) from error
 
-    slices = meshes.count_slices(list(made.devices.flat), c.slices)
+    slices = meshes.count_slices(list(made.devices.flat), chosen.slices)
     if reason := row_split.refused(config, meshes.row_devices(made), made.size, slices):
         raise config_lib.ConfigError(reason)
     if evaluates and (reason := row_split.evaluation_refused(config, meshes.row_devices(made))):
         raise config_lib.ConfigError(reason)
 
-    options = _compiler_options(c.compiler_options, made)
+    options = _compiler_options(chosen.compiler_options, made)
     if reason := compilers.refused(options, made):
         raise config_lib.ConfigError(
-            f"mesh.compiler_options={c.compiler_options!r} is refused by the compiler of"
+            f"mesh.compiler_options={chosen.compiler_options!r} is refused by the compiler of"
             f" {made.devices.flat[0].device_kind}: {reason}; correct it, or set it to 'auto'"
         )
 
@@ -306,7 +312,7 @@ def networks_config(
     )
 
 
-def objective(
+def make_objective(
     config: config_lib.Config,
     vocabulary: vocabulary_lib.Vocabulary,
     unigram_V: np.ndarray,
@@ -352,15 +358,15 @@ def slots(chosen: config_lib.Objective, length: int) -> int:
 
 def optimizer_of(config: config_lib.Config) -> optax.GradientTransformation:
     """The optimizer; the training step multiplies its updates by -rate."""
-    c = config.optimizer
-    return OPTIMIZERS[c.name](
+    chosen = config.optimizer
+    return OPTIMIZERS[chosen.name](
         optimizer.Settings(
-            beta1=c.beta1,
-            beta2=c.beta2,
-            epsilon=c.epsilon,
-            weight_decay=c.weight_decay,
-            clip_norm=c.clip_norm,
-            clip=c.clip,
+            beta1=chosen.beta1,
+            beta2=chosen.beta2,
+            epsilon=chosen.epsilon,
+            weight_decay=chosen.weight_decay,
+            clip_norm=chosen.clip_norm,
+            clip=chosen.clip,
             peaks=peak_rates(config),
         )
     )
@@ -368,13 +374,15 @@ def optimizer_of(config: config_lib.Config) -> optax.GradientTransformation:
 
 def peak_rates(config: config_lib.Config) -> optimizer.PeakRates:
     """The peak learning rate of each network; 0 in the configuration means `learning_rate`."""
-    c = config.optimizer
+    chosen = config.optimizer
     # A rate at which nothing learns must not raise the peak, which is the largest of all rates.
     has_use = config_lib.has_use(config, "optimizer.gen_learning_rate")
     return optimizer.PeakRates(
-        generator=(c.gen_learning_rate if has_use else 0.0) or c.learning_rate,
-        discriminator=c.disc_learning_rate or c.learning_rate,
-        matrices=(c.muon_learning_rate or c.learning_rate) if c.name == "muon" else None,
+        generator=(chosen.gen_learning_rate if has_use else 0.0) or chosen.learning_rate,
+        discriminator=chosen.disc_learning_rate or chosen.learning_rate,
+        matrices=(
+            (chosen.muon_learning_rate or chosen.learning_rate) if chosen.name == "muon" else None
+        ),
     )
 
 
@@ -383,34 +391,30 @@ def rate(config: config_lib.Config) -> Callable[..., jax.Array]:
 
     The optimizer scales the others down.
     """
-    c, shape = config.schedule, SHAPES[config.schedule.shape]
-    if c.shape == "warmup_stable_decay":
-        shape = functools.partial(shape, decay_share=c.decay_share)
-    return schedule.rate(peak_rates(config).peak, c.steps, c.warmup_steps, shape)
+    chosen = config.schedule
+    shape = SHAPES[chosen.shape]
+    if chosen.shape == "warmup_stable_decay":
+        shape = functools.partial(shape, decay_share=chosen.decay_share)
+    return schedule.rate(peak_rates(config).peak, chosen.steps, chosen.warmup_steps, shape)
 
 
 def progress(config: config_lib.Config) -> Callable[[train_step.TrainState], jax.Array]:
     """A function of the state: the spent share of the budget."""
-    c = config.schedule
-    if c.budget == "tokens":
-        return lambda state: schedule.tokens_share(state.tokens_seen, c.tokens)
-    if c.budget == "minutes":
-
-        def of_minutes(state):
-            assert state.seconds is not None, "`extras` makes the state of such a run count seconds"
-            return state.seconds / (60 * c.minutes)
-
-        return of_minutes
-    return train_step.share_of_steps(c.steps)
+    chosen = config.schedule
+    if chosen.budget == "tokens":
+        return schedule.share_of_tokens(chosen.tokens)
+    if chosen.budget == "minutes":
+        return schedule.share_of_minutes(chosen.minutes)
+    return schedule.share_of_steps(chosen.steps)
 
 
 def extras(config: config_lib.Config) -> train_step.Extras:
     """The optional parts of step and state that the configuration asks for."""
-    c, named = config.schedule, peak_rates(config).named()
+    chosen, named = config.schedule, peak_rates(config).named()
     return train_step.Extras(
         ema_decay=config.optimizer.ema_decay,
-        spike_factor=0.0 if c.on_spike == "go_on" else c.spike_factor,
-        timed=c.budget == "minutes",
+        spike_factor=0.0 if chosen.on_spike == "go_on" else chosen.spike_factor,
+        timed=chosen.budget == "minutes",
         logged_shares=None if named == {"learning_rate": 1.0} else named,
     )
 

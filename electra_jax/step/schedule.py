@@ -15,6 +15,7 @@ with the decay 1 - sqrt of Haegele et al. 2024 (arXiv:2405.18392), as in ModernB
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -64,10 +65,32 @@ def rate(
     return at
 
 
-def tokens_share(tokens_seen: jax.Array, tokens: int) -> jax.Array:
-    """The spent share of a budget of tokens; `tokens_seen` holds two uint32 words, low first."""
-    low, high = tokens_seen.astype(jnp.float32)
-    return (low + high * 2.0**32) / float(tokens)  # the int may not fit into 32 bits
+# The progress of a run: the spent share of its budget, as a function of the state.
+
+
+def share_of_steps(steps: int) -> Callable[[Any], jax.Array]:
+    """Of a run whose budget is a number of steps."""
+    return lambda state: state.step / steps
+
+
+def share_of_tokens(tokens: int) -> Callable[[Any], jax.Array]:
+    """Of one whose budget is a number of tokens; `tokens_seen` is two uint32 words, low first."""
+
+    def share(state):
+        low, high = state.tokens_seen.astype(jnp.float32)
+        return (low + high * 2.0**32) / float(tokens)  # the int may not fit into 32 bits
+
+    return share
+
+
+def share_of_minutes(minutes: float) -> Callable[[Any], jax.Array]:
+    """Of one whose budget is minutes of training, which its state counts (`Extras.timed`)."""
+
+    def share(state):
+        assert state.seconds is not None, "`extras` makes the state of such a run count seconds"
+        return state.seconds / (60 * minutes)
+
+    return share
 
 
 def peak_not_reached(

@@ -102,11 +102,6 @@ def state_of(
     )
 
 
-def share_of_steps(steps: int) -> Callable[[TrainState], jax.Array]:
-    """The progress of a run whose budget is a number of steps, as a function of its state."""
-    return lambda state: state.step / steps
-
-
 @dataclasses.dataclass(frozen=True)
 class Split:
     """How the work of a step is split: into micro-batches, and over the devices of a mesh."""

@@ -39,7 +39,7 @@ def full_disk_in_words(workdir: str) -> Iterator[None]:
         ) from error
 
 
-def continue_or_begin(config: config_lib.Config, workdir: str) -> None:
+def compare_and_write_settings(config: config_lib.Config, workdir: str) -> None:
     """Compares the settings with those of the run in the workdir, and writes config.json.
 
     Raises ConfigError for settings with which this run cannot be continued.
@@ -95,7 +95,7 @@ def check_places(workdir: str) -> None:
         _check_right(path)
 
 
-def check_beginning(config: config_lib.Config, workdir: str) -> None:
+def check_starting_weights(config: config_lib.Config, workdir: str) -> None:
     """Raises an error on all processes if a new run cannot find what it begins with.
 
     These are the weights that the section `init` names, with an encoder of the run's shape, and the

@@ -55,7 +55,7 @@ def train(
     with contextlib.ExitStack() as stack:
         workdir = stack.enter_context(staging.opened(workdir, processes.is_first()))
         before_the_run.check_places(workdir)
-        before_the_run.check_beginning(config, workdir)
+        before_the_run.check_starting_weights(config, workdir)
         stack.enter_context(before_the_run.full_disk_in_words(workdir))
         # Nothing is written before the lock is held, since another run may use this workdir.
         if jax.process_index() == 0:
@@ -66,7 +66,7 @@ def train(
 
         compile_cache.keep()
         before_the_run.check_same_everywhere(config)
-        before_the_run.continue_or_begin(config, workdir)
+        before_the_run.compare_and_write_settings(config, workdir)
 
         # Before text is prepared for hours and a step is compiled, since a service may refuse.
         continues = bool(metadata.steps(metadata.directory(workdir)))
@@ -153,6 +153,8 @@ class _Loop:
     def to_the_end(self) -> dict[str, float | None]:
         """Trains until the budget is spent or a signal arrives; returns the last evaluation."""
         self._begin()
+        if self._c.schedule.on_spike == "roll_back" and not self._run.restored:
+            self._save()  # so that there is a state to go back to
 
         while not (self._budget.over or self._stopping):
             lanes = self._next_lanes()
@@ -191,9 +193,6 @@ class _Loop:
             if due:
                 self._evaluate()
 
-        if self._c.schedule.on_spike == "roll_back" and not run.restored:
-            self._save()  # so that there is a state to go back to
-
     def _next_lanes(self):
         """The next batch; None if a signal came while its rows were not prepared yet.
 
@@ -210,7 +209,7 @@ class _Loop:
 
         try:
             if not self._feed.is_ready(0):
-                with self._out.off_the_clock():
+                with self._budget.clock.paused():
                     self._wait_for_rows()
             return None if self._stopping else next(self._feed)
         except streaming.PreparationError as error:
@@ -245,7 +244,7 @@ class _Loop:
         if run.stage_number in self._compiled:
             return True
 
-        with self._out.off_the_clock():
+        with self._budget.clock.paused():
             self._out.compiling()
             try:
                 processes.compile_together(run.update, run.state, lanes, stops=self._stop.is_asked)
@@ -262,7 +261,7 @@ class _Loop:
         compiles = run.stage_number not in self._compiled
         run.step += 1
         self._profile.before(run.step, run.state)
-        with self._out.off_the_clock() if compiles else contextlib.nullcontext():
+        with self._budget.clock.paused() if compiles else contextlib.nullcontext():
             run.state, measured = run.update(run.state, lanes)
             if compiles:
                 self._out.compiled()  # a call returns while its step still runs
@@ -299,16 +298,16 @@ class _Loop:
         # of the next step, in which a run that is restored here would begin.
         run.stage_number = self._budget.stage
         if self._evaluates():
-            with out.off_the_clock():
+            with self._budget.clock.paused():
                 self._evaluate()
         if self._saves():
-            with out.off_the_clock():
+            with self._budget.clock.paused():
                 self._save()
         if self._reports():
-            with out.off_the_clock():
+            with self._budget.clock.paused():
                 out.report("running")
         elif self._logs() and not (self._budget.over or self._stopping) and out.page_is_old():
-            with out.off_the_clock():
+            with self._budget.clock.paused():
                 out.refresh_page()
 
     def _evaluate(self, write=True):
@@ -329,7 +328,7 @@ class _Loop:
         know of them, so they are noted beside it.
         """
         run = self._run
-        with self._out.off_the_clock():
+        with self._budget.clock.paused():
             spikes.go_back(run, self._saved, spike)
         self._checks.forget()
         self._budget.turn_to(run.state)

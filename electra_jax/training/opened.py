@@ -94,7 +94,7 @@ def open_workdir(
         mesh = plans.mesh(config, evaluates=True)
     else:  # the kernels of accelerators cannot be divided without the mesh of a step
         mesh = meshes.make_mesh(1, devices=jax.local_devices()[:1])
-    plan = plans.of(config, words, unigrams, mesh)
+    plan = plans.make_plan(config, words, unigrams, mesh)
     part = "ema" if config.optimizer.ema_decay else "params"
     restored = _restore(plan, part, directory, steps, step)
 

@@ -152,10 +152,6 @@ class Output:
             with contextlib.suppress(OSError):  # such as a disk that is full now
                 starts.note_saved(self._run.workdir, step)
 
-    def off_the_clock(self) -> contextlib.AbstractContextManager[None]:
-        """A context whose duration counts neither for the speed nor for a budget of minutes."""
-        return self._budget.clock.paused()
-
     def log(self) -> None:
         """Writes the means since the last log line and starts new sums."""
         run, step = self._run, self._run.step

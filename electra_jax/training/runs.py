@@ -201,8 +201,8 @@ def _with_rows(config, workdir, mesh, rows) -> Run:
 
 def _shapes(plan, mesh) -> train_step.TrainState:
     """The shapes of the state, each with its sharding."""
-    where = sharding.shardings(plan.shapes, mesh, lambda line: logging.warning("%s", line))
-    return trees.shapes_at(plan.shapes, where)
+    where = sharding.shardings(plan.state_shapes, mesh, lambda line: logging.warning("%s", line))
+    return trees.shapes_at(plan.state_shapes, where)
 
 
 def _restored(config, workdir, words, abstract, interval):
@@ -299,10 +299,10 @@ def _programs(config, words, mesh, rows) -> _Programs:
         _kept_programs.move_to_end(key)
         return _kept_programs[key]
 
-    plan = plans.of(config, words, unigrams, mesh)
+    plan = plans.make_plan(config, words, unigrams, mesh)
     programs = _Programs(
         plan=plan,
-        init=jax.jit(plan.init, out_shardings=plan.where),
+        init=jax.jit(plan.init, out_shardings=plan.state_shardings),
         update={length: plan.compile_update(length) for length in plan.objectives},
         evaluate={
             length: plan.compile_evaluate(length, unigrams[length]) for length in plan.objectives
@@ -355,7 +355,7 @@ def _zero_interval(plan) -> metrics.Sums:
         "ids": jax.ShapeDtypeStruct(size, jnp.uint16),
         "marks": jax.ShapeDtypeStruct(size, jnp.uint8),
     }
-    sums = jax.eval_shape(plan.update(stage.sequence_length), plan.shapes, lanes)[1].sums
+    sums = jax.eval_shape(plan.update(stage.sequence_length), plan.state_shapes, lanes)[1].sums
 
     def zeros():
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), sums)

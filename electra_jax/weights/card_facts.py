@@ -142,7 +142,7 @@ def _flops(found):
     if len(rows) != len(kinds):
         return None
 
-    plan = plans.of(trained_weights.portable(found.config), found.vocabulary)
+    plan = plans.make_plan(trained_weights.portable(found.config), found.vocabulary)
     lengths = [kind.sequence_length for kind in kinds]
     return sum(n * plan.objectives[x].flops(x).train for n, x in zip(rows, lengths))
 

@@ -166,8 +166,8 @@ def _optimizer(named, found, config):
 
 def _fresh_state(found, config):
     """Returns (the run's objective, the shapes of its state before the first step)."""
-    plan = plans.of(config, found.vocabulary)
-    return plan.objective, plan.shapes
+    plan = plans.make_plan(config, found.vocabulary)
+    return plan.objective, plan.state_shapes
 
 
 def _save_first(directory, found, config, optimizer=None):

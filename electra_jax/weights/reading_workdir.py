@@ -69,7 +69,7 @@ def stored_shapes(config: config_lib.Config, words, digest: dict[str, str], part
       digest: the digest in its metadata, which lists all saved arrays.
       part: 'params' or 'ema', the averages.
     """
-    plan = plans.of(trained_weights.portable(config), words)
+    plan = plans.make_plan(trained_weights.portable(config), words)
     whole = jax.eval_shape(plan.objective.init, plan.key)
     return trees.nested(
         {path: x for path, x in trees.flat(whole).items() if f"{part}/{path}" in digest}

@@ -223,11 +223,11 @@ def _of_checkpoint(named, folder, wants, run) -> StartingWeights:
 
     moments = None
     if wants and any(name.startswith("optimizer/") for name in about["digest"]):
-        plan = plans.of(trained_weights.portable(trained), old)
+        plan = plans.make_plan(trained_weights.portable(trained), old)
         theirs = [(phase.name, phase.trains) for phase in plan.objective.phases]
         _check_optimizer(named, run, trained.optimizer.name, theirs)
 
-        shapes["optimizer"] = plan.shapes.optimizer
+        shapes["optimizer"] = plan.state_shapes.optimizer
         if part == "ema":
             logging.warning("%s: moments of the last weights beside averages; init.weights='raw'"
                             " takes those that they belong to", named)  # fmt: skip

@@ -359,7 +359,7 @@ def test_init_from_takes_workdirs_folders_and_exports(words, workdir, folder, tm
     config.init["from"] = str(places[kind])
     config = config_lib.parse(config)
     mesh = plans.mesh(config)
-    objective = plans.objective(config, words, np.ones(words.size))
+    objective = plans.make_objective(config, words, np.ones(words.size))
     params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)), seed=4)
     params = jax.tree.map(jax.numpy.asarray, params)
     fresh = train_step.state_of(objective, plans.optimizer_of(config), params)
@@ -423,7 +423,7 @@ def test_the_readme_computes_what_the_head_means(words, tmp_path, variant):
     exec(forward + head, read)  # the lines of our own README
 
     batch = odd.batch(ids_BL, np.array([[odd.D, 0, 0, 0, 0]]))
-    objective = plans.objective(found.config, words, np.ones(words.size))
+    objective = plans.make_objective(found.config, words, np.ones(words.size))
     scores_BL = objective.token_scores(found.params, batch)
     if variant == "electric":
         theirs_BL = -read["energies"]

@@ -46,7 +46,7 @@ def warning(*found):
     """What is said of (unit, its characters, its documents), ..."""
     tasks = [types.SimpleNamespace(unit=unit) for unit, _, _ in found]
     counts = [{"characters": characters, "documents": number} for _, characters, number in found]
-    return document_ends.read(tasks, [{"counts": one} for one in counts])
+    return document_ends.warning(tasks, [{"counts": one} for one in counts])
 
 
 def test_the_units_of_a_file_count_together_and_those_of_others_do_not():

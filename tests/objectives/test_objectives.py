@@ -29,7 +29,7 @@ from electra_jax.objectives import (
     vocabulary_softmax,
 )
 from electra_jax.report import console_lines
-from electra_jax.step import optimizer, plans, train_step
+from electra_jax.step import optimizer, plans, schedule, train_step
 from support import odd
 
 SHALLOW = dataclasses.replace(
@@ -92,7 +92,7 @@ def weights(objective):
     return odd.random_like(jax.eval_shape(objective.init, KEY))
 
 
-TEN_STEPS = train_step.share_of_steps(10)
+TEN_STEPS = schedule.share_of_steps(10)
 
 
 def keys(batch, step=0):
@@ -163,7 +163,7 @@ def test_each_term_is_a_mean_over_its_weight(stepped, name):
         assert measured.sums[f"{term}_loss"][1] == expected[term]
 
 
-def test_every_objective_has_a_room_a_config_and_its_settings_listed():
+def test_every_objective_has_its_settings_listed():
     assert set(plans.OBJECTIVES) == set(config_lib.READS)
     fields = {field.name for field in dataclasses.fields(config_lib.Objective)}
     read = {path for paths in config_lib.READS.values() for path in paths}

@@ -91,7 +91,7 @@ def test_random_bits_with_dropout_by_hand(config, bits, each):
     tree = config_lib.to_tree(config)
     tree["model"] |= {"dropout": 0.1, "attention_dropout": 0.1, "dropout_bits": bits}
     rehearsed = synthetic.prepare(config_lib.parse(tree), 300)
-    program = jax.make_jaxpr(rehearsed.update)(rehearsed.plan.shapes, rehearsed.lanes())
+    program = jax.make_jaxpr(rehearsed.update)(rehearsed.plan.state_shapes, rehearsed.lanes())
     layer = LENGTH * LENGTH + 2 * LENGTH * WIDTH  # probabilities, two outputs
     decisions = 2 * (LENGTH * WIDTH + LAYERS * layer)  # of two networks, with their embeddings
     plain = 32 * ROWS * (LENGTH + 3 * SLOTS)

@@ -22,7 +22,7 @@ MIB = 2**20
 def of(tree):
     config = config_lib.parse(tree)
     vocab_size = prepared_data.vocabulary_size(prepared_data.RunData.of(config, ""))
-    return config, plans.of(config, synthetic.Words(vocab_size), mesh=plans.mesh(config))
+    return config, plans.make_plan(config, synthetic.Words(vocab_size), mesh=plans.mesh(config))
 
 
 @pytest.mark.parametrize(
@@ -112,10 +112,10 @@ def test_activations_and_scores_are_what_the_compiler_takes(name, monkeypatch):
         "marks": jax.ShapeDtypeStruct((16, 64), np.uint8),
     }
     rehearsed = synthetic.prepare(config, plan.networks.vocab_size)
-    compiled = rehearsed.update.lower(rehearsed.plan.shapes, lanes).compile()
+    compiled = rehearsed.update.lower(rehearsed.plan.state_shapes, lanes).compile()
     taken = compiled.memory_analysis().temp_size_in_bytes / MIB
 
-    params = jax.tree.leaves(rehearsed.plan.shapes.params)
+    params = jax.tree.leaves(rehearsed.plan.state_shapes.params)
     gradients = sum(x.size * x.dtype.itemsize for x in params) / MIB
     kept = dry_run._activation_bytes(plan, plan.stages[0]) / MIB
     told = kept + 2 * dry_run._scores_mib(plan, plan.stages[0]) + gradients

@@ -81,8 +81,8 @@ def test_parameters_optimizer_and_places_of_every_row_can_be_made(name):
 def test_the_update_of_every_row_traces(name):
     def run(row):
         made = prepared(row)
-        state, measured = jax.eval_shape(made.update, made.plan.shapes, LANES)
-        assert jax.tree.map(_kind, state) == jax.tree.map(_kind, made.plan.shapes)
+        state, measured = jax.eval_shape(made.update, made.plan.state_shapes, LANES)
+        assert jax.tree.map(_kind, state) == jax.tree.map(_kind, made.plan.state_shapes)
         assert measured.sums["loss"].shape == (2,)
 
     assert failures(of(name), run) == {}

@@ -19,13 +19,13 @@ WORDS = synthetic.Words(100)
 def plan(**optimizer):
     tree = load_config("tiny_paper")
     tree.optimizer.update(optimizer)
-    return plans.of(config_lib.parse(tree), WORDS)
+    return plans.make_plan(config_lib.parse(tree), WORDS)
 
 
 def test_what_both_networks_share_comes_from_the_model_section_by_name():
     tree = load_config("tiny_paper")
     tree.model.update(norm_kind="rms", positions="rotary", dropout=0.25, scan="on")
-    networks = plans.of(config_lib.parse(tree), WORDS).networks
+    networks = plans.make_plan(config_lib.parse(tree), WORDS).networks
     for network in (networks.generator, networks.discriminator):
         found = network.norm_kind, network.positions, network.dropout, network.scan
         assert found == ("rms", "rotary", 0.25, True)
@@ -72,11 +72,11 @@ def test_only_the_compiler_that_fails_gets_an_option_by_itself(monkeypatch):
             assert compilers.needed(kind(device_kind=other)) == {}
 
     mesh = plans.mesh(options("auto"))
-    assert plans.of(options("auto"), WORDS, mesh=mesh).compiler_options == {}
+    assert plans.make_plan(options("auto"), WORDS, mesh=mesh).compiler_options == {}
 
 
 def test_the_step_is_compiled_with_the_options(monkeypatch):
     monkeypatch.setattr(compilers, "refused", lambda options, mesh: "")
     ready = synthetic.prepare(options("xla_foo=1"), 100)
     with pytest.raises(jax.errors.JaxRuntimeError, match="No such compile option: 'xla_foo'"):
-        ready.update.lower(ready.plan.shapes, ready.lanes()).compile()
+        ready.update.lower(ready.plan.state_shapes, ready.lanes()).compile()

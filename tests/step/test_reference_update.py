@@ -60,7 +60,7 @@ def update():
     """(state, lanes) -> (state, measured, what chance decided on the way)."""
     objective = odd.objective()
     rate = schedule.rate(SETTINGS.peak, SETTINGS.steps, SETTINGS.warmup_steps)
-    progress = train_step.share_of_steps(SETTINGS.steps)
+    progress = schedule.share_of_steps(SETTINGS.steps)
     step = train_step.make_update(objective, CHAIN, rate, KEY, odd.PAD, progress)
 
     def update(state, lanes):

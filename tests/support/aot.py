@@ -113,7 +113,7 @@ def compile_step(variant: Variant, layers: int = 2) -> Compiled:
     name = "h100:1" if variant.chip == "cuda" else "v5e:2x2"
     topology = chips.topology(f"{variant.slices}x{name}")
     program, ready = ahead_of_time.compile_step(config_lib.parse(tree), topology, VOCAB)
-    shapes = ready.plan.shapes
+    shapes = ready.plan.state_shapes
     parameters = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(shapes.params))
     return Compiled(program, len(jax.tree.leaves(shapes)), parameters)
 

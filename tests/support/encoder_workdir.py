@@ -31,7 +31,7 @@ def make(workdir: pathlib.Path, **overrides) -> str:
     tree.model.max_positions = 48
     config = config_lib.parse(tree)
     (workdir / "config.json").write_text(config_lib.to_json(config))
-    objective = plans.objective(config, words, np.ones(words.size))
+    objective = plans.make_objective(config, words, np.ones(words.size))
     params = jax.jit(objective.init)(jax.random.key(3))
     with checkpoint_series.Checkpoints(str(workdir / "checkpoints"), 1) as saved:
         about = {"config": config_lib.to_tree(config), "vocabulary": words.sha256}

@@ -31,7 +31,7 @@ def begin(workdir, config):
 def made(workdir, words, **overrides):
     """Writes a workdir; returns its configuration and its parameters."""
     config = recipe(**overrides)
-    objective = plans.objective(config, words, np.ones(words.size))
+    objective = plans.make_objective(config, words, np.ones(words.size))
     params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)))
     words.save(str(workdir / "data" / "key" / "vocab"))
     (workdir / "config.json").write_text(config_lib.to_json(config))

@@ -70,7 +70,7 @@ def made(workdir, source, **overrides):
     config = config_lib.parse(small_run(source, "", **overrides))
     (folder,) = run_data.prepare(config, str(workdir))
     words = vocabulary.load(f"{folder}/{records.VOCABULARY}")
-    objective = plans.objective(config, words, np.ones(words.size))
+    objective = plans.make_objective(config, words, np.ones(words.size))
     params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)))
     (workdir / "config.json").write_text(config_lib.to_json(config))
     about = {

@@ -28,7 +28,7 @@ def test_every_stage_is_named_with_its_rows():
     assert facts["batch"] == "8 rows of 16 tokens (72 rows in all); then 4 rows of 32 tokens" + (
         " (4 rows in all)"
     )
-    objectives = plans.of(weights(**STAGES).config, WORDS).objectives
+    objectives = plans.make_plan(weights(**STAGES).config, WORDS).objectives
     expected = sum(
         rows * objectives[length].flops(length).train for rows, length in ((72, 16), (4, 32))
     )
@@ -46,7 +46,7 @@ def test_a_run_of_one_stage_has_one_batch(stage_rows):
     found = weights(stage_rows=stage_rows, data__batch_size=8, data__sequence_length=16)
     facts = card_facts.training_facts(found)
     assert facts["batch"] == "8 rows of 16 tokens"
-    flops = plans.of(found.config, WORDS).objective.flops(16).train
+    flops = plans.make_plan(found.config, WORDS).objective.flops(16).train
     assert facts["FLOPs"].startswith(f"{80 * flops:.3g} in matrix products")
 
 

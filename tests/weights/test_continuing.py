@@ -87,7 +87,7 @@ def test_moments_of_something_else_are_refused(text, finished, tmp_path, overrid
     tree = small_run(*text, init__optimizer="restored", **overrides)
     tree.init["from"] = str(finished[0])
     config = config_lib.parse(tree)
-    phases = plans.objective(config, run.vocabulary, run.records.unigram()[0]).phases
+    phases = plans.make_objective(config, run.vocabulary, run.records.unigram()[0]).phases
     other = starting_weights.Beginning(
         config.init, config.optimizer.name, run.state, phases, run.vocabulary, run.mesh
     )

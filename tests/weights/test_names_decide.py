@@ -60,7 +60,7 @@ def start(source, name, size, generator_from="", **changes):
     tree.init["from"] = str(source)
     tree.init.generator_from = str(generator_from)
     config = config_lib.parse(tree)
-    objective = plans.objective(config, WORDS, np.ones(WORDS.size))
+    objective = plans.make_objective(config, WORDS, np.ones(WORDS.size))
     params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)), seed=4)
     before = odd.flat(params)
     fresh = train_step.state_of(objective, plans.optimizer_of(config), params)

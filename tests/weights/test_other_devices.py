@@ -20,9 +20,9 @@ def test_a_kind_of_attention_that_is_not_here_is_no_obstacle(attention):
     given = {"model__attention": attention, "model__attention_dropout": 0.0}
     config = config_lib.parse(small_run("builtin", "", **given))
     with pytest.raises(config_lib.ConfigError, match=f"attention='{attention}' needs a"):
-        plans.of(config, WORDS)
+        plans.make_plan(config, WORDS)
 
-    shapes = plans.of(trained_weights.portable(config), WORDS).shapes.params
+    shapes = plans.make_plan(trained_weights.portable(config), WORDS).shapes.params
     digest = {f"params/{path}": "" for path in trees.flat(shapes)}
     found = reading_workdir.stored_shapes(config, WORDS, digest, "params")
     assert jax.tree.map(lambda x: x.shape, found) == jax.tree.map(lambda x: x.shape, shapes)

@@ -128,7 +128,7 @@ def test_the_card_of_electric_scores_a_sentence_as_we_do(tmp_path, monkeypatch):
     read = {}
     exec(re.findall(r"```python\n(.*?)```", card, re.DOTALL)[0], read)
 
-    objective = plans.objective(found.config, words, np.ones(words.size))
+    objective = plans.make_objective(found.config, words, np.ones(words.size))
     (ours,) = scoring.scores(objective, found.params, words, ["A sentence."], 32)
     assert float(read["score"]) == pytest.approx(ours, rel=1e-4)
 
