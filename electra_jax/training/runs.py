@@ -128,22 +128,24 @@ def start(config: config_lib.Config, workdir: str) -> Run:
     2. the weights that the section `init` names, at step 0, with their optimizer's moments if
        `init.optimizer` is 'restored';
     3. fresh weights.
+
+    The settings were compared with those of the workdir before (`before_the_run.py`).
     """
     for line in config_lib.unread(config):
         logging.warning("%s", line)
     # First, so that a wrong batch size is refused before text is read for hours.
     mesh = plans.mesh(config, evaluates=True)
 
-    rows = _rows(config, workdir)
+    records_by_stage = _records_by_stage(config, workdir)
     try:
-        return _with_rows(config, workdir, mesh, rows)
+        return _build_run(config, workdir, mesh, records_by_stage)
     except BaseException:
-        for found in rows:
+        for found in records_by_stage:
             found.close()
         raise
 
 
-def _rows(config, workdir) -> list[records.Records]:
+def _records_by_stage(config, workdir) -> list[records.Records]:
     """The rows of each stage; with data.streaming=on as soon as the first are prepared."""
     if config.data.streaming == "on":
         return [streamed_data.open_rows(config, workdir)]
@@ -152,27 +154,27 @@ def _rows(config, workdir) -> list[records.Records]:
     return [opened[folder] for folder in folders]
 
 
-def _with_rows(config, workdir, mesh, rows) -> Run:
+def _build_run(config, workdir, mesh, records_by_stage) -> Run:
     """The run on these rows of each stage, before its first step."""
-    words = vocabulary.load(os.path.join(rows[0].directory, records.VOCABULARY))
-    for rows_of_stage in rows:
-        _check_vocabulary(rows_of_stage, words)
-    processes.agree(lambda: pipeline.check_room(rows), ValueError)
-    programs = _programs(config, words, mesh, rows)
+    vocab = vocabulary.load(os.path.join(records_by_stage[0].directory, records.VOCABULARY))
+    for found in records_by_stage:
+        _check_vocabulary(found, vocab)
+    processes.agree(lambda: pipeline.check_room(records_by_stage), ValueError)
+    programs = _programs(config, vocab, mesh, records_by_stage)
     plan = programs.plan
-    _warn_of_low_rate(plan, config.schedule, rows)
+    _warn_of_low_rate(plan, config.schedule, records_by_stage)
 
     abstract, interval = _shapes(plan, mesh), _zero_interval(plan)
-    restored = _restored(config, workdir, words, abstract, interval)
+    restored = _restored(config, workdir, vocab, abstract, interval)
     if restored is not None:
         tree = dict(restored.tree)
         interval = tree.pop("interval")
         state = saved_state.with_spent(train_step.TrainState(**tree), restored.step, workdir)
         logging.info("resuming from step %d of %s", restored.step, workdir)
     else:
-        state = _first_state(config, workdir, mesh, words, programs)
+        state = _first_state(config, workdir, mesh, vocab, programs)
 
-    about = {} if restored is None else restored.metadata
+    kept = {} if restored is None else restored.metadata
     rows_seen = counters.to_int(jax.device_get(state.rows_seen))
 
     return Run(
@@ -180,10 +182,10 @@ def _with_rows(config, workdir, mesh, rows) -> Run:
         workdir=workdir,
         plan=plan,
         mesh=mesh,
-        vocabulary=words,
+        vocabulary=vocab,
         stages=tuple(
-            programs.of_stage(config, stage, rows_of_stage)
-            for stage, rows_of_stage in zip(plan.stages, rows)
+            programs.of_stage(config, stage, found)
+            for stage, found in zip(plan.stages, records_by_stage)
         ),
         abstract=abstract,
         restored=restored is not None,
@@ -193,9 +195,9 @@ def _with_rows(config, workdir, mesh, rows) -> Run:
         step=int(state.step),
         rows_seen=rows_seen,
         stage_number=budget.stage_of(config.schedule, state),
-        rows_by_stage=list(about.get("rows_by_stage", [rows_seen] + [0] * (len(rows) - 1))),
-        rollbacks=list(about.get("rollbacks", [])),
-        evaluation_due=about.get("evaluation_due", False),
+        rows_by_stage=list(kept.get("rows_by_stage", [rows_seen] + [0] * (len(plan.stages) - 1))),
+        rollbacks=list(kept.get("rollbacks", [])),
+        evaluation_due=kept.get("evaluation_due", False),
     )
 
 
@@ -293,8 +295,8 @@ def _programs(config, words, mesh, rows) -> _Programs:
     unigrams = {found.manifest.sequence_length: found.unigram()[0] for found in rows}
     made_of = c.model, c.objective, c.optimizer, c.schedule, c.mesh, c.seed, stages.of(c)
     about_data = words.sha256, *(unigram_V.tobytes() for unigram_V in unigrams.values())
-    # The function `plans.objective` is part of the key because tests replace it.
-    key = (plans.objective, made_of, about_data, mesh)
+    # The function `plans.make_objective` is part of the key because tests replace it.
+    key = (plans.make_objective, made_of, about_data, mesh)
     if key in _kept_programs:
         _kept_programs.move_to_end(key)
         return _kept_programs[key]

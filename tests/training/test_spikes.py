@@ -46,14 +46,14 @@ class Wild(replaced_token_detection.ReplacedTokenDetection):
 @pytest.fixture(scope="module", autouse=True)
 def wild():
     """A few steps are enough to tell a spike here."""
-    objective = plans.objective
+    objective = plans.make_objective
 
     def made(config, *rest):
         base = objective(config, *rest)
         return Wild(**{f.name: getattr(base, f.name) for f in dataclasses.fields(base)})
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "objective", made)
+        patch.setattr(plans, "make_objective", made)
         patch.setattr(averages, "JUDGED_AFTER", 2)
         yield
 

@@ -333,7 +333,7 @@ class Poisoned(replaced_token_detection.ReplacedTokenDetection):
 @pytest.fixture
 def poison(monkeypatch):
     """poison(3, 4) makes the steps that begin at those counts not finite."""
-    original = plans.objective
+    original = plans.make_objective
 
     def at(*steps):
         def poisoned(config, *rest):
@@ -341,7 +341,7 @@ def poison(monkeypatch):
             fields = {f.name: getattr(base, f.name) for f in dataclasses.fields(base)}
             return Poisoned(**fields, steps=steps, of=config.schedule.steps)
 
-        monkeypatch.setattr(plans, "objective", poisoned)
+        monkeypatch.setattr(plans, "make_objective", poisoned)
 
     return at
 
