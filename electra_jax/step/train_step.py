@@ -107,7 +107,7 @@ class Split:
     """How the work of a step is split: into micro-batches, and over the devices of a mesh."""
 
     accumulation: int = 1  # micro-batches per step
-    # Replaces each embedding table by a copy per device, `placement.with_table_copies`; the other
+    # Replaces each embedding table by a copy per device, `placing.with_table_copies`; the other
     # parameters pass unchanged.
     with_table_copies: Callable[[dict], dict] = lambda params: params
     # The parts of the mesh that add up the gradients of micro-batches by themselves.

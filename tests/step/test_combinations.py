@@ -67,10 +67,12 @@ def test_parameters_optimizer_and_places_of_every_row_can_be_made(name):
         step = prepared(row).plan
         phases = step.objective.phases
         states = (
-            step.shapes.optimizer if len(phases) > 1 else {phases[0].name: step.shapes.optimizer}
+            step.state_shapes.optimizer
+            if len(phases) > 1
+            else {phases[0].name: step.state_shapes.optimizer}
         )
         for phase in phases:
-            trained = phase.trained(step.shapes.params)
+            trained = phase.trained(step.state_shapes.params)
             jax.eval_shape(step.optimizer.update, trained, states[phase.name], trained)
 
     assert failures(of(name), run) == {}
@@ -117,7 +119,7 @@ def _train(row):
     """One real step. Raises AssertionError where the loss or a parameter is not as it should be."""
     made = prepared(row)
     step = made.plan
-    params = odd.random_like(step.shapes.params)
+    params = odd.random_like(step.state_shapes.params)
     before = {path: x.copy() for path, x in odd.flat(params).items()}
     extras = plans.extras(made.config)
     state = train_step.state_of(step.objective, step.optimizer, params, extras)

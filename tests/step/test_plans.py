@@ -34,8 +34,11 @@ def test_what_both_networks_share_comes_from_the_model_section_by_name():
 
 def test_a_plan_without_a_mesh_has_shapes_and_no_places():
     made = plan()
-    assert made.shapes.params["embeddings"]["token"].shape == (128, made.networks.embedding_size)
-    for part in (lambda: made.where, lambda: made.update(made.stages[0].sequence_length)):
+    assert made.state_shapes.params["embeddings"]["token"].shape == (
+        128,
+        made.networks.embedding_size,
+    )
+    for part in (lambda: made.state_shardings, lambda: made.update(made.stages[0].sequence_length)):
         with pytest.raises(ValueError, match="this plan was made without a mesh"):
             part()
 

@@ -22,7 +22,7 @@ def test_a_kind_of_attention_that_is_not_here_is_no_obstacle(attention):
     with pytest.raises(config_lib.ConfigError, match=f"attention='{attention}' needs a"):
         plans.make_plan(config, WORDS)
 
-    shapes = plans.make_plan(trained_weights.portable(config), WORDS).shapes.params
+    shapes = plans.make_plan(trained_weights.portable(config), WORDS).state_shapes.params
     digest = {f"params/{path}": "" for path in trees.flat(shapes)}
     found = reading_workdir.stored_shapes(config, WORDS, digest, "params")
     assert jax.tree.map(lambda x: x.shape, found) == jax.tree.map(lambda x: x.shape, shapes)
