@@ -110,18 +110,28 @@ INITS = {
 
 
 def linear(
-    config: HeadConfig, params: dict, hidden_BLD: jax.Array, keys_B: jax.Array | None
+    config: HeadConfig,
+    params: dict,
+    hidden_BLD: jax.Array,
+    batch: batch_lib.Batch,
+    keys_B: jax.Array | None,
 ) -> jax.Array:
     """Returns scores of each row from its first token, [B, C]. Dropout only if keys are given."""
+    del batch
     cls_BD = hidden_BLD[:, 0]
     (drawn_BD,) = _draw(config, keys_B, cls_BD)
     return _scores(params["output"], layers.dropout(cls_BD, config.dropout, drawn_BD))
 
 
 def two_layer(
-    config: HeadConfig, params: dict, hidden_BLD: jax.Array, keys_B: jax.Array | None
+    config: HeadConfig,
+    params: dict,
+    hidden_BLD: jax.Array,
+    batch: batch_lib.Batch,
+    keys_B: jax.Array | None,
 ) -> jax.Array:
     """Returns scores like `linear`, with a hidden layer in between."""
+    del batch
     cls_BD = hidden_BLD[:, 0]
     drawn_BD, inner_BD = _draw(config, keys_B, cls_BD, cls_BD)
     cls_BD = layers.dropout(cls_BD, config.dropout, drawn_BD)
@@ -133,7 +143,7 @@ def mean(
     config: HeadConfig,
     params: dict,
     hidden_BLD: jax.Array,
-    real_BL: jax.Array,
+    batch: batch_lib.Batch,
     keys_B: jax.Array | None,
 ) -> jax.Array:
     """Returns scores of each row like `linear`, from the mean of its real tokens.
@@ -141,7 +151,7 @@ def mean(
     No objective of pre-training asks [CLS] for anything about the row; docs/LOG.md (2026-11-25) has
     both heads on one encoder. [CLS] and [SEP] count as tokens.
     """
-    mean_BD = _mean(hidden_BLD, real_BL).astype(hidden_BLD.dtype)
+    mean_BD = _mean(hidden_BLD, batch.real_BL).astype(hidden_BLD.dtype)
     (drawn_BD,) = _draw(config, keys_B, mean_BD)
     return _scores(params["output"], layers.dropout(mean_BD, config.dropout, drawn_BD))
 
@@ -169,11 +179,26 @@ def matched_means(
 
 
 def token(
-    config: HeadConfig, params: dict, hidden_BLD: jax.Array, keys_B: jax.Array | None
+    config: HeadConfig,
+    params: dict,
+    hidden_BLD: jax.Array,
+    batch: batch_lib.Batch,
+    keys_B: jax.Array | None,
 ) -> jax.Array:
     """Returns scores of each token, [B, L, C]."""
+    del batch
     (drawn_BLD,) = _draw(config, keys_B, hidden_BLD)
     return _scores(params["output"], layers.dropout(hidden_BLD, config.dropout, drawn_BLD))
+
+
+# kind -> (config, params, hidden_BLD, batch, keys_B) -> scores. The span heads have other outputs.
+SCORES = {
+    "linear": linear,
+    "two_layer": two_layer,
+    "mean": mean,
+    "matched_means": matched_means,
+    "token": token,
+}
 
 
 def span_plain(

@@ -106,8 +106,8 @@ def go_back(run: runs.Run, saved: checkpoint_series.Checkpoints, spike: Dispatch
     again = sum(rollback["to"] == restored.step for rollback in run.rollbacks)
     if again >= ROLLBACKS:
         raise errors.TrainingError(
-            f"step {spike.step} is a spike, and the run has gone back to step {restored.step}"
-            f" {again} times already; the checkpoints are good; lower optimizer.learning_rate or"
+            f"step {spike.step} is a spike, and the run has gone back {again} times to step"
+            f" {restored.step} already; the checkpoints are good; lower optimizer.learning_rate or"
             " raise schedule.spike_factor in a new workdir with init.from"
         )
 

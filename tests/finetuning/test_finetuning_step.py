@@ -169,7 +169,7 @@ def test_the_loss_of_tags_counts_tokens_that_have_one():
     @odd.jit
     def scores(params):
         hidden_BLD = networks.hidden(odd.NETWORKS, params, rows)
-        return task_heads.token(setup.head, params["head"], hidden_BLD, None)
+        return task_heads.token(setup.head, params["head"], hidden_BLD, rows, None)
 
     log_BLC = jax.nn.log_softmax(scores(state.params))
     expected = -(log_BLC[0, 1, 2] + log_BLC[1, 1, 0] + log_BLC[1, 2, 0]) / 3

@@ -62,6 +62,11 @@ def test_the_trunk_is_the_discriminator_without_its_head():
     np.testing.assert_allclose(found, hidden_BLD, atol=1e-6)
 
 
+# Two rows of six places; of the second three are real.
+IDS_BL = np.array([[5, 6, 7, 8, 9, 10], [5, 6, 7, odd.PAD, odd.PAD, odd.PAD]])
+BATCH = odd.batch(IDS_BL, np.zeros_like(IDS_BL))
+
+
 @pytest.fixture(scope="module")
 def hidden_BLD():
     return jnp.asarray(np.random.default_rng(0).standard_normal((2, 6, WIDTH)), jnp.float32)
@@ -77,26 +82,25 @@ def test_a_row_is_judged_by_its_first_token_alone(kind, hidden_BLD):
     config = head(kind)
     params = task_heads.init(config, jax.random.key(1))
     apply = getattr(task_heads, kind)
-    scores_BC = apply(config, params, hidden_BLD, None)
+    scores_BC = apply(config, params, hidden_BLD, BATCH, None)
     assert scores_BC.shape == (2, 3)
     others = hidden_BLD.at[:, 1:].set(7.0)
-    np.testing.assert_array_equal(apply(config, params, others, None), scores_BC)
+    np.testing.assert_array_equal(apply(config, params, others, BATCH, None), scores_BC)
     if kind == "linear":
         expected = hidden_BLD[:, 0] @ params["output"]["kernel"]
         np.testing.assert_allclose(scores_BC, expected, atol=1e-5)
 
 
 def test_a_row_is_judged_by_the_mean_of_its_tokens_without_padding(hidden_BLD, keys_B):
-    real_BL = jnp.array([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]], bool)
     config = head("mean")
     params = task_heads.init(config, jax.random.key(1))
     means_BD = jnp.stack([hidden_BLD[0].mean(0), hidden_BLD[1, :3].mean(0)])
-    found_BC = task_heads.mean(config, params, hidden_BLD, real_BL, None)
+    found_BC = task_heads.mean(config, params, hidden_BLD, BATCH, None)
     np.testing.assert_allclose(found_BC, means_BD @ params["output"]["kernel"], atol=1e-5)
 
     padded = hidden_BLD.at[1, 3:].set(7.0)
-    np.testing.assert_array_equal(task_heads.mean(config, params, padded, real_BL, None), found_BC)
-    dropped_BC = task_heads.mean(config, params, hidden_BLD, real_BL, keys_B)
+    np.testing.assert_array_equal(task_heads.mean(config, params, padded, BATCH, None), found_BC)
+    dropped_BC = task_heads.mean(config, params, hidden_BLD, BATCH, keys_B)
     assert (dropped_BC != found_BC).any()
 
 
@@ -131,13 +135,13 @@ def test_two_means_that_are_close_keep_their_difference_in_bfloat16():
 
 
 @pytest.mark.parametrize("kind", ["linear", "two_layer", "token"])
-def test_dropout_comes_with_keys_and_only_with_them(kind, hidden_BLD, keys_B):
+def test_dropout_comes_with_keys_and_only_with_them(kind, hidden_BLD, BATCH, keys_B):
     config, apply = head(kind), getattr(task_heads, kind)
     params = task_heads.init(config, jax.random.key(1))
-    still = apply(config, params, hidden_BLD, None)
-    assert (apply(config, params, hidden_BLD, keys_B) != still).any()
+    still = apply(config, params, hidden_BLD, BATCH, None)
+    assert (apply(config, params, hidden_BLD, BATCH, keys_B) != still).any()
     none = head(kind, dropout=0.0)
-    np.testing.assert_array_equal(apply(none, params, hidden_BLD, keys_B), still)
+    np.testing.assert_array_equal(apply(none, params, hidden_BLD, BATCH, keys_B), still)
 
 
 # Questions

@@ -153,7 +153,7 @@ def test_found_one_step_later_a_spike_is_dealt_with_as_at_once(text, finished, t
 
 def test_a_fourth_spike_after_one_checkpoint_ends_the_run(text, tmp_path):
     """With none but that of step 0: rows 0-39, 40-71, 72-103 and 104-135 each end in a spike."""
-    message = "step 4 is a spike, after 3 that the run went back to step 0 for; .* init.from"
+    message = "step 4 is a spike, and the run has gone back 3 times to step 0 already; .* init.from"
     with pytest.raises(loop.TrainingError, match=message):
         electra_jax.train(settings(text, checkpoint__every=50), tmp_path)
     assert (tmp_path / "log.txt").read_text().count(": back to step 0;") == 3

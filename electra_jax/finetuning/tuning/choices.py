@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from electra_jax import config as config_lib
 from electra_jax.core import meshes
 from electra_jax.finetuning import config as finetuning_config
+from electra_jax.finetuning.tasks import task as task_lib
 from electra_jax.finetuning.tuning import datasets, encoders, rates, tuning_step
 from electra_jax.model import task_heads
 from electra_jax.step import optimizer
@@ -108,6 +109,17 @@ def layer_decay(config: finetuning_config.Config, encoder: encoders.LoadedEncode
     return config.recipe.layer_decay or rates.published(shape.layers, shape.width).layer_decay
 
 
+def head_kind(config: finetuning_config.Config, task: task_lib.Task) -> str:
+    """The kind of head, a key of `task_heads.INITS`: of the task's kind, or that of the recipe."""
+    if task.kind == "tagging":
+        return "token"
+    if task.kind == "span":
+        return f"span_{config.span.head}"
+    if config.recipe.head == "mean" and task.pairs:  # the means of both texts
+        return "matched_means"
+    return config.recipe.head
+
+
 def setup(
     config: finetuning_config.Config,
     encoder: encoders.LoadedEncoder,
@@ -117,12 +129,10 @@ def setup(
     """What the compiled programs of a task depend on."""
     recipe, shape = config.recipe, encoder.networks.discriminator
     kind = prepared.task.kind
-    rows = "matched_means" if recipe.head == "mean" and prepared.task.pairs else recipe.head
-    head = {"tagging": "token", "span": f"span_{config.span.head}"}.get(kind, rows)
     return tuning_step.Setup(
         networks=encoder.networks,
         head=task_heads.HeadConfig(
-            kind=head,
+            kind=head_kind(config, prepared.task),
             width=shape.width,
             outputs=max(1, len(prepared.task.labels)),
             dropout=recipe.head_dropout,

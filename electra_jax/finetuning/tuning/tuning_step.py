@@ -193,25 +193,12 @@ def _loss(setup, params, batch, key, step):
     if setup.kind == "span":
         return _span_loss(setup, params["head"], hidden_BLD, batch)
 
-    scores = _scores(setup, params["head"], hidden_BLD, rows, head_keys_B)
+    scores = task_heads.SCORES[setup.head.kind](
+        setup.head, params["head"], hidden_BLD, rows, head_keys_B
+    )
     losses, counted = LOSSES[setup.kind](scores, batch)
     weight = counted * batch["weight"].reshape(-1, *[1] * (losses.ndim - 1))
     return (losses * weight).sum(), weight.sum()
-
-
-def _scores(setup, head, hidden_BLD, rows, keys_B):
-    """Logits or values [B, C], for tagging [B, L, C]; dropout only with keys."""
-    if setup.head.kind == "mean":
-        return task_heads.mean(setup.head, head, hidden_BLD, rows.real_BL, keys_B)
-    if setup.head.kind == "matched_means":
-        return task_heads.matched_means(setup.head, head, hidden_BLD, rows, keys_B)
-
-    heads = {
-        "linear": task_heads.linear,
-        "two_layer": task_heads.two_layer,
-        "token": task_heads.token,
-    }
-    return heads[setup.head.kind](setup.head, head, hidden_BLD, keys_B)
 
 
 def _class_loss(scores_BC, batch):
@@ -282,7 +269,7 @@ def _predict(setup, params, batch):
         start_BL, end_BL = task_heads.span_plain(head, hidden_BLD, batch["allowed"])
         return {"start_BL": start_BL, "end_BL": end_BL}
 
-    scores = _scores(setup, head, hidden_BLD, rows, None)
+    scores = task_heads.SCORES[setup.head.kind](setup.head, head, hidden_BLD, rows, None)
     if setup.kind == "tagging":
         return {"tags_BL": scores.argmax(-1).astype(jnp.int32)}
     return {"scores_BC": scores}
