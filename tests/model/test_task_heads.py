@@ -63,8 +63,8 @@ def test_the_trunk_is_the_discriminator_without_its_head():
 
 
 # Two rows of six places; of the second three are real.
-IDS_BL = np.array([[5, 6, 7, 8, 9, 10], [5, 6, 7, odd.PAD, odd.PAD, odd.PAD]])
-BATCH = odd.batch(IDS_BL, np.zeros_like(IDS_BL))
+IDS_BL = np.array([[odd.CLS, 6, 7, 8, 9, 10], [odd.CLS, 6, 7, odd.PAD, odd.PAD, odd.PAD]])
+BATCH = odd.batch(IDS_BL, (IDS_BL == odd.CLS).astype(int))  # a mark where a row begins
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_two_means_that_are_close_keep_their_difference_in_bfloat16():
 
 
 @pytest.mark.parametrize("kind", ["linear", "two_layer", "token"])
-def test_dropout_comes_with_keys_and_only_with_them(kind, hidden_BLD, BATCH, keys_B):
+def test_dropout_comes_with_keys_and_only_with_them(kind, hidden_BLD, keys_B):
     config, apply = head(kind), getattr(task_heads, kind)
     params = task_heads.init(config, jax.random.key(1))
     still = apply(config, params, hidden_BLD, BATCH, None)
