@@ -18,8 +18,8 @@ def get_config():
     config.model.embedding_size = 1024
     config.model.discriminator.update(layers=24, width=1024, heads=16, feed_forward=4096)
     config.model.generator.update(layers=24, width=256, heads=4, feed_forward=1024)
-    # Without it 8 rows of 512 tokens do not fit into a 16 GB chip. It computes 32% more products,
-    # 'dots' 3%: 'dots' fits on v5e-256, 'dots' and 'none' on v5p-64 (docs/scaling.md).
+    # For eight chips of v5e or v6e, or eight GPUs. It computes 32% more products; 'none' fits too
+    # on v5e-256, with 8 rows of 512 tokens a chip, and on v5p-64 (docs/scaling.md).
     config.model.remat = "full"
     config.objective.mask_rate = 0.25  # more than the other sizes
     config.schedule.steps = 400_000

@@ -160,7 +160,7 @@ def run_on_paths(main: Callable[[Sequence[str]], int | None]) -> None:
 
 def check_alone(name: str) -> None:
     """Raises ConfigError if several processes run a command that writes by itself."""
-    if jax.process_count() > 1:
+    if not processes.is_alone():  # opens no device
         raise config_lib.ConfigError(
             f"{name} runs in one process, here are {jax.process_count()}; start it on one host"
         )

@@ -9,15 +9,12 @@ a machine that vanished is told apart without comparing any clocks: its lock kee
     of a process of this machine      taken at once if that process is gone
     any other                         taken if its version stays the same for 45 seconds
 
-Containers may share the name of their host and have processes of the same numbers. So "of this
-machine" means: of the same start of it, and of the same numbering of processes.
+`owners.py` says what "of this machine" means.
 """
 
 import contextlib
 import dataclasses
 import json
-import os
-import socket
 import threading
 import time
 import uuid
@@ -25,7 +22,7 @@ from collections.abc import Iterator
 
 from absl import logging
 
-from electra_jax.host import buckets, causes
+from electra_jax.host import buckets, causes, owners
 
 SIGN_OF_LIFE = 10.0  # seconds from one to the next
 SILENCE = 45.0  # seconds after which an owner without one is gone
@@ -179,45 +176,12 @@ def _is_free(content):
     owner = _read(content)
     if owner is None:
         return not content or content == _FREE
-    here = (owner["host"], owner["machine"]) == (socket.gethostname(), _machine())
-    return here and bool(owner["machine"]) and not _runs(owner["pid"], owner["started"])
-
-
-def _runs(pid, started):
-    """Whether a process of this machine that began then is another one, and is still there."""
-    return pid != os.getpid() and _started(pid) == started
-
-
-def _started(pid):
-    """When a process began, in ticks since the start of the machine; '' if there is none."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[19]  # its name may hold anything
-    except OSError:
-        return ""
-
-
-def _machine():
-    """This start of this machine and this numbering of its processes; '' if that is not known."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
-            return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return ""
+    return owners.is_here(owner) and not owners.runs(owner["pid"], owner["started"])
 
 
 def _me(token):
     # The time makes each sign of life another content, by which `replace` knows its own.
-    return json.dumps(
-        {
-            "host": socket.gethostname(),
-            "machine": _machine(),
-            "pid": os.getpid(),
-            "started": _started(os.getpid()),
-            "token": token,
-            "at": time.time_ns(),
-        }
-    ).encode()
+    return json.dumps({**owners.me(), "token": token, "at": time.time_ns()}).encode()
 
 
 def _read(content):

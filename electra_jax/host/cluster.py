@@ -127,7 +127,7 @@ def on_tpu() -> bool:
 
     jax knows them by their numbers on the PCI bus: /dev/accel and /dev/vfio have others' as well.
     """
-    if "tpu" not in (jax.config.jax_platforms or "tpu"):
+    if (jax.config.jax_platforms or "tpu").split(",")[0] != "tpu":
         return False
 
     # jax has no public function for it.

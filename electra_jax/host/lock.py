@@ -10,14 +10,13 @@ import fcntl
 import functools
 import json
 import os
-import socket
 import time
 from collections.abc import Iterator
 from typing import Any
 
 from absl import logging
 
-from electra_jax.host import causes
+from electra_jax.host import causes, owners
 
 # What flock answers on Lustre without `-o flock`, NFS without lockd, and some FUSE mounts.
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
@@ -53,15 +52,7 @@ def hold(path: str, what: str) -> Iterator[None]:
             _warn(os.path.dirname(os.path.abspath(path)))
 
         file.truncate(0)
-        file.write(
-            json.dumps(
-                {
-                    "host": socket.gethostname(),
-                    "pid": os.getpid(),
-                    "since": time.strftime("%Y-%m-%d %H:%M:%S"),
-                }
-            )
-        )
+        file.write(json.dumps({**owners.me(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}))
         file.flush()
 
         try:
@@ -101,19 +92,9 @@ def _lives_here(text):
     """
     try:
         owner = json.loads(text)
-        host, pid = owner["host"], int(owner["pid"])
-    except (ValueError, KeyError, TypeError):
+        return owners.is_here(owner) and owners.runs(int(owner["pid"]), str(owner["started"]))
+    except (ValueError, KeyError, TypeError, AttributeError):
         return False
-    if host != socket.gethostname() or pid == os.getpid():
-        return False
-
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # of another user
-        return True
-    return True
 
 
 def _owner(text):

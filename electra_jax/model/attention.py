@@ -238,7 +238,7 @@ _einsum.defvjp(_einsum_forward, _einsum_backward)
 
 
 def _rounded_einsum(accumulate_in, subscripts, a, b):
-    """A product with these accumulate_in, in the dtype of its factors."""
+    """A product whose sums are in this dtype, in the dtype of its factors."""
     return jnp.einsum(subscripts, a, b, preferred_element_type=accumulate_in).astype(a.dtype)
 
 

@@ -189,19 +189,18 @@ def test_kept_weights_of_a_seed_that_is_tuned_anew_give_way(tmp_path):
 
 
 def test_each_task_reports_the_seeds_of_the_last_command_with_that_task(tmp_path):
-    def begin(tasks, seeds):
+    def begin(task, seeds):
         tree = corpus.load_config("finetune")
-        tree.update(tasks=tasks, seeds=seeds, seed=3)
+        tree.update(tasks="mnli,rte", seeds=seeds, seed=3)
         config = finetuning_config.parse(tree)
         run_folder.check_settings(str(run), config, "encoder")
-        for task in config.task_names:
-            run_folder.write_settings(str(run), config, "encoder", task)
+        run_folder.write_settings(str(run), config, "encoder", task)
 
     run = tmp_path / "finetune" / "run"
-    begin("mnli,rte", 5)
-    for seed in range(3, 8):
-        finish(run / "mnli", seed, 0.5)
-        finish(run / "rte" / "rate_0.001_epochs_3", seed, 0.5)
+    for task, folder in (("mnli", "mnli"), ("rte", "rte/rate_0.001_epochs_3")):
+        begin(task, 5)
+        for seed in range(3, 8):
+            finish(run / folder, seed, 0.5)
     begin("rte", 2)
     for folder, numbers in (
         ("mnli", [3, 4, 5, 6, 7]), ("rte/rate_0.001_epochs_3", [3, 4]),

@@ -261,8 +261,9 @@ def test_a_tpu_that_opens_or_is_not_asked_for_is_no_error(tpu_machine):
     tpu_machine(lambda: "tpu")
     cluster.check_chips_are_free()
     tpu_machine(busy)
-    jax.config.update("jax_platforms", "cpu")  # also what JAX_PLATFORMS sets
-    cluster.check_chips_are_free()
+    for platforms in ("cpu", "cpu,tpu"):  # also what JAX_PLATFORMS sets
+        jax.config.update("jax_platforms", platforms)
+        cluster.check_chips_are_free()
 
 
 def test_devices_of_processes_that_were_not_joined_are_refused(monkeypatch):

@@ -5,11 +5,10 @@ import errno
 import fcntl
 import json
 import os
-import socket
 
 import pytest
 
-from electra_jax.host import causes, lock, staging
+from electra_jax.host import causes, lock, owners, staging
 
 
 @pytest.fixture
@@ -47,14 +46,23 @@ def test_where_there_are_no_locks_one_line_says_so_once(number, answer, tmp_path
     ]
 
 
-@pytest.mark.parametrize(("pid", "refused"), [(os.getppid(), True), (2**22 + 1, False)])
+PARENT = {"pid": os.getppid(), "started": owners.started(os.getppid())}
+
+
+@pytest.mark.parametrize(
+    ("owner", "refused"),
+    [
+        (PARENT, True),
+        (PARENT | {"started": "1"}, False),  # its number belongs to another process now
+        (PARENT | {"machine": "an earlier start"}, False),
+    ],
+)
 def test_without_locks_an_owner_that_lives_on_this_machine_is_respected(
-    pid, refused, answer, tmp_path
+    owner, refused, answer, tmp_path
 ):
-    """2**22 is the largest number that Linux gives a process."""
     answer(errno.ENOLCK)
-    path = tmp_path / "run.lock"
-    path.write_text(json.dumps({"host": socket.gethostname(), "pid": pid, "since": "2026-01-02"}))
+    path, pid = tmp_path / "run.lock", owner["pid"]
+    path.write_text(json.dumps(owners.me() | {"since": "2026-01-02"} | owner))
     if refused:
         with pytest.raises(causes.MayPass, match=f"in use by another run .process {pid} on"):
             with lock.hold(str(path), "the run"):

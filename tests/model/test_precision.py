@@ -116,7 +116,7 @@ def dense_and_gradients(dense, params, x, seen):
     ("rows", "width", "biased"),
     [((4, 24), 48, True), ((5, 7), 48, True), ((4, 24), 80, True), ((4, 24), 48, False)],
 )
-def test_wide_sums_are_rounded_once(rows, width, biased):
+def test_sums_on_a_cpu_are_rounded_once(rows, width, biased):
     """The same products as those of `dense`, and never further from the exact ones."""
     draw = np.random.default_rng(5)
     x, seen = draw.standard_normal((*rows, 64)), draw.standard_normal((*rows, width))
@@ -145,16 +145,16 @@ def test_wide_sums_are_rounded_once(rows, width, biased):
         assert error.mean() <= 1.01 * abs(plain[name] - exact_).mean(), name
 
 
-def test_wide_products_have_float32_results_only():
+def test_products_on_a_cpu_have_float32_results_only():
     """What the units for bfloat16 of a CPU are used for, by XLA."""
     rows = jnp.ones((2, 16, 32), jnp.bfloat16)
     params = {"kernel": jnp.ones((32, 48)), "bias": jnp.ones(48)}
     heads = rows.reshape(2, 16, 4, 8)
     seen_BLM = jnp.ones((2, 16, 16), bool)
-    wide = functools.partial(attention.einsum, accumulate_in=jnp.float32)
+    einsum = functools.partial(attention.einsum, accumulate_in=jnp.float32)
     products = {
         "dense": (lambda params, x: layers.cpu_dense(params, x), (params, rows), 3),
-        "attention": (lambda *x: wide(*x, seen_BLM), (heads, heads, heads), 6),
+        "attention": (lambda *x: einsum(*x, seen_BLM), (heads, heads, heads), 6),
     }
     for name, (function, inputs, count) in products.items():
 
@@ -172,7 +172,7 @@ def test_wide_products_have_float32_results_only():
     ("platform", "dtype", "products"),
     [("cpu", "bfloat16", "cpu"), ("cpu", "float32", "cpu"), ("tpu", "auto", "default")],
 )
-def test_products_are_wide_on_a_cpu(monkeypatch, platform, dtype, products):
+def test_a_cpu_has_products_of_its_own(monkeypatch, platform, dtype, products):
     monkeypatch.setattr(meshes, "platform", lambda mesh: platform)
     config = config_lib.parse(small_run("builtin", "", model__dtype=dtype))
     found = plans.networks_config(config, 100)

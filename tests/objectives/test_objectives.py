@@ -605,7 +605,7 @@ def test_the_context_head_hears_the_cls_of_its_own_document():
         assert float(logits_BL[0, token]) == pytest.approx(float(expected), abs=1e-4)
 
 
-def test_score_is_fill_without_the_draw():
+def test_score_is_predict_and_sample_without_the_draw():
     draw = np.random.default_rng(0)
     vectors_BNE = jnp.asarray(draw.standard_normal((2, 3, 4)), jnp.float32)
     table_VE = jnp.asarray(draw.standard_normal((256, 4)), jnp.float32)

@@ -28,7 +28,7 @@ def inputs(dtype=jnp.float32):
 KEYS_B = jax.random.split(jax.random.key(2), B)
 
 
-def walk(piece, temperature=1.0, dtype=jnp.float32, products="default"):
+def scanned(piece, temperature=1.0, dtype=jnp.float32, products="default"):
     """(gradients of a weighted sum of losses, what was predicted)."""
     *trained, originals_BN = inputs(dtype)
 
@@ -62,7 +62,7 @@ def whole(temperature=1.0, dtype=jnp.float32):
 @pytest.mark.parametrize("piece", PIECES)
 @pytest.mark.parametrize("temperature", [1.0, 0.3])
 def test_losses_hits_samples_and_entropies_are_those_of_all_scores(piece, temperature):
-    (_, predicted), (_, expected) = walk(piece, temperature), whole(temperature)
+    (_, predicted), (_, expected) = scanned(piece, temperature), whole(temperature)
     np.testing.assert_allclose(predicted.losses_BN, expected.losses_BN, rtol=1e-5)
     np.testing.assert_array_equal(predicted.hits_BN, expected.hits_BN)
     np.testing.assert_array_equal(predicted.sampled_BN, expected.sampled_BN)
@@ -72,14 +72,14 @@ def test_losses_hits_samples_and_entropies_are_those_of_all_scores(piece, temper
 @pytest.mark.parametrize("piece", PIECES)
 @pytest.mark.parametrize("products", ["default", "cpu"])
 def test_gradients_are_those_of_all_scores(piece, products):
-    for found, expected in zip(walk(piece, products=products)[0], whole()[0]):
+    for found, expected in zip(scanned(piece, products=products)[0], whole()[0]):
         scale = abs(expected).max()
         np.testing.assert_allclose(found / scale, expected / scale, atol=2e-6)
 
 
 @pytest.mark.parametrize("products", ["default", "cpu"])
 def test_gradients_come_in_the_dtype_of_what_they_belong_to(products):
-    gradients, _ = walk(256, dtype=jnp.bfloat16, products=products)
+    gradients, _ = scanned(256, dtype=jnp.bfloat16, products=products)
     assert [x.dtype for x in gradients] == [jnp.bfloat16, jnp.float32, jnp.float32]
     for found, expected in zip(gradients, whole(dtype=jnp.bfloat16)[0]):
         scale = np.abs(np.asarray(expected, np.float32)).max()
@@ -130,7 +130,7 @@ def arrays_of(jaxpr):
                     yield from arrays_of(inner)
 
 
-@pytest.mark.parametrize(("program", "holds"), [(lambda: walk(128), False), (whole, True)])
+@pytest.mark.parametrize(("program", "holds"), [(lambda: scanned(128), False), (whole, True)])
 def test_no_array_holds_all_scores(program, holds):
     largest = max(aval.size for aval in arrays_of(jax.make_jaxpr(program)().jaxpr))
     assert (largest >= B * N * V) == holds

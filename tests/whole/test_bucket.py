@@ -18,7 +18,7 @@ import pytest
 import electra_jax
 from electra_jax import config as config_lib
 from electra_jax.data import text_remote
-from electra_jax.host import bucket_lock, buckets, causes, staging
+from electra_jax.host import bucket_lock, buckets, causes, owners, staging
 from electra_jax.report import writers
 from support.commands import free_port, read_until
 from support.corpus import ROOT, small_run, write_corpus
@@ -556,7 +556,7 @@ def test_the_lock_of_a_process_that_died_here_is_taken_at_once(here):
 def test_an_owner_that_lives_keeps_its_lock(here, monkeypatch):
     """Signs of life come from a thread; who asks sees one and gives up."""
     address = "gs://lab/locks/kept"
-    monkeypatch.setattr(bucket_lock, "_runs", lambda pid, started: True)
+    monkeypatch.setattr(owners, "runs", lambda pid, began: True)
     with bucket_lock.hold(address, "it", timing=QUICK) as held:
         with pytest.raises(causes.MayPass, match="it is in use by another run .process "):
             with bucket_lock.hold(address, "it", timing=bucket_lock.Timing(0.02, 1000.0)):

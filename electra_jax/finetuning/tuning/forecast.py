@@ -5,7 +5,7 @@ import jax
 
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.tuning import batches, choices, datasets, encoders, rates
-from electra_jax.host import console_table
+from electra_jax.host import cluster, console_table
 from electra_jax.model import accounting
 from electra_jax.report import style
 
@@ -15,6 +15,7 @@ _HEAD = ("task", "train", "dev", "rows", "cut to", "padded to", "rate", "epochs"
 
 def text(config: finetuning_config.Config, workdir: str) -> str:
     """A table with one line per task and point of the grid, then totals. Reads the tasks' files."""
+    cluster.check_chips_are_free()
     mesh = choices.mesh(config)
     encoder = encoders.read(config, workdir, mesh)
 

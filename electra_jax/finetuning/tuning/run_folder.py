@@ -59,10 +59,10 @@ def write_settings(folder: str, config: finetuning_config.Config, identity: str,
     It has the number of seeds of each task too, those of other commands included: what a task
     reports stays what the last command with that task has reported.
     """
-    path = os.path.join(folder, "settings.json")
-    old = _read(path) if os.path.exists(path) else {}
+    old = _settings_of_results(folder) or {}
     seeds = old.get("seeds", {}) | {task: config.seeds}
-    _write(path, {"config": config_lib.to_tree(config), "encoder": identity, "seeds": seeds})
+    content = {"config": config_lib.to_tree(config), "encoder": identity, "seeds": seeds}
+    _write(os.path.join(folder, "settings.json"), content)
 
 
 def _settings_of_results(folder):

@@ -53,12 +53,12 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
     Raises ConfigError, CheckpointError or ValueError, each one line with the remedy.
     """
     begun = time.perf_counter()
+    cluster.check_chips_are_free()
     if jax.process_count() > 1:
         raise config_lib.ConfigError(
             "fine-tuning runs in one process; start it on one host, whose devices it all uses"
         )
 
-    cluster.check_chips_are_free()
     names, mesh = choices.tasks_in_order(config), choices.mesh(config)
     encoder = encoders.read(config, workdir, mesh)
     folder = run_folder.folder_of(config, workdir)
@@ -73,13 +73,14 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
         session = choices.Session(config, workdir, folder, mesh, encoder)
         run_folder.check_settings(folder, config, encoder.identity)
         _check_needed(session, names)
-        for name in names[1:]:  # a missing file is not to be found after hours, at its task's turn
-            reading.read(datasets.task_named(config, name), config.data.dir, config.data.dev_share)
 
         # Results are written after every task, so an interrupted command leaves what it has.
         earlier, best = run_folder.earlier(folder), {}
         found = {task.task: task for task in earlier}  # each stays until it is done again
         page = stack.enter_context(_followed(session, names, earlier, begun))
+        for name in names[1:]:  # a missing file is not to be found after hours, at its task's turn
+            reading.read(datasets.task_named(config, name), config.data.dir, config.data.dev_share)
+
         for name in names:
             result, best[name] = _task(session, page, name)
             if result is not None:
