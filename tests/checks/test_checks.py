@@ -363,6 +363,7 @@ def test_checks_without_a_run_have_exact_products(monkeypatch):
 
 
 def test_several_processes_would_write_one_file_and_are_refused(monkeypatch):
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(jax, "process_count", lambda: 4)
     with pytest.raises(config_lib.ConfigError, match="check runs in one process, here are 4"):
         check_command.main(CONFIG, "nowhere")

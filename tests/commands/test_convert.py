@@ -100,6 +100,7 @@ def test_the_command_there_and_back_is_bitwise(workdir, tmp_path):
 
 
 def test_several_processes_would_write_one_folder_and_are_refused(monkeypatch):
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(jax, "process_count", lambda: 4)
     with pytest.raises(config_lib.ConfigError, match="convert runs in one process, here are 4"):
         convert_command.main(None, None)
