@@ -49,7 +49,8 @@ def with_muon(
 
     def changed():
         tree = get_config(*size)
-        tree.optimizer.update(name="muon", muon_learning_rate=rate)
+        # With 0.01 kernels grow with the steps, and probes fall while losses do (docs/LOG.md).
+        tree.optimizer.update(name="muon", muon_learning_rate=rate, weight_decay=0.1)
         return tree
 
     return changed

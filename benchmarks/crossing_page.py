@@ -252,9 +252,9 @@ def _setting(found):
             f" {about['rows']} rows a step.",
             "- **Networks**: `configs/tiny_paper.py` (two layers of width 128, float32, no dropout)"
             " with rotary positions and norms before each part, as in [table 5](table_5.md), but"
-            " with Muon (0.02) for the layers' matrices in all arms; the adversarial one has a"
-            " quarter of the others' rates, since its generator collapsed at the demo's"
-            " (docs/LOG.md).",
+            " with Muon (0.02) for the layers' matrices and a weight decay of 0.1 in all arms; the"
+            " adversarial one has a quarter of the others' rates, since its generator collapsed at"
+            " the demo's (docs/LOG.md).",
             f"- **Compute**: 1 x is {found.flops(1) / 1e12:.1f}e12 training FLOPs in the honest"
             " convention of `electra_jax.flops`. The first of two stages counts.",
             shared.of_probes(),
