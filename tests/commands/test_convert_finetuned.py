@@ -384,8 +384,8 @@ def test_logits_are_those_of_transformers(folders, tmp_path, kind):
         ours = task_heads.span_plain(found.head, hidden_BLD, np.ones(mask_BL.shape, bool))
         theirs = said.start_logits, said.end_logits
     else:
-        head = getattr(task_heads, found.head_config.kind)
-        ours = (head(found.head_config, found.head, hidden_BLD, None),)
+        head = task_heads.SCORES[found.head_config.kind]  # neither of the two asks the batch
+        ours = (head(found.head_config, found.head, hidden_BLD, None, None),)
         theirs = (said.logits,)
     for mine, other in zip(ours, theirs, strict=True):
         real = mask_BL.astype(bool) if kind != "classification" else ...

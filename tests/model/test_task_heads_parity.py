@@ -41,7 +41,7 @@ def test_logits_agree(kind, shape):
         if kind == "span_plain":
             everywhere_BL = np.ones(hugging_face.IDS_BL.shape, bool)
             return task_heads.span_plain(own, hidden_BLD, everywhere_BL)
-        return (getattr(task_heads, kind)(head, own, hidden_BLD, None),)
+        return (task_heads.SCORES[kind](head, own, hidden_BLD, batch, None),)
 
     found = ours(params, own)
     if kind == "span_plain":
