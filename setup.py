@@ -137,14 +137,20 @@ class SourceDistribution(sdist.sdist):
         write_commit(pathlib.Path(base_dir, "electra_jax"))
 
 
+# Folders of files that pages are drawn from, and the README.md of exports. Without code they are no
+# packages, and setuptools warns of each that is not named.
+TEMPLATES = (
+    "electra_jax.report.templates",
+    "electra_jax.finetuning.results.templates",
+    "electra_jax.weights.formats.templates",
+)
+
 setuptools.setup(
     cmdclass={"build_py": BuiltPackage, "sdist": SourceDistribution},
-    packages=setuptools.find_packages(include=["electra_jax", "electra_jax.*"]),
+    packages=[*setuptools.find_packages(include=["electra_jax", "electra_jax.*"]), *TEMPLATES],
     package_data={
         "electra_jax": ["py.typed"],  # says that the annotations may be used
-        "electra_jax.report": ["templates/*"],  # pages are drawn from these files
-        "electra_jax.finetuning.results": ["templates/*"],
-        "electra_jax.weights.formats": ["templates/*"],  # the README.md of exports
+        **dict.fromkeys(TEMPLATES, ["*"]),
     },
     install_requires=REQUIRES,
     extras_require=EXTRAS,

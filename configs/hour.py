@@ -16,7 +16,7 @@ def get_config():
     config = tiny.get_config()
     config.name = "hour"
     config.data.update(
-        # The first of 41 files, 420 MB: more than an hour reads, and prepared in minutes.
+        # The first of 41 files: all of them would be downloaded and cut before the hour begins.
         source="hf:wikimedia/wikipedia/20231101.en:train-00000",
         vocab="train:sentencepiece:8192",
         min_document_characters=300,  # shorter ones are mostly stubs

@@ -103,7 +103,8 @@ def load_tuned(path):
 
     Pairs take two lists, `answer(firsts, seconds)`, and questions are pairs of question and text;
     for tagging, sentences are lists of words. `Model.__call__` in
-    `electra_jax/finetuning/tuning/tuned_model.py` says what comes back.
+    `electra_jax/finetuning/tuning/tuned_model.py` says what comes back. Where several processes
+    have been joined, all of them call this together.
 
     Args:
       path: the folder of a fine-tuned task, WORKDIR/finetune/NAME/TASK, whose encoder is still

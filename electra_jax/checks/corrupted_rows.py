@@ -211,10 +211,10 @@ def padding_changes_nothing(config: config_lib.Config, seed: int) -> Result:
     def step(of):
         batch = made_up.batch(of)
         keys = made_up.keys(seed, 0, batch)
-        detected = objective.play(params, batch, keys, knobs)
+        played = objective.play(params, batch, keys, knobs)
         sums, _ = objective.loss(params, batch, keys, knobs)
         weights = objective.weights(batch, knobs)
-        return detected, {term: sums[term] / weights[term] for term in sums}
+        return played, {term: sums[term] / weights[term] for term in sums}
 
     (short, losses), (long, padded_losses) = (
         jax.device_get(made_up.jit(lambda of=of: step(of))()) for of in (lanes, padded)

@@ -132,7 +132,7 @@ def on_tpu() -> bool:
 
     # jax has no public function for it.
     try:
-        from jax._src import cloud_tpu_init  # noqa: PLC0415 - as above
+        from jax._src import cloud_tpu_init  # noqa: PLC0415 - a newer jax may have it elsewhere
 
         return cloud_tpu_init.running_in_cloud_tpu_vm
     except (ImportError, AttributeError):
@@ -147,7 +147,7 @@ class BusyError(joining.PeersError, causes.MayPass):
 def check_chips_are_free() -> None:
     """Raises BusyError if this machine has a TPU that cannot be opened.
 
-    A jax that was not told to use it would compute on the CPU instead.
+    jax says so in an error of several lines, or computes on the CPU instead.
     """
     if not on_tpu():
         return

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A made-up workdir and its Hugging Face folder, which the tests of conversions share and read."""
+"""What several tests of commands share: a made-up workdir that is read, and a second process."""
 
 import pytest
 
 from electra_jax.data import vocabulary_training
+from electra_jax.host import processes
+from electra_jax.training import opened
 from electra_jax.weights import exporting, reading
 from support import workdirs
 from support.corpus import write_corpus
@@ -28,3 +30,16 @@ def folder(workdir, tmp_path_factory):
     out = tmp_path_factory.mktemp("out") / "folder"
     exporting.to_hugging_face(reading.open(workdir), str(out))
     return out
+
+
+@pytest.fixture
+def second_process(monkeypatch):
+    """Who has opened a workdir, together with the first process, is not the first from then on."""
+    whole = opened.open_workdir
+
+    def by_the_second(*given, **more):
+        found = whole(*given, **more)
+        monkeypatch.setattr(processes, "is_first", lambda: False)
+        return found
+
+    monkeypatch.setattr(opened, "open_workdir", by_the_second)

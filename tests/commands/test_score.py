@@ -17,10 +17,8 @@ from jax import numpy as jnp
 import electra_jax
 from electra_jax import config as config_lib
 from electra_jax import score as score_command
-from electra_jax.host import processes
 from electra_jax.model import networks
 from electra_jax.objectives import all_tokens_mlm, electric, masked_lm, replace_mlm, scoring
-from electra_jax.training import opened
 from support import odd
 from support.corpus import ROOT, small_run, write_corpus
 
@@ -268,16 +266,9 @@ def test_a_score_that_is_no_number_is_null_in_json(capsys):
     }
 
 
-def test_of_several_processes_the_first_one_scores(trained, tmp_path, capsys, monkeypatch):
+@pytest.mark.usefixtures("second_process")
+def test_of_several_processes_the_first_one_scores(trained, tmp_path, capsys):
     (tmp_path / "sentences.txt").write_text("a bird.\n")
-    whole = opened.open_workdir
-
-    def by_the_second(*given, **more):
-        found = whole(*given, **more)
-        monkeypatch.setattr(processes, "is_first", lambda: False)
-        return found
-
-    monkeypatch.setattr(opened, "open_workdir", by_the_second)
     score(trained, tmp_path / "sentences.txt")
     assert capsys.readouterr().out == ""
 

@@ -12,7 +12,6 @@ from absl.testing import flagsaver
 import electra_jax
 from electra_jax import config as config_lib
 from electra_jax import show
-from electra_jax.host import processes
 from electra_jax.report import ranking
 from electra_jax.training import opened
 from electra_jax.workdir import metadata, saved_config
@@ -69,15 +68,8 @@ def test_more_rows_are_judged_than_shown_and_a_page_says_the_same(shown, tmp_pat
     assert page.read_text().count("<article") == 2
 
 
-def test_of_several_processes_the_first_one_shows(shown, monkeypatch):
-    whole = opened.open_workdir
-
-    def by_the_second(*given, **more):
-        found = whole(*given, **more)
-        monkeypatch.setattr(processes, "is_first", lambda: False)
-        return found
-
-    monkeypatch.setattr(opened, "open_workdir", by_the_second)
+@pytest.mark.usefixtures("second_process")
+def test_of_several_processes_the_first_one_shows(shown):
     assert shown(rows=1) == ""
 
 

@@ -9,6 +9,7 @@ import gzip
 import http.server
 import lzma
 import os
+import pathlib
 import re
 import sys
 import threading
@@ -21,7 +22,7 @@ import pytest
 from fsspec.registry import _registry
 
 from electra_jax.data import preparation, reaching, records, text, text_remote
-from electra_jax.host import causes
+from electra_jax.host import causes, lock
 from support.corpus import text_settings, write_corpus
 
 
@@ -234,6 +235,25 @@ def test_a_right_that_is_taken_away_after_the_listing_is_an_error_that_stays(web
         listed.local_path()
     assert not causes.may_pass(raised.value)
     assert os.path.exists(other.local_path())
+
+
+def test_without_locks_a_download_that_breaks_off_is_seen_and_leaves_nothing(web, monkeypatch):
+    """Each has a name of its own, since several may fetch the file at the same time."""
+    (listed,) = text_remote.files(f"{web.at}/en/0.txt.gz")
+    seen = []
+
+    class BreaksOff:
+        def get_file(self, there, here):
+            pathlib.Path(here).write_bytes(b"half")
+            seen.append(listed.bytes_here())
+            raise OSError("the connection was reset")
+
+    monkeypatch.setattr(lock, "take", lambda file: False)
+    monkeypatch.setattr(text_remote, "_file_system", lambda address: (BreaksOff(), address))
+    with pytest.raises(causes.MayPass, match="cannot be downloaded"):
+        listed.local_path()
+    assert seen == [4] and listed.bytes_here() == 0
+    assert os.listdir(os.path.dirname(listed._path())) == ["lock"]
 
 
 class CodedError(Exception):

@@ -265,6 +265,25 @@ def test_blocks_are_noted_again_if_the_file_was_written_anew(folder):
     assert sorted(sum(again, [])) == sorted(sum(first, []))
 
 
+def test_copies_of_a_file_with_times_of_their_own_are_each_read_once(folder, monkeypatch):
+    """As on machines that share the prepared folder, and have each downloaded the text."""
+    plan = planning.make_plan(settings(folder, "plain/*"), str(folder / "data"))
+    tasks = planning.make_tasks(plan)[:4]
+    stripes.offer(tasks, os.path.join(plan.folder, unit_files.UNITS))
+    read, note = [], stripes._note
+
+    def noting(file, *more):
+        read.append(file)
+        note(file, *more)
+
+    monkeypatch.setattr(stripes, "_note", noting)
+    for task in tasks:
+        for time in (1, 2):
+            os.utime(folder / "plain" / "a.jsonl", ns=(time, time))
+            list(unit_files.read_documents(task, collections.Counter()))
+    assert len(read) == 2
+
+
 def test_a_part_may_have_a_larger_share_of_nul_bytes_than_the_file(tmp_path, monkeypatch):
     """In 64 KiB of text 12 are a few, in the first block of 40 bytes they are many."""
     monkeypatch.setattr(text_files, "BLOCK", 2)

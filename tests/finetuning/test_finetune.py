@@ -37,6 +37,7 @@ from electra_jax.finetuning.tuning import (
     task_by_task,
     tuned_model,
 )
+from electra_jax.host import causes, cluster
 from electra_jax.workdir import metadata
 from support import corpus, encoder_workdir, odd
 from support.commands import command
@@ -274,6 +275,17 @@ def test_texts_of_another_kind_are_refused(finished, places, given, message):
     model = electra_jax.load_tuned(os.path.join(folder(places, "finished"), "custom"))
     with pytest.raises(config_lib.ConfigError, match=message):
         model(*given)
+
+
+def test_a_busy_tpu_is_said_before_anything_asks_for_devices(places, monkeypatch):
+    def busy():
+        raise cluster.BusyError("the chips are taken")
+
+    monkeypatch.setattr(cluster, "check_chips_are_free", busy)
+    monkeypatch.setattr(jax, "process_count", lambda: pytest.fail("it opens the devices"))
+    for begin in (electra_jax.fine_tune, forecast.text):
+        with pytest.raises(causes.MayPass, match="the chips are taken"):
+            begin(finetuning_config.parse(settings(places, "x")), places[0])
 
 
 def test_a_folder_without_a_tuned_task_is_refused(finished, places):

@@ -108,4 +108,5 @@ def test_all_arms_have_the_same_optimizer_and_a_title():
         optimizer, slower = arm.tree().optimizer, 4 if kind == "adversarial" else 1
         assert (optimizer.name, optimizer.muon_learning_rate) == ("muon", 0.02 / slower), kind
         assert arm.learning_rate == 4e-3 / slower, kind
+        assert optimizer.weight_decay == 0.1, "with less, kernels grow with the budget"
     assert set(crossing.KINDS) == {*crossing_page.TITLES, "first_stage"}

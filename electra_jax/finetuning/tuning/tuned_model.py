@@ -30,7 +30,7 @@ from electra_jax.finetuning.tuning import (
     run_folder,
     tuning_step,
 )
-from electra_jax.host import cluster, compile_cache, processes
+from electra_jax.host import cluster, compile_cache
 
 _BLOCK = 1024  # examples whose rows and outputs are in memory at once
 
@@ -187,8 +187,7 @@ def load(path: str | os.PathLike) -> Model:
         )
 
     cluster.check_chips_are_free()
-    if processes.is_alone():  # else the others may not be here
-        compile_cache.keep()
+    compile_cache.keep()
     tuned = export.open(path)
     task = datasets.task_named(tuned.settings, tuned.about["task"])
     return Model(tuned, dataclasses.replace(task, labels=tuple(tuned.about["labels"])))
