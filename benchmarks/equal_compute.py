@@ -14,7 +14,7 @@ all arms comes first, then seed 1, so that what there is can be compared at any 
 
 The same command continues where it stopped; Ctrl-C or SIGTERM saves first. `table_5.py` and
 `section_3.py` are two such comparisons. What is asked of the finished encoders is in
-`frozen_encoder.py`, and `equal_compute_blocks.py` has what both pages share.
+`frozen_encoder.py` and `fine_tuned.py`, and `equal_compute_blocks.py` has what both pages share.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 import ml_collections
 
-from benchmarks import equal_compute_blocks, frozen_encoder, kept_runs
+from benchmarks import equal_compute_blocks, fine_tuned, frozen_encoder, kept_runs
 from electra_jax import config as config_lib
 from electra_jax.checks import trained
 from electra_jax.host import causes
@@ -81,9 +81,9 @@ def main(experiment: Experiment, description: str) -> None:
 
 
 def arguments(
-    experiment: str, arms: Sequence[str] | Mapping[str, Arm], description: str
+    experiment: str, arms: Sequence[str] | Mapping[str, Arm], description: str, tasks: str = ""
 ) -> argparse.Namespace:
-    """The command line of an experiment."""
+    """The command line of an experiment; `tasks` is the default of --tasks."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--workdir", default=f"runs/{experiment}")
     parser.add_argument("--source", default="builtin", help="as data.source")
@@ -95,6 +95,12 @@ def arguments(
         "--arms", default="", help=f"what to train and show: some of {','.join(arms)}; '' is all"
     )
     parser.add_argument("--downstream", help="folder with conll2000.zip and subjectivity.zip")
+    parser.add_argument(
+        "--tasks",
+        default=tasks,
+        help=f"to fine-tune the encoders on, of {','.join(fine_tuned.RATES)}, whose files"
+        " --downstream has too; '' is none",
+    )
     parser.add_argument("--report", action="store_true", help="train nothing, write the page")
     parser.add_argument("--page", default=f"docs/experiments/{experiment}.md")
     return parser.parse_args()
@@ -207,10 +213,11 @@ def run(arms: Mapping[str, Arm], given, about: dict, name: str, seed: int) -> No
     tree = config(arms[name], name, seed, steps, given.source, given.vocab, given.workdir)
     parsed = config_lib.parse(tree)
     refuse_other_settings(folder, parsed)
+    tasks = tuple(task for task in given.tasks.split(",") if task) if given.downstream else ()
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             measured = json.load(file)["measures"]
-        if not given.downstream or "chunk_accuracy" in measured:
+        if not given.downstream or {"chunk_accuracy", *tasks} <= measured.keys():
             return
 
     # The run before it may have come from another machine, without its weights (kept_runs.py).
@@ -225,9 +232,11 @@ def run(arms: Mapping[str, Arm], given, about: dict, name: str, seed: int) -> No
     last = opened.evaluations[-1]
     found = {metric: last[metric] for metric in HELD_OUT if metric in last}
     found |= frozen_encoder.measure(opened, opened.params, given.downstream)
+    found |= fine_tuned.measure(folder, given.downstream, tasks, seed)
     content = {"seed": seed, "steps": steps, "seconds": seconds, "measures": found}
     if name == arms[name].budget:  # the floor: the same encoder as it was before training
         first = frozen_encoder.measure(opened, opened.first_params, given.downstream)
+        first |= fine_tuned.measure(folder, given.downstream, tasks, seed, fresh=True)
         content["untrained"] = first
     content["text"] = _text(opened, about["corpus"])
     _write(path, content)

@@ -163,7 +163,7 @@ def _row(name, where, one, trial):
         f"{1e3 * max(trial['floor_seconds'].values()):,.2f}",
         max(trial["floor_seconds"], key=trial["floor_seconds"].get),
         f"{trial['tokens_per_second_at_most']:,.0f}",
-        "" if (expected := trial.get("expected_seconds")) is None else f"{1e3 * expected:,.0f}",
+        f"{1e3 * trial['expected_seconds']:,.0f}" if trial.get("expected_seconds") else "",
     ]
     return f"| {' | '.join(cells)} |"
 
