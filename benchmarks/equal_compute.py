@@ -19,6 +19,7 @@ The same command continues where it stopped; Ctrl-C or SIGTERM saves first. `tab
 
 import argparse
 import dataclasses
+import glob
 import json
 import os
 import time
@@ -133,7 +134,7 @@ def config(
     """The tree of one run: tiny_paper's, with the arm's objective; the rest is the same for all."""
     tree = arm.tree()
     tree.name, tree.seed = name, seed
-    data = os.path.join(workdir, "data")
+    data, vocab = os.path.join(workdir, "data"), vocabulary(vocab, seed, workdir)
     tree.data.update(source=source, vocab=vocab, dir=data, min_document_characters=300)
     for network, width in (("discriminator", arm.width), ("generator", arm.generator)):
         shape = {"width": width, "heads": max(1, width // 32), "feed_forward": 4 * width}
@@ -150,6 +151,16 @@ def config(
     for field in ("from", "generator_from"):
         tree.init[field] = first if arm.after and tree.init[field] else ""
     return tree
+
+
+def vocabulary(vocab: str, seed: int, workdir: str) -> str:
+    """--vocab for seed 0; for other seeds the vocabulary that a run of seed 0 has got from it.
+
+    So a vocabulary is trained once, and all seeds have the same. It is trained again where no run
+    of seed 0 has left one, as on a machine that only knows what was kept beside the page.
+    """
+    trained_already = sorted(glob.glob(os.path.join(workdir, "seed0", "*", "vocab", "vocab.*")))
+    return trained_already[0] if seed and trained_already else vocab
 
 
 def equal_compute(

@@ -48,6 +48,22 @@ def apart_cell(apart: means.Difference | None, name: str) -> str:
     return "-" if apart is None else f"{comparison.signed(name, apart)}, {verdict(apart)}"
 
 
+def percent_cell(mean: means.Mean | None) -> str:
+    """A share with its error in percent, `93.3 ± 0.1`; '-' without any."""
+    if mean is None:
+        return "-"
+    error = "" if mean.error is None else f" ± {100 * mean.error:.1f}"
+    return f"{100 * mean.value:.1f}{error}"
+
+
+def points_cell(apart: means.Difference | None) -> str:
+    """A difference of shares in percentage points, `+1.2 ± 0.3, **higher**`; '-' without any."""
+    if apart is None:
+        return "-"
+    error = "" if apart.error is None else f" ± {100 * apart.error:.1f}"
+    return f"{100 * apart.amount:+.1f}{error}, {verdict(apart)}"
+
+
 def verdict(apart: means.Difference) -> str:
     """Whether a distance is more than luck may make: two standard errors or more."""
     if apart.amount == 0:

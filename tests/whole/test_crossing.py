@@ -41,14 +41,14 @@ CROSSES = {
 def test_where_electra_passes_bert_is_said_in_a_sentence(tmp_path):
     found = write(tmp_path, CROSSES)
     assert crossing_page.answer(found, "chunk_accuracy") == (
-        "In chunk tags ELECTRA is below BERT at 1 x; not resolved from BERT at 3 x; above BERT at"
-        " 10 x."
+        "Chunk tags by a probe: ELECTRA is below BERT at 1 x; not resolved from BERT at 3 x; above"
+        " BERT at 10 x. From 1 x to 10 x ELECTRA less BERT changes by +20.0 ± 0.0 points."
     )
     page = crossing_page.pages.text(crossing_page.blocks(found, "picture.png"))
-    assert "| BERT (MLM) | 60.00% ± 0.58 | 70.00% ± 0.58 | 80.00% ± 0.58 |" in page
+    assert "| BERT (MLM) | 60.0 ± 0.6 | 70.0 ± 0.6 | 80.0 ± 0.6 |" in page
     assert (
-        "| ELECTRA, generator 1/2 | -10.00 ± 0.82 points, **lower** | -1.00 ± 0.82 points, not"
-        " resolved | +10.00 ± 0.82 points, **higher** | +20.00 ± 0.00 points, **higher** |"
+        "| ELECTRA, generator 1/2 | -10.0 ± 0.8, **lower** | -1.0 ± 0.8, not resolved"
+        " | +10.0 ± 0.8, **higher** | +20.0 ± 0.0, **higher** |"
     ) in page
 
 
