@@ -82,9 +82,13 @@ def main(experiment: Experiment, description: str) -> None:
 
 
 def arguments(
-    experiment: str, arms: Sequence[str] | Mapping[str, Arm], description: str, tasks: str = ""
+    experiment: str,
+    arms: Sequence[str] | Mapping[str, Arm],
+    description: str,
+    tasks: str = "",
+    more: Sequence[str] | None = None,
 ) -> argparse.Namespace:
-    """The command line of an experiment; `tasks` is the default of --tasks."""
+    """The command line of an experiment, or `more` instead; `tasks` is the default of --tasks."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--workdir", default=f"runs/{experiment}")
     parser.add_argument("--source", default="builtin", help="as data.source")
@@ -104,15 +108,15 @@ def arguments(
     )
     parser.add_argument("--report", action="store_true", help="train nothing, write the page")
     parser.add_argument("--page", default=f"docs/experiments/{experiment}.md")
-    return parser.parse_args()
+    return parser.parse_args(more)
 
 
 def train(arms: Mapping[str, Arm], given: argparse.Namespace, asked: Sequence[str]) -> None:
     """Trains and measures the arms that are asked for, as far as that is not done, by seeds."""
-    about = begin(arms, given)
+    about, tasks = begin(arms, given), fine_tuned.named(given.tasks, given.downstream)
     for seed in range(given.seeds):
         for name in asked:
-            run(arms, given, about, name, seed)
+            run(arms, given, about, name, seed, tasks)
             kept_runs.pack(given.workdir, given.page)
 
 
@@ -216,7 +220,9 @@ def begin(arms: Mapping[str, Arm], given) -> dict:
     return found
 
 
-def run(arms: Mapping[str, Arm], given, about: dict, name: str, seed: int) -> None:
+def run(
+    arms: Mapping[str, Arm], given, about: dict, name: str, seed: int, tasks: Sequence[str]
+) -> None:
     """Trains and measures one run, as far as that is not done. SystemExit where it was stopped."""
     folder = _folder(given.workdir, seed, name)
     path = os.path.join(folder, kept_runs.FINISHED)
@@ -224,7 +230,6 @@ def run(arms: Mapping[str, Arm], given, about: dict, name: str, seed: int) -> No
     tree = config(arms[name], name, seed, steps, given.source, given.vocab, given.workdir)
     parsed = config_lib.parse(tree)
     refuse_other_settings(folder, parsed)
-    tasks = tuple(task for task in given.tasks.split(",") if task) if given.downstream else ()
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             measured = json.load(file)["measures"]

@@ -10,25 +10,48 @@ recipe is that of `configs/finetune_hour.py`, the same for all encoders; `hour.p
 behind its numbers. Results stay in WORKDIR/finetune/NAME, and what is finished is not tuned again.
 """
 
+from collections.abc import Sequence
+
 import ml_collections
 
 import electra_jax
 from electra_jax.configs import finetune_hour
+from electra_jax.finetuning import config as finetuning_config
+from electra_jax.finetuning.tasks import reading
+from electra_jax.finetuning.tuning import datasets
 
 RATES = {"chunking": 1e-3, "wikiann_en": 1e-3, "stsb": 5e-4}  # peaks of trained weights
 # Random weights lose without dropout, and want more than 5e-4 (docs/LOG.md).
 RANDOM = {"dropout": 0.1, "attention_dropout": 0.1, "learning_rate": 1e-3}
 
 
+def named(tasks: str, downstream: str | None) -> list[str]:
+    """The tasks of --tasks, none without --downstream; all files are read once, before anything.
+
+    Raises:
+      SystemExit: a task that there is not, or files that cannot be read.
+    """
+    names = [name for name in tasks.split(",") if name] if downstream else []
+    for name in names:
+        if name not in RATES:
+            raise SystemExit(f"--tasks={name} is no task; there are {', '.join(RATES)}")
+        config = finetuning_config.parse(settings(downstream, name, seed=0, fresh=False))
+        try:
+            reading.read(datasets.task_named(config, name), downstream, config.data.dev_share)
+        except ValueError as error:
+            raise SystemExit(f"--downstream={downstream}, --tasks={name}: {error}") from error
+    return names
+
+
 def measure(
-    workdir: str, downstream: str, tasks: tuple[str, ...], seed: int, fresh: bool = False
+    workdir: str, downstream: str, tasks: Sequence[str], seed: int, fresh: bool = False
 ) -> dict[str, float]:
     """Fine-tunes a run's encoder on each task.
 
     Args:
       workdir: of the finished run.
       downstream: the folder of the tasks' files; `configs/finetune.py` says what it holds.
-      tasks: names of `RATES`.
+      tasks: of `named`.
       seed: of the fine-tuning.
       fresh: random weights in the shape of the encoder, with a recipe of their own.
 

@@ -3,12 +3,14 @@
 
 import argparse
 import json
+import zipfile
 
 import pytest
 
 from benchmarks import (
     equal_compute,
     equal_compute_blocks,
+    fine_tuned,
     pages,
     section_3,
     section_3_page,
@@ -17,8 +19,9 @@ from benchmarks import (
 )
 from electra_jax import config as config_lib
 from electra_jax.checks import trained
+from electra_jax.configs import tiny_paper
 from electra_jax.workdir import saved_config
-from support.corpus import small_run
+from support.corpus import small_run, write_corpus
 
 
 def write(workdir, results, untrained=0.30):
@@ -248,3 +251,61 @@ def test_an_experiment_takes_in_arms_that_it_did_not_know(tmp_path):
     assert grown["arms"].keys() == section_3.ARMS.keys()
     assert grown["arms"]["bert"]["steps"] > 100
     assert json.loads((tmp_path / "experiment.json").read_text()) == grown
+
+
+@pytest.fixture
+def downstream(tmp_path):
+    """Chunks and the set of a probe, some lines each."""
+    folder = tmp_path / "downstream"
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "conll2000.zip", "w") as archive:
+        for name in ("train", "test"):
+            rows = "".join(f"the DT B-NP\ncat{i} NN I-NP\nsat VB B-VP\n\n" for i in range(40))
+            archive.writestr(f"conll2000/{name}.txt", rows)
+    with zipfile.ZipFile(folder / "subjectivity.zip", "w") as archive:
+        for name, line in (("quote", "a fine cat"), ("plot", "the cat sat")):
+            archive.writestr(f"subjectivity/{name}.tok.gt9.5000", f"{line}\n" * 8)
+    return folder
+
+
+@pytest.mark.slow
+def test_a_run_is_trained_fine_tuned_and_kept(tmp_path, downstream):
+    write_corpus(tmp_path / "text.txt", 300)
+    arms = {"electra": equal_compute.Arm(tiny_paper.get_config, width=32, generator=32)}
+    given = equal_compute.arguments(
+        "x", arms, "", more=[
+            f"--workdir={tmp_path / 'work'}", f"--source=text:{tmp_path / 'text.txt'}",
+            "--vocab=train:sentencepiece:64", "--steps=4", "--seeds=1", "--tasks=chunking",
+            f"--downstream={downstream}", f"--page={tmp_path / 'page.md'}",
+        ],
+    )  # fmt: skip
+    equal_compute.train(arms, given, ["electra"])
+
+    kept = json.loads((tmp_path / "page.json").read_text())["runs"]["seed0/electra"]
+    for measures in (kept["measures"], kept["untrained"]):
+        assert measures.keys() >= {"chunking", "chunk_accuracy", "pair_accuracy"}
+
+    # What is finished is neither trained nor measured again.
+    path = tmp_path / "work" / "seed0" / "electra" / "finished.json"
+    before = path.stat().st_mtime_ns
+    equal_compute.train(arms, given, ["electra"])
+    assert path.stat().st_mtime_ns == before
+
+
+def test_all_seeds_have_the_vocabulary_of_the_first(tmp_path):
+    asked, workdir = "train:sentencepiece:64", str(tmp_path)
+    assert equal_compute.vocabulary(asked, 1, workdir) == asked  # no run has left one yet
+    model = tmp_path / "seed0" / "bert" / "vocab" / "vocab.model"
+    model.parent.mkdir(parents=True)
+    model.touch()
+    assert equal_compute.vocabulary(asked, 0, workdir) == asked
+    assert equal_compute.vocabulary(asked, 1, workdir) == str(model)
+
+
+def test_a_task_is_missed_before_anything_is_trained(downstream):
+    assert fine_tuned.named("chunking", str(downstream)) == ["chunking"]
+    assert fine_tuned.named("chunking", None) == fine_tuned.named("", str(downstream)) == []
+    with pytest.raises(SystemExit, match="--tasks=squad is no task; there are chunking, "):
+        fine_tuned.named("squad", str(downstream))
+    with pytest.raises(SystemExit, match="--tasks=stsb: .*STS-B"):
+        fine_tuned.named("stsb", str(downstream))
