@@ -3,7 +3,6 @@
 
 import argparse
 import json
-import zipfile
 
 import pytest
 
@@ -21,6 +20,7 @@ from electra_jax import config as config_lib
 from electra_jax.checks import trained
 from electra_jax.configs import tiny_paper
 from electra_jax.workdir import saved_config
+from support import downstream
 from support.corpus import small_run, write_corpus
 
 
@@ -253,30 +253,16 @@ def test_an_experiment_takes_in_arms_that_it_did_not_know(tmp_path):
     assert json.loads((tmp_path / "experiment.json").read_text()) == grown
 
 
-@pytest.fixture
-def downstream(tmp_path):
-    """Chunks and the set of a probe, some lines each."""
-    folder = tmp_path / "downstream"
-    folder.mkdir()
-    with zipfile.ZipFile(folder / "conll2000.zip", "w") as archive:
-        for name in ("train", "test"):
-            rows = "".join(f"the DT B-NP\ncat{i} NN I-NP\nsat VB B-VP\n\n" for i in range(40))
-            archive.writestr(f"conll2000/{name}.txt", rows)
-    with zipfile.ZipFile(folder / "subjectivity.zip", "w") as archive:
-        for name, line in (("quote", "a fine cat"), ("plot", "the cat sat")):
-            archive.writestr(f"subjectivity/{name}.tok.gt9.5000", f"{line}\n" * 8)
-    return folder
-
-
 @pytest.mark.slow
-def test_a_run_is_trained_fine_tuned_and_kept(tmp_path, downstream):
+def test_a_run_is_trained_fine_tuned_and_kept(tmp_path):
+    folder = downstream.write_probes(tmp_path / "downstream")
     write_corpus(tmp_path / "text.txt", 300)
     arms = {"electra": equal_compute.Arm(tiny_paper.get_config, width=32, generator=32)}
     given = equal_compute.arguments(
         "x", arms, "", more=[
             f"--workdir={tmp_path / 'work'}", f"--source=text:{tmp_path / 'text.txt'}",
             "--vocab=train:sentencepiece:64", "--steps=4", "--seeds=1", "--tasks=chunking",
-            f"--downstream={downstream}", f"--page={tmp_path / 'page.md'}",
+            f"--downstream={folder}", f"--page={tmp_path / 'page.md'}",
         ],
     )  # fmt: skip
     equal_compute.train(arms, given, ["electra"])
@@ -302,10 +288,11 @@ def test_all_seeds_have_the_vocabulary_of_the_first(tmp_path):
     assert equal_compute.vocabulary(asked, 1, workdir) == str(model)
 
 
-def test_a_task_is_missed_before_anything_is_trained(downstream):
-    assert fine_tuned.named("chunking", str(downstream)) == ["chunking"]
-    assert fine_tuned.named("chunking", None) == fine_tuned.named("", str(downstream)) == []
+def test_a_task_is_missed_before_anything_is_trained(tmp_path):
+    folder = str(downstream.write_probes(tmp_path))
+    assert fine_tuned.named("chunking", folder) == ["chunking"]
+    assert fine_tuned.named("chunking", None) == fine_tuned.named("", folder) == []
     with pytest.raises(SystemExit, match="--tasks=squad is no task; there are chunking, "):
-        fine_tuned.named("squad", str(downstream))
+        fine_tuned.named("squad", folder)
     with pytest.raises(SystemExit, match="--tasks=stsb: .*STS-B"):
-        fine_tuned.named("stsb", str(downstream))
+        fine_tuned.named("stsb", folder)

@@ -5,12 +5,12 @@ import json
 import subprocess
 import sys
 import types
-import zipfile
 
 import pytest
 
 from benchmarks import hour, hour_page
 from electra_jax.workdir import starts
+from support import downstream as probes
 from support.corpus import ROOT, write_corpus
 
 
@@ -140,18 +140,11 @@ MICRO = (
 @pytest.fixture
 def downstream(tmp_path):
     """One task and both sets of the probes, some lines each."""
-    folder = tmp_path / "downstream"
+    folder = probes.write_probes(tmp_path / "downstream")
     (folder / "glue" / "SST-2").mkdir(parents=True)
     lines = "".join(f"the {'old' if i % 2 else 'small'} cat sat\t{i % 2}\n" for i in range(40))
     for name in ("train", "dev"):
         (folder / "glue" / "SST-2" / f"{name}.tsv").write_text(f"sentence\tlabel\n{lines}")
-    with zipfile.ZipFile(folder / "conll2000.zip", "w") as archive:
-        for name in ("train", "test"):
-            words = "the DT B-NP\ncat NN I-NP\nsat VB B-VP\n\n" * 3
-            archive.writestr(f"conll2000/{name}.txt", words)
-    with zipfile.ZipFile(folder / "subjectivity.zip", "w") as archive:
-        for name, line in (("quote", "a fine cat"), ("plot", "the cat sat")):
-            archive.writestr(f"subjectivity/{name}.tok.gt9.5000", f"{line}\n" * 8)
     return folder
 
 
