@@ -178,6 +178,34 @@ QUESTIONS = (
 )  # fmt: skip
 
 
+# What the page says first: (what is asked, distances as (arm, what it is compared with, words)).
+ANSWERS = (
+    (
+        "Does it lack signal or capacity?",
+        (
+            ("steps_fourfold", REFERENCE, "four times the steps"),
+            ("width_256", REFERENCE, "twice the width"),
+            ("layers_4", REFERENCE, "twice the layers"),
+        ),
+    ),
+    (
+        "What are weights worth that the generator's loss trains too?",
+        (
+            ("shared_5", "along", "shared tables"),
+            ("one_trunk", "shared_5", "one trunk for both"),
+            ("shared_50", "shared_5", "a weight of 50 instead of 5 for its own loss"),
+        ),
+    ),
+    (
+        "Which frozen generator teaches it most about one that it has not met?",
+        (
+            ("unigram", REFERENCE, "draws by frequency instead of the middle one"),
+            ("strong", REFERENCE, "the strong one"),
+        ),
+    ),
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class FinishedArms:
     """The finished runs of all seeds that have the reference."""
@@ -241,6 +269,7 @@ def blocks(found: FinishedArms, picture: str) -> list[str]:
         " the measure is the AUC of finding replaced words among words, where chance is 0.5. It"
         " is read off rows of a generator as strong as the middle one, which no"
         " discriminator but its own has met.",
+        *_answer(found),
         "## What was done",
         _setting(found),
         f"![AUC against {', '.join(one.heading.lower() for one in _shown(found))}]({picture})",
@@ -250,6 +279,27 @@ def blocks(found: FinishedArms, picture: str) -> list[str]:
         *(block for question in QUESTIONS for block in _part(found, question)),
         "## How to read this",
         _reading(found),
+    ]
+
+
+def _answer(found):
+    """What `ANSWERS` asks, with the distances that are finished."""
+    lines = []
+    for asked, distances in ANSWERS:
+        told = [
+            f"{words} {pages.apart_cell(found.apart(arm, other), 'disc_auc')}"
+            for arm, other, words in distances
+            if found.apart(arm, other) is not None
+        ]
+        if told:
+            first = told[0][0].upper() + told[0][1:]
+            lines.append(f"- {asked} {'; '.join([first, *told[1:]])}.")
+    if not lines:
+        return []
+    return [
+        "## In short",
+        "\n".join(lines),
+        "`configs/tiny.py` has shared tables and a weight of 5; docs/LOG.md has its own trials.",
     ]
 
 
