@@ -43,10 +43,7 @@ def test_an_arm_is_compared_within_each_seed(tmp_path):
     page = told(found)
     assert "| 0.680 ± 0.060 | +0.030 ± 0.010, **higher** |" in page
     page = " ".join(page.split())
-    assert (
-        "## In short - Does it lack signal or capacity? Twice the layers +0.030 ± 0.010, **higher**."
-        in page
-    )
+    assert "- Does it lack signal or capacity? Twice the layers +0.030 ± 0.010, **higher**." in page
     assert "Which frozen generator" not in page  # no arm of it is finished
     assert "1.25 nats below the unigram entropy" in page
     assert "1 of 1 distances are two standard errors or more. Luck alone passes that in 30%" in page
