@@ -64,7 +64,8 @@ def data() -> ml_collections.ConfigDict:
     c.vocab = "train:sentencepiece:30522"  # or train:wordpiece:SIZE, a .model, vocab.txt, .json
     c.vocab_sample_characters = 100_000_000  # amount of text that trains the vocabulary
     c.lower_case = True  # the published models are uncased
-    c.strip_accents = True  # as BERT's uncased tokenizer does
+    # As BERT's uncased tokenizer does; False for scripts in which marks are letters, such as Thai
+    c.strip_accents = True
     c.text_field = "text"  # field with the text in jsonl, parquet and TFDS records
     c.invalid_utf8 = "replace"  # replace by U+FFFD and count | 'refuse'
     c.min_document_characters = 0  # shorter documents are dropped

@@ -229,7 +229,7 @@ def _cut(document, room):
 
     kept = document[: room + 1]
     blank = max(kept.rfind(blank) for blank in (" ", "\n", "\t"))
-    if blank < 0 and room >= _LONGEST_WORD:  # a language without blanks
+    if room - blank > _LONGEST_WORD:  # a language without blanks
         blank = room
 
     return kept[: max(blank, 0)], True

@@ -2,12 +2,16 @@
 """The vocabulary of a prepared folder: loaded from a file, or trained on a sample of the text.
 
 make      once per folder, in the main process: loads or trains, and saves a copy
+sample    the text that it is trained on
 loaded    in each worker: that copy
+
+Whether they fit each other is asked in vocabulary_fit.py.
 """
 
 import collections
 import functools
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +27,7 @@ from electra_jax.data import (
     tokenising,
     unit_files,
     vocabulary,
+    vocabulary_fit,
     vocabulary_training,
 )
 from electra_jax.host import safe_files
@@ -51,6 +56,7 @@ def make(
 
     if not settings.vocab.startswith("train:"):
         words = planning.load_vocabulary(settings)
+        vocabulary_fit.refuse_unreachable(words, settings.vocab)
     else:
         kind, size = planning.trained_kind(settings.vocab)
         words = vocabulary_training.train(
@@ -82,21 +88,34 @@ def loaded(folder: str, sha256: str) -> vocabulary.Vocabulary:
 def _announced(plan, tasks, workers, phases):
     """Yields the sample; says when reading it begins, and when it is read and training begins.
 
-    The trainers take all lines before they begin, so both phases can be told apart although the
-    lines are never all in memory at once here.
+    The trainers take all lines before they begin, so both phases can be told apart. Raises
+    ValueError, one line, after the last line, if their letters would be taken away.
     """
-    read = [0.0]
+    read, seen = [0.0], [[] for _ in plan.sources]
     phases.begin(
         "reading",
         "reading text to train a vocabulary on",
         share=lambda: read[-1],
         more=downloads.so_far(tasks, workers),
     )
-    yield from sample(plan, tasks, workers, read.append)
+    yield from sample(plan, tasks, workers, read.append, seen)
+    if plan.settings.strip_accents:
+        for source, lines in zip(plan.sources, seen, strict=True):
+            vocabulary_fit.refuse_lost_marks(source.spec, lines)
 
     # How far the training is, neither of the two libraries tells.
     kind, size = planning.trained_kind(plan.settings.vocab)
     phases.begin("training the vocabulary", f"training a {kind} vocabulary of {size:,} pieces")
+
+
+def _keep(seen, lines):
+    """Adds lines to those that were seen, until these are enough."""
+    room = vocabulary_fit.SAMPLE - sum(map(len, seen))
+    for line in lines:
+        if room <= 0:
+            return
+        seen.append(line)
+        room -= len(line)
 
 
 def sample(
@@ -104,37 +123,77 @@ def sample(
     tasks: Sequence[planning.UnitTask],
     workers: executors.Executor,
     reached: Callable[[float], Any] = lambda share: None,
+    seen: Sequence[list[str]] | None = None,
 ) -> Iterator[str]:
     """Yields lines of training documents, about data.vocab_sample_characters characters in all.
 
-    Calls `reached` with the share of the sample that has been read, from 0 to 1, after each unit.
-
     Each source gives its share of the mixture, by its weight or its size in bytes. The characters
     come in equal parts from several units, which are taken in the order of a hash of their names:
-    text often differs between the beginning and the end of a source.
+    text often differs between the beginning and the end of a source. Of several sources, one that
+    has too little text is repeated, as it is in training.
+
+    Args:
+      reached: called with the share of the sample that has been read, from 0 to 1, after each unit.
+      seen: a list for each source, to which its first lines are added.
     """
     sizes = [text.size(source) for source in plan.sources]
     shares = planning.mixture_shares(plan, sizes)
+    read: list[list[str]] = [[] for _ in shares]
 
     for s, share in enumerate(shares):
+        own = [task for task in tasks if task.source_index == s]
         wanted = int(share * plan.settings.vocab_sample_characters)
-        units = [task for task in tasks if task.source_index == s]
-        so_far = _SourceRead(wanted, len(units))
-        units.sort(key=lambda task: hashlib.sha256(task.name.encode()).digest())
+        for lines in _of_source(own, wanted, workers, _part_of(reached, sum(shares[:s]), share)):
+            if seen is not None:
+                _keep(seen[s], lines)
+            if len(shares) == 1:  # nothing to wait for
+                yield from lines
+            else:
+                read[s] += lines
 
-        # Units that end early leave something to ask of the next ones.
-        while units and wanted > 0:
-            asked, units = units[:_SAMPLED_UNITS], units[_SAMPLED_UNITS:]
-            function = functools.partial(_sample_unit, characters=-(-wanted // len(asked)))
-            found = {}
-            for task, lines in workers.each(function, asked):
-                found[task.name] = lines
-                reached(sum(shares[:s]) + share * so_far.add(lines))
+    yield from mixed(read, shares)
 
-            # In the order of the tasks, since workers finish in any order.
-            for task in asked:
-                yield from found[task.name]
-                wanted -= sum(map(len, found[task.name]))
+
+def mixed(read: Sequence[Sequence[str]], shares: Sequence[float]) -> Iterator[str]:
+    """Yields the lines of several sources, each repeated until its characters have its share.
+
+    The source that has most for its share is not repeated. One without any text has no lines.
+    """
+    counts = [sum(map(len, lines)) for lines in read]
+    total = max(count / share for count, share in zip(counts, shares, strict=True))
+    for lines, count, share in zip(read, counts, shares, strict=True):
+        yield from lines
+        missing = share * total - count
+        for line in itertools.cycle(lines) if count else ():
+            if missing < 0.5:
+                break
+            yield line
+            missing -= len(line)
+
+
+def _part_of(reached, begin, share):
+    """A function of the share of one source, from 0 to 1, that tells that of all sources."""
+    return lambda own: reached(begin + share * own)
+
+
+def _of_source(units, wanted, workers, reached):
+    """Yields the lines of each unit that is read, about `wanted` characters in all."""
+    so_far = _SourceRead(wanted, len(units))
+    units = sorted(units, key=lambda task: hashlib.sha256(task.name.encode()).digest())
+
+    # Units that end early leave something to ask of the next ones.
+    while units and wanted > 0:
+        asked, units = units[:_SAMPLED_UNITS], units[_SAMPLED_UNITS:]
+        function = functools.partial(_sample_unit, characters=-(-wanted // len(asked)))
+        found = {}
+        for task, lines in workers.each(function, asked):
+            found[task.name] = lines
+            reached(so_far.add(lines))
+
+        # In the order of the tasks, since workers finish in any order.
+        for task in asked:
+            yield found[task.name]
+            wanted -= sum(map(len, found[task.name]))
 
 
 class _SourceRead:

@@ -14,6 +14,7 @@ import collections
 import dataclasses
 import os
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -391,7 +392,7 @@ def _name(spec, taken):
     It is the last word of the path that is not a file ending; for TFDS it is the first word.
     """
     kind, _, rest = spec.partition(":")
-    words = [word for word in re.split(r"[^0-9A-Za-z_-]+", rest) if word]
+    words = [word for word in re.split(r"[^\w-]+", unicodedata.normalize("NFC", rest)) if word]
     endings = {"txt", "jsonl", "json", "ndjson", "parquet", "gz", "xz", "zst", "bz2", "train"}
     telling = [word for word in words if word.lower() not in endings] or words or [kind]
     base = name = (telling[0] if kind == "tfds" else telling[-1])[:40]

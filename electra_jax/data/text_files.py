@@ -46,6 +46,7 @@ _COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 _ARCHIVES = (".tar", ".tgz", ".txz", ".zip", ".7z")
 _TABLES = (".csv", ".tsv")
 _REPLACED = "\ufffd".encode()  # the character that stands for invalid bytes
+_UTF_32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # UTF-8 text begins with neither
 _UNREADABLE = (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error)
 
@@ -126,6 +127,8 @@ def invalid_share(path: str) -> float:
 
 def _refuse_no_text(path, data):
     """Raises ValueError, one line, if a file that begins with these bytes is not text in UTF-8."""
+    if data.startswith(_UTF_32):  # first: the mark of one order begins with that of UTF-16
+        raise ValueError(f"{path} is UTF-32; convert it: iconv -f UTF-32 -t UTF-8")
     if data.startswith(_UTF_16):
         raise ValueError(f"{path} is UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
 

@@ -9,9 +9,11 @@ import numpy as np
 
 from electra_jax.data import planning, records, unit_files, vocabulary
 
-# Shares of [UNK] among the tokens. With a vocabulary that fits the text it is below 0.5 % (one that
-# was trained covers 99.95 % of the characters); with one for another script or case, most tokens
-# are [UNK]. Above one half, [UNK] is the best guess at every slot and nothing else is learnt.
+# Shares of [UNK] among the tokens, or of the characters behind it in one source: a run of letters
+# that the vocabulary does not know is a single token. With a vocabulary that fits the text it is
+# below 0.5 % (one that was trained covers 99.95 % of the characters); with one for another script
+# or case, most tokens are [UNK]. Above one half, [UNK] is the best guess at every slot and nothing
+# else is learnt.
 UNKNOWN_WARNED, UNKNOWN_REFUSED = 0.05, 0.5
 _UNKNOWN_REMEDY = (
     "look at data.vocab, data.lower_case and data.strip_accents, or train one on this text:"
@@ -76,17 +78,24 @@ def unigram_entropy(counts_V: np.ndarray) -> float:
 
 
 def unknown_tokens(manifest: records.Manifest) -> str:
-    """A warning, one line, if many tokens are [UNK]; '' if not."""
-    if manifest.unk_rate < UNKNOWN_WARNED:
+    """A warning, one line, if much of the text is [UNK]; '' if not."""
+    share, of = _most_unknown(manifest)
+    if share < UNKNOWN_WARNED:
         return ""
-
-    return (
-        f"{manifest.unk_rate:.1%} of the tokens of {manifest.settings['source']} are not in the"
-        f" vocabulary and became [UNK]; {_UNKNOWN_REMEDY}"
-    )
+    return f"{share:.1%} of the {of} are not in the vocabulary and became [UNK]; {_UNKNOWN_REMEDY}"
 
 
 def refuse_unknown(manifest: records.Manifest) -> None:
-    """Raises ValueError, one line, if most tokens are [UNK]."""
-    if manifest.unk_rate > UNKNOWN_REFUSED:
+    """Raises ValueError, one line, if most tokens, or characters of a source, are [UNK]."""
+    if _most_unknown(manifest)[0] > UNKNOWN_REFUSED:
         raise ValueError(f"{unknown_tokens(manifest)}. More than {UNKNOWN_REFUSED:.0%} is refused")
+
+
+def _most_unknown(manifest):
+    """(the largest share, what it is of) among all tokens and the characters of each source."""
+    found = [(manifest.unk_rate, f"tokens of {manifest.settings['source']}")]
+    for source in manifest.sources:
+        looked_at = source.counts.get("looked_at", 0)  # older folders have not counted it
+        if looked_at:
+            found.append((source.counts["unknown"] / looked_at, f"characters of {source.spec}"))
+    return max(found)

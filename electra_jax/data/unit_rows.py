@@ -14,7 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from electra_jax.data import folder_vocabulary, planning, records, segments, tokenising, unit_files
+from electra_jax.data import (
+    folder_vocabulary,
+    planning,
+    records,
+    segments,
+    tokenising,
+    unit_files,
+    vocabulary_fit,
+)
 from electra_jax.host import safe_files
 
 _BATCH_ROWS = 2048  # per call of the shard writer
@@ -26,6 +34,8 @@ _COUNTS = (  # counted per unit, in addition to those of `_SplitWriter`
     "skipped_short",
     "duplicates",
     "invalid_utf8",
+    "looked_at",  # characters in which unknown ones were counted
+    "unknown",  # of them, those that became [UNK]
 )
 
 
@@ -42,6 +52,10 @@ def build(task: planning.UnitTask) -> dict[str, Any]:
 
     try:
         for documents in tokenising.batches(unit_files.read_kept_documents(task, counts)):
+            if not counts["looked_at"]:
+                counts["looked_at"], counts["unknown"] = vocabulary_fit.unknown_characters(
+                    documents, words
+                )
             for document, digest, ids, line_lengths in tokenising.encode(documents, words):
                 if not len(ids):
                     counts["empty"] += 1

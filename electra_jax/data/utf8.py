@@ -17,16 +17,25 @@ from electra_jax.data import planning, records, text, text_files
 # Of the characters that are not UTF-8. Text with a broken one here and there stays below it; in
 # another encoding every accent, quotation mark and dash is one.
 INVALID_SHARE = 1e-3
-REMEDY = "convert it, for instance with iconv -f latin1 -t utf-8"
+# Where it is so much, most letters are lost: Chinese in GB18030 has half, Russian in CP1251 more.
+REFUSED_SHARE = 0.25
+REMEDY = (
+    "convert it from its encoding, as with iconv -f latin1 -t utf-8 (or -f gb18030, big5,"
+    " shift_jis, euc-kr, cp1251)"
+)
 
 
 def beginnings(tasks: Sequence[planning.UnitTask]) -> str:
     """A warning, one line, if the beginnings of some files are not UTF-8; '' if all are.
 
-    Raises ValueError, one line, if a file is not text.
+    Raises ValueError, one line, if a file is not text, or is in another encoding.
     """
     files = dict.fromkeys(t.unit.path for t in tasks if isinstance(t.unit, text.FileUnit))
-    return _warning({path: text_files.invalid_share(path) for path in files}, " in its beginning")
+    shares = {path: text_files.invalid_share(path) for path in files}
+    warning = _warning(shares, " in its beginning")
+    if max(shares.values(), default=0) > REFUSED_SHARE:
+        raise ValueError(f"{warning}. More than {REFUSED_SHARE:.0%} is refused")
+    return warning
 
 
 def warning(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str, Any]]) -> str:

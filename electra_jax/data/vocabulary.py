@@ -223,12 +223,17 @@ def _visible(text, spans):
         while begin < end and text[end - 1].isspace():
             end -= 1
 
-        while begin < end < following[number] and unicodedata.combining(text[end]):
+        while begin < end < following[number] and _is_mark(text[end]):
             end += 1
 
         spans[number] = (begin, end)
 
     return spans
+
+
+def _is_mark(character):
+    """Whether it belongs to the character before it, as accents and Thai vowel signs do."""
+    return unicodedata.combining(character) or unicodedata.category(character) == "Mn"
 
 
 def _make(kind, path, lower_case, strip_accents):

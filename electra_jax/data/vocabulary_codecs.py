@@ -11,7 +11,8 @@ and these methods:
     encode(lines)               the ids of each line
     encode_with_offsets(texts)  for each text: ids, and (begin, end) of each id in characters
     decode(ids)                 text
-    starts_word(piece)          True if a word begins with this piece
+    starts_word(piece)          True if a word begins with this piece; in a script without blanks
+                                all do, but for WordPiece's with ##
 """
 
 import hashlib
@@ -34,6 +35,18 @@ SPELLINGS = {  # of each special token, in order of preference
     "mask": ("[MASK]", "<mask>"),
 }
 SURROGATES = re.compile("[\ud800-\udfff]")  # halves of characters; no tokenizer accepts them
+# First and last characters of scripts that put no blanks between words. There each piece counts as
+# a word, as each Chinese character does to BERT: else a whole line would be one.
+_WITHOUT_BLANKS = (
+    ("\u0e00", "\u0eff"),  # Thai, Lao
+    ("\u1000", "\u109f"),  # Burmese
+    ("\u1780", "\u17ff"),  # Khmer
+    ("\u3040", "\u30ff"),  # Hiragana, Katakana
+    ("\u3400", "\u4dbf"),  # Chinese characters, and the next two
+    ("\u4e00", "\u9fff"),
+    ("\uf900", "\ufaff"),
+    ("\U00020000", "\U0003ffff"),
+)
 _NOT_FOLLOWED = ("truncation", "padding", "post_processor")  # parts of a tokenizer.json
 _SPACE_RULES = ("add_dummy_prefix", "remove_extra_whitespaces", "escape_whitespaces")
 
@@ -91,7 +104,7 @@ class SentencePiece:
 
     @staticmethod
     def starts_word(piece):
-        return piece.startswith("▁")
+        return piece.startswith("▁") or without_blanks(piece)
 
 
 class _Tokenizers:
@@ -170,7 +183,9 @@ class TokenizerJson(_Tokenizers):
         self._begins = ("Ġ", "▁") if marked and model != "WordPiece" else None
 
     def starts_word(self, piece):
-        return piece.startswith(self._begins) if self._begins else not piece.startswith("##")
+        if self._begins is None:
+            return not piece.startswith("##")
+        return piece.startswith(self._begins) or without_blanks(piece)
 
 
 CODECS: dict[str, Any] = {
@@ -178,6 +193,11 @@ CODECS: dict[str, Any] = {
     "wordpiece": WordPiece,
     "tokenizer_json": TokenizerJson,
 }
+
+
+def without_blanks(piece: str) -> bool:
+    """Whether a piece begins with a letter of a script that puts no blanks between words."""
+    return any(first <= piece[:1] <= last for first, last in _WITHOUT_BLANKS)
 
 
 def strip(text: str) -> str:

@@ -8,6 +8,7 @@ import collections
 import io
 import itertools
 import re
+import unicodedata
 from collections.abc import Iterator
 
 import sentencepiece
@@ -67,7 +68,9 @@ def train(
 
 def _train_sentencepiece(size, lines, lower_case, strip_accents, seed):
     if strip_accents:
-        lines = map(vocabulary_codecs.strip, lines)
+        # Composed again: in parts a line of Korean is three times as long, and too long ones are
+        # skipped.
+        lines = (unicodedata.normalize("NFC", vocabulary_codecs.strip(line)) for line in lines)
 
     model = io.BytesIO()
     sentencepiece.set_random_generator_seed(seed)

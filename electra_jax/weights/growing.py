@@ -63,7 +63,10 @@ def tokens(old: vocabulary.Vocabulary, new: vocabulary.Vocabulary) -> Tokens:
     kept = roles | _same_tokens(old, new)
     added = [n for n in range(new.size) if n not in kept]
     parts = dict(zip(added, old.encode([_text_of_token(new, n) for n in added])))
-    parts = {n: ids[ids != old.unk_id] for n, ids in parts.items()}
+    # The sign of a word's beginning, where it stands alone, says nothing of what comes after it.
+    telling_V = np.array([old.piece(n) != "▁" for n in range(old.size)])
+    telling_V[old.unk_id] = False
+    parts = {n: ids[telling_V[ids]] for n, ids in parts.items()}
 
     made = [parts[n] if n in parts else [kept[n]] for n in range(new.size)]
     lost_V = np.array([len(ids) == 0 for ids in made])

@@ -133,6 +133,14 @@ def test_text_without_blanks_is_cut_where_the_bound_is(letters, tmp_path):
         read(f"text:{tmp_path}/long.txt", letters, 30)
 
 
+def test_a_blank_far_before_the_bound_is_no_place_to_cut(letters, tmp_path):
+    """As in a Chinese document, which has one behind its title and none after it."""
+    (tmp_path / "title.txt").write_text("t\n" + "x" * 1000)
+    assert read(f"text:{tmp_path}/title.txt", letters, 500).characters == 500
+    (tmp_path / "words.txt").write_text("t\n" + "word " * 200)
+    assert read(f"text:{tmp_path}/words.txt", letters, 502).characters == 501  # not inside a word
+
+
 def test_reading_stops_at_the_bound(letters, tmp_path):
     """What lies behind it is not even looked at, and no word is cut."""
     (tmp_path / "a.txt").write_text("the cat sat\n\n" * 400)
@@ -174,6 +182,7 @@ def test_what_cannot_be_meant_is_one_line(specs, message):
         (b"\n \n", "has no text; give it another file"),
         ("Öl, Käse, Brötchen\n\n".encode("latin-1") * 9, "is not UTF-8: 27 places in 162 charac"),
         ("the cat".encode("utf-16"), "is UTF-16; convert it: iconv -f UTF-16 -t UTF-8"),
+        ("the cat".encode("utf-32"), "is UTF-32; convert it: iconv -f UTF-32 -t UTF-8"),
     ],
 )
 def test_text_that_cannot_be_read_is_one_line(data, message, letters, tmp_path):

@@ -196,6 +196,11 @@ def test_a_source_is_named_after_no_ending():
     assert [s.name for s in text.parse("text:en/*.txt.gz;text:FR/*.TXT.GZ")] == ["en", "FR"]
 
 
+def test_names_keep_letters_of_all_scripts():
+    found = text.parse("text:数据/中文.txt;text:daten/größe/*.txt;text:日本語/*.jsonl.gz")
+    assert [s.name for s in found] == ["中文", "größe", "日本語"]
+
+
 def test_names_differ_on_file_systems_that_fold_case():
     assert [s.name for s in text.parse("text:en/*.txt;text:EN/*.txt")] == ["en", "EN2"]
 

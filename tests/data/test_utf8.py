@@ -39,6 +39,17 @@ def test_latin_1_is_warned_about_before_the_vocabulary_and_in_the_summary(corpus
     assert "are not UTF-8 and become U+FFFD" in data_summary.text(folder)
 
 
+@pytest.mark.parametrize("encoding", ["gb18030", "big5", "shift_jis"])
+def test_another_encoding_is_refused_before_the_vocabulary(corpus, encoding):
+    (corpus / "3.txt").write_bytes(("人生而自由\n\n" * 40).encode(encoding))
+    lines = []
+    with pytest.raises(
+        ValueError, match=r"% of the characters of .*/3.txt .* -f gb18030, big5.*25%"
+    ):
+        preparation.prepare(settings_for(corpus), str(corpus / "data"), lines.append)
+    assert len(lines) == 1  # that preparation begins
+
+
 @pytest.mark.parametrize(("kept", "share"), [(0, 0), (100, 1), (50_000, 0.1)])
 def test_the_share_that_is_not_utf8_is_one_of_text_that_is_trained_on(kept, share):
     """U+FFFD are counted in dropped documents too, characters are not."""

@@ -76,6 +76,15 @@ def test_from_wordpiece_to_sentencepiece_and_back(pieces):
         assert same >= set(kept) and len(same) <= 3
 
 
+def test_a_sign_of_a_beginning_by_itself_is_no_part(pieces):
+    """SentencePiece makes '▁' and [UNK] of what it does not know, and '▁' and it of a middle."""
+    plan = growing.tokens(pieces, words(*ROLES, "한국", "##qqq"))
+    assert plan.lost_V.tolist() == [False] * 5 + [True, True]
+    blank = pieces.pieces.index("▁")
+    every = growing.tokens(pieces, words(*ROLES, *(f"##{p}{p}" for p in "aeinort")))
+    assert not every.lost_V.any() and blank not in every.ids
+
+
 def test_byte_level_pieces_are_read_as_text(tmp_path):
     """'Ġcafé' is spelled in bytes there; its text is what the old vocabulary encodes."""
     model = tokenizers.models.BPE(

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a vocabulary and its normalisation fit a text.
+
+    some text of a source, strip_accents  ->  refuse_lost_marks     vowels and tones that would go
+    a vocabulary of a file                ->  refuse_unreachable    pieces that no text can produce
+    some text of a unit, a vocabulary     ->  unknown_characters    how many become [UNK]
+
+Tokens do not tell the last one: a run of unknown characters, however long, is a single [UNK].
+`totals.py` warns of it or refuses it, for each source.
+"""
+
+import functools
+import itertools
+import unicodedata
+from collections.abc import Sequence
+
+from electra_jax.data import vocabulary, vocabulary_codecs
+
+# In these scripts readers do without the marks, or BERT's uncased models do, which strip them. In
+# others they are vowels, tones and consonants: Thai, Devanagari, Burmese, Japanese, and many more.
+_SPARED = ("LATIN", "GREEK", "CYRILLIC", "ARABIC", "HEBREW", "SYRIAC")
+_LOST_REFUSED = 0.01  # of a source's characters
+_UNREACHABLE_REFUSED = 0.05  # of a vocabulary's pieces; BERT's uncased one has none
+SAMPLE = 200_000  # characters of each source in which lost marks are counted
+_LOOKED_AT = 20_000  # characters of each unit in which unknown ones are counted
+
+
+def refuse_lost_marks(spec: str, lines: Sequence[str]) -> None:
+    """Raises ValueError, one line, if stripping accents takes letters of this source's scripts."""
+    characters = lost = 0
+    for line in lines:
+        characters += len(line)
+        if not line.isascii():
+            lost += _lost_marks(line)
+    if characters and lost > _LOST_REFUSED * characters:
+        raise ValueError(
+            f"data.strip_accents=True would take {lost / characters:.0%} of the characters of"
+            f" {spec}: signs of vowels, tones or consonants, as Thai, Hindi and Japanese have them;"
+            f" more than {_LOST_REFUSED:.0%} is refused: data.strip_accents=False"
+        )
+
+
+def _lost_marks(line):
+    """How many marks of a line stand on letters of scripts that cannot do without them."""
+    lost, spared = 0, True
+    for character in unicodedata.normalize("NFD", line):
+        if unicodedata.category(character) == "Mn":
+            lost += not spared
+        else:
+            spared = character.isascii() or _is_spared(character)
+    return lost
+
+
+@functools.cache
+def _is_spared(character):
+    return unicodedata.name(character, "").startswith(_SPARED) or not character.isalpha()
+
+
+def refuse_unreachable(words: vocabulary.Vocabulary, where: str) -> None:
+    """Raises ValueError, one line, if the normalisation never produces many of the pieces.
+
+    So it is with a cased vocabulary and lower-cased text.
+    """
+    text = [
+        piece
+        for number, piece in enumerate(words.pieces)
+        if number not in (*words.special_ids, words.unk_id) and not piece.startswith("[")
+    ]
+    losses = {}  # setting -> pieces that it makes unreachable
+    if words.strip_accents and words.kind != "tokenizer_json":
+        losses["strip_accents"] = [piece for piece in text if _has_accents(piece)]
+    if words.lower_case and words.kind == "wordpiece":
+        losses["lower_case"] = [piece for piece in text if piece != piece.lower()]
+
+    for setting, pieces in losses.items():
+        if len(pieces) > _UNREACHABLE_REFUSED * len(text):
+            raise ValueError(
+                f"{len(pieces) / len(text):.0%} of the pieces of {where}, as {pieces[0]!r}, never"
+                f" occur with data.{setting}=True; more than {_UNREACHABLE_REFUSED:.0%} is refused:"
+                f" data.{setting}=False"
+            )
+
+
+def _has_accents(piece):
+    return unicodedata.normalize("NFD", piece) != vocabulary_codecs.strip(piece)
+
+
+def unknown_characters(documents: Sequence[str], words: vocabulary.Vocabulary) -> tuple[int, int]:
+    """(characters that were looked at, those of them behind [UNK]), without white space."""
+    looked, unknown, lines = 0, 0, []
+    for line in itertools.chain.from_iterable(document.split("\n") for document in documents):
+        lines.append(line[: _LOOKED_AT - looked])
+        looked += len(lines[-1])
+        if looked >= _LOOKED_AT:
+            break
+
+    visible = sum(not character.isspace() for line in lines for character in line)
+    for ids, spans in words.encode_with_offsets(lines):
+        begin, end = spans[ids == words.unk_id].T
+        unknown += int((end - begin).sum())
+    return visible, unknown
