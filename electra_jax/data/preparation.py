@@ -250,6 +250,7 @@ def _build(plan, progress, watcher, executor):
             utf8.warning(tasks, results),
             document_ends.warning(tasks, results),
             heldout_share.warning(manifest),
+            totals.second_segments(manifest),
         )
         for line in filter(None, warnings):
             progress(f"warning: {line}")

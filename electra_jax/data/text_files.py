@@ -249,15 +249,20 @@ def _field(path, number, line, options):
     except ValueError as error:
         raise ValueError(f"{path}, line {number}: not JSON ({error}); mend or delete it") from error
 
-    text = record.get(options.text_field, 0) if isinstance(record, dict) else 0
-    if text is None:  # a document without text, like a null in parquet
-        text = ""
-
-    if not isinstance(text, str):
+    if not isinstance(record, dict) or options.text_field not in record:
         known = ", ".join(record) if isinstance(record, dict) else type(record).__name__
         raise ValueError(
-            f"{path}, line {number}: no text in field {options.text_field!r} (there is:"
-            f" {known}); set data.text_field"
+            f"{path}, line {number}: no field {options.text_field!r} (there is: {known}); set"
+            " data.text_field"
+        )
+
+    text = record[options.text_field]
+    if text is None or text != text:  # a document without text, like a null in parquet; or NaN
+        return ""
+    if not isinstance(text, str):
+        raise ValueError(
+            f"{path}, line {number}: field {options.text_field!r} is {type(text).__name__}, not"
+            " text; set data.text_field to another, or write one text a line"
         )
     return text
 

@@ -159,7 +159,7 @@ class TokenizerJson(_Tokenizers):
     def __init__(self, data, lower_case, strip_accents):
         del lower_case, strip_accents  # the file defines its own normalisation
         try:
-            self._tokenizer = tokenizers.Tokenizer.from_buffer(data)
+            self._tokenizer = tokenizers.Tokenizer.from_buffer(_with_markers(data))
         except Exception as error:  # the library raises plain Exception
             raise ValueError(f"not a tokenizer.json ({_first_line(error)})") from error
 
@@ -186,6 +186,18 @@ class TokenizerJson(_Tokenizers):
         if self._begins is None:
             return not piece.startswith("##")
         return piece.startswith(self._begins) or without_blanks(piece)
+
+
+def _with_markers(data):
+    """A tokenizer.json whose added tokens are found in text, but for those with a role.
+
+    Others call markers such as [E1] special too, and their texts hold them.
+    """
+    content = json.loads(data)
+    roles = {spelling for spellings in SPELLINGS.values() for spelling in spellings}
+    for token in content.get("added_tokens", ()):
+        token["special"] = token["special"] and token["content"] in roles
+    return json.dumps(content).encode()
 
 
 CODECS: dict[str, Any] = {

@@ -168,6 +168,7 @@ RESUMABLE = (
     "tasks",
     "seeds",
     "data.dir",
+    "encoder.from",  # so may its folder: its weights are compared instead
     "encoder.data_dir",
     "run.vmapped_seeds",
     "run.dtype",  # the dtype that was used is stored with each seed and compared instead

@@ -103,6 +103,7 @@ def _check(config, data):
     if not metadata.steps(metadata.directory(data.workdir)):
         starting_weights.check_paths(config.init)
         warm_start.check_encoder(config)
+        starting_weights.check_vocabularies(config)
 
     record = prepared_data.read(data.workdir)
     is_there = (

@@ -75,14 +75,18 @@ class Tokenizer:
           pairs: a second text for each row, whose tokens get type 1.
           truncate: whether to cut rows that are too long, token by token from the longer text.
 
-        Raises ValueError if either is one string and no list, if they are not equally many, or if a
-        row is too long and `truncate` is False.
+        Raises ValueError if either is one string and no list or holds what is no text, if they are
+        not equally many, or if a row is too long and `truncate` is False.
         """
         words = self.vocabulary
         if isinstance(texts, str):
             raise ValueError("texts is one string; give a list of texts")
         if isinstance(pairs, str):
             raise ValueError("pairs is one string; give a list with the second text of each row")
+        for name, given in (("texts", texts), ("pairs", () if pairs is None else pairs)):
+            for number, text in enumerate(given):
+                if not isinstance(text, str):
+                    raise ValueError(f"{name}[{number}] is {text!r}, no text; give '' instead")
 
         first = [ids.tolist() for ids in words.encode(texts)]
         second = [ids.tolist() for ids in words.encode(pairs)] if pairs is not None else None

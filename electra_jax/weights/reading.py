@@ -89,6 +89,17 @@ def is_foreign(path: str) -> bool:
     return tensorflow_bundle.prefix_of(path) is not None
 
 
+def vocabulary_of_hugging_face(path: str) -> vocabulary.Vocabulary | None:
+    """Returns the vocabulary of Hugging Face's folders; None if these are none.
+
+    No weights are read. Raises ConfigError.
+    """
+    if hub.is_address(path):
+        path = hub.folder(path)
+    folders = reading_foreign.hugging_face_folders(path)
+    return reading_foreign.pair(path, folders).words if folders else None
+
+
 def shape(path: str) -> networks.NetworksConfig:
     """The shapes of the networks in an export or in files of another program.
 

@@ -33,12 +33,20 @@ from electra_jax.weights.formats import (
 
 
 def hugging_face_folders(path: str | os.PathLike) -> list[str]:
-    """Returns those of the folder and its subfolders that have Hugging Face's config.json."""
-    return [
-        folder
-        for folder in (os.fspath(path), *sorted(glob.glob(os.path.join(glob.escape(path), "*"))))
-        if "model_type" in json_files.read(os.path.join(folder, "config.json"))
-    ]
+    """Returns those of the folder and its subfolders that have Hugging Face's config.json.
+
+    Beside a network in the folder itself only one in its subfolder `discriminator` or `generator`
+    counts: others are what its trainer has left, such as `checkpoint-500`.
+    """
+    own, below = os.fspath(path), sorted(glob.glob(os.path.join(glob.escape(path), "*")))
+    if _has_network(own):
+        named = ("discriminator", "generator")
+        return [own, *(x for x in below if os.path.basename(x) in named and _has_network(x))]
+    return [folder for folder in below if _has_network(folder)]
+
+
+def _has_network(folder):
+    return "model_type" in json_files.read(os.path.join(folder, "config.json"))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,7 @@ from jax.sharding import Mesh
 
 from electra_jax import config as config_lib
 from electra_jax.core import sharding, trees
-from electra_jax.data import vocabulary
+from electra_jax.data import planning, vocabulary
 from electra_jax.host import processes, staging
 from electra_jax.objectives.objective import Phase
 from electra_jax.step import plans, train_step
@@ -91,7 +91,7 @@ def open(setting: str, run: Beginning) -> StartingWeights:
     found = processes.agree(looked_up, *kinds)
 
     if isinstance(found, trained_weights.Weights):
-        _check_init_vocabulary(named, init, found.vocabulary.sha256, words)
+        _check_init_vocabulary(named, init, found.vocabulary.sha256, words, found.vocabulary)
         if init.weights == "ema":
             raise config_lib.ConfigError(_NO_AVERAGES.format(path))
         tokens = _grown_tokens(named, found.vocabulary, words)
@@ -131,6 +131,55 @@ def check_paths(init: config_lib.Init) -> None:
         if not _is_folder(path):
             raise _nothing_there(f"{setting}={path!r}")
         metadata.read(path)
+
+
+def check_vocabularies(config: config_lib.Config) -> None:
+    """Raises ConfigError if the run's vocabulary is known not to be that of the weights.
+
+    `open` refuses it too, but only when text has been prepared. Known ahead are a vocabulary that
+    `data.vocab` names as a file, and the kind and the size of one that is trained.
+    """
+    init, section = config.init, config.data
+    if init.new_tokens != "refuse":
+        return
+
+    for setting, path in (("init.from", init.from_), ("init.generator_from", init.generator_from)):
+        found = _vocabulary_ahead(setting, path) if path else None
+        if found is None:
+            continue
+        sha256, theirs = found
+        named = f"{setting}={path!r}"
+        if not section.vocab.startswith("train:"):
+            words = planning.load_vocabulary(planning.Settings.of(section, config.seed))
+            _check_init_vocabulary(named, init, sha256, words, theirs)
+        elif theirs is not None and not _may_be_trained(section.vocab, theirs):
+            raise config_lib.ConfigError(
+                f"{named} has a vocabulary of its own, of {theirs.size:,} pieces, and"
+                f" data.vocab={section.vocab!r} would train another; give data.vocab its file"
+                f" ({vocabulary.FILES[theirs.kind]}), or take its tokens along into the new one:"
+                " init.new_tokens='mean'"
+            )
+
+
+def _may_be_trained(vocab, theirs):
+    """Whether training could give this vocabulary, as for weights of a run on the same text."""
+    kind, size = planning.trained_kind(vocab)
+    return theirs.kind == kind and theirs.size <= size
+
+
+def _vocabulary_ahead(setting, path):
+    """(hash, the vocabulary if it can be read) of weights that are not read; None if not known."""
+    path = staging.copied(path, setting, config_lib.ConfigError)
+    if metadata.steps(metadata.directory(path)):
+        return next(
+            (
+                (about["vocabulary"], None)
+                for _, about in metadata.readable(metadata.directory(path))
+            ),
+            None,
+        )
+    theirs = reading.vocabulary_of_hugging_face(path)
+    return None if theirs is None else (theirs.sha256, theirs)
 
 
 def _is_folder(path):
@@ -261,10 +310,33 @@ def _grown_tokens(named, old, words):
     return tokens
 
 
-def _check_init_vocabulary(named, init, sha256, words):
-    if init.new_tokens == "refuse":
-        remedy = ", or take its tokens along into another vocabulary: init.new_tokens='mean'"
-        check_vocabulary({"vocabulary": sha256}, words, named, remedy)
+def _check_init_vocabulary(named, init, sha256, words, theirs=None):
+    """Raises ConfigError if the vocabulary is another one; `theirs` if that can be read."""
+    if init.new_tokens != "refuse" or sha256 == words.sha256:
+        return
+    if theirs is not None and theirs.pieces == words.pieces:
+        raise config_lib.ConfigError(
+            f"{named} and the data here have the same pieces, but {_unlike(theirs, words)}"
+        )
+    remedy = ", or take its tokens along into another vocabulary: init.new_tokens='mean'"
+    check_vocabulary({"vocabulary": sha256}, words, named, remedy)
+
+
+def _unlike(theirs, ours):
+    """How two vocabularies of the same pieces differ, and the remedy."""
+    if theirs.kind != ours.kind:
+        files = vocabulary.FILES
+        return (
+            f"it reads them from {files[theirs.kind]} and data.vocab is {files[ours.kind]}, which"
+            f" may cut text otherwise; give data.vocab its {files[theirs.kind]}"
+        )
+    for setting in ("lower_case", "strip_accents"):
+        if getattr(theirs, setting) != getattr(ours, setting):
+            return (
+                f"it has {setting}={getattr(theirs, setting)}; set"
+                f" data.{setting}={getattr(theirs, setting)}"
+            )
+    return "normalise text otherwise; give data.vocab the file that it was trained with"
 
 
 def _check_optimizer(named, run, name, theirs):

@@ -426,6 +426,16 @@ def test_text_that_the_vocabulary_does_not_know(tmp_path, vocab, unknown, verdic
         assert any(line.startswith("warning: ") for line in lines) == (verdict == "warned"), lines
 
 
+@pytest.mark.parametrize("break_", [" ", "\n"], ids=["a line each", "a line a sentence"])
+def test_documents_of_one_line_have_no_second_segments_and_that_is_said(tmp_path, vocab, break_):
+    text = break_.join(["the cat sees the dog"] * 30)
+    (tmp_path / "1.txt").write_text("".join(f"{text} {n}\n\n" for n in range(120)))
+    lines = []
+    preparation.prepare(settings_for(tmp_path, vocab), str(tmp_path / "data"), lines.append)
+    (about,) = [line for line in lines if "second segment" in line] or [""]
+    assert about.startswith("warning: 0.0% of the rows have") == (break_ == " "), lines
+
+
 @pytest.mark.parametrize("size", ["15", "2000001", "99999999999", "abc", "", "-5", "1.5", "3:4"])
 def test_sizes_of_a_vocabulary_are_bounded(size):
     with pytest.raises(ValueError, match="the size .* is not a whole number from 16 to 2,000,000"):

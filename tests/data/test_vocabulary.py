@@ -83,6 +83,17 @@ def byte_level(tmp_path):
     return path
 
 
+def test_markers_that_were_added_as_special_tokens_are_found_in_text(byte_level):
+    """As transformers finds them; [MASK] and the like have a role and are plain text."""
+    made = tokenizers.Tokenizer.from_file(str(byte_level))
+    made.add_special_tokens(["[E1]", "[/E1]"])
+    made.save(str(byte_level))
+    words = vocabulary.load(str(byte_level))
+    (ids,) = words.encode(["the [E1] cat [/E1] <mask>"])
+    pieces = [words.piece(id_) for id_ in ids]
+    assert pieces.count("[E1]") == pieces.count("[/E1]") == 1 and "<mask>" not in pieces
+
+
 def test_a_tokenizer_json_speaks_without_its_special_tokens(byte_level):
     words = vocabulary.load(str(byte_level))
     assert (words.cls_id, words.pad_id, words.sep_id, words.unk_id, words.mask_id) == (

@@ -268,6 +268,8 @@ def test_a_class_has_a_probability_and_its_text_needs_no_file(finished, places):
     [
         (("a text",), "one text alone is given; put it into a list"),
         ((["a text"], ["another"]), "task custom has one text an example"),
+        ((["a text", None],), "number 1 of the list of texts is None, no text; give ''"),
+        (([float("nan")],), "number 0 of the list of texts is nan, no text"),
     ],
 )
 def test_texts_of_another_kind_are_refused(finished, places, given, message):

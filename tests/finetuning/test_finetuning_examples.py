@@ -735,7 +735,64 @@ def test_plain_tags_are_refused_where_entities_are_asked_for(tmp_path):
     reading.read(custom.task(settings | {"metrics": "token_accuracy"}), str(tmp_path))
 
 
+def test_a_bare_tag_is_an_entity_where_there_is_one_kind(tmp_path):
+    (tmp_path / "a.txt").write_text("breast B\ncancer I\nhere O\n")
+    data = read_custom(tmp_path, kind="tagging", train="a.txt", dev="a.txt", label=1, text=0)
+    assert data.task.labels == ("O", "B", "I")
+
+
+def test_tags_that_the_task_names_stand_in_its_order(tmp_path):
+    (tmp_path / "a.txt").write_text("a O\nb B-X\n")
+    settings = dict(kind="tagging", train="a.txt", dev="a.txt", label=1, text=0)
+    named = read_custom(tmp_path, labels="B-X,I-X,O", **settings)
+    assert named.task.labels == ("B-X", "I-X", "O")  # also one that train does not have
+    with pytest.raises(ValueError, match="tag 'B-X' of train is none of labels, O, B-Y; name all"):
+        read_custom(tmp_path, labels="O,B-Y", **settings)
+
+
+@pytest.mark.parametrize("separator", ["\t", " "])
+def test_comments_and_separators_at_the_end_are_no_words(tmp_path, separator):
+    """A word may well be '#', at the beginning of a sentence too."""
+    rows = ["###MEDLINE:95369245", "", "# doc_id = 1", "IL-2 B-X ", "gene O", "", "# O", "5 O "]
+    text = "\n".join(
+        row if row.startswith(("##", "# d")) else row.replace(" ", separator) for row in rows
+    )
+    (tmp_path / "a.txt").write_text(text + "\n")
+    data = read_custom(tmp_path, kind="tagging", train="a.txt", dev="a.txt", label=1, text=0)
+    assert [example.words for example in data.train.examples] == [("IL-2", "gene"), ("#", "5")]
+    assert "comments skipped" in str(data.report.lines())
+
+
+def test_the_label_that_f1_is_of_is_said(tmp_path):
+    (tmp_path / "a.tsv").write_text("t\ty\nA\tinteraction\nB\tnone\n")
+    settings = dict(train="a.tsv", dev="a.tsv", text="t", label="y", metrics="f1,accuracy")
+    assert "f1 is of the label 'none'" in str(read_custom(tmp_path, **settings).report.lines())
+    turned = read_custom(tmp_path, labels="none,interaction", **settings)
+    assert "f1 is of the label 'interaction'" in str(turned.report.lines())
+
+
+def test_a_label_that_train_lacks_is_refused_with_the_remedy(tmp_path):
+    (tmp_path / "a.tsv").write_text("t\ty\nA\tX\nB\tZ\n")
+    (tmp_path / "dev.tsv").write_text("t\ty\nA\tNEW\n")
+    with pytest.raises(
+        ValueError, match="dev.tsv:2: label 'NEW' is none of X, Z; .* custom.labels"
+    ):
+        read_custom(tmp_path, train="a.tsv", dev="dev.tsv", text="t", label="y")
+
+
 # New examples
+
+
+@pytest.mark.parametrize(
+    "content", ["B-cells\nrise\n", "1 B-cells\n2 rise\n", "1 B-cells O\n2 rise unheard-of\n"]
+)
+def test_new_words_need_no_tags_and_no_column_for_them(tmp_path, content):
+    (tmp_path / "new.txt").write_text(content)
+    task = custom.task(dict(kind="tagging", train="a.txt", label=2, text=1))
+    split = reading.read_new(task, str(tmp_path / "new.txt"), examples.Report())
+    assert [(example.words, example.tags) for example in split.examples] == [
+        (("B-cells", "rise"), None)
+    ]
 
 
 def texts_of(path, **settings):

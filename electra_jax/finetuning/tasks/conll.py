@@ -2,6 +2,7 @@
 """Reads CoNLL files, one word per line with its tag in another column, as sentences of words.
 
     -DOCSTART- -X- -X- O          skipped
+    # doc_id = 1                  skipped: a comment before a sentence, of other columns than words
                                   a blank line ends a sentence
     en:Ann   B-PER                WikiANN writes the language before every word: removed
     en:sleeps O
@@ -47,10 +48,11 @@ def read(
 
 def _sentences(path, source, labelled, where, report) -> Iterator[tuple]:
     """Yields (words, tags) for each sentence; the tags are None if the file has one column."""
-    width = 0
     words, tags = [], []
     lines = files.lines(path, source.encoding)
     separator = "\t" if any("\t" in line.strip() for line in lines) else None
+    width = _width(lines, separator)
+    checked = False
 
     for number, line in enumerate([*lines, ""], 1):  # a blank line at the end closes the last one
         if not line.strip():
@@ -59,29 +61,50 @@ def _sentences(path, source, labelled, where, report) -> Iterator[tuple]:
             words, tags = [], []
             continue
 
-        # Split at the space character only: a word may contain a no-break space.
-        cells = line.split(separator) if separator else [c for c in line.split(" ") if c]
+        cells = _cells(line, separator)
         if cells[0] == _DOCUMENT:
             report.count(where, "document marks skipped")
             continue
+        if cells[0].startswith("#") and not words and len(cells) != width:
+            report.count(where, "comments skipped")
+            continue
 
-        if not width:
-            width = len(cells)
+        if not checked:
             _check_columns(path, number, source, labelled, width)
+            checked = True
         if len(cells) != width:
             raise ValueError(
                 f"{path}:{number}: {len(cells)} columns where the first line has {width}; mend it"
             )
 
-        words.append(cells[source.a])
+        words.append(cells[source.a if width > 1 else 0])
         if width > 1 and source.label is not None:
             tags.append(cells[source.label].strip())
+
+
+def _cells(line, separator):
+    """The columns of a line; separators at its end begin none."""
+    if separator:
+        return line.rstrip(separator).split(separator)
+    # Split at the space character only: a word may contain a no-break space.
+    return [cell for cell in line.split(" ") if cell]
+
+
+def _width(lines, separator):
+    """The number of columns of the first line that has words and is surely no comment.
+
+    "#" is also a word: where all lines begin with it, the first one counts.
+    """
+    rows = [_cells(line, separator) for line in lines if line.strip()]
+    rows = [cells for cells in rows if cells[0] != _DOCUMENT]
+    surely = [cells for cells in rows if not cells[0].startswith("#")]
+    return len((surely or rows or [()])[0])
 
 
 def _check_columns(path, number, source, labelled, width):
     if labelled and width < 2:
         raise ValueError(f"{path}:{number}: a word without a tag; tabs or blanks part columns")
-    for column in (source.a, source.label):
+    for column in (source.a,) if source.label is None else (source.a, source.label):
         if width > 1 and not (isinstance(column, int) and -width <= column < width):
             raise ValueError(f"{path}:{number}: no column {column!r}; there is 0 to {width - 1}")
     if width > 1 and source.label is not None and (source.a - source.label) % width == 0:

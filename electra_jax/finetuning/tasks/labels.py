@@ -78,7 +78,10 @@ def _labels(label, separator, several) -> tuple[str, ...]:
 def _label_index(label, row, task):
     if label not in task.labels:
         shown = ", ".join(task.labels[:20])
-        raise ValueError(f"{row.where}: label {label!r} is none of {shown}")
+        raise ValueError(
+            f"{row.where}: label {label!r} is none of {shown}; mend that row, or name all labels of"
+            " a task of your own in custom.labels"
+        )
     return task.labels.index(label)
 
 

@@ -28,7 +28,7 @@ from electra_jax.finetuning.tasks import (
 )
 from electra_jax.finetuning.tasks import task as task_lib
 
-_ENTITY = re.compile(r"[BIES]-.+")
+_ENTITY = re.compile(r"[BIES](-.+)?")  # a bare B, as where there is one kind of entity
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,10 +79,12 @@ def read(task: task_lib.Task, place: str, dev_share: float = 0.1) -> TaskExample
         # Labels must be known before rows become examples; they come from train if there is one.
         first = next(s for s in ("train", *sources) if s in sources)
         known = labels.known(rows[first], task, sources[first][0].separator)
-        if "f1" in task.metrics and len(known) != 2:
-            raise ValueError(
-                f"task {task.name}: f1 is for 2 labels, not {len(known)}; use macro_f1"
-            )
+        if "f1" in task.metrics:
+            if len(known) != 2:
+                raise ValueError(
+                    f"task {task.name}: f1 is for 2 labels, not {len(known)}; use macro_f1"
+                )
+            report.note(f"{task.name}: f1 is of the label {known[1]!r}, the second one")
         task = dataclasses.replace(task, labels=known)
 
     splits = {}
@@ -120,7 +122,8 @@ def read_new(task: task_lib.Task, path: str, report: examples.Report) -> example
     )
     where = f"{task.name} test"
     if task.kind == "tagging":
-        rows = conll.read(path, source, False, where, report)
+        unlabelled = dataclasses.replace(source, label=None)
+        rows = conll.read(path, unlabelled, False, where, report)
     elif task.kind == "span":  # a question may be marked as one without an answer
         rows = squad.read(path, source, True, where, report, {})
     else:
@@ -357,13 +360,22 @@ def _check_entities(task, splits):
                 if tag != "O" and not _ENTITY.fullmatch(tag):
                     raise ValueError(
                         f"task {task.name} {name}: tag {tag!r} is none of O, B-..., I-..., E-...,"
-                        " S-...; for plain tags set metrics='token_accuracy'"
+                        " S-... (or bare B, I, E, S); for plain tags set metrics='token_accuracy'"
                     )
 
 
 def _tags(task, splits):
-    """Returns the tags of train, O first and the others sorted."""
+    """Returns the tags that the task names or, if it names none, those of train: O first, the
+    others sorted."""
     found = {tag for example in splits["train"].examples for tag in example.tags or ()}
     if not found:
         raise ValueError(f"task {task.name}: there are no tags in train; look at label, the column")
-    return tuple(sorted(found, key=lambda tag: (tag != "O", tag)))
+    if not task.labels:
+        return tuple(sorted(found, key=lambda tag: (tag != "O", tag)))
+
+    if strange := sorted(found - set(task.labels)):
+        raise ValueError(
+            f"task {task.name}: tag {strange[0]!r} of train is none of labels,"
+            f" {', '.join(task.labels[:20])}; name all tags there, or leave labels empty"
+        )
+    return task.labels

@@ -6,6 +6,7 @@ ones.
 """
 
 import dataclasses
+import os
 
 import jax
 from jax.sharding import Mesh
@@ -44,6 +45,18 @@ class GridPoint:
     def name(self) -> str:
         """The name of the point's folder."""
         return f"rate_{rates.name(self.learning_rate)}_epochs_{self.epochs}"
+
+
+def with_whole_path(config: finetuning_config.Config) -> finetuning_config.Config:
+    """The settings with an absolute path of the encoder, if it lies on this machine.
+
+    What was tuned from it can then be read from any folder.
+    """
+    path = config.encoder.from_
+    if not path or not os.path.exists(path):
+        return config
+    whole = dataclasses.replace(config.encoder, from_=os.path.abspath(path))
+    return dataclasses.replace(config, encoder=whole)
 
 
 def mesh(config: finetuning_config.Config) -> Mesh:

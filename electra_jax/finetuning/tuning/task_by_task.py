@@ -53,6 +53,7 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
     Raises ConfigError, CheckpointError or ValueError, each one line with the remedy.
     """
     begun = time.perf_counter()
+    config = choices.with_whole_path(config)
     cluster.check_chips_are_free()
     if jax.process_count() > 1:
         raise config_lib.ConfigError(

@@ -52,7 +52,7 @@ class Model:
         Returns, by the kind of the task:
           classification: {'label': NAME, 'scores': {NAME: probability}}.
           multi_label: {'labels': [NAME, ...], 'scores': {NAME: probability}}.
-          regression: a number in the range of the labels of train.
+          regression: a number on the scale of the labels of train, not held to their range.
           tagging: a tag for each word.
           span: the answer as it stands in the text; '' if there is none.
 
@@ -107,7 +107,11 @@ class Model:
         if kind == "tagging":
             if any(isinstance(words, str) for words in texts):
                 raise config_lib.ConfigError(f"task {name} tags words; give sentences as lists")
+            for number, words in enumerate(texts):
+                _check_strings(words, f"sentence {number}")
             return [examples.TaggedExample(str(n), tuple(words)) for n, words in enumerate(texts)]
+        _check_strings(texts, "the list of texts")
+        _check_strings(seconds if seconds is not None else (), "the list of second texts")
         if kind == "span":
             return [
                 examples.QuestionExample(str(n), question, context)
@@ -191,3 +195,12 @@ def load(path: str | os.PathLike) -> Model:
     tuned = export.open(path)
     task = datasets.task_named(tuned.settings, tuned.about["task"])
     return Model(tuned, dataclasses.replace(task, labels=tuple(tuned.about["labels"])))
+
+
+def _check_strings(texts, where):
+    """Raises ConfigError for a text that is none, as None and nan from a table are."""
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise config_lib.ConfigError(
+                f"number {number} of {where} is {text!r}, no text; give '' or leave it out"
+            )

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A vocabulary that does not fit the weights of a beginning is refused before text is prepared."""
+
+import dataclasses
+import json
+
+import pytest
+
+from electra_jax import config as config_lib
+from electra_jax.weights import reading_foreign, starting_weights
+from electra_jax.weights.formats import hugging_face
+from support.corpus import small_run
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PIECES = [*SPECIAL, "Aspirin", "cat", "##s", "dog", "the", "a", *(f"[unused{n}]" for n in range(9))]
+SHAPE = hugging_face.HuggingFaceShape("judges", len(PIECES), 32, 32, 1, 64, 2, 32)
+
+
+def network(folder, role="judges"):
+    """A folder as transformers leaves it, without weights: none of these checks reads them."""
+    folder.mkdir(parents=True)
+    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    shape = dataclasses.replace(SHAPE, role=role)
+    made = hugging_face.to_config(
+        shape, dropout=0.1, attention_dropout=0.1, initial_scale=0.02, pad_id=0
+    )
+    (folder / "config.json").write_text(json.dumps(made))
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    return folder
+
+
+@pytest.fixture
+def cased(tmp_path):
+    return network(tmp_path / "cased")
+
+
+def check(weights, vocab, **changes):
+    tree = small_run("builtin", "", data__vocab=str(vocab), **changes)
+    tree.init["from"] = str(weights)
+    starting_weights.check_vocabularies(config_lib.parse(tree))
+
+
+def test_the_file_of_the_weights_is_taken_as_they_were_trained(cased):
+    check(cased, cased / "vocab.txt", data__lower_case=False, data__strip_accents=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "remedy"),
+    [
+        ({}, "it has lower_case=False; set data.lower_case=False"),
+        ({"data__lower_case": False}, "it has strip_accents=False; set data.strip_accents=False"),
+    ],
+)
+def test_equal_pieces_that_are_cut_otherwise_name_the_setting(cased, changes, remedy):
+    with pytest.raises(config_lib.ConfigError, match=f"have the same pieces, but {remedy}$"):
+        check(cased, cased / "vocab.txt", **changes)
+
+
+def test_another_file_is_refused_and_tokens_can_be_taken_along(cased, tmp_path):
+    other = tmp_path / "other.txt"
+    other.write_text("\n".join([*PIECES, "more"]) + "\n")
+    with pytest.raises(
+        config_lib.ConfigError, match="give data.vocab the file .*new_tokens='mean'$"
+    ):
+        check(cased, other)
+    check(cased, other, init__new_tokens="mean")
+
+
+def test_a_vocabulary_that_is_trained_is_not_that_of_others(cased):
+    for vocab in ("train:sentencepiece:64", "train:wordpiece:19"):
+        with pytest.raises(
+            config_lib.ConfigError, match="of its own, of 20 pieces, .* .vocab.txt."
+        ):
+            check(cased, vocab)
+    check(cased, "train:wordpiece:64")  # on the text of these weights it may be the same
+
+
+def test_what_a_trainer_leaves_beside_its_network_is_none_of_a_pair(tmp_path):
+    whole = network(tmp_path / "whole", "predicts")
+    network(whole / "checkpoint-10", "predicts")
+    assert reading_foreign.hugging_face_folders(whole) == [str(whole)]
+    pair = [network(tmp_path / "pair" / name) for name in ("discriminator", "generator")]
+    assert reading_foreign.hugging_face_folders(tmp_path / "pair") == [str(one) for one in pair]
+    beside = network(whole / "generator", "predicts")
+    assert reading_foreign.hugging_face_folders(whole) == [str(whole), str(beside)]
