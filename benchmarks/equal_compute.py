@@ -82,13 +82,9 @@ def main(experiment: Experiment, description: str) -> None:
 
 
 def arguments(
-    experiment: str,
-    arms: Sequence[str] | Mapping[str, Arm],
-    description: str,
-    tasks: str = "",
-    more: Sequence[str] | None = None,
+    experiment: str, arms: Sequence[str] | Mapping[str, Arm], description: str, tasks: str = ""
 ) -> argparse.Namespace:
-    """The command line of an experiment, or `more` instead; `tasks` is the default of --tasks."""
+    """The command line of an experiment; `tasks` is the default of --tasks."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--workdir", default=f"runs/{experiment}")
     parser.add_argument("--source", default="builtin", help="as data.source")
@@ -108,7 +104,7 @@ def arguments(
     )
     parser.add_argument("--report", action="store_true", help="train nothing, write the page")
     parser.add_argument("--page", default=f"docs/experiments/{experiment}.md")
-    return parser.parse_args(more)
+    return parser.parse_args()
 
 
 def train(arms: Mapping[str, Arm], given: argparse.Namespace, asked: Sequence[str]) -> None:

@@ -66,7 +66,9 @@ def data() -> ml_collections.ConfigDict:
     c.lower_case = True  # the published models are uncased
     # As BERT's uncased tokenizer does; False for scripts in which marks are letters, such as Thai
     c.strip_accents = True
-    c.text_field = "text"  # field with the text in jsonl, parquet and TFDS records
+    # field with the text in jsonl, parquet and TFDS records: 'text', 'meta.text' within another,
+    # 'title+abstract' for several, each of which begins a line; a list of texts is one of lines
+    c.text_field = "text"
     c.invalid_utf8 = "replace"  # replace by U+FFFD and count | 'refuse'
     c.min_document_characters = 0  # shorter documents are dropped
     c.deduplicate = False  # whether to drop exact duplicates of documents

@@ -18,7 +18,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from electra_jax.data import builtin, text_files, text_hub, text_remote, text_tfds
+from electra_jax.data import builtin, text_field, text_files, text_hub, text_remote, text_tfds
 
 _STRIPE_BYTES = 32 << 20  # of text
 _STRIPES = 64  # of one file, at most
@@ -362,14 +362,8 @@ class TfdsUnit:
         for begin in range(self.first, self.last, text_files.BLOCK):
             numbers = list(range(begin, min(begin + text_files.BLOCK, self.last)))
             for number, record in zip(numbers, records.__getitems__(numbers), strict=True):
-                if options.text_field not in record:
-                    raise ValueError(
-                        f"tfds:{self.name} has no field {options.text_field!r}; it has"
-                        f" {', '.join(record)}: set data.text_field"
-                    )
-
                 where = f"tfds:{self.name} record {number}"
-                yield text_files.as_text(record[options.text_field], where, options, counts)
+                yield text_field.of_record(record, where, options, counts)
 
 
 def kept(documents: Iterable[str], options: Options, counts: collections.Counter) -> Iterator[str]:

@@ -29,6 +29,8 @@ from typing import Any
 
 import numpy as np
 
+from electra_jax.data import text_field
+
 LONGEST_DOCUMENT = 100_000_000  # characters of plain text; a worker needs over 20 bytes for each
 SEPARATE = (
     "put blank lines between documents (sed G does after each line), or give JSON lines with one"
@@ -45,7 +47,6 @@ _LONGEST_REASON = 160  # characters of another program's message
 _COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 _ARCHIVES = (".tar", ".tgz", ".txz", ".zip", ".7z")
 _TABLES = (".csv", ".tsv")
-_REPLACED = "\ufffd".encode()  # the character that stands for invalid bytes
 _UTF_32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # UTF-8 text begins with neither
 _UNREADABLE = (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error)
@@ -122,7 +123,7 @@ def invalid_share(path: str) -> float:
 
     _refuse_no_text(path, data)
     text = codecs.getincrementaldecoder("utf-8-sig")("replace").decode(data)
-    return _replaced(text, data) / max(1, len(text))
+    return text_field.replaced(text, data) / max(1, len(text))
 
 
 def _refuse_no_text(path, data):
@@ -181,7 +182,7 @@ def documents(
     with _opened(path) as stream:
         for part in parts:
             for (_, number), found in _records(stream, path, options, counts, part):
-                yield _field(path, number, found, options) if fields else found
+                yield _field(path, number, found, options, counts) if fields else found
 
 
 def blocks(path: str, options: Any, counts: collections.Counter) -> np.ndarray:
@@ -242,29 +243,19 @@ def _between_blank_lines(path, numbered):
         yield start, "\n".join(lines)
 
 
-def _field(path, number, line, options):
-    """The field data.text_field of a line of JSON."""
+def _field(path, number, line, options, counts):
+    """The text of a line of JSON."""
     try:
         record = json.loads(line)
     except ValueError as error:
         raise ValueError(f"{path}, line {number}: not JSON ({error}); mend or delete it") from error
 
-    if not isinstance(record, dict) or options.text_field not in record:
-        known = ", ".join(record) if isinstance(record, dict) else type(record).__name__
+    if not isinstance(record, dict):
         raise ValueError(
-            f"{path}, line {number}: no field {options.text_field!r} (there is: {known}); set"
-            " data.text_field"
+            f"{path}, line {number}: {type(record).__name__}, not an object with the field"
+            f" {options.text_field!r}; mend or delete it"
         )
-
-    text = record[options.text_field]
-    if text is None or text != text:  # a document without text, like a null in parquet; or NaN
-        return ""
-    if not isinstance(text, str):
-        raise ValueError(
-            f"{path}, line {number}: field {options.text_field!r} is {type(text).__name__}, not"
-            " text; set data.text_field to another, or write one text a line"
-        )
-    return text
+    return text_field.of_record(record, f"{path}, line {number}", options, counts)
 
 
 def parquet_documents(
@@ -287,7 +278,7 @@ def parquet_documents(
     except _UNREADABLE as error:
         raise ValueError(f"{path} is not a parquet file: {one_line(error)}") from error
 
-    if options.text_field not in table.schema_arrow.names:
+    if not text_field.columns(options.text_field, table.schema_arrow.names):
         raise ValueError(
             f"{path} has no column {options.text_field!r}; it has"
             f" {', '.join(table.schema_arrow.names)}: set data.text_field"
@@ -303,7 +294,8 @@ def parquet_documents(
 
 def _column(table, path, options, counts, groups):
     """Yields the texts of some row groups, '' for a null."""
-    batches = table.iter_batches(BLOCK, row_groups=groups, columns=[options.text_field])
+    columns = text_field.columns(options.text_field, table.schema_arrow.names)
+    batches = table.iter_batches(BLOCK, row_groups=groups, columns=columns)
 
     while True:
         try:
@@ -315,9 +307,8 @@ def _column(table, path, options, counts, groups):
         if batch is None:
             return
 
-        for value in batch.column(0).to_pylist():
-            where = f"{path}, column {options.text_field!r}"
-            yield "" if value is None else as_text(value, where, options, counts)
+        for record in batch.to_pylist():
+            yield text_field.of_record(record, path, options, counts)
 
 
 def _lines(stream, path, options, counts, part):
@@ -373,42 +364,9 @@ def _decoded(path, byte, data, options, counts):
             " data.invalid_utf8=replace"
         ) from error
 
-    if replaced := _replaced(text, data):
+    if replaced := text_field.replaced(text, data):
         counts["invalid_utf8"] += replaced
     return text
-
-
-def as_text(value: Any, where: str, options: Any, counts: collections.Counter) -> str:
-    """The value of a field as text; decodes bytes and counts invalid UTF-8."""
-    if isinstance(value, str):
-        return value
-
-    if not isinstance(value, bytes):
-        raise ValueError(
-            f"{where} is {type(value).__name__}, not text; set data.text_field to a text field"
-        )
-
-    try:
-        return value.decode("utf-8")
-    except UnicodeDecodeError as error:
-        if options.invalid_utf8 == "refuse":
-            raise ValueError(
-                f"{where}: invalid UTF-8 at byte {error.start}; set data.invalid_utf8=replace"
-            ) from error
-
-        text = value.decode("utf-8", "replace")
-        counts["invalid_utf8"] += _replaced(text, value)
-        return text
-
-
-def _replaced(text, data):
-    """The number of invalid sequences that decoding has turned into U+FFFD.
-
-    Characters U+FFFD that are valid in the data do not count.
-    """
-    if "\ufffd" not in text:
-        return 0
-    return text.count("\ufffd") - data.count(_REPLACED)
 
 
 def _opened(path):

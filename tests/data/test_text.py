@@ -121,7 +121,7 @@ def test_undecoded_parquet_is_decoded_and_numbers_are_refused(tmp_path):
     write_parquet(tmp_path / "a.parquet", pyarrow.array([b"caf\xc3\xa9", b"\xff"]), rows=2)
     assert read(tmp_path / "a.parquet") == ([["café", "\ufffd"]], {"invalid_utf8": 1})
     write_parquet(tmp_path / "b.parquet", [1, 2], rows=2)
-    with pytest.raises(ValueError, match="b.parquet, column 'text' is int, not text; set data"):
+    with pytest.raises(ValueError, match="b.parquet, field 'text' is int, not text; set data"):
         read(tmp_path / "b.parquet")
 
 

@@ -3,6 +3,7 @@
 
 import argparse
 import json
+import sys
 
 import pytest
 
@@ -254,17 +255,17 @@ def test_an_experiment_takes_in_arms_that_it_did_not_know(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_is_trained_fine_tuned_and_kept(tmp_path):
+def test_a_run_is_trained_fine_tuned_and_kept(tmp_path, monkeypatch):
     folder = downstream.write_probes(tmp_path / "downstream")
     write_corpus(tmp_path / "text.txt", 300)
     arms = {"electra": equal_compute.Arm(tiny_paper.get_config, width=32, generator=32)}
-    given = equal_compute.arguments(
-        "x", arms, "", more=[
-            f"--workdir={tmp_path / 'work'}", f"--source=text:{tmp_path / 'text.txt'}",
-            "--vocab=train:sentencepiece:64", "--steps=4", "--seeds=1", "--tasks=chunking",
-            f"--downstream={folder}", f"--page={tmp_path / 'page.md'}",
-        ],
-    )  # fmt: skip
+    flags = {
+        "workdir": tmp_path / "work", "source": f"text:{tmp_path / 'text.txt'}", "steps": 4,
+        "vocab": "train:sentencepiece:64", "seeds": 1, "tasks": "chunking", "downstream": folder,
+        "page": tmp_path / "page.md",
+    }  # fmt: skip
+    monkeypatch.setattr(sys, "argv", ["", *(f"--{name}={value}" for name, value in flags.items())])
+    given = equal_compute.arguments("x", arms, "")
     equal_compute.train(arms, given, ["electra"])
 
     kept = json.loads((tmp_path / "page.json").read_text())["runs"]["seed0/electra"]
