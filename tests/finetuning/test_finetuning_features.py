@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from electra_jax.data import segments, vocabulary
+from electra_jax.data import segments, vocabulary, vocabulary_training
 from electra_jax.finetuning.tasks import examples
 from electra_jax.finetuning.tasks import task as task_lib
 from electra_jax.finetuning.tuning import features
@@ -112,6 +112,18 @@ def test_the_first_token_of_a_word_speaks_for_it(words):
     assert made.labels[0].tolist() == [-1, 0, 1, -1, 0, 2, -1]
     assert made.words[0].tolist() == [-1, 0, 1, -1, 2, 3, -1]
     assert report.lines() == ["made dev: 1 words without a token, given as [UNK]"]
+
+
+def test_words_of_a_text_without_blanks_follow_each_other_as_in_pre_training():
+    """In Chinese each character is a word, and SentencePiece sets a sign before each by itself."""
+    text = "人人生而自由平等"
+    other = vocabulary_training.train("sentencepiece", 16, iter([text, "a b ab"] * 20))
+    whole = [other.piece(i) for i in other.encode([text])[0]]
+    tags = ("O",) * (len(text) + 2)
+    made, _ = make("tagging", [examples.TaggedExample("0", (*text, "a", "人"), tags)], other)
+    row = [other.piece(i) for i in made.ids[0]]
+    assert row[1:].count("▁") == whole.count("▁") + 1  # and the one between "a" and the last word
+    assert (made.words[0] >= 0).sum() == len(text) + 2
 
 
 def test_a_long_sentence_goes_on_in_further_rows_and_loses_no_word(words):

@@ -33,6 +33,10 @@ def test_metrics_of_classes_are_those_of_scikit_learn(seed, count):
         "mcc": sklearn.metrics.matthews_corrcoef(labels_R, predictions_R),
     }
     assert found == pytest.approx(expected, abs=1e-12)
+    related = sklearn.metrics.f1_score(
+        labels_R, predictions_R, labels=range(1, count), average="micro", zero_division=0
+    )
+    assert label_scores.relation_f1(predictions_R, labels_R) == pytest.approx(related, abs=1e-12)
     if count == 2:
         theirs = sklearn.metrics.f1_score(labels_R, predictions_R, zero_division=0)
         assert label_scores.f1(predictions_R, labels_R) == pytest.approx(theirs, abs=1e-12)

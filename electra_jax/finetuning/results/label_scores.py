@@ -44,6 +44,16 @@ def micro_f1(predictions, labels) -> float:
     return _f1(hits_C.sum(), said_C.sum(), true_C.sum())
 
 
+def relation_f1(predictions, labels) -> float:
+    """F1 of the counts of all classes but class 0, which is that of no relation.
+
+    So ChemProt, DDI and TACRED are scored.
+    """
+    predictions_R, labels_R = _pair(predictions, labels)
+    hits_R = (predictions_R == labels_R) & (labels_R != 0)
+    return _f1(hits_R.sum(), (predictions_R != 0).sum(), (labels_R != 0).sum())
+
+
 def mcc(predictions, labels) -> float:
     """Matthews' correlation; for more than two classes that of Gorodkin (2004)."""
     predictions_R, labels_R = _pair(predictions, labels)

@@ -34,6 +34,7 @@ METRICS: Mapping[str, Callable[..., float]] = {
     "f1": label_scores.f1,
     "macro_f1": label_scores.macro_f1,
     "micro_f1": label_scores.micro_f1,
+    "relation_f1": label_scores.relation_f1,
     "mcc": label_scores.mcc,
     "pearson": label_scores.pearson,
     "spearman": label_scores.spearman,

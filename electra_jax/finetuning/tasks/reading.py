@@ -85,6 +85,8 @@ def read(task: task_lib.Task, place: str, dev_share: float = 0.1) -> TaskExample
                     f"task {task.name}: f1 is for 2 labels, not {len(known)}; use macro_f1"
                 )
             report.note(f"{task.name}: f1 is of the label {known[1]!r}, the second one")
+        if "relation_f1" in task.metrics:
+            report.note(f"{task.name}: relation_f1 leaves out {known[0]!r}, the first label")
         task = dataclasses.replace(task, labels=known)
 
     splits = {}

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 KINDS = ("classification", "regression", "multi_label", "tagging", "span")
 METRICS = {  # the metrics that fit each kind
-    "classification": ("accuracy", "f1", "macro_f1", "micro_f1", "mcc"),
+    "classification": ("accuracy", "f1", "macro_f1", "micro_f1", "relation_f1", "mcc"),
     "regression": ("spearman", "pearson", "mse"),
     "multi_label": ("micro_f1", "macro_f1", "accuracy"),
     "tagging": ("entity_f1", "token_accuracy", "entity_precision", "entity_recall"),

@@ -21,12 +21,13 @@ Departure: its sentences of words are in segment B, ours in A, as a single text 
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from electra_jax.data import segments, vocabulary
+from electra_jax.data import segments, vocabulary, vocabulary_codecs
 from electra_jax.finetuning.tasks import examples
 from electra_jax.finetuning.tasks import task as task_lib
 from electra_jax.finetuning.tuning import windows as windows_lib
@@ -216,7 +217,7 @@ def _of_words(task, split, vocab, layout, where, report):
     ids, marks, places, labels, of_example = [], [], [], [], []
 
     for number, example in enumerate(split.examples):
-        tokens = [pieces[word] for word in example.words]
+        tokens = _joined([pieces[word] for word in example.words], example.words, vocab)
         starts = _whole_words([len(t) for t in tokens], layout.length - 2)
         more = len(starts) - 1
         report.count(where, f"rows more, of sentences over {layout.length} tokens", more)
@@ -266,6 +267,21 @@ def _pieces(split, vocab, layout, where, report):
         elif len(tokens) > layout.length - 2:
             report.count_distinct(where, "words longer than a row, cut", word)
         found[word] = tokens[: layout.length - 2]
+    return found
+
+
+def _joined(tokens, words, vocab):
+    """The tokens of each word, without a sign of a beginning where text has no blank before it.
+
+    Words of Chinese, often single characters, follow one another without blanks in pre-training,
+    where no "▁" stands between them.
+    """
+    found = list(tokens)
+    for number, (before, word) in enumerate(itertools.pairwise(words), 1):
+        own = tokens[number]
+        alone = len(own) > 1 and vocab.piece(int(own[0])) == "▁"
+        if alone and all(map(vocabulary_codecs.without_blanks, (before[-1:], word[:1]))):
+            found[number] = own[1:]
     return found
 
 
