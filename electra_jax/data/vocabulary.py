@@ -115,6 +115,15 @@ class Vocabulary:
         """The piece of one id, as spelled in the vocabulary."""
         return self.pieces[id_]
 
+    def spelled(self, id_: int) -> str:
+        """The same as people read it: of a byte-level tokenizer the text behind the bytes, with a
+        dot for a part of a character, and ▁ for a blank by itself."""
+        piece = self.pieces[id_]
+        if not self._codec.byte_level or id_ in (*self.special_ids, self.unk_id):
+            return piece
+        text = self._codec.decode([id_]).replace("\ufffd", "·")
+        return text.strip() or ("▁" if text else piece)
+
     def description(self) -> dict[str, str | int]:
         """Kind, size, hash and special ids, as manifests and exports have them."""
         return {

@@ -5,8 +5,8 @@
     WordPiece         a vocab.txt, with BERT's normalisation
     TokenizerJson     a tokenizer.json of the library `tokenizers`, of any model
 
-Each has `pieces` (one per id), `identity` (JSON values that are equal if two files encode alike)
-and these methods:
+Each has `pieces` (one per id), `byte_level` (whether a letter of a piece stands for a byte),
+`identity` (JSON values that are equal if two files encode alike) and these methods:
 
     encode(lines)               the ids of each line
     encode_with_offsets(texts)  for each text: ids, and (begin, end) of each id in characters
@@ -53,6 +53,8 @@ _SPACE_RULES = ("add_dummy_prefix", "remove_extra_whitespaces", "escape_whitespa
 
 class SentencePiece:
     """A SentencePiece model, used with one thread."""
+
+    byte_level = False
 
     def __init__(self, data, lower_case, strip_accents):
         del lower_case  # the model's own normaliser decides
@@ -109,6 +111,8 @@ class SentencePiece:
 
 class _Tokenizers:
     """What both kinds below let the library `tokenizers` do; `_tokenizer` is its object."""
+
+    byte_level = False
 
     def encode(self, lines):
         batch = self._tokenizer.encode_batch_fast(list(lines), add_special_tokens=False)
@@ -181,6 +185,7 @@ class TokenizerJson(_Tokenizers):
         model = content["model"].get("type")
         marked = any(piece.startswith(("Ġ", "▁")) for piece in self.pieces)
         self._begins = ("Ġ", "▁") if marked and model != "WordPiece" else None
+        self.byte_level = "ByteLevel" in json.dumps(content.get("decoder"))
 
     def starts_word(self, piece):
         if self._begins is None:

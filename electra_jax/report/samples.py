@@ -112,14 +112,14 @@ def _example(vocabulary, ids_L, played) -> view.Example:
         id_ = int(played["seen"][i])
         if i not in chosen or i in masked or id_ == ids_L[i]:
             return None
-        return vocabulary.piece(id_), starts(id_)
+        return vocabulary.spelled(id_), starts(id_)
 
     return view.Example(
-        pieces=[vocabulary.piece(int(ids_L[i])) for i in real],
+        pieces=[vocabulary.spelled(int(ids_L[i])) for i in real],
         starts_word=[starts(ids_L[i]) for i in real],
         masked=[i in masked for i in real],
         kept=[i in chosen and i not in masked for i in real],
-        sampled=[vocabulary.piece(sampled[i]) if i in sampled else None for i in real],
+        sampled=[vocabulary.spelled(sampled[i]) if i in sampled else None for i in real],
         replaced=["replaced" in played and bool(played["replaced"][i]) for i in real],
         p_replaced=[float(played["believed"][i]) if "believed" in played else None for i in real],
         special=[int(ids_L[i]) in vocabulary.special_ids for i in real],

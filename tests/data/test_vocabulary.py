@@ -83,6 +83,14 @@ def byte_level(tmp_path):
     return path
 
 
+def test_pieces_of_bytes_are_spelled_as_people_read_them(byte_level):
+    words = vocabulary.load(str(byte_level))
+    (ids,) = words.encode(["the café"])
+    assert [words.spelled(id_) for id_ in ids] == ["the", "▁", "c", "a", "f", "·", "·"]
+    assert words.spelled(words.mask_id) == "<mask>"
+    assert words.piece(ids[0]) == "Ġthe"
+
+
 def test_markers_that_were_added_as_special_tokens_are_found_in_text(byte_level):
     """As transformers finds them; [MASK] and the like have a role and are plain text."""
     made = tokenizers.Tokenizer.from_file(str(byte_level))

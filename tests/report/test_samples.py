@@ -17,7 +17,7 @@ class Words:
     special_ids = (odd.PAD, odd.CLS, odd.SEP, odd.MASK)
     starts_word_V = np.arange(128) > odd.MASK
 
-    def piece(self, id_):
+    def spelled(self, id_):
         return f"▁{id_}" if self.starts_word_V[id_] else f"[{id_}]"
 
 
