@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import jax
 import numpy as np
+from absl import logging
 from jax import lax
 from jax import numpy as jnp
 
@@ -60,6 +61,7 @@ class Tokenizer:
 
     vocabulary: vocabulary.Vocabulary
     limit: int  # the largest number of tokens in a row
+    trained: int = 0  # tokens of the longest rows that had learned positions; 0: not known
 
     def __call__(
         self,
@@ -107,6 +109,16 @@ class Tokenizer:
             while sum(map(len, parts)) > room:
                 max(reversed(parts), key=len).pop()
             rows.append(parts)
+
+        longest = max((1 + sum(len(part) + 1 for part in parts) for parts in rows), default=0)
+        if self.trained and longest > self.trained:
+            logging.log_first_n(
+                logging.WARNING,
+                "a text has %d tokens, and the encoder was trained on rows of at most %d: places"
+                " beyond are as its run began with them; cut texts, or train longer rows"
+                " (schedule.stages)",
+                1, longest, self.trained,
+            )  # fmt: skip
         return self._padded(rows)
 
     def _padded(self, rows):

@@ -143,7 +143,8 @@ def load_encoder(
         types_BL = jnp.zeros_like(ids_BL) if types_BL is None else types_BL
         return encoding.encode(config, params, ids_BL, mask_BL, types_BL)
 
-    return apply, one.params, encoding.Tokenizer(found.vocabulary, found.limit)
+    trained = found.trained_tokens if one.networks.max_positions else 0  # of learned positions
+    return apply, one.params, encoding.Tokenizer(found.vocabulary, found.limit, trained)
 
 
 def _of_export(path):

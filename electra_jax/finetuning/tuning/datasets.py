@@ -149,7 +149,8 @@ def prepare(
     if pretrained_tokens and lengths.max() > pretrained_tokens:
         report.note(
             f"{task.name}: {(lengths > pretrained_tokens).sum():,} rows are longer than the"
-            f" {pretrained_tokens} tokens of pre-training; places beyond are untrained"
+            f" {pretrained_tokens} tokens of pre-training; places beyond are as that run began with"
+            " them"
         )
 
     return PreparedTask(task, trained, dev, test, length, buckets, scale, report)
