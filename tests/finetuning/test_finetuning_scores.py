@@ -196,6 +196,21 @@ def test_a_set_with_an_unanswerable_question_is_scored_by_the_rules_of_2():
     )
 
 
+@pytest.mark.parametrize(
+    ("said", "right", "exact", "f1"),
+    [
+        ("北京大学", "北京", 0, 2 * 2 / 6),
+        ("「北京」。", "北京", 1, 1),
+        ("BBC 北京", "北京 BBC", 0, 1),
+        ("ประเทศไทย", "ไทย", 0, 2 * 3 / 12),
+        ("the red fox", "red fox", 1, 1),
+    ],
+)
+def test_where_no_blanks_part_words_characters_are_compared(said, right, exact, f1):
+    assert question_scores.exact_match([said], [[right]]) == exact
+    assert question_scores.span_f1([said], [[right]]) == pytest.approx(f1)
+
+
 def test_the_best_threshold_answers_where_answering_pays():
     #          null score   -3     -2   -1    0
     answers = [["cat"], [], ["dog"], []]

@@ -4,17 +4,20 @@
     answer texts, right texts  ->  exact match and F1 of each question  ->  means over questions
     null scores                ->  best_threshold  ->  which questions to leave unanswered
 
-A question without any right text has no answer. Q questions.
+A question without any right text has no answer. In scripts that put no blanks between words, such
+as Chinese, each character counts as a word, as in MLQA (Lewis et al. 2020). Q questions.
 """
 
 import collections
 import dataclasses
 import re
 import string
+import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
 
+from electra_jax.data import vocabulary_codecs
 from electra_jax.finetuning.results import label_scores
 
 Answers = Sequence[Sequence[str]]  # per question the right texts; none: it has no answer
@@ -29,7 +32,8 @@ class Threshold:
 
 
 def normalised(text: str) -> str:
-    """The text in lower case, without ASCII punctuation, English articles and extra blanks."""
+    """The text in lower case, without punctuation that is ASCII or Chinese, English articles and
+    extra blanks."""
     kept = text.lower().translate(_NO_PUNCTUATION)
     return " ".join(_ARTICLE.sub(" ", kept).split())
 
@@ -126,7 +130,10 @@ def best_threshold(
     return Threshold(below, float((~has_answer_Q).mean()))
 
 
-_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+# 。、「」 and the like, and the wide forms of ASCII; no text in English has them.
+_WIDE = (chr(n) for n in (*range(0x3000, 0x3040), *range(0xFF00, 0xFF66)))
+_WIDE_PUNCTUATION = "".join(c for c in _WIDE if unicodedata.category(c)[0] in "PS")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation + _WIDE_PUNCTUATION)
 _ARTICLE = re.compile(r"\b(?:the|an|a)\b")
 
 
@@ -143,11 +150,17 @@ def _exact_and_f1(predictions, answers):
 
 def _word_f1(ours: str, theirs: str, version: str) -> float:
     """F1 of the words of two normalised texts; repeated words count repeatedly."""
-    ours, theirs = ours.split(), theirs.split()
+    ours, theirs = _words(ours), _words(theirs)
     if version == "2.0" and not (ours and theirs):
         return float(ours == theirs)
     shared = (collections.Counter(ours) & collections.Counter(theirs)).total()
     return 2 * shared / (len(ours) + len(theirs)) if shared else 0.0
+
+
+def _words(text):
+    """The words of a normalised text, and each character that no blanks part from others."""
+    parted = (f" {c} " if vocabulary_codecs.without_blanks(c) else c for c in text)
+    return text.split() if text.isascii() else "".join(parted).split()
 
 
 def _mean(values_Q: np.ndarray) -> float:
