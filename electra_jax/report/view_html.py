@@ -7,6 +7,7 @@ alarm is yellow, without a line. Without a generator it is the text that the net
 """
 
 import dataclasses
+import unicodedata
 from collections.abc import Sequence
 
 from electra_jax.report import rendering, view
@@ -17,8 +18,12 @@ def to_html(example: view.Example) -> str:
 
     It is the corrupted text or, without a generator, the text that the network was shown.
     """
+    tokens = _tokens(example)
     return rendering.render(
-        "sample.html.j2", tokens=_tokens(example), counts=view.sentence(example)
+        "sample.html.j2",
+        tokens=tokens,
+        counts=view.sentence(example),
+        right_to_left=_is_right_to_left(tokens),
     )
 
 
@@ -72,6 +77,13 @@ def _tokens(example: view.Example) -> list[_Token]:
         tokens.append(_token(example, i, text, space, special))
         previous_special = special
     return tokens
+
+
+def _is_right_to_left(tokens: Sequence[_Token]) -> bool:
+    """Whether most letters, but for those of special tokens, are of Arabic, Hebrew and the like."""
+    letters = [c for token in tokens if not token.special for c in token.text if c.isalpha()]
+    right = sum(unicodedata.bidirectional(c) in ("R", "AL") for c in letters)
+    return 2 * right > len(letters)
 
 
 def _token(example: view.Example, i: int, text: str, space: bool, special: bool) -> _Token:

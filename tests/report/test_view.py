@@ -87,6 +87,15 @@ def _plain_words(pieces, **changes):
     return view.Example(**(fields | changes))
 
 
+@pytest.mark.parametrize(("words", "turned"), [("▁السلام ▁عليكم", True), ("▁the ▁כלב ▁sat", False)])
+def test_text_of_arabic_is_laid_out_from_the_right(words, turned):
+    pieces = ["[CLS]", *words.split(), "[SEP]"]
+    special = [piece.startswith("[") for piece in pieces]
+    fragment = view_html.to_html(_plain_words(pieces, special=special))
+    assert (" dir=rtl>" in fragment) == turned
+    assert '<bdi class="special">[CLS]</bdi>' in fragment  # its brackets are not turned round
+
+
 def test_wide_letters_count_twice_and_text_without_spaces_is_cut_between_pieces():
     example = _plain_words("▁ 東京 は 日本 の 首都 である 日本 の 首都".split())
     lines = view_terminal.to_terminal(example, width=35, colour=False).splitlines()

@@ -106,6 +106,15 @@ def test_a_token_that_was_added_to_an_export_is_not_cut(words, folder):
     assert ids.tolist() == [words.size]
 
 
+def test_a_vocab_txt_that_was_edited_in_an_export_is_not_passed_over(tmp_path):
+    words = made("wordpiece")
+    tokenizer_files.write(words, str(tmp_path), limit=64)
+    path = tmp_path / "vocab.txt"
+    path.write_text(path.read_text().replace(f"\n{words.pieces[-1]}\n", "\nfavipiravir\n"))
+    with pytest.raises(ValueError, match="vocab.txt has been changed .'favipiravir' among others"):
+        tokenizer_files.read(str(tmp_path))
+
+
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
     with pytest.raises(ValueError, match="holds neither vocab.txt nor tokenizer.json"):
         tokenizer_files.read(str(tmp_path))

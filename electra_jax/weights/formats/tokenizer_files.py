@@ -88,6 +88,7 @@ def read(folder: str) -> vocabulary.Vocabulary:
     text, fast_ = (os.path.join(folder, name) for name in (VOCAB_TXT, TOKENIZER))
     if os.path.isdir(os.path.join(folder, FOLDER)):
         found = vocabulary.load(os.path.join(folder, FOLDER))
+        _refuse_edited(folder, found)
         if not (os.path.exists(fast_) and _added_beyond(folder, found.size)):
             return found
         return vocabulary.load(fast_)
@@ -122,6 +123,21 @@ def read(folder: str) -> vocabulary.Vocabulary:
     raise ValueError(
         f"{folder} holds neither {VOCAB_TXT} nor {TOKENIZER}; copy the tokenizer's files into it"
     )
+
+
+def _refuse_edited(folder, copy):
+    """Raises ValueError if vocab.txt has other pieces than the copy that was written with it."""
+    path = os.path.join(folder, VOCAB_TXT)
+    if copy.kind != "wordpiece" or not os.path.exists(path):
+        return
+    pieces = vocabulary.load(path).pieces
+    if len(pieces) == copy.size and pieces != copy.pieces:
+        changed = next(new for old, new in zip(copy.pieces, pieces) if old != new)
+        raise ValueError(
+            f"{path} has been changed ({changed!r} among others) and is not what"
+            f" {os.path.join(folder, FOLDER)} has; delete that folder, and {TOKENIZER} if it is the"
+            " older one, to use it"
+        )
 
 
 def fast(words: vocabulary.Vocabulary) -> tokenizers.Tokenizer:
