@@ -169,6 +169,9 @@ def test_the_manifest_comes_back_and_its_hash_leaves_out_the_time(tmp_path):
     assert manifest.sources[0].rows("train") == 3
     assert manifest.hash == dataclasses.replace(manifest, seconds=99.0).hash
     assert manifest.hash != dataclasses.replace(manifest, unk_rate=0.1).hash
+    for counts, equal in (({"looked_at": 9, "unknown": 3}, True), ({"documents": 9}, False)):
+        other = dataclasses.replace(manifest, totals=manifest.totals | counts)
+        assert (manifest.hash == other.hash) == equal
     records.write_manifest(str(tmp_path), manifest)
     assert records.read_manifest(str(tmp_path)) == manifest
 
