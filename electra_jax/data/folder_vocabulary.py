@@ -33,6 +33,7 @@ from electra_jax.data import (
 from electra_jax.host import safe_files
 
 _SAMPLED_UNITS = 16  # the sample comes from at least so many units of a source, if it has them
+_REPEATED = 10  # times at most, of a source with too little text: pieces of few words are no gain
 # Characters by which the sample may exceed what was asked for. The last document is taken whole
 # up to here; it may be as long as its file.
 _SAMPLED_TOO_MUCH = 1_000_000
@@ -157,13 +158,12 @@ def sample(
 def mixed(read: Sequence[Sequence[str]], shares: Sequence[float]) -> Iterator[str]:
     """Yields the lines of several sources, each repeated until its characters have its share.
 
-    The source that has most for its share is not repeated. One without any text has no lines.
+    The source that has most for its share is not repeated, and others `_REPEATED` times at most.
     """
     counts = [sum(map(len, lines)) for lines in read]
     total = max(count / share for count, share in zip(counts, shares, strict=True))
     for lines, count, share in zip(read, counts, shares, strict=True):
-        yield from lines
-        missing = share * total - count
+        missing = min(share * total, _REPEATED * count)
         for line in itertools.cycle(lines) if count else ():
             if missing < 0.5:
                 break

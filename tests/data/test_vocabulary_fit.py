@@ -119,6 +119,7 @@ def test_a_source_with_too_little_text_is_repeated_in_the_sample():
     found = list(folder_vocabulary.mixed([["aaaa", "bbbb"], ["cc"], []], [0.25, 0.5, 0.25]))
     assert found == ["aaaa", "bbbb", *["cc"] * 8]  # 8 characters are a quarter, so 16 are half
     assert list(folder_vocabulary.mixed([["a"], ["b"]], [0.5, 0.5])) == ["a", "b"]
+    assert list(folder_vocabulary.mixed([["a" * 99], ["b"]], [0.5, 0.5]))[1:] == ["b"] * 10
     assert list(folder_vocabulary.mixed([[], []], [0.5, 0.5])) == []
 
 
