@@ -6,7 +6,8 @@
 This reads train.csv and dev.csv, with the columns `text` and `label`, from the folder in which the
 command runs, or from --config.data.dir. Accuracy and macro F1 over five seeds are written to
 WORKDIR/finetune/custom. docs/finetuning_tasks.md describes pairs of texts, several labels, numbers,
-tags and questions.
+tags and questions. To hand the result on as a Hugging Face folder, add
+--config.recipe.head=two_layer: transformers has no class for the published head.
 """
 
 from electra_jax.configs import finetune
