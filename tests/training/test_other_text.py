@@ -221,7 +221,7 @@ def test_a_batch_that_devices_cannot_split_is_refused_where_it_is_evaluated(work
 def test_the_field_of_the_text_is_a_flag_here(opened, tmp_path):
     (tmp_path / "a.jsonl").write_text('{"body": "the cat sees a letter."}\n')
     sources = evaluation_text.parse(f"text:{tmp_path}/a.jsonl")
-    with pytest.raises(ValueError, match="no text in field 'text'") as error:
+    with pytest.raises(ValueError, match="no field 'text'") as error:
         other_text.read(opened, sources, 0)
     assert str(evaluate._in_flags(error.value)).endswith("set --text_field")
     assert other_text.read(opened, sources, 0, "body")[0].words == 5

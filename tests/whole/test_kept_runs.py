@@ -126,5 +126,5 @@ def test_a_first_stage_that_was_kept_without_its_weights_is_trained_again(tmp_pa
     )  # fmt: skip
     about = {"corpus": "", "arms": dict.fromkeys(arms, {"steps": 10})}
     with pytest.raises(Begun):
-        equal_compute.run(arms, given, about, "two_stage", 0)
+        equal_compute.run(arms, given, about, "two_stage", 0, ())
     assert [folder.rpartition("/")[2] for folder in asked] == ["first_stage", "two_stage"]
