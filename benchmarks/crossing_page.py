@@ -161,8 +161,8 @@ def blocks(found: FinishedBudgets, picture: str) -> list[str]:
         "## What was done",
         _setting(found),
         f"![scores of all arms against training FLOPs]({picture})",
-        "Lines join means over seeds, bands are two standard errors to either side; dashed is the"
-        " encoder before training.",
+        "Lines join means over seeds, bands are two standard errors to either side; dashed are"
+        " random weights.",
         *(block for name in named for block in _measure(found, name)),
         "## How to read this",
         "\n".join(
@@ -278,7 +278,7 @@ def _setting(found):
             f" characters, {style.count(text['tokens'])} tokens; SentencePiece vocabulary of"
             f" {text['vocabulary']:,} pieces, trained on it; rows of {about['length']} tokens,"
             f" {about['rows']} rows a step.",
-            "- **Networks**: `configs/tiny_paper.py` (two layers of width 128, float32, no dropout)"
+            "- **Networks**: `configs/tiny_paper.py` (two layers of width 128, no dropout)"
             " with rotary positions and norms before each part, as in [table 5](table_5.md), but"
             " computed in bfloat16, with Muon (0.02) for the layers' matrices and a weight decay of"
             " 0.1 in all arms; the adversarial one has a quarter of the others' rates, since its"
@@ -315,6 +315,8 @@ def _measure(found, name):
         [TITLES[kind], *(pages.percent_cell(found.mean(kind, at, name)) for at in found.budgets)]
         for kind in found.kinds
     ]
+    if (floor := found.untrained(name)) is not None:
+        scores.append(["random weights", *(pages.percent_cell(floor) for _ in found.budgets)])
     apart = [
         [
             TITLES[kind],

@@ -46,6 +46,7 @@ def test_where_electra_passes_bert_is_said_in_a_sentence(tmp_path):
     )
     page = crossing_page.pages.text(crossing_page.blocks(found, "picture.png"))
     assert "| BERT (MLM) | 60.0 ± 0.6 | 70.0 ± 0.6 | 80.0 ± 0.6 |" in page
+    assert "| random weights | 30.0 ± 0.0 | 30.0 ± 0.0 | 30.0 ± 0.0 |" in page
     assert (
         "| ELECTRA, generator 1/2 | -10.0 ± 0.8, **lower** | -1.0 ± 0.8, not resolved"
         " | +10.0 ± 0.8, **higher** | +20.0 ± 0.0, **higher** |"
