@@ -74,6 +74,13 @@ class FinishedBudgets:
         """At which a run has finished."""
         return sorted({budget for _, budget, _ in self.runs})
 
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The smallest and the largest budget at which ELECTRA and BERT have a seed in common."""
+        both = [at for at in self.budgets
+                if {*self.seeds(REFERENCE, at)} & {*self.seeds(BERT, at)}]  # fmt: skip
+        return (both[0], both[-1]) if both else (self.budgets[0], self.budgets[0])
+
     def seeds(self, kind: str, budget: int) -> list[int]:
         """That have finished."""
         return sorted(seed for name, at, seed in self.runs if (name, at) == (kind, budget))
@@ -97,11 +104,11 @@ class FinishedBudgets:
         return comparison.difference(name, means.mean(one), means.mean(two))
 
     def growth(self, kind: str, name: str) -> means.Difference | None:
-        """How much more a kind is above BERT at the largest budget than at the smallest.
+        """How much more a kind is above BERT at the larger of `ends` than at the smaller.
 
         Taken within each seed that has all four runs; None without any.
         """
-        ends = self.budgets[0], self.budgets[-1]
+        ends = self.ends
         seeds = set.intersection(*({*self.seeds(arm, at)} for arm in (kind, BERT) for at in ends))
         less_at = [
             [
@@ -207,7 +214,7 @@ def _grown(found, name):
         return ""
     points = f"{100 * grown.amount:+.1f} ± {100 * grown.error:.1f} points"
     verdict = "" if grown.resolved else ", not resolved"
-    first, last = _times(found.budgets[0]), _times(found.budgets[-1])
+    first, last = map(_times, found.ends)
     return f" From {first} to {last} ELECTRA less BERT changes by {points}{verdict}."
 
 
@@ -311,6 +318,7 @@ def _fine_tuning(found):
 def _measure(found, name):
     """One measure: all arms at all budgets, and their distances from BERT."""
     heads = [_times(budget) for budget in found.budgets]
+    first, last = map(_times, found.ends)
     scores = [
         [TITLES[kind], *(pages.percent_cell(found.mean(kind, at, name)) for at in found.budgets)]
         for kind in found.kinds
@@ -329,7 +337,7 @@ def _measure(found, name):
     return [
         f"## {_title(name)}",
         pages.table(["", *heads], scores),
-        pages.table(["less BERT", *heads, f"growth, {heads[0]} to {heads[-1]}"], apart),
+        pages.table(["less BERT", *heads, f"growth, {first} to {last}"], apart),
     ]
 
 
