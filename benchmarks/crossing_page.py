@@ -77,9 +77,12 @@ class FinishedBudgets:
     @property
     def ends(self) -> tuple[int, int]:
         """The smallest and the largest budget at which ELECTRA and BERT have a seed in common."""
-        both = [at for at in self.budgets
-                if {*self.seeds(REFERENCE, at)} & {*self.seeds(BERT, at)}]  # fmt: skip
-        return (both[0], both[-1]) if both else (self.budgets[0], self.budgets[0])
+        shared = [
+            budget
+            for budget in self.budgets
+            if {*self.seeds(REFERENCE, budget)} & {*self.seeds(BERT, budget)}
+        ]
+        return (shared[0], shared[-1]) if shared else (self.budgets[0], self.budgets[0])
 
     def seeds(self, kind: str, budget: int) -> list[int]:
         """That have finished."""
@@ -310,8 +313,9 @@ def _fine_tuning(found):
     return (
         f"- **Fine-tuning** ({', '.join(names)}): one seed an encoder, all training examples, three"
         " epochs of `configs/finetune_hour.py`, in rows of 64 tokens; F1 of chunks and entities and"
-        " Spearman's correlation of STS-B, on dev. Random weights have the recipe that is better"
-        f" for them: dropout {random['dropout']} and a rate of {random['learning_rate']:g}."
+        " Spearman's correlation of STS-B, on dev. Random weights have the recipe that was better"
+        f" for them in the hour: dropout {random['dropout']} and a rate of"
+        f" {random['learning_rate']:g}."
     )
 
 

@@ -21,7 +21,8 @@ from electra_jax.finetuning.tasks import reading
 from electra_jax.finetuning.tuning import datasets
 
 RATES = {"chunking": 1e-3, "wikiann_en": 1e-3, "stsb": 5e-4}  # peaks of trained weights
-# Random weights lose without dropout, and want more than 5e-4 (docs/LOG.md).
+# Dropout as published, and the peak of docs/experiments/fine_tuning.md: random weights of the shape
+# that the hour has lose without dropout (docs/LOG.md).
 RANDOM = {"dropout": 0.1, "attention_dropout": 0.1, "learning_rate": 1e-3}
 
 

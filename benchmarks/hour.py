@@ -29,7 +29,7 @@ from collections.abc import Mapping, Sequence
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
-from benchmarks import bounded, frozen_encoder, hour_page  # noqa: E402 - found by ROOT alone
+from benchmarks import bounded, fine_tuned, frozen_encoder, hour_page  # noqa: E402 - found by ROOT alone
 from electra_jax.checks import trained  # noqa: E402 - as above
 from electra_jax.configs import finetune, finetune_hour  # noqa: E402 - as above
 from electra_jax.finetuning.results import results_file, run_results  # noqa: E402 - as above
@@ -57,8 +57,6 @@ GROUPS = {
     "phrases": Group(("sst2_all",), examples=0, recipe={"epochs": 1}, lengths=(16, 32, 64, 128)),
 }
 SAME_TASK = {"sst2_all": "sst2"}  # with other examples: what the command calls it
-# Dropout as published, and the peak of fine_tuning.md: random weights lose without dropout.
-RANDOM = {"dropout": 0.1, "attention_dropout": 0.1, "learning_rate": 1e-3}
 FILES = {  # what --downstream holds for each task
     "chunking": frozen_encoder.CHUNKS,
     "wikiann_en": "wikiann",
@@ -158,9 +156,8 @@ def recipe(weights: str, group: str) -> dict:
     """What is set of `recipe` for a group of tasks: configs/finetune_hour.py, or near it."""
     published, own = finetune.get_config().recipe, finetune_hour.get_config().recipe
     changed = {name: value for name, value in own.items() if value != published[name]}
-    return (
-        changed | (GROUPS[group].trained if weights == "trained" else RANDOM) | GROUPS[group].recipe
-    )
+    of_side = GROUPS[group].trained if weights == "trained" else fine_tuned.RANDOM
+    return changed | of_side | GROUPS[group].recipe
 
 
 def asked(tasks: str) -> dict[str, list[str]]:

@@ -42,6 +42,7 @@ from electra_jax.data import (
     planning,
     progress_lines,
     records,
+    second_segments,
     stripes,
     totals,
     unit_files,
@@ -250,7 +251,7 @@ def _build(plan, progress, watcher, executor):
             utf8.warning(tasks, results),
             document_ends.warning(tasks, results),
             heldout_share.warning(manifest),
-            totals.second_segments(manifest),
+            second_segments.warning(manifest),
         )
         for line in filter(None, warnings):
             progress(f"warning: {line}")

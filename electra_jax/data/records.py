@@ -94,17 +94,17 @@ class Manifest:
 
     @functools.cached_property  # of thousands of shards it takes a while, and each save asks for it
     def hash(self) -> str:
-        """sha256 of all fields except `seconds` and `ASIDE`; equal data has an equal hash."""
+        """sha256 of all fields except `seconds` and `NOT_HASHED`; equal data has an equal hash."""
         content = {k: v for k, v in _to_tree(self).items() if k not in ("seconds", "hash")}
         for owner in (content, *content["sources"]):
             name = "totals" if owner is content else "counts"
-            owner[name] = {k: v for k, v in owner[name].items() if k not in ASIDE}
+            owner[name] = {k: v for k, v in owner[name].items() if k not in NOT_HASHED}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 # Counts that say nothing of the rows and were not always made, so that data which is prepared again
 # is known as that of an older run.
-ASIDE = ("looked_at", "unknown")
+NOT_HASHED = ("looked_at", "unknown")
 
 
 class ShardWriter:

@@ -15,8 +15,6 @@ from electra_jax.data import planning, records, unit_files, vocabulary
 # or case, most tokens are [UNK]. Above one half, [UNK] is the best guess at every slot and nothing
 # else is learnt.
 UNKNOWN_WARNED, UNKNOWN_REFUSED = 0.05, 0.5
-_FEW_PAIRS = 0.1  # of the rows that might have two segments
-_MANY_ROWS = 1_000  # text of fewer is only a trial
 _UNKNOWN_REMEDY = (
     "look at data.vocab, data.lower_case and data.strip_accents, or train one on this text:"
     " data.vocab=train:sentencepiece:SIZE"
@@ -85,21 +83,6 @@ def unknown_tokens(manifest: records.Manifest) -> str:
     if share < UNKNOWN_WARNED:
         return ""
     return f"{share:.1%} of the {of} are not in the vocabulary and became [UNK]; {_UNKNOWN_REMEDY}"
-
-
-def second_segments(manifest: records.Manifest) -> str:
-    """A warning, one line, if far fewer rows have two segments than were asked for; '' if not."""
-    settings = manifest.settings
-    asked = 1 - settings["single_segment_rate"]
-    few = manifest.two_segment_fraction < _FEW_PAIRS * asked
-    if settings["rows"] != "pairs" or not few or manifest.totals["rows"] < _MANY_ROWS:
-        return ""
-    return (
-        f"{manifest.two_segment_fraction:.1%} of the rows have a second segment, where"
-        f" data.single_segment_rate allows {asked:.0%}: a segment ends with a line, and most"
-        " documents have a single one; end each sentence with a line break, in JSON with"
-        " \\n, or choose data.rows=packed, which has no segments"
-    )
 
 
 def refuse_unknown(manifest: records.Manifest) -> None:

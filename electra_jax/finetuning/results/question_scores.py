@@ -4,8 +4,8 @@
     answer texts, right texts  ->  exact match and F1 of each question  ->  means over questions
     null scores                ->  best_threshold  ->  which questions to leave unanswered
 
-A question without any right text has no answer. In scripts that put no blanks between words, such
-as Chinese, each character counts as a word, as in MLQA (Lewis et al. 2020). Q questions.
+A question without any right text has no answer. In scripts that put no blanks between words each
+character counts as a word, as in MLQA's evaluation of Chinese (Lewis et al. 2020). Q questions.
 """
 
 import collections
@@ -130,7 +130,7 @@ def best_threshold(
     return Threshold(below, float((~has_answer_Q).mean()))
 
 
-# 。、「」 and the like, and the wide forms of ASCII; no text in English has them.
+# 。、「」 and the like, and the wide forms of ASCII, none of which English is written with.
 _WIDE = (chr(n) for n in (*range(0x3000, 0x3040), *range(0xFF00, 0xFF66)))
 _WIDE_PUNCTUATION = "".join(c for c in _WIDE if unicodedata.category(c)[0] in "PS")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation + _WIDE_PUNCTUATION)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of words and tags, as the format of CoNLL is found in the wild."""
+
+import zipfile
+
+import pytest
+
+from electra_jax.finetuning.tasks import built_in, custom, examples, reading
+
+
+def read(name, place):
+    return reading.read(built_in.named(name), str(place))
+
+
+def read_custom(place, **settings):
+    return reading.read(custom.task(settings), str(place))
+
+
+def test_sentences_end_at_blank_lines_even_with_a_tab_in_them(tmp_path):
+    (tmp_path / "wnut17train.conll").write_text(
+        "Ann\tB-person\n\xa0\tO\n\t\nNew\tB-location\r\nYork\tI-location\r\n \r\nhi\tO", newline=""
+    )
+    (tmp_path / "emerging.dev.conll").write_text("Bob\tB-person\n\n\n")
+    data = read("wnut17", tmp_path)
+    assert [(e.words, e.tags) for e in data.train.examples] == [
+        (("Ann", "\xa0"), ("B-person", "O")),
+        (("New", "York"), ("B-location", "I-location")),
+        (("hi",), ("O",)),
+    ]
+    assert data.task.labels == ("O", "B-location", "B-person", "I-location")
+
+
+def test_the_language_before_every_word_is_taken_off(tmp_path):
+    (tmp_path / "en.train").write_text("en:Ann\tB-PER\nen:a:b\tO\n\n")
+    (tmp_path / "en.dev").write_text("en:x\tO\n\nen:is\tO\n")
+    data = read("wikiann_en", tmp_path)
+    assert data.train.examples[0].words == ("Ann", "a:b")
+    assert [e.words for e in data.dev["dev"].examples] == [("x",), ("is",)]
+    (tmp_path / "en.train").write_text("en:Ann\tB-PER\nplain\tO\n\n")
+    assert read("wikiann_en", tmp_path).train.examples[0].words == ("en:Ann", "plain")
+
+
+def test_chunks_are_read_from_a_member_of_an_archive_and_dev_is_cut_off(tmp_path):
+    train = "".join(f"w{i} NN B-NP\n. . O\n\n" for i in range(40))
+    with zipfile.ZipFile(tmp_path / "conll2000.zip", "w") as archive:
+        archive.writestr("conll2000/train.txt", train)
+        archive.writestr("conll2000/test.txt", "a DT B-NP\nb NN I-NP\n")
+    data = read("chunking", tmp_path)
+    assert data.test["test"].examples == (
+        examples.TaggedExample("0", ("a", "b"), ("B-NP", "I-NP")),
+    )
+    assert len(data.train.examples) + len(data.dev["dev"].examples) == 40
+    assert data.train.files == (f"{tmp_path}/conll2000.zip/conll2000/train.txt",)
+
+
+def test_columns_that_change_are_refused_and_document_marks_left_out(tmp_path):
+    path = tmp_path / "train.txt"
+    path.write_text("-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\nsaid VBD B-VP O\n\nhe PRP O\n")
+    (tmp_path / "valid.txt").write_text("EU NNP B-NP B-ORG\n")
+    with pytest.raises(ValueError, match="train.txt:6: 3 columns where the first line has 4"):
+        read("ner", tmp_path)
+    # A no-break space is a word, not the end of a column.
+    path.write_text("-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\n\xa0 VBD  B-VP O\n")
+    assert read("ner", tmp_path).train.examples == (
+        examples.TaggedExample("0", ("EU", "\xa0"), ("B-ORG", "O")),
+    )
+    path.write_text("EU\nsaid\n")
+    with pytest.raises(ValueError, match="train.txt:1: a word without a tag"):
+        read("ner", tmp_path)
+
+
+def test_plain_tags_are_refused_where_entities_are_asked_for(tmp_path):
+    (tmp_path / "train.txt").write_text("we PRON\nare VERB\n\nhere ADV\n")
+    settings = dict(kind="tagging", train="train.txt", dev="train.txt", label=1, text=0)
+    with pytest.raises(ValueError, match="tag 'ADV'|tag 'PRON'|tag 'VERB'"):
+        reading.read(custom.task(settings), str(tmp_path))
+    reading.read(custom.task(settings | {"metrics": "token_accuracy"}), str(tmp_path))
+
+
+def test_a_bare_tag_is_an_entity_where_there_is_one_kind(tmp_path):
+    (tmp_path / "a.txt").write_text("breast B\ncancer I\nhere O\n")
+    data = read_custom(tmp_path, kind="tagging", train="a.txt", dev="a.txt", label=1, text=0)
+    assert data.task.labels == ("O", "B", "I")
+
+
+def test_tags_that_the_task_names_stand_in_its_order(tmp_path):
+    (tmp_path / "a.txt").write_text("a O\nb B-X\n")
+    settings = dict(kind="tagging", train="a.txt", dev="a.txt", label=1, text=0)
+    named = read_custom(tmp_path, labels="B-X,I-X,O", **settings)
+    assert named.task.labels == ("B-X", "I-X", "O")  # also one that train does not have
+    with pytest.raises(ValueError, match="tag 'B-X' of train is none of labels, O, B-Y; name all"):
+        read_custom(tmp_path, labels="O,B-Y", **settings)
+
+
+@pytest.mark.parametrize("separator", ["\t", " "])
+def test_comments_and_separators_at_the_end_are_no_words(tmp_path, separator):
+    """A word may well be '#', at the beginning of a sentence too."""
+    rows = ["###MEDLINE:95369245", "", "# doc_id = 1", "IL-2 B-X ", "gene O", "", "# O", "5 O "]
+    text = "\n".join(
+        row if row.startswith(("##", "# d")) else row.replace(" ", separator) for row in rows
+    )
+    (tmp_path / "a.txt").write_text(text + "\n")
+    data = read_custom(tmp_path, kind="tagging", train="a.txt", dev="a.txt", label=1, text=0)
+    assert [example.words for example in data.train.examples] == [("IL-2", "gene"), ("#", "5")]
+    assert "comments skipped" in str(data.report.lines())
+
+
+@pytest.mark.parametrize(
+    "content", ["B-cells\nrise\n", "1 B-cells\n2 rise\n", "1 B-cells O\n2 rise unheard-of\n"]
+)
+def test_new_words_need_no_tags_and_no_column_for_them(tmp_path, content):
+    (tmp_path / "new.txt").write_text(content)
+    task = custom.task(dict(kind="tagging", train="a.txt", label=2, text=1))
+    split = reading.read_new(task, str(tmp_path / "new.txt"), examples.Report())
+    assert [(example.words, example.tags) for example in split.examples] == [
+        (("B-cells", "rise"), None)
+    ]
