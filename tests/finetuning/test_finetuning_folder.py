@@ -8,9 +8,10 @@ import pytest
 from jax import numpy as jnp
 
 from electra_jax import config as config_lib
+from electra_jax.configs import finetune
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import results_file, submission
-from electra_jax.finetuning.tuning import choices, kept_weights, run_folder
+from electra_jax.finetuning.tuning import choices, kept_weights, run_folder, task_by_task
 from support import corpus, made_results
 
 
@@ -209,3 +210,30 @@ def test_each_task_reports_the_seeds_of_the_last_command_with_that_task(tmp_path
         assert found == list(run_folder.reported_seeds(str(run / folder))) == numbers
     assert run_folder.reported_seeds(str(run / "cola")) is None
     assert run_folder.reported_seeds(str(tmp_path)) is None
+
+
+class AskedError(Exception):
+    """Carries the path of the encoder that was asked for."""
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"), [("export", "{}/export"), ("", ""), ("hf:owner/name", "hf:owner/name")]
+)
+def test_an_encoder_of_this_machine_is_kept_with_its_whole_path(
+    tmp_path, monkeypatch, given, asked
+):
+    """So a task that was tuned from it is found from any folder."""
+
+    def read(config, workdir, mesh):
+        raise AskedError(config.encoder.from_)
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "export").mkdir()
+    monkeypatch.setattr(task_by_task.encoders, "read", read)
+    tree = finetune.get_config()
+    tree.encoder["from"] = given
+    config = finetuning_config.parse(tree)
+    with pytest.raises(AskedError, match=f"^{asked.format(tmp_path)}$"):
+        task_by_task.run(config, str(tmp_path / "run"))
+    # Results of before, whose settings have the path as it was typed, are still continued.
+    assert finetuning_config.differences(config, choices.with_whole_path(config)) == []

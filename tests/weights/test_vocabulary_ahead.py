@@ -7,8 +7,11 @@ import json
 import pytest
 
 from electra_jax import config as config_lib
-from electra_jax.weights import reading_foreign, starting_weights
+from electra_jax.speed import dry_run
+from electra_jax.training import before_the_run
+from electra_jax.weights import reading_foreign, starting_weights, warm_start
 from electra_jax.weights.formats import hugging_face
+from electra_jax.workdir import prepared_data
 from support.corpus import small_run
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -73,6 +76,19 @@ def test_a_vocabulary_that_is_trained_is_not_that_of_others(cased):
         ):
             check(cased, vocab)
     check(cased, "train:wordpiece:64")  # on the text of these weights it may be the same
+
+
+@pytest.mark.parametrize("command", ["main", "main --dry_run"])
+def test_it_is_asked_before_text_is_prepared(cased, tmp_path, monkeypatch, command):
+    monkeypatch.setattr(warm_start, "check_encoder", lambda config: None)  # of another shape here
+    tree = small_run("builtin", "", data__vocab="train:sentencepiece:64")
+    tree.init["from"] = str(cased)
+    config, workdir = config_lib.parse(tree), str(tmp_path / "run")
+    with pytest.raises(config_lib.ConfigError, match="has a vocabulary of its own"):
+        if command == "main":
+            before_the_run.check_starting_weights(config, workdir)
+        else:
+            dry_run._check(config, prepared_data.RunData.of(config, workdir))
 
 
 def test_what_a_trainer_leaves_beside_its_network_is_none_of_a_pair(tmp_path):
