@@ -8,8 +8,10 @@ import sys
 import jax
 import numpy as np
 import pytest
+from jax import lax
 
 from benchmarks import canary
+from electra_jax.model import encoder
 
 ARRAY = np.array([1.0, -4.0, 2.0])
 
@@ -34,12 +36,17 @@ def test_arrays_that_are_missing_are_an_error():
 
 
 @pytest.mark.parametrize("name", canary.COMPUTATIONS)
-def test_a_computation_has_finite_results_that_a_cpu_repeats(name):
+def test_a_computation_has_finite_results_that_the_forms_of_a_gpu_repeat(name, monkeypatch):
+    """An H200 was called wrong because it reads the bytes of dropout in another order."""
     compute, tolerance = canary.COMPUTATIONS[name]
     cpu = jax.devices("cpu")[0]
     found = canary.on(cpu, compute)
-    assert canary.error_of(found, canary.on(cpu, compute)) <= tolerance
     assert all(abs(x).max() > 0 for x in found)
+
+    forms_on = encoder.forms_on
+    monkeypatch.setattr(encoder, "forms_on", lambda _, scan="auto": forms_on("gpu", scan))
+    monkeypatch.setattr(lax, "platform_dependent", lambda *x, default, **_: default(*x))
+    assert canary.error_of(canary.on(cpu, compute), found) <= tolerance
 
 
 def test_a_coarser_product_does_not_pass():
