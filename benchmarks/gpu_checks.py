@@ -86,6 +86,7 @@ def checks() -> list[Check]:
         canary,
         small_trains(300),
         step("small_128", 180),
+        step_trace("small_128", 180),
         against_peer("small_128", 0.1, 300),
         tests("tests_of_the_model", TESTS, EXACT, 300),
         tests("tests_of_step_and_resume", RESUME, EXACT | REPEATABLE, 400),
@@ -146,6 +147,16 @@ def step(
         name += f"_{option}"
         words += [f"--config.mesh.compiler_options={OPTIONS[option]}"]
     return Check(name, seconds, words, gpu_findings.of_json)
+
+
+def step_trace(shape: str, seconds: float) -> Check:
+    """Where the seconds of a step go, bfloat16."""
+    config, rows, length = SHAPES[shape]
+    words = [
+        "benchmarks/step_trace.py", "--json", "--dtype=bfloat16", f"--config={config}",
+        f"--batch_size={rows}", f"--length={length}",
+    ]  # fmt: skip
+    return Check(f"{shape}_trace", seconds, words, gpu_findings.of_json)
 
 
 def against_peer(shape: str, attention_dropout: float, seconds: float) -> Check:

@@ -81,7 +81,7 @@ def line(name: str, record: Mapping) -> str:
     code = record["exit_code"]
     words = ["ok" if code == 0 else "cut at its limit" if code == bounded.OVERDUE
              else f"exit code {code}"]  # fmt: skip
-    for say in (_tests, _computations, _ends, _step, _ways, _sides):
+    for say in (_tests, _computations, _ends, _step, _trace, _ways, _sides):
         words += say(record)
     if "error" in record:
         words.append(" ".join(record["error"].split())[:REASON])
@@ -142,6 +142,17 @@ def _step(record) -> list[str]:
         f"MFU {shown(record.get('mfu'), '.1%')}",
         f"{shown(record.get('share_of_product_rate'), '.1%')} of a large product's rate",
         f"compiled in {shown(record.get('compile_seconds'), '.0f')} s",
+    ]
+
+
+def _trace(record) -> list[str]:
+    if "trace" not in record:
+        return []
+    it = record["trace"]
+    return [
+        f"{1e3 * it['span_seconds']:.2f} ms a step, a kernel runs in"
+        f" {it['busy_seconds'] / it['span_seconds']:.0%}, {it['launches']:,.0f} launches",
+        *(f"{kind} {1e3 * seconds:.2f} ms" for kind, _, seconds in it["kinds"][:NAMES]),
     ]
 
 

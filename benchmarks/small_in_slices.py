@@ -9,8 +9,8 @@ of 128 tokens, 1.02 billion tokens), 6 hours on one V100, a GLUE average of 74.1
 A call ends by itself after --seconds, and the same call goes on where the last one ended: training
 at its newest step, tasks as tasks_in_slices.py says. --workdir must stay from one call to the next,
 and if it is lost all begins again. So each call leaves in --out what there is by then: the table,
-the metrics, the scores of all seeds by task, and, once it is trained, the encoder in float32, in
-parts that a narrow way can carry:
+metrics and curves, the scores of all seeds by task, and, once it is trained, the encoder in
+float32, in parts that a narrow way can carry:
 
     cat encoder.safetensors.part* > model.safetensors
 
@@ -33,7 +33,13 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
-from benchmarks import bounded, gpu_findings, slices, tasks_in_slices  # noqa: E402 - ROOT must be known before
+from benchmarks import (  # noqa: E402 - ROOT must be known before
+    bounded,
+    gpu_findings,
+    slices,
+    small_in_slices_picture,
+    tasks_in_slices,
+)
 from electra_jax.host import safe_files  # noqa: E402 - as above
 from electra_jax.report import writers  # noqa: E402 - as above
 
@@ -169,9 +175,12 @@ def bring_encoder(slice_: slices.Slice, workdir: pathlib.Path, out: pathlib.Path
 
 
 def bring_numbers(workdir: pathlib.Path, out: pathlib.Path) -> None:
-    """Writes the metrics and the scores by task into `out`, as far as there are any."""
-    if (workdir / "metrics.jsonl").exists():
-        shutil.copy(workdir / "metrics.jsonl", out)
+    """Writes metrics, curves and the scores by task into `out`, as far as there are any."""
+    metrics = workdir / "metrics.jsonl"
+    if metrics.exists():
+        shutil.copy(metrics, out)
+        drawn = small_in_slices_picture.picture(writers.read(metrics))
+        safe_files.write(out / "curves.png", drawn)
     files = sorted((workdir / "scores").glob("*.json"))
     content = {path.stem: json.loads(path.read_text()) for path in files}
     if content:

@@ -233,8 +233,8 @@ def test_ways_of_attention_that_do_not_agree_are_a_failure(tmp_path):
 
 def test_the_most_valuable_come_first_and_each_fits_into_ten_minutes():
     checks = gpu_checks.checks()
-    assert [check.name for check in checks[:6]] == [
-        "canary", "small_trains", "small_128_benchmark",
+    assert [check.name for check in checks[:7]] == [
+        "canary", "small_trains", "small_128_benchmark", "small_128_trace",
         "small_128_against_peer_attention_dropout_0.1", "tests_of_the_model",
         "tests_of_step_and_resume",
     ]  # fmt: skip
@@ -276,12 +276,15 @@ def test_settings_of_a_check_exist_and_go_together(check):
     config_lib.parse(tree)
 
 
+WITH_ARGPARSE = "benchmarks/against_peer.py", "benchmarks/step_trace.py"
+
+
 @pytest.mark.parametrize(
     "check",
-    [check for check in gpu_checks.checks() if check.words[0] == "benchmarks/against_peer.py"],
+    [check for check in gpu_checks.checks() if check.words[0] in WITH_ARGPARSE],
     ids=lambda check: check.name,
 )
-def test_flags_of_a_comparison_exist(check, monkeypatch):
+def test_flags_of_a_program_exist(check, monkeypatch):
     class Parsed(Exception):
         pass
 

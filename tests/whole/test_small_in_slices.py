@@ -13,7 +13,7 @@ import types
 import pytest
 import safetensors.numpy
 
-from benchmarks import bounded, slices, small_in_slices
+from benchmarks import bounded, slices, small_in_slices, small_in_slices_picture
 from electra_jax.finetuning.results import results_file
 from support import made_results
 from support.corpus import ROOT, write_corpus
@@ -72,7 +72,7 @@ def test_a_call_without_time_does_nothing_and_the_next_one_does_all(data):
     assert after == "mean of the same 1 task as published after all steps: 88.3"
     assert paper.endswith("over all eight tasks: 74.1")
     assert {path.name for path in out.iterdir()} == {
-        "table.txt", "metrics.jsonl", "scores.json", "encoder.safetensors.part0",
+        "table.txt", "metrics.jsonl", "curves.png", "scores.json", "encoder.safetensors.part0",
     }  # fmt: skip
     assert len(json.loads((out / "scores.json").read_text())["sst2"]["tasks"][0]["seeds"]) == 2
     tensors = safetensors.numpy.load((out / "encoder.safetensors.part0").read_bytes())
@@ -113,7 +113,7 @@ def test_a_call_that_is_cut_in_the_tasks_leaves_what_there_is(tmp_path, monkeypa
     assert [part.read_bytes() for part in parts] == [b"abc", b"de"]
     assert (out / "scores.json").read_text() == '{"sst2": 1}'
     assert {path.name for path in out.iterdir()} == {
-        "table.txt", "metrics.jsonl", "scores.json", *(part.name for part in parts),
+        "table.txt", "metrics.jsonl", "curves.png", "scores.json", *(part.name for part in parts),
     }  # fmt: skip
 
 
@@ -224,3 +224,19 @@ def test_the_text_is_of_one_kind_and_not_the_vocabulary(data):
     (data / "plain.txt").touch()
     with pytest.raises(SystemExit, match="must be packed, .*: vocab.txt is no text$"):
         small_in_slices.text_of(data)
+
+
+def test_curves_leave_out_what_is_not_finite():
+    """Two logged lines and an evaluation, of which the second line has no loss."""
+    rows = [
+        {"kind": "train", "tokens_seen": 1000, "gen_masked_loss": 6.0},
+        {"kind": "train", "tokens_seen": 2000, "gen_masked_loss": None},
+        {
+            "kind": "eval", "tokens_seen": 2000, "gen_masked_loss": 5.5, "unigram_entropy": 5.0,
+            "disc_auc": 0.6, "disc_auc_unigram": 0.7,
+        },
+    ]  # fmt: skip
+    for some in (rows, rows[:2], []):
+        assert small_in_slices_picture.picture(some).startswith(b"\x89PNG")
+    assert small_in_slices_picture.curve(rows[:2], "gen_masked_loss") == ([1000], [6.0])
+    assert small_in_slices_picture.curve([], "gen_masked_loss") == ([], [])
