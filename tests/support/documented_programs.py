@@ -20,6 +20,7 @@ _PROGRAM = re.compile(
     r"(?P<rest>(?: [^#|>]*)?)$"
 )
 _CODE = re.compile(r"`([^`\n]+)`|^ {4}(\S.*)$|^(python3? .*)$", re.MULTILINE)
+_GOES_ON = re.compile(r" \\\n *")  # a command on several lines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +45,7 @@ def programs() -> list[Program]:
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".py":
             text = ast.get_docstring(ast.parse(text), clean=False)
-        for match in _CODE.finditer(text):
+        for match in _CODE.finditer(_GOES_ON.sub(" ", text)):
             code = match[1] or match[2] or match[3]
             program = _PROGRAM.search(code.strip())
             if program:

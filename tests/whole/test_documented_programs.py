@@ -36,6 +36,9 @@ SMALLER = {
     "benchmarks/section_3.py": (
         "--vocab=train:wordpiece:150 --steps=16 --seeds=1 --arms=electra,two_stage"
     ),
+    "benchmarks/step_trace.py": (
+        "--config=tiny_paper --batch_size=2 --length=32 --vocab_size=512 --steps=1 --dtype=float32"
+    ),
     "benchmarks/table_5.py": "--vocab=train:wordpiece:150 --steps=2 --seeds=1 --arms=electra",
 }
 # Parts of commands that are read and not run here, and why.
@@ -64,7 +67,8 @@ def test_the_pages_have_programs():
         "benchmarks/discriminator.py", "benchmarks/fused_attention.py",
         "benchmarks/gpu_checks.py", "benchmarks/hour.py",
         "benchmarks/learning_curves.py", "benchmarks/scaling_table.py", "benchmarks/section_3.py",
-        "benchmarks/small_in_slices.py", "benchmarks/table_5.py", "tests.torture", "pytest",
+        "benchmarks/small_in_slices.py", "benchmarks/step_trace.py", "benchmarks/table_5.py",
+        "tests.torture", "pytest",
     }  # fmt: skip
     assert len(OF_PYTEST) > 7
 
