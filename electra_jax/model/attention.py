@@ -22,6 +22,7 @@ from jax.experimental.pallas.ops.tpu import splash_attention
 
 from electra_jax.model import layers
 
+PROJECTIONS = "query", "key", "value"
 _HIDDEN = -1e9  # a score that softmax turns into exactly 0 in float32
 _BLOCKS = (512, 256, 128)  # tokens per block of splash; at least 128; not timed
 _CUDNN_HEAD = 128  # largest head size that every GPU supports; Hopper supports 256
@@ -50,9 +51,21 @@ def as_matrices(params: dict) -> dict:
     for the backward pass of each layer.
     """
     made = {"output": params["output"] | {"kernel": _merged(params["output"]["kernel"], 1)}}
-    for name in ("query", "key", "value"):
+    for name in PROJECTIONS:
         made[name] = {part: _merged(x, x.ndim - 2) for part, x in params[name].items()}
     return params | made
+
+
+def joined(params: dict) -> dict:
+    """Returns what `as_matrices` does, with query, key and value in one kernel [layers, D, 3 H K].
+
+    One product is fewer kernels of an accelerator than three, and reads the hidden states once
+    (docs/LOG.md). Two cores are faster with three.
+    """
+    apart = [params[name] for name in PROJECTIONS]
+    together = {part: jnp.concatenate([x[part] for x in apart], -1) for part in apart[0]}
+    others = {name: x for name, x in params.items() if name not in PROJECTIONS}
+    return others | {"projections": together}
 
 
 def apply(
@@ -66,20 +79,23 @@ def apply(
     """Self-attention of one layer, [B, L, D]; the caller adds the residual, norm and dropout.
 
     Args:
-      params: those of one layer, from `as_matrices`.
+      params: those of one layer, from `as_matrices` or `joined`.
       mix: query, key and value [B, L, H, K] -> mixed values [B, L, H, K], by `einsum`, `splash`
         or `cudnn`.
       rotation: the result of `rotation`, or None if positions are in the embeddings.
       dense: multiplies by kernels.
     """
     *rows, width = hidden_BLD.shape
-    size = params["query"]["kernel"].shape[1] // heads
+    size = params["output"]["kernel"].shape[0] // heads
     # Reshaped once for all three, so that the backward pass keeps it once.
     hidden_SD = hidden_BLD.reshape(math.prod(rows), width)
-    query_BLHK, key_BLHK, value_BLHK = (
-        dense(params[name], hidden_SD).reshape(*rows, heads, size)
-        for name in ("query", "key", "value")
-    )
+    if "projections" in params:
+        all_BL3HK = dense(params["projections"], hidden_SD).reshape(*rows, 3, heads, size)
+        query_BLHK, key_BLHK, value_BLHK = (all_BL3HK[..., n, :, :] for n in range(3))
+    else:
+        query_BLHK, key_BLHK, value_BLHK = (
+            dense(params[name], hidden_SD).reshape(*rows, heads, size) for name in PROJECTIONS
+        )
 
     if rotation is not None:
         query_BLHK, key_BLHK = rotate(query_BLHK, rotation), rotate(key_BLHK, rotation)

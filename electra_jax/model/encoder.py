@@ -39,19 +39,22 @@ PORTABLE = {
     "products": "default",
     "scan": False,
     "joined_gradients": False,
+    "joined_projections": False,
     "remat": "none",
 }
 
 
-def forms_on(platform: str, scan: str = "auto") -> dict[str, str | bool]:
+def forms_on(platform: str, scan: str = "auto", split: bool = False) -> dict[str, str | bool]:
     """Returns the fields of an `EncoderConfig` in the forms that are fast on 'cpu', 'gpu', 'tpu'.
 
     All forms compute the same, up to rounding. `scan` is 'on', 'off', or 'auto': as is fast.
+    `split` says whether devices share the weights of a layer, which then stay as they are.
     """
     return {
         "products": "cpu" if platform == "cpu" else "default",
         "scan": platform == "tpu" if scan == "auto" else scan == "on",
         "joined_gradients": platform == "cpu",
+        "joined_projections": platform != "cpu" and not split,
     }
 
 
@@ -79,6 +82,7 @@ class EncoderConfig:
     products: str  # 'cpu': products and rotations in the forms that are fast on CPUs
     scan: bool
     joined_gradients: bool  # of unrolled layers
+    joined_projections: bool  # query, key and value as one product
     remat: str
     direction: str = "both"  # a tower of Electric: 'left_to_right' sees itself and those before it
 
@@ -158,6 +162,8 @@ class Encoder(nn.Module):
         # backward pass.
         weights = stacked | {"attention": attention.as_matrices(stacked["attention"])}
         weights = layers.cast_for_products(weights, hidden_BLD.dtype)
+        if c.joined_projections:
+            weights |= {"attention": attention.joined(weights["attention"])}
 
         hidden_BLD = self.placement.keep_rows(hidden_BLD)
         # One of each for every layer.

@@ -18,8 +18,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from absl import logging
-from tensorboardX import event_file_writer
-from tensorboardX.proto import event_pb2, summary_pb2
 
 from electra_jax.host import logs, safe_files
 from electra_jax.report import console_lines
@@ -92,6 +90,11 @@ class TensorBoard:
     """
 
     def __init__(self, directory: str | os.PathLike, drop_after: int | None = None):
+        # It imports torch, where that is installed, which takes longer than all else of a command.
+        from tensorboardX import event_file_writer  # noqa: PLC0415
+        from tensorboardX.proto import event_pb2, summary_pb2  # noqa: PLC0415
+
+        self._events, self._summaries = event_pb2, summary_pb2
         directory = os.fspath(directory)
         os.makedirs(directory, exist_ok=True)
 
@@ -108,11 +111,12 @@ class TensorBoard:
     def write(self, step: int, kind: str, metrics: Mapping[str, Number]) -> None:
         _check(kind, metrics)
         values = [
-            summary_pb2.Summary.Value(tag=f"{kind}/{name}", simple_value=value)
+            self._summaries.Summary.Value(tag=f"{kind}/{name}", simple_value=value)
             for name, value in ((name, _plain(value)) for name, value in metrics.items())
             if value is not None
         ]
-        self._put(event_pb2.Event(step=int(step), summary=summary_pb2.Summary(value=values)))
+        summary = self._summaries.Summary(value=values)
+        self._put(self._events.Event(step=int(step), summary=summary))
 
     def close(self) -> None:
         self._file.close()

@@ -290,7 +290,8 @@ def networks_config(
         for field in dataclasses.fields(encoder.EncoderConfig)
         if hasattr(model, field.name)
     }
-    shared |= encoder.forms_on(platform, model.scan)
+    split = config.mesh.fsdp * config.mesh.tensor > 1
+    shared |= encoder.forms_on(platform, model.scan, split)
     shared["attention"] = _attention(model, length, platform, dtype)
 
     def shape(network):

@@ -547,10 +547,10 @@ def test_only_a_trained_encoder_has_places_that_it_never_saw(places, init, token
 @pytest.mark.parametrize(
     ("platform", "scan", "expected"),
     [
-        ("cpu", "auto", ("cpu", False, True)),
-        ("gpu", "auto", ("default", False, False)),
-        ("tpu", "auto", ("default", True, False)),
-        ("tpu", "off", ("default", False, False)),
+        ("cpu", "auto", ("cpu", False, True, False)),
+        ("gpu", "auto", ("default", False, False, True)),
+        ("tpu", "auto", ("default", True, False, True)),
+        ("tpu", "off", ("default", False, False, True)),
     ],
 )
 def test_the_encoder_has_the_forms_of_its_devices(places, monkeypatch, platform, scan, expected):
@@ -558,7 +558,8 @@ def test_the_encoder_has_the_forms_of_its_devices(places, monkeypatch, platform,
     monkeypatch.setattr(meshes, "platform", lambda mesh: platform)
     config = finetuning_config.parse(settings(places, "x", run__scan=scan))
     found = encoders.read(config, places[0], choices.mesh(config)).networks.discriminator
-    assert (found.products, found.scan, found.joined_gradients) == expected
+    joined = found.joined_gradients, found.joined_projections
+    assert (found.products, found.scan, *joined) == expected
 
 
 def test_a_dry_run_says_what_would_be_done(places):

@@ -39,7 +39,7 @@ class Cloud:
         for name, text in files.items():
             (self.folder / name).write_text(f"{text}\n")
 
-    def __call__(self, command, *arguments, flags=(), timeout=20):
+    def __call__(self, command, *arguments, flags=(), timeout=120):
         """Runs the script; returns what it printed, and its exit code."""
         path = os.pathsep.join([str(FAKES), os.environ["PATH"]])
         given = ["--", *flags] if flags else []

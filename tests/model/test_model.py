@@ -167,7 +167,13 @@ def test_every_place_of_dropout_has_numbers_of_its_own(network, monkeypatch):
 # Speed settings change nothing
 
 PLAIN = (False, "none")
-OTHERS = [(False, "dots"), (False, "full"), (True, "none"), (True, "full")]
+OTHERS = [
+    (False, "dots", False),
+    (False, "full", False),
+    (True, "none", False),
+    (True, "full", True),
+    (False, "none", True),
+]
 
 
 @pytest.fixture(scope="module")
@@ -177,10 +183,11 @@ def judge():
     keys_B = streams.row_keys(jax.random.key(0), 0, batch.row_B)
     direction_BL = jnp.array(np.random.default_rng(0).standard_normal((6, 11)), jnp.float32)
 
-    def run(scan, remat):
+    def run(scan, remat, joined=False):
         shape = dataclasses.replace(
-            odd.NETWORKS.discriminator, scan=scan, remat=remat, dropout=0.1, attention_dropout=0.2
-        )
+            odd.NETWORKS.discriminator, scan=scan, remat=remat, joined_projections=joined,
+            dropout=0.1, attention_dropout=0.2,
+        )  # fmt: skip
         config = dataclasses.replace(odd.NETWORKS, discriminator=shape)
 
         @odd.jit
@@ -200,10 +207,10 @@ def plain(judge):
     return judge(*PLAIN)
 
 
-@pytest.mark.parametrize(("scan", "remat"), OTHERS)
-def test_scan_and_remat_change_nothing(judge, plain, scan, remat):
+@pytest.mark.parametrize(("scan", "remat", "joined"), OTHERS)
+def test_settings_of_speed_change_nothing(judge, plain, scan, remat, joined):
     """Nor what is dropped: a layer's dropout goes by its number."""
-    for path, x in odd.flat(judge(scan, remat)).items():
+    for path, x in odd.flat(judge(scan, remat, joined)).items():
         want = odd.flat(plain)[path]
         assert abs(x - want).max() <= 5e-6 * max(1, abs(want).max()), path
 

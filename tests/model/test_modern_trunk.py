@@ -267,10 +267,11 @@ def judge():
     keys_B = streams.row_keys(jax.random.key(0), 0, batch.row_B)
     direction_BL = jnp.array(np.random.default_rng(0).standard_normal((6, 11)), jnp.float32)
 
-    def run(scan, remat):
+    def run(scan, remat, joined=False):
         shape = dataclasses.replace(
-            config.discriminator, scan=scan, remat=remat, dropout=0.1, attention_dropout=0.2
-        )
+            config.discriminator, scan=scan, remat=remat, joined_projections=joined,
+            dropout=0.1, attention_dropout=0.2,
+        )  # fmt: skip
         changed = dataclasses.replace(config, discriminator=shape)
 
         @odd.jit
@@ -290,9 +291,13 @@ def unrolled(judge):
     return judge(False, "none")
 
 
-@pytest.mark.parametrize(("scan", "remat"), [(True, "none"), (True, "full"), (False, "dots")])
-def test_scan_and_remat_change_nothing(judge, unrolled, scan, remat):
-    for path, x in judge(scan, remat).items():
+@pytest.mark.parametrize(
+    ("scan", "remat", "joined"),
+    [(True, "none", True), (True, "full", False), (False, "dots", False)],
+)
+def test_settings_of_speed_change_nothing(judge, unrolled, scan, remat, joined):
+    """Here without biases, and with positions that turn queries and keys."""
+    for path, x in judge(scan, remat, joined).items():
         want = unrolled[path]
         assert abs(x - want).max() <= 2e-5 * max(1, abs(want).max()), path
 

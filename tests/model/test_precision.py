@@ -177,3 +177,18 @@ def test_a_cpu_has_products_of_its_own(monkeypatch, platform, dtype, products):
     config = config_lib.parse(small_run("builtin", "", model__dtype=dtype))
     found = plans.networks_config(config, 100)
     assert found.discriminator.products == found.generator.products == products
+
+
+@pytest.mark.parametrize(
+    ("platform", "fsdp", "tensor", "joined"),
+    [("gpu", 1, 1, True), ("tpu", 1, 1, True), ("tpu", 4, 1, False), ("gpu", 1, 2, False),
+     ("cpu", 1, 1, False)],
+)  # fmt: skip
+def test_projections_are_one_product_where_no_weights_are_split(
+    monkeypatch, platform, fsdp, tensor, joined
+):
+    monkeypatch.setattr(meshes, "platform", lambda mesh: platform)
+    settings = dict(mesh__fsdp=fsdp, mesh__tensor=tensor, model__dtype="float32")
+    config = config_lib.parse(small_run("builtin", "", **settings))
+    found = plans.networks_config(config, 100)
+    assert found.discriminator.joined_projections == found.generator.joined_projections == joined
