@@ -299,8 +299,8 @@ def _answer(found):
     return [
         "## In short",
         "\n".join(lines),
-        "`configs/tiny.py` has shared tables and a weight of 5; docs/LOG.md has its own trials. What"
-        " twelve layers learn from a hundred times as many tokens is in"
+        "`configs/tiny.py` has shared tables and a weight of 5; docs/LOG.md has its own trials."
+        " What twelve layers learn from a hundred times as many tokens is in"
         " [first light](first_light.md).",
     ]
 

@@ -195,14 +195,18 @@ def attempt(check: Check, workdir: pathlib.Path | None) -> dict:
 
 
 def chosen(every: Sequence[Check], only: str) -> list[Check]:
-    """Checks in the order of their names in `only`; a word that is no name means all with it."""
-    by_name = {check.name: check for check in every}
-    return [
-        check
-        for word in only.split(",")
-        for check in ([by_name[word]] if word in by_name else every)
-        if word in check.name
-    ]
+    """Checks in the order of the words of `only`: those of these names, or with a word in theirs.
+
+    All without a word. Raises SystemExit for a word that no name has.
+    """
+    found = {}
+    for word in only.split(","):
+        named = [check for check in every if check.name == word]
+        these = named or [check for check in every if word in check.name]
+        if not these or (only and not word):
+            raise SystemExit(f"--only={only}: no check has {word!r} in its name")
+        found |= {check.name: check for check in these}
+    return list(found.values())
 
 
 def in_turn(wanted: Sequence[Check], records: Mapping[str, Mapping]) -> list[Check]:

@@ -150,8 +150,9 @@ def _trace(record) -> list[str]:
         return []
     it = record["trace"]
     return [
-        f"{1e3 * it['span_seconds']:.2f} ms a step, a kernel runs in"
-        f" {it['busy_seconds'] / it['span_seconds']:.0%}, {it['launches']:,.0f} launches",
+        f"{1e3 * it['step_seconds']:.2f} ms a step, with a trace"
+        f" {1e3 * it['span_seconds']:.2f}, in {1e3 * it['busy_seconds']:.2f} of which a kernel"
+        f" runs, {it['launches']:,.0f} launches",
         *(f"{kind} {1e3 * seconds:.2f} ms" for kind, _, seconds in it["kinds"][:NAMES]),
     ]
 

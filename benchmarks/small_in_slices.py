@@ -175,16 +175,21 @@ def bring_encoder(slice_: slices.Slice, workdir: pathlib.Path, out: pathlib.Path
 
 
 def bring_numbers(workdir: pathlib.Path, out: pathlib.Path) -> None:
-    """Writes metrics, curves and the scores by task into `out`, as far as there are any."""
+    """Writes the metrics and the scores by task into `out`, as far as there are any."""
     metrics = workdir / "metrics.jsonl"
     if metrics.exists():
         shutil.copy(metrics, out)
-        drawn = small_in_slices_picture.picture(writers.read(metrics))
-        safe_files.write(out / "curves.png", drawn)
     files = sorted((workdir / "scores").glob("*.json"))
     content = {path.stem: json.loads(path.read_text()) for path in files}
     if content:
         safe_files.write(out / "scores.json", json.dumps(content).encode())
+
+
+def bring_curves(workdir: pathlib.Path, out: pathlib.Path) -> None:
+    """Writes the picture of the metrics into `out`, if there are any."""
+    if (workdir / "metrics.jsonl").exists():
+        drawn = small_in_slices_picture.picture(writers.read(workdir / "metrics.jsonl"))
+        safe_files.write(out / "curves.png", drawn)
 
 
 def main() -> None:
@@ -218,6 +223,7 @@ def main() -> None:
         said += "" if done else "\nnot done: the same command goes on"
         safe_files.write(given.out / "table.txt", f"{said}\n".encode())
         print(said)
+        bring_curves(run, given.out)  # the last: if it cannot be drawn, all else is there
 
 
 if __name__ == "__main__":

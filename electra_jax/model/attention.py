@@ -59,8 +59,8 @@ def as_matrices(params: dict) -> dict:
 def joined(params: dict) -> dict:
     """Returns what `as_matrices` does, with query, key and value in one kernel [layers, D, 3 H K].
 
-    One product is fewer kernels of an accelerator than three, and reads the hidden states once
-    (docs/LOG.md). Two cores are faster with three.
+    One product is fewer kernels of an accelerator than three, which no clock has judged yet
+    (docs/LOG.md, 2026-11-27). Two cores are faster with three.
     """
     apart = [params[name] for name in PROJECTIONS]
     together = {part: jnp.concatenate([x[part] for x in apart], -1) for part in apart[0]}

@@ -90,7 +90,7 @@ class TensorBoard:
     """
 
     def __init__(self, directory: str | os.PathLike, drop_after: int | None = None):
-        # It imports torch, where that is installed, which takes longer than all else of a command.
+        # It imports torch, where that is installed: nearly half of what a command imports.
         from tensorboardX import event_file_writer  # noqa: PLC0415
         from tensorboardX.proto import event_pb2, summary_pb2  # noqa: PLC0415
 

@@ -260,7 +260,7 @@ def test_a_metric_is_written_in_its_usual_unit(name, value, text):
 
 
 def test_writers_and_reports_need_neither_jax_nor_torch():
-    """tensorboardX imports torch where that is installed, so it waits for the first event."""
+    """tensorboardX imports torch where that is installed, so it waits for a run that trains."""
     rooms = "from electra_jax.report import baselines, run_page, style, view, writers"
     code = f"import json, sys; {rooms}; print(json.dumps(sorted(sys.modules)))"
     loaded = json.loads(subprocess.check_output([sys.executable, "-c", code], text=True))

@@ -228,6 +228,20 @@ def test_ways_of_attention_that_do_not_agree_are_a_failure(tmp_path):
     assert "exit_code" not in gpu_findings.of_attention(done, tmp_path)
 
 
+def names_of(only):
+    made = [gpu_checks.Check(name, 1, [], None) for name in ("small", "small_parts", "base")]
+    return [check.name for check in gpu_checks.chosen(made, only)]
+
+
+def test_checks_are_chosen_by_name_or_by_a_part_of_it_and_each_once():
+    assert names_of("") == ["small", "small_parts", "base"]
+    assert names_of("base,small") == ["base", "small"]
+    assert names_of("parts,sma") == ["small_parts", "small"]
+    for only in ("bse", "base,", ",base"):
+        with pytest.raises(SystemExit, match=f"--only={only}: no check has"):
+            names_of(only)
+
+
 # The checks themselves.
 
 

@@ -46,8 +46,12 @@ def test_figures_are_those_of_a_step():
 
 
 def test_the_table_begins_with_what_takes_longest():
-    lines = step_trace.table(step_trace.summary(TIMELINE, steps=2)).splitlines()
-    assert lines[0] == "a step takes 3500.000 ms, in 3000.000 of which a kernel runs; 2 launches"
+    made = {"step_seconds": 2.5} | step_trace.summary(TIMELINE, steps=2)
+    lines = step_trace.table(made).splitlines()
+    assert lines[0] == (
+        "a step takes 3500.000 ms, in 3000.000 of which a kernel runs; 2 launches; without a trace"
+        " it takes 2500.000 ms"
+    )
     assert [line.split() for line in lines[2:]] == [
         ["2000.000", "1.0", "2000000.0", "add"],
         ["1000.000", "0.5", "2000000.0", "gemm"],
@@ -79,8 +83,9 @@ def test_a_trace_without_kernels_is_an_error(tmp_path):
 
 
 def test_a_line_of_the_checks_says_how_busy_the_device_is():
-    record = {"exit_code": 0, "seconds": 60, "trace": step_trace.summary(TIMELINE, steps=2)}
+    made = {"step_seconds": 2.5} | step_trace.summary(TIMELINE, steps=2)
+    record = {"exit_code": 0, "seconds": 60, "trace": made}
     assert gpu_findings.line("small_128_trace", record).endswith(
-        "ok, 3500.00 ms a step, a kernel runs in 86%, 2 launches, add 2000.00 ms, gemm 1000.00 ms,"
-        " mul 500.00 ms"
+        "ok, 2500.00 ms a step, with a trace 3500.00, in 3000.00 of which a kernel runs, 2"
+        " launches, add 2000.00 ms, gemm 1000.00 ms, mul 500.00 ms"
     )
