@@ -176,9 +176,8 @@ def bring_encoder(slice_: slices.Slice, workdir: pathlib.Path, out: pathlib.Path
 
 def bring_numbers(workdir: pathlib.Path, out: pathlib.Path) -> None:
     """Writes the metrics and the scores by task into `out`, as far as there are any."""
-    metrics = workdir / "metrics.jsonl"
-    if metrics.exists():
-        shutil.copy(metrics, out)
+    if (workdir / "metrics.jsonl").exists():
+        shutil.copy(workdir / "metrics.jsonl", out)
     files = sorted((workdir / "scores").glob("*.json"))
     content = {path.stem: json.loads(path.read_text()) for path in files}
     if content:

@@ -10,10 +10,10 @@ waits, mostly for the next launch. Kinds are names without their numbers: input_
 and input_reduce_fusion.97 are one. Prints a table, or with --json one object, and leaves the trace
 in --out, for XProf or Perfetto.
 
-While a trace runs, XLA launches each kernel of a GPU by itself, and not in graphs as otherwise: the
-seconds of the kernels are those of a run, the gaps between them are not. So the step is timed
-before without a trace, too. On a CPU, whose kernels run on several threads, XLA's operations are
-counted, which shows that the script works.
+While a trace runs, XLA launches the kernels of a GPU one by one, and not in graphs as otherwise
+(its option xla_enable_command_buffers_during_profiling): the seconds of the kernels are those of a
+run, the gaps between them need not be. So the step is timed without a trace, too. On a CPU, whose
+kernels run on several threads, XLA's operations are counted, which shows that the script works.
 """
 
 import argparse

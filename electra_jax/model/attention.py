@@ -89,9 +89,10 @@ def apply(
     size = params["output"]["kernel"].shape[0] // heads
     # Reshaped once for all three, so that the backward pass keeps it once.
     hidden_SD = hidden_BLD.reshape(math.prod(rows), width)
+
     if "projections" in params:
-        all_BL3HK = dense(params["projections"], hidden_SD).reshape(*rows, 3, heads, size)
-        query_BLHK, key_BLHK, value_BLHK = (all_BL3HK[..., n, :, :] for n in range(3))
+        joined_BL3HK = dense(params["projections"], hidden_SD).reshape(*rows, 3, heads, size)
+        query_BLHK, key_BLHK, value_BLHK = (joined_BL3HK[..., n, :, :] for n in range(3))
     else:
         query_BLHK, key_BLHK, value_BLHK = (
             dense(params[name], hidden_SD).reshape(*rows, heads, size) for name in PROJECTIONS

@@ -90,9 +90,9 @@ class TensorBoard:
     """
 
     def __init__(self, directory: str | os.PathLike, drop_after: int | None = None):
-        # It imports torch, where that is installed: nearly half of what a command imports.
-        from tensorboardX import event_file_writer  # noqa: PLC0415
-        from tensorboardX.proto import event_pb2, summary_pb2  # noqa: PLC0415
+        # Where torch is installed, this imports it: nearly half of what a command imports.
+        from tensorboardX import event_file_writer  # noqa: PLC0415 - only a run that trains needs it
+        from tensorboardX.proto import event_pb2, summary_pb2  # noqa: PLC0415 - as above
 
         self._events, self._summaries = event_pb2, summary_pb2
         directory = os.fspath(directory)
