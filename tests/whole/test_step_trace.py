@@ -20,8 +20,9 @@ TIMELINE = [
 
 def test_a_device_is_busy_while_any_kernel_runs():
     assert step_trace.busy(TIMELINE) == 6
-    within = [step_trace.Kernel("long", 0.0, 5.0), step_trace.Kernel("short", 1.0, 2.0)]
-    assert step_trace.busy(within) == 5
+    long, within = step_trace.Kernel("long", 0.0, 5.0), step_trace.Kernel("within", 1.0, 2.0)
+    assert step_trace.busy([long, within]) == 5
+    assert step_trace.busy([long, within, step_trace.Kernel("after", 3.0, 6.0)]) == 6
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,12 @@ def test_figures_are_those_of_a_step():
         "span_seconds": 3.5, "busy_seconds": 3.0, "launches": 2.0,
         "kinds": [["add", 1.0, 2.0], ["gemm", 0.5, 1.0], ["mul", 0.5, 0.5]],
     }  # fmt: skip
+
+
+def test_the_kind_that_takes_longest_is_the_first():
+    short, long = step_trace.Kernel("short", 0.0, 1.0), step_trace.Kernel("long", 1.0, 4.0)
+    found = step_trace.summary([short, long], steps=1)
+    assert found["kinds"] == [["long", 1.0, 3.0], ["short", 1.0, 1.0]]
 
 
 def test_the_table_begins_with_what_takes_longest():
