@@ -9,7 +9,7 @@ drawn again at most four times a second, and log lines go past above it. Where t
 no terminal there is none, and nothing but log lines is written.
 """
 
-import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -58,6 +58,7 @@ class LiveLine:
         self._metrics: dict[str, float | None] = {} if progress is None else {"progress": progress}
         self._doing = ""  # what it does instead of training
         self._gone = False  # the terminal was closed, and the run goes on without it
+        self._on_standard_error = console is None
 
         self._console = console or rich_console.Console(stderr=True)
         self._live = live.Live(console=self._console, auto_refresh=False, transient=True)
@@ -92,10 +93,12 @@ class LiveLine:
 
     def close(self) -> None:
         """Removes the line."""
-        with contextlib.suppress(OSError):
+        try:
             if self._handler.stream is not self._before:
                 self._handler.setStream(self._before)
             self._live.stop()
+        except OSError:
+            self._terminal_is_gone()
 
     def _draw(self):
         if self._gone:
@@ -104,7 +107,21 @@ class LiveLine:
         try:
             self._live.update(self._line(), refresh=True)
         except OSError:
-            self._gone = True
+            self._terminal_is_gone()
+
+    def _terminal_is_gone(self):
+        """Draws no more, and lets all that is still written to the terminal go nowhere.
+
+        Python would otherwise write what a stream holds at its end, fail, and exit with 120.
+        """
+        if self._on_standard_error and not self._gone:
+            output, errors = 1, 2
+            terminal, nowhere = os.fstat(errors).st_rdev, os.open(os.devnull, os.O_WRONLY)
+            for descriptor in (output, errors):
+                if os.fstat(descriptor).st_rdev == terminal:
+                    os.dup2(nowhere, descriptor)
+            os.close(nowhere)
+        self._gone = True
 
     def _line(self):
         """A bar as wide as the longest numbers leave room for, and the numbers."""

@@ -162,7 +162,8 @@ def at_a_terminal(text, tmp_path):
         cwd=ROOT,
         stdout=theirs,
         stderr=theirs,
-        env=os.environ | {"COLUMNS": "80", "TERM": "xterm"},
+        # Streams that hold what they could not write, as they do by default.
+        env=os.environ | {"COLUMNS": "80", "TERM": "xterm", "PYTHONUNBUFFERED": ""},
     )
     os.close(theirs)
     return process, ours
