@@ -9,6 +9,7 @@ import sys
 from absl import flags
 from absl.testing import flagsaver
 
+from . import command_server
 from .corpus import ROOT
 
 
@@ -21,14 +22,7 @@ def free_port():
 
 def command(*arguments, module="electra_jax.main"):
     """Runs a command to its end; returns the exit code and the output as subprocess.run does."""
-    return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        cwd=ROOT,
-        env=os.environ | {"JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return command_server.run(module, arguments, os.environ | {"JAX_PLATFORMS": "cpu"})
 
 
 def complaint(*arguments, module="electra_jax.main", code=2):

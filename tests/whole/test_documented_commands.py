@@ -8,7 +8,6 @@ lays out a folder with all that they name. A command that is added to a page is 
 as it stands; if it names what is not there, add it to the layout.
 """
 
-import json
 import os
 import re
 import shlex
@@ -18,7 +17,7 @@ import sys
 
 import pytest
 
-from support import corpus, documented
+from support import command_server, corpus, documented
 from support.corpus import ROOT
 
 COMMANDS = documented.commands()
@@ -101,39 +100,16 @@ ONLY_READ = {
 }
 
 
-class Server:
-    """Runs commands in processes that have jax already; tests/workers/command_server.py."""
-
-    def __init__(self):
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-            "GLIBC_TUNABLES": "glibc.malloc.hugetlb=0",  # or the process would begin anew
-        }
-        self.process = subprocess.Popen(
-            [sys.executable, str(ROOT / "tests" / "workers" / "command_server.py")],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
-        )  # fmt: skip
+class Server(command_server.CommandServer):
+    """Runs documented commands in a folder where all that they name lies."""
 
     def __call__(self, command, folder, more=(), parse_only=False, **env):
         """Runs one; returns its output. Fails where it does not end well."""
-        task = {
-            "module": f"electra_jax.{command.module}",
-            "argv": [*words(command, folder), *more],
-            "cwd": str(folder),
-            "env": env,
-            "parse_only": parse_only,
-        }
-        self.process.stdin.write(json.dumps(task) + "\n")
-        self.process.stdin.flush()
-        code = int(self.process.stdout.readline())
-        output = (folder / "output.txt").read_text(errors="replace")
-        assert code == 0, f"{command.name}\n{shlex.join(task['argv'])}\n{output[-3000:]}"
+        module, argv = f"electra_jax.{command.module}", [*words(command, folder), *more]
+        done = self.run(module, argv, os.environ | env, folder, parse_only)
+        output = done.stdout + done.stderr
+        assert done.returncode == 0, f"{command.name}\n{shlex.join(argv)}\n{output[-3000:]}"
         return output
-
-    def close(self):
-        self.process.stdin.close()
-        assert self.process.wait() == 0
-        self.process.stdout.close()
 
 
 def words(command, folder):
@@ -147,7 +123,7 @@ def words(command, folder):
 
 @pytest.fixture(scope="module")
 def server():
-    found = Server()
+    found = Server(os.environ)
     yield found
     found.close()
 

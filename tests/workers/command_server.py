@@ -2,13 +2,17 @@
 """Runs commands one after another, each in a fork of this process.
 
 Importing jax and the package takes two seconds, and this process does it only once for all
-commands. It reads one JSON object per line, {"module", "argv", "cwd", "env", "parse_only"}, writes
-the output of the command to CWD/output.txt, and prints its exit code. No device is used before the
-fork.
+commands. It reads one JSON object per line, {"module", "argv", "cwd", "env", "output",
+"parse_only"}, writes what the command prints to OUTPUT/stdout and OUTPUT/stderr, and prints its
+exit code. No device is used before the fork.
+
+`support/command_server.py` is the other end.
 """
 
+import atexit
 import json
 import os
+import pathlib
 import runpy
 import sys
 import traceback
@@ -31,16 +35,15 @@ def serve() -> None:
         print(os.waitstatus_to_exitcode(status), flush=True)
 
 
-def _work(module, argv, cwd, env, parse_only):
+def _work(module, argv, cwd, env, output, parse_only):
     """Runs the command in the forked process and exits with its code; never returns."""
     code = 1
     try:
         os.chdir(cwd)
+        os.environ.clear()
         os.environ.update(env)
-        output = os.open("output.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
+        sys.path[0] = cwd  # as `python -m` does
+        _redirect(pathlib.Path(output))
         sys.argv = [module, *argv]
         if parse_only:
             from electra_jax.cli import command  # noqa: PLC0415
@@ -53,9 +56,17 @@ def _work(module, argv, cwd, env, parse_only):
     except BaseException:
         traceback.print_exc()
     finally:
+        atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _redirect(folder):
+    """Nothing to read, and a file for each of the two ways to print."""
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
 
 
 if __name__ == "__main__":
