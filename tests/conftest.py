@@ -93,9 +93,12 @@ def _files(folder: pathlib.Path) -> dict[str, tuple[int, int]]:
 def compiled_programs():
     """Frees the compiled programs of a test file at its end.
 
-    Without this they took five gigabytes at the end of the suite.
+    Without this they took five gigabytes at the end of the suite. A file that leaves another
+    current folder behind would change what relative paths mean to those after it.
     """
+    folder = os.getcwd()
     yield
+    assert os.getcwd() == folder, "a test of this file went to another folder and stayed there"
     forget_programs()
     if "jax" in sys.modules:
         sys.modules["jax"].clear_caches()

@@ -30,7 +30,8 @@ def test_an_address_where_nobody_listens(monkeypatch):
         ray_workers.check(f"127.0.0.1:{free_port()}")
 
 
-def test_look_names_what_a_node_lacks(tmp_path):
+def test_look_names_what_a_node_lacks(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where a node goes by itself, and would stay
     source = text.parse(f"text:{tmp_path}/*.txt")
     token = tmp_path / "token"
     assert "does not see" in ray_node.look(source, str(token), str(tmp_path))
