@@ -167,7 +167,7 @@ def blocks(found: FinishedBudgets, picture: str) -> list[str]:
         " ELECTRA in chunk tags of a frozen encoder ([table 5](table_5.md)). Here both get more"
         " compute, and are fine-tuned.",
         "## In short",
-        "\n".join(f"- {answer(found, name)}" for name in named),
+        "\n".join(f"- {answer(found, name, kind)}" for name in named for kind in _told(found)),
         "## What was done",
         _setting(found),
         f"![scores of all arms against training FLOPs]({picture})",
@@ -192,11 +192,11 @@ def blocks(found: FinishedBudgets, picture: str) -> list[str]:
     ]
 
 
-def answer(found: FinishedBudgets, name: str) -> str:
-    """Where ELECTRA is above BERT and where below, in a sentence."""
+def answer(found: FinishedBudgets, name: str, kind: str = REFERENCE) -> str:
+    """Where ELECTRA, or one of its kinds, is above BERT and where below, in a sentence."""
     parts: dict[str, list[str]] = {}
     for budget in found.budgets:
-        apart = found.apart(REFERENCE, budget, name)
+        apart = found.apart(kind, budget, name)
         if apart is not None:
             told = "not resolved from BERT"
             if apart.resolved:
@@ -207,18 +207,30 @@ def answer(found: FinishedBudgets, name: str) -> str:
     if not parts:
         return f"{title}: nothing can be compared yet."
     told = "; ".join(f"{words} at {' and '.join(times)}" for words, times in parts.items())
-    return f"{title}: ELECTRA is {told}.{_grown(found, name)}"
+    return f"{title}: {_subject(kind)} is {told}.{_grown(found, name, kind)}"
 
 
-def _grown(found, name):
+def _subject(kind):
+    """ELECTRA, or ELECTRA (one trunk for both)."""
+    method, _, variant = TITLES[kind].partition(", ")
+    return method if kind == REFERENCE else f"{method} ({variant})"
+
+
+def _told(found):
+    """The kinds that are told of first: ELECTRA as in the paper, and its others."""
+    others = [kind for kind in found.kinds if kind.startswith(("electra_", "one_trunk"))]
+    return [REFERENCE, *others]
+
+
+def _grown(found, name, kind):
     """How the distance from BERT changes with the budget, in a sentence."""
-    grown = found.growth(REFERENCE, name)
+    grown = found.growth(kind, name)
     if grown is None or grown.resolved is None:
         return ""
     points = f"{100 * grown.amount:+.1f} ± {100 * grown.error:.1f} points"
     verdict = "" if grown.resolved else ", not resolved"
     first, last = map(_times, found.ends)
-    return f" From {first} to {last} ELECTRA less BERT changes by {points}{verdict}."
+    return f" From {first} to {last} {_subject(kind)} less BERT changes by {points}{verdict}."
 
 
 def draw(found: FinishedBudgets) -> bytes:

@@ -54,7 +54,7 @@ def _check_networks(c: Config) -> None:
         raise ConfigError(
             f"model.attention={c.model.attention!r} cannot drop attention probabilities, but"
             f" model.attention_dropout={c.model.attention_dropout}; set it to 0 or try"
-            " model.attention=einsum"
+            " model.attention=einsum, or fused on a TPU"
         )
 
 

@@ -105,21 +105,23 @@ class Placement:
         return self._on_each_device(run, specs, self.split)(*shared, *rows)
 
     def headwise(self, function: Callable) -> Callable:
-        """Returns `function(query, key, value, *rows)` as each device runs it by itself.
+        """Returns `function(query, key, value, *rows, *by_head)` as each device runs it by itself.
 
-        Arrays [B, L, H, K] are split by rows and by heads. Fused attention kernels need it, because
-        XLA cannot split a kernel. If the `tensor` axis does not divide the heads, they stay whole.
+        Arrays [B, L, H, K], and those of `by_head`, [B, H, ...], are split by rows and by heads.
+        Fused attention kernels need it, because XLA cannot split a kernel. If the `tensor` axis
+        does not divide the heads, they stay whole.
         """
         mesh = self.mesh
         if mesh is None:
-            return function
+            return lambda *rows, by_head=(): function(*rows, *by_head)
 
-        def run(query_BLHK, key_BLHK, value_BLHK, *rows):
+        def run(query_BLHK, key_BLHK, value_BLHK, *rows, by_head=()):
             heads = "tensor" if divides(mesh, query_BLHK.shape[2], "tensor") else None
             split = PartitionSpec(*self.split, None, heads)
-            specs = (split, split, split, *(self.split for _ in rows))
-            return self._on_each_device(function, specs, split)(
-                query_BLHK, key_BLHK, value_BLHK, *rows
+            of_heads = PartitionSpec(*self.split, heads)
+            specs = [split] * 3 + [self.split] * len(rows) + [of_heads] * len(by_head)
+            return self._on_each_device(function, tuple(specs), split)(
+                query_BLHK, key_BLHK, value_BLHK, *rows, *by_head
             )
 
         return run

@@ -3,12 +3,12 @@
 
     hidden -> query, key, value -> [rotated by position] -> mixed values -> output
 
-Values are mixed by one of three functions with the same result. `einsum` is plain, runs everywhere
-and is the only one with dropout of probabilities. `splash` (Pallas, on TPUs) and `cudnn` (on GPUs,
-but not tried on one yet) never store the scores [B, H, L, L]. In all of them a token sees the
-tokens of its own document, within a window if one is set. The results for padded queries differ.
-They are finite and do not affect other tokens, because no token sees a padded key and no loss
-includes padding.
+Values are mixed by one of four functions with the same result. `einsum` is plain and runs
+everywhere. The others never store the scores [B, H, L, L]: `fused` (Pallas, on TPUs), which has
+dropout of probabilities as `einsum` has, and without it `splash` (Pallas, on TPUs) and `cudnn` (on
+GPUs); none of these has run on its chip yet. In all of them a token sees the tokens of its own
+document, within a window if one is set. The results for padded queries differ. They are finite and
+do not affect other tokens, because no token sees a padded key and no loss includes padding.
 """
 
 import functools
@@ -20,7 +20,7 @@ import numpy as np
 from jax import numpy as jnp
 from jax.experimental.pallas.ops.tpu import splash_attention
 
-from electra_jax.model import layers
+from electra_jax.model import fused_attention, layers
 
 PROJECTIONS = "query", "key", "value"
 _HIDDEN = -1e9  # a score that softmax turns into exactly 0 in float32
@@ -75,6 +75,7 @@ def apply(
     mix: Callable[[jax.Array, jax.Array, jax.Array], jax.Array],
     rotation: tuple[jax.Array, jax.Array] | None = None,
     dense: Callable = layers.dense,
+    as_columns: bool = False,
 ) -> jax.Array:
     """Self-attention of one layer, [B, L, D]; the caller adds the residual, norm and dropout.
 
@@ -84,6 +85,8 @@ def apply(
         or `cudnn`.
       rotation: the result of `rotation`, or None if positions are in the embeddings.
       dense: multiplies by kernels.
+      as_columns: how a joined product is cut. By heads it is fewer kernels of a GPU; a TPU then
+        keeps it with the tokens in its lanes, and copies it for a kernel that wants columns there.
     """
     *rows, width = hidden_BLD.shape
     size = params["output"]["kernel"].shape[0] // heads
@@ -91,12 +94,15 @@ def apply(
     hidden_SD = hidden_BLD.reshape(math.prod(rows), width)
 
     if "projections" in params:
-        joined_BL3HK = dense(params["projections"], hidden_SD).reshape(*rows, 3, heads, size)
-        query_BLHK, key_BLHK, value_BLHK = (joined_BL3HK[..., n, :, :] for n in range(3))
+        joined_SC = dense(params["projections"], hidden_SD)
+        if as_columns:
+            projected = jnp.split(joined_SC, 3, axis=-1)
+        else:
+            joined_BL3HK = joined_SC.reshape(*rows, 3, heads, size)
+            projected = [joined_BL3HK[..., n, :, :] for n in range(3)]
     else:
-        query_BLHK, key_BLHK, value_BLHK = (
-            dense(params[name], hidden_SD).reshape(*rows, heads, size) for name in PROJECTIONS
-        )
+        projected = [dense(params[name], hidden_SD) for name in PROJECTIONS]
+    query_BLHK, key_BLHK, value_BLHK = (x.reshape(*rows, heads, size) for x in projected)
 
     if rotation is not None:
         query_BLHK, key_BLHK = rotate(query_BLHK, rotation), rotate(key_BLHK, rotation)
@@ -171,7 +177,7 @@ def rotate(x_BLHK: jax.Array, rotation: tuple[jax.Array, jax.Array]) -> jax.Arra
     return jnp.concatenate(turned, axis=-1).astype(x_BLHK.dtype)
 
 
-# Three ways to mix values by softmax(query key / sqrt(K))
+# Four ways to mix values by softmax(query key / sqrt(K))
 
 
 def einsum(
@@ -268,6 +274,38 @@ def _dropped(signed_BHLM, share):
     return (kept_BHLM * (1 / share)).astype(signed_BHLM.dtype)
 
 
+def fused(
+    query_BLHK: jax.Array,
+    key_BLHK: jax.Array,
+    value_BLHK: jax.Array,
+    documents_BL: jax.Array,
+    words: jax.Array | None = None,
+    *,
+    dropout: float = 0.0,
+    bits: int = 8,
+    window: int = 0,
+    direction: str = "both",
+) -> jax.Array:
+    """Whole rows in one kernel, `fused_attention`: the scores never leave the chip.
+
+    The same decisions as with `einsum` drop the same probabilities, which are rounded once less. It
+    has been compiled for TPUs but not run on one yet.
+
+    Args:
+      words: those of `layers.draw` for the dropout, or None to drop nothing.
+      bits: random bits of a decision.
+    """
+    form = fused_attention.Form(
+        heads=query_BLHK.shape[2],
+        drop_below=0 if words is None else layers.below(dropout, bits),
+        bits=bits,
+        window=window,
+        direction=direction,
+    )
+    merged = (x.reshape(*x.shape[:2], -1) for x in (query_BLHK, key_BLHK, value_BLHK))
+    return fused_attention.attend(form, *merged, documents_BL, words).reshape(query_BLHK.shape)
+
+
 def splash(
     query_BLHK: jax.Array,
     key_BLHK: jax.Array,
@@ -331,17 +369,30 @@ def cudnn(
     )
 
 
-def refused(way: str, platform: str, dtype: str, length: int, sizes: Sequence[int]) -> str:
+def refused(
+    way: str,
+    platform: str,
+    dtype: str,
+    length: int,
+    shapes: Sequence[tuple[int, int]],
+    bits: int = 8,
+) -> str:
     """Returns why attention cannot be computed in this way, with a remedy, or '' if it can.
 
     Args:
-      way: 'einsum', 'splash' or 'cudnn'.
+      way: 'einsum', 'fused', 'splash' or 'cudnn'.
       platform: 'cpu', 'gpu' or 'tpu'.
       dtype: the compute dtype.
-      sizes: the head size of each network.
+      shapes: (heads, head size) of each network.
+      bits: random bits of a decision of dropout.
     """
+    sizes, reason = [size for _, size in shapes], fused_attention.refused(length, shapes, bits)
     checks = {
         "einsum": (),
+        "fused": (
+            (platform != "tpu", f"needs a TPU, not a {platform.upper()}", ""),
+            (reason, reason, ""),
+        ),
         "splash": (
             (platform != "tpu", f"needs a TPU, not a {platform.upper()}", ""),
             (length % 128, f"needs rows of a multiple of 128 tokens, not of {length}", ""),

@@ -58,6 +58,9 @@ def forms_on(platform: str, scan: str = "auto", split: bool = False) -> dict[str
     }
 
 
+WITHOUT_DROPOUT = "splash", "cudnn"  # ways of attention that drop no probabilities
+
+
 @dataclasses.dataclass(frozen=True)
 class EncoderConfig:
     """The shape of one network, and how its layers run. No setting is 'auto' here."""
@@ -87,10 +90,11 @@ class EncoderConfig:
     direction: str = "both"  # a tower of Electric: 'left_to_right' sees itself and those before it
 
     def __post_init__(self):
-        if self.attention != "einsum" and self.attention_dropout > 0:
+        if self.attention in WITHOUT_DROPOUT and self.attention_dropout > 0:
             raise ValueError(
                 f"attention={self.attention!r} drops no probabilities, but"
-                f" attention_dropout={self.attention_dropout}; set it to 0 or use 'einsum'"
+                f" attention_dropout={self.attention_dropout}; set it to 0 or use 'einsum' or"
+                " 'fused'"
             )
         if self.attention == "splash" and self.direction != "both":
             raise ValueError(
@@ -245,6 +249,9 @@ def _layer(c, placement, documents_BL):
         (c.dropout, (length, c.width)),  # attention output
         (c.dropout, (length, c.width)),  # feed-forward output
     )
+    # The fused kernel reads heads as columns, and the words of its dropout as they are.
+    as_columns = c.attention == "fused"
+    in_kernel = (0,) if as_columns else ()
     _, norm = NORMS[c.norm_kind]
     _, feed = FEED_FORWARDS[c.feed_forward_kind]
     mix, residual = MIXING[c.attention](c, placement, documents_BL), PLACES[c.norm_place]
@@ -256,12 +263,12 @@ def _layer(c, placement, documents_BL):
 
     def layer(hidden_BLD, inputs):
         keys_B, params, is_global = inputs
-        drawn_BHLM, *drawn_BLD = layers.draw(keys_B, sites, c.dropout_bits)
+        drawn_BHLM, *drawn_BLD = layers.draw(keys_B, sites, c.dropout_bits, in_kernel)
 
         def attend(x_BLD):
             mix_here = functools.partial(mix, is_global, drawn_BHLM)
             output_BLD = attention.apply(
-                params["attention"], x_BLD, c.heads, mix_here, rotation, c.dense
+                params["attention"], x_BLD, c.heads, mix_here, rotation, c.dense, as_columns
             )
             return layers.dropout(output_BLD, c.dropout, drawn_BLD[0])
 
@@ -298,6 +305,25 @@ def _mix_einsum(c, placement, documents_BL):
     return mix
 
 
+def _mix_fused(c, placement, documents_BL):
+    either_side = dict(dropout=c.attention_dropout, bits=c.dropout_bits, direction=c.direction)
+    globally = placement.headwise(functools.partial(attention.fused, **either_side))
+    locally = placement.headwise(
+        functools.partial(attention.fused, window=c.local_window, **either_side)
+    )
+
+    def mix(is_global, words, *query_key_value):
+        by_head = () if words is None else (words,)
+        return _by_reach(
+            is_global,
+            lambda *x: globally(*x, documents_BL, by_head=by_head),
+            lambda *x: locally(*x, documents_BL, by_head=by_head),
+            query_key_value,
+        )
+
+    return mix
+
+
 def _mix_cudnn(c, placement, documents_BL):
     visible_of, run = _visible(c, documents_BL), placement.headwise(attention.cudnn)
     return lambda is_global, _, *query_key_value: run(*query_key_value, visible_of(is_global))
@@ -308,17 +334,23 @@ def _mix_splash(c, placement, documents_BL):
     locally = placement.headwise(functools.partial(attention.splash, window=c.local_window))
 
     def mix(is_global, _, *query_key_value):
-        rows = (*query_key_value, documents_BL)
-        if is_global is None:
-            return globally(*rows)
-        if isinstance(is_global, np.bool_):  # unrolled layers: known before compiling
-            return (globally if is_global else locally)(*rows)
-        return lax.cond(is_global, globally, locally, *rows)
+        return _by_reach(is_global, globally, locally, (*query_key_value, documents_BL))
 
     return mix
 
 
-MIXING = {"einsum": _mix_einsum, "cudnn": _mix_cudnn, "splash": _mix_splash}
+MIXING = {
+    "einsum": _mix_einsum, "fused": _mix_fused, "cudnn": _mix_cudnn, "splash": _mix_splash
+}  # fmt: skip
+
+
+def _by_reach(is_global, globally, locally, inputs):
+    """The attention of a layer that is global, or local, or of one where there is no local one."""
+    if is_global is None:
+        return globally(*inputs)
+    if isinstance(is_global, np.bool_):  # unrolled layers: known before compiling
+        return (globally if is_global else locally)(*inputs)
+    return lax.cond(is_global, globally, locally, *inputs)
 
 
 def _visible(c, documents_BL):

@@ -7,7 +7,7 @@ To create stacked weights, pass shapes with a leading `layers` dimension.
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import jax
 from jax import lax
@@ -220,7 +220,10 @@ gelu.defvjp(_gelu, lambda derivative, gradient: (gradient * derivative,))
 
 
 def draw(
-    keys_B: jax.Array | None, sites: Sequence[tuple[float, Sequence[int]]], bits: int
+    keys_B: jax.Array | None,
+    sites: Sequence[tuple[float, Sequence[int]]],
+    bits: int,
+    as_words: Collection[int] = (),
 ) -> list[jax.Array | None]:
     """Draws the random numbers for several dropouts: one draw per row from its key, then cut up.
 
@@ -228,11 +231,13 @@ def draw(
       sites: (rate, shape within a row) of each dropout.
       bits: with 8, one drawn word serves four elements, so a rate is a multiple of 1/256 (0.1
         becomes 26/256); with 32, each element takes a word.
+      as_words: numbers of the sites that get their words uncut, uint32 [B, ..., rows / 4, columns]
+        of 8 bits: byte n of a word is for its place in quarter n of the rows.
 
     Returns uint8 or uint32 [B, *shape] for each site; None for a site that drops nothing, and for
     all sites if there are no keys.
     """
-    shapes = [tuple(shape) if _drop_below(rate, bits) else None for rate, shape in sites]
+    shapes = [tuple(shape) if below(rate, bits) else None for rate, shape in sites]
     if keys_B is None or not any(shapes):
         return [None] * len(shapes)
 
@@ -243,9 +248,9 @@ def draw(
     drawn_BRC = jax.vmap(lambda key: jax.random.bits(key, size, jnp.uint32))(keys_B)
 
     pieces, first = [], 0
-    for shape, count in zip(shapes, words):
-        cut = functools.partial(_bytes if bits == 8 else _words, first=first, shape=shape)
-        pieces.append(cut(drawn_BRC) if shape else None)
+    for site, (shape, count) in enumerate(zip(shapes, words)):
+        cut = _words if bits == 32 else _uncut if site in as_words else _bytes
+        pieces.append(cut(drawn_BRC, first, shape) if shape else None)
         first += count
 
     return pieces
@@ -257,6 +262,12 @@ def _words(drawn_BRC, first, shape):
     row, at = divmod(first, columns)
     rows = drawn_BRC[:, row : -(-(first + count) // columns)]
     return rows.reshape(len(rows), -1)[:, at : at + count].reshape(-1, *shape)
+
+
+def _uncut(drawn_BRC, first, shape):
+    """The words whose bytes stand in the quarters of the rows: [B, ..., rows / 4, columns]."""
+    *before, rows, columns = shape
+    return _words(drawn_BRC, first, (*before, rows // 4, columns))
 
 
 def _bytes(drawn_BRC, first, shape):
@@ -282,13 +293,12 @@ def _in_quarters(drawn_BRC, first, shape):
     So each word stays in its lane of a TPU, where an array whose last axis is 4 takes the room and
     the time of 128 (docs/LOG.md).
     """
-    *before, rows, columns = 1, *shape
+    *_, rows, _ = 1, *shape
     if rows % 4:
         count = math.prod(shape)
         flat = _quarters(_words(drawn_BRC, first, (-(-count // 4),)), 1)
         return flat[:, :count].reshape(-1, *shape)
-    words = _words(drawn_BRC, first, (*before, rows // 4, columns))
-    return _quarters(words, -2).reshape(-1, *shape)
+    return _quarters(_uncut(drawn_BRC, first, (1, *shape)), -2).reshape(-1, *shape)
 
 
 def _quarters(words, axis):
@@ -312,9 +322,10 @@ def dropout(x: jax.Array, rate: float, drawn: jax.Array | None) -> jax.Array:
 def keeps(rate: float, drawn: jax.Array) -> tuple[jax.Array, float]:
     """Returns which elements are kept, bool in the shape of `drawn`, and their probability."""
     bits = 8 * drawn.dtype.itemsize
-    drop_below = _drop_below(rate, bits)
+    drop_below = below(rate, bits)
     return drawn >= drop_below, 1 - drop_below / 2**bits
 
 
-def _drop_below(rate, bits):
+def below(rate: float, bits: int) -> int:
+    """Returns the number of `bits` bits below which an element is dropped; 0 drops none."""
     return round(rate * 2**bits)

@@ -425,14 +425,17 @@ def _attention(model, length, platform, dtype):
 
     Raises ConfigError if the configuration names a way that is not possible here.
     """
-    sizes = [network.width // network.heads for network in (model.generator, model.discriminator)]
+    shapes = [(n.heads, n.width // n.heads) for n in (model.generator, model.discriminator)]
+
+    def refused(way):
+        return attention.refused(way, platform, dtype, length, shapes, model.dropout_bits)
 
     if model.attention == "auto":
         # A GPU gets einsum until cudnn has been timed on one.
-        splash = platform == "tpu" and model.attention_dropout == 0 and length >= 512
-        splash = splash and not attention.refused("splash", platform, dtype, length, sizes)
-        return "splash" if splash else "einsum"
+        long = model.attention_dropout == 0 and length >= 512
+        way = "splash" if long else "fused"
+        return "einsum" if refused(way) else way
 
-    if reason := attention.refused(model.attention, platform, dtype, length, sizes):
+    if reason := refused(model.attention):
         raise config_lib.ConfigError(f"model.attention={model.attention!r} {reason}")
     return model.attention

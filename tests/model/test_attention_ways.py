@@ -11,7 +11,7 @@ from jax.experimental.pallas.ops.tpu import splash_attention
 
 from electra_jax import config as config_lib
 from electra_jax.core import meshes
-from electra_jax.model import attention, encoder
+from electra_jax.model import attention, encoder, fused_attention, layers
 from electra_jax.step import plans
 from support import corpus, odd
 
@@ -36,9 +36,12 @@ def value_and_gradients(mix, inputs, direction):
 
 @pytest.fixture
 def interpreted(monkeypatch):
-    """Splash on a CPU."""
+    """Kernels of TPUs on a CPU."""
     made = functools.partial(splash_attention.make_splash_mha, interpret=True)
     monkeypatch.setattr(splash_attention, "make_splash_mha", made)
+    monkeypatch.setattr(
+        fused_attention, "Form", functools.partial(fused_attention.Form, interpret=True)
+    )
 
 
 DOCUMENTS = [  # (document, tokens) along a row of 384: three blocks of 128
@@ -68,9 +71,62 @@ def test_splash_agrees_with_einsum_on_every_real_token(interpreted, window):
         assert not found[~real_BL].any()  # nothing comes back to padding
 
 
-def encoder_of(way, scan):
+QUARTERS = {8: lambda words: layers._quarters(words, -2), 32: lambda words: words}
+
+
+@pytest.mark.parametrize(
+    ("heads", "size", "settings"),
+    [
+        (2, 8, {}),
+        (2, 8, dict(window=20)),
+        (2, 8, dict(direction="left_to_right")),
+        (2, 8, dict(direction="right_to_left", bits=32, dropout=0.2)),
+        (2, 8, dict(bits=8, dropout=0.1)),
+        (4, 64, dict(bits=8, dropout=0.1)),  # two heads a program
+    ],
+)
+def test_fused_agrees_with_einsum_and_drops_the_same_probabilities(
+    heads, size, settings, interpreted
+):
+    inputs, documents_BL, direction = rows_of(DOCUMENTS_BL, heads, size)
+    visible_BLM = attention.visible(documents_BL)
+    if "window" in settings:
+        visible_BLM &= attention.near(384, settings["window"])
+    if "direction" in settings:
+        visible_BLM &= encoder.DIRECTIONS[settings["direction"]](jnp.ones((384, 384), bool))
+    words = drawn_BHLM = None
+    if "bits" in settings:
+        rows = 384 * settings["bits"] // 32
+        words = jax.random.bits(jax.random.key(0), (4, heads, rows, 384), jnp.uint32)
+        drawn_BHLM = QUARTERS[settings["bits"]](words)
+
+    plain = value_and_gradients(
+        lambda *x: attention.einsum(
+            *x, visible_BLM, dropout=settings.get("dropout", 0.0), drawn_BHLM=drawn_BHLM
+        ),
+        inputs,
+        direction,
+    )
+    fused = value_and_gradients(
+        lambda *x: attention.fused(*x, documents_BL, words, **settings), inputs, direction
+    )
+    # A padded query sees the same in both, too.
+    for found, expected in zip(jax.tree.leaves(fused), jax.tree.leaves(plain)):
+        np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("heads", "size", "together"),
+    [(12, 64, 2), (4, 32, 4), (1, 64, 1), (2, 128, 1), (16, 48, 8), (6, 32, 6), (3, 256, 1)],
+)
+def test_a_program_has_the_fewest_heads_that_fill_the_lanes_or_all(heads, size, together):
+    """12 heads of 64: 2 x 64 = 128. Of 6 heads of 32 no 4 divide the 6."""
+    assert fused_attention.heads_together(heads, size) == together
+
+
+def encoder_of(way, scan, **more):
     """A modern encoder over a row of 256 tokens: hidden states and gradients."""
-    settings = odd.MODERN | dict(local_window=40, dropout=0, attention_dropout=0)
+    settings = odd.MODERN | dict(local_window=40, dropout=0, attention_dropout=0) | more
     c = odd.trunk(2, 8, 2, 8, **settings, attention=way, scan=scan)
     documents_BL = jnp.asarray([[1] * 150 + [2] * 90 + [0] * 16], jnp.int32)
     draw = np.random.default_rng(0)
@@ -79,10 +135,12 @@ def encoder_of(way, scan):
     params = encoder.Encoder(c).init(jax.random.key(0), x_BLD, documents_BL, None)
     params = jax.tree.map(lambda x: x + 0.3 * draw.standard_normal(x.shape), params)
 
+    keys_B = jax.random.split(jax.random.key(1), 1) if more else None
+
     @jax.jit
     def run(params, x_BLD):
         hidden_BLD, back = jax.vjp(
-            lambda p, x: encoder.Encoder(c).apply(p, x, documents_BL, None), params, x_BLD
+            lambda p, x: encoder.Encoder(c).apply(p, x, documents_BL, keys_B), params, x_BLD
         )
         return hidden_BLD * (documents_BL > 0)[..., None], back(direction_BLD)
 
@@ -90,8 +148,12 @@ def encoder_of(way, scan):
 
 
 @pytest.mark.parametrize("scan", [False, True])
-def test_layers_with_splash_are_those_with_einsum(interpreted, scan):
-    plain, fused = encoder_of("einsum", scan), encoder_of("splash", scan)
+@pytest.mark.parametrize(
+    ("way", "more"), [("splash", {}), ("fused", dict(dropout=0.1, attention_dropout=0.2))]
+)
+def test_layers_with_a_kernel_are_those_with_einsum(way, more, scan, interpreted, monkeypatch):
+    monkeypatch.setattr(layers, "_beside_each_other", layers._in_quarters)  # as on a TPU
+    plain, fused = encoder_of("einsum", scan, **more), encoder_of(way, scan, **more)
     for path, x in fused.items():
         assert abs(x - plain[path]).max() <= 2e-5 * max(1, abs(plain[path]).max()), path
 
@@ -129,13 +191,18 @@ def settled(platform, monkeypatch, **overrides):
     return plans.networks_config(config, 100).generator.attention
 
 
+LONGER = dict(data__sequence_length=2048, model__max_positions=2048)
+
+
 @pytest.mark.parametrize(
     ("platform", "overrides", "way"),
     [
         ("tpu", {}, "splash"),
-        ("tpu", dict(model__attention_dropout=0.1), "einsum"),
-        ("tpu", dict(data__sequence_length=384), "einsum"),  # scores are small there
+        ("tpu", dict(model__attention_dropout=0.1), "fused"),
+        ("tpu", dict(data__sequence_length=384), "fused"),  # splash has nothing to leave out
         ("tpu", dict(data__sequence_length=500), "einsum"),
+        ("tpu", LONGER | dict(model__attention_dropout=0.1), "einsum"),
+        ("tpu", LONGER, "splash"),
         ("tpu", dict(model__attention="einsum"), "einsum"),
         ("tpu", dict(model__attention="splash", data__sequence_length=128), "splash"),
         ("gpu", {}, "einsum"),
@@ -165,6 +232,40 @@ def test_auto_is_conservative(platform, overrides, way, monkeypatch):
             "tpu",
             dict(model__attention="splash", data__sequence_length=500),
             "needs rows of a multiple of 128 tokens, not of 500; try model.attention=einsum",
+        ),
+        (
+            "gpu",
+            dict(model__attention="fused"),
+            "'fused' needs a TPU, not a GPU; try model.att",
+        ),
+        (
+            "tpu",
+            dict(model__attention="fused", data__sequence_length=500),
+            "needs rows of a multiple of 128 tokens, at most 512, not of 500; try model.att",
+        ),
+        (
+            "tpu",
+            LONGER | dict(model__attention="fused"),
+            "needs rows of a multiple of 128 tokens, at most 512, not of 2048; try model.att",
+        ),
+        (
+            "tpu",
+            dict(
+                model__attention="fused",
+                model__discriminator__width=33 * 12,
+                model__discriminator__heads=33,
+            ),
+            "needs heads some of which fill 128 or 256 lanes, not 33 heads of 12; try model.att",
+        ),
+        (
+            "tpu",
+            dict(
+                model__attention="fused",
+                model__dropout_bits=32,
+                model__discriminator__width=4 * 32,
+                model__discriminator__heads=4,
+            ),
+            "needs model.dropout_bits=8 for 4 heads of 32, 4 of which it computes together, not 32",
         ),
         (
             "gpu",

@@ -77,6 +77,22 @@ def test_on_a_cpu_the_bytes_of_a_word_are_numbers_beside_each_other():
     assert three.reshape(-1).tolist() == numbers[16:].tolist()
 
 
+def test_a_kernel_gets_the_words_whose_bytes_others_get():
+    """3 x 8 x 2 numbers in 3 x 2 x 2 words, behind those of the sites before."""
+    drawn_BRC = jax.random.bits(jax.random.key(0), (2, 4, 4), jnp.uint32)
+    uncut = layers._uncut(drawn_BRC, 4, (3, 8, 2))
+    assert uncut.shape == (2, 3, 2, 2)
+    assert uncut[1].reshape(-1).tolist() == drawn_BRC[1].reshape(-1)[4:].tolist()
+    for n, quarter in enumerate(jnp.split(layers._in_quarters(drawn_BRC, 4, (3, 8, 2)), 4, 2)):
+        assert quarter.tolist() == ((uncut >> 8 * n) & 255).tolist()
+
+    # The other sites keep the numbers that they have without it.
+    *_, words = layers.draw(row_keys([5]), SITES, 8, as_words=(3,))
+    one, *_ = layers.draw(row_keys([5]), SITES, 8)
+    assert words.dtype == jnp.uint32 and words.shape == (1, 3, 2, 2)
+    assert layers.draw(row_keys([5]), SITES, 8, as_words=(3,))[0].tolist() == one.tolist()
+
+
 def test_elsewhere_the_bytes_of_a_word_are_numbers_in_the_quarters_of_the_rows():
     """Or of all numbers, where four do not divide the rows."""
     drawn_BRC = jax.random.bits(jax.random.key(0), (2, 4, 4), jnp.uint32)

@@ -386,9 +386,16 @@ def over_meshes():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["einsum, 1 x 2 x 2", "splash, 1 x 2 x 2"])
-def test_a_step_of_the_modern_trunk_is_the_same_on_every_mesh(over_meshes, name):
-    for metric, expected in over_meshes["einsum, one"].items():
+@pytest.mark.parametrize(
+    ("name", "one"),
+    [
+        ("einsum, 1 x 2 x 2", "einsum, one"),
+        ("splash, 1 x 2 x 2", "einsum, one"),
+        ("fused with dropout, 1 x 2 x 2", "einsum with dropout, one"),
+    ],
+)
+def test_a_step_of_the_modern_trunk_is_the_same_on_every_mesh(over_meshes, name, one):
+    for metric, expected in over_meshes[one].items():
         found = over_meshes[name][metric]
         np.testing.assert_allclose(found, expected, rtol=3e-5, atol=1e-6, err_msg=metric)
 

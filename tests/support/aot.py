@@ -37,7 +37,7 @@ class Variant:
     scan: bool
     tensor: int = 1
     length: int = LENGTH
-    attention: str = "einsum"
+    attention: str = "auto"
     slices: int = 1
     accumulation: int = 1
 
@@ -57,9 +57,10 @@ TPU = {
     "fsdp": Variant("tpu", 1, 4, 4 * ROWS_A_CHIP, True),
     "data x fsdp": Variant("tpu", 2, 2, 4 * ROWS_A_CHIP, True),
 }
-LONG = {  # no attention dropout; of the discriminator's four heads a chip has two
-    way: Variant("tpu", 2, 1, 2 * ROWS_A_CHIP, True, tensor=2, length=1024, attention=way)
-    for way in ("einsum", "splash")
+# Of the discriminator's four heads a chip has two. Only `fused` has attention dropout here.
+LONG = {
+    way: Variant("tpu", 2, 1, 2 * ROWS_A_CHIP, True, tensor=2, length=length, attention=way)
+    for way, length in (("einsum", 1024), ("splash", 1024), ("fused", 384))
 }
 # Of 2 x 2 chips each; a copy of the model is split over two chips of a slice, or over all four.
 SLICES = {
@@ -99,10 +100,9 @@ def compile_step(variant: Variant, layers: int = 2) -> Compiled:
     tree = load_config("small")
     tree.data.update(batch_size=variant.rows, sequence_length=variant.length)
     tree.model.update(dtype="bfloat16", scan="on" if variant.scan else "off")
-    if variant in LONG.values():
-        tree.model.update(
-            attention=variant.attention, attention_dropout=0.0, max_positions=variant.length
-        )
+    tree.model.update(attention=variant.attention, max_positions=max(512, variant.length))
+    if variant.attention in ("einsum", "splash"):
+        tree.model.attention_dropout = 0.0
     tree.model.discriminator.layers = tree.model.generator.layers = layers
     tree.mesh.update(data=variant.data, fsdp=variant.fsdp, tensor=variant.tensor)
     tree.schedule.accumulation = variant.accumulation

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import crossing, crossing_page, equal_compute
 
-KINDS = ("bert", "electra", "two_stage")
+KINDS = ("bert", "electra", "one_trunk", "two_stage")
 
 
 def write(workdir, results):
@@ -53,13 +53,21 @@ def test_where_electra_passes_bert_is_said_in_a_sentence(tmp_path):
     ) in page
 
 
+def test_another_kind_of_electra_has_a_sentence_of_its_own(tmp_path):
+    found = write(tmp_path, CROSSES | {"one_trunk": [0.69, 0.70, 0.71]})
+    said = "Chunk tags by a probe: ELECTRA (one trunk for both) is above BERT at 1 x."
+    assert crossing_page.answer(found, "chunk_accuracy", "one_trunk") == said
+    page = crossing_page.pages.text(crossing_page.blocks(found, "picture.png"))
+    assert f"- {said}" in page and page.index("ELECTRA is below") < page.index(said)
+
+
 def test_a_distance_is_of_the_seeds_that_both_have(tmp_path):
     found = write(tmp_path, {"bert": [0.5, 0.6], "electra": [0.7, 0.8, 0.1], "two_stage_x3": [0.5]})
     apart = found.apart("electra", 1, "chunk_accuracy")
     assert apart.amount == pytest.approx(0.2)  # 0.75 less 0.55, without the third seed
     assert found.mean("electra", 1, "chunk_accuracy").count == 3
     assert found.apart("two_stage", 3, "chunk_accuracy") is None  # BERT has no run there
-    assert found.budgets == [1, 3] and found.kinds == list(KINDS)
+    assert found.budgets == [1, 3] and found.kinds == ["bert", "electra", "two_stage"]
     crossing_page.draw(found)
 
 
@@ -91,7 +99,7 @@ def test_page_and_picture_are_written(tmp_path):
 def test_nothing_finished_is_said_in_one_line(tmp_path):
     with pytest.raises(SystemExit, match="no experiment.json"):
         crossing_page.collect(str(tmp_path), KINDS)
-    with pytest.raises(SystemExit, match="no run of bert, electra, two_stage is finished yet"):
+    with pytest.raises(SystemExit, match="no run of bert, electra, one_trunk, two_stage is finished yet"):
         write(tmp_path, {})
 
 

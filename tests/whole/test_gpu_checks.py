@@ -167,7 +167,7 @@ UNKNOWN = {
         "computations": {"x": {"error": None, "tolerance": 1e-4, "agrees": False}}
     },
     "attention without figures": {
-        "ways": {"fused": {"seconds": None, "temporary_mib": None, "errors": {"mixed": 0.1}}}
+        "ways": {"cudnn": {"seconds": None, "temporary_mib": None, "errors": {"mixed": 0.1}}}
     },
     "no side": {"sides": {}},
     "ours alone": {"sides": {"ours": {"tokens_per_second": 5.0}, "peer": {"error": "ended"}}},

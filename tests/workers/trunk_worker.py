@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One step of the modern trunk on several meshes of four devices; run by test_modern_trunk.py.
 
-Prints a JSON object: {layout: {metric: [sum, weight]}}. There is no TPU, so splash is interpreted.
+Prints a JSON object: {layout: {metric: [sum, weight]}}. There is no TPU, so its kernels are
+interpreted.
 """
 
 import functools
@@ -13,24 +14,27 @@ from jax.experimental.pallas.ops.tpu import splash_attention
 
 from electra_jax import config as config_lib
 from electra_jax.core import meshes
+from electra_jax.model import fused_attention, layers
 from electra_jax.speed import synthetic
 from support import corpus
 
-LAYOUTS = {  # attention, then devices along data, fsdp, tensor
+LAYOUTS = {  # attention, then devices along data, fsdp, tensor, then dropout of probabilities
     "einsum, one": ("einsum", 1, 1, 1),
     "einsum, 1 x 2 x 2": ("einsum", 1, 2, 2),
     "splash, 1 x 2 x 2": ("splash", 1, 2, 2),
+    "einsum with dropout, one": ("einsum", 1, 1, 1, 0.1),
+    "fused with dropout, 1 x 2 x 2": ("fused", 1, 2, 2, 0.1),
 }
 
 
-def step(way, data, fsdp, tensor):
+def step(way, data, fsdp, tensor, dropout=0.0):
     """The sums of one update."""
     tree = corpus.small_run(
         "builtin",
         "",
         data__sequence_length=128,
         model__attention=way,
-        model__attention_dropout=0.0,
+        model__attention_dropout=dropout,
         model__positions="rotary",
         model__feed_forward_kind="geglu",
         model__norm_place="pre",
@@ -56,5 +60,7 @@ if __name__ == "__main__":
     splash_attention.make_splash_mha = functools.partial(
         splash_attention.make_splash_mha, interpret=True
     )
-    meshes.platform = lambda mesh: "tpu"  # so that splash is not refused
+    fused_attention.Form = functools.partial(fused_attention.Form, interpret=True)
+    layers._beside_each_other = layers._in_quarters  # the order of bytes on a TPU
+    meshes.platform = lambda mesh: "tpu"  # so that kernels are not refused
     print(json.dumps({name: step(*layout) for name, layout in LAYOUTS.items()}))
