@@ -89,7 +89,7 @@ def attend(
     """Returns the mixed values [B, L, H K] of all heads.
 
     Args:
-      query_BLD, key_BLD, value_BLD: [B, L, H K], head after head.
+      query_BLD: [B, L, H K], head after head; so are key_BLD and value_BLD.
       documents_BL: a query sees the keys of its document; padding (0) sees all tokens, as in
         `attention.visible`.
       words: uint32 [B, H, L / 4, L] of 8 bits a decision, [B, H, L, L] of 32, from `layers.draw`;
