@@ -26,6 +26,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 
 from electra_jax import config as config_lib  # noqa: E402 - runs from a checkout
 from electra_jax.configs import tiny_paper  # noqa: E402 - as above
+from electra_jax.model import attention  # noqa: E402 - as above
 from electra_jax.objectives import vocabulary_softmax  # noqa: E402 - as above
 from electra_jax.speed import synthetic  # noqa: E402 - as above
 
@@ -81,6 +82,30 @@ def softmax_over_the_vocabulary(_) -> list:
     return [losses_BN, *gradients]
 
 
+def attention_with_dropout(device) -> list:
+    """Mixed values and the gradients of query, key and value; on a TPU by its kernel."""
+    draw = np.random.default_rng(0)
+    *inputs, direction = (
+        jnp.asarray(draw.standard_normal((2, 128, 2, 64)), jnp.float32) for _ in range(4)
+    )
+    documents_BL = jnp.asarray([[1] * 70 + [2] * 40 + [0] * 18, [1] * 128], jnp.int32)
+    words_BHLM = jax.random.bits(jax.random.key(0), (2, 2, 128, 128), jnp.uint32)
+
+    def fused(*inputs):
+        return attention.fused(*inputs, documents_BL, words_BHLM, dropout=0.1, bits=32)
+
+    def plain(*inputs):
+        seen_BLM = attention.visible(documents_BL)
+        return attention.einsum(*inputs, seen_BLM, dropout=0.1, drawn_BHLM=words_BHLM)
+
+    @jax.jit
+    def run(inputs):
+        mixed_BLHK, back = jax.vjp(fused if device.platform == "tpu" else plain, *inputs)
+        return mixed_BLHK, *back(direction)
+
+    return list(run(inputs))
+
+
 def training_step(device) -> list:
     """Losses, moments and weights after one step of tiny networks, with dropout and samples.
 
@@ -103,6 +128,7 @@ COMPUTATIONS = {  # name -> (what is computed, the largest error that is allowed
     "float32 products": (functools.partial(products, jnp.float32), 1e-4),  # TF32 would not pass
     "bfloat16 products": (functools.partial(products, jnp.bfloat16), 2e-2),
     "softmax over the vocabulary": (softmax_over_the_vocabulary, 1e-4),
+    "attention with dropout": (attention_with_dropout, 1e-4),
     "training step": (training_step, 1e-2),
 }
 

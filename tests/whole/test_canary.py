@@ -4,6 +4,7 @@
 import json
 import math
 import sys
+import types
 
 import jax
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from jax import lax
 
 from benchmarks import canary
-from electra_jax.model import encoder
+from electra_jax.model import encoder, fused_attention
 
 ARRAY = np.array([1.0, -4.0, 2.0])
 
@@ -47,6 +48,23 @@ def test_a_computation_has_finite_results_that_the_forms_of_a_gpu_repeat(name, m
     monkeypatch.setattr(encoder, "forms_on", lambda _, *more: forms_on("gpu", *more))
     monkeypatch.setattr(lax, "platform_dependent", lambda *x, default, **_: default(*x))
     assert canary.error_of(canary.on(cpu, compute), found) <= tolerance
+
+
+def test_the_kernel_of_a_tpu_is_what_a_tpu_is_asked_for(monkeypatch):
+    """Interpreted here. A CPU is asked for plain products."""
+    compute, tolerance = canary.COMPUTATIONS["attention with dropout"]
+    cpu, asked = jax.devices("cpu")[0], []
+
+    def form(**given):
+        asked.append(given)
+        return made(**given, interpret=True)
+
+    made = fused_attention.Form
+    monkeypatch.setattr(fused_attention, "Form", form)
+    plain = canary.on(cpu, compute)
+    assert not asked
+    fused = canary.on(cpu, lambda _: compute(types.SimpleNamespace(platform="tpu")))
+    assert asked and canary.error_of(fused, plain) <= tolerance
 
 
 def test_a_coarser_product_does_not_pass():
