@@ -48,7 +48,7 @@ def test_small_fits_four_chips_and_says_what_they_exchange():
     assert 0 < trial["state"] < trial["peak"] < 185 * 2**20
     # The gradients of all parameters are summed over the chips once: four bytes each, and a little.
     count, size = trial["exchanged"]["all-reduce"]
-    assert count < 9 and size == pytest.approx(trial["state"] / 3 * 4 / 4, rel=0.6)
+    assert count < 13 and size == pytest.approx(trial["state"] / 3 * 4 / 4, rel=0.6)
 
 
 @pytest.mark.aot
