@@ -108,7 +108,7 @@ class Placement:
         """Returns `function(query, key, value, *rows, *by_head)` as each device runs it by itself.
 
         Arrays [B, L, H, K], and those of `by_head`, [B, H, ...], are split by rows and by heads.
-        Fused attention kernels need it, because XLA cannot split a kernel. If the `tensor` axis
+        Kernels of attention need it, because XLA cannot split a kernel. If the `tensor` axis
         does not divide the heads, they stay whole.
         """
         mesh = self.mesh

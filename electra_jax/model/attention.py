@@ -23,7 +23,6 @@ from jax.experimental.pallas.ops.tpu import splash_attention
 from electra_jax.model import fused_attention, layers
 
 PROJECTIONS = "query", "key", "value"
-_HIDDEN = -1e9  # a score that softmax turns into exactly 0 in float32
 _BLOCKS = (512, 256, 128)  # tokens per block of splash; at least 128; not timed
 _CUDNN_HEAD = 128  # largest head size that every GPU supports; Hopper supports 256
 
@@ -224,7 +223,7 @@ def _einsum_forward(share, accumulate_in, query_BLHK, key_BLHK, value_BLHK, visi
         "BLHK,BMHK->BHLM", query_BLHK, key_BLHK, preferred_element_type=jnp.float32
     )
     scores_BHLM *= 1 / math.sqrt(query_BLHK.shape[-1])
-    scores_BHLM = jnp.where(visible_BLM[:, None], scores_BHLM, _HIDDEN)
+    scores_BHLM = jnp.where(visible_BLM[:, None], scores_BHLM, fused_attention.HIDDEN)
 
     signed_BHLM = jax.nn.softmax(scores_BHLM).astype(query_BLHK.dtype)
     if kept_BHLM is not None:

@@ -306,11 +306,14 @@ def _mix_einsum(c, placement, documents_BL):
 
 
 def _mix_fused(c, placement, documents_BL):
-    either_side = dict(dropout=c.attention_dropout, bits=c.dropout_bits, direction=c.direction)
-    globally = placement.headwise(functools.partial(attention.fused, **either_side))
-    locally = placement.headwise(
-        functools.partial(attention.fused, window=c.local_window, **either_side)
+    fused = functools.partial(
+        attention.fused,
+        dropout=c.attention_dropout,
+        bits=c.dropout_bits,
+        direction=c.direction,
     )
+    globally = placement.headwise(fused)
+    locally = placement.headwise(functools.partial(fused, window=c.local_window))
 
     def mix(is_global, words, *query_key_value):
         by_head = () if words is None else (words,)

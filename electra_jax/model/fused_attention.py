@@ -25,11 +25,13 @@ from jax import numpy as jnp
 from jax.experimental import pallas as pl
 
 LANES = 128  # of a TPU's registers
-LONGEST = 512  # tokens in a row: with 1,024 of float32 v4 and v5 have too little memory
-_WIDEST = 256  # lanes of a program
-_MOST_BITS = 64  # of one decision for each head of a program: eight heads of 8, two of 32
+HIDDEN = -1e9  # a score that softmax turns into exactly 0 in float32
 _QUARTERS = 4
-_HIDDEN = -1e9  # a score that softmax turns into exactly 0 in float32
+
+# What fits into the memory of a core, in float32 too, by the compilers of v4, v5e, v5p and v6e.
+_LONGEST = 512  # tokens in a row
+_WIDEST = {1: 256, 2: 192, 3: 192, 4: 128}  # heads of a program -> its lanes
+_MOST_HEADS = {8: 4, 32: 2}  # random bits of a decision -> heads of a program
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,21 +52,17 @@ class Form:
 
 
 def refused(length: int, shapes: Iterable[tuple[int, int]], bits: int) -> str:
-    """Returns why rows of this length, or networks of these (heads, K), have no kernel; or ''.
-
-    What is allowed fits into the 16 MiB of a core of v4 and v5; the compilers of v4, v5e, v5p and
-    v6e were asked.
-    """
-    if length % LANES or length > LONGEST:
-        return f"needs rows of a multiple of {LANES} tokens, at most {LONGEST}, not of {length}"
+    """Returns why rows of this length, or networks of these (heads, K), have no kernel; or ''."""
+    if length % LANES or length > _LONGEST:
+        return f"needs rows of a multiple of {LANES} tokens, at most {_LONGEST}, not of {length}"
     for heads, size in shapes:
         together = heads_together(heads, size)
-        if size * together > _WIDEST:
+        if size * together > _WIDEST.get(together, 0):
             return (
-                f"needs heads some of which fill {LANES} or {_WIDEST} lanes, not {heads} heads"
-                f" of {size}"
+                f"needs heads of which one to four fill {LANES} lanes, such as 2 of 64, not"
+                f" {heads} heads of {size}"
             )
-        if bits * together > _MOST_BITS:
+        if together > _MOST_HEADS[bits]:
             return (
                 f"needs model.dropout_bits=8 for {heads} heads of {size}, {together} of which it"
                 f" computes together, not {bits}"
@@ -74,7 +72,10 @@ def refused(length: int, shapes: Iterable[tuple[int, int]], bits: int) -> str:
 
 def heads_together(heads: int, size: int) -> int:
     """Returns how many heads of size K one program has: the fewest that fill the lanes, or all."""
-    return next(n for n in range(1, heads + 1) if n == heads or not (heads % n or size * n % LANES))
+    for count in range(1, heads):
+        if heads % count == 0 and size * count % LANES == 0:
+            return count
+    return heads
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -192,7 +193,7 @@ class _Call:
     def probabilities(self, query_QD, key_MD, seen_QM):
         """The softmax of the scores, float32 [L / 4, M]."""
         scores_QM = _dot(query_QD, key_MD, 1, 1) * (1 / math.sqrt(self.size))
-        scores_QM = jnp.where(seen_QM, scores_QM, _HIDDEN)
+        scores_QM = jnp.where(seen_QM, scores_QM, HIDDEN)
         grown_QM = jnp.exp(scores_QM - scores_QM.max(1, keepdims=True))
         return grown_QM / grown_QM.sum(1, keepdims=True)
 
@@ -218,8 +219,8 @@ def _mix(call, of_queries, of_keys, query, key, value, *words_and_result):
         mixed_QD = jnp.zeros(query_QD.shape, jnp.float32)
         for head in range(call.together):
             p_QM = call.probabilities(call.of_head(head, query_QD), key_MD, seen_QM)
-            p_QM = call.dropped(quarter, head, words, p_QM).astype(value_MD.dtype)
-            mixed_QD += call.of_head(head, _dot(p_QM, value_MD, 1, 0))
+            dropped_QM = call.dropped(quarter, head, words, p_QM).astype(value_MD.dtype)
+            mixed_QD += call.of_head(head, _dot(dropped_QM, value_MD, 1, 0))
         mixed[call.queries(quarter)] = mixed_QD.astype(mixed.dtype)
 
 

@@ -293,12 +293,11 @@ def _in_quarters(drawn_BRC, first, shape):
     So each word stays in its lane of a TPU, where an array whose last axis is 4 takes the room and
     the time of 128 (docs/LOG.md).
     """
-    *_, rows, _ = 1, *shape
-    if rows % 4:
+    if len(shape) < 2 or shape[-2] % 4:
         count = math.prod(shape)
         flat = _quarters(_words(drawn_BRC, first, (-(-count // 4),)), 1)
         return flat[:, :count].reshape(-1, *shape)
-    return _quarters(_uncut(drawn_BRC, first, (1, *shape)), -2).reshape(-1, *shape)
+    return _quarters(_uncut(drawn_BRC, first, shape), -2)
 
 
 def _quarters(words, axis):

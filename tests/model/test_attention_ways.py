@@ -124,6 +124,20 @@ def test_a_program_has_the_fewest_heads_that_fill_the_lanes_or_all(heads, size, 
     assert fused_attention.heads_together(heads, size) == together
 
 
+@pytest.mark.parametrize(
+    ("heads", "size", "bits", "fits"),
+    [
+        *[(8, 32, 8, True), (4, 48, 8, False)],  # 4 a program: 128 lanes, 192
+        *[(3, 64, 8, True), (2, 96, 32, True), (1, 256, 32, True)],  # 192, 192, 256
+        *[(8, 16, 8, False), (7, 32, 8, False), (5, 48, 8, False)],  # 8, 7 and 5 a program
+        *[(12, 64, 32, True), (8, 32, 32, False)],  # words of 32 bits for 2 heads, for 4
+    ],
+)
+def test_what_some_compiler_has_no_memory_for_is_refused(heads, size, bits, fits):
+    """Asked of those of v4, v5e, v5p and v6e, with rows of 512 in float32."""
+    assert (fused_attention.refused(512, [(heads, size)], bits) == "") == fits
+
+
 def encoder_of(way, scan, **more):
     """A modern encoder over a row of 256 tokens: hidden states and gradients."""
     settings = odd.MODERN | dict(local_window=40, dropout=0, attention_dropout=0) | more
@@ -175,7 +189,7 @@ def test_what_is_handed_to_cudnn_gives_the_numbers_of_einsum(window):
         np.testing.assert_allclose(found, expected, atol=5e-6)
 
 
-def test_fused_attention_never_drops_probabilities_in_silence():
+def test_a_kernel_without_dropout_never_drops_in_silence():
     with pytest.raises(ValueError, match="attention='splash' drops no probabilities, but"):
         odd.trunk(1, 8, 2, 4, attention="splash", attention_dropout=0.1)
 
@@ -255,7 +269,7 @@ def test_auto_is_conservative(platform, overrides, way, monkeypatch):
                 model__discriminator__width=33 * 12,
                 model__discriminator__heads=33,
             ),
-            "needs heads some of which fill 128 or 256 lanes, not 33 heads of 12; try model.att",
+            "needs heads of which one to four fill 128 lanes, such as 2 of 64, not 33 heads of 12",
         ),
         (
             "tpu",
