@@ -78,12 +78,12 @@ def test_on_a_cpu_the_bytes_of_a_word_are_numbers_beside_each_other():
 
 
 def test_a_kernel_gets_the_words_whose_bytes_others_get():
-    """3 x 8 x 2 numbers in 3 x 2 x 2 words, behind those of the sites before."""
+    """2 x 8 x 3 numbers in 2 x 2 x 3 words, behind those of the sites before."""
     drawn_BRC = jax.random.bits(jax.random.key(0), (2, 4, 4), jnp.uint32)
-    uncut = layers._uncut(drawn_BRC, 4, (3, 8, 2))
-    assert uncut.shape == (2, 3, 2, 2)
+    uncut = layers._uncut(drawn_BRC, 4, (2, 8, 3))
+    assert uncut.shape == (2, 2, 2, 3)
     assert uncut[1].reshape(-1).tolist() == drawn_BRC[1].reshape(-1)[4:].tolist()
-    for n, quarter in enumerate(jnp.split(layers._in_quarters(drawn_BRC, 4, (3, 8, 2)), 4, 2)):
+    for n, quarter in enumerate(jnp.split(layers._in_quarters(drawn_BRC, 4, (2, 8, 3)), 4, 2)):
         assert quarter.tolist() == ((uncut >> 8 * n) & 255).tolist()
 
     # The other sites keep the numbers that they have without it.

@@ -400,6 +400,11 @@ def test_a_step_of_the_modern_trunk_is_the_same_on_every_mesh(over_meshes, name,
         np.testing.assert_allclose(found, expected, rtol=3e-5, atol=1e-6, err_msg=metric)
 
 
+@pytest.mark.slow
+def test_each_head_of_a_mesh_has_its_own_random_words(over_meshes):
+    assert over_meshes["kernel apart"] < 1e-6
+
+
 # Settings
 
 

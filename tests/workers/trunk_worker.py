@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One step of the modern trunk on several meshes of four devices; run by test_modern_trunk.py.
 
-Prints a JSON object: {layout: {metric: [sum, weight]}}. There is no TPU, so its kernels are
+Prints a JSON object: {layout: {metric: [sum, weight]}}, and how far the fused kernel of a mesh,
+alone and with large dropout, is from that of one device. There is no TPU, so its kernels are
 interpreted.
 """
 
@@ -13,8 +14,8 @@ import numpy as np
 from jax.experimental.pallas.ops.tpu import splash_attention
 
 from electra_jax import config as config_lib
-from electra_jax.core import meshes
-from electra_jax.model import fused_attention, layers
+from electra_jax.core import meshes, placing
+from electra_jax.model import attention, fused_attention, layers
 from electra_jax.speed import synthetic
 from support import corpus
 
@@ -56,6 +57,18 @@ def step(way, data, fsdp, tensor, dropout=0.0):
     return {name: np.asarray(x).tolist() for name, x in measured.sums.items()}
 
 
+def kernel_apart():
+    """The largest difference of mixed values; a head that takes another's words is far off."""
+    draw, fused = np.random.default_rng(0), functools.partial(attention.fused, dropout=0.5)
+    inputs = [np.float32(draw.standard_normal((4, 128, 4, 8))) for _ in "qkv"]
+    words = draw.integers(0, 2**32, (4, 4, 32, 128), dtype=np.uint32)
+    documents_BL = np.ones((4, 128), np.int32)
+
+    split = placing.placement(meshes.make_mesh(1, 2, 2)).headwise(fused)
+    found = jax.jit(lambda *x: split(*x, documents_BL, by_head=(words,)))(*inputs)
+    return float(abs(found - fused(*inputs, documents_BL, words)).max())
+
+
 if __name__ == "__main__":
     splash_attention.make_splash_mha = functools.partial(
         splash_attention.make_splash_mha, interpret=True
@@ -63,4 +76,5 @@ if __name__ == "__main__":
     fused_attention.Form = functools.partial(fused_attention.Form, interpret=True)
     layers._beside_each_other = layers._in_quarters  # the order of bytes on a TPU
     meshes.platform = lambda mesh: "tpu"  # so that kernels are not refused
-    print(json.dumps({name: step(*layout) for name, layout in LAYOUTS.items()}))
+    steps = {name: step(*layout) for name, layout in LAYOUTS.items()}
+    print(json.dumps(steps | {"kernel apart": kernel_apart()}))
