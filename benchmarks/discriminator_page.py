@@ -367,7 +367,7 @@ def _setting(found):
             f"- **Text**: {about['corpus']}, {text['characters'] / 1e6:.0f} million characters,"
             f" {style.count(text['tokens'])} tokens; one vocabulary for all runs.",
             "- **The reference**: two layers of width 128 with rotary positions and norms before"
-            " each part, Muon,"
+            " each part, in bfloat16, Muon with a weight decay of 0.1,"
             f" {about['rows']} rows of {about['length']} tokens a step, {about['steps']:,} steps:"
             f" {style.count(about['steps'] * tokens)} places in rows. Its generator, one layer of"
             " width 64 with tables of its own, was trained before and is frozen.",

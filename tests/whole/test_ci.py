@@ -4,6 +4,7 @@
 import os
 import re
 import subprocess
+import tomllib
 
 from support.corpus import ROOT
 
@@ -33,9 +34,20 @@ def test_every_tier_begins_where_there_is_no_pyenv(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     begun = re.findall("^== (.*)", done.stdout, re.MULTILINE)
-    # Before and after the search for a second Python and a 3.11, and the last of all.
-    assert "exports in a stranger's hands" in begun
-    assert "a run moves to it, and the wheel runs on it" in begun
-    assert "the wheel runs on them" in begun
+    # After the search for a second Python, a 3.11 and a browser, and the last of all.
+    (long,) = [name for name in begun if name.startswith("all that takes longer")]
+    tiers = set(long.partition(": ")[2].split(" or "))
+    assert tiers == {
+        "slow", "parity", "tensorflow", "stranger", "another_python", "lowest", "browser"
+    }  # fmt: skip
     assert "learning: the paper's method, the leak control" in begun
     assert not [line for line in begun if line.startswith("no ")]  # such as: no second Python here
+
+
+def test_every_marker_is_a_tier_of_ci_or_said_to_be_none():
+    """A new tier that CI does not call would never run."""
+    script = (ROOT / ".ci" / "run").read_text()
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        markers = tomllib.load(file)["tool"]["pytest"]["ini_options"]["markers"]
+    called = set(re.findall(r"\w+", " ".join(re.findall(r'(?:-m|more\+?=)\s*"?(.*)', script))))
+    assert {line.partition(":")[0] for line in markers} - called == {"exhaustive"}
