@@ -38,6 +38,7 @@ from electra_jax.cli import command
 from electra_jax.finetuning.tuning import export
 from electra_jax.host import program, safe_files
 from electra_jax.weights import exporting, importing, publishing, trained_weights
+from electra_jax.weights.formats import card
 
 _TO = flags.DEFINE_enum("to", None, list(exporting.FORMATS), "What to write.")
 _FROM = flags.DEFINE_string(
@@ -57,6 +58,9 @@ _PUSH = flags.DEFINE_string(
 )
 _PUBLIC = flags.DEFINE_bool("public", False, "Whether all may see a repository that --push makes.")
 _LICENCE = flags.DEFINE_string("license", "", "For the model card, as apache-2.0.")
+_LANGUAGES = flags.DEFINE_list(
+    "language", [], "For the model card: codes of ISO 639 of the text's languages, as de or de,nds."
+)
 _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object as the last line.", allow_override=True
 )
@@ -105,6 +109,13 @@ def outwards(config: config_lib.Config | None, workdir: str | None) -> dict:
     if _LICENCE.value and _TO.value != "hugging_face":
         raise config_lib.ConfigError("--license is for the model card of --to=hugging_face")
 
+    if _LANGUAGES.value and _TO.value != "hugging_face":
+        raise config_lib.ConfigError("--language is for the model card of --to=hugging_face")
+    try:
+        card.Publication(languages=_LANGUAGES.value)
+    except ValueError as error:
+        raise config_lib.ConfigError(f"--language: {error}") from None
+
     if not _PUSH.value:
         return written(config, workdir, _OUT.value)
 
@@ -127,8 +138,7 @@ def written(config: config_lib.Config | None, workdir: str | None, out: str) -> 
         _ONLY.value,
         _STEP.value,
         config.data.dir if config else "",
-        _LICENCE.value,
-        _PUSH.value or "",
+        card.Publication(_LICENCE.value, _LANGUAGES.value, _PUSH.value or ""),
     )
 
 
@@ -136,8 +146,8 @@ def inwards(config: config_lib.Config | None, workdir: str | None) -> dict:
     """Imports weights from a folder into a new workdir; returns what was written."""
     if not _FROM.value:
         raise config_lib.ConfigError("give --to=hugging_face, orbax or stablehlo, or --from=FOLDER")
-    for flag in (_OUT, _ONLY, _STEP, _LICENCE, _PUSH, _PUBLIC):
-        if flag.value not in (None, "") and flag.value is not False:
+    for flag in (_OUT, _ONLY, _STEP, _LICENCE, _LANGUAGES, _PUSH, _PUBLIC):
+        if flag.value not in (None, "", []) and flag.value is not False:
             raise config_lib.ConfigError(f"--{flag.name} goes with --to; here --workdir is written")
 
     if config is None:

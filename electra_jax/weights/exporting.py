@@ -45,16 +45,15 @@ def write(
     out: str,
     to: str,
     only: str | None = None,
-    licence: str = "",
-    repository: str = "",
+    publication: card.Publication = card.UNPUBLISHED,
 ) -> dict:
     """Writes weights in one of `FORMATS`; the arguments and the result are those of its function.
 
-    Licence and repository are for the model cards of Hugging Face.
+    `publication` is for the model cards of Hugging Face.
     """
     check_format(to)
     if to == "hugging_face":
-        return to_hugging_face(found, out, only, licence, repository)
+        return to_hugging_face(found, out, only, publication)
     if to == "orbax":
         return to_orbax(found, out, only)
     return to_stablehlo(found, out, only)
@@ -70,15 +69,13 @@ def to_hugging_face(
     found: trained_weights.Weights,
     out: str,
     only: str | None = None,
-    licence: str = "",
-    repository: str = "",
+    publication: card.Publication = card.UNPUBLISHED,
 ) -> dict:
     """Writes OUT/discriminator and OUT/generator, or OUT/masked_lm, depending on the networks.
 
     Args:
       only: the name of one network; None for all.
-      licence: an identifier for the model card; '' if none was chosen.
-      repository: OWNER/NAME on the Hub if the folder goes there, for the model cards.
+      publication: what the model cards say of licence, languages and the place on the Hub.
 
     Returns a summary for printing. Raises ConfigError, in one line, for a setting that Hugging
     Face's ELECTRA does not have.
@@ -92,9 +89,9 @@ def to_hugging_face(
             role = found.role(network)
             name = "generator" if network == "generator" else _FOLDERS[role]
             below = name if network == "generator" and len(chosen) > 1 else ""
-            card_of = _card_of(repository, below) if repository else {"name": name}
+            card_of = _card_of(publication.repository, below, name)
             to = os.path.join(folder, name)
-            written[name] = _write_folder(found, network, to, licence, card_of)
+            written[name] = _write_folder(found, network, to, publication, card_of)
 
         # Each network must be readable alone, and two of them also as a pair.
         again = reading.open(folder)
@@ -233,13 +230,15 @@ def about(found: trained_weights.Weights) -> dict:
     }
 
 
-def _card_of(repository, below):
-    """Returns what a card calls a network that lies in a repository, or in a folder of one."""
+def _card_of(repository, below, name):
+    """Returns what a card calls a network: its name, or its repository and its folder there."""
+    if not repository:
+        return {"name": name}
     place = f'"{repository}", subfolder="{below}"' if below else f'"{repository}"'
     return {"name": f"{repository}, {below}" if below else repository, "place": place}
 
 
-def _write_folder(found, network, folder, licence, card_of):
+def _write_folder(found, network, folder, publication, card_of):
     """Writes the folder of one network with its card; returns class and number of parameters."""
     one, role = found.alone(network), found.role(network)
     flat = trees.flat(jax.device_get({"embeddings": one.params["embeddings"]}))
@@ -259,7 +258,7 @@ def _write_folder(found, network, folder, licence, card_of):
         **card_of,
         role=role,
         learnt=found.learnt(network),
-        licence=licence,
+        publication=publication,
         training={"parameters": f"{parameters:,}"} | card_facts.training_facts(found),
         metrics=card_facts.last_evaluation(found),
         curves=CURVES if os.path.exists(os.path.join(folder, CURVES)) else "",

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 
+import huggingface_hub
 import jax
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ from electra_jax.weights import (
     trained_weights,
     warm_start,
 )
-from electra_jax.weights.formats import tensor_files
+from electra_jax.weights.formats import card, tensor_files
 from electra_jax.workdir import metadata
 from support import odd, workdirs
 from support.changed_files import json_change, tensor_change
@@ -115,16 +116,27 @@ def test_the_folder_says_everything_that_others_need(folder):
         } <= names  # fmt: skip
     about = json.loads((folder / "discriminator" / "config.json").read_text())
     assert about["hidden_size"] == 32 and about["vocab_size"] == 64
-    card = (folder / "generator" / "README.md").read_text()
-    assert card.startswith('---\nlicense: "other"\n') and 'pipeline_tag: "fill-mask"' in card
-    assert "| steps | 7 |" in card and "literal `[MASK]`" in card
+    text = (folder / "generator" / "README.md").read_text()
+    assert text.startswith('---\nlicense: "other"\n') and 'pipeline_tag: "fill-mask"' in text
+    assert "| steps | 7 |" in text and "literal `[MASK]`" in text
 
 
-def test_a_licence_goes_to_the_card(workdir, tmp_path):
-    out = str(tmp_path / "hf")
-    exporting.to_hugging_face(reading.open(workdir), out, only="generator", licence="mit")
+def test_licence_and_languages_go_to_the_card(workdir, tmp_path):
+    done = convert(
+        f"--workdir={workdir}", "--to=hugging_face", f"--out={tmp_path / 'hf'}", "--only=generator",
+        "--license=mit", "--language=de,nds",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
     assert [path.name for path in (tmp_path / "hf").iterdir()] == ["generator"]
-    assert 'license: "mit"' in (tmp_path / "hf" / "generator" / "README.md").read_text()
+    found = huggingface_hub.ModelCard.load(tmp_path / "hf" / "generator" / "README.md").data
+    assert found.license == "mit" and found.language == ["de", "nds"]
+
+
+@pytest.mark.parametrize("language", ["German", "DE", "d", "", "de_DE"])
+def test_what_is_no_code_of_a_language_is_refused(language):
+    with pytest.raises(ValueError, match=f"'{language}' is no code of a language; give those of"):
+        card.Publication(languages=["nds", language])
+    card.Publication(languages=["nds", "zh-Hans", "multilingual"])
 
 
 VARIANTS = {
@@ -194,12 +206,12 @@ def test_every_objective_and_sharing_goes_out_and_comes_back(words, tmp_path, va
 
     assert set(SAID[variant]) == set(done["networks"])
     for name, said in SAID[variant].items():
-        card = (tmp_path / "hf" / name / "README.md").read_text()
-        assert said in card and "It was converted" not in card
-        assert (JUDGES in card) == (said == JUDGES)
-        assert ('"fill-mask"' in card) == (name == "generator" or variant == "masked_lm")
+        text = (tmp_path / "hf" / name / "README.md").read_text()
+        assert said in text and "It was converted" not in text
+        assert (JUDGES in text) == (said == JUDGES)
+        assert ('"fill-mask"' in text) == (name == "generator" or variant == "masked_lm")
         detects = variant not in ("masked_lm", "replace_mlm", "all_tokens_mlm", "electric")
-        assert ('"replaced-token-detection"' in card) == detects
+        assert ('"replaced-token-detection"' in text) == detects
 
 
 def test_folded_tables_are_the_sum(words, tmp_path):

@@ -23,7 +23,7 @@ from electra_jax.core import trees
 from electra_jax.finetuning.tuning import export, kept_weights, run_folder
 from electra_jax.model import task_heads
 from electra_jax.weights import encoding, reading
-from electra_jax.weights.formats import hugging_face, tensor_files
+from electra_jax.weights.formats import card, hugging_face, tensor_files
 from support import encoder_workdir, finetunings
 from support.commands import convert_flags
 
@@ -130,23 +130,26 @@ def test_what_was_tuned_comes_back_bit_for_bit(folders, tmp_path):
 
 
 def test_config_and_card_say_what_the_task_is(folders, tmp_path):
-    export.to_hugging_face(export.open(folders("classification")), str(tmp_path / "hf"), "mit")
+    publication = card.Publication("mit", ["de", "nds"])
+    export.to_hugging_face(
+        export.open(folders("classification")), str(tmp_path / "hf"), publication
+    )
     about = about_of(tmp_path / "hf")
     assert about["id2label"] == {"0": "0", "1": "1"} and about["label2id"] == {"0": 0, "1": 1}
     assert about["problem_type"] == "single_label_classification"
     assert about["classifier_dropout"] == 0.25 and about["hidden_dropout_prob"] == 0.0
-    card = (tmp_path / "hf" / "README.md").read_text()
-    assert card.startswith('---\nlicense: "mit"\n')
-    assert 'pipeline_tag: "text-classification"' in card and "fine-tuned with electra_jax" in card
+    text = (tmp_path / "hf" / "README.md").read_text()
+    assert text.startswith('---\nlicense: "mit"\nlanguage: ["de", "nds"]\n')
+    assert 'pipeline_tag: "text-classification"' in text and "fine-tuned with electra_jax" in text
     for row in (
         "| task | custom |", "| learning rate | 0.003 |", "| head | two_layer |", "| epochs | 1 |",
     ):  # fmt: skip
-        assert row in card
+        assert row in text
     records = run_folder.records(folders("classification"))
     values = [100 * record["scores"]["dev"]["accuracy"] for record in records]
     median, mean = np.median(values), np.mean(values)
     said = f"| dev accuracy | median {median:.2f}, mean {mean:.2f} ± "
-    assert said in card and f", 2 seeds; these weights {max(values):.2f} |" in card
+    assert said in text and f", 2 seeds; these weights {max(values):.2f} |" in text
 
 
 @pytest.mark.parametrize(

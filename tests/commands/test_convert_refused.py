@@ -126,6 +126,12 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path):
         ({"to": "hugging_face"}, "--out names no folder"),
         ({"to": "orbax", "out": "x"}, "weights come from --workdir or from --from"),
         ({"to": "orbax", "out": "x", "from": "y", "license": "mit"}, "--license is for the model"),
+        ({"to": "orbax", "out": "x", "from": "y", "language": ["de"]}, "--language is for the"),
+        (
+            {"to": "hugging_face", "out": "x", "from": "y", "language": ["ger man"]},
+            "--language: 'g",
+        ),
+        ({"from": "x", "language": ["de"]}, "--language goes with --to"),
         ({"to": "orbax", "out": "x", "from": "y", "step": 0}, "--step chooses a checkpoint of"),
         ({}, "give --to=hugging_face, orbax or stablehlo, or --from=FOLDER"),
         ({"from": "x", "out": "y"}, "--out goes with --to"),

@@ -23,6 +23,7 @@ from electra_jax import convert as convert_command
 from electra_jax.data import reaching
 from electra_jax.host import causes
 from electra_jax.weights import exporting, hub, importing, publishing, reading, trained_weights
+from electra_jax.weights.formats import card
 from support import hub_server, model_hub
 from support.commands import command, convert_flags, free_port
 from support.corpus import finished_config
@@ -35,7 +36,8 @@ TEXTS = ["the cat sees a letter.", "a bird"]
 def exported(finished, tmp_path_factory):
     """The Hugging Face folder of the finished run, as --push writes it."""
     out = tmp_path_factory.mktemp("exported") / "out"
-    exporting.to_hugging_face(reading.open(finished[0]), str(out), repository=NAME)
+    publication = card.Publication(repository=NAME)
+    exporting.to_hugging_face(reading.open(finished[0]), str(out), publication=publication)
     return out
 
 

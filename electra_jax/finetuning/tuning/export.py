@@ -82,8 +82,7 @@ def write(
     only: str | None = None,
     step: int | None = None,
     data_dir: str = "",
-    licence: str = "",
-    repository: str = "",
+    publication: card.Publication = card.UNPUBLISHED,
 ) -> dict:
     """Writes weights to a new folder: those of a fine-tuned task with its head, or any others.
 
@@ -93,8 +92,7 @@ def write(
       out: the folder; it must not be there yet.
       to: one of `exporting.FORMATS`.
       only: one network instead of all.
-      licence: an identifier for the model card; '' if none was chosen.
-      repository: OWNER/NAME on the Hub if the folder goes there, for the model card.
+      publication: what the model card says of licence, languages and the place on the Hub.
 
     Returns a summary for printing. Raises ConfigError or CheckpointError, one line.
     """
@@ -102,7 +100,7 @@ def write(
     path, out = os.fspath(path), os.fspath(out)
     if not is_tuned(path):
         found = reading.open(path, step, data_dir)
-        return exporting.write(found, out, to, only, licence, repository)
+        return exporting.write(found, out, to, only, publication)
 
     if only:
         raise config_lib.ConfigError(f"--only={only}: a tuned task has one network")
@@ -112,7 +110,7 @@ def write(
         )
     tuned = open(path)
     if to == "hugging_face":
-        return to_hugging_face(tuned, out, licence, repository)
+        return to_hugging_face(tuned, out, publication)
     return to_orbax(tuned, out)
 
 
@@ -179,12 +177,13 @@ def open(path: str) -> TunedNetwork:
     )
 
 
-def to_hugging_face(tuned: TunedNetwork, out: str, licence: str = "", repository: str = "") -> dict:
+def to_hugging_face(
+    tuned: TunedNetwork, out: str, publication: card.Publication = card.UNPUBLISHED
+) -> dict:
     """Writes a folder that ElectraForSequenceClassification and its siblings load.
 
     Args:
-      licence: an identifier for the model card; '' if none was chosen.
-      repository: OWNER/NAME on the Hub if the folder goes there, for the model card.
+      publication: what the model card says of licence, languages and the place on the Hub.
 
     Raises ConfigError, one line, if Hugging Face has no class for the head or the encoder.
     """
@@ -208,8 +207,8 @@ def to_hugging_face(tuned: TunedNetwork, out: str, licence: str = "", repository
         tensors = exporting.write_network(folder, one, flat, role, dropouts, task)
         parameters = sum(x.size for x in tensors.values())
         _check(folder, flat, role, one.vocabulary.size)
-        name = repository or os.path.basename(os.path.abspath(out))
-        text = _card(tuned, folder, name, role, parameters, licence)
+        name = publication.repository or os.path.basename(os.path.abspath(out))
+        text = _card(tuned, folder, name, role, parameters, publication)
         safe_files.write(os.path.join(folder, "README.md"), text.encode())
 
     done = {"class": hugging_face.TASK_ROLES[role], "parameters": parameters}
@@ -267,7 +266,7 @@ def _check(folder, flat, role, size):
             raise OSError(f"{path} came back different; nothing was written")
 
 
-def _card(tuned, folder, name, role, parameters, licence):
+def _card(tuned, folder, name, role, parameters, publication):
     """The text of the model card; copies the picture of pre-training beside it if there is one."""
     about, settings = tuned.about, tuned.about["settings"]
     start = tuned.settings.starts.get(about["task"])
@@ -301,7 +300,7 @@ def _card(tuned, folder, name, role, parameters, licence):
     return card.text(
         name=name,
         role=role,
-        licence=licence,
+        publication=publication,
         training=card_facts.training_facts(tuned.encoder),
         metrics={},
         curves=exporting.CURVES if has_picture else "",

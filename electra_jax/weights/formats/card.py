@@ -5,9 +5,36 @@
 """
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 
 from electra_jax.weights.formats import readme
+
+# What the Hub takes as a language: ISO 639-1, -2 or -3, perhaps with a script or a region (BCP 47).
+_LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*|code|multilingual")
+
+
+@dataclasses.dataclass(frozen=True)
+class Publication:
+    """What only those know who publish a network, for its card.
+
+    Raises ValueError, in one line, for what is no code of a language.
+    """
+
+    licence: str = ""  # an identifier of the Hub's list; '' if none was chosen
+    languages: Sequence[str] = ()  # of the text, as ("de", "nds")
+    repository: str = ""  # OWNER/NAME on the Hub if the folder goes there
+
+    def __post_init__(self):
+        for language in self.languages:
+            if not _LANGUAGE.fullmatch(language):
+                raise ValueError(
+                    f"{language!r} is no code of a language; give those of ISO 639, as de or nds,"
+                    " with commas between several"
+                )
+
+
+UNPUBLISHED = Publication()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +49,7 @@ class Tuning:
 def text(
     name: str,
     role: str,
-    licence: str,
+    publication: Publication,
     training: Mapping[str, str],
     metrics: Mapping[str, str],
     curves: str,
@@ -37,7 +64,7 @@ def text(
 
     Args:
       role: what the network's head does, a key of `hugging_face.ROLES` or `TASK_ROLES`.
-      licence: an identifier of the Hub's list; '' if none was chosen.
+      publication: licence and languages.
       training: facts in the order of the table.
       metrics: the metrics of the last evaluation.
       curves: the file name of a picture, or ''.
@@ -52,7 +79,8 @@ def text(
         "card.md.j2",
         name=name,
         role=role,
-        licence=licence,
+        licence=publication.licence,
+        languages=list(publication.languages),
         training=training,
         learnt=learnt or role,
         metrics=metrics,
