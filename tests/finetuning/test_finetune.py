@@ -209,9 +209,25 @@ def test_every_kind_of_task_learns(places, kind, metric, least):
     assert seed.curve[0].loss > seed.curve[-1].loss
     assert seed.scores["dev"][metric] > least
     assert seed.scores["dev"][metric] > task.baselines["dev"][metric]
+    assert_scores_of_labels_add_up(seed.by_label["dev"], seed.scores["dev"], kind)
     model, written = assert_new_texts_are_answered_as_dev_was(places, kind)
     dev = os.path.join(places[1], KINDS[kind]["dev"])
     assert_files_are_answered_as_dev_was(model, written, dev)
+
+
+def assert_scores_of_labels_add_up(by_label, scores, kind):
+    """To the score that all labels have together."""
+    if kind == "multi_label":
+        f1 = [label["f1"] for label in by_label.values()]
+        assert np.mean(f1) == pytest.approx(scores["macro_f1"])
+    elif kind == "tagging":
+        true = np.array([label["count"] for label in by_label.values()])
+        right = true * [label["recall"] for label in by_label.values()]
+        said = right / [label["precision"] for label in by_label.values()]
+        total = 2 * right.sum() / (said + true).sum()
+        assert total == pytest.approx(scores["entity_f1"])
+    else:
+        assert by_label == {}
 
 
 def assert_new_texts_are_answered_as_dev_was(places, name, task="custom", split="dev"):

@@ -162,6 +162,36 @@ def test_the_average_of_glue_waits_for_its_eight_tasks():
     assert "GLUE average of 8 medians" in results_table.text(run_results.Results("all", tasks))
 
 
+PERSONS = {"f1": 0.5, "precision": 0.25, "recall": 0.75, "count": 1200}
+PLACES = {"f1": 0.9, "precision": 0.9, "recall": 0.9, "count": 3}
+
+
+def entities(*by_label):
+    """Results of a tagging task with one seed for each of these scores of types."""
+    seeds = [
+        run_results.SeedResult(n, {"dev": {"entity_f1": 0.7}}, by_label={"dev": one} if one else {})
+        for n, one in enumerate(by_label)
+    ]
+    task = run_results.TaskResult("ner", "tagging", "entity_f1", seeds)
+    return run_results.Results("labels", [task])
+
+
+def test_each_type_of_entities_has_a_line_with_means_over_seeds(tmp_path):
+    # Seed 1 has met no place; seed 2 was tuned by a version that kept no scores of labels.
+    results = entities({"PER": PERSONS, "|": PLACES}, {"PER": PERSONS | {"f1": 0.7}}, None)
+    results = results_file.load(results_file.write(str(tmp_path), results)[0])
+    text = results_table.markdown(results)
+    assert "## ner, dev: each type of entities" in text
+    assert "| label | F1, mean ± sd | precision | recall | examples |" in text
+    assert "| PER | 60.00 ± 14.14 | 25.00 | 75.00 | 1,200 |" in text
+    assert "| \\| | 45.00 ± 63.64 | 45.00 | 45.00 | 3 |" in text
+    page = page_lib.html(results)
+    assert pages.unclosed(page) == []
+    shown = re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", page))
+    assert "ner, dev: each type of entities label F1, mean ± sd precision" in shown
+    assert "PER 60.00 ± 14.14 25.00 75.00 1,200" in shown
+
+
 def test_results_come_back_from_their_file(tmp_path, three):
     paths = results_file.write(str(tmp_path), three)
     assert [path.rsplit("/")[-1] for path in paths] == ["results.json", "results.md"]

@@ -129,6 +129,70 @@ def test_entity_scores_are_those_of_seqeval(seed, marks):
     assert list(found.values()) == pytest.approx(expected, abs=1e-12)
 
 
+def of_scikit_learn(truth, predictions, names, **options):
+    """{name: (F1, precision, recall, count)} of the names that occur on either side."""
+    rows = np.transpose(
+        sklearn.metrics.precision_recall_fscore_support(
+            truth, predictions, zero_division=0, **options
+        )
+    )
+    return {
+        name: (f1, precision, recall, n) for name, (precision, recall, f1, n) in zip(names, rows)
+    }
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_scores_of_each_class_are_those_of_scikit_learn(seed):
+    """Class 4 of the five is in no text and in no prediction, and has no line."""
+    predictions_R, labels_R = classes(seed, 4)
+    occur = np.union1d(predictions_R, labels_R)
+    found = scores.by_label("classification", ["accuracy"], predictions_R, labels_R, "abcde")
+    theirs = of_scikit_learn(labels_R, predictions_R, ["abcd"[n] for n in occur], labels=occur)
+    assert list(found) == list(theirs)
+    for name, expected in theirs.items():
+        assert found[name] == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_scores_of_each_of_several_labels_are_those_of_scikit_learn(seed):
+    rng = np.random.default_rng(seed)
+    labels_RC = (rng.random((40, 4)) < [0.5, 0.1, 0.9, 0.0]).astype(int)  # the last never holds
+    predictions_RC = np.where(rng.random((40, 4)) < 0.2, 1 - labels_RC, labels_RC)
+    found = scores.by_label("multi_label", ["micro_f1"], predictions_RC, labels_RC, "abcd")
+    theirs = of_scikit_learn(labels_RC, predictions_RC, "abcd")
+    assert list(found) == list("abcd") and found["d"].recall == 0 and found["d"].count == 0
+    for name, expected in theirs.items():
+        assert found[name] == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_scores_of_each_type_of_entities_are_those_of_seqeval(seed):
+    rng = np.random.default_rng(seed)
+    tags = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+    labels = [[str(tag) for tag in rng.choice(tags, rng.integers(1, 9))] for _ in range(60)]
+    predictions = [
+        [str(rng.choice(tags)) if rng.random() < 0.2 else tag for tag in row] for row in labels
+    ]
+    found = scores.by_label("tagging", ["entity_f1"], predictions, labels, tags)
+    theirs = seqeval.classification_report(labels, predictions, output_dict=True)
+    assert list(found) == ["LOC", "PER"]
+    for name, score in found.items():
+        expected = [theirs[name][key] for key in ("f1-score", "precision", "recall", "support")]
+        assert score == pytest.approx(expected, abs=1e-12)
+    # Where no metric is of entities, tags are those of words.
+    found = scores.by_label("tagging", ["token_accuracy"], predictions, labels, tags)
+    flat = [sum(rows, []) for rows in (labels, predictions)]
+    theirs = of_scikit_learn(*flat, sorted(tags), labels=sorted(tags))
+    assert list(found) == list(theirs)
+    for name, expected in theirs.items():
+        assert found[name] == pytest.approx(expected, abs=1e-12)
+
+
+def test_what_has_no_labels_has_no_scores_of_labels():
+    assert scores.by_label("regression", ["pearson"], np.ones(2), np.zeros(2), ()) == {}
+    assert scores.by_label("span", ["span_f1"], ["a"], [["a"]], ()) == {}
+
+
 @pytest.mark.parametrize(
     ("text", "left"),
     [

@@ -2,13 +2,16 @@
 """Metrics of labels: classes, several labels per example, numbers, and the tags of words.
 
     predictions, labels  ->  accuracy, f1, mcc, pearson, entity_f1, ...  ->  one number
+                         ->  of_classes, of_entity_types, of_tags        ->  scores of each label
 
 A number that its formula leaves undefined (0 / 0) is 0. Entities follow the rules of the CoNLL-2000
 evaluation. R examples, C classes.
 """
 
+import collections
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -143,6 +146,54 @@ def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
     return found
 
 
+# --- each label by itself -------------------------------------------------------------------------
+
+
+class LabelScore(NamedTuple):
+    """How well one label is found: a class, a type of entities, a tag."""
+
+    f1: float
+    precision: float  # share of its predictions that are right
+    recall: float  # share of its examples that are found
+    count: int  # its true examples: texts, entities or words
+
+
+def of_classes(predictions, labels, names: Sequence[str]) -> dict[str, LabelScore]:
+    """The scores of each class, or of each label if an example has several.
+
+    Args:
+      names: of the classes 0, 1, ... or of the columns; what occurs nowhere is left out.
+    """
+    predictions, labels = _pair(predictions, labels)
+    if predictions.ndim == 1:
+        places_C = np.arange(len(names))
+        predictions, labels = predictions[:, None] == places_C, labels[:, None] == places_C
+    hits_C, said_C, true_C = _counts(predictions.astype(bool), labels.astype(bool))
+    return {
+        name: _label_score(hits, said, true)
+        for name, hits, said, true in zip(names, hits_C, said_C, true_C)
+        if said or true
+    }
+
+
+def of_entity_types(predictions, labels) -> dict[str, LabelScore]:
+    """The scores of whole entities by their type, in alphabetical order; '' is a bare B or I."""
+    said, true = set(), set()
+    for place, (ours, theirs) in enumerate(_sentences(predictions, labels)):
+        said.update((*entity, place) for entity in entities(ours))
+        true.update((*entity, place) for entity in entities(theirs))
+    return _of_items(said, true)
+
+
+def of_tags(predictions, labels) -> dict[str, LabelScore]:
+    """The scores of words by their tag, in alphabetical order: those of parts of speech."""
+    said, true = set(), set()
+    for place, (ours, theirs) in enumerate(_sentences(predictions, labels)):
+        said.update((tag, word, place) for word, tag in enumerate(ours))
+        true.update((tag, word, place) for word, tag in enumerate(theirs))
+    return _of_items(said, true)
+
+
 # --- helpers --------------------------------------------------------------------------------------
 
 
@@ -185,6 +236,22 @@ def _class_counts(predictions_R, labels_R) -> tuple[np.ndarray, np.ndarray, np.n
 
 def _f1(hits, said, true) -> float:
     return float(2 * hits / (said + true)) if said + true else 0.0
+
+
+def _of_items(said: set[tuple], true: set[tuple]) -> dict[str, LabelScore]:
+    """The scores of items by their label, which comes first in each."""
+    items = (said & true, said, true)
+    hits, said_of, true_of = (collections.Counter(label for label, *_ in each) for each in items)
+    return {
+        label: _label_score(hits[label], said_of[label], true_of[label])
+        for label in sorted(said_of | true_of)
+    }
+
+
+def _label_score(hits, said, true) -> LabelScore:
+    """The scores of a label: how often it is predicted correctly, predicted, and true."""
+    precision, recall = (float(hits / count) if count else 0.0 for count in (said, true))
+    return LabelScore(_f1(hits, said, true), precision, recall, int(true))
 
 
 def _ranks(values_R) -> np.ndarray:

@@ -69,6 +69,8 @@ def html(
         ],
         head=results_table.HEAD,
         scores=_scores(results),
+        label_head=results_table.LABEL_HEAD,
+        label_tables=results_table.label_tables(results),
         rungs=page_charts.ends(results, control),
         against=[] if control is None else _against(results, control),
         curves=[charts for charts in curves if charts],

@@ -61,6 +61,7 @@ def from_json(tree: Mapping) -> run_results.Results:
                         for point in seed["curve"]
                     ],
                     chosen_step=seed["chosen_step"],
+                    by_label=seed.get("by_label", {}),
                     warnings=seed["warnings"],
                 )
                 for seed in one["seeds"]
@@ -160,6 +161,7 @@ def _task_to_json(task: run_results.TaskResult) -> dict:
                 "seed": seed.seed,
                 "chosen_step": seed.chosen_step,
                 "scores": seed.scores,
+                "by_label": seed.by_label,
                 "warnings": seed.warnings,
                 "curve": [point._asdict() for point in seed.curve],
             }

@@ -17,6 +17,7 @@ from electra_jax.host import console_table
 from electra_jax.report import means, style
 
 HEAD = ("task", "split", "metric", "median", "mean ± sd", "best", "n", "guess")
+LABEL_HEAD = ("label", "F1, mean ± sd", "precision", "recall", "examples")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +60,49 @@ def table_rows(results: run_results.Results) -> list[ScoreRow]:
                     )
                 )
     return rows
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelTable:
+    """The scores of each label in one dev split, as text: rows of `LABEL_HEAD`."""
+
+    task: str
+    split: str
+    what: str  # its labels are: a class, a label, a type of entities, a tag
+    rows: Sequence[Sequence[str]]
+
+
+def label_tables(results: run_results.Results) -> list[LabelTable]:
+    """A table for each dev split whose seeds have scores of labels."""
+    tables = []
+    for task in results.tasks:
+        for split in task.splits:
+            rows = [_label_row(task, split, label) for label in task.labels(split)]
+            if rows:
+                tables.append(LabelTable(task.task, split, _what(task, split), rows))
+    return tables
+
+
+def _what(task, split) -> str:
+    """What the labels of a task are."""
+    if task.kind == "tagging":
+        entities = any(metric.startswith("entity_") for metric in task.metrics(split))
+        return "type of entities" if entities else "tag"
+    return "class" if task.kind == "classification" else "label"
+
+
+def _label_row(task, split, label) -> list[str]:
+    f1, precision, recall, count = (
+        statistics_lib.summarise(name, task.of_label(split, label, name))
+        for name in ("f1", "precision", "recall", "count")
+    )
+    return [
+        label or "(no type)",
+        with_sd("f1", f1),
+        shown("precision", precision.mean),
+        shown("recall", recall.mean),
+        f"{count.best:,.0f}",  # the same for all seeds, but for one that has met it nowhere
+    ]
 
 
 def text(results: run_results.Results) -> str:
@@ -126,6 +170,9 @@ def markdown(results: run_results.Results) -> str:
     notes = all_notes(results)
     if notes:
         lines += ["", "## Notes", "", *(f"- {note}" for note in notes)]
+    for table in label_tables(results):
+        lines += ["", f"## {table.task}, {table.split}: each {table.what}", ""]
+        lines += _markdown_table([list(LABEL_HEAD), *table.rows], left=1)
     return "\n".join(lines) + "\n"
 
 

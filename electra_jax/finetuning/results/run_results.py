@@ -38,6 +38,8 @@ class SeedResult:
     curve: Sequence[CurvePoint] = ()
     chosen_step: int | None = None
     warnings: Sequence[str] = ()  # from statistics.degenerate
+    # dev split -> label -> f1, precision, recall and count, the number of its true examples
+    by_label: Mapping[str, Scores] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +77,19 @@ class TaskResult:
     def summary(self, split: str, metric: str) -> statistics_lib.SeedStatistics:
         """Statistics of one metric over the seeds."""
         return statistics_lib.summarise(metric, self.values(split, metric))
+
+    def labels(self, split: str) -> list[str]:
+        """The labels of a split that any seed has scores of, in order."""
+        found = (seed.by_label.get(split, {}) for seed in self.seeds)
+        return list(dict.fromkeys(label for labels in found for label in labels))
+
+    def of_label(self, split: str, label: str, name: str) -> list[float]:
+        """`f1`, `precision`, `recall` or `count` of a label, a value for each seed that has it.
+
+        A seed that has scores of other labels has neither found nor met this one: 0.
+        """
+        found = [seed.by_label[split] for seed in self.seeds if seed.by_label.get(split)]
+        return [labels.get(label, {}).get(name, 0.0) for labels in found]
 
     def baseline(self, split: str, metric: str) -> float | None:
         """The score of a constant guess."""

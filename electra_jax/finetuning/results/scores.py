@@ -2,6 +2,7 @@
 """The scores of predictions: every metric, for every kind of task.
 
     outputs of a head  ->  decide   ->  predictions  ->  compute  ->  {metric: value}
+                                         by_label ->  F1, precision and recall of each label
     labels             ->  baseline ->  the same metrics for a constant guess
 
 Values are shares in 0..1 and correlations in -1..1; `mse` has the unit of the label, squared. A
@@ -20,7 +21,7 @@ R examples, C classes.
 
 import collections
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -72,6 +73,24 @@ def function(name: str) -> Callable[..., float]:
     if name not in METRICS:
         raise ValueError(f"metric {name!r} is unknown; use one of {', '.join(METRICS)}")
     return METRICS[name]
+
+
+def by_label(
+    kind: str, metrics: Iterable[str], predictions, labels, names: Sequence[str]
+) -> dict[str, label_scores.LabelScore]:
+    """The scores of each class, label, type of entities or tag; {} for other kinds of tasks.
+
+    Args:
+      metrics: of the task; tags are those of entities where a metric is of entities.
+      names: the labels of the task.
+    """
+    if kind in ("classification", "multi_label"):
+        return label_scores.of_classes(predictions, labels, names)
+    if kind == "tagging" and any(name.startswith("entity_") for name in metrics):
+        return label_scores.of_entity_types(predictions, labels)
+    if kind == "tagging":
+        return label_scores.of_tags(predictions, labels)
+    return {}
 
 
 def guess(kind: str, labels):

@@ -222,6 +222,10 @@ def _outcome(prepared, tuned, place, mine, threshold) -> dict[str, Any]:
             split: _scores(prepared, part, mine[split], threshold)
             for split, part in prepared.scored.items()
         },
+        "by_label": {
+            split: _by_label(prepared, part, mine[split], threshold)
+            for split, part in prepared.scored.items()
+        },
         "curve": [[one.step, one.loss, one.scores[first]] for one in evaluations],
         "chosen_step": evaluations[tuned.chosen[place]].step,
         "warnings": _warnings(prepared, mine[first], threshold, tuned, place),
@@ -232,6 +236,12 @@ def _outcome(prepared, tuned, place, mine, threshold) -> dict[str, Any]:
 def _scores(prepared, part, said, threshold) -> dict[str, float]:
     decided = datasets.decide(prepared, said, threshold)
     return scores.compute(prepared.task.metrics, decided, part.targets)
+
+
+def _by_label(prepared, part, said, threshold) -> dict[str, dict[str, float]]:
+    task, decided = prepared.task, datasets.decide(prepared, said, threshold)
+    found = scores.by_label(task.kind, task.metrics, decided, part.targets, task.labels)
+    return {label: score._asdict() for label, score in found.items()}
 
 
 def _warnings(prepared, said, threshold, tuned, place) -> list[str]:

@@ -199,6 +199,7 @@ def _seed_result(record) -> run_results.SeedResult:
     return run_results.SeedResult(
         seed=record["seed"],
         scores=record["scores"],
+        by_label=record.get("by_label", {}),  # records of earlier versions have none
         curve=[run_results.CurvePoint(*point) for point in record["curve"]],
         chosen_step=record["chosen_step"],
         warnings=record["warnings"],
