@@ -107,6 +107,8 @@ ARMS = {
     "adamw": Arm(ADAMW),
     "rate_half": Arm({"optimizer.muon_learning_rate": 0.01}),
     "rate_double": Arm({"optimizer.muon_learning_rate": 0.04}),
+    "decay_tenth": Arm({"optimizer.weight_decay": 0.01}),
+    "weak_decay_tenth": Arm({"optimizer.weight_decay": 0.01}, generator="weak"),
     "rows_16": Arm({"data.batch_size": 16}, share=4),
     "rows_256": Arm({"data.batch_size": 256}, share=1 / 4),
     # Steps against the generators that are easiest and hardest to tell from the text.

@@ -119,6 +119,15 @@ QUESTIONS = (
         {"rate_half": 0.01, REFERENCE: 0.02, "rate_double": 0.04},
     ),
     Question(
+        "Weight decay",
+        "Each row is compared with the one that learned from the same generator with 0.1.",
+        {
+            REFERENCE: "the middle one, 0.1", "decay_tenth": "the middle one, 0.01",
+            "weak": "the weak generator, 0.1", "weak_decay_tenth": "the weak generator, 0.01",
+        },
+        against={"weak": "weak", "weak_decay_tenth": "weak"},
+    ),
+    Question(
         "Optimizer",
         "Muon is for the layers' matrices; AdamW has a peak of 4e-3.",
         {REFERENCE: "Muon", "adamw": "AdamW"},
