@@ -209,7 +209,20 @@ ANSWERS = (
         "Which frozen generator teaches it most about one that it has not met?",
         (
             ("unigram", REFERENCE, "draws by frequency instead of the middle one"),
+            ("weak", REFERENCE, "the weak one"),
             ("strong", REFERENCE, "the strong one"),
+        ),
+    ),
+    (
+        "What do the settings of its own training change?",
+        (
+            ("decay_tenth", REFERENCE, "a tenth of the weight decay"),
+            ("adamw", REFERENCE, "AdamW"),
+            ("rate_half", REFERENCE, "half the rate"),
+            ("rate_double", REFERENCE, "twice the rate"),
+            ("mask_15", REFERENCE, "15 % chosen instead of 30"),
+            ("length_128", REFERENCE, "rows of 128 tokens"),
+            ("cls_context", REFERENCE, "`cls_context`"),
         ),
     ),
 )
