@@ -85,6 +85,8 @@ ARMS = {
     # Samples that are easy to tell at first (arXiv:2310.07347).
     "heated": Arm({"objective.first_temperature": 2.0}),
     "heated_strong": Arm({"objective.first_temperature": 2.0}, generator="strong"),
+    "warm": Arm({"objective.temperature": 1.5}),
+    "hot": Arm({"objective.temperature": 2.0}),
     # Steps, each number with a schedule of its own.
     "steps_quarter": Arm(share=1 / 4),
     "steps_double": Arm(share=2),
@@ -131,6 +133,7 @@ ARMS = {
     "along_adamw": Arm(ALONG | ADAMW, generator=""),
     "along_keeps": Arm(ALONG | {"objective.mask_token_rate": 0.85}, generator=""),
     "along_15": Arm(ALONG | {"objective.mask_rate": 0.15}, generator=""),
+    "one_trunk_warm": Arm(ONE_TRUNK | {"objective.temperature": 1.5}, generator=""),
     "one_trunk_adamw": Arm(ONE_TRUNK | ADAMW, generator=""),
 }  # fmt: skip
 

@@ -69,6 +69,12 @@ QUESTIONS = (
         column="learned from",
     ),
     Question(
+        "A temperature that stays",
+        "Of the samples in training; the rows that all read were sampled at 1.",
+        {REFERENCE: "1", "warm": "1.5", "hot": "2"},
+        {REFERENCE: 1, "warm": 1.5, "hot": 2},
+    ),
+    Question(
         "Luck",
         "How far apart equal settings end: the reference once more, with other first weights, order"
         " of the text and masks, and the same generator.",
@@ -176,12 +182,14 @@ QUESTIONS = (
             "shared_50": "B, weight 50",
             "one_trunk": "C: B, one trunk of the discriminator's size for both",
             "one_trunk_50": "C, weight 50",
+            "one_trunk_warm": "C, samples of temperature 1.5",
             "one_trunk_adamw": "C, AdamW",
         },
         against={
             "along_keeps": "along", "along_15": "along", "along_adamw": "along", "gdes": "along",
             "shared_5": "along", "shared_50": "shared_5", "one_trunk": "shared_5",
-            "one_trunk_50": "one_trunk", "one_trunk_adamw": "one_trunk",
+            "one_trunk_50": "one_trunk", "one_trunk_warm": "one_trunk",
+            "one_trunk_adamw": "one_trunk",
         },
     ),
 )  # fmt: skip
