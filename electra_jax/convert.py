@@ -112,24 +112,26 @@ def outwards(config: config_lib.Config | None, workdir: str | None) -> dict:
     if _LANGUAGES.value and _TO.value != "hugging_face":
         raise config_lib.ConfigError("--language is for the model card of --to=hugging_face")
     try:
-        card.Publication(languages=_LANGUAGES.value)
+        publication = card.Publication(_LICENCE.value, _LANGUAGES.value, _PUSH.value or "")
     except ValueError as error:
         raise config_lib.ConfigError(f"--language: {error}") from None
 
     if not _PUSH.value:
-        return written(config, workdir, _OUT.value)
+        return written(config, workdir, _OUT.value, publication)
 
     publishing.check(_PUSH.value, _PUBLIC.value)
     with contextlib.ExitStack() as stack:
         out = _OUT.value
         if not out:
             out = os.path.join(stack.enter_context(tempfile.TemporaryDirectory()), "export")
-        done = written(config, workdir, out)
+        done = written(config, workdir, out, publication)
         done["pushed"] = publishing.push(out, _PUSH.value, _PUBLIC.value)
     return done if _OUT.value else {name: done[name] for name in done if name != "out"}
 
 
-def written(config: config_lib.Config | None, workdir: str | None, out: str) -> dict:
+def written(
+    config: config_lib.Config | None, workdir: str | None, out: str, publication: card.Publication
+) -> dict:
     """Exports weights to a new folder; returns what was written."""
     return export.write(
         _FROM.value or workdir,
@@ -138,7 +140,7 @@ def written(config: config_lib.Config | None, workdir: str | None, out: str) -> 
         _ONLY.value,
         _STEP.value,
         config.data.dir if config else "",
-        card.Publication(_LICENCE.value, _LANGUAGES.value, _PUSH.value or ""),
+        publication,
     )
 
 
