@@ -24,7 +24,7 @@ from collections.abc import Mapping
 import jax
 from absl import logging
 
-from electra_jax.host import causes, joining, peers
+from electra_jax.host import causes, extras, joining, peers
 
 # A TPU's metadata are asked for so often, with as many seconds between.
 _METADATA_TRIES, _METADATA_PAUSE = 3, 1.0
@@ -145,11 +145,13 @@ class BusyError(joining.PeersError, causes.MayPass):
 
 
 def check_chips_are_free() -> None:
-    """Raises BusyError if this machine has a TPU that cannot be opened.
+    """Raises BusyError if this machine has a TPU or NVIDIA GPU that cannot be opened.
 
-    jax says so in an error of several lines, or computes on the CPU instead.
+    jax says so in an error of several lines, or computes on the CPU instead. A GPU for which jax
+    has no plugin may be there for other things, so that is a warning.
     """
-    if not on_tpu():
+    kind = "TPU" if on_tpu() else "GPU" if _on_gpu() else ""
+    if not kind:
         return
 
     why = ""
@@ -157,11 +159,31 @@ def check_chips_are_free() -> None:
         opened = jax.default_backend()
     except RuntimeError as error:
         opened, why = "", f" ({' '.join(str(error).split())[:300]})"
-    if opened in ("", "cpu"):
-        raise BusyError(
-            f"this machine has a TPU, and jax could not open it{why}: another process may have it;"
-            " end that one, or set JAX_PLATFORMS=cpu to compute on the CPU"
+    if opened not in ("", "cpu"):
+        return
+
+    if kind == "GPU" and not why and not any(map(importlib.util.find_spec, _CUDA_PLUGINS)):
+        logging.warning(
+            "this machine has a GPU, and everything is computed on the CPU, since jax has no plugin"
+            " for CUDA: %s; JAX_PLATFORMS=cpu says that this is meant",
+            extras.command("cuda"),
         )
+        return
+
+    remedy = "; nvidia-smi shows whether its driver works" if kind == "GPU" else ""
+    raise BusyError(
+        f"this machine has a {kind}, and jax could not open it{why}: another process may have it"
+        f"{remedy}; end that one, or set JAX_PLATFORMS=cpu to compute on the CPU"
+    )
+
+
+_CUDA_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
+
+
+def _on_gpu():
+    """Returns whether this process sees an NVIDIA GPU, and jax is not told to use other devices."""
+    platforms = (jax.config.jax_platforms or "cuda").split(",")
+    return platforms[0] in ("cuda", "gpu") and _seen(os.environ) > 0
 
 
 def check_processes_are_joined() -> None:

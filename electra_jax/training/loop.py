@@ -31,7 +31,7 @@ from electra_jax.host import (
     staging,
 )
 from electra_jax.report import closing, services, writers
-from electra_jax.training import before_the_run, output, runs, saved_state, spikes
+from electra_jax.training import before_the_run, output, run_facts, runs, saved_state, spikes
 from electra_jax.training import budget as budget_lib
 from electra_jax.training import feed as feed_lib
 from electra_jax.training.errors import TrainingError
@@ -188,6 +188,7 @@ class _Loop:
             logging.info("nothing to do: at step %d the budget, %s, is spent", run.step, spent)
             self._evaluate(write=due)
         else:
+            logging.info(run_facts.start_in_words(run))
             self._out.refresh_page()
             self._out.stage_begins()
             if due:

@@ -3,6 +3,7 @@
 
 settings, and those of configs/base.py  ->  what was changed
 versions, devices, processes            ->  the environment of this start, noted in starts.jsonl
+devices, mesh, dtype, parameters        ->  a line of the console
 rows of metrics.jsonl, starts.jsonl     ->  what the run has cost
 """
 
@@ -41,6 +42,19 @@ def summary(run: runs.Run, status: str, rows: Sequence[Mapping]) -> run_page.Sum
         cost=_cost(run, rows),
         corpus=_corpus(run.records.manifest),
         rollbacks=[spikes.in_words(rollback) for rollback in run.rollbacks],
+    )
+
+
+def start_in_words(run: runs.Run) -> str:
+    """On what the run trains what: 'training 14,045,954 parameters in bfloat16 on 8 x TPU v5e'.
+
+    Whoever expects an accelerator and has none should see it at once.
+    """
+    count = sum(accounting.parameters(run.state.params).values())
+    axes = ", ".join(f"{name} {size}" for name, size in run.mesh.shape.items() if size > 1)
+    return (
+        f"training {count:,} parameters in {run.plan.networks.dtype}"
+        f" on {environment.in_words()}{axes and f' ({axes})'}"
     )
 
 

@@ -266,6 +266,47 @@ def test_a_tpu_that_opens_or_is_not_asked_for_is_no_error(tpu_machine):
         cluster.check_chips_are_free()
 
 
+@pytest.fixture
+def gpu_machine(monkeypatch):
+    """A machine on which a GPU is seen; sets whether jax has a plugin, and what opening gives."""
+    monkeypatch.setattr(cluster, "on_tpu", lambda: False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    before = jax.config.jax_platforms
+    jax.config.update("jax_platforms", None)
+
+    def opens(answer, plugin):
+        monkeypatch.setattr(jax, "default_backend", answer)
+        monkeypatch.setattr(cluster, "_CUDA_PLUGINS", ("json" if plugin else "no_such_module",))
+
+    yield opens
+    jax.config.update("jax_platforms", before)
+
+
+def test_nobody_computes_on_the_cpu_of_a_machine_with_a_gpu_unknowingly(gpu_machine, caplog):
+    gpu_machine(lambda: "cpu", plugin=True)
+    with pytest.raises(cluster.BusyError, match="has a GPU, and jax could not open it: another"):
+        cluster.check_chips_are_free()
+
+    gpu_machine(lambda: "cpu", plugin=False)
+    cluster.check_chips_are_free()
+    assert "computed on the CPU, since jax has no plugin" in caplog.text
+
+
+def test_a_gpu_that_opens_or_is_not_asked_for_is_nothing_to_speak_of(
+    gpu_machine, monkeypatch, caplog
+):
+    gpu_machine(lambda: "gpu", plugin=True)
+    cluster.check_chips_are_free()
+
+    gpu_machine(lambda: "cpu", plugin=True)
+    jax.config.update("jax_platforms", "cpu")  # as JAX_PLATFORMS sets it
+    cluster.check_chips_are_free()
+    jax.config.update("jax_platforms", None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # nobody sees a GPU
+    cluster.check_chips_are_free()
+    assert not caplog.text
+
+
 def test_devices_of_processes_that_were_not_joined_are_refused(monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 4)
     with pytest.raises(joining.PeersError, match="devices of 4 processes that do not know each"):
