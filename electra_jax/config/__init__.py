@@ -53,7 +53,7 @@ def parse(tree: Mapping[str, Any]) -> Config:
     """
     config = typed(Config, tree, "configs/base.py")
     in_bucket = buckets.is_address(config.data.dir)
-    check = buckets.check if in_bucket else safe_files.check_no_address
+    check = buckets.check_address if in_bucket else safe_files.check_no_address
     check(config.data.dir, "data.dir", ConfigError)
     rules.check(config)
     return config

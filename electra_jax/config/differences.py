@@ -14,6 +14,7 @@ RESUMABLE = (  # fields that may differ, and whole sections, which end in a dot
     "schedule.steps",
     "schedule.tokens",
     "schedule.minutes",
+    "schedule.accumulation",
     "mesh.",
     "model.attention",
     "model.dtype",

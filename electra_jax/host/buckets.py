@@ -71,8 +71,8 @@ def is_address(path: str | os.PathLike) -> bool:
     return os.fspath(path).startswith(SCHEME)
 
 
-def check(address: str, what: str, error: type[ValueError] = ValueError) -> None:
-    """Refuses an address that cannot be used, before anything is written.
+def check_address(address: str, what: str, error: type[ValueError] = ValueError) -> None:
+    """Refuses an address that names no folder; where it leads, and with what, is not looked at.
 
     Args:
       address: begins with gs://.
@@ -90,12 +90,21 @@ def check(address: str, what: str, error: type[ValueError] = ValueError) -> None
             " choose a name without"
         )
 
-    if importlib.util.find_spec("gcsfs") is None:
+
+def check(address: str, what: str, error: type[ValueError] = ValueError) -> None:
+    """Refuses an address that cannot be used, before anything is written; see `check_address`."""
+    check_address(address, what, error)
+    if not is_installed():
         raise error(
             f"{what}={address!r} needs gcsfs (the extra gcs), which is not installed:"
             f" {extras.command('gcs')}"
         )
     follow_emulator()
+
+
+def is_installed() -> bool:
+    """Returns whether the extra `gcs` is installed, without which no bucket can be reached."""
+    return importlib.util.find_spec("gcsfs") is not None
 
 
 def follow_emulator() -> None:

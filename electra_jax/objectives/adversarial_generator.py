@@ -25,6 +25,17 @@ from electra_jax.core import metrics, streams
 from electra_jax.model import networks
 from electra_jax.objectives import masking, vocabulary_softmax
 from electra_jax.objectives import replaced_token_detection as rtd
+from electra_jax.objectives.objective import ArrayOrNone
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Rewarded(rtd.Detected):
+    """Everything that happened to a batch, and what each sample earned."""
+
+    reward_BN: ArrayOrNone = None  # the discriminator's loss at the sample
+    baseline_BN: ArrayOrNone = None  # how much of it was expected
+    minus_log_q_BN: ArrayOrNone = None  # of the samples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,34 +73,48 @@ class AdversarialGenerator(rtd.ReplacedTokenDetection):
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
     ) -> tuple[dict[str, jax.Array], metrics.Sums]:
         """The three terms as sums, and the metrics."""
-        detected = self.play(params, batch, keys, knobs)
-        used_BN, losses_BL = detected.chosen.used_BN, rtd.detection_loss(detected)
-
-        # The reward of a sample, and how much of it the baseline expected.
-        reward_BN = lax.stop_gradient(masking.at(losses_BL, detected.chosen))
-        baseline_BN = networks.gate(
-            params["generator"]["baseline"], lax.stop_gradient(detected.vectors_BNE)
-        )
-        error_BN = (baseline_BN - reward_BN) ** 2
-
-        # The policy: -log q of the samples, times the advantage.
-        minus_log_BN = self._score_sampled(params, batch, detected, knobs["temperature"])
-        advantage_BN = reward_BN - lax.stop_gradient(baseline_BN)
-        policy_BN = minus_log_BN * advantage_BN
+        rewarded = self.play(params, batch, keys, knobs)
+        used_BN = rewarded.chosen.used_BN
+        policy_BN, error_BN = _losses(rewarded)
+        disc_BL = rtd.detection_loss(rewarded) * self.disc_loss_mask(batch, rewarded)
 
         sums = {
             "policy": (policy_BN * used_BN).sum(),
             "baseline": (error_BN * used_BN).sum(),
-            "disc": (losses_BL * self.disc_loss_mask(batch, detected)).sum(),
+            "disc": disc_BL.sum(),
         }
-        measured = self.measure(detected, batch) | lax.stop_gradient(
+        return sums, self.measure(rewarded, batch)
+
+    def play(
+        self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
+    ) -> Rewarded:
+        """The batch on its way through both networks, with what each sample earned."""
+        detected = super().play(params, batch, keys, knobs)
+        reward_BN = masking.at(rtd.detection_loss(detected), detected.chosen)
+        baseline_BN = networks.gate(
+            params["generator"]["baseline"], lax.stop_gradient(detected.vectors_BNE)
+        )
+
+        given = dataclasses.fields(detected)
+        fields = {field.name: getattr(detected, field.name) for field in given}
+        return Rewarded(
+            **fields,
+            reward_BN=lax.stop_gradient(reward_BN),
+            baseline_BN=baseline_BN,
+            minus_log_q_BN=self._score_sampled(params, batch, detected, knobs["temperature"]),
+        )
+
+    def measure(self, detected: rtd.Detected, batch: batch_lib.Batch) -> metrics.Sums:
+        """All metrics of a step, of training and on held-out rows."""
+        assert isinstance(detected, Rewarded)  # it comes from `play`
+        used_BN, (policy_BN, error_BN) = detected.chosen.used_BN, _losses(detected)
+        return super().measure(detected, batch) | lax.stop_gradient(
             {
                 "policy_loss": metrics.pair(policy_BN, used_BN),
                 "baseline_loss": metrics.pair(error_BN, used_BN),
-                "gen_reward": metrics.pair(reward_BN, used_BN),
+                "gen_reward": metrics.pair(detected.reward_BN, used_BN),
             }
         )
-        return sums, measured
 
     def _score_sampled(self, params, batch, detected, temperature):
         """-log q of the samples, [B, N]."""
@@ -103,3 +128,10 @@ class AdversarialGenerator(rtd.ReplacedTokenDetection):
             disallow_correct=self.disallow_correct,
             products=self.networks.discriminator.products,
         )
+
+
+def _losses(rewarded):
+    """(policy, baseline) of each slot, [B, N]: -log q times the advantage, and a squared error."""
+    reward_BN, baseline_BN = rewarded.reward_BN, rewarded.baseline_BN
+    advantage_BN = reward_BN - lax.stop_gradient(baseline_BN)
+    return rewarded.minus_log_q_BN * advantage_BN, (baseline_BN - reward_BN) ** 2

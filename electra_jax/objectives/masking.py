@@ -27,7 +27,7 @@ from electra_jax.core import streams
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Chosen:
-    """The slots of each row that are filled with other tokens. Unused slots have weight 0."""
+    """The slots of each row that are filled with other tokens; unused ones fill the array."""
 
     slots_BN: jax.Array  # int32, positions in the row, all different
     used_BN: jax.Array  # bool

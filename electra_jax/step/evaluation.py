@@ -4,8 +4,9 @@
     rows of each source -> batches -> `evaluate` on the mesh -> metric sums -> metrics
 
 The random keys depend neither on the run's seed nor on the batch size: a row's key comes from its
-number within its source. So any two checkpoints are evaluated on exactly the same masked slots and
-the same draws, if their runs have the same prepared data.
+number within its source. So two checkpoints are evaluated on exactly the same masked slots and the
+same draws, if their runs have the same prepared data, mask rate and mask unit; on the same samples
+of `disc_auc_unigram`, whatever their masks are.
 """
 
 import dataclasses

@@ -22,7 +22,7 @@ from electra_jax.host import buckets, processes, safe_files, staging
 from electra_jax.report import writers
 from electra_jax.training import errors
 from electra_jax.weights import starting_weights, warm_start
-from electra_jax.workdir import metadata, saved_config, starts
+from electra_jax.workdir import metadata, prepared_data, saved_config, starts
 
 
 @contextlib.contextmanager
@@ -55,10 +55,11 @@ def compare_and_write_settings(config: config_lib.Config, workdir: str) -> None:
 
 
 def check_names(section: fields.Data) -> None:
-    """Raises ValueError, one line, if `data.source` or `data.vocab` is not written as one can be.
+    """Raises ValueError, one line, if one of `data.source`, `data.vocab` and `data.dir` cannot be.
 
     Looks at no file and asks no server.
     """
+    prepared_data.check_folder(section)
     text.parse(section.source)
     if section.vocab.startswith("train:"):
         planning.trained_kind(section.vocab)

@@ -80,8 +80,10 @@ def open_workdir(
     steps = _steps_found(workdir, directory, step)
     config = _as_trained(config, workdir)
 
-    folders = prepared_data.folders(prepared_data.RunData.of(config, workdir)) if with_rows else []
+    folders = []
     if with_rows:
+        prepared_data.check_folder(config.data)
+        folders = prepared_data.folders(prepared_data.RunData.of(config, workdir))
         words = vocabulary.load(os.path.join(folders[0], records.VOCABULARY))
     else:
         words = _vocabulary(config, workdir, directory)

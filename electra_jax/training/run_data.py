@@ -36,6 +36,7 @@ def prepare(
       workdir: its workdir.
       executor: makes what builds the units of text; processes of this machine if it is None.
     """
+    prepared_data.check_folder(config.data)
     data = prepared_data.RunData.of(config, workdir)
     record, begun = recorded(workdir)
     if record is not None and not prepared_data.is_of(data, record):

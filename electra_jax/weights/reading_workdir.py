@@ -12,6 +12,7 @@ from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import trees
 from electra_jax.data import records, vocabulary
+from electra_jax.host import buckets
 from electra_jax.step import plans
 from electra_jax.weights import checkpoint, trained_weights
 from electra_jax.weights.formats import json_files
@@ -84,8 +85,10 @@ def vocabulary_of(
     Looks in the workdir first, then in the folders of prepared data. Raises ConfigError if the
     vocabulary is nowhere.
     """
-    if data_dir:
-        config = dataclasses.replace(config, data=dataclasses.replace(config.data, dir=data_dir))
+    prepared = data_dir or config.data.dir
+    if buckets.is_address(prepared) and not buckets.is_installed():
+        prepared = ""  # the rows are there, and weights are read without them
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, dir=prepared))
 
     data = prepared_data.RunData.of(config, workdir)
     root, inside = data.root, os.path.join(workdir, "data")

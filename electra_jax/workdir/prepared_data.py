@@ -68,6 +68,14 @@ class Record:
     stages: tuple[Prepared, ...]
 
 
+def check_folder(section: config_lib.Data) -> None:
+    """Raises ConfigError, one line, if `data.dir` is an address that cannot be reached from here.
+
+    Who only reads weights or settings needs no rows, so this is no part of `config.parse`.
+    """
+    staging.check(section.dir, "data.dir", config_lib.ConfigError)
+
+
 def settings_of(data: RunData) -> dict[str, Any]:
     """Returns the settings that prepared data depends on, as JSON data."""
     settings = dataclasses.asdict(data.settings)

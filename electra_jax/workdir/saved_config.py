@@ -121,11 +121,9 @@ def check_continuation(config: config_lib.Config, workdir: str) -> list[str]:
         changed, refused = [], []
 
     if refused:
-        other_sizes = any(change.startswith("model.") for change in refused)
-        weights = "" if other_sizes else f", and --config.init.from={workdir} to take its weights"
         raise config_lib.ConfigError(
-            f"workdir {workdir} holds a run with other settings: {'; '.join(refused)}; choose"
-            f" another --workdir{weights}"
+            f"workdir {workdir} holds a run with other settings: {'; '.join(refused)};"
+            f" {_instead(workdir, refused)}"
         )
 
     # Without this a lost config.json, or one with a flipped digit, would silently change the run.
@@ -138,6 +136,20 @@ def check_continuation(config: config_lib.Config, workdir: str) -> list[str]:
         )
 
     return changed
+
+
+def _instead(workdir, refused):
+    """Returns what to do about settings with which a run cannot go on, as a part of a line."""
+    if not metadata.steps(metadata.directory(workdir)):
+        return (
+            f"it has saved no step, so delete {os.path.join(workdir, NAME)} to begin with these"
+            " settings, on the text that is prepared there if they read the same, or choose another"
+            " --workdir"
+        )
+
+    other_sizes = any(change.startswith("model.") for change in refused)
+    weights = "" if other_sizes else f", and --config.init.from={workdir} to take its weights"
+    return f"choose another --workdir{weights}"
 
 
 def _has_begun(workdir):

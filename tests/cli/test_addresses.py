@@ -15,8 +15,10 @@ from electra_jax.configs import finetune
 from electra_jax.data import planning, vocabulary
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.host import staging
+from electra_jax.speed import dry_run
 from electra_jax.training import run_data
-from electra_jax.workdir import prepared_data
+from electra_jax.weights import reading_workdir
+from electra_jax.workdir import prepared_data, saved_config
 from support import folder_bucket
 from support.commands import convert_flags
 from support.corpus import small_run, write_corpus
@@ -71,6 +73,27 @@ def test_without_the_extra_a_run_begins_nothing(without_gcs, tmp_path, settings)
     assert f"{name.replace('__', '.')}='{address}' needs gcsfs (the extra gcs)" in line
     assert "not installed: pip install 'gcsfs' 'google-cloud-storage>" in line
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.txt"]
+
+
+def test_without_the_extra_rows_in_a_bucket_are_out_of_reach_and_nothing_else(
+    without_gcs, tmp_path
+):
+    config = run(tmp_path, data__dir="gs://b/rows")
+    for work in (electra_jax.train, run_data.prepare, dry_run.text):
+        line = refused(work, config, str(tmp_path / "run"))
+        assert line.startswith("data.dir='gs://b/rows' needs gcsfs (the extra gcs)"), line
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus.txt"]
+
+    # What a finished run has in its workdir can be read.
+    words = vocabulary.Vocabulary("wordpiece", "\n".join(PIECES).encode(), True, True)
+    words.save(str(tmp_path / "run" / "vocab"))
+    rows = (prepared_data.Prepared("rows", "hash"),)
+    prepared_data.save(prepared_data.Record({}, {}, words.sha256, rows), str(tmp_path / "run"))
+    saved_config.write(str(tmp_path / "run"), config)
+    saved = saved_config.read(str(tmp_path / "run"))
+    assert saved == config
+    found, _ = reading_workdir.vocabulary_of(str(tmp_path / "run"), saved, words.sha256)
+    assert found.pieces == PIECES
 
 
 def test_without_the_extra_every_reader_says_what_installs_it(without_gcs):

@@ -128,14 +128,13 @@ def test_a_source_that_could_not_be_read_can_be_replaced_in_the_same_workdir(tmp
         assert "changed since this run began" not in (workdir / "log.txt").read_text()
         assert json.loads((workdir / "config.json").read_text())["data"]["source"] == source
 
-    (workdir / "data.json").write_text("{}")  # what a run writes once its data is prepared
+    (workdir / "starts.jsonl").write_text("{}\n")  # what a run writes once its data is prepared
     line = complaint(TINY, f"--workdir={workdir}", "--config.data.source=builtin")
     assert "holds a run with other settings: data.source: 'text:elsewhere/*.txt' -> 'buil" in line
-    assert line.endswith(f"and --config.init.from={workdir} to take its weights")
-
-    # Weights of other sizes cannot be taken.
-    line = complaint(TINY, f"--workdir={workdir}", "--config.model.discriminator.layers=4")
-    assert line.endswith("choose another --workdir")
+    assert f"it has saved no step, so delete {workdir}/config.json to begin with these" in line
+    (workdir / "config.json").unlink()
+    line = complaint(TINY, f"--workdir={workdir}", "--config.data.source=text:there/*.txt")
+    assert "text:there/*.txt matches no file" in line
 
 
 def test_the_config_of_a_workdir_is_used_where_none_is_given(tmp_path):

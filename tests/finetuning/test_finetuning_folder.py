@@ -38,6 +38,16 @@ def seed_of(task):
     return kept_weights.best_weights(str(task))[1]["seed"]
 
 
+def test_each_folder_of_a_fine_tuning_belongs_to_it(tmp_path):
+    run = tmp_path / "finetune" / "mine"
+    deepest = run / "rte" / "rate_1e-4_epochs_3" / "seed_0" / "weights"
+    deepest.mkdir(parents=True)
+    report(run, seeds=1)
+    for folder in (run, *(inside for inside in deepest.parents if run in inside.parents), deepest):
+        assert run_folder.settings(str(folder))[0] == str(run)
+    assert run_folder.settings(str(tmp_path)) is None
+
+
 def test_earlier_results_and_their_submission_go_with_the_folder_of_a_task(tmp_path):
     results_file.write(str(tmp_path), made_results.three())
     finish(tmp_path / "cola", 0, 0.5)

@@ -160,6 +160,22 @@ def test_a_fourth_spike_after_one_checkpoint_ends_the_run(text, tmp_path):
     assert metadata.steps(f"{tmp_path}/checkpoints") == [0]
 
 
+def test_what_was_saved_on_the_other_side_of_a_damaged_checkpoint_does_not_count(
+    text, tmp_path, monkeypatch
+):
+    """Back at step 0 the run knows that steps 1 to 3 are not saved any more."""
+    go_back, back = loop._Loop._go_back, []
+
+    def watched(self, spike):
+        shutil.rmtree(tmp_path / "checkpoints" / "3", ignore_errors=True)
+        go_back(self, spike)
+        back.append((self._run.step, self._saved_step, self._saved.time.complete))
+
+    monkeypatch.setattr(loop._Loop, "_go_back", watched)
+    electra_jax.train(settings(text), tmp_path)
+    assert back[0] == (0, 0, 0)
+
+
 class Hand:
     """A writer that puts a clock forward by a minute when step 4 is logged."""
 

@@ -193,8 +193,22 @@ def test_another_configuration_is_refused_and_nothing_touched(text, finished, tm
     with pytest.raises(config_lib.ConfigError) as error:
         electra_jax.train(small_run(*text, optimizer__learning_rate=0.5), workdir)
     assert "optimizer.learning_rate: 0.001 -> 0.5" in str(error.value)
-    assert "init.from" in str(error.value)
+    assert str(error.value).endswith(f"and --config.init.from={workdir} to take its weights")
+
+    with pytest.raises(config_lib.ConfigError) as error:
+        electra_jax.train(small_run(*text, model__discriminator__layers=4), workdir)
+    assert str(error.value).endswith("choose another --workdir")  # of these sizes it has none
     assert (workdir / "config.json").read_bytes() == before
+
+
+def test_a_run_goes_on_in_smaller_pieces(text, finished, tmp_path, caplog):
+    """As after a step that did not fit the memory: only the order of additions changes."""
+    workdir = shutil.copytree(finished[0], tmp_path / "run")
+    shutil.rmtree(workdir / "checkpoints" / "6")
+    final = electra_jax.train(small_run(*text, schedule__accumulation=2), workdir)
+    assert "changed since this run began: schedule.accumulation: 1 -> 2" in caplog.text
+    assert "resuming from step" in caplog.text
+    assert final["loss"] == pytest.approx(finished[1]["loss"], rel=1e-5)
 
 
 def test_a_second_run_on_the_workdir_is_refused(text, tmp_path):

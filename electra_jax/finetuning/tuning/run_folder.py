@@ -144,7 +144,7 @@ def reported_seeds(folder: str) -> range | None:
 def settings(path: str) -> tuple[str, dict] | None:
     """(the fine-tuning's folder that `path` is or lies in, its settings.json), or None."""
     folder = os.path.abspath(path)
-    for _ in range(4):  # at most TASK/rate_1e-4_epochs_3/seed_0 deep
+    for _ in range(5):  # at most TASK/rate_1e-4_epochs_3/seed_0/weights deep
         found = os.path.join(folder, "settings.json")
         if os.path.exists(found) and os.path.basename(os.path.dirname(folder)) == "finetune":
             return folder, _read(found)
