@@ -45,6 +45,12 @@ _CHARACTERS = flags.DEFINE_integer(
 _TEXT_FIELD = flags.DEFINE_string(
     "text_field", "", "Of JSON lines and parquet in --data; data.text_field of the run without it."
 )
+_DOCUMENTS = flags.DEFINE_enum(
+    "documents",
+    None,
+    ["blank_lines", "files"],
+    "What ends a document of plain text in --data; data.documents of the run without it.",
+)
 _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object as the last line.", allow_override=True
 )
@@ -54,6 +60,7 @@ _FLAGS = {  # messages about text name fields of a configuration; this command h
     "data.source=": "--data=",
     "data.source": "--data",
     "data.text_field": "--text_field",
+    "data.documents": "--documents",
 }
 
 
@@ -90,7 +97,14 @@ def _on_other_text(config, workdir, specs, width):
 
     opened = opened_lib.open_workdir(config, workdir, _STEP.value, evaluates=True)
     try:
-        texts = other_text.read(opened, sources, _CHARACTERS.value, _TEXT_FIELD.value, logging.info)
+        texts = other_text.read(
+            opened,
+            sources,
+            _CHARACTERS.value,
+            _TEXT_FIELD.value,
+            _DOCUMENTS.value or "",
+            logging.info,
+        )
     except ValueError as error:
         raise _in_flags(error) from error
 

@@ -65,6 +65,10 @@ ONLY_WITH = {  # path -> (why it may have no effect, whether it has one in a con
         "it needs several sources in data.source",
         lambda c: ";" in c.data.source.strip("; "),
     ),
+    "data.documents": (
+        "it needs files in data.source: text: or hf:",
+        lambda c: "text:" in c.data.source or "hf:" in c.data.source,
+    ),
     "data.single_segment_rate": ("it needs data.rows='pairs'", lambda c: c.data.rows == "pairs"),
     "data.short_row_rate": ("it needs data.rows='pairs'", lambda c: c.data.rows == "pairs"),
     "model.rotary_base": (

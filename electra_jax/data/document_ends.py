@@ -2,8 +2,9 @@
 """A warning about plain text in which nothing ends a document.
 
 A file without blank lines is one document, however long it is, and one that holds a document on
-each line looks so. Rows then run on from each text into the next, and held-out text, which is
-chosen document by document, has all of the file or nothing.
+each line looks so; with data.documents='files' a file of many documents is one, too. Rows then run
+on from each text into the next, and held-out text, which is chosen document by document, has all of
+the file or nothing.
 """
 
 import collections
@@ -20,7 +21,7 @@ def warning(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str, A
     """A warning, one line, if files have too few documents; '' if not. `results` are of tasks."""
     counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
     for task, result in zip(tasks, results, strict=True):
-        if text.ends_at_blank_lines(task.unit):
+        if text.is_plain(task.unit):
             counts[task.unit.origin].update(result["counts"])
 
     wrong = [
@@ -35,5 +36,5 @@ def warning(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str, A
     others = f" (and {len(wrong) - 1:,} more files)" if len(wrong) > 1 else ""
     return (
         f"{name}{others} has {documents:,} document{'s' * (documents != 1)} in {characters:,}"
-        f" characters, since a blank line ends one; {text_files.SEPARATE}"
+        f" characters, {text_files.why_long(tasks[0].settings.documents)}"
     )

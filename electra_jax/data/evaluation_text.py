@@ -100,7 +100,8 @@ def read(
     out at once, so that never more than a few rows wait as lists.
 
     Args:
-      settings: those of the run; used are those of the rows and data.text_field.
+      settings: those of the run; used are those of the rows, data.text_field and
+        data.documents.
       words: the vocabulary of the run.
       limit: maximum number of characters; the last document is cut at a blank. 0 means no limit.
       progress: called with a line every 10 seconds, and before a file is downloaded.
@@ -189,7 +190,7 @@ class _Documents:
     """The documents of a source up to the limit, counted while they are read."""
 
     def __init__(self, settings, limit, counts):
-        self._options = text.Options(text_field=settings.text_field)
+        self._options = text.Options(text_field=settings.text_field, documents=settings.documents)
         self._limit = limit or float("inf")
         self._counts = counts
         self.number = self.words = self.characters = 0

@@ -35,6 +35,7 @@ class Settings:
     lower_case: bool
     strip_accents: bool
     text_field: str
+    documents: str
     invalid_utf8: str
     min_document_characters: int
     deduplicate: bool

@@ -43,6 +43,7 @@ from electra_jax.data import (
     progress_lines,
     records,
     second_segments,
+    short_documents,
     stripes,
     totals,
     unit_files,
@@ -250,6 +251,7 @@ def _build(plan, progress, watcher, executor):
         warnings = (
             utf8.warning(tasks, results),
             document_ends.warning(tasks, results),
+            short_documents.warning(tasks, results),
             heldout_share.warning(manifest),
             second_segments.warning(manifest),
         )

@@ -40,6 +40,7 @@ class Options:
     """How text is read; the fields are those of `config.data`."""
 
     text_field: str = "text"
+    documents: str = "blank_lines"
     invalid_utf8: str = "replace"
     min_document_characters: int = 0
 
@@ -112,8 +113,8 @@ def files(source: Source) -> list[text_hub.HubFile | text_remote.RemoteFile]:
     return reader.files() if isinstance(reader, _Remote) else []
 
 
-def ends_at_blank_lines(unit: Any) -> bool:
-    """Returns whether a unit is of a file of plain text, in which blank lines end documents."""
+def is_plain(unit: Any) -> bool:
+    """Returns whether a unit is of a file of plain text, which data.documents cuts up."""
     if isinstance(unit, FileUnit | FetchedUnit):
         return not _is_parquet(unit.name) and not text_files.is_json_lines(unit.name)
     return False

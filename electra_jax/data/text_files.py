@@ -4,7 +4,8 @@
     pattern        ->  matching_paths      the files, sorted
     *.parquet      ->  parquet_documents   one column
     *.jsonl, ...   ->  documents           one field of each line
-    other files    ->  documents           separated by blank lines, or by <doc ...> tags
+    other files    ->  documents           separated by blank lines, or by <doc ...> tags;
+                                           with data.documents='files' by these tags alone
 
 Endings may be in capitals too: a.TXT.GZ.
 
@@ -32,10 +33,14 @@ import numpy as np
 from electra_jax.data import text_field
 
 LONGEST_DOCUMENT = 100_000_000  # characters of plain text; a worker needs over 20 bytes for each
-SEPARATE = (
-    "put blank lines between documents (sed G does after each line), or give JSON lines with one"
-    " document each"
-)
+SEPARATE = {  # data.documents -> what makes several documents out of one of plain text
+    "blank_lines": "put blank lines between documents (sed G does after each line)",
+    "files": "set data.documents=blank_lines if files hold several of them",
+}
+_ENDS = {
+    "blank_lines": "a blank line ends one",
+    "files": "with data.documents=files each file is one",
+}
 BLOCK = 256  # consecutive documents that go to the same stripe
 _CHUNK = 1 << 20  # bytes per read
 _BEGINNING = 1 << 16  # bytes of a file that tell whether it is text
@@ -174,9 +179,9 @@ def documents(
 ) -> Iterator[str]:
     """Yields the documents of a file that is no parquet, or of parts of it, see `blocks`.
 
-    Of JSON lines they are the field data.text_field. Those of plain text end at blank lines.
-    Between <doc ...> and </doc>, as WikiExtractor writes them, blank lines are part of the
-    document.
+    Of JSON lines they are the field data.text_field. Those of plain text end at blank lines or,
+    with data.documents='files', with the file. Between <doc ...> and </doc>, as WikiExtractor
+    writes them, blank lines are part of the document, and it ends there in either case.
     """
     fields = is_json_lines(path)
     with _opened(path) as stream:
@@ -202,15 +207,22 @@ def is_json_lines(path: str) -> bool:
     return ends_in(unpacked_name(path), (".jsonl", ".json", ".ndjson"))
 
 
+def why_long(kind: str) -> str:
+    """Why a document of plain text is long, and what to do. `kind` is data.documents."""
+    return f"since {_ENDS[kind]}; {SEPARATE[kind]}, or give JSON lines with one document each"
+
+
 def _records(stream, path, options, counts, part):
     """Yields (place, document) of plain text, (place, line) of JSON lines; see `_lines`."""
     lines = _lines(stream, path, options, counts, part)
-    if is_json_lines(path):
-        return ((place, line) for place, line in lines if line.strip())
-    return _between_blank_lines(path, lines)
+    fields = is_json_lines(path)
+
+    if fields or options.documents == "files":  # then no blank line is left to end a document
+        lines = ((place, line) for place, line in lines if line.strip())
+    return lines if fields else _between_blank_lines(path, lines, options)
 
 
-def _between_blank_lines(path, numbered):
+def _between_blank_lines(path, numbered, options):
     lines: list[str] = []
     wrapped = False
     start, characters = None, 0  # where the document begins, and its length
@@ -219,8 +231,8 @@ def _between_blank_lines(path, numbered):
         characters = characters + len(line) if lines else len(line)
         if characters > LONGEST_DOCUMENT:
             raise ValueError(
-                f"{path} has a document of more than {LONGEST_DOCUMENT:,} characters, since only a"
-                f" blank line ends one; {SEPARATE}"
+                f"{path} has a document of more than {LONGEST_DOCUMENT:,} characters,"
+                f" {why_long(options.documents)}"
             )
 
         if line.startswith("<doc ") and line.rstrip().endswith(">"):

@@ -69,6 +69,7 @@ def read_documents(
     s = task.settings
     options = text.Options(
         text_field=s.text_field,
+        documents=s.documents,
         invalid_utf8=s.invalid_utf8,
         min_document_characters=s.min_document_characters,
     )

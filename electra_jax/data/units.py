@@ -13,6 +13,7 @@ from electra_jax.data import (
     executors,
     planning,
     progress_lines,
+    text_files,
     unit_files,
     unit_rows,
 )
@@ -127,7 +128,7 @@ def with_both_splits(
 
         smallest, largest = min(x[0] for x in extremes), max(x[1] for x in extremes)
         if smallest == largest:
-            _refuse_one_document(source, sum(results[i]["counts"]["documents"] for i in mine))
+            _refuse_one_document(plan, source, [results[i]["counts"] for i in mine])
 
         for i in mine:
             below = tasks[i].heldout_below
@@ -151,13 +152,13 @@ def _refuse_empty(source, counted):
     )
 
 
-def _refuse_one_document(source, count):
-    if count > 1:
+def _refuse_one_document(plan, source, counted):
+    if (count := sum(counts["documents"] for counts in counted)) > 1:
         raise ValueError(
             f"source {source.spec} holds {count:,} documents that are all equal; equal"
             " documents stay on one side and one must be held out, so add another"
         )
     raise ValueError(
-        f"source {source.spec} has only one document, and one must be held out; separate"
-        " documents by blank lines or add some"
+        f"source {source.spec} has only one document, and one must be held out;"
+        f" {text_files.SEPARATE[plan.settings.documents]}, or add some"
     )

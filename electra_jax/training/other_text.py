@@ -40,6 +40,7 @@ def read(
     sources: Sequence[text_lib.Source],
     limit: int,
     text_field: str = "",
+    documents: str = "",
     progress: Callable[[str], Any] = lambda line: None,
 ) -> list[evaluation_text.Text]:
     """Reads the text of the sources into rows that are made like those of the run.
@@ -49,6 +50,7 @@ def read(
       sources: where the text is.
       limit: the most characters that are read from each source; 0 reads everything.
       text_field: the field of JSON lines and parquet that holds the text; if empty, the run's.
+      documents: what ends a document of plain text, as data.documents; if empty, the run's.
       progress: called with a line of text after each source, and while one is read.
 
     Raises:
@@ -59,6 +61,7 @@ def read(
         settings,
         sequence_length=opened.stage.sequence_length,
         text_field=text_field or settings.text_field,
+        documents=documents or settings.documents,
     )
 
     texts = []

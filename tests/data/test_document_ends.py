@@ -42,9 +42,10 @@ def unit_of(name, stripe=0, stripes=1):
     return text.FileUnit(name, stripe, stripes)
 
 
-def warning(*found):
+def warning(*found, kind="blank_lines"):
     """What is said of (unit, its characters, its documents), ..."""
-    tasks = [types.SimpleNamespace(unit=unit) for unit, _, _ in found]
+    settings = types.SimpleNamespace(documents=kind)
+    tasks = [types.SimpleNamespace(unit=unit, settings=settings) for unit, _, _ in found]
     counts = [{"characters": characters, "documents": number} for _, characters, number in found]
     return document_ends.warning(tasks, [{"counts": one} for one in counts])
 
@@ -61,25 +62,36 @@ def test_the_units_of_a_file_count_together_and_those_of_others_do_not():
     assert warning(*more).startswith("b.txt (and 1 more files) has 2 documents in 15,000,000 ch")
 
 
+def test_where_a_file_is_a_document_a_long_one_has_another_remedy():
+    size = document_ends.LONGEST
+    assert warning((unit_of("a.txt"), size, 1), kind="files") == ""
+    said = warning((unit_of("a.txt"), size + 1, 1), kind="files")
+    assert "each file is one; set data.documents=blank_lines if files hold several of them" in said
+
+
 def test_files_that_were_fetched_are_named_by_their_address():
     file = text_remote.RemoteFile("https://lab/en/all.txt.gz", 9, "")
     said = warning((text.FetchedUnit(file, 0, 1), 2 * document_ends.LONGEST, 1))
     assert said.startswith("https://lab/en/all.txt.gz has 1 document in 10,000,000 characters")
     file = text_remote.RemoteFile("https://lab/en/all.parquet", 9, "")
     assert not warning((text.FetchedUnit(file, 0, 1), 2 * document_ends.LONGEST, 1))
-    assert not text.ends_at_blank_lines(text.TfdsUnit("wiki", "train", 0, 9))
+    assert not text.is_plain(text.TfdsUnit("wiki", "train", 0, 9))
 
 
 def test_a_document_too_long_for_the_memory_is_refused_with_its_remedy(tmp_path, monkeypatch):
     monkeypatch.setattr(text_files, "LONGEST_DOCUMENT", 100)
     lines = ["twenty characters...."[:20]] * 5
 
-    def documents(content):
+    def documents(content, **options):
         (tmp_path / "1.txt").write_text(content)
         unit = unit_of(str(tmp_path / "1.txt"))
-        return list(unit.documents(text.Options(), collections.Counter()))
+        return list(unit.documents(text.Options(**options), collections.Counter()))
 
     whole = "\n".join(lines)
     assert documents(f"{whole}\n\n{whole}\n") == [whole, whole]
     with pytest.raises(ValueError, match=r"1\.txt has a document of more than 100 .* \(sed G does"):
         documents(f"{whole}\n\n{whole}\n.\n")
+
+    assert documents("\n\n".join(lines), documents="files") == [whole]
+    with pytest.raises(ValueError, match="more than 100 .* each file is one; set data.documents="):
+        documents(f"{whole}\n\n{whole}\n", documents="files")

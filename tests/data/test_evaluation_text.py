@@ -94,6 +94,12 @@ def test_words_characters_and_tokens_are_counted_as_drawn(drawn, letters):
     assert np.array_equal(np.bincount(found.ids[real], minlength=letters.size), found.counts_V)
 
 
+def test_a_file_that_is_a_document_is_one_here_too(drawn, letters):
+    found = read(drawn, letters, documents="files")
+    # In one document there is a blank between any two words.
+    assert (found.documents, found.words, found.characters) == (1, WORDS, CHARACTERS + 2)
+
+
 def test_another_vocabulary_reads_the_same_text_however_it_is_bounded(drawn, letters, tmp_path):
     whole_words = vocab_file(tmp_path, ["the", "cat", "sat", "down", "dog"])
     for limit in (0, 9, 21, 40):

@@ -43,6 +43,9 @@ def test_a_small_source_does_not_hide_a_large_one():
         return types.SimpleNamespace(spec=spec, counts=counts | {"heldout_documents": 1})
 
     sources = (source("few", 80, 720), source("many", 90_000, 10_000))
-    manifest = types.SimpleNamespace(sources=sources, settings={"heldout_fraction": 0.005})
-    said = heldout_share.warning(manifest)
-    assert said.startswith("many: 1 of 9 documents are held out, which are 10% of the tokens")
+    for kind, remedy in (("blank_lines", "put blank lines"), ("files", "set data.documents=bl")):
+        settings = {"heldout_fraction": 0.005, "documents": kind}
+        manifest = types.SimpleNamespace(sources=sources, settings=settings)
+        said = heldout_share.warning(manifest)
+        assert said.startswith("many: 1 of 9 documents are held out, which are 10% of the tokens")
+        assert f"so {remedy}" in said

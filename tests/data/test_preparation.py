@@ -242,6 +242,7 @@ def test_another_vocabulary_in_a_finished_folder_is_not_taken_for_its_own(corpus
         {"mixture_alpha": 0.5},
         {"invalid_utf8": "refuse"},
         {"text_field": "body"},
+        {"documents": "files"},
         {"seed": 1},
         {"vocab": "train:wordpiece:64"},
     ],
@@ -331,19 +332,23 @@ def test_a_unit_that_was_built_with_its_moved_bound_is_not_built_again(corpus, v
     assert digests(folder) == digests(prepare(settings, corpus / "whole").directory)
 
 
+ONE = "has only one document, and one must be held out; "
+
+
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "documents", "message"),
     [
-        ("", "has no text"),
-        ("\n\n \n\n", "has no text"),
-        ("the cat\n", "has only one document, and one must be held out"),
-        ("the cat\n\nthe  cat\n", "holds 2 documents that are all equal"),
+        ("", "blank_lines", "has no text"),
+        ("\n\n \n\n", "blank_lines", "has no text"),
+        ("the cat\n", "blank_lines", ONE + "put blank lines between documents .*, or add some"),
+        ("the cat\n\nthe dog\n", "files", ONE + "set data.documents=blank_lines .*, or add some"),
+        ("the cat\n\nthe  cat\n", "blank_lines", "holds 2 documents that are all equal"),
     ],
 )
-def test_too_little_text_is_refused_in_one_line(tmp_path, vocab, content, message):
+def test_too_little_text_is_refused_in_one_line(tmp_path, vocab, content, documents, message):
     (tmp_path / "1.txt").write_text(content)
     with pytest.raises(ValueError, match=message) as error:
-        prepare(settings_for(tmp_path, vocab), tmp_path / "data")
+        prepare(settings_for(tmp_path, vocab, documents=documents), tmp_path / "data")
     assert "\n" not in str(error.value)
     assert f"{tmp_path}/*.txt" in str(error.value)
 

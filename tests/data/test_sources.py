@@ -60,6 +60,27 @@ def test_the_same_documents_from_every_kind_of_file(kind, ending, tmp_path):
     assert read(f"text:{tmp_path}/*")[0] == DOCUMENTS
 
 
+@pytest.mark.parametrize("ending", ["", ".gz", ".xz", ".zst"])
+def test_a_file_may_be_one_document_whose_blank_lines_end_nothing(ending, tmp_path):
+    compress(
+        tmp_path / f"a.txt{ending}", b"a title\n\nfirst paragraph\r\n \n\nsecond paragraph\n\n"
+    )
+    compress(tmp_path / f"b.txt{ending}", b"\n\nanother book")
+    assert read(f"text:{tmp_path}/*", documents="files")[0] == [
+        "a title\nfirst paragraph\nsecond paragraph",
+        "another book",
+    ]
+    assert len(read(f"text:{tmp_path}/*")[0]) == 4
+
+
+def test_where_a_file_is_a_document_tags_and_lines_of_json_still_end_some(tmp_path):
+    (tmp_path / "a.txt").write_text("loose\n\nwords\n<doc id='1'>\none\n\ntwo\n</doc>\n\nmore\n")
+    (tmp_path / "b.jsonl").write_text('{"text": "three\\n\\nfour"}\n\n{"text": "five"}\n')
+    assert read(f"text:{tmp_path}/*", documents="files")[0] == [
+        "loose\nwords", "one\ntwo", "more", "three\nfour", "five",
+    ]  # fmt: skip
+
+
 def test_stripes_of_a_file_are_its_documents_once(tmp_path):
     path = tmp_path / "many.txt"
     path.write_text("\n\n".join(f"document {number}" for number in range(1500)))

@@ -120,13 +120,16 @@ def test_of_a_plain_file_each_stripe_reads_its_own_blocks(folder, bytes_read, mo
     assert (totals["invalid_utf8"], totals["empty"]) == (1, 2)
 
 
-def test_the_blocks_of_a_file_hold_its_documents_whatever_its_lines_are(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", ["blank_lines", "files"])
+def test_the_blocks_of_a_file_hold_its_documents_whatever_its_lines_are(
+    kind, tmp_path, monkeypatch
+):
     """Blank lines of all kinds, tags without their ends, carriage returns, broken bytes."""
     monkeypatch.setattr(text_files, "BLOCK", 2)
     draw = random.Random(0)
     odd = [b"", b"", b" \t", "\u00a0\x1c".encode(), b"\r", b"<doc id=1>", b"<doc 2>\r", b"</doc>"]
     odd += ["é</doc> ".encode(), "日本".encode(), b"\xff\xe6", b"\xe6\x97", b"a", b"b\0", b"<doc"]
-    several = 0
+    several, options = 0, text.Options(documents=kind)
 
     for trial in range(200):
         lines = draw.choices(odd, k=draw.randint(0, 40))
@@ -135,12 +138,10 @@ def test_the_blocks_of_a_file_hold_its_documents_whatever_its_lines_are(tmp_path
         monkeypatch.setattr(text_files, "_CHUNK", draw.choice([1, 2, 5, 1 << 20]))
 
         whole, by_block = collections.Counter(), collections.Counter()
-        expected = list(text_files.documents(str(path), text.Options(), whole))
-        blocks = text_files.blocks(str(path), text.Options(), collections.Counter())
+        expected = list(text_files.documents(str(path), options, whole))
+        blocks = text_files.blocks(str(path), options, collections.Counter())
         found = [
-            list(
-                text_files.documents(str(path), text.Options(), by_block, [text_files.Part(*block)])
-            )
+            list(text_files.documents(str(path), options, by_block, [text_files.Part(*block)]))
             for block in blocks.tolist()
         ]
         assert sum(found, []) == expected, lines
@@ -148,6 +149,21 @@ def test_the_blocks_of_a_file_hold_its_documents_whatever_its_lines_are(tmp_path
         assert by_block["invalid_utf8"] <= whole["invalid_utf8"]  # blank lines are in no block
         several += len(blocks) > 2
     assert several > 50
+
+
+@pytest.mark.parametrize("file", ["plain/b.txt", "b.txt.xz"])
+def test_a_large_file_that_is_one_document_is_whole_in_its_first_stripe(folder, file):
+    """Its 1,500 paragraphs are not shared out among the four stripes."""
+    plan = planning.make_plan(settings(folder, file, documents="files"), str(folder / "data"))
+    tasks = planning.make_tasks(plan)
+    paragraphs = (folder / "plain" / "b.txt").read_text(errors="replace").split("\n\n")
+    whole = [["\n".join(paragraphs)], [], [], []]
+    for offered in (tasks, []):  # read once for all stripes, and by each
+        units = os.path.join(plan.folder, unit_files.UNITS)
+        stripes.offer(offered, units)
+        found = [list(unit_files.read_documents(task, collections.Counter())) for task in tasks]
+        assert found == whole
+        stripes.withdraw(units)
 
 
 def test_a_line_of_a_later_block_is_named_by_its_number_in_the_file(tmp_path, monkeypatch):

@@ -259,6 +259,7 @@ def test_a_setting_is_named_where_it_changes_nothing_and_nowhere_else(name):
     ("path", "value", "partner", "use"),
     [
         ("data.mixture_alpha", 0.5, "data.source", "text:a; text:b"),
+        ("data.documents", "files", "data.source", "text:a"),
         ("data.single_segment_rate", 0.2, "data.rows", "pairs"),
         ("data.short_row_rate", 0.2, "data.rows", "pairs"),
         ("model.rotary_base", 500.0, "model.positions", "rotary"),
@@ -270,7 +271,8 @@ def test_a_setting_is_named_where_it_changes_nothing_and_nowhere_else(name):
     ],
 )
 def test_a_setting_that_needs_another_one_is_named_without_it(path, value, partner, use):
-    changed = {path: value} | ({"data.rows": "packed"} if partner == "data.rows" else {})
+    without = {"data.rows": "packed", "data.source": "builtin"}  # those of base are of use
+    changed = {path: value} | {name: without[name] for name in without if name == partner}
     (line,) = config_lib.unread(_base_with(changed))
     assert line.startswith(f"{path}={value!r} changes nothing: it needs ") and partner in line
     assert config_lib.unread(_base_with({path: value, partner: use})) == []

@@ -11,7 +11,14 @@ import pytest
 from electra_jax import config as config_lib
 from electra_jax import evaluate
 from electra_jax.core import meshes
-from electra_jax.data import evaluation_text, planning, records, tokenising, vocabulary
+from electra_jax.data import (
+    evaluation_text,
+    planning,
+    records,
+    text_files,
+    tokenising,
+    vocabulary,
+)
 from electra_jax.step import plans
 from electra_jax.training import opened as opened_lib
 from electra_jax.training import other_text, run_data
@@ -225,3 +232,16 @@ def test_the_field_of_the_text_is_a_flag_here(opened, tmp_path):
         other_text.read(opened, sources, 0)
     assert str(evaluate._in_flags(error.value)).endswith("set --text_field")
     assert other_text.read(opened, sources, 0, "body")[0].words == 5
+
+
+def test_what_ends_a_document_is_a_flag_here(workdir, tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("the cat sees a letter.\n\nthe dog finds it.\n")
+    config = config_lib.parse(json.loads((workdir / "config.json").read_text()))
+    for kind, documents in ((None, 2), ("files", 1)):
+        given = {"STEP": None, "CHARACTERS": 0, "TEXT_FIELD": "", "DOCUMENTS": kind}
+        for name, value in given.items():
+            monkeypatch.setattr(evaluate, f"_{name}", types.SimpleNamespace(value=value))
+        found = evaluate._on_other_text(config, str(workdir), f"text:{tmp_path}/a.txt", 80)
+        assert found["documents"] == documents
+    error = ValueError(text_files.why_long("files"))
+    assert "with --documents=files each file is one" in str(evaluate._in_flags(error))
