@@ -4,8 +4,8 @@
     python -m electra_jax.finetune --workdir=runs/small --config=configs/finetune_custom.py
 
 This reads train.csv and dev.csv, with the columns `text` and `label`, from the folder in which the
-command runs, or from --config.data.dir. Accuracy and macro F1 over five seeds are written to
-WORKDIR/finetune/custom. docs/finetuning_tasks.md describes pairs of texts, several labels, numbers,
+command runs, or from --config.data.dir. Files may also be .tsv, .jsonl or .parquet. Accuracy and
+macro F1 over five seeds are written to WORKDIR/finetune/custom. docs/finetuning_tasks.md describes pairs of texts, several labels, numbers,
 tags and questions. To hand the result on as a Hugging Face folder, add
 --config.recipe.head=two_layer: transformers has no class for the published head.
 """

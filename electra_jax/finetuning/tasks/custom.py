@@ -219,8 +219,7 @@ def _label_column(name, kind, value, layout):
 
 
 def _format(name, kind, value):
-    """Returns the file format: tagging and span have one each, the others may choose."""
-    expected = {"tagging": "conll", "span": "squad"}.get(kind, "")
+    """Returns the file format; '' of texts, whose files tell it by their endings."""
     if value:
-        _check_choice(name, "format", value, (expected,) if expected else task_lib.TEXT_FORMATS)
-    return value or expected
+        _check_choice(name, "format", value, task_lib.FORMATS.get(kind, task_lib.TEXT_FORMATS))
+    return value or task_lib.FORMATS.get(kind, ("",))[0]

@@ -234,23 +234,17 @@ def _records(task, name, source, labelled, where, report, taken):
 
     for place, record in tfds_records.records(name):
         if task.kind == "span":
-            record["answers"] = _answer_dicts(record["answers"])
+            record["answers"] = squad.answer_dicts(record["answers"])
             question = squad.of_fields(
                 place, record["context"], record, task.impossible, where, report
             )
             examples.take_id(question.id, place, taken)
             yield question
         elif task.kind == "tagging":
-            yield examples.TaggedExample("", tuple(record[source.a]), tuple(record[source.label]))
+            yield examples.TaggedExample("", *conll.of_record(record, source, place, labelled))
         else:
             row = tables.of_record(record, source, place, labelled)
             yield row._replace(label=renamed.get(row.label, row.label))
-
-
-def _answer_dicts(answers) -> list[dict]:
-    """Turns {'text': [...], 'answer_start': [...]} into one dictionary per answer, as in SQuAD."""
-    pairs = zip(answers["text"], answers["answer_start"])
-    return [{"text": text, "answer_start": begin} for text, begin in pairs]
 
 
 def _example(row, task, number, source, labelled):

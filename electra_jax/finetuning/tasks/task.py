@@ -26,7 +26,11 @@ METRICS = {  # the metrics that fit each kind
         "no_answer_accuracy",
     ),
 }
-TEXT_FORMATS = ("tsv", "csv", "jsonl", "lines", "label_first")  # for texts with labels
+FORMATS = {  # by the kind of the task; a file whose ending tells none has the first
+    "tagging": ("conll", "jsonl", "parquet"),
+    "span": ("squad", "parquet"),
+}
+TEXT_FORMATS = ("tsv", "csv", "jsonl", "parquet", "lines", "label_first")  # for all other kinds
 
 Column = str | int  # a name in the header, a field of JSON, or a number from 0
 
@@ -46,7 +50,7 @@ class SplitFiles:
     b: Column | None = None  # the second text of a pair
     label: Column | tuple[Column, ...] | None = None  # a tuple: one column of 0 and 1 per label
     id: Column | None = None  # None: rows are numbered from 0
-    format: str = ""  # of TEXT_FORMATS, 'conll' or 'squad'; "": by file extension
+    format: str = ""  # of TEXT_FORMATS or FORMATS; "": by file extension
     header: bool = True  # the first line names the columns
     quotes: bool | None = None  # cells may be enclosed in "..."; None: yes in CSV, no in TSV
     separator: str = ","  # between several labels in one cell
