@@ -140,7 +140,8 @@ def custom() -> ml_collections.ConfigDict:
     """A task of your own, with --config.tasks=custom; configs/finetune_custom.py is an example."""
     c = ml_collections.ConfigDict()
     c.kind = "classification"  # | 'regression' | 'multi_label' | 'tagging' | 'span'
-    c.train = ""  # files, globs, x.zip/member or tfds:NAME:SPLIT, joined by ';'
+    # files, globs, x.zip/member, hf:OWNER/NAME[/CONFIG][:SPLIT] or tfds:NAME:SPLIT, joined by ';'
+    c.train = ""
     c.dev = ""  # likewise; '': data.dev_share of train
     c.test = ""  # likewise; labels are not needed
     c.text = ""  # column: its name in the header, or its number, counted from 0

@@ -39,10 +39,10 @@ Column = str | int  # a name in the header, a field of JSON, or a number from 0
 class SplitFiles:
     """The files of one split and the meaning of their columns.
 
-    `files` holds names, globs, members of zip archives (`x.zip/train.txt`) or `tfds:NAME:SPLIT`.
-    All are read, in this order. `this|that` means the first of the two that exists. In the format
-    'lines', a name may end in `=label`, which becomes the label of all its lines. In the format
-    'label_first', a line is a label, a space and the text.
+    `files` holds names, globs, members of zip archives (`x.zip/train.txt`), `hf:OWNER/NAME:SPLIT`
+    or `tfds:NAME:SPLIT`. All are read, in this order. `this|that` means the first of the two that
+    exists. In the format 'lines', a name may end in `=label`, which becomes the label of all its
+    lines. In the format 'label_first', a line is a label, a space and the text.
     """
 
     files: tuple[str, ...]
