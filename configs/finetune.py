@@ -140,7 +140,8 @@ def custom() -> ml_collections.ConfigDict:
     """A task of your own, with --config.tasks=custom; configs/finetune_custom.py is an example."""
     c = ml_collections.ConfigDict()
     c.kind = "classification"  # | 'regression' | 'multi_label' | 'tagging' | 'span'
-    c.train = ""  # files, globs, x.zip/member or tfds:NAME:SPLIT, joined by ';'
+    # files, globs, x.zip/member, hf:OWNER/NAME[/CONFIG][:SPLIT] or tfds:NAME:SPLIT, joined by ';'
+    c.train = ""
     c.dev = ""  # likewise; '': data.dev_share of train
     c.test = ""  # likewise; labels are not needed
     c.text = ""  # column: its name in the header, or its number, counted from 0
@@ -151,7 +152,8 @@ def custom() -> ml_collections.ConfigDict:
     # names of the labels, joined by commas, one with a comma in it in "..."; '': those of train
     c.labels = ""
     c.separator = ","  # between several labels in one cell
-    # 'tsv' | 'csv' | 'jsonl' | 'lines' | 'label_first': label, space, text; '': by file name
+    # 'tsv' | 'csv' | 'jsonl' | 'parquet' | 'lines' | 'label_first': label, space, text; '': by file
+    # name
     c.format = ""
     c.header = True  # whether the first line names the columns
     c.quotes = ""  # whether cells may be in "...": 'on' | 'off'; '': in CSV, but not in TSV

@@ -4,7 +4,8 @@
     python -m electra_jax.finetune --workdir=runs/small --config=configs/finetune_custom.py
 
 This reads train.csv and dev.csv, with the columns `text` and `label`, from the folder in which the
-command runs, or from --config.data.dir. Accuracy and macro F1 over five seeds are written to
+command runs, or from --config.data.dir. Files may also be .tsv, .jsonl or .parquet, and a set of
+the Hugging Face Hub is named as hf:OWNER/NAME. Accuracy and macro F1 over five seeds are written to
 WORKDIR/finetune/custom. docs/finetuning_tasks.md describes pairs of texts, several labels, numbers,
 tags and questions. To hand the result on as a Hugging Face folder, add
 --config.recipe.head=two_layer: transformers has no class for the published head.
@@ -18,7 +19,7 @@ def get_config():
     config = finetune.get_config()
     config.name, config.tasks = "custom", "custom"
     config.custom.kind = "classification"
-    config.custom.train = "train.csv"
+    config.custom.train = "train.csv"  # or 'hf:OWNER/NAME:train'
     config.custom.dev = "dev.csv"
     config.custom.text = "text"  # name of a column
     config.custom.label = "label"  # name of a column

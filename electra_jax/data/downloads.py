@@ -57,10 +57,15 @@ def about_to_come(unit: Any) -> str:
 
     A single process that reads has nothing else to say meanwhile.
     """
-    if not isinstance(unit, text.FetchedUnit) or unit.file.bytes_here() >= unit.file.bytes:
+    return of_file(unit.file) if isinstance(unit, text.FetchedUnit) else ""
+
+
+def of_file(file: text_hub.HubFile | text_remote.RemoteFile) -> str:
+    """Says that a file is downloaded before it is read; '' if it is here."""
+    if file.bytes_here() >= file.bytes:
         return ""
-    name, size = _unit(unit.file.bytes)
-    return f"downloading {unit.file.name}, {unit.file.bytes / size:.1f} {name}"
+    name, size = _unit(file.bytes)
+    return f"downloading {file.name}, {file.bytes / size:.1f} {name}"
 
 
 def _unit(size):

@@ -120,18 +120,18 @@ def parse(rest: str) -> DataSet:
 
 
 @functools.cache
-def files(data_set: DataSet) -> list[HubFile]:
+def files(data_set: DataSet, otherwise: str = reaching.OTHER_TEXT) -> list[HubFile]:
     """Asks the Hub for the files of a split, sorted by path; downloads none of them.
 
     Each process asks once, so that all its parts speak of the same commit.
 
-    Raises Unreachable, one line, if the Hub does not answer within `reaching.SECONDS`; ValueError,
-    one line, if it does not know the data set, or the data set has no such configuration or split,
-    or has several configurations and none is named.
+    Raises Unreachable, one line that offers `otherwise`, if the Hub does not answer within
+    `reaching.SECONDS`; ValueError, one line, if it does not know the data set, or the data set has
+    no such configuration or split, or has several configurations and none is named.
     """
     every: list[HubFile] = []
     for branch in ("main", _CONVERTED):
-        listed = _listed(data_set, branch)
+        listed = _listed(data_set, branch, otherwise)
         found = [file for file in listed if _READABLE.search(file.name)]
         mine = matching([file.name for file in found], data_set.config, data_set.split)
         if mine:
@@ -195,7 +195,7 @@ def _refuse_several(data_set, paths):
         )
 
 
-def _listed(data_set, branch):
+def _listed(data_set, branch, otherwise):
     """Returns all files of a branch; none if there is no such branch."""
     import huggingface_hub  # noqa: PLC0415 - as above
     from huggingface_hub import errors  # noqa: PLC0415 - as above
@@ -226,7 +226,7 @@ def _listed(data_set, branch):
             raise ValueError(_says_no(data_set)) from error
         raise reaching.Unreachable(
             f"{data_set} cannot be listed at {api.endpoint} ({reaching.why(error)}); without"
-            f" a network {reaching.OTHER_TEXT}"
+            f" a network {otherwise}"
         ) from error
 
     return [

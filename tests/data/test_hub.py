@@ -64,20 +64,9 @@ def hub(tmp_path, monkeypatch):
     (root / "pages" / "wiki" / "README.md").write_text("About it.")
 
     with hub_server.serving(root) as server:
-        _reach(monkeypatch, server.url, tmp_path / "cache")
+        hub_server.reach(monkeypatch, server.url, tmp_path / "cache")
         yield server
     text_hub.files.cache_clear()
-
-
-def _reach(monkeypatch, url, cache):
-    """The Hub is at this address, for this process and for those that it starts."""
-    text_hub.files.cache_clear()
-    monkeypatch.setenv("HF_ENDPOINT", url)
-    monkeypatch.setenv("HF_HUB_CACHE", str(cache))
-    monkeypatch.setattr(constants, "ENDPOINT", url)
-    template = url + "/{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
 
 
 def documents(spec):
@@ -245,7 +234,7 @@ def test_without_a_network_the_remedy_comes_at_once(monkeypatch, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    _reach(monkeypatch, f"http://127.0.0.1:{port}", tmp_path)
+    hub_server.reach(monkeypatch, f"http://127.0.0.1:{port}", tmp_path)
     began = time.monotonic()
     refused = rf"^hf:pages/wiki/en:train cannot be listed at http://127.0.0.1:{port} \(Connect"
     with pytest.raises(ValueError, match=refused) as raised:
@@ -257,7 +246,7 @@ def test_without_a_network_the_remedy_comes_at_once(monkeypatch, tmp_path):
 def test_a_hub_that_does_not_answer_is_given_up(monkeypatch, tmp_path):
     monkeypatch.setattr(reaching, "SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        _reach(monkeypatch, f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path)
+        hub_server.reach(monkeypatch, f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path)
         began = time.monotonic()
         with pytest.raises(ValueError, match="cannot be listed"):
             documents("hf:pages/wiki/en")

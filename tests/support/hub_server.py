@@ -14,6 +14,10 @@ import re
 import threading
 import urllib.parse
 
+from huggingface_hub import constants
+
+from electra_jax.data import text_hub
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -134,6 +138,17 @@ class Server(http.server.ThreadingHTTPServer):
         self.listing = ()  # what it answers instead of a commit: code, body, headers
         self.page = 2  # files and folders of a page; the real one has 1,000
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+
+def reach(monkeypatch, url, cache):
+    """The Hub is at this address, for this process and for those that it starts."""
+    text_hub.files.cache_clear()
+    monkeypatch.setenv("HF_ENDPOINT", url)
+    monkeypatch.setenv("HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr(constants, "ENDPOINT", url)
+    template = url + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
 
 
 @contextlib.contextmanager

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads CoNLL files, one word per line with its tag in another column, as sentences of words.
+"""Reads sentences of words with their tags: CoNLL files, and records that hold them as lists.
 
     -DOCSTART- -X- -X- O          skipped
     # doc_id = 1                  skipped: a comment before a sentence, of other columns than words
@@ -7,16 +7,20 @@
     en:Ann   B-PER                WikiANN writes the language before every word: removed
     en:sleeps O
 
-Columns are separated by tabs if the file contains tabs, otherwise by spaces.
+A CoNLL file has one word per line with its tag in another column. Columns are separated by tabs if
+the file contains tabs, otherwise by spaces. A record is a line of JSON or a row of parquet:
+
+    {"tokens": ["Ann", "sleeps"], "ner_tags": ["B-PER", "O"]}
 """
 
 import re
 from collections.abc import Iterator
 
-from electra_jax.finetuning.tasks import examples, files, task
+from electra_jax.finetuning.tasks import examples, files, parquet_records, tables, task
 
 _PREFIX = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*:")
 _DOCUMENT = "-DOCSTART-"
+_JSON_LINES = (".jsonl", ".ndjson")
 
 
 def read(
@@ -28,9 +32,17 @@ def read(
       labelled: whether tags are required; otherwise a file that holds only words is accepted.
 
     Raises ValueError with file and line if a line has another number of columns than the first
-    one, and ValueError with the file if it holds no sentence.
+    one or a record another number of tags than words, and ValueError with the file if it holds no
+    sentence.
     """
-    sentences = list(_sentences(path, source, labelled, where, report))
+    if parquet_records.is_parquet(path, source):
+        records = parquet_records.Table(path).records(source, labelled)
+        sentences = list(_of_records(records, source, labelled, where, report))
+    elif source.format == "jsonl" or files.ending(path) in _JSON_LINES:
+        records = tables.json_records(path, source.encoding, where, report)
+        sentences = list(_of_records(records, source, labelled, where, report))
+    else:
+        sentences = list(_sentences(path, source, labelled, where, report))
     if not sentences:
         raise ValueError(f"{path} holds no sentence; is it the right file?")
 
@@ -44,6 +56,49 @@ def read(
         )
         for number, (words, tags) in enumerate(sentences)
     ]
+
+
+def of_record(
+    record: dict, source: task.SplitFiles, place: str, labelled: bool
+) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    """Returns (words, tags) of a record; a sentence with a tag that is not known has no tags.
+
+    Raises ValueError with the place if a list is missing, or there is not a tag for each word.
+    """
+    words = _list_in(record, source.a, place)
+    for word in words:
+        if not isinstance(word, str):
+            raise ValueError(f"{place}: field {source.a!r} holds {word!r}, which is no word")
+    if source.label is None or not (labelled or source.label in record):
+        return words, None
+
+    tags = _list_in(record, source.label, place)
+    if len(tags) != len(words):
+        raise ValueError(f"{place}: {len(words)} words and {len(tags)} tags; mend or delete it")
+    if None in tags and labelled:
+        raise ValueError(f"{place}: a word without a tag; mend or delete it")
+    return words, None if None in tags else tuple(str(tag) for tag in tags)
+
+
+def _list_in(record, column, place):
+    """Returns the items of a list in a record."""
+    if not isinstance(record.get(column), list | tuple):
+        state = type(record[column]).__name__ if column in record else "missing"
+        raise ValueError(
+            f"{place}: field {column!r} is {state}, not a list; set text to the field of the words,"
+            f" and label to that of their tags: {', '.join(map(str, record))}"
+        )
+    return tuple(record[column])
+
+
+def _of_records(records, source, labelled, where, report) -> Iterator[tuple]:
+    """Yields (words, tags) for each record."""
+    for place, record in records:
+        words, tags = of_record(record, source, place, labelled)
+        if words:
+            yield words, tags
+        else:
+            report.count(where, "sentences without a word skipped")
 
 
 def _sentences(path, source, labelled, where, report) -> Iterator[tuple]:

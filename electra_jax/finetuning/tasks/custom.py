@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from electra_jax.data import text_hub
 from electra_jax.finetuning.tasks import task as task_lib
 
 DEFAULTS = {
@@ -55,8 +56,9 @@ def task(settings: Mapping[str, Any]) -> task_lib.Task:
     Settings (only `train` is required, and `label` where kind and format do not imply it):
       name: 'custom' by default.
       kind: 'classification', 'regression', 'multi_label', 'tagging' or 'span'.
-      train, dev, test: file names, globs, `x.zip/member` or `tfds:NAME:SPLIT`; several as a list or
-        separated by ';'. Without `dev`, a share of train becomes the dev set.
+      train, dev, test: file names, globs, `x.zip/member`, `hf:OWNER/NAME[/CONFIG][:SPLIT]` or
+        `tfds:NAME:SPLIT`; several as a list or separated by ';'. Without `dev`, a share of train
+        becomes the dev set.
       text, pair, label, id: columns, by name or by number from 0. For multi_label, `label` may be a
         list of columns that hold 0 or 1. For tagging, `text` is the column of the word (by default
         the first) and `label` that of the tag (by default the last).
@@ -164,7 +166,26 @@ def _files(name, kind, label, known):
     }
     if not set(files) & {"train", "dev"}:
         raise ValueError(f"task {name}: no file to train on; give train=FILE")
+    for split, found in files.items():
+        _check_hub(name, split, found.files)
     return files
+
+
+def _check_hub(name, split, entries):
+    """Raises ValueError if an entry names no data set of the Hub, or no split for dev or test.
+
+    Without a name it would be the split `train`.
+    """
+    for entry in entries:
+        if not entry.startswith("hf:"):
+            continue
+        text_hub.parse(entry.removeprefix("hf:"))
+        if split != "train" and entry.count(":") == 1:
+            example = "validation" if split == "dev" else split
+            raise ValueError(
+                f"task {name}: {split}={entry} names no split, which would be train; add it, as in"
+                f" {entry}:{example}"
+            )
 
 
 def _label_range(name, kind, given):
@@ -219,8 +240,7 @@ def _label_column(name, kind, value, layout):
 
 
 def _format(name, kind, value):
-    """Returns the file format: tagging and span have one each, the others may choose."""
-    expected = {"tagging": "conll", "span": "squad"}.get(kind, "")
+    """Returns the file format; '' of texts, whose files tell it by their endings."""
     if value:
-        _check_choice(name, "format", value, (expected,) if expected else task_lib.TEXT_FORMATS)
-    return value or expected
+        _check_choice(name, "format", value, task_lib.FORMATS.get(kind, task_lib.TEXT_FORMATS))
+    return value or task_lib.FORMATS.get(kind, ("",))[0]

@@ -55,7 +55,7 @@ def find(directory: str, pattern: str) -> list[str]:
 
 def text(path: str, encoding: str = "utf-8") -> str:
     """Returns the whole text. Raises ValueError with file and line if it cannot be decoded."""
-    data = _bytes(path)
+    data = content(path)
     try:
         # Most codecs keep the byte-order mark; only 'utf-8-sig' and 'utf-16' remove it themselves.
         return data.decode(encoding).removeprefix("\ufeff")
@@ -67,6 +67,30 @@ def text(path: str, encoding: str = "utf-8") -> str:
             f"{path}:{line}: byte {data[error.start]:#x} is no {encoding}; convert the file, or"
             " name its encoding, such as latin-1"
         ) from error
+
+
+def content(path: str) -> bytes:
+    """Returns the content of a file or archive member, decompressed by its extension.
+
+    Raises ValueError with the path if it cannot be read.
+    """
+    archive, member = _parts(path)
+    with _readable(path):
+        if archive:
+            with zipfile.ZipFile(archive) as file:
+                data = file.read(member)
+        else:
+            with open(path, "rb") as file:
+                data = file.read()
+
+        if text_files.ends_in(path, ".gz"):
+            data = gzip.decompress(data)
+        elif text_files.ends_in(path, ".xz"):
+            data = lzma.decompress(data)
+        elif text_files.ends_in(path, ".bz2"):
+            data = bz2.decompress(data)
+
+    return data
 
 
 def lines(path: str, encoding: str = "utf-8") -> list[str]:
@@ -90,27 +114,6 @@ def _parts(path):
     if match and match[2] and os.path.isfile(match[1]):
         return match[1], match[2]
     return "", ""
-
-
-def _bytes(path):
-    """Returns the content of a file or archive member, decompressed by its extension."""
-    archive, member = _parts(path)
-    with _readable(path):
-        if archive:
-            with zipfile.ZipFile(archive) as file:
-                data = file.read(member)
-        else:
-            with open(path, "rb") as file:
-                data = file.read()
-
-        if text_files.ends_in(path, ".gz"):
-            data = gzip.decompress(data)
-        elif text_files.ends_in(path, ".xz"):
-            data = lzma.decompress(data)
-        elif text_files.ends_in(path, ".bz2"):
-            data = bz2.decompress(data)
-
-    return data
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 
     read(TASKS['cola'], 'glue')          official files: glue/CoLA/train.tsv, dev.tsv, test.tsv
     read(TASKS['cola'], 'tfds')          tfds:glue/cola
-    read(custom.task({...}), 'texts')    the files that the configuration names
+    read(custom.task({...}), 'texts')    the files that the configuration names, hf:OWNER/NAME too
     read(custom.task({...}), 'tfds')     the same, relative to the current folder
 
 If there is no dev set (CoNLL-2000) or no train set (QNLI without its train file), a share of the
@@ -16,6 +16,9 @@ import hashlib
 import os
 import re
 
+from absl import logging
+
+from electra_jax.data import downloads, text_hub
 from electra_jax.finetuning.tasks import (
     built_in,
     conll,
@@ -28,6 +31,7 @@ from electra_jax.finetuning.tasks import (
 )
 from electra_jax.finetuning.tasks import task as task_lib
 
+_OTHERWISE = "give files of this machine, such as custom.train=train.parquet"
 _ENTITY = re.compile(r"[BIES](-.+)?")  # a bare B, as where there is one kind of entity
 
 
@@ -180,8 +184,20 @@ def _matches(folder, entry, layout):
     """Returns the paths that one entry of `SplitFiles.files` stands for, each with its '=label'."""
     if entry.startswith("tfds:"):
         return [entry]
+    if entry.startswith("hf:"):
+        return _fetched(entry)
     name, label = tables.without_label(entry) if layout == "lines" else (entry, None)
     return [path if label is None else f"{path}={label}" for path in files.find(folder, name)]
+
+
+def _fetched(entry):
+    """Returns the paths of a split's files on the Hub; downloads what is not there yet."""
+    paths = []
+    for file in text_hub.files(text_hub.parse(entry.removeprefix("hf:")), _OTHERWISE):
+        if line := downloads.of_file(file):
+            logging.info("%s: %s", entry, line)
+        paths.append(file.local_path())
+    return paths
 
 
 def _check_all_found(task, found):
@@ -234,23 +250,17 @@ def _records(task, name, source, labelled, where, report, taken):
 
     for place, record in tfds_records.records(name):
         if task.kind == "span":
-            record["answers"] = _answer_dicts(record["answers"])
+            record["answers"] = squad.answer_dicts(record["answers"])
             question = squad.of_fields(
                 place, record["context"], record, task.impossible, where, report
             )
             examples.take_id(question.id, place, taken)
             yield question
         elif task.kind == "tagging":
-            yield examples.TaggedExample("", tuple(record[source.a]), tuple(record[source.label]))
+            yield examples.TaggedExample("", *conll.of_record(record, source, place, labelled))
         else:
             row = tables.of_record(record, source, place, labelled)
             yield row._replace(label=renamed.get(row.label, row.label))
-
-
-def _answer_dicts(answers) -> list[dict]:
-    """Turns {'text': [...], 'answer_start': [...]} into one dictionary per answer, as in SQuAD."""
-    pairs = zip(answers["text"], answers["answer_start"])
-    return [{"text": text, "answer_start": begin} for text, begin in pairs]
 
 
 def _example(row, task, number, source, labelled):

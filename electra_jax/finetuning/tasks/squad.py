@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads questions from the JSON of SQuAD 1.1 and 2.0, which XQuAD and SQuADShifts use as well.
+"""Reads questions from the JSON of SQuAD 1.1 and 2.0, which XQuAD and SQuADShifts use as well, and
+from parquet.
 
     data[] . paragraphs[] . context, qas[] . id, question, answers[] . text, answer_start
                                              is_impossible (2.0), plausible_answers (not used)
+
+A row of parquet has the fields `id`, `question`, `context` and `answers`, which has `text` and
+`answer_start` as lists. SQuAD 2.0 has no `is_impossible` there: in a file that has answers, empty
+lists say it.
 
 If the words of an answer are not at the given position, the nearest occurrence in the context is
 used. If they do not occur at all, the position is -1: such an answer counts in scoring but is not
@@ -11,8 +16,11 @@ trained on.
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
-from electra_jax.finetuning.tasks import examples, files, task
+from electra_jax.finetuning.tasks import examples, files, parquet_records, task
+
+_FIELDS = ("id", "question", "context", "answers", "is_impossible")
 
 
 def read(
@@ -31,14 +39,13 @@ def read(
 
     Raises ValueError with the file and the position in it if the format is wrong.
     """
-    content = files.text(path, source.encoding)
-    try:
-        articles = json.loads(content)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}:{error.lineno}: not JSON ({error.msg}); is it whole?") from error
+    if parquet_records.is_parquet(path, source):
+        walked = _rows(path, impossible)
+    else:
+        walked = _walk(path, _articles(path, source.encoding))
 
     found = []
-    for place, context, qa in _walk(path, articles):
+    for place, context, qa in walked:
         question = of_fields(place, context, qa, impossible, where, report)
         examples.take_id(question.id, place, taken)
         found.append(question)
@@ -68,6 +75,38 @@ def of_fields(place, context, qa, impossible, where, report) -> examples.Questio
         answers=() if unanswerable else tuple(answers),
         impossible=unanswerable,
     )
+
+
+def answer_dicts(answers: Any) -> Any:
+    """Turns {'text': [...], 'answer_start': [...]} into one dictionary per answer, as in SQuAD.
+
+    Anything else stays as it is, but for None, which becomes no answer.
+    """
+    if not (isinstance(answers, dict) and {"text", "answer_start"} <= answers.keys()):
+        return [] if answers is None else answers
+    pairs = zip(answers["text"], answers["answer_start"])
+    return [{"text": text, "answer_start": begin} for text, begin in pairs]
+
+
+def _rows(path, impossible) -> Iterator[tuple]:
+    """Yields (place, context, fields as in `qas`) for each row of a parquet file."""
+    rows = [
+        (place, row | {"answers": answer_dicts(row.get("answers"))})
+        for place, row in parquet_records.Table(path).rows(_FIELDS)
+    ]
+    answered = any(row["answers"] for _, row in rows)
+    for place, row in rows:
+        if impossible and answered:
+            row.setdefault("is_impossible", not row["answers"])
+        yield place, _field(row, "context", str, place), row
+
+
+def _articles(path, encoding):
+    content = files.text(path, encoding)
+    try:
+        return json.loads(content)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}:{error.lineno}: not JSON ({error.msg}); is it whole?") from error
 
 
 def _walk(path, content) -> Iterator[tuple]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads TSV, CSV, JSONL and plain lines as rows, each with the place it came from.
+"""Reads TSV, CSV, JSONL, parquet and plain lines as rows, each with the place it came from.
 
     index \\t sentence \\t label   the header names the columns
     0 \\t It 's " fine " . \\t 1   ->  TableRow('dev.tsv:2', '0', 'It \\'s " fine " .', None, '1')
@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from electra_jax.finetuning.tasks import examples, files, task
+from electra_jax.finetuning.tasks import examples, files, parquet_records, task
 
 RawLabel = str | tuple[str, ...] | None
 
@@ -54,7 +54,11 @@ def read(
     elif kind in ("tsv", "csv"):
         found = list(_table(path, source, kind, labelled, where, report))
     elif kind == "jsonl":
-        found = list(_json_lines(path, source, labelled, where, report))
+        pairs = json_records(path, source.encoding, where, report)
+        found = [of_record(record, source, place, labelled) for place, record in pairs]
+    elif kind == "parquet":
+        pairs = parquet_records.Table(path).records(source, labelled)
+        found = [of_record(record, source, place, labelled) for place, record in pairs]
     else:
         raise ValueError(
             f"{path}: the ending does not tell the format; let it be one of"
@@ -76,6 +80,29 @@ def plain_lines(path: str, encoding: str, where: str, report: examples.Report) -
     if not found:
         raise ValueError(f"{path} holds no example; is it the right file?")
     return found
+
+
+def json_records(
+    path: str, encoding: str, where: str, report: examples.Report
+) -> Iterator[parquet_records.Record]:
+    """Yields (place, record) for each JSON object; one object per line.
+
+    Raises ValueError with file and line for anything else.
+    """
+    for number, line in enumerate(files.lines(path, encoding), 1):
+        place = f"{path}:{number}"
+        if not line.strip():
+            report.count(where, "blank lines skipped")
+            continue
+
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{place}: not JSON ({error}); one object a line") from error
+
+        if not isinstance(record, dict):
+            raise ValueError(f"{place}: {type(record).__name__}, not an object of fields")
+        yield place, record
 
 
 def of_record(record: dict, source: task.SplitFiles, place: str, labelled: bool) -> TableRow:
@@ -122,6 +149,7 @@ _FORMATS = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "jsonl",
+    ".parquet": "parquet",
 }
 
 
@@ -275,24 +303,6 @@ class _CellPicker:
         raise ValueError(f"{self._path}:1: no column {column!r}; there is {known[:200]}")
 
 
-def _json_lines(path, source, labelled, where, report) -> Iterator[TableRow]:
-    """Yields a row for each JSON object; one object per line."""
-    for number, line in enumerate(files.lines(path, source.encoding), 1):
-        place = f"{path}:{number}"
-        if not line.strip():
-            report.count(where, "blank lines skipped")
-            continue
-
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise ValueError(f"{place}: not JSON ({error}); one object a line") from error
-
-        if not isinstance(record, dict):
-            raise ValueError(f"{place}: {type(record).__name__}, not an object of fields")
-        yield of_record(record, source, place, labelled)
-
-
 def _label_text(value, place) -> RawLabel:
     """Returns a label as text: 1, 1.0 and True all become '1'; a list becomes a tuple of texts."""
     if value is None or isinstance(value, str):
@@ -300,6 +310,8 @@ def _label_text(value, place) -> RawLabel:
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, list | tuple):
+        if None in value:
+            raise ValueError(f"{place}: one of several labels is missing; mend or delete it")
         return tuple(str(_label_text(part, place)) for part in value)
     if isinstance(value, float) and not math.isfinite(value):  # json reads NaN and Infinity too
         raise ValueError(f"{place}: the label is {value}, which is no number; mend or delete it")

@@ -26,7 +26,11 @@ METRICS = {  # the metrics that fit each kind
         "no_answer_accuracy",
     ),
 }
-TEXT_FORMATS = ("tsv", "csv", "jsonl", "lines", "label_first")  # for texts with labels
+FORMATS = {  # by the kind of the task; a file whose ending tells none has the first
+    "tagging": ("conll", "jsonl", "parquet"),
+    "span": ("squad", "parquet"),
+}
+TEXT_FORMATS = ("tsv", "csv", "jsonl", "parquet", "lines", "label_first")  # for all other kinds
 
 Column = str | int  # a name in the header, a field of JSON, or a number from 0
 
@@ -35,10 +39,10 @@ Column = str | int  # a name in the header, a field of JSON, or a number from 0
 class SplitFiles:
     """The files of one split and the meaning of their columns.
 
-    `files` holds names, globs, members of zip archives (`x.zip/train.txt`) or `tfds:NAME:SPLIT`.
-    All are read, in this order. `this|that` means the first of the two that exists. In the format
-    'lines', a name may end in `=label`, which becomes the label of all its lines. In the format
-    'label_first', a line is a label, a space and the text.
+    `files` holds names, globs, members of zip archives (`x.zip/train.txt`), `hf:OWNER/NAME:SPLIT`
+    or `tfds:NAME:SPLIT`. All are read, in this order. `this|that` means the first of the two that
+    exists. In the format 'lines', a name may end in `=label`, which becomes the label of all its
+    lines. In the format 'label_first', a line is a label, a space and the text.
     """
 
     files: tuple[str, ...]
@@ -46,7 +50,7 @@ class SplitFiles:
     b: Column | None = None  # the second text of a pair
     label: Column | tuple[Column, ...] | None = None  # a tuple: one column of 0 and 1 per label
     id: Column | None = None  # None: rows are numbered from 0
-    format: str = ""  # of TEXT_FORMATS, 'conll' or 'squad'; "": by file extension
+    format: str = ""  # of TEXT_FORMATS or FORMATS; "": by file extension
     header: bool = True  # the first line names the columns
     quotes: bool | None = None  # cells may be enclosed in "..."; None: yes in CSV, no in TSV
     separator: str = ","  # between several labels in one cell
