@@ -244,8 +244,9 @@ def logging() -> ml_collections.ConfigDict:
 def init() -> ml_collections.ConfigDict:
     """Where the initial weights come from."""
     c = ml_collections.ConfigDict()
-    # weights to start from: a workdir, a checkpoint folder, an export, a Hugging Face folder,
-    # hf:OWNER/NAME of the Hub, a checkpoint of Google's (docs/weights.md); '': fresh weights
+    # weights to start from: a workdir, a checkpoint folder, an export, a Hugging Face folder of an
+    # ELECTRA or a BERT, hf:OWNER/NAME of the Hub, a checkpoint of Google's (docs/weights.md); '':
+    # fresh weights
     c["from"] = ""
     # a run whose generator is taken; if it has none, its main network, which must predict tokens
     c.generator_from = ""

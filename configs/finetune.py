@@ -48,7 +48,8 @@ def encoder() -> ml_collections.ConfigDict:
     c = ml_collections.ConfigDict()
     c.init = "pretrained"  # | 'fresh': random weights in the same shape, as a baseline
     # '': the pre-training run in --workdir; otherwise the folder of a checkpoint, an export of
-    # `convert`, a Hugging Face folder, hf:OWNER/NAME, or a checkpoint of Google's
+    # `convert`, a Hugging Face folder of an ELECTRA or a BERT, hf:OWNER/NAME, or a checkpoint of
+    # Google's
     c["from"] = ""
     c.step = 0  # step of the checkpoint; 0: the newest
     c.data_dir = ""  # folder of the run's prepared data; '': as its configuration says

@@ -53,8 +53,8 @@ def load_encoder(path, network=None, dtype="float32"):
         found.tokens_BLD, found.pooled_BD
 
     Args:
-      path: a workdir, one of its `checkpoints/STEP`, an export, a Hugging Face folder,
-        `hf:OWNER/NAME[@REVISION]`, or a checkpoint of google-research/electra.
+      path: a workdir, one of its `checkpoints/STEP`, an export, a Hugging Face folder of an ELECTRA
+        or a BERT, `hf:OWNER/NAME[@REVISION]`, or a checkpoint of google-research/electra.
       network: 'discriminator' or 'generator'; None means the one that is fine-tuned.
       dtype: dtype of the computation; 'bfloat16' is what accelerators train in.
 

@@ -2,7 +2,7 @@
 """Weights in repositories of the Hugging Face Hub: an address becomes a folder of this machine.
 
     hf:OWNER/NAME[@REVISION]  ->  the list of its files, asked for once per process
-                              ->  config.json, which says whether there is an ELECTRA
+                              ->  config.json, which says whether there is an ELECTRA or a BERT
                               ->  the files that `reading` needs, in the Hub's cache
 
 HF_HOME or HF_HUB_CACHE say where the cache is, HF_TOKEN opens private repositories, and HF_ENDPOINT
@@ -58,8 +58,8 @@ def folder(address: str) -> str:
     """Returns a folder of this machine with the weights of `hf:OWNER/NAME[@REVISION]`.
 
     Raises ConfigError, in one line, if the address is none, the Hub knows no such repository or
-    does not answer within `reaching.SECONDS` and the cache has nothing, or the repository holds no
-    ELECTRA; causes.MayPass, in one line too, if a download fails.
+    does not answer within `reaching.SECONDS` and the cache has nothing, or the repository holds
+    neither an ELECTRA nor a BERT; causes.MayPass, in one line too, if a download fails.
     """
     name, revision = _parse(address)
     try:
@@ -74,7 +74,9 @@ def folder(address: str) -> str:
     places = _folders(repository.files)
     configs = [_join(place, _CONFIG) for place in places]
     if not configs:
-        raise config_lib.ConfigError(f"{address} holds no {_CONFIG}, so no ELECTRA; {_TAKES}")
+        raise config_lib.ConfigError(
+            f"{address} holds no {_CONFIG}, so neither an ELECTRA nor a BERT; {_TAKES}"
+        )
     # By the name of the revision, so that the cache knows it by that name without a network.
     local = _download(address, name, revision, configs)
     _check_kinds(address, local, places)
@@ -172,7 +174,7 @@ def _is_config(path):
 
 
 def _check_kinds(address, local, places):
-    """Raises ConfigError unless each config.json is that of an ELECTRA."""
+    """Raises ConfigError unless each config.json is that of an ELECTRA or a BERT."""
     for place in places:
         try:
             hugging_face.from_config(json_files.read(os.path.join(local, place, _CONFIG)))

@@ -5,7 +5,7 @@ A path may name:
 
     a workdir, or one of its checkpoints/STEP (averaged weights if the run was evaluated by them)
     an export of `convert --to=orbax`
-    a Hugging Face folder, or a folder with several: discriminator, generator, or both
+    a Hugging Face folder of an ELECTRA or a BERT, or one with several: discriminator, generator
     a checkpoint of google-research/electra, with its vocab.txt beside it
     hf:OWNER/NAME[@REVISION], a repository of the Hugging Face Hub, which is downloaded first
 

@@ -169,15 +169,14 @@ def _networks_config(main, other, words):
 def _read_network(folder, shape, network, config, words) -> dict[str, Any]:
     """Reads the files of one network into a nested dict of arrays as `networks.alone` names them.
 
-    Of a fine-tuned network only the encoder is read.
+    Of a fine-tuned network only the encoder is read; the log says what stays behind.
 
     Args:
       shape: what its config.json says.
       network: 'discriminator' or 'generator', the place that it gets here.
       config: the shapes of our networks.
     """
-    tuned = shape.role in hugging_face.TASK_ROLES
-    role = "encodes" if tuned else shape.role
+    role = "encodes" if shape.role in hugging_face.TASK_ROLES else shape.role
     init = {
         ("discriminator", "judges"): networks.init_discriminator,
         ("discriminator", "encodes"): networks.init_discriminator,
@@ -195,11 +194,10 @@ def _read_network(folder, shape, network, config, words) -> dict[str, Any]:
     by_token = [path for path in hugging_face.BY_TOKEN if path in shapes]
     shapes |= {path: (shape.vocab_size, *shapes[path][1:]) for path in by_token}
     try:
-        tensors = tensor_files.read(folder)
-        if tuned:
-            logging.info("%s: the head of its task stays behind", folder)
-            tensors = hugging_face.without_head(tensors)
-        found = hugging_face.from_tensors(tensors, shapes, role)
+        tensors, left = hugging_face.without_unread(tensor_files.read(folder), shape)
+        for part in left:
+            logging.info("%s: %s stays behind", folder, part)
+        found = hugging_face.from_tensors(tensors, shapes, role, shape.model_type)
     except ValueError as error:
         text = str(error)
         raise config_lib.ConfigError(text if folder in text else f"{folder}: {text}") from error

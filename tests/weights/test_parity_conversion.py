@@ -164,6 +164,64 @@ def test_what_they_write_is_read_bit_for_bit(case, tmp_path, form):
             assert found[path][:rows].tobytes() == x[:rows].tobytes(), path
 
 
+@pytest.mark.parametrize("kind", ["BertModel", "BertForMaskedLM", "BertForPreTraining"])
+@pytest.mark.parametrize("form", ["save_pretrained", "old"])
+def test_a_bert_of_theirs_computes_the_same_here(tmp_path, kind, form):
+    """Random weights in every parameter; pairs, and padding on the right."""
+    import torch
+    import transformers
+
+    words, draw = many_scripts.made("wordpiece"), torch.Generator().manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=words.size, hidden_size=20, num_hidden_layers=3, num_attention_heads=4,
+        intermediate_size=44, max_position_embeddings=45, architectures=[kind],
+    )  # fmt: skip
+    model = getattr(transformers, kind)(config).eval()
+    for name, x in model.named_parameters():
+        is_scale = name.endswith("LayerNorm.weight")
+        x.data = is_scale + 0.3 * torch.randn(x.shape, generator=draw)
+
+    tokenizer_files.write(words, str(tmp_path), 45)
+    if form == "save_pretrained":
+        model.save_pretrained(tmp_path)
+    else:
+        config.save_pretrained(tmp_path)
+        tensors = {
+            name.replace("LayerNorm.weight", "LayerNorm.gamma"): x
+            for name, x in model.state_dict().items()
+        }
+        torch.save(tensors, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+
+    lines = [line[:12] for line in many_scripts.LINES[:6]]
+    apply, params, tokenizer = electra_jax.load_encoder(tmp_path)
+    ids_BL, mask_BL, types_BL = tokenizer(lines[:3] + ["a"], lines[3:] + ["b c"]).values()
+    assert types_BL.any() and not mask_BL.all()
+    given = dict(input_ids=ids_BL, attention_mask=mask_BL, token_type_ids=types_BL)
+    with torch.no_grad():
+        theirs = model.double()(
+            **{name: torch.tensor(x, dtype=torch.int64) for name, x in given.items()},
+            output_hidden_states=True,
+        )
+    found = apply(params, ids_BL, mask_BL, types_BL)
+    np.testing.assert_allclose(found.tokens_BLD, theirs.hidden_states[-1], atol=1e-5, rtol=0)
+    if kind == "BertModel":
+        return
+
+    ours = reading.open(tmp_path)
+    place_BL = np.broadcast_to(np.arange(ids_BL.shape[1]), ids_BL.shape)
+    lanes = (ids_BL, types_BL, place_BL, mask_BL)
+    batch = batch_lib.Batch(
+        *(jnp.asarray(x, jnp.int32) for x in lanes),
+        row_B=jnp.zeros(len(ids_BL)),
+        word_starts_BL=jnp.zeros(ids_BL.shape, bool),
+    )
+    vectors_BLE = networks.predictor_vectors(ours.networks, ours.params, batch, place_BL)
+    token_VE, bias_V = networks.predictor_table(ours.networks, ours.params)
+    logits_BLV = (vectors_BLE @ token_VE.T + bias_V)[..., : words.size]
+    predicted = theirs.logits if kind == "BertForMaskedLM" else theirs.prediction_logits
+    np.testing.assert_allclose(logits_BLV, predicted, atol=1e-5, rtol=0)
+
+
 def test_a_tokenizer_that_they_saved_gives_the_same_ids(case, tmp_path):
     import transformers
 

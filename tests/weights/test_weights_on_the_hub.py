@@ -209,7 +209,7 @@ def test_load_encoder_takes_a_repository(server, files, finished):
 def test_a_revision_is_read_as_it_was(server, files):
     old = server.add(NAME, files)
     server.repositories[NAME].commit({"README.md": b"nothing left"})
-    assert "no config.json, so no ELECTRA" in refused(lambda: reading.open(f"hf:{NAME}"))
+    assert "no config.json, so neither an ELECTRA" in refused(lambda: reading.open(f"hf:{NAME}"))
     assert reading.open(f"hf:{NAME}@{old}").source == f"hf:{NAME}@{old}"
 
 
@@ -244,14 +244,14 @@ def test_which_files_are_needed(present, expected):
         (f"hf:{NAME}@", "names no repository of the Hub"),
         ("hf:owner/nothing", "the Hub knows no repository owner/nothing, or it needs an account"),
         (f"hf:{NAME}@old", f"{NAME} has no revision 'old'"),
-        ("hf:owner/bert", "config.json: model_type='bert' is not 'electra'; take a repository"),
-        ("hf:owner/empty", "hf:owner/empty holds no config.json, so no ELECTRA"),
+        ("hf:owner/gpt2", "config.json: model_type='gpt2' is neither 'electra' nor 'bert'; take a"),
+        ("hf:owner/empty", "hf:owner/empty holds no config.json, so neither an ELECTRA nor a BERT"),
     ],
 )
 def test_what_cannot_be_read_is_one_line(server, address, words):
     server.add(NAME, {"config.json": b"{}"})
-    bert = {"config.json": json.dumps({"model_type": "bert"}).encode(), "model.safetensors": b"x"}
-    server.add("owner/bert", bert)
+    gpt2 = {"config.json": json.dumps({"model_type": "gpt2"}).encode(), "model.safetensors": b"x"}
+    server.add("owner/gpt2", gpt2)
     server.add("owner/empty", {"README.md": b"x"})
     assert words in refused(lambda: electra_jax.load_encoder(address))
     assert not [path for _, path in server.requests if path.endswith("model.safetensors")]

@@ -4,7 +4,8 @@
 Modules of `weights` import them; nothing else needs to, except fine-tuning, which writes the same
 files. They turn files into dicts of numpy arrays by path and back, and know nothing of runs.
 
-    hugging_face          names, layouts and config.json of transformers' ELECTRA, both ways
+    hugging_face          names, layouts and config.json of transformers' ELECTRA, both ways, and
+                          of its BERT, reading only
     google                names and layouts of google-research/electra, reading only
     tensor_files          model.safetensors both ways, in one file or several
     pytorch_files         pytorch_model.bin, reading only

@@ -234,7 +234,10 @@ def _by_head(flat, sharing, shapes) -> dict[str, np.ndarray]:
 def _not_electra(names) -> str:
     few = ", ".join(sorted(names)[:3])
     if any(name.startswith("bert/") for name in names):
-        return f"this is a BERT checkpoint ({few}, ...), not one of ELECTRA"
+        return (
+            f"this is a BERT checkpoint ({few}, ...), not one of ELECTRA; BERT is read in the"
+            " format of Hugging Face: give such a folder, or hf:OWNER/NAME"
+        )
     return f"no electra/embeddings/word_embeddings among its tensors ({few}, ...): not ELECTRA"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names, layouts and config.json of Hugging Face's ELECTRA, both ways.
+"""Names, layouts and config.json of Hugging Face's ELECTRA, both ways, and of its BERT, to read.
 
 Works on dicts of numpy arrays, one network at a time, with paths as if it shared nothing
 (`networks.alone`):
@@ -14,8 +14,9 @@ Works on dicts of numpy arrays, one network at a time, with paths as if it share
     head/...                            depends on the network's role, see `_HEADS`
 
 Our kernels are [in, out]. Theirs are [out, in], with the attention heads side by side in one axis,
-and their tables by token have no padded rows. Source: transformers,
-models/electra/modeling_electra.py.
+and their tables by token have no padded rows. BERT's encoder is ELECTRA's without a projection of
+the embeddings: its names begin with `bert.`, and its head that predicts tokens is the generator's.
+Source: transformers, models/electra/modeling_electra.py and models/bert/modeling_bert.py.
 """
 
 import dataclasses
@@ -36,10 +37,10 @@ TASK_ROLES = {  # the same for networks that were fine-tuned
 }
 _CLASSES = ROLES | TASK_ROLES
 
-_LAYER = "electra.encoder.layer.{}."
-_MODULES = {  # in every network: our subtree -> their module
-    "embeddings/norm": "electra.embeddings.LayerNorm",
-    "projection": "electra.embeddings_project",
+_LAYER = "encoder.layer.{}."
+_MODULES = {  # in every network: our subtree -> their module, after `electra.` or `bert.`
+    "embeddings/norm": "embeddings.LayerNorm",
+    "projection": "embeddings_project",
     "encoder/attention/query": _LAYER + "attention.self.query",
     "encoder/attention/key": _LAYER + "attention.self.key",
     "encoder/attention/value": _LAYER + "attention.self.value",
@@ -48,6 +49,11 @@ _MODULES = {  # in every network: our subtree -> their module
     "encoder/feed_forward/in": _LAYER + "intermediate.dense",
     "encoder/feed_forward/out": _LAYER + "output.dense",
     "encoder/feed_forward/norm": _LAYER + "output.LayerNorm",
+}
+_TABLES = {
+    "embeddings/token": "embeddings.word_embeddings.weight",
+    "embeddings/position": "embeddings.position_embeddings.weight",
+    "embeddings/type": "embeddings.token_type_embeddings.weight",
 }
 _HEADS = {
     "judges": {
@@ -63,6 +69,13 @@ _HEADS = {
     "tags": {"head/output": "classifier"},
     "answers": {"head/output": "qa_outputs"},
 }
+_BERT_HEADS = {
+    "predicts": {
+        "head/dense": "cls.predictions.transform.dense",
+        "head/norm": "cls.predictions.transform.LayerNorm",
+    },
+    "encodes": {},
+}
 TRUNK_SETTINGS = {  # settings in `model` that an encoder must have to fit their ELECTRA
     "positions": "learned",
     "feed_forward_kind": "gelu",
@@ -71,20 +84,53 @@ TRUNK_SETTINGS = {  # settings in `model` that an encoder must have to fit their
     "biases": True,
     "local_window": 0,
 }
-_OF_TASKS = ("classifier.", "qa_outputs.")
-_TABLES = {
-    "embeddings/token": "electra.embeddings.word_embeddings.weight",
-    "embeddings/position": "electra.embeddings.position_embeddings.weight",
-    "embeddings/type": "electra.embeddings.token_type_embeddings.weight",
-    "head/bias": "generator_lm_head.bias",
-}
 _LEAVES = {"kernel": "weight", "scale": "weight", "bias": "bias"}
+_OLD_LEAVES = {".gamma": ".weight", ".beta": ".bias"}  # ends of names in the first files of BERT
 BY_TOKEN = ("embeddings/token", "head/bias")  # one row per token
-_TIED = "generator_lm_head.weight"  # the token table again, in files of old versions
 _COUNTERS = (
     "embeddings.position_ids",
     "embeddings.token_type_ids",
 )  # buffers with 0, 1, 2, ..., not weights
+
+
+@dataclasses.dataclass(frozen=True)
+class _Model:
+    """What differs between their models; the names of a trunk begin with the model_type."""
+
+    roles: Mapping[str, str]  # class -> what its head does
+    heads: Mapping[str, Mapping[str, str]]  # role -> our subtree -> their module
+    bias: str  # of the scores of tokens
+    copies: Mapping[str, str]  # a tensor that some files hold twice: its second name -> our path
+
+
+_MODELS = {
+    "electra": _Model(
+        roles={name: role for role, name in _CLASSES.items()},
+        heads=_HEADS,
+        bias="generator_lm_head.bias",
+        copies={"generator_lm_head.weight": "embeddings/token"},
+    ),
+    "bert": _Model(
+        roles={
+            "BertForMaskedLM": "predicts",
+            "BertForPreTraining": "predicts",
+            "BertModel": "encodes",
+        },
+        heads=_BERT_HEADS,
+        bias="cls.predictions.bias",
+        copies={
+            "cls.predictions.decoder.weight": "embeddings/token",
+            "cls.predictions.decoder.bias": "head/bias",
+        },
+    ),
+}
+
+_OF_TASKS = {"classifier.": "the head of its task", "qa_outputs.": "the head of its task"}
+_OF_BERT = {
+    "bert.pooler.": "the pooler",
+    "pooler.": "the pooler",  # of a bare encoder
+    "cls.seq_relationship.": "the head that judges the next sentence",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +145,7 @@ class HuggingFaceShape:
     width: int
     heads: int
     feed_forward: int
+    model_type: str = "electra"  # or 'bert'
 
 
 _FIELDS = {  # ours -> theirs
@@ -110,6 +157,7 @@ _FIELDS = {  # ours -> theirs
     "heads": "num_attention_heads",
     "feed_forward": "intermediate_size",
 }
+_BERT_FIELDS = _FIELDS | {"embedding_size": "hidden_size"}
 _FIXED = {  # fields with only one value that our networks can compute
     "hidden_act": "gelu",
     "layer_norm_eps": 1e-12,
@@ -129,7 +177,7 @@ def to_tensors(
     """
     found = {}
     for path, x in network.items():
-        name = _name(path, role)
+        name = _name(path, role, "electra")
         if name is None:
             raise ValueError(
                 f"{path} has no place in Hugging Face's {_CLASSES[role]}; try --to=orbax, which"
@@ -148,17 +196,21 @@ def to_tensors(
 
 
 def from_tensors(
-    tensors: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]], role: str
+    tensors: Mapping[str, np.ndarray],
+    shapes: Mapping[str, tuple[int, ...]],
+    role: str,
+    model_type: str = "electra",
 ) -> dict[str, np.ndarray]:
     """Translates their tensors by name into our arrays by path, float32; undoes `to_tensors`.
 
     Args:
       shapes: our paths with their shapes, before padding of the vocabulary.
+      model_type: 'electra' or 'bert'.
 
     Raises ValueError, in one line, for tensors that are missing, unknown or of another shape.
     """
-    tensors = _without_extras(tensors, role)
-    places = {path: _name(path, role) for path in shapes}
+    tensors = _without_extras(tensors, role, model_type)
+    places = {path: _name(path, role, model_type) for path in shapes}
 
     expected = {}
     for path, shape in shapes.items():
@@ -166,7 +218,7 @@ def from_tensors(
         for layer in repeated:
             expected[places[path].format(layer)] = path, layer
 
-    _check_names(set(tensors), set(expected), role)
+    _check_names(set(tensors), set(expected), _class(role, model_type))
 
     found = {path: np.zeros(shape, np.float32) for path, shape in shapes.items()}
     for name, (path, layer) in expected.items():
@@ -183,9 +235,23 @@ def from_tensors(
     return found
 
 
-def without_head(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns the tensors of a fine-tuned network without its head."""
-    return {name: x for name, x in tensors.items() if not name.startswith(_OF_TASKS)}
+def without_unread(
+    tensors: Mapping[str, np.ndarray], shape: HuggingFaceShape
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Returns the tensors without parts that no network has here, and in words what these are.
+
+    They are the head of a fine-tuned network, and BERT's pooler and next-sentence head.
+    """
+    unread = _OF_TASKS if shape.role in TASK_ROLES else {}
+    if shape.model_type == "bert":
+        unread = _OF_BERT
+        if shape.role == "encodes":  # the file may have more than the class in its config.json
+            unread = unread | {"cls.predictions.": "the head that predicts tokens"}
+
+    found = {name: x for name, x in tensors.items() if not name.startswith(tuple(unread))}
+    behind = tensors.keys() - found.keys()
+    left = {part for start, part in unread.items() if any(x.startswith(start) for x in behind)}
+    return found, sorted(left)
 
 
 def to_config(
@@ -244,17 +310,19 @@ def task_config(kind: str, labels: Sequence[str], dropout: float) -> dict:
 def from_config(config: Mapping) -> HuggingFaceShape:
     """Reads their config.json.
 
-    Raises ValueError, in one line, if it is not an ELECTRA or of a kind that we cannot compute.
+    Raises ValueError, in one line, if it is neither an ELECTRA nor a BERT, or of a kind that we
+    cannot compute.
     """
     kind = config.get("model_type")
-    if kind != "electra":
-        raise ValueError(f"model_type={kind!r} is not 'electra'")
-    named = config.get("architectures") or ["ElectraModel"]
-    role = next((role for role, name in _CLASSES.items() if [name] == list(named)), None)
+    if kind not in tuple(_MODELS):  # a file may hold anything, also what has no hash
+        raise ValueError(f"model_type={kind!r} is neither 'electra' nor 'bert'")
+    roles = _MODELS[kind].roles
+    named = config.get("architectures") or [_class("encodes", kind)]
+    role = next((role for name, role in roles.items() if [name] == list(named)), None)
     if role is None:
         raise ValueError(
-            f"architectures={list(named)!r} is none of {', '.join(_CLASSES.values())}; save the"
-            " pre-trained network, without a head for a task"
+            f"architectures={list(named)!r} is none of {', '.join(roles)}; save the pre-trained"
+            " network, without a head for a task"
         )
 
     for field, only in _FIXED.items():
@@ -264,29 +332,41 @@ def from_config(config: Mapping) -> HuggingFaceShape:
     if role == "predicts" and not config.get("tie_word_embeddings", True):
         raise ValueError("tie_word_embeddings=false: here the output matrix is the token table")
 
-    missing = [theirs for theirs in _FIELDS.values() if theirs not in config]
+    fields = _BERT_FIELDS if kind == "bert" else _FIELDS
+    missing = [theirs for theirs in fields.values() if theirs not in config]
     if missing:
         raise ValueError(f"{missing[0]} is missing")
 
-    values = {ours: config[theirs] for ours, theirs in _FIELDS.items()}
+    values = {ours: config[theirs] for ours, theirs in fields.items()}
     for ours, value in values.items():
         if type(value) is not int or value < 1:
-            raise ValueError(f"{_FIELDS[ours]}={value!r} is no positive number")
+            raise ValueError(f"{fields[ours]}={value!r} is no positive number")
 
     if values["width"] % values["heads"]:
         raise ValueError(
             f"hidden_size={values['width']} is not divisible by"
             f" num_attention_heads={values['heads']}"
         )
-    return HuggingFaceShape(role=role, **values)
+    return HuggingFaceShape(role=role, model_type=kind, **values)
 
 
-def _name(path, role):
+def _class(role, model_type):
+    """Returns the name of their class with such a head."""
+    return next(name for name, other in _MODELS[model_type].roles.items() if other == role)
+
+
+def _name(path, role, model_type):
     """Returns their name, with {} for the layer; None if they have no such parameter."""
-    if path in _TABLES and (path != "head/bias" or role == "predicts"):
-        return _TABLES[path]
+    model = _MODELS[model_type]
+    if path == "head/bias" and role == "predicts":
+        return model.bias
+    if path in _TABLES:
+        return f"{model_type}.{_TABLES[path]}"
+
     module, _, leaf = path.rpartition("/")
-    found = (_MODULES | _HEADS[role]).get(module)
+    if module in _MODULES:
+        return f"{model_type}.{_MODULES[module]}.{_LEAVES[leaf]}"
+    found = model.heads[role].get(module)
     return found and f"{found}.{_LEAVES[leaf]}"
 
 
@@ -308,29 +388,40 @@ def _their_shape(path, shape):
     return (math.prod(shape),) if path.endswith("bias") else tuple(shape)
 
 
-def _without_extras(tensors, role):
-    """Returns the tensors without counters and without the second copy of a tied table.
+def _without_extras(tensors, role, model_type):
+    """Returns the tensors under today's names, without counters and without second copies.
 
-    The tensors of a bare encoder get the prefix `electra.` that all others have.
+    The tensors of a bare encoder get the prefix `electra.` or `bert.` that all others have.
     """
-    tensors = {name: x for name, x in tensors.items() if not name.endswith(_COUNTERS)}
-    if not any(name.startswith("electra.") for name in tensors):
-        tensors = {f"electra.{name}": x for name, x in tensors.items()}
+    tensors = {_name_today(name): x for name, x in tensors.items() if not name.endswith(_COUNTERS)}
+    prefix = f"{model_type}."
+    if not any(name.startswith(prefix) for name in tensors):
+        tensors = {prefix + name: x for name, x in tensors.items()}
 
-    copy = tensors.pop(_TIED, None) if role == "predicts" else None
-    table = tensors.get(_TABLES["embeddings/token"])
-    if copy is not None and table is not None and not np.array_equal(copy, table):
-        raise ValueError(
-            f"{_TIED} differs from the token table: here the output matrix is that table"
-        )
+    copies = _MODELS[model_type].copies if role == "predicts" else {}
+    for copy, path in copies.items():
+        original = _name(path, role, model_type)
+        if copy not in tensors:
+            continue
+        x = tensors.pop(copy)
+        first = tensors.setdefault(original, x)  # some files have only the second
+        if not np.array_equal(x, first):
+            raise ValueError(f"{copy} differs from {original}, and here both are one parameter")
     return tensors
 
 
-def _check_names(found, expected, role):
-    """Raises ValueError unless both sets of names are equal."""
+def _name_today(name):
+    for old, new in _OLD_LEAVES.items():
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name
+
+
+def _check_names(found, expected, class_):
+    """Raises ValueError unless both sets of names are equal; `class_` is what theirs is called."""
     for names, what in (
         (expected - found, "is missing"),
-        (found - expected, f"is not one of {_CLASSES[role]}'s"),
+        (found - expected, f"is not one of {class_}'s"),
     ):
         if names:
             more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""

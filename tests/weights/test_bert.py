@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hugging Face's BERT as a beginning: what is read of it, and what a run takes."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+import electra_jax
+from electra_jax import config as config_lib
+from electra_jax.data import vocabulary
+from electra_jax.step import plans, train_step
+from electra_jax.weights import importing, reading, starting_weights, warm_start
+from electra_jax.weights.formats import hugging_face, tensor_files
+from support import odd, workdirs
+from support.corpus import small_run
+
+WORDS = vocabulary.Vocabulary(
+    "wordpiece", "\n".join(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "sun", "moon")).encode(),
+    True, True,
+)  # fmt: skip
+SHAPE = dict(layers=2, width=8, heads=2, feed_forward=12)
+CONFIG = {
+    "model_type": "bert",
+    "vocab_size": 7,
+    "hidden_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 12,
+    "max_position_embeddings": 16,
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-12,
+    "type_vocab_size": 2,
+}
+
+EMBEDDINGS = "bert.embeddings."
+TABLES = {
+    EMBEDDINGS + "word_embeddings.weight": (7, 8),
+    EMBEDDINGS + "position_embeddings.weight": (16, 8),
+    EMBEDDINGS + "token_type_embeddings.weight": (2, 8),
+    "cls.predictions.bias": (7,),
+}
+MODULES = {  # with a weight of this shape and a bias
+    EMBEDDINGS + "LayerNorm": (8,),
+    "bert.pooler.dense": (8, 8),
+    "cls.predictions.transform.dense": (8, 8),
+    "cls.predictions.transform.LayerNorm": (8,),
+    "cls.seq_relationship": (2, 8),
+}
+OF_A_LAYER = {
+    "attention.self.query": (8, 8),
+    "attention.self.key": (8, 8),
+    "attention.self.value": (8, 8),
+    "attention.output.dense": (8, 8),
+    "attention.output.LayerNorm": (8,),
+    "intermediate.dense": (12, 8),
+    "output.dense": (8, 12),
+    "output.LayerNorm": (8,),
+}
+POOLER, NEXT = "the pooler stays behind", "the head that judges the next sentence stays behind"
+
+
+def tensors():
+    """Those of BertForPreTraining as it is saved today, every number another one."""
+    layers = {
+        f"bert.encoder.layer.{n}.{name}": shape
+        for n in range(2)
+        for name, shape in OF_A_LAYER.items()
+    }
+    shapes = dict(TABLES)
+    for module, shape in (MODULES | layers).items():
+        shapes |= {f"{module}.weight": shape, f"{module}.bias": shape[:1]}
+
+    ends = np.cumsum([np.prod(shape) for shape in shapes.values()])
+    numbers = np.split(np.arange(ends[-1], dtype=np.float32), ends[:-1])
+    return {name: x.reshape(shapes[name]) for name, x in zip(shapes, numbers)}
+
+
+def first(found):
+    """As the first files had it: other names of norms, second copies, a buffer of positions."""
+    old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    for now, then in old.items():
+        found = {name.replace(now, then): x for name, x in found.items()}
+    return found | {
+        "bert.embeddings.position_ids": np.arange(16)[None],
+        "cls.predictions.decoder.weight": found[EMBEDDINGS + "word_embeddings.weight"],
+        "cls.predictions.decoder.bias": found["cls.predictions.bias"],
+    }
+
+
+def renamed(found):
+    """The bias of the head under its second name alone."""
+    bias = {"cls.predictions.decoder.bias": found["cls.predictions.bias"]}
+    return {name: x for name, x in found.items() if name != "cls.predictions.bias"} | bias
+
+
+def bare(found):
+    return {n.removeprefix("bert."): x for n, x in found.items() if n.startswith("bert.")}
+
+
+FORMS = {  # name -> (class in config.json, change of the tensors, what the log says)
+    "with all heads": ("BertForPreTraining", dict, (POOLER, NEXT)),
+    "the first files": ("BertForMaskedLM", first, (POOLER, NEXT)),
+    "a second name": ("BertForMaskedLM", renamed, (POOLER, NEXT)),
+    "the encoder alone": ("BertModel", bare, (POOLER,)),
+    "no class": (None, dict, (POOLER, NEXT, "the head that predicts tokens stays behind")),
+}
+
+
+def write(folder, form="with all heads", **changes):
+    """Writes a folder with vocab.txt, config.json and model.safetensors; returns its path."""
+    kind, change, _ = FORMS[form]
+    folder.mkdir()
+    (folder / "vocab.txt").write_bytes(WORDS.native)
+    named = {"architectures": [kind]} if kind else {}
+    (folder / "config.json").write_text(json.dumps(CONFIG | named | changes))
+    tensor_files.write(str(folder / "model.safetensors"), change(tensors()))
+    return str(folder)
+
+
+def begin(folder, generator_from="", **changes):
+    """(the first parameters of a run that begins with a folder, paths of those that are fresh)."""
+    shapes = dict(
+        model__embedding_size=8, model__max_positions=16, data__sequence_length=16,
+        model__discriminator=SHAPE, model__generator=SHAPE,
+    )  # fmt: skip
+    tree = small_run(workdirs.NO_SOURCE, "", **shapes | changes)
+    tree.init["from"], tree.init.generator_from = folder, generator_from
+    config = config_lib.parse(tree)
+    objective = plans.make_objective(config, WORDS, np.ones(WORDS.size))
+    params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)))
+    before = odd.flat(params)
+    fresh = train_step.state_of(objective, plans.optimizer_of(config), params)
+    run = starting_weights.Beginning(
+        config.init, config.optimizer.name, fresh, objective.phases, WORDS, plans.mesh(config)
+    )
+    after = odd.flat(warm_start.state(run).params)
+    return after, {path for path in after if np.array_equal(before[path], after[path])}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_main_network_begins_with_bert(tmp_path, caplog, form):
+    caplog.set_level("INFO")
+    found, fresh = begin(write(tmp_path / "bert", form))
+    assert fresh == {path for path in found if path.startswith(("generator/", "discriminator/h"))}
+
+    theirs = tensors()
+    for ours, name in (
+        ("token", "word_embeddings.weight"),
+        ("position", "position_embeddings.weight"),
+        ("type", "token_type_embeddings.weight"),
+        ("norm/scale", "LayerNorm.weight"),
+        ("norm/bias", "LayerNorm.bias"),
+    ):
+        x = theirs[EMBEDDINGS + name]
+        np.testing.assert_array_equal(found[f"embeddings/{ours}"][: len(x)], x)
+
+    layer, trunk = "bert.encoder.layer.1.", "discriminator/encoder/"
+    query = theirs[layer + "attention.self.query.weight"]  # 2 heads of 4 side by side
+    assert found[trunk + "attention/query/kernel"][1, 7, 1, 3] == query[1 * 4 + 3, 7]
+    output = theirs[layer + "attention.output.dense.weight"]
+    assert found[trunk + "attention/output/kernel"][1, 1, 3, 7] == output[7, 1 * 4 + 3]
+    for ours, name in (
+        ("attention/norm/scale", "attention.output.LayerNorm.weight"),
+        ("feed_forward/in/kernel", "intermediate.dense.weight"),
+        ("feed_forward/out/bias", "output.dense.bias"),
+        ("feed_forward/norm/bias", "output.LayerNorm.bias"),
+    ):
+        np.testing.assert_array_equal(found[trunk + ours][1], theirs[layer + name].T)
+
+    behind = [x.partition(": ")[2] for x in caplog.messages if x.endswith("stays behind")]
+    assert sorted(behind) == sorted(FORMS[form][2])
+
+
+@pytest.mark.parametrize("form", ["with all heads", "the first files", "a second name"])
+@pytest.mark.parametrize("network", ["generator", "discriminator"])
+def test_the_head_goes_to_a_network_that_predicts_tokens(tmp_path, network, form):
+    folder = write(tmp_path / "bert", form)
+    if network == "generator":
+        found, fresh = begin(folder, generator_from=folder)
+        assert fresh == {path for path in found if path.startswith("discriminator/head/")}
+    else:
+        found, fresh = begin(folder, objective__name="masked_lm")
+        assert not fresh
+
+    theirs, transform = tensors(), "cls.predictions.transform."
+    for ours, name in (
+        ("dense/kernel", transform + "dense.weight"),
+        ("dense/bias", transform + "dense.bias"),
+        ("norm/scale", transform + "LayerNorm.weight"),
+        ("norm/bias", transform + "LayerNorm.bias"),
+        ("bias", "cls.predictions.bias"),
+    ):
+        x = theirs[name]
+        np.testing.assert_array_equal(found[f"{network}/head/{ours}"][: len(x)], x.T)
+
+
+def test_a_generator_may_begin_as_the_lowest_layers_of_bert(tmp_path):
+    """Its head begins fresh: another encoder's is worth nothing."""
+    one = SHAPE | dict(layers=1)
+    found, fresh = begin(
+        write(tmp_path / "bert"), init__missing_generator="discriminator", model__generator=one
+    )
+    assert fresh == {path for path in found if "/head/" in path}
+    wide = tensors()["bert.encoder.layer.0.intermediate.dense.weight"]
+    np.testing.assert_array_equal(found["generator/encoder/feed_forward/in/kernel"], [wide.T])
+
+
+def test_bert_is_converted_and_loaded_as_an_encoder(tmp_path):
+    folder = write(tmp_path / "bert")
+    recipe = workdirs.recipe()
+    assert importing.to_workdir(folder, recipe, str(tmp_path / "run"))["objective"] == "masked_lm"
+    states = []
+    for path in (folder, tmp_path / "run"):
+        apply, params, tokenizer = electra_jax.load_encoder(path)
+        states.append(apply(params, **tokenizer(["sun moon"])).pooled_BD)
+    assert states[0].shape == (1, 8)
+    np.testing.assert_array_equal(*states)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hidden_act": "gelu_new"}, "hidden_act='gelu_new' is not 'gelu'"),
+        ({"position_embedding_type": "relative_key"}, "='relative_key' is not 'absolute'"),
+        ({"is_decoder": True}, "is_decoder=True is not False"),
+        ({"layer_norm_eps": 1e-5}, "layer_norm_eps=1e-05 is not 1e-12"),
+        ({"layer_norm_eps": None}, "layer_norm_eps=None is not 1e-12"),
+        ({"type_vocab_size": 16}, "type_vocab_size=16 is not 2"),
+        ({"hidden_size": 9}, "hidden_size=9 is not divisible by num_attention_heads=2"),
+        ({"architectures": ["BertForSequenceClassification"]}, "is none of BertForMaskedLM, BertF"),
+        ({"model_type": ["bert"]}, "is neither 'electra' nor 'bert'"),
+    ],
+)
+def test_a_bert_that_we_do_not_have_is_refused(tmp_path, change, message):
+    folder = write(tmp_path / "bert", **change)
+    with pytest.raises(config_lib.ConfigError, match=message):
+        reading.open(folder)
+
+
+def test_a_config_of_the_first_files_means_the_epsilon_of_transformers():
+    """They say none, and transformers then takes 1e-12."""
+    old = {name: value for name, value in CONFIG.items() if name != "layer_norm_eps"}
+    assert hugging_face.from_config(old) == hugging_face.from_config(CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda t: t.pop("bert.encoder.layer.1.output.dense.bias"),
+            "tensor bert.encoder.layer.1.output.dense.bias is missing$",
+        ),
+        (
+            lambda t: t.update({"bert.adapter.weight": np.zeros(2, np.float32)}),
+            "tensor bert.adapter.weight is not one of BertForMaskedLM's$",
+        ),
+        (
+            lambda t: t.update({"cls.predictions.decoder.bias": np.zeros(7, np.float32)}),
+            "cls.predictions.decoder.bias differs from cls.predictions.bias, and here both are",
+        ),
+        (
+            lambda t: t.update({"cls.predictions.decoder.weight": np.zeros((7, 8), np.float32)}),
+            "decoder.weight differs from bert.embeddings.word_embeddings.weight, and here both",
+        ),
+    ],
+)
+def test_tensors_that_do_not_fit_are_named_as_theirs_are(tmp_path, change, message):
+    folder, found = write(tmp_path / "bert"), tensors()
+    change(found)
+    tensor_files.write(f"{folder}/model.safetensors", found)
+    with pytest.raises(config_lib.ConfigError, match=message):
+        reading.open(folder)
