@@ -29,7 +29,10 @@ from electra_jax.training import budget, run_data
 from electra_jax.weights import starting_weights, warm_start
 from electra_jax.workdir import metadata, prepared_data
 
-_SHARE_OF_PEAK = 0.35  # of the device's FLOP/s, assumed for the time; the text mentions it
+# The share of the device's FLOP/s that the time is computed with, for networks of this width or
+# more; it is assumed. Narrower ones reach less: 12 % is assumed for a width of 256, with which the
+# one GPU that was met reached 8 to 12 % (docs/performance.md).
+_SHARE_OF_PEAK, _WIDE = 0.35, 768
 _SPEED_UNKNOWN = "not known before the speed is"
 
 
@@ -64,7 +67,8 @@ def text(config: config_lib.Config, workdir: str) -> str:
     # A budget in minutes becomes steps by the speed, one in tokens by the share of padding.
     device = jax.devices()[0].device_kind
     peak = accounting.peak(device)
-    rate = peak and peak * jax.device_count() * _SHARE_OF_PEAK
+    share = _SHARE_OF_PEAK * min(1.0, plan.networks.discriminator.width / _WIDE)
+    rate = peak and peak * jax.device_count() * share
     seconds = [a_step / rate for a_step in flops] if peak else []
     ready = None not in opened
     real = [1 - found.manifest.wasted_fraction for found in opened] if ready else []
@@ -87,7 +91,7 @@ def text(config: config_lib.Config, workdir: str) -> str:
         ("scores a device", f"{max(scores):,.1f} MiB a piece, on the way back two at a time"),
         *_to_download(config.data.source, reached and not ready),
         ("epochs over the data", _epochs(kinds, steps, opened)),
-        ("time", _time(device, seconds, steps)),
+        ("time", _time(device, seconds, steps, share)),
     ]
     if line := plan.peak_not_reached(steps and sum(steps)):
         notes.append(line)
@@ -275,11 +279,11 @@ def _epochs(kinds, steps, opened):
     return f"{epochs:.2f} ({rows} rows)"
 
 
-def _time(device, seconds, steps):
+def _time(device, seconds, steps, share):
     """Returns the time of the run as text; `seconds` per step of each stage, [] if unknown."""
     if not seconds:
         return f"not known for {device}; electra_jax.main prints it as ETA"
-    return f"{style.duration(_of_run(seconds, steps))} at {_SHARE_OF_PEAK:.0%} of the peak"
+    return f"{style.duration(_of_run(seconds, steps))} at {share:.0%} of the peak"
 
 
 def _of_run(a_step, steps):

@@ -2,6 +2,7 @@
 """The memory that a dry run tells, held against what the compiler takes."""
 
 import os
+import re
 
 import jax
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from electra_jax import config as config_lib
 from electra_jax.core import meshes, sharding
+from electra_jax.model import accounting
 from electra_jax.objectives import vocabulary_softmax
 from electra_jax.speed import dry_run, synthetic
 from electra_jax.step import plans
@@ -55,6 +57,29 @@ def test_the_dry_run_says_what_is_kept_and_what_is_not_reached(tmp_path):
     kept = float(lines["activations a device"].split()[0])
     assert 0.1 < kept < 10  # 8 rows of 32 tokens through three layers of width 32 and 16
     assert "within the warmup" in lines["note"]
+
+
+@pytest.mark.parametrize(
+    ("name", "share", "said"),  # a width of 256, 768, 1,024
+    [("small", 0.35 / 3, "12%"), ("base", 0.35, "35%"), ("large", 0.35, "35%")],
+)
+def test_narrow_networks_are_expected_to_reach_less_of_the_peak(
+    name, share, said, tmp_path, monkeypatch
+):
+    """A device of 100 TFLOP/s: the time is the FLOPs of the run by that share of it."""
+    monkeypatch.setattr(accounting, "peak", lambda kind: 1e14)
+    monkeypatch.setattr(dry_run, "_activation_bytes", lambda *_: 0.0)  # nothing is traced
+    tree = load_config(name)
+    tree.data.update(source=f"text:{write_corpus(tmp_path / 'corpus.txt')}", dir=str(tmp_path))
+    lines = dict(
+        line.split("  ", 1)
+        for line in dry_run.text(config_lib.parse(tree), str(tmp_path)).splitlines()
+    )
+    time, of_what = lines["time"].strip().split(" at ")  # 1d03h
+    assert of_what == f"{said} of the peak"
+    units = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+    seconds = sum(int(count) * units[unit] for count, unit in re.findall(r"(\d+)([dhms])", time))
+    assert seconds == pytest.approx(float(lines["FLOPs of the run"]) / (1e14 * share), rel=0.02)
 
 
 def test_what_no_axis_splits_is_whole_on_each_device():
