@@ -63,7 +63,8 @@ class Extras:
 class Measured:
     """What a step reports to the loop."""
 
-    sums: metrics.Sums  # all zero if the step was not finite, so that no mean ever contains a NaN
+    # all zero if the step was not finite, so that no mean ever contains a NaN
+    metric_sums: metrics.Sums
     checks: dict[str, jax.Array]  # name -> a scalar that must be finite
     limits: dict[str, jax.Array]  # check -> the largest value with which the step is applied
     tokens: jax.Array  # uint32, what the step added to `tokens_seen`
@@ -122,6 +123,22 @@ class _Given(NamedTuple):
     step: jax.Array
     knobs: dict
     weights: dict[str, jax.Array]  # of the terms, over the whole batch
+    limits: dict[str, jax.Array]  # of the checks
+
+
+class _Stepped(NamedTuple):
+    """Where the phases of a step have come to, and what was seen on the way."""
+
+    params: dict
+    moments: dict[str, Any]  # phase -> optax's state
+    losses: tuple[jax.Array, ...] = ()  # the total of each phase
+    metric_sums: metrics.Sums = {}
+    checks: dict[str, jax.Array] = {}
+    squares: dict[str, jax.Array] = {}  # of gradient norms, by top-level part of the parameters
+    norm: Any = 0.0  # of the gradients of all phases so far; a scalar
+    finite: Any = True  # whether all checks are; a scalar
+    applied: Any = True  # whether the step counts; a scalar
+    handed_on: Any = None  # by a phase to the next
 
 
 def make_update(
@@ -155,62 +172,45 @@ def make_update(
         batch = _batch(state, lanes, pad_id)
         spent = progress(state)
         knobs = objective.knobs(spent)
-        given = _Given(batch, key, state.step, knobs, objective.weights(batch, knobs))
-        step_size, limits = rate(state.step, spent), _limits(state, extras)
+        weights, limits = objective.weights(batch, knobs), _limits(state, extras)
+        given = _Given(batch, key, state.step, knobs, weights, limits)
+        step_size = rate(state.step, spent)
 
         # Each phase computes the gradients of its losses and updates the parameters that it trains.
-        # The second phase already sees the parameters that the first has updated. What is checked
-        # of earlier phases stays in, so the last verdict is that of the whole step.
-        params, moments = state.params, _unpacked(objective.phases, state.optimizer)
-        handed_on = None
-        measured: metrics.Sums = {}
-        losses: list[jax.Array] = []
-        squares: dict[str, jax.Array] = {}
-        checks: dict[str, jax.Array] = {}
+        # The second one already sees the parameters that the first has updated.
+        before = _Stepped(state.params, _unpacked(objective.phases, state.optimizer))
+        after = before
         for phase in placed.phases:
-            sums, gradients, measured_here, handed_on = _gradients(
-                placed, phase, params, given, handed_on, split
-            )
-            means = _means(sums, given.weights)
-            losses.append(objective.total(means))
-            measured |= measured_here
-
-            squares = _with_squares(squares, gradients)
-            by_part = {f"grad_norm_{part}": jnp.sqrt(square) for part, square in squares.items()}
-            norm = optax.tree.norm(by_part)
-            checks |= {f"{term}_loss": mean for term, mean in means.items()} | by_part
-            finite, applied = _verdict(checks, norm, limits)
-
-            params, moments[phase.name] = _stepped(
-                optimizer, phase, gradients, params, moments[phase.name], step_size, applied
-            )
-
+            after = _phase_done(placed, phase, after, given, optimizer, step_size, split)
+        applied, norm = after.applied, after.norm
         if len(objective.phases) > 1:  # if the last phase is not applied, neither is the first
-            params = _where(applied, params, state.params)
-            moments = _where(applied, moments, _unpacked(objective.phases, state.optimizer))
+            after = after._replace(
+                params=_where(applied, after.params, before.params),
+                moments=_where(applied, after.moments, before.moments),
+            )
 
         # A skipped spike is finite, and reports what it has measured.
-        measured |= {"loss": _once(sum(losses)), "grad_norm": _once(norm)}
-        measured |= {name: _once(x) for name, x in by_part.items()}
-        measured |= _logged_rates(step_size, extras)
-        measured["padding_rate"] = metrics.pair(~batch.real_BL, jnp.ones_like(batch.real_BL))
-        if extras.spike_factor:
-            checks["grad_norm"] = norm
+        once = {"loss": sum(after.losses), "grad_norm": norm} | _norms(after.squares)
+        metric_sums = after.metric_sums | {name: _once(x) for name, x in once.items()}
+        metric_sums |= _logged_rates(step_size, extras)
+        metric_sums["padding_rate"] = metrics.pair(~batch.real_BL, jnp.ones_like(batch.real_BL))
+        checks = after.checks | ({"grad_norm": norm} if extras.spike_factor else {})
 
         # A skipped step counts too, with its rows and tokens: the run goes on with the next rows.
         tokens = batch.real_BL.sum(dtype=jnp.uint32)
         new_state = TrainState(
-            params=params,
-            optimizer=_packed(moments),
+            params=after.params,
+            optimizer=_packed(after.moments),
             step=state.step + 1,
             rows_seen=counters.add(state.rows_seen, jnp.uint32(len(batch.ids_BL))),
             tokens_seen=counters.add(state.tokens_seen, tokens),
             skipped_steps=state.skipped_steps + (~applied).astype(jnp.int32),
-            ema=_averaged(state, params, applied, extras),
-            norms=_with_norm(state.norms, norm, finite, limits),
+            ema=_averaged(state, after.params, applied, extras),
+            norms=_with_norm(state.norms, norm, after.finite, limits),
             seconds=state.seconds,
         )
-        return new_state, Measured(_zero_unless(finite, measured), checks, limits, tokens)
+        metric_sums = _zero_unless(after.finite, metric_sums)
+        return new_state, Measured(metric_sums, checks, limits, tokens)
 
     return update
 
@@ -243,17 +243,61 @@ def _batch(state, lanes, pad_id):
     return batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, pad_id)
 
 
+def _phase_done(
+    objective: Objective,
+    phase: Phase,
+    before: _Stepped,
+    given: _Given,
+    optimizer: optax.GradientTransformationExtraArgs,
+    step_size: jax.Array,
+    split: Split,
+) -> _Stepped:
+    """Where the step has come to with one more phase.
+
+    What is checked of earlier phases stays in, so the last verdict is that of the whole step.
+    """
+    loss_sums, gradients, metric_sums, handed_on = _gradients(
+        objective, phase, before.params, given, before.handed_on, split
+    )
+    means = _means(loss_sums, given.weights)
+
+    squares = _with_squares(before.squares, gradients)
+    by_part = _norms(squares)
+    norm = optax.tree.norm(by_part)
+    checks = before.checks | {f"{term}_loss": mean for term, mean in means.items()} | by_part
+    finite, applied = _verdict(checks, norm, given.limits)
+
+    params, moments = _updated(
+        optimizer, phase, gradients, before.params, before.moments[phase.name], step_size, applied
+    )
+    return _Stepped(
+        params=params,
+        moments=before.moments | {phase.name: moments},
+        losses=(*before.losses, objective.total(means)),
+        metric_sums=before.metric_sums | metric_sums,
+        checks=checks,
+        squares=squares,
+        norm=norm,
+        finite=finite,
+        applied=applied,
+        handed_on=handed_on,
+    )
+
+
 def _gradients(
     objective: Objective, phase: Phase, params: dict, given: _Given, handed_on: Any, split: Split
 ) -> tuple[dict[str, jax.Array], dict, metrics.Sums, Any]:
-    """({term: sum}, gradients of the total loss, metrics, what is handed on) of one phase."""
+    """({term: sum of losses}, gradients of the total, metrics, what is handed on) of one phase."""
     trained = phase.trained(params)
     rest = {part: params[part] for part in params if part not in trained}
 
     def loss(trained, rest, batch, handed_on):
         keys = streams.keys(given.key, given.step, batch.row_B, dropout=True)
-        sums, measured, handed_on = phase.loss(rest | trained, batch, keys, given.knobs, handed_on)
-        return objective.total(_means(sums, given.weights)), (sums, measured, handed_on)
+        loss_sums, metric_sums, handed_on = phase.loss(
+            rest | trained, batch, keys, given.knobs, handed_on
+        )
+        total = objective.total(_means(loss_sums, given.weights))
+        return total, (loss_sums, metric_sums, handed_on)
 
     of_batch = _of_whole_batch if split.accumulation == 1 else _of_micro_batches
     return of_batch(loss, trained, rest, given.batch, handed_on, split)
@@ -267,8 +311,8 @@ def _of_whole_batch(loss, trained, rest, batch, handed_on, split):
             split.with_table_copies(trained), split.with_table_copies(rest), batch, handed_on
         )
 
-    gradients, (sums, measured, handed_on) = jax.grad(of, has_aux=True)(trained)
-    return sums, gradients, measured, handed_on
+    gradients, (loss_sums, metric_sums, handed_on) = jax.grad(of, has_aux=True)(trained)
+    return loss_sums, gradients, metric_sums, handed_on
 
 
 def _of_micro_batches(loss, trained, rest, batch, handed_on, split):
@@ -282,26 +326,26 @@ def _of_micro_batches(loss, trained, rest, batch, handed_on, split):
     shared, differentiate = groups.shared(rest), jax.grad(groups.each(loss), has_aux=True)
 
     def add(added, inputs):
-        gradients, (sums, measured, handed_on) = differentiate(copies, shared, *inputs)
-        return jax.tree.map(jnp.add, added, (gradients, sums, measured)), handed_on
+        gradients, (*both_sums, handed_on) = differentiate(copies, shared, *inputs)
+        return jax.tree.map(jnp.add, added, (gradients, *both_sums)), handed_on
 
     parts = groups.rows(batch_lib.split(batch, split.accumulation)), handed_on
     first = jax.tree.map(lambda x: x[0], parts)
     shapes = jax.eval_shape(lambda inputs: differentiate(copies, shared, *inputs), first)
-    gradients, (sums, measured, _) = shapes
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (gradients, sums, measured))
+    gradients, (*both_sums, _) = shapes
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (gradients, *both_sums))
 
-    (added, sums, measured), handed_on = lax.scan(add, zeros, parts)
+    (added, loss_sums, metric_sums), handed_on = lax.scan(add, zeros, parts)
     (gradients,) = sum_over_groups(added)
-    return groups.summed(sums), gradients, groups.summed(measured), handed_on
+    return groups.summed(loss_sums), gradients, groups.summed(metric_sums), handed_on
 
 
-def _means(sums, weights):
+def _means(loss_sums, weights):
     """{term: mean loss}, from sums over the whole batch or a part of it."""
-    return {term: sums[term] / jnp.maximum(weights[term], 1) for term in sums}
+    return {term: x / jnp.maximum(weights[term], 1) for term, x in loss_sums.items()}
 
 
-def _stepped(optimizer, phase, gradients, params, moments, step_size, applied):
+def _updated(optimizer, phase, gradients, params, moments, step_size, applied):
     """(all parameters, the phase's moments) after the update; both unchanged if not applied."""
     trained = phase.trained(params)
     updates, moments = optimizer.update(gradients, moments, trained, applied=applied)
@@ -313,6 +357,11 @@ def _with_squares(squares, gradients):
     """The squared gradient norm of each top-level part of the tree, added up over phases."""
     here = {part: optax.tree.norm(tree, squared=True) for part, tree in gradients.items()}
     return squares | {part: squares.get(part, 0) + square for part, square in here.items()}
+
+
+def _norms(squares):
+    """The gradient norms of the parts, as metrics name them."""
+    return {f"grad_norm_{part}": jnp.sqrt(square) for part, square in squares.items()}
 
 
 def _limits(state, extras):
@@ -346,9 +395,9 @@ def _with_norm(norms, norm, finite, limits):
     return _where(finite, averages.with_norm(norms, norm, limits["grad_norm"]), norms)
 
 
-def _zero_unless(finite, measured):
-    """What was measured; zeros if the step was not finite, since a NaN would spoil the means."""
-    return jax.tree.map(lambda x: jnp.where(finite, x, jnp.zeros_like(x)), measured)
+def _zero_unless(finite, metric_sums):
+    """The sums; zeros if the step was not finite, since a NaN would spoil the means."""
+    return jax.tree.map(lambda x: jnp.where(finite, x, jnp.zeros_like(x)), metric_sums)
 
 
 def _logged_rates(step_size, extras):

@@ -269,7 +269,7 @@ class _Loop:
                 jax.block_until_ready(run.state.step)
         self._profile.after(run.step, run.state)
 
-        run.interval = self._add(run.interval, measured.sums)
+        run.interval = self._add(run.interval, measured.metric_sums)
         return measured, compiles
 
     def _count(self, measured, compiled_now):

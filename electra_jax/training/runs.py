@@ -357,9 +357,10 @@ def _zero_interval(plan) -> metrics.Sums:
         "ids": jax.ShapeDtypeStruct(size, jnp.uint16),
         "marks": jax.ShapeDtypeStruct(size, jnp.uint8),
     }
-    sums = jax.eval_shape(plan.update(stage.sequence_length), plan.state_shapes, lanes)[1].sums
+    update = plan.update(stage.sequence_length)
+    _, measured = jax.eval_shape(update, plan.state_shapes, lanes)
 
     def zeros():
-        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), sums)
+        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), measured.metric_sums)
 
     return jax.jit(zeros, out_shardings=sharding.replicated(plan.mesh))()

@@ -131,7 +131,7 @@ def test_the_loss_is_its_terms_by_their_weights(stepped, name):
     _, _, measured = stepped[name]
     objective = make(name)
     terms = {term: measured.checks[f"{term}_loss"] for term in objective.terms}
-    assert measured.sums["loss"][0] == pytest.approx(float(objective.total(terms)), rel=1e-6)
+    assert measured.metric_sums["loss"][0] == pytest.approx(float(objective.total(terms)), rel=1e-6)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -147,11 +147,11 @@ def test_the_step_line_and_the_evaluation_are_about_the_same_tokens(stepped, nam
     def evaluated(params):
         return objective.evaluate(params, batch, keys(batch), objective.knobs(0.0), probe)
 
-    found, sums = tokens(stepped[name][2].sums), evaluated(weights(objective))
+    found, sums = tokens(stepped[name][2].metric_sums), evaluated(weights(objective))
     assert found and found == tokens(sums)
     assert {f"{term}_loss" for term in objective.terms} <= sums.keys()
     if "gen_masked_loss" in found and name != "electric":  # where some slots keep their token
-        assert found["gen_masked_loss"] < stepped[name][2].sums["gen_loss"][1]
+        assert found["gen_masked_loss"] < stepped[name][2].metric_sums["gen_loss"][1]
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -160,7 +160,7 @@ def test_each_term_is_a_mean_over_its_weight(stepped, name):
     batch, objective = odd.batch(), make(name)
     expected = objective.weights(batch, objective.knobs(0.0))
     for term in objective.terms:
-        assert measured.sums[f"{term}_loss"][1] == expected[term]
+        assert measured.metric_sums[f"{term}_loss"][1] == expected[term]
 
 
 def test_every_objective_has_its_settings_listed():
@@ -288,7 +288,7 @@ def test_without_the_correct_token_every_slot_is_replaced():
 
 def test_a_frozen_generator_writes_what_it_wrote_before(stepped):
     old, new, measured = stepped["frozen_generator"]
-    assert "gen_masked_loss" in measured.sums  # still watched
+    assert "gen_masked_loss" in measured.metric_sums  # still watched
     same = [path for path in old if path.startswith("generator/")]
     assert "generator/embeddings/token" in same
     assert all((old[path] == new[path]).all() for path in same)

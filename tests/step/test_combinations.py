@@ -85,7 +85,7 @@ def test_the_update_of_every_row_traces(name):
         made = prepared(row)
         state, measured = jax.eval_shape(made.update, made.plan.state_shapes, LANES)
         assert jax.tree.map(_kind, state) == jax.tree.map(_kind, made.plan.state_shapes)
-        assert measured.sums["loss"].shape == (2,)
+        assert measured.metric_sums["loss"].shape == (2,)
 
     assert failures(of(name), run) == {}
 
@@ -129,7 +129,7 @@ def _train(row):
         compiler_options={"xla_backend_optimization_level": 0}
     )
     state, measured = update(state, lanes)
-    assert np.isfinite(measured.sums["loss"]).all() and int(state.skipped_steps) == 0
+    assert np.isfinite(measured.metric_sums["loss"]).all() and int(state.skipped_steps) == 0
     after = odd.flat(state.params)
     changed = {path for path in before if not np.array_equal(before[path], after[path])}
     trained = {part for phase in step.objective.phases for part in phase.trained(params)}

@@ -95,7 +95,7 @@ def steps(update) -> list[Step]:
             SETTINGS,
         )
         mu = odd.flat(_moments(state).mu, np.float64)
-        sums = measured.sums
+        sums = measured.metric_sums
         unclip = max(1, sums["grad_norm"][0] / ADAM.clip_norm) / (1 - ADAM.beta1)
         expected = dict(zip(("params", "mu", "nu"), expected_state))
         steps.append(
@@ -216,11 +216,11 @@ def test_a_batch_with_nothing_to_choose_does_no_harm(update, ids_L):
     new_state, measured, _ = update(state, lanes)
     assert int(new_state.skipped_steps) == 0
     assert all(np.isfinite(x) for x in measured.checks.values())
-    assert measured.sums["gen_loss"].tolist() == [0, 0]
-    assert measured.sums["disc_loss"][1] == (12 if real else 0)
-    assert not measured.sums["replaced_rate"][0]
+    assert measured.metric_sums["gen_loss"].tolist() == [0, 0]
+    assert measured.metric_sums["disc_loss"][1] == (12 if real else 0)
+    assert not measured.metric_sums["replaced_rate"][0]
     if not real:
-        assert measured.sums["grad_norm"].tolist() == [0, 1]
+        assert measured.metric_sums["grad_norm"].tolist() == [0, 1]
         old = odd.flat(start().params)
         moved = {path for path, x in odd.flat(new_state.params).items() if (x != old[path]).any()}
         assert moved == {path for path in old if optimizer.decays(path)}

@@ -135,7 +135,7 @@ def test_a_spike_is_counted_and_not_applied(monkeypatch):
     spike = states[3][1]
     assert float(spike.checks["grad_norm"]) == pytest.approx(100 * np.sqrt(2))
     assert float(spike.limits["grad_norm"]) == pytest.approx(5 * np.sqrt(2), rel=1e-4)
-    assert spike.sums["gen_loss"].tolist() == pytest.approx([1400, 1])  # it stays to be seen
+    assert spike.metric_sums["gen_loss"].tolist() == pytest.approx([1400, 1])  # it stays to be seen
 
 
 def test_without_the_wish_a_spike_is_applied(monkeypatch):
@@ -154,9 +154,9 @@ def test_a_step_that_is_not_finite_leaves_the_mean_of_norms(monkeypatch):
 def test_rates_that_differ_have_names_of_their_own():
     shares = optimizer.PeakRates(0.5, 1.0).named()
     (_, measured), = pulled(1, train_step.Extras(logged_shares=shares))  # fmt: skip
-    assert measured.sums["gen_learning_rate"].tolist() == [0.5, 1]
-    assert measured.sums["disc_learning_rate"].tolist() == [1, 1]
-    assert "learning_rate" not in measured.sums
+    assert measured.metric_sums["gen_learning_rate"].tolist() == [0.5, 1]
+    assert measured.metric_sums["disc_learning_rate"].tolist() == [1, 1]
+    assert "learning_rate" not in measured.metric_sums
 
 
 def test_what_an_objective_lets_move_follows_the_budget_as_the_rate_does():

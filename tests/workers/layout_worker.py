@@ -86,7 +86,7 @@ for step in range(int(steps)):
     for name, value in fetch(decide(run.state.params, lanes, np.uint32(step))).items():
         found[f"{name}/{step}"] = value
     run.state, measured = run.update(run.state, lanes)
-    for name, value in jax.device_get(measured.sums).items():
+    for name, value in jax.device_get(measured.metric_sums).items():
         found[f"sums/{name}/{step}"] = value
 feed.close()
 spread = {str(tuple(x.sharding.spec)) for x in jax.tree.leaves(run.state.params)}

@@ -39,7 +39,7 @@ def step(name, sharing, mesh):
     exchanged = across(update.as_text(), mesh, state.params)
     state, _ = update(state, ready.lanes())
     _, measured = update(state, ready.lanes(1))
-    return {key: np.asarray(x).tolist() for key, x in measured.sums.items()}, exchanged
+    return {key: np.asarray(x).tolist() for key, x in measured.metric_sums.items()}, exchanged
 
 
 def across(text, mesh, params):

@@ -54,7 +54,7 @@ def step(way, data, fsdp, tensor, dropout=0.0):
     devices = jax.devices()[: data * fsdp * tensor]
     ready = synthetic.prepare(config_lib.parse(tree), 100, devices)
     _, measured = ready.update(ready.state(), ready.lanes())
-    return {name: np.asarray(x).tolist() for name, x in measured.sums.items()}
+    return {name: np.asarray(x).tolist() for name, x in measured.metric_sums.items()}
 
 
 def kernel_apart():
