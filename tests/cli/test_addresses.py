@@ -76,6 +76,7 @@ def test_without_the_extra_a_run_begins_nothing(without_gcs, tmp_path, settings)
 def test_without_the_extra_every_reader_says_what_installs_it(without_gcs):
     for work, named in (
         (electra_jax.load_encoder, "path"),
+        (electra_jax.load_discriminator, "path"),
         (electra_jax.report_page, "workdir"),
         (electra_jax.compare_page, "workdir"),
         (score.read, "--input"),
