@@ -5,7 +5,8 @@ In a notebook `live_picture(workdir)` draws the curves while a run trains, and
 `show_page(workdir)`, `report_page(workdir)` and `compare_page(*workdirs)` show what came out.
 `fine_tune(config, workdir)` and `export(path, out)` do there what commands do elsewhere: a second
 process could not use the accelerator that the notebook's own holds. `load_tuned(path)` answers new
-texts with a fine-tuned task.
+texts with a fine-tuned task, and `load_discriminator(path)` says which of their tokens look
+replaced.
 
 The modules of this folder are the commands. Its folders are the subpackages, each of which imports
 only those below it (docs/architecture.md, which follows a batch through them). Reading order:
@@ -67,6 +68,31 @@ def load_encoder(path, network=None, dtype="float32"):
     from electra_jax.weights.reading import load_encoder as load  # noqa: PLC0415 - as above
 
     return load(path, network, dtype)
+
+
+def load_discriminator(path):
+    """Returns a discriminator as a function of new texts: which tokens look replaced?
+
+        judge = electra_jax.load_discriminator("runs/mine")
+        judge(["The chef ate the meal."])
+        # [[{'text': 'The', 'piece': '▁the', 'span': (0, 3), 'p_replaced': ...}, ...]]
+
+    `judge(texts, truncate=True)` judges the beginning of texts that are too long, which are refused
+    otherwise.
+
+    Args:
+      path: as of `load_encoder`. The weights must have a discriminator with its head: a run whose
+        objective has one, its exports, or an ElectraForPreTraining.
+
+    Raises:
+      ConfigError: there is nothing at the path, no discriminator, or files of an unknown kind.
+      CheckpointError: the files are damaged.
+
+    The message of each is one line.
+    """
+    from electra_jax.weights.judging import load  # noqa: PLC0415 - as above
+
+    return load(path)
 
 
 def fine_tune(config, workdir):

@@ -4,6 +4,7 @@
     python -m electra_jax.score --workdir=runs/tiny --input=sentences.txt
     python -m electra_jax.score --workdir=runs/tiny --input=pairs.tsv --first_is_right
     python -m electra_jax.score --workdir=runs/tiny --input=sentences.txt --long=truncate
+    python -m electra_jax.score --workdir=runs/tiny --input=sentences.txt --tokens
 
 The file has one sentence per line, or several alternatives separated by tabs, of which the best one
 is marked. Lines are printed while the next ones are scored. With --first_is_right the last line of
@@ -14,6 +15,10 @@ none is marked and none wins.
 A sentence with more tokens than the run has positions for is an error that names its line;
 --long=truncate scores its beginning, --long=skip leaves its line out. `objectives/scoring.py` says
 what a score is for each objective.
+
+With --tokens each sentence is followed by its pieces, and what the run says of each: how likely the
+discriminator finds it that the piece was replaced, or for a run without a discriminator, the
+probability of the piece that its score is the logarithm of.
 """
 
 if __name__ == "__main__":
@@ -26,7 +31,9 @@ import dataclasses
 import itertools
 import json
 import math
+import shutil
 import sys
+from collections.abc import Sequence
 
 from absl import flags, logging
 
@@ -35,6 +42,7 @@ from electra_jax.cli import command, printing
 from electra_jax.data import progress_lines
 from electra_jax.host import processes, staging
 from electra_jax.objectives import scoring
+from electra_jax.report import view_terminal
 from electra_jax.training import opened as opened_lib
 
 _INPUT = flags.DEFINE_string("input", None, "File with a sentence a line, or alternatives by tabs.")
@@ -45,8 +53,16 @@ _FIRST = flags.DEFINE_bool("first_is_right", False, "Say how often the first alt
 _LONG = flags.DEFINE_enum(
     "long", "refuse", ["refuse", "truncate", "skip"], "What is done with a sentence too long."
 )
+_TOKENS = flags.DEFINE_bool("tokens", False, "Print what the run says of each token, too.")
 _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object instead of lines.", allow_override=True
+)
+_COLOUR = flags.DEFINE_enum(
+    "colour",
+    "auto",
+    ["auto", "always", "never"],
+    "Colour in the terminal, with --tokens; auto: if it is one.",
+    allow_override=True,
 )
 
 
@@ -77,7 +93,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
             )
 
     flat = [text for group in numbered.values() for text in group]
-    one_by_one = scoring.scores(
+    one_by_one = scoring.of_tokens(
         opened.objective.placed(),
         opened.params,
         opened.vocabulary,
@@ -89,11 +105,14 @@ def main(config: config_lib.Config, workdir: str) -> None:
 
     done = {"truncate": "truncated", "skip": "skipped"}.get(_LONG.value, "")
     with progress_lines.Phases(logging.info) as phases:
-        scored = _in_groups(numbered, _counted(one_by_one, len(flat), phases))
+        scored = _in_groups(numbered, _counted(one_by_one, len(flat), phases), opened)
         if _JSON.value:
             _print_json(scored, long, done)
         else:
-            printing.say_each(_lines(scored))
+            colour = printing.in_colour(_COLOUR.value)
+            if _TOKENS.value:
+                printing.say(view_terminal.tokens_key(opened.objective.detects, colour) + "\n")
+            printing.say_each(_lines(scored, colour))
             _say_long(long, done, limit)
 
 
@@ -105,6 +124,7 @@ class _Line:
     texts: list[str]
     scores: list[float]
     best: int | None  # None: no alternative is preferred
+    tokens: Sequence[list[scoring.Token]] = ()  # of each alternative, with --tokens
 
 
 def _counted(one_by_one, count, phases):
@@ -116,12 +136,19 @@ def _counted(one_by_one, count, phases):
         yield value
 
 
-def _in_groups(numbered, one_by_one):
+def _in_groups(numbered, one_by_one, opened):
     """Each line as soon as all of its alternatives are scored."""
     for line, texts in numbered.items():
-        numbers = list(itertools.islice(one_by_one, len(texts)))
+        found = list(itertools.islice(one_by_one, len(texts)))
+        numbers = [float(scores_N.sum()) for scores_N in found]
         (best,) = scoring.preferred([numbers])
-        yield _Line(line, texts, numbers, best)
+
+        tokens = []
+        if _TOKENS.value:
+            for text, scores_N in zip(texts, found):
+                said = scoring.probabilities(opened.objective, scores_N)
+                tokens.append(scoring.tokens(opened.vocabulary, text, **said))
+        yield _Line(line, texts, numbers, best, tokens)
 
 
 def _print_json(scored, long, done):
@@ -134,6 +161,7 @@ def _print_json(scored, long, done):
             "scores": [_finite(x) for x in line.scores],
             "best": line.best,
         }
+        | ({"tokens": [_plain(tokens) for tokens in line.tokens]} if line.tokens else {})
         for line in lines
     ]
     about = {"first_wins": _share_of_first([line.best for line in lines])} if _FIRST.value else {}
@@ -141,13 +169,22 @@ def _print_json(scored, long, done):
     print(json.dumps({"rows": rows} | about, allow_nan=False))
 
 
+def _plain(tokens):
+    """The tokens of a text as JSON has them."""
+    rows = [token.as_dict() for token in tokens]
+    return [
+        {name: _finite(x) if isinstance(x, float) else x for name, x in row.items()} for row in rows
+    ]
+
+
 def _finite(value):
     """A score as JSON has it: null where it is not a number."""
     return value if math.isfinite(value) else None
 
 
-def _lines(scored):
-    """A line per sentence with its score, and the summary of --first_is_right."""
+def _lines(scored, colour):
+    """A line per sentence with its score, its tokens, and the summary of --first_is_right."""
+    width = shutil.get_terminal_size((80, 24)).columns
     best = []
     for line in scored:
         best.append(line.best)
@@ -155,6 +192,8 @@ def _lines(scored):
         for place, (text, value) in enumerate(zip(line.texts, line.scores)):
             mark = "* " if place == line.best and several else "  " if several else ""
             yield f"{value:10.3f}  {mark}{text}"
+            if line.tokens:
+                yield "\n" + view_terminal.tokens_to_terminal(line.tokens[place], width, colour)
 
     if _FIRST.value:
         undecided = sum(place is None for place in best)

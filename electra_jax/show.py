@@ -18,13 +18,12 @@ if __name__ == "__main__":
 
 import os
 import shutil
-import sys
 import textwrap
 
 from absl import flags
 
 from electra_jax import config as config_lib
-from electra_jax.cli import command
+from electra_jax.cli import command, printing
 from electra_jax.host import processes, safe_files
 from electra_jax.report import view_html, view_terminal
 from electra_jax.training import opened as opened_lib
@@ -51,7 +50,11 @@ _DRAW = flags.DEFINE_integer(
     "draw", 0, "Another number draws other slots and samples.", 0, 2**31 - 1
 )
 _COLOUR = flags.DEFINE_enum(
-    "colour", "auto", ["auto", "always", "never"], "Colour in the terminal; auto: if it is one."
+    "colour",
+    "auto",
+    ["auto", "always", "never"],
+    "Colour in the terminal; auto: if it is one.",
+    allow_override=True,
 )
 
 
@@ -75,9 +78,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
         print(f"wrote {_HTML.value}")
         return
 
-    # See https://no-color.org for NO_COLOR.
-    tty = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    colour = _COLOUR.value == "always" or (_COLOUR.value == "auto" and tty)
+    colour = printing.in_colour(_COLOUR.value)
     width = shutil.get_terminal_size((100, 24)).columns
     print(title + "\n")
     if about:

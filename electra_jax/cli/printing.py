@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints long texts, which readers may cut short. Only the standard library, as usage.py."""
+"""Prints long texts, which readers may cut short, and says whether colours suit the reader.
+
+Only the standard library, as usage.py.
+"""
 
 import os
 import sys
@@ -18,3 +21,10 @@ def say_each(lines: Iterable[str]) -> None:
             print(line, flush=True)
     except BrokenPipeError:  # what is left in the buffer would be written at the exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def in_colour(wish: str) -> bool:
+    """Whether to print in colour: 'always', 'never', or 'auto' for at a terminal alone."""
+    # See https://no-color.org for NO_COLOR.
+    tty = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return wish == "always" or (wish == "auto" and tty)

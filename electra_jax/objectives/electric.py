@@ -32,6 +32,7 @@ class Electric(rtd.ReplacedTokenDetection):
     """Two towers, and a discriminator whose logit is an energy."""
 
     masks = False
+    detects = False  # a score is minus an energy
 
     def init(self, key: jax.Array) -> dict:
         """Returns embeddings, the towers as `generator`, and discriminator."""

@@ -12,7 +12,7 @@
     play(params, batch, keys, knobs)           everything that happened to a batch, to be shown
     evaluate(params, batch, keys, knobs, probe) -> metrics
     flops(length)                              of one row, by part
-    token_scores, masked_scores                how natural a text is, see `scoring.py`
+    token_scores, masked_scores, detects       how natural a text is, see `scoring.py`
 
 The moves that objectives share are here: choosing slots, masking them, and running a function of
 rows on the devices that hold the rows.
@@ -106,6 +106,7 @@ class Objective(abc.ABC):
     token_scores: ClassVar[Callable[..., jax.Array] | None] = None
     # (params, batch, places_B) -> [B], where each pass scores one token
     masked_scores: ClassVar[Callable[..., jax.Array] | None] = None
+    detects: ClassVar[bool] = False  # whether token_scores are log P(original) of a discriminator
 
     @abc.abstractmethod
     def init(self, key: jax.Array) -> dict:

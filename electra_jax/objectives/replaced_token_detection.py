@@ -94,6 +94,7 @@ class ReplacedTokenDetection(WithGenerator):
 
     # L = gen_weight L_MLM + disc_weight L_Disc; the paper's lambda is disc_weight = 50
     terms: ClassVar[tuple[str, ...]] = ("gen", "disc")
+    detects = True
 
     def discriminate(
         self, params: dict, batch: batch_lib.Batch, made: Corrupted, keys: streams.Keys

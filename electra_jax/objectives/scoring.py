@@ -11,12 +11,16 @@
                                masked in turn (pseudo-log-likelihood, Salazar et al. 2020)
 
 Scores of one run can be compared with each other, best between sentences of equal length.
+
+Of each token it also says P(replaced) = 1 - P(original), where there is a discriminator, else the
+probability whose logarithm is summed. That of Electric is not normalised, so it may exceed 1.
 """
 
 import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -32,6 +36,23 @@ _BLOCK = 1024  # sentences whose rows are in memory at once, and sorted by lengt
 _STEP = 32  # lengths are rounded up to a multiple, so that few programs are compiled
 
 
+@dataclasses.dataclass(frozen=True)
+class Token:
+    """A token of a text and what a run says of it; one of the two probabilities is None."""
+
+    piece: str  # as people read it, with its `▁` or `##`
+    starts_word: bool
+    text: str  # the characters that it stands for
+    span: tuple[int, int]  # their begin and end in the text
+    p_replaced: float | None = None  # of a discriminator
+    p: float | None = None  # of this token, from a run without one
+
+    def as_dict(self) -> dict[str, Any]:
+        """The token as JSON and notebooks have it, with the one probability that there is."""
+        chance = {"p": self.p} if self.p_replaced is None else {"p_replaced": self.p_replaced}
+        return {"text": self.text, "piece": self.piece, "span": self.span} | chance
+
+
 def scores(
     objective: Objective,
     params: dict,
@@ -41,7 +62,23 @@ def scores(
     names: Sequence[str] = (),
     truncate: bool = False,
 ) -> Iterator[float]:
-    """The score of each sentence, one after another; what follows may still have to be computed.
+    """The score of each sentence, one after another: the sum of what `of_tokens` gives."""
+    found = of_tokens(objective, params, words, sentences, limit, names, truncate)
+    return (float(scores_N.sum()) for scores_N in found)
+
+
+def of_tokens(
+    objective: Objective,
+    params: dict,
+    words: vocabulary_lib.Vocabulary,
+    sentences: Sequence[str],
+    limit: int,
+    names: Sequence[str] = (),
+    truncate: bool = False,
+) -> Iterator[np.ndarray]:
+    """The scores of a sentence's tokens, float64 [n], one sentence after another.
+
+    What follows may still have to be computed.
 
     Args:
       limit: the most tokens per row, [CLS] and [SEP] included.
@@ -68,9 +105,36 @@ def scores(
     )
     score = functools.partial(program, params)
     return itertools.chain.from_iterable(
-        _summed(score, _tasks(objective, words, block, limit), len(block), words.pad_id)
+        _added(score, _tasks(objective, words, block, limit), len(block), words.pad_id)
         for block in _blocks(sentences)
     )
+
+
+def probabilities(objective: Objective, scores_N: np.ndarray) -> dict[str, np.ndarray]:
+    """What the scores of tokens mean: {"p_replaced": [n]} or {"p": [n]}, as in `Token`."""
+    if objective.detects:
+        return {"p_replaced": -np.expm1(scores_N)}
+    with np.errstate(over="ignore"):  # minus an energy may be any number
+        return {"p": np.exp(scores_N)}
+
+
+def tokens(words: vocabulary_lib.Vocabulary, text: str, **probabilities: np.ndarray) -> list[Token]:
+    """The tokens of a text with their probabilities, `p_replaced` or `p`: [n].
+
+    A text that was cut has as many tokens as there are probabilities.
+    """
+    ((name, p_N),) = probabilities.items()
+    ((ids_N, spans_N2),) = words.encode_with_offsets([text])
+    return [
+        Token(
+            piece=words.spelled(id_),
+            starts_word=bool(words.starts_word_V[id_]),
+            text=text[begin:end],
+            span=(begin, end),
+            **{name: p},
+        )
+        for id_, (begin, end), p in zip(ids_N.tolist(), spans_N2.tolist(), p_N.tolist())
+    ]
 
 
 def token_counts(words: vocabulary_lib.Vocabulary, sentences: Sequence[str]) -> list[int]:
@@ -135,21 +199,28 @@ def _tasks(objective, words, sentences, limit):
 
 
 def _scores(objective, params, words, ids_BL, places_B):
-    """Scores of all words of a row in one pass, or of the one word that is masked: [B]."""
+    """Scores of all tokens of a row in one pass, or of the one that is masked, else 0: [B, L]."""
     marks_BL = jnp.zeros_like(ids_BL).at[:, 0].set(batch_lib.DOCUMENT_START)
     row_B = jnp.arange(len(ids_BL), dtype=jnp.uint32)
     batch = batch_lib.from_lanes(ids_BL, marks_BL, row_B, words.pad_id)
     if objective.token_scores is not None:
-        is_word_BL = ~jnp.isin(ids_BL, jnp.array(words.special_ids))
-        return jnp.where(is_word_BL, objective.token_scores(params, batch), 0).sum(1)
-    return objective.masked_scores(params, batch, places_B)
+        return objective.token_scores(params, batch)
+
+    found_B = objective.masked_scores(params, batch, places_B)
+    is_masked_BL = jnp.arange(ids_BL.shape[1]) == places_B[:, None]
+    return jnp.where(is_masked_BL, found_B[:, None], 0)
 
 
-def _summed(
+def _added(
     score: Callable, tasks: list[tuple[np.ndarray, int, int]], count: int, pad_id: int
-) -> list[float]:
-    """Runs tasks of (row, place, sentence) in batches of similar length; sums per sentence."""
-    totals = np.zeros(count)
+) -> list[np.ndarray]:
+    """Runs tasks of (row, place, sentence) in batches of similar length.
+
+    Returns what all passes of a sentence say of each of its tokens, without [CLS] and [SEP].
+    """
+    sizes = {number: len(row) - 2 for row, _, number in tasks}
+    added = [np.zeros(sizes[number]) for number in range(count)]
+
     tasks = sorted(tasks, key=lambda task: len(task[0]))
     for first in range(0, len(tasks), ROWS):
         part = tasks[first : first + ROWS]
@@ -160,8 +231,8 @@ def _summed(
         for at, (row, place, _) in enumerate(part):
             ids_BL[at, : len(row)], places_B[at] = row, place
 
-        found_B = np.asarray(score(ids_BL, places_B), np.float64)
-        for at, (_, _, number) in enumerate(part):
-            totals[number] += found_B[at]
+        found_BL = np.asarray(score(ids_BL, places_B), np.float64)
+        for at, (row, _, number) in enumerate(part):
+            added[number] += found_BL[at, 1 : len(row) - 1]
 
-    return totals.tolist()
+    return added

@@ -134,7 +134,7 @@ def sentence(example: Example) -> str:
 
 def original_text(example: Example, i: int) -> str:
     """The original token at position `i`, without marks of the vocabulary."""
-    return _clean(example.pieces[i], example.starts_word[i], example.chosen(i))
+    return clean(example.pieces[i], example.starts_word[i], example.chosen(i))
 
 
 def masked_text(example: Example, i: int) -> tuple[str, bool]:
@@ -145,7 +145,7 @@ def masked_text(example: Example, i: int) -> tuple[str, bool]:
     if other is None:
         return original_text(example, i), bool(example.starts_word[i])
     piece, starts = other
-    return _clean(piece, starts, visible=True), starts
+    return clean(piece, starts, visible=True), starts
 
 
 def corrupted_text(example: Example, i: int) -> tuple[str, bool]:
@@ -155,10 +155,10 @@ def corrupted_text(example: Example, i: int) -> tuple[str, bool]:
     if example.sampled[i] is None:
         return original_text(example, i), bool(example.starts_word[i])
     starts = (example.sampled_starts_word or example.starts_word)[i]
-    return _clean(example.sampled[i], starts, visible=True), bool(starts)
+    return clean(example.sampled[i], starts, visible=True), bool(starts)
 
 
-def _clean(piece: str, starts_word: bool, visible: bool) -> str:
+def clean(piece: str, starts_word: bool, visible: bool) -> str:
     """The piece without the vocabulary's marker; a dot replaces letters that move the cursor.
 
     A single `▁` has no letter and becomes empty, unless it has to be `visible`.

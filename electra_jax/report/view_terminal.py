@@ -8,12 +8,20 @@
 
 Lines are those of networks that the objective has: without a discriminator the last line has marks
 alone, and a masked language model has the first two lines.
+
+    tokens         the  chef  ate   the  me al
+    discriminator  1%   3%    !87%  2%   4% 12%
+
+is somebody's own text, of which nobody knows what was replaced. Words are two blanks apart, the
+pieces of a word one.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 from rich import cells as terminal_cells
 
+from electra_jax.objectives import scoring
 from electra_jax.report import view
 
 
@@ -22,32 +30,23 @@ def to_terminal(example: view.Example, width: int = 100, colour: bool = True) ->
 
     Raises ValueError if `width` is too narrow.
     """
-    names = _lines(example)
-    margin = max(map(len, names)) + 2
-    room = width - margin
-    if room < 20:
-        raise ValueError(f"width {width} is too narrow; give at least {margin + 20} columns")
-
-    blocks, block, used = [], [], 0
-    for word in _words(example):
-        for column in _columns(example, word, room):
-            size = max(map(_columns_wide, column))
-            if block and used + 2 + size > room:
-                blocks.append(block)
-                block, used = [], 0
-            block.append((size, column))
-            used += size + (2 if len(block) > 1 else 0)
-    blocks.append(block)
-
-    lines = []
-    for block in blocks:
-        for row, name in enumerate(names):
-            cells = [_padded(column[row], size, colour) for size, column in block]
-            label = name.ljust(margin)
-            label = f"\x1b[2m{label}\x1b[0m" if colour else label
-            lines.append((label + "  ".join(cells)).rstrip())
-        lines.append("")
+    words = _words(example.starts_word, example.special)
+    lines = _blocks(_lines(example), words, functools.partial(_cells, example), width, colour)
     return "\n".join([*lines, view.sentence(example)]) + "\n"
+
+
+def tokens_to_terminal(
+    tokens: Sequence[scoring.Token], width: int = 80, colour: bool = True
+) -> str:
+    """Blocks of two lines, wrapped between words at `width` columns: the pieces, the percentages.
+
+    Raises ValueError if `width` is too narrow.
+    """
+    judged = any(token.p_replaced is not None for token in tokens)
+    names = ("tokens", "discriminator" if judged else "probability")
+    words = _words([token.starts_word for token in tokens])
+    cells = functools.partial(_token_cells, tokens)
+    return "\n".join(_blocks(names, words, cells, width, colour))
 
 
 def terminal_key(examples: Sequence[view.Example], colour: bool = True) -> str:
@@ -69,6 +68,14 @@ def terminal_key(examples: Sequence[view.Example], colour: bool = True) -> str:
     return "   ".join([*marks, *beliefs])
 
 
+def tokens_key(judged: bool, colour: bool = True) -> str:
+    """One line that explains `tokens_to_terminal`; `judged`: whether by a discriminator."""
+    if not judged:
+        return "%: probability that the token stands there"
+    mark = _painted(_MARKS[view.FALSE_ALARM], view.FALSE_ALARM, colour)
+    return f"{mark} more likely replaced than not   %: belief that it was replaced"
+
+
 _MARKS = {
     view.CAUGHT: "✓",
     view.MISSED: "✗",
@@ -88,25 +95,61 @@ _BACKGROUNDS = {
 }
 
 
-def _words(example: view.Example) -> list[list[int]]:
+def _blocks(
+    names: Sequence[str], words: list[list[int]], cells_of: Callable, width: int, colour: bool
+) -> list[str]:
+    """Blocks of lines with these names, an empty line after each.
+
+    Args:
+      words: the positions of each word.
+      cells_of: (positions, room) -> a list of (text, outcome or None) for each of the names.
+    """
+    margin = max(map(len, names)) + 2
+    room = width - margin
+    if room < 20:
+        raise ValueError(f"width {width} is too narrow; give at least {margin + 20} columns")
+
+    blocks, block, used = [], [], 0
+    for word in words:
+        for column in _columns(cells_of, word, room):
+            size = max(map(_columns_wide, column))
+            if block and used + 2 + size > room:
+                blocks.append(block)
+                block, used = [], 0
+            block.append((size, column))
+            used += size + (2 if len(block) > 1 else 0)
+    blocks.append(block)
+
+    lines = []
+    for block in blocks:
+        for row, name in enumerate(names):
+            cells = [_padded(column[row], size, colour) for size, column in block]
+            label = name.ljust(margin)
+            label = f"\x1b[2m{label}\x1b[0m" if colour else label
+            lines.append((label + "  ".join(cells)).rstrip())
+        lines.append("")
+    return lines
+
+
+def _words(starts_word: Sequence[bool], special: Sequence[bool] = ()) -> list[list[int]]:
     """The positions grouped by words of the original text; a special token is a word of its own."""
     words, glue = [], False  # glue: whether the next piece may continue the word
-    for i in range(len(example.pieces)):
-        special = bool(example.special and example.special[i])
-        if glue and not special and not example.starts_word[i]:
+    for i in range(len(starts_word)):
+        alone = bool(special and special[i])
+        if glue and not alone and not starts_word[i]:
             words[-1].append(i)
         else:
             words.append([i])
-        glue = not special
+        glue = not alone
     return words
 
 
-def _columns(example: view.Example, word: list[int], room: int) -> list[tuple]:
+def _columns(cells_of: Callable, word: list[int], room: int) -> list[tuple]:
     """The columns of a word, a cell for each line. One that is too wide is cut between pieces."""
-    cells = _cells(example, word, room)
+    cells = cells_of(word, room)
     if len(word) > 1 and max(map(_columns_wide, cells)) > room:
         half = len(word) // 2
-        return _columns(example, word[:half], room) + _columns(example, word[half:], room)
+        return _columns(cells_of, word[:half], room) + _columns(cells_of, word[half:], room)
     return [cells]
 
 
@@ -145,6 +188,36 @@ def _cells(example: view.Example, word: list[int], room: int) -> tuple:
     cells = {"original": original, "masked": masked, "generator": written}
     cells |= dict.fromkeys(("discriminator", "outcome"), outcomes[1:])
     return tuple(cells[name] for name in _lines(example))
+
+
+def _token_cells(tokens: Sequence[scoring.Token], word: list[int], room: int) -> tuple:
+    """A list of (text, outcome or None) for the pieces of a word and for their percentages."""
+    pieces: list[tuple] = []
+    percentages: list[tuple] = []
+    for i in word:
+        token, look = tokens[i], None
+        piece = _fitted(view.clean(token.piece, token.starts_word, visible=True), room)
+        if token.p_replaced is None:
+            said = _probability(token.p)
+        else:
+            look = view.FALSE_ALARM if token.p_replaced >= view.THRESHOLD else None
+            said = f"{_MARKS[look] if look else ''}{100 * token.p_replaced:.0f}%"
+
+        blank = [(" ", None)] if i != word[0] else []
+        size = max(map(terminal_cells.cell_len, (piece, said)))
+        for line, text in ((pieces, piece), (percentages, said)):
+            rest = size - terminal_cells.cell_len(text)
+            line += [*blank, (text, look), (" " * rest, None)]
+    return pieces, percentages
+
+
+def _probability(p: float) -> str:
+    """Per cent with two digits; of Electric, which does not normalise, it may be any number."""
+    if 0 <= p < 1e-4:
+        return "<0.01%"
+    if p >= 1.005:
+        return ">100%"
+    return f"{100 * p:.2g}%" if p < 0.1 else f"{100 * p:.0f}%"
 
 
 def _mark(example: view.Example, i: int, outcome: str) -> str:

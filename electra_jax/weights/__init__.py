@@ -13,6 +13,7 @@ one class, `trained_weights.Weights`, and from there into a run, an encoder to u
                                  reading_foreign         Hugging Face's or Google's files
                                  hub                     downloads hf:OWNER/NAME
     use an encoder               encoding              texts -> ids -> vectors
+    ask a discriminator          judging               texts -> tokens with P(replaced)
     convert for others           exporting             Hugging Face, orbax, StableHLO
                                  card_facts              what the model card says
                                  publishing              uploads to the Hugging Face Hub

@@ -22,7 +22,7 @@ from electra_jax.core import batch as batch_lib
 from electra_jax.data import vocabulary
 from electra_jax.model import networks
 
-_STEP = 32  # lengths are rounded up to a multiple of it, so that few programs are compiled
+STEP = 32  # lengths are rounded up to a multiple of it, so that few programs are compiled
 
 
 @jax.tree_util.register_dataclass
@@ -42,8 +42,14 @@ def encode(
     types_BL: jax.Array,
 ) -> Encoded:
     """Computes the main network without its head; `mask_BL` is 0 at padding."""
+    tokens_BLD = networks.hidden(config, params, batch_of(ids_BL, mask_BL, types_BL))
+    return Encoded(tokens_BLD, tokens_BLD[:, 0])
+
+
+def batch_of(ids_BL: jax.Array, mask_BL: jax.Array, types_BL: jax.Array) -> batch_lib.Batch:
+    """The batch of such rows, whose positions count from their beginning."""
     ids_BL = ids_BL.astype(jnp.int32)
-    batch = batch_lib.Batch(
+    return batch_lib.Batch(
         ids_BL=ids_BL,
         types_BL=types_BL.astype(jnp.int32),
         positions_BL=lax.broadcasted_iota(jnp.int32, ids_BL.shape, 1),
@@ -51,8 +57,6 @@ def encode(
         row_B=jnp.zeros(ids_BL.shape[:1], jnp.uint32),
         word_starts_BL=jnp.zeros(ids_BL.shape, bool),
     )
-    tokens_BLD = networks.hidden(config, params, batch)
-    return Encoded(tokens_BLD, tokens_BLD[:, 0])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +128,7 @@ class Tokenizer:
     def _padded(self, rows):
         words = self.vocabulary
         sizes = [1 + sum(len(part) + 1 for part in parts) for parts in rows]
-        length = min(-(-max(sizes, default=1) // _STEP) * _STEP, self.limit)
+        length = min(-(-max(sizes, default=1) // STEP) * STEP, self.limit)
         ids_BL = np.full((len(rows), length), words.pad_id, np.int32)
         types_BL = np.zeros((len(rows), length), np.int32)
 

@@ -143,8 +143,13 @@ def load_encoder(
         types_BL = jnp.zeros_like(ids_BL) if types_BL is None else types_BL
         return encoding.encode(config, params, ids_BL, mask_BL, types_BL)
 
-    trained = found.trained_tokens if one.networks.max_positions else 0  # of learned positions
-    return apply, one.params, encoding.Tokenizer(found.vocabulary, found.limit, trained)
+    return apply, one.params, tokenizer(found)
+
+
+def tokenizer(found: trained_weights.Weights) -> encoding.Tokenizer:
+    """Returns what makes rows of texts for these weights."""
+    trained = found.trained_tokens if found.networks.max_positions else 0  # of learned positions
+    return encoding.Tokenizer(found.vocabulary, found.limit, trained)
 
 
 def _of_export(path):

@@ -99,6 +99,7 @@ def test_without_the_extra_rows_in_a_bucket_are_out_of_reach_and_nothing_else(
 def test_without_the_extra_every_reader_says_what_installs_it(without_gcs):
     for work, named in (
         (electra_jax.load_encoder, "path"),
+        (electra_jax.load_discriminator, "path"),
         (electra_jax.report_page, "workdir"),
         (electra_jax.compare_page, "workdir"),
         (score.read, "--input"),

@@ -4,6 +4,7 @@
 import dataclasses
 import json
 import math
+import re
 import subprocess
 import sys
 
@@ -18,7 +19,14 @@ import electra_jax
 from electra_jax import config as config_lib
 from electra_jax import score as score_command
 from electra_jax.model import networks
-from electra_jax.objectives import all_tokens_mlm, electric, masked_lm, replace_mlm, scoring
+from electra_jax.objectives import (
+    all_tokens_mlm,
+    electric,
+    masked_lm,
+    masked_token_detection,
+    replace_mlm,
+    scoring,
+)
 from support import odd
 from support.corpus import ROOT, small_run, write_corpus
 
@@ -36,6 +44,7 @@ class Words:
 
 
 TEXTS = ["5 6 7", "8 9", "10 11 12 13 14 15"]
+LONG = " ".join(["the cat sees a letter in the morning"] * 6)
 
 
 def made(kind):
@@ -71,10 +80,10 @@ def test_electric_adds_up_minus_the_energies():
 
 def test_a_masked_lm_masks_each_word_in_turn():
     objective, params = made(masked_lm.MaskedLM)
-    found = list(scoring.scores(objective, params, Words(), TEXTS, 40))
+    found = list(scoring.of_tokens(objective, params, Words(), TEXTS, 40))
     token_VE, bias_V = networks.predictor_table(CONFIG, params)
-    for text, score in zip(TEXTS, found):
-        expected = 0.0
+    for text, scores_N in zip(TEXTS, found):
+        expected = []
         for place in range(1, len(text.split()) + 1):
 
             def masked(ids, place=place):
@@ -83,8 +92,8 @@ def test_a_masked_lm_masks_each_word_in_turn():
             ids, batch = alone(objective, params, text, masked)
             vector_E = networks.predictor_vectors(CONFIG, params, batch, jnp.array([[place]]))[0, 0]
             logits_V = (token_VE @ vector_E + bias_V)[:37]
-            expected += float(jax.nn.log_softmax(logits_V)[ids[place]])
-        assert score == pytest.approx(expected, abs=1e-4)
+            expected.append(float(jax.nn.log_softmax(logits_V)[ids[place]]))
+        assert scores_N.tolist() == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("kind", [replace_mlm.ReplaceMLM, all_tokens_mlm.AllTokensMLM])
@@ -104,6 +113,37 @@ def test_who_predicts_from_replaced_words_is_asked_for_what_stands_there(kind):
             copied_L = 1 / (1 + np.exp(-(vectors_LE @ gate["kernel"] + gate["bias"])[:, 0]))
             chances_L = copied_L + (1 - copied_L) * chances_L
         assert score == pytest.approx(np.log(chances_L[1:-1]).sum(), abs=1e-4)
+
+
+def test_a_judge_says_of_each_token_how_likely_it_was_replaced():
+    objective, params = made(odd.replaced_token_detection.ReplacedTokenDetection)
+    found = list(scoring.of_tokens(objective, params, Words(), TEXTS, 40))
+    for text, scores_N in zip(TEXTS, found):
+        _, batch = alone(objective, params, text)
+        logits_N = np.asarray(networks.discriminate(CONFIG, params, batch))[0, 1:-1]
+        ((name, p_N),) = scoring.probabilities(objective, scores_N).items()
+        assert name == "p_replaced"
+        np.testing.assert_allclose(p_N, 1 / (1 + np.exp(-logits_N)), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (odd.replaced_token_detection.ReplacedTokenDetection, "p_replaced"),
+        (masked_token_detection.MaskedTokenDetection, "p_replaced"),
+        (electric.Electric, "p"),
+        (all_tokens_mlm.AllTokensMLM, "p"),
+        (masked_lm.MaskedLM, "p"),
+    ],
+)
+def test_a_score_is_the_sum_over_what_is_said_of_the_tokens(kind, name):
+    objective, params = made(kind)
+    (score,) = scoring.scores(objective, params, Words(), TEXTS[:1], 40)
+    (scores_N,) = scoring.of_tokens(objective, params, Words(), TEXTS[:1], 40)
+    said = scoring.probabilities(objective, scores_N)
+    assert list(said) == [name] and said[name].shape == (3,)
+    p_N = 1 - said[name] if name == "p_replaced" else said[name]
+    assert score == pytest.approx(np.log(p_N).sum(), abs=1e-4)
 
 
 def test_a_run_with_an_accelerators_kernel_scores_rows_of_any_length():
@@ -266,14 +306,43 @@ def test_a_score_that_is_no_number_is_null_in_json(capsys):
     }
 
 
+def test_tokens_follow_their_sentence_in_80_columns(trained, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = "a cat sees a letter in the morning"
+    (tmp_path / "sentences.txt").write_text(f"{text}\ta bird.\n")
+    score(trained, tmp_path / "sentences.txt", tokens=True)
+    key, empty, first, *rest = capsys.readouterr().out.splitlines()
+    assert key == "! more likely replaced than not   %: belief that it was replaced"
+    assert empty == "" and first.endswith(f"  {text}")
+    assert rest[0] == "" and rest[1].startswith("tokens         a  ")
+    assert re.fullmatch(r"discriminator( +!?\d+%)+", rest[2])
+    assert sum(line.endswith(" a bird.") for line in rest) == 1
+    assert 70 < max(map(len, rest)) <= 80 and rest[-1] == ""
+
+
+def test_tokens_have_their_characters_and_a_probability_in_json(trained, tmp_path, capsys):
+    text = f"a cat  sees {LONG}"
+    (tmp_path / "sentences.txt").write_text(text)
+    score(trained, tmp_path / "sentences.txt", tokens=True, json=True, long="truncate")
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    (tokens,) = row["tokens"]
+    assert len(tokens) == 30, "those that fit a row"
+    assert [token["text"] for token in tokens] == [text[slice(*x["span"])] for x in tokens]
+    assert tokens[0]["piece"] == "▁a" and tokens[0]["span"] == [0, 1]
+    left_N = 1 - np.array([token["p_replaced"] for token in tokens])
+    assert row["scores"] == [pytest.approx(np.log(left_N).sum(), abs=1e-4)]
+
+
+def test_a_probability_that_is_no_number_is_null_in_json():
+    token = scoring.Token("a", True, "a", (0, 1), p=math.inf)
+    assert score_command._plain([token]) == [{"text": "a", "piece": "a", "span": (0, 1), "p": None}]
+
+
 @pytest.mark.usefixtures("second_process")
 def test_of_several_processes_the_first_one_scores(trained, tmp_path, capsys):
     (tmp_path / "sentences.txt").write_text("a bird.\n")
     score(trained, tmp_path / "sentences.txt")
     assert capsys.readouterr().out == ""
-
-
-LONG = " ".join(["the cat sees a letter in the morning"] * 6)
 
 
 def test_a_long_sentence_is_refused_with_its_line_cut_or_left_out(trained, tmp_path, capsys):

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from electra_jax.objectives import scoring
 from electra_jax.report import style, view, view_html, view_terminal
 from support import pages
 
@@ -114,6 +115,47 @@ def test_what_would_move_the_cursor_is_shown_as_a_dot():
 def test_a_width_without_room_is_refused():
     with pytest.raises(ValueError, match="give at least 35 columns"):
         view_terminal.to_terminal(EXAMPLE, width=30)
+
+
+def _said(pieces, **probabilities):
+    """Tokens of WordPiece with the probabilities of one name."""
+    ((name, values),) = probabilities.items()
+    return [
+        scoring.Token(piece, not piece.startswith("##"), "", (0, 0), **{name: p})
+        for piece, p in zip(pieces, values)
+    ]
+
+
+JUDGED = _said(
+    ["the", "chef", "un", "##believ", "##ably", "ate"], p_replaced=[0.004, 0.03, 0.02, 0.61, 0.5, 1]
+)
+
+
+def test_pieces_of_a_word_stand_together_each_over_its_own_probability():
+    assert view_terminal.tokens_to_terminal(JUDGED, width=80, colour=False) == (
+        "tokens         the  chef  un believ ably  ate\n"
+        "discriminator  0%   3%    2% !61%   !50%  !100%\n"
+    )
+    assert view_terminal.tokens_to_terminal(JUDGED, width=35, colour=False) == (
+        "tokens         the  chef\n"
+        "discriminator  0%   3%\n"
+        "\n"
+        "tokens         un believ ably\n"
+        "discriminator  2% !61%   !50%\n"
+        "\n"
+        "tokens         ate\n"
+        "discriminator  !100%\n"
+    )
+    coloured = view_terminal.tokens_to_terminal(JUDGED, width=80)
+    assert "\x1b[38;5;16;48;5;227mate\x1b[0m" in coloured
+
+
+def test_the_probability_of_a_token_itself_is_no_verdict():
+    tokens = _said(["a", "b", "c", "d", "e", "f"], p=[1, 0.994, 0.31, 0.0123, 0.00002, 7])
+    assert view_terminal.tokens_to_terminal(tokens, width=80, colour=False) == (
+        "tokens       a     b    c    d     e       f\n"
+        "probability  100%  99%  31%  1.2%  <0.01%  >100%\n"
+    )
 
 
 def test_an_objective_without_discriminator_has_replacements_but_no_verdicts():

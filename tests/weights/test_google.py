@@ -19,7 +19,7 @@ from electra_jax import config as config_lib
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import trees
 from electra_jax.model import networks
-from electra_jax.weights import exporting, importing, reading, trained_weights
+from electra_jax.weights import exporting, importing, judging, reading, trained_weights
 from electra_jax.weights.formats import checksums, google, tensorflow_bundle
 from electra_jax.workdir import metadata
 from support import corpus, odd, tensorflow_writer
@@ -135,6 +135,12 @@ def test_an_encoder_of_theirs_in_three_lines(tmp_path):
     apply, params, tokenizer = reading.load_encoder(folder(tmp_path))
     found = apply(params, **tokenizer(["a b", "c d e"]))
     assert found.pooled_BD.shape == (2, 8) and np.isfinite(found.tokens_BLD).all()
+
+
+def test_a_discriminator_of_theirs_judges(tmp_path):
+    (tokens,) = judging.load(folder(tmp_path))(["a b"])
+    assert [token["text"] for token in tokens] == ["a", "b"]
+    assert all(0 < token["p_replaced"] < 1 for token in tokens)
 
 
 def test_another_vocabulary_is_refused(tmp_path):
