@@ -9,10 +9,15 @@ in memory, neither forward nor backward. Source: equations 1 and 2 of the paper,
 
     S  slots of all rows      P  ids of a piece      K  pieces
     G  blocks                 I  ids of a block
+
+Samples come from q, the softmax of score / temperature over the ids that may be sampled: without
+the forbidden ones and, with `disallow_correct`, without the slot's original. `_Samples` is what it
+takes beside the scores; another way to sample begins there.
 """
 
 import dataclasses
 import functools
+from typing import NamedTuple
 
 import jax
 from jax import lax
@@ -64,21 +69,19 @@ def predict_and_sample(
     """
     b, n, e = vectors_BNE.shape
     vectors_SE, originals_S = vectors_BNE.reshape(b * n, e), originals_BN.reshape(b * n)
-    bias_V = jnp.where(jnp.arange(bias_V.shape[0]) < size, bias_V, -1e9)
-    forbidden_V = jnp.isin(jnp.arange(bias_V.shape[0]), jnp.array(forbidden_ids, jnp.int32))
-    excluded_S = originals_S if disallow_correct else jnp.full_like(originals_S, -1)
+    bias_V = _without_padding(bias_V, size)
+    samples = _samples(bias_V, originals_S, forbidden_ids, disallow_correct, temperature)
 
-    static = _Static(products, piece)
     losses_S, hits_S, entropies_S, mass_SG = _scan_vocabulary(
-        static, vectors_SE, table_VE, bias_V, originals_S, excluded_S, forbidden_V, temperature
+        _Static(products, piece), vectors_SE, table_VE, bias_V, originals_S, samples
     )
 
     fixed_SE, table_VE, bias_V = lax.stop_gradient((vectors_SE, table_VE, bias_V))
 
     def mass_of(block_BN):
-        return _masses_of_blocks(
-            fixed_SE, table_VE, bias_V, block_BN.reshape(-1), excluded_S, forbidden_V, temperature
-        ).reshape(b, n, sampling.BLOCK)
+        block_S = block_BN.reshape(-1)
+        mass_SI = _masses_of_blocks(fixed_SE, table_VE, bias_V, block_S, samples)
+        return mass_SI.reshape(b, n, sampling.BLOCK)
 
     # One uniform number picks a block by the masses above; the scores of this block are computed
     # again, and a second number picks the id.
@@ -105,16 +108,13 @@ def score(
     Forbidden ids have no probability; the loss of a target that is forbidden is about 1e9.
     """
     b, n, e = vectors_BNE.shape
-    place_V = jnp.arange(bias_V.shape[0])
-    allowed_V = (place_V < size) & ~jnp.isin(place_V, jnp.array(forbidden_ids, jnp.int32))
-    bias_V = jnp.where(allowed_V, bias_V, -1e9)
+    vectors_SE, targets_S = vectors_BNE.reshape(b * n, e), targets_BN.reshape(b * n)
+    bias_V = _without_padding(bias_V, size)
+    bias_V = jnp.where(_is_one_of(forbidden_ids, bias_V), -1e9, bias_V)
+    samples = _samples(bias_V, targets_S)  # whose masses nobody reads
 
-    targets_S, none_V = targets_BN.reshape(b * n), jnp.zeros(bias_V.shape, bool)
-    excluded_S = jnp.full_like(targets_S, -1)
-    vectors_SE, temperature = vectors_BNE.reshape(b * n, e), jnp.float32(1)
-    static = _Static(products, piece)
     losses_S, hits_S, *_ = _scan_vocabulary(
-        static, vectors_SE, table_VE, bias_V, targets_S, excluded_S, none_V, temperature
+        _Static(products, piece), vectors_SE, table_VE, bias_V, targets_S, samples
     )
     return losses_S.reshape(b, n), hits_S.reshape(b, n)
 
@@ -135,22 +135,50 @@ def score_sampled(
 ) -> jax.Array:
     """-log q of what `predict_and_sample` sampled, [B, N]; q is exactly what it samples from.
 
-    q is the softmax of score / temperature over the ids that may be sampled: without the forbidden
-    ids and, with `disallow_correct`, without the slot's original. The mean of the gradient of log q
-    under samples from q is 0; for any other distribution it is not.
+    The mean of the gradient of log q under samples from q is 0; for any other distribution it is
+    not.
     """
     b, n, e = vectors_BNE.shape
-    bias_V = jnp.where(jnp.arange(bias_V.shape[0]) < size, bias_V, -1e9)
-    forbidden_V = jnp.isin(jnp.arange(bias_V.shape[0]), jnp.array(forbidden_ids, jnp.int32))
-    excluded_BN = originals_BN if disallow_correct else jnp.full_like(originals_BN, -1)
-    slots = (x_BN.reshape(b * n) for x_BN in (sampled_BN, excluded_BN))
-    temperature = jnp.asarray(temperature, jnp.float32)
-    static = _Static(products, piece, as_drawn=True)
-    vectors_SE = vectors_BNE.reshape(b * n, e)
+    vectors_SE, sampled_S = vectors_BNE.reshape(b * n, e), sampled_BN.reshape(b * n)
+    bias_V, originals_S = _without_padding(bias_V, size), originals_BN.reshape(b * n)
+    samples = _samples(bias_V, originals_S, forbidden_ids, disallow_correct, temperature)
+
     losses_S, *_ = _scan_vocabulary(
-        static, vectors_SE, table_VE, bias_V, *slots, forbidden_V, temperature
+        _Static(products, piece, as_drawn=True), vectors_SE, table_VE, bias_V, sampled_S, samples
     )
     return losses_S.reshape(b, n)
+
+
+class _Samples(NamedTuple):
+    """What q, the distribution of the samples, takes beside the scores."""
+
+    forbidden_V: jax.Array  # bool: never sampled
+    excluded_S: jax.Array  # int32, one more id of each slot that is never sampled; -1: none
+    temperature: jax.Array  # float32
+
+    def excluded(self, first, forbidden_P):
+        """Which of the P ids from `first` on are never sampled at a slot: [S, P]."""
+        ids_P = first + jnp.arange(len(forbidden_P))
+        return forbidden_P | (self.excluded_S[:, None] == ids_P)
+
+
+def _samples(bias_V, originals_S, forbidden_ids=(), disallow_correct=False, temperature=1.0):
+    """The `_Samples` of these settings, for slots with these originals."""
+    return _Samples(
+        forbidden_V=_is_one_of(forbidden_ids, bias_V),
+        excluded_S=originals_S if disallow_correct else jnp.full_like(originals_S, -1),
+        temperature=jnp.asarray(temperature, jnp.float32),
+    )
+
+
+def _is_one_of(ids, bias_V):
+    """[V] bool, True at these ids."""
+    return jnp.isin(jnp.arange(len(bias_V)), jnp.array(ids, jnp.int32))
+
+
+def _without_padding(bias_V, size):
+    """The biases, with which the padding of the table behind the vocabulary has no probability."""
+    return jnp.where(jnp.arange(len(bias_V)) < size, bias_V, -1e9)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,26 +195,20 @@ class _Static:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _scan_vocabulary(
-    static, vectors_SE, table_VE, bias_V, targets_S, excluded_S, forbidden_V, temperature
-):
+def _scan_vocabulary(static, vectors_SE, table_VE, bias_V, targets_S, samples):
     """Losses [S], hits [S], entropies [S], and the mass of each block [S, G] for sampling.
 
-    Losses and hits are of `targets_S`. `excluded_S` is one more id of each slot that is never
-    sampled, beside the forbidden ones; -1 is none.
+    Losses and hits are of `targets_S`.
     """
-    inputs = vectors_SE, table_VE, bias_V, targets_S, excluded_S, forbidden_V, temperature
-    return _scan_forward(static, *inputs)[0]
+    return _scan_forward(static, vectors_SE, table_VE, bias_V, targets_S, samples)[0]
 
 
-def _scan_forward(
-    static, vectors_SE, table_VE, bias_V, targets_S, excluded_S, forbidden_V, temperature
-):
+def _scan_forward(static, vectors_SE, table_VE, bias_V, targets_S, samples):
     def step(first, pieces):
         table_PE, bias_P, forbidden_P = pieces
         plain_SP = _scores(vectors_SE, table_PE, bias_P)
-        excluded_SP = _excluded(first, forbidden_P, excluded_S)
-        tempered_SP = jnp.where(excluded_SP, _NOTHING, plain_SP / temperature)
+        excluded_SP = samples.excluded(first, forbidden_P)
+        tempered_SP = jnp.where(excluded_SP, _NOTHING, plain_SP / samples.temperature)
         scores_SP = tempered_SP if static.as_drawn else plain_SP
 
         # Sums for the softmax, each relative to the best score of the piece.
@@ -210,13 +232,12 @@ def _scan_forward(
         of_piece = best_S, tied_S, sum_S, depth_S, target_S, top_S, mass_SG
         return first + len(bias_P), of_piece
 
-    _, of_pieces = lax.scan(step, 0, static.cut(table_VE, bias_V, forbidden_V))
+    _, of_pieces = lax.scan(step, 0, static.cut(table_VE, bias_V, samples.forbidden_V))
     target_S, whole_S, hit_S, entropy_S, mass_SG = _combined(*of_pieces)
     mass_SG = mass_SG[:, : len(bias_V) // sampling.BLOCK]
 
-    saved: tuple[jax.Array, ...] = vectors_SE, table_VE, bias_V, targets_S, whole_S
-    if static.as_drawn:
-        saved = *saved, excluded_S, forbidden_V, temperature
+    drawn = samples if static.as_drawn else None
+    saved = vectors_SE, table_VE, bias_V, targets_S, whole_S, drawn
     return (whole_S - target_S, hit_S, entropy_S, mass_SG), saved
 
 
@@ -243,21 +264,16 @@ def _combined(best_KS, tied_KS, sum_KS, depth_KS, target_KS, top_KS, mass_KSG):
 
 
 def _scan_backward(static, saved, gradients):
-    vectors_SE, table_VE, bias_V, targets_S, whole_S, *sampling_inputs = saved
-    gradient_S = gradients[0]
-    if static.as_drawn:
-        excluded_S, forbidden_V, temperature = sampling_inputs
-        gradient_S = gradient_S / temperature
-    else:
-        forbidden_V = None
+    vectors_SE, table_VE, bias_V, targets_S, whole_S, drawn = saved
+    gradient_S = gradients[0] / drawn.temperature if drawn else gradients[0]
 
     def step(carry, pieces):
         first, vectors_gradient_SE = carry
         table_PE, bias_P, *forbidden = pieces
         scores_SP = _scores(vectors_SE, table_PE, bias_P)
-        if static.as_drawn:
-            excluded_SP = _excluded(first, forbidden[0], excluded_S)
-            scores_SP = jnp.where(excluded_SP, _NOTHING, scores_SP / temperature)
+        if drawn:
+            excluded_SP = drawn.excluded(first, *forbidden)
+            scores_SP = jnp.where(excluded_SP, _NOTHING, scores_SP / drawn.temperature)
 
         chances_SP = jnp.exp(scores_SP - whole_S[:, None])
         is_target_SP = targets_S[:, None] == first + jnp.arange(len(bias_P))
@@ -276,7 +292,7 @@ def _scan_backward(static, saved, gradients):
 
     begin = 0, jnp.zeros(vectors_SE.shape, jnp.float32)
     (_, vectors_gradient_SE), (table_gradient_KPE, bias_gradient_KP) = lax.scan(
-        step, begin, static.cut(table_VE, bias_V, forbidden_V)
+        step, begin, static.cut(table_VE, bias_V, drawn and drawn.forbidden_V)
     )
     v, e = table_VE.shape
     return (
@@ -285,17 +301,10 @@ def _scan_backward(static, saved, gradients):
         bias_gradient_KP.reshape(-1)[:v],
         None,
         None,
-        None,
-        None,
     )
 
 
 _scan_vocabulary.defvjp(_scan_forward, _scan_backward)
-
-
-def _excluded(first, forbidden_P, excluded_S):
-    """Which of the P ids from `first` on are never sampled at a slot: [S, P]."""
-    return forbidden_P | (excluded_S[:, None] == first + jnp.arange(len(forbidden_P)))
 
 
 def _scores(vectors_SE, table_PE, bias_P):
@@ -321,13 +330,13 @@ def _cut(piece, table_VE, bias_V, forbidden_V=None):
     return *pieces, jnp.pad(forbidden_V, (0, more)).reshape(count, length)
 
 
-def _masses_of_blocks(vectors_SE, table_VE, bias_V, block_S, excluded_S, forbidden_V, temperature):
+def _masses_of_blocks(vectors_SE, table_VE, bias_V, block_S, samples):
     """exp((score - highest) / temperature) of the ids of one block per slot: [S, 128]."""
     # Blocks along an axis of their own, in the dtype of the product: a TPU gathers them so, and
     # takes slices that may begin anywhere one by one.
     table_GIE = table_VE.astype(vectors_SE.dtype).reshape(-1, sampling.BLOCK, table_VE.shape[1])
     bias_GI = bias_V.reshape(-1, sampling.BLOCK)
-    forbidden_GI = forbidden_V.reshape(-1, sampling.BLOCK)
+    forbidden_GI = samples.forbidden_V.reshape(-1, sampling.BLOCK)
 
     def one(inputs):
         vector_E, block, excluded = inputs
@@ -335,8 +344,9 @@ def _masses_of_blocks(vectors_SE, table_VE, bias_V, block_S, excluded_S, forbidd
         forbidden_I = forbidden_GI[block] | (ids_I == excluded)
 
         scores_I = _scores(vector_E[None], table_GIE[block], bias_GI[block])[0]
-        tempered_I = jnp.where(forbidden_I, _NOTHING, scores_I / temperature)
+        tempered_I = jnp.where(forbidden_I, _NOTHING, scores_I / samples.temperature)
         return jnp.exp(tempered_I - tempered_I.max()) * ~forbidden_I
 
     bytes_a_slot = table_GIE[0].size * table_GIE.dtype.itemsize
-    return lax.map(one, (vectors_SE, block_S, excluded_S), batch_size=max(1, 2**24 // bytes_a_slot))
+    inputs = vectors_SE, block_S, samples.excluded_S
+    return lax.map(one, inputs, batch_size=max(1, 2**24 // bytes_a_slot))
