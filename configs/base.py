@@ -181,6 +181,7 @@ def schedule() -> ml_collections.ConfigDict:
     c.minutes = 0.0  # budget in minutes of training, without evaluating, saving and compiling
     c.warmup_steps = 10_000  # in which the rate rises from 0
     c.shape = "linear"  # falls from step 0 as in the reference | 'cosine' | 'warmup_stable_decay'
+    c.decay_power = 1.0  # linear falls as (1 - share of the budget)^decay_power; NVIDIA: 0.5
     c.decay_share = 0.1  # last share of the budget, in which warmup_stable_decay falls to 0
     # a step whose gradient norm is far above its running mean: 'go_on' | 'skip' it | 'roll_back' to
     # the newest checkpoint and continue with the rows after that step

@@ -160,6 +160,7 @@ class Schedule:
     minutes: float = between(0, 10_000_000)
     warmup_steps: int = between(0, 2**31 - 1)
     shape: str = one_of("linear", "cosine", "warmup_stable_decay")
+    decay_power: float = between(0.001, 100, untouched=(1.0,))
     decay_share: float = between(0.000001, 1, untouched=(0.1,))
     on_spike: str = one_of("go_on", "skip", "roll_back")
     spike_factor: float = between(1, 1e6, untouched=(5.0,))

@@ -394,7 +394,9 @@ def rate(config: config_lib.Config) -> Callable[..., jax.Array]:
     """
     chosen = config.schedule
     shape = SHAPES[chosen.shape]
-    if chosen.shape == "warmup_stable_decay":
+    if chosen.shape == "linear":
+        shape = functools.partial(shape, power=chosen.decay_power)
+    elif chosen.shape == "warmup_stable_decay":
         shape = functools.partial(shape, decay_share=chosen.decay_share)
     return schedule.rate(peak_rates(config).peak, chosen.steps, chosen.warmup_steps, shape)
 
