@@ -156,7 +156,7 @@ def optimizer() -> ml_collections.ConfigDict:
     """AdamW as in the reference (optimization.py)."""
     c = ml_collections.ConfigDict()
     # without bias correction | 'adamw': optax's own | 'muon': Muon for the layers' matrices, adamw
-    # for the rest
+    # for the rest | 'lamb': for large batches, adamw scaled to the norm of each layer's weights
     c.name = "reference_adamw"
     c.learning_rate = 2e-4  # peak
     c.gen_learning_rate = 0.0  # peak for generator and embeddings; 0: learning_rate

@@ -134,9 +134,9 @@ class Objective:
 
 @_section
 class Optimizer:
-    """AdamW in one of two variants, or Muon."""
+    """AdamW in one of two variants, Muon, or LAMB."""
 
-    name: str = one_of("reference_adamw", "adamw", "muon")
+    name: str = one_of("reference_adamw", "adamw", "muon", "lamb")
     learning_rate: float = between(0, 10)
     gen_learning_rate: float = between(0, 10, untouched=(0.0,))
     disc_learning_rate: float = between(0, 10, untouched=(0.0,))

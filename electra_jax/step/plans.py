@@ -60,6 +60,7 @@ OPTIMIZERS = {
     "reference_adamw": optimizer.reference_adamw,
     "adamw": optimizer.adamw,
     "muon": optimizer.muon,
+    "lamb": optimizer.lamb,
 }
 
 SHAPES: dict[str, Callable[..., jax.Array]] = {
