@@ -156,7 +156,7 @@ def optimizer() -> ml_collections.ConfigDict:
     """AdamW as in the reference (optimization.py)."""
     c = ml_collections.ConfigDict()
     # without bias correction | 'adamw': optax's own | 'muon': Muon for the layers' matrices, adamw
-    # for the rest
+    # for the rest | 'lamb': for large batches, adamw scaled to the norm of each layer's weights
     c.name = "reference_adamw"
     c.learning_rate = 2e-4  # peak
     c.gen_learning_rate = 0.0  # peak for generator and embeddings; 0: learning_rate
@@ -181,6 +181,7 @@ def schedule() -> ml_collections.ConfigDict:
     c.minutes = 0.0  # budget in minutes of training, without evaluating, saving and compiling
     c.warmup_steps = 10_000  # in which the rate rises from 0
     c.shape = "linear"  # falls from step 0 as in the reference | 'cosine' | 'warmup_stable_decay'
+    c.decay_power = 1.0  # linear falls as (1 - share of the budget)^decay_power; NVIDIA: 0.5
     c.decay_share = 0.1  # last share of the budget, in which warmup_stable_decay falls to 0
     # a step whose gradient norm is far above its running mean: 'go_on' | 'skip' it | 'roll_back' to
     # the newest checkpoint and continue with the rows after that step

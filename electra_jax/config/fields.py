@@ -134,9 +134,9 @@ class Objective:
 
 @_section
 class Optimizer:
-    """AdamW in one of two variants, or Muon."""
+    """AdamW in one of two variants, Muon, or LAMB."""
 
-    name: str = one_of("reference_adamw", "adamw", "muon")
+    name: str = one_of("reference_adamw", "adamw", "muon", "lamb")
     learning_rate: float = between(0, 10)
     gen_learning_rate: float = between(0, 10, untouched=(0.0,))
     disc_learning_rate: float = between(0, 10, untouched=(0.0,))
@@ -160,6 +160,7 @@ class Schedule:
     minutes: float = between(0, 10_000_000)
     warmup_steps: int = between(0, 2**31 - 1)
     shape: str = one_of("linear", "cosine", "warmup_stable_decay")
+    decay_power: float = between(0.001, 100, untouched=(1.0,))
     decay_share: float = between(0.000001, 1, untouched=(0.1,))
     on_spike: str = one_of("go_on", "skip", "roll_back")
     spike_factor: float = between(1, 1e6, untouched=(5.0,))

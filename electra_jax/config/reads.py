@@ -76,6 +76,10 @@ ONLY_WITH = {  # path -> (why it may have no effect, whether it has one in a con
         lambda c: c.model.positions == "rotary",
     ),
     "model.global_every": ("it needs model.local_window", lambda c: c.model.local_window > 0),
+    "schedule.decay_power": (
+        "it needs schedule.shape='linear'",
+        lambda c: c.schedule.shape == "linear",
+    ),
     "schedule.decay_share": (
         "it needs schedule.shape='warmup_stable_decay'",
         lambda c: c.schedule.shape == "warmup_stable_decay",

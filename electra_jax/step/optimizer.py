@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three optimizers: AdamW as in the reference, optax's AdamW, and Muon for the layers' matrices.
+"""Four optimizers: AdamW as in the reference, optax's AdamW, Muon for the layers' matrices, LAMB.
 
-    gradients -> clip -> moments -> weight decay -> share of the peak rate -> updates
+    gradients -> clip -> moments -> weight decay -> LAMB's trust ratio -> share of the peak rate
+      -> updates
 
 The training step multiplies the updates by -rate. `update` takes a bool `applied`: if it is False,
 the moments stay as they were and the caller drops the updates. A parameter's path, never its rank,
-decides whether it decays, which network's rate and clipping it has, and whether Muon takes it.
+decides whether it decays, which network's rate and clipping it has, whether Muon takes it, and
+whether LAMB scales it, whole or layer by layer.
 Reference: google-research/electra, optimization.py.
 """
 
@@ -66,7 +68,7 @@ class PeakRates:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The settings of the three optimizers. The peak of the rate is applied by the step."""
+    """The settings of the four optimizers. The peak of the rate is applied by the step."""
 
     beta1: float = 0.9
     beta2: float = 0.999
@@ -108,6 +110,17 @@ def muon(settings: Settings) -> optax.GradientTransformation:
     kinds = _by_path(lambda path: "matrix" if matrix(path) else "other")
     both = optax.partition({"matrix": matrices, "other": others}, kinds)
     return _chain(settings, held_where_not_applied(both))
+
+
+def lamb(settings: Settings) -> optax.GradientTransformation:
+    """Clipping, bias-corrected Adam, decoupled weight decay, and a trust ratio for each layer.
+
+    Algorithm 2 of You et al. 2020 (arXiv:1904.00962), without bounds for the norm of the weights.
+    Biases and norms have no ratio, as they have no decay. In both it is the LAMB of NVIDIA's
+    ELECTRA (DeepLearningExamples), TensorFlow Addons' with `--skip_adaptive`.
+    """
+    adam = optax.scale_by_adam(settings.beta1, settings.beta2, settings.epsilon)
+    return _chain(settings, held_where_not_applied(adam), optax.stateless(_at_trust_ratio))
 
 
 MATRICES = (  # end of a path, axes of the kernel's inputs, axes of its outputs
@@ -209,9 +222,10 @@ def held_where_not_applied(
     return optax.GradientTransformationExtraArgs(transformation.init, update)
 
 
-def _chain(settings, moments):
-    """Clipping, the given moments, weight decay, and each parameter's share of the peak rate."""
-    parts = [_clip(settings), moments, optax.add_decayed_weights(settings.weight_decay, decay_mask)]
+def _chain(settings, moments, *after_decay):
+    """Clipping, moments, weight decay, what comes after it, each parameter's share of the peak."""
+    decay = optax.add_decayed_weights(settings.weight_decay, decay_mask)
+    parts = [_clip(settings), moments, decay, *after_decay]
     if set(settings.peaks.named().values()) != {1.0}:  # otherwise every share is 1
         parts.append(optax.stateless(functools.partial(_at_own_rate, settings.peaks)))
     return optax.chain(*parts)
@@ -247,6 +261,24 @@ def _as_large_as_adams(updates, params=None):
         return 0.2 * math.sqrt(max(sides)) * update
 
     return jax.tree.map(scaled, updates, _by_path(_dimensions)(updates))
+
+
+def _at_trust_ratio(updates, params):
+    """LAMB's updates: each array's, or each layer's of a stack, times |weights| / |update|.
+
+    The ratio is 1 if either norm is 0.
+    """
+    ratio = optax.scale_by_trust_ratio()
+
+    def scaled(update, weights):
+        return ratio.update(update, optax.EmptyState(), weights)[0]
+
+    def scale(path):
+        if not decays(path):
+            return lambda update, weights: update
+        return jax.vmap(scaled) if matrix(path) else scaled
+
+    return jax.tree.map(lambda u, w, f: f(u, w), updates, params, _by_path(scale)(updates))
 
 
 def _by_path(rule: Callable[[str], Any]) -> Callable[[dict], dict]:

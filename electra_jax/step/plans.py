@@ -60,6 +60,7 @@ OPTIMIZERS = {
     "reference_adamw": optimizer.reference_adamw,
     "adamw": optimizer.adamw,
     "muon": optimizer.muon,
+    "lamb": optimizer.lamb,
 }
 
 SHAPES: dict[str, Callable[..., jax.Array]] = {
@@ -394,7 +395,9 @@ def rate(config: config_lib.Config) -> Callable[..., jax.Array]:
     """
     chosen = config.schedule
     shape = SHAPES[chosen.shape]
-    if chosen.shape == "warmup_stable_decay":
+    if chosen.shape == "linear":
+        shape = functools.partial(shape, power=chosen.decay_power)
+    elif chosen.shape == "warmup_stable_decay":
         shape = functools.partial(shape, decay_share=chosen.decay_share)
     return schedule.rate(peak_rates(config).peak, chosen.steps, chosen.warmup_steps, shape)
 

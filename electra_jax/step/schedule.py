@@ -24,9 +24,13 @@ from jax import numpy as jnp
 _REACHED = 0.75  # share of the peak; a run whose rate stays below it logs a warning at its start
 
 
-def linear(progress: jax.Array) -> jax.Array:
-    """A straight line from 1 at the start to 0 at the end."""
-    return jnp.maximum(0.0, 1 - progress)
+def linear(progress: jax.Array, power: float = 1.0) -> jax.Array:
+    """A straight line from 1 at the start to 0 at the end, to a power: 0.5 falls late and steeply.
+
+    The power is the reference's `lr_decay_power`, which is 1 there.
+    """
+    line = jnp.maximum(0.0, 1 - progress)
+    return line if power == 1 else line**power
 
 
 def cosine(progress: jax.Array) -> jax.Array:

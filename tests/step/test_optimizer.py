@@ -2,6 +2,10 @@
 """The update rules in numbers, the decayed leaves in a list, rates and clips by network."""
 
 import dataclasses
+import json
+import os
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -13,6 +17,7 @@ from electra_jax.core import trees
 from electra_jax.model import networks
 from electra_jax.step import optimizer
 from support import odd
+from support.corpus import ROOT
 
 DEFAULT = optimizer.Settings()
 
@@ -49,7 +54,9 @@ def test_without_correction_early_updates_are_larger():
     assert plain[0] / corrected[0] == pytest.approx(6.5, abs=0.05)
 
 
-@pytest.mark.parametrize("make", [optimizer.reference_adamw, optimizer.adamw, optimizer.muon])
+@pytest.mark.parametrize(
+    "make", [optimizer.reference_adamw, optimizer.adamw, optimizer.muon, optimizer.lamb]
+)
 def test_moments_stay_where_a_step_is_not_applied(make):
     transformation = make(DEFAULT)
     kernel = {
@@ -111,9 +118,9 @@ def test_these_leaves_decay_and_no_others():
     assert all(path.endswith(("/bias", "/norm/scale")) for path in spared)
 
 
-def test_the_state_of_both_optimizers_carries_the_parameters_paths():
+def test_the_state_of_every_adam_carries_the_parameters_paths():
     shapes = jax.eval_shape(lambda: networks.init(odd.NETWORKS, jax.random.key(0)))
-    for make in (optimizer.reference_adamw, optimizer.adamw):
+    for make in (optimizer.reference_adamw, optimizer.adamw, optimizer.lamb):
         state = jax.eval_shape(make(DEFAULT).init, shapes)
         assert isinstance(make(DEFAULT), optax.GradientTransformation)
         paths = set(trees.flat(state))
@@ -199,6 +206,109 @@ def test_a_new_kernel_of_a_layer_asks_for_its_line():
     with pytest.raises(KeyError, match="no line of optimizer.MATRICES covers a/encoder/new/kernel"):
         optimizer.matrix("a/encoder/new/kernel")
     assert optimizer.matrix("encoder/feed_forward/in/kernel")  # one encoder for both networks
+
+
+def test_lamb_has_a_ratio_for_each_layer_of_a_kernel_and_for_every_other_array_that_decays():
+    """Two steps against a few lines of NumPy. The second layer's weights are ten times as large."""
+    draw = np.random.default_rng(0)
+    shapes = {path: shape for path, (shape, _) in KERNELS.items()} | NO_MATRICES
+    params = {path: np.float32(draw.standard_normal(shape)) for path, shape in shapes.items()}
+    for path in KERNELS:
+        params[path][1] *= 10
+    steps = [
+        {path: np.float32(1e-3 * draw.standard_normal(x.shape)) for path, x in params.items()}
+        for _ in range(2)
+    ]
+    config = optimizer.Settings(weight_decay=0.5, clip_norm=0)
+    found = run(optimizer.lamb(config), trees.nested(params), [trees.nested(x) for x in steps])
+    for path, weights in params.items():
+        m = v = 0
+        for number, step in enumerate(steps, 1):
+            m, v = 0.9 * m + 0.1 * step[path], 0.999 * v + 0.001 * step[path] ** 2
+            adam = m / (1 - 0.9**number) / (np.sqrt(v / (1 - 0.999**number)) + 1e-6)
+            decayed = adam + 0.5 * weights
+
+            if path.endswith(("/bias", "/norm/scale")):
+                want = adam
+            elif path in KERNELS:
+                want = np.stack([trusted(decayed[layer], weights[layer]) for layer in range(2)])
+            else:
+                want = trusted(decayed, weights)
+            got, largest = odd.flat(found[number - 1])[path], np.abs(want).max()
+            np.testing.assert_allclose(got, want, rtol=0, atol=2e-5 * largest, err_msg=path)
+
+
+def trusted(update, weights):
+    """The update, as large as the weights."""
+    return update * np.linalg.norm(weights) / np.linalg.norm(update)
+
+
+def test_lamb_updates_every_layer_of_the_networks_by_the_norm_of_its_weights():
+    """So it is for arrays that decay: at a rate of 0.01 each moves by a hundredth of its norm."""
+    params = odd.weights()
+    gradients = jax.tree.map(lambda x: jnp.cos(7 * x), params)
+    (found,) = run(optimizer.lamb(DEFAULT), params, [gradients])
+    weights, scaled = odd.flat(params), 0
+    for path, update in odd.flat(found).items():
+        stack = "/encoder/" in path
+        norms, expected = (
+            np.linalg.norm(x.reshape(len(x) if stack else 1, -1), axis=1)
+            for x in (update, weights[path])
+        )
+        if optimizer.decays(path):
+            np.testing.assert_allclose(norms, expected, rtol=1e-5, err_msg=path)
+            scaled += len(norms)
+        else:
+            np.testing.assert_allclose(np.abs(update), 1, rtol=1e-2, err_msg=path)  # as Adam's
+    assert scaled == 3 + 2 * (6 * 2) + 2 + 2 + 1  # tables, layers, projections, heads, output
+
+
+def test_lambs_ratio_is_one_where_weights_or_updates_are_zero():
+    """A learned difference begins at 0, and a table of which no row was read has no gradient."""
+    params = {"generator": {"kernel": jnp.zeros(2)}, "embeddings": {"type": jnp.array([3.0, 4.0])}}
+    gradients = {"generator": {"kernel": jnp.ones(2)}, "embeddings": {"type": jnp.zeros(2)}}
+    config = optimizer.Settings(weight_decay=0, clip_norm=0)
+    (found,) = run(optimizer.lamb(config), params, [gradients])
+    np.testing.assert_allclose(found["generator"]["kernel"], [1, 1], rtol=1e-5)
+    assert found["embeddings"]["type"].tolist() == [0, 0]
+
+
+def test_rows_of_a_table_without_a_gradient_stay_under_lamb_and_count_in_its_norm():
+    """Those that pad the vocabulary. Norms: of the weights 13, of Adam's update sqrt(2)."""
+    params = {"embeddings": {"token": jnp.array([[3.0, 4.0], [12.0, 0.0]])}}
+    gradients = {"embeddings": {"token": jnp.array([[1.0, 1.0], [0.0, 0.0]])}}
+    config = optimizer.Settings(weight_decay=0, clip_norm=0)
+    (found,) = run(optimizer.lamb(config), params, [gradients])
+    moved, padding = found["embeddings"]["token"]
+    np.testing.assert_allclose(moved, [13 / np.sqrt(2)] * 2, rtol=1e-5)
+    assert padding.tolist() == [0, 0]
+
+
+def test_lamb_applies_the_rate_of_each_network_after_the_ratio():
+    """A ratio that came last would take every factor before it out again."""
+    tree = {name: {"kernel": jnp.array([3.0, 4.0])} for name in ("generator", "discriminator")}
+    apart = dataclasses.replace(DEFAULT, peaks=optimizer.PeakRates(1.0, 4.0))
+    (found,) = run(optimizer.lamb(apart), tree, [tree])
+    norms = {name: float(optax.tree.norm(updates)) for name, updates in found.items()}
+    assert norms == pytest.approx({"generator": 5 / 4, "discriminator": 5})
+
+
+@pytest.mark.slow
+def test_lambs_norms_are_those_of_whole_arrays_however_they_are_split():
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
+    }
+    command = [sys.executable, str(ROOT / "tests" / "workers" / "lamb_worker.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    one, four = json.loads(done.stdout.splitlines()[-1])
+    split = [path for path, (_, is_split) in four.items() if is_split]
+    assert f"{LAYER}attention/query/kernel" in split and "embeddings/token" in split
+    assert not any(is_split for _, is_split in one.values())
+    for path, (update, _) in one.items():
+        np.testing.assert_allclose(four[path][0], update, rtol=1e-5, atol=1e-6, err_msg=path)
 
 
 ONES = {

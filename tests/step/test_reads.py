@@ -264,6 +264,7 @@ def test_a_setting_is_named_where_it_changes_nothing_and_nowhere_else(name):
         ("data.short_row_rate", 0.2, "data.rows", "pairs"),
         ("model.rotary_base", 500.0, "model.positions", "rotary"),
         ("model.global_every", 2, "model.local_window", 8),
+        ("schedule.decay_power", 0.5, "schedule.shape", "linear"),
         ("schedule.decay_share", 0.2, "schedule.shape", "warmup_stable_decay"),
         ("schedule.spike_factor", 9.0, "schedule.on_spike", "skip"),
         ("init.weights", "raw", "init.from", "runs/a"),
@@ -271,7 +272,9 @@ def test_a_setting_is_named_where_it_changes_nothing_and_nowhere_else(name):
     ],
 )
 def test_a_setting_that_needs_another_one_is_named_without_it(path, value, partner, use):
-    without = {"data.rows": "packed", "data.source": "builtin"}  # those of base are of use
+    without = {  # those of base are of use
+        "data.rows": "packed", "data.source": "builtin", "schedule.shape": "cosine",
+    }  # fmt: skip
     changed = {path: value} | {name: without[name] for name in without if name == partner}
     (line,) = config_lib.unread(_base_with(changed))
     assert line.startswith(f"{path}={value!r} changes nothing: it needs ") and partner in line

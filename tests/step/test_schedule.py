@@ -56,6 +56,20 @@ def test_shapes_over_progress(progress, linear, cosine, stable):
     assert float(schedule.warmup_stable_decay(at, 0.4)) == pytest.approx(stable, abs=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("power", "expected"),
+    [
+        (0.5, [1.0, 0.8, 0.5, 0.0, 0.0]),
+        (1.0, [1.0, 0.64, 0.25, 0.0, 0.0]),
+        (2.0, [1.0, 0.4096, 0.0625, 0.0, 0.0]),
+    ],
+)
+def test_the_line_to_a_power(power, expected):
+    """0.64 and 0.25 are left of the budget, nothing at its end, less than nothing after it."""
+    found = [float(schedule.linear(jnp.float32(p), power)) for p in (0, 0.36, 0.75, 1, 1.1)]
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
 def rate_of(**changes):
     """(step, progress) -> rate of a run of 100 steps, 10 of warmup, with these settings."""
     settings = dict(schedule__steps=100, schedule__warmup_steps=10, optimizer__learning_rate=2.0)
@@ -68,6 +82,7 @@ def rate_of(**changes):
     ("changes", "at_50", "at_90"),
     [
         ({}, 1.0, 0.2),
+        ({"schedule__decay_power": 0.5}, 2 * math.sqrt(0.5), 2 * math.sqrt(0.1)),
         ({"schedule__shape": "cosine"}, 1.0, 1 + math.cos(0.9 * math.pi)),
         ({"schedule__shape": "warmup_stable_decay"}, 2.0, 2.0),
         (

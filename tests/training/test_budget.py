@@ -151,6 +151,7 @@ def test_the_report_says_how_much_is_spent_and_left(spent):
         (dict(schedule__tokens=5), "schedule.tokens=5 with schedule.budget='steps'"),
         (dict(schedule__shape="square"), "schedule.shape='square' is not one of"),
         (dict(schedule__decay_share=0.0), "schedule.decay_share=0.0 is outside"),
+        (dict(schedule__decay_power=0.0), "schedule.decay_power=0.0 is outside [0.001, 100]"),
     ],
 )
 def test_a_budget_that_does_not_fit_together_is_refused(changes, message):
