@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers new texts with a fine-tuned task.
+"""Answers new texts with a fine-tuned task, and scores the answers where labels are known.
 
     python -m electra_jax.predict --from=runs/mine/finetune/NAME/TASK new.tsv --out=answers.jsonl
     python -m electra_jax.predict --from=runs/mine/finetune/NAME/TASK a.jsonl b.jsonl
     python -m electra_jax.predict --from=runs/mine/finetune/NAME/TASK texts.txt
+    python -m electra_jax.predict --from=runs/mine/finetune/NAME/TASK --score a.tsv b.tsv
 
 The files have the columns of the task's test set, or of its other files if it has none; labels are
 not read. For tasks of single texts a .txt file has one text a line. Each example becomes a line of
 JSON, printed while the next ones are answered: its id, the prediction, and of classes the
 probability of each; of several files also the file. The model is that of the best seed on dev, as
-in the results. docs/finetuning.md has the details, and `electra_jax.load_tuned` does the same in a
-program.
+in the results.
+
+With --score the files have the columns of the task's dev set, and every example its label. After
+the answers come the task's metrics, and the scores of each label, of each file and of all files
+together. docs/finetuning.md has the details, and `electra_jax.load_tuned` answers in a program.
 """
 
 if __name__ == "__main__":
@@ -20,6 +24,7 @@ if __name__ == "__main__":
     usage.answer(__file__)
 
 import dataclasses
+import itertools
 import json
 import os
 from collections.abc import Sequence
@@ -30,7 +35,8 @@ from absl import flags, logging
 from electra_jax import config as config_lib
 from electra_jax.cli import command, printing
 from electra_jax.data import progress_lines
-from electra_jax.finetuning.tasks import examples
+from electra_jax.finetuning.results import file_scores
+from electra_jax.finetuning.tasks import examples, tables
 from electra_jax.finetuning.tuning import tuned_model
 from electra_jax.host import safe_files
 
@@ -38,10 +44,14 @@ _FROM = flags.DEFINE_string("from", None, "The folder of a fine-tuned task.", al
 _OUT = flags.DEFINE_string(
     "out", None, "File for the answers; without it they are printed.", allow_override=True
 )
+_SCORE = flags.DEFINE_bool("score", False, "Read labels too, and print the scores at the end.")
+_JSON = flags.DEFINE_bool(
+    "json", False, "Print the scores as one JSON object, the last line, too.", allow_override=True
+)
 
 
 def main(paths: Sequence[str]) -> None:
-    """Reads the files, answers them, and writes or prints the answers."""
+    """Reads the files, answers them, writes or prints the answers, and prints their scores."""
     if not _FROM.value:
         raise config_lib.ConfigError(
             "--from names no fine-tuned task; give it the folder WORKDIR/finetune/NAME/TASK"
@@ -50,21 +60,29 @@ def main(paths: Sequence[str]) -> None:
         raise config_lib.ConfigError("no file is named; give one or several after the flags")
     for path, what in [(_FROM.value, "--from"), *((path, "a file") for path in paths)]:
         safe_files.check_no_address(path, what, config_lib.ConfigError)
-    for path in paths:
-        if not os.path.isfile(path):
+    if _JSON.value and not _SCORE.value:
+        raise config_lib.ConfigError("--json is of scores, and none are asked for; add --score")
+    names = [_without_label(path) if _SCORE.value else path for path in paths]
+    for path, name in zip(paths, names):
+        if not os.path.isfile(name):
             raise config_lib.ConfigError(f"there is no file {path}")
     if _OUT.value:
-        check_place(_OUT.value, paths)
+        check_place(_OUT.value, names)
 
     model = tuned_model.load(_FROM.value)
     files = [_File.read(path, model) for path in paths]  # all, before the first is answered
     with progress_lines.Phases(logging.info) as phases:
         lines = _lines(model, files, phases)
-        if not _OUT.value:
-            printing.say_each(lines)
-            return
-        safe_files.write_parts(_OUT.value, ((line + "\n").encode() for line in lines))
-    print(f"written: {_OUT.value}")
+        if _OUT.value:
+            safe_files.write_parts(_OUT.value, ((line + "\n").encode() for line in lines))
+            lines = [f"written: {_OUT.value}"]
+        # A reader that leaves before the last answer, as `head` may, asks for no scores.
+        printing.say_each(itertools.chain(lines, _score_lines(model.task, files)))
+
+
+def _without_label(path):
+    """The file in FILE=LABEL; the path itself if there is such a file."""
+    return path if os.path.isfile(path) else tables.without_label(path)[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,10 +92,14 @@ class _File:
     path: str
     split: examples.Split
     report: examples.Report
+    # With --score both are filled while the file is answered.
+    decided: list = dataclasses.field(default_factory=list)
+    targets: list = dataclasses.field(default_factory=list)
 
     @classmethod
     def read(cls, path, model):
-        file = cls(path, model.read(path, report := examples.Report()), report)
+        read = model.read_labelled if _SCORE.value else model.read
+        file = cls(path, read(path, report := examples.Report()), report)
         file.log(())
         return file
 
@@ -95,11 +117,30 @@ def _lines(model, files, phases):
 
     for file in files:
         read = file.report.lines()
-        for example, answer in zip(file.split.examples, model.answers(file.split, file.report)):
-            named = {"file": file.path} if len(files) > 1 else {}
-            yield json.dumps(named | row(example, answer), ensure_ascii=False, allow_nan=False)
-            done += 1
+        named = {"file": file.path} if len(files) > 1 else {}
+        for block in model.blocks(file.split, file.report):
+            for example, answer in zip(block.examples, block.answers):
+                yield json.dumps(named | row(example, answer), ensure_ascii=False, allow_nan=False)
+                done += 1
+            if _SCORE.value:
+                file.decided.extend(block.decided)
+                file.targets.extend(block.targets)
         file.log(read)
+
+
+def _score_lines(task, files):
+    """The tables of the scores, and with --json an object; nothing without --score."""
+    if not _SCORE.value:
+        return
+    scored = [file_scores.of_file(task, one.path, one.decided, one.targets) for one in files]
+    decided = [said for one in files for said in one.decided]
+    targets = [label for one in files for label in one.targets]
+    whole = file_scores.of_file(task, file_scores.ALL, decided, targets)
+
+    yield ""
+    yield from file_scores.lines(task, scored, whole)
+    if _JSON.value:
+        yield json.dumps(file_scores.to_json(scored, whole), ensure_ascii=False, allow_nan=False)
 
 
 def row(example: examples.Example, answer: Any) -> dict[str, Any]:

@@ -201,7 +201,7 @@ def test_seeds_that_do_not_fit_into_the_memory_together_are_trained_by_fewer(
         ("plain", "span_f1", 0.6),
     ],
 )
-def test_every_kind_of_task_learns(places, kind, metric, least):
+def test_every_kind_of_task_learns(places, kind, metric, least, capsys):
     more = dict(recipe__epochs=15) if kind in ("joint", "plain", "tagging") else {}
     found = run(places, kind, kind, seeds=1, **more)
     (task,) = found.tasks
@@ -213,6 +213,7 @@ def test_every_kind_of_task_learns(places, kind, metric, least):
     model, written = assert_new_texts_are_answered_as_dev_was(places, kind)
     dev = os.path.join(places[1], KINDS[kind]["dev"])
     assert_files_are_answered_as_dev_was(model, written, dev)
+    assert_labelled_files_are_scored_as_dev_was(folder(places, kind), seed, dev, capsys)
 
 
 def assert_scores_of_labels_add_up(by_label, scores, kind):
@@ -269,14 +270,72 @@ def assert_files_are_answered_as_dev_was(model, written, path):
     assert {*found[0]} == {"id", "prediction"} | ({"scores"} if has_classes else set())
 
 
-def test_a_class_has_a_probability_and_its_text_needs_no_file(finished, places):
+def assert_labelled_files_are_scored_as_dev_was(where, seed, path, capsys):
+    """The dev set as a new file, answered in blocks of five, has the scores of the run."""
+    capsys.readouterr()
+    with mock.patch.object(tuned_model, "_BLOCK", 5):
+        predict_files([path], **{"from": f"{where}/custom", "score": True, "json": True})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines.index("") == 40  # after the answers
+    found = json.loads(lines[-1])
+    (one,) = found["files"]
+    assert one == {"file": path, "examples": 40} | found["all"]
+    near = pytest.approx(seed.scores["dev"], rel=1e-5)
+    assert one["scores"] == (near if "mse" in one["scores"] else seed.scores["dev"])
+    assert one["by_label"] == seed.by_label["dev"]
+
+
+def predict_files(paths, **values):
+    """Calls the command with these flags."""
+    flags = predict.flags.FLAGS
+    flags.mark_as_parsed()
+    unset = {"from": None, "out": None, "score": False, "json": False}
+    with flagsaver.flagsaver(**unset | values):
+        predict.main(paths)
+
+
+def test_several_labelled_files_are_scored_apart_and_together(finished, places, tmp_path, capsys):
+    """The answers go to --out, and only the scores are printed; two labels of five are wrong."""
     del finished
+    texts = [f"{encoder_workdir.THINGS[0]} is {some[0]}" for some in (GOOD, BAD)]
+    good, bad = ([f"{text},{label}" for label in "10"] for text in texts)
+    (tmp_path / "right.csv").write_text("\n".join(["text,label", good[0], bad[1]]))
+    (tmp_path / "mixed.csv").write_text("\n".join(["text,label", good[0], good[1], bad[0]]))
+    paths = [str(tmp_path / name) for name in ("right.csv", "mixed.csv")]
+    out = tmp_path / "answers.jsonl"
+    task = os.path.join(folder(places, "finished"), "custom")
+    predict_files(paths, **{"from": task, "out": str(out), "score": True})
+
+    written, blank, *table = capsys.readouterr().out.splitlines()
+    assert (written, blank) == (f"written: {out}", "")
+    assert [line.split() for line in table] == [
+        ["file", "examples", "accuracy", "macro_f1"],
+        [paths[0], "2", "100.00", "100.00"],
+        [paths[1], "3", "33.33", "25.00"],
+        ["all", "files", "5", "60.00", "58.33"],
+        [],
+        ["file", "class", "F1", "precision", "recall", "examples"],
+        [paths[0], "0", "100.00", "100.00", "100.00", "1"],
+        ["1", "100.00", "100.00", "100.00", "1"],
+        [paths[1], "0", "0.00", "0.00", "0.00", "1"],
+        ["1", "50.00", "50.00", "50.00", "2"],
+        ["all", "files", "0", "50.00", "50.00", "50.00", "2"],
+        ["1", "66.67", "66.67", "66.67", "3"],
+    ]
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [line["prediction"] for line in lines] == ["1", "0", "1", "1", "0"]
+
+
+def test_a_class_has_a_probability_and_its_text_needs_no_file(finished, places, capsys):
     model = electra_jax.load_tuned(os.path.join(folder(places, "finished"), "custom"))
     good, bad = model([f"{encoder_workdir.THINGS[0]} is {some[0]}" for some in (GOOD, BAD)])
     assert (good["label"], bad["label"]) == ("1", "0")
     assert good["scores"]["1"] > 0.9 and sum(good["scores"].values()) == pytest.approx(1)
     assert model([]) == []
     assert_new_texts_are_answered_as_dev_was(places, "finished")
+    best = finished.tasks[0].seeds[model.tuned.about["seed"]]
+    dev = os.path.join(places[1], "dev.csv")
+    assert_labelled_files_are_scored_as_dev_was(folder(places, "finished"), best, dev, capsys)
 
 
 @pytest.mark.parametrize(
@@ -629,17 +688,21 @@ def test_the_command_answers_a_file_of_texts_and_one_with_columns_alike(finished
         (("--from={task}", "setup.py", "--out=no/file"), "--out=no/file: there is no folder no"),
         (("--from={task}", "setup.py", "--out=setup.py"), "is one of the files to answer; name"),
         (("--from={task}", "--out=docs", "setup.py"), "--out=docs is a folder; name another file"),
+        (("--from={task}", "--json=1", "setup.py"), "--json is of scores, and none are asked for"),
+        (("--from={task}", "--score=1", "no.tsv=1"), "there is no file no.tsv=1"),
+        (("--from={task}", "--score=1", "setup.py=1"), "setup.py=1: the ending does not tell"),
+        (("--from={task}", "--score=1", "{pairs}"), "MNLI/test_matched.tsv:1: no column 'text'"),
+        (("--from={task}", "--score=1", "--out=setup.py", "setup.py=1"), "is one of the files to"),
     ],
 )
 def test_files_that_cannot_be_answered_are_refused(finished, places, given, message):
     del finished
     names = {"task": os.path.join(folder(places, "finished"), "custom"), "workdir": places[0]}
-    flags = predict.flags.FLAGS
-    flags.mark_as_parsed()
-    set_ = dict(one.format(**names)[2:].split("=") for one in given if one.startswith("--"))
-    with flagsaver.flagsaver(**{"from": None, "out": None} | set_):
-        with pytest.raises(ValueError, match=re.escape(message)) as refused:
-            predict.main([one for one in given if not one.startswith("--")])
+    names["pairs"] = os.path.join(places[1], "MNLI", "test_matched.tsv")
+    given = [one.format(**names) for one in given]
+    set_ = dict(one[2:].split("=") for one in given if one.startswith("--"))
+    with pytest.raises(ValueError, match=re.escape(message)) as refused:
+        predict_files([one for one in given if not one.startswith("--")], **set_)
     assert "\n" not in str(refused.value)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of words and tags, as the format of CoNLL is found in the wild."""
 
+import dataclasses
 import zipfile
 
 import pytest
@@ -115,3 +116,21 @@ def test_new_words_need_no_tags_and_no_column_for_them(tmp_path, content):
     assert [(example.words, example.tags) for example in split.examples] == [
         (("B-cells", "rise"), None)
     ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("Ann\nsleeps\n", "new.txt:1: a word without a tag"),
+        ("Ann NOUN\nsleeps VERB\n", "new.txt: tag 'NOUN' is none of O, B-"),
+    ],
+)
+def test_words_to_score_have_tags_that_the_metrics_can_read(tmp_path, content, message):
+    """A kind of entities that train does not have is counted as missed, as in a dev set."""
+    task = dataclasses.replace(built_in.named("ner"), labels=("O", "B-PER"))
+    (tmp_path / "new.txt").write_text("Ann B-DOG\nsleeps O\n")
+    split = reading.read_labelled(task, str(tmp_path / "new.txt"), examples.Report())
+    assert [example.tags for example in split.examples] == [("B-DOG", "O")]
+    (tmp_path / "new.txt").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        reading.read_labelled(task, str(tmp_path / "new.txt"), examples.Report())

@@ -31,6 +31,8 @@ PLACEHOLDERS = {
     "--input=FILE": "--input=sentences.txt",
     "--from=WORKDIR/finetune/NAME/TASK": "--from=runs/tuned/finetune/finetune/custom",
     "--from=runs/small/finetune/NAME/TASK": "--from=runs/tuned/finetune/finetune/custom",
+    "--from=runs/mine/finetune/NAME/TASK": "--from=runs/tuned/finetune/finetune/custom",
+    "--from=runs/mine/finetune/finetune/sst2": "--from=runs/tuned/finetune/finetune/custom",
     "--from=FOLDER": "--from=electra-small",
     "--out=FOLDER": "--out=exports/folder",
     "--out=...": "--out=exports/folder",
@@ -113,6 +115,10 @@ def layout(folder: pathlib.Path, run: pathlib.Path | None = None) -> pathlib.Pat
     (folder / "pairs.tsv").write_text("the cat sees a letter.\tletter the a sees cat.\n")
 
     encoder_workdir.write_tasks(folder, rows=40)
+    for name in ("new", "more", "texts", "a", "b"):  # examples for `predict`
+        (folder / f"{name}.txt").write_text("the cat is good\n")
+        (folder / f"{name}.tsv").write_text("text\tlabel\nthe cat is good\t1\n")
+        (folder / f"{name}.jsonl").write_text('{"text": "the cat is good"}\n')
     (folder / "glue").mkdir()
     for name in ("RTE", "STS-B", "MNLI", "diagnostic"):
         (folder / name).rename(folder / "glue" / name)

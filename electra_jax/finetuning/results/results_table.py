@@ -8,7 +8,7 @@ Tables show shares and correlations in hundredths, as papers print them; `mse` k
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from electra_jax.finetuning.results import run_results
 from electra_jax.finetuning.results import scores as scores_lib
@@ -79,16 +79,17 @@ def label_tables(results: run_results.Results) -> list[LabelTable]:
         for split in task.splits:
             rows = [_label_row(task, split, label) for label in task.labels(split)]
             if rows:
-                tables.append(LabelTable(task.task, split, _what(task, split), rows))
+                what = what_labels_are(task.kind, task.metrics(split))
+                tables.append(LabelTable(task.task, split, what, rows))
     return tables
 
 
-def _what(task, split) -> str:
-    """What the labels of a task are."""
-    if task.kind == "tagging":
-        entities = any(metric.startswith("entity_") for metric in task.metrics(split))
+def what_labels_are(kind: str, metrics: Iterable[str]) -> str:
+    """What the labels of a task of this kind are, in words."""
+    if kind == "tagging":
+        entities = any(metric.startswith("entity_") for metric in metrics)
         return "type of entities" if entities else "tag"
-    return "class" if task.kind == "classification" else "label"
+    return "class" if kind == "classification" else "label"
 
 
 def _label_row(task, split, label) -> list[str]:

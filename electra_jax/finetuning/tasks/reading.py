@@ -122,10 +122,7 @@ def read_new(task: task_lib.Task, path: str, report: examples.Report) -> example
 
     Raises ValueError with file and line if the file does not fit the task.
     """
-    source = next(
-        task.files[split]
-        for split in sorted(task.files, key=lambda name: not name.startswith("test"))
-    )
+    source = _source_like(task, "test")
     where = f"{task.name} test"
     if task.kind == "tagging":
         unlabelled = dataclasses.replace(source, label=None)
@@ -141,7 +138,46 @@ def read_new(task: task_lib.Task, path: str, report: examples.Report) -> example
             rows = tables.read(path, unlabelled, False, where, report)
         _check_ids(rows)
 
-    found = tuple(_example(row, task, n, source, False) for n, row in enumerate(rows))
+    return _new_split(task, path, source, rows, False, report)
+
+
+def read_labelled(task: task_lib.Task, path: str, report: examples.Report) -> examples.Split:
+    """Reads a file of new examples with their labels, as a test set of a task that can be scored.
+
+    Its columns are those of the task's dev files, or of the others if it has none. Where a file of
+    the task has one label for all of its lines, the path ends in '=label'.
+
+    Raises ValueError with the file, and the line where there is one, if the file does not fit the
+    task, or an example has no label or one that the task does not have. Tags that it does not have
+    are none of its predictions, as in a dev set.
+    """
+    source = _source_like(task, "dev")
+    where = f"{task.name} test"
+    if task.kind == "tagging":
+        rows = conll.read(path, source, True, where, report)
+        _check_tags(path, task, rows)
+    elif task.kind == "span":
+        rows = squad.read(path, source, task.impossible, where, report, {})
+        _check_answers(path, rows)
+    else:
+        _check_place_of_labels(task, path, source)
+        rows = tables.read(path, source, True, where, report)
+        _check_ids(rows)
+        _check_labels(task, path, source, rows)
+
+    return _new_split(task, path, source, rows, True, report)
+
+
+def _source_like(task, split):
+    """Returns the source of the task's dev or test files, or of the others if it has none."""
+    first = min(task.files, key=lambda name: not name.startswith(split))
+    return task.files[first]
+
+
+def _new_split(task, path, source, rows, labelled, report):
+    """Returns the rows of a new file as a test set."""
+    where = f"{task.name} test"
+    found = tuple(_example(row, task, n, source, labelled) for n, row in enumerate(rows))
     report.count(where, "examples", len(found))
     _report_empty(where, found, report)
     return examples.Split("test", found, (path,))
@@ -227,12 +263,17 @@ def _rows(task, split, source, names, report):
     if task.kind not in ("tagging", "span"):
         _check_ids(found)
 
-    # Of a test set, a column of labels that is empty throughout only keeps their place. Columns of
-    # 0 and 1 are never empty.
-    if task.kind == "multi_label" and not labelled and not isinstance(source.label, tuple):
-        if all(row.label in ("", ()) for row in found):
-            return [row._replace(label=None) for row in found]
+    if task.kind == "multi_label" and not labelled and _only_keep_place(source, found):
+        return [row._replace(label=None) for row in found]
     return found
+
+
+def _only_keep_place(source, rows):
+    """Returns whether a column of several labels is empty throughout, as in a test set.
+
+    Columns of 0 and 1 are never empty.
+    """
+    return not isinstance(source.label, tuple) and all(row.label in ("", ()) for row in rows)
 
 
 def _check_ids(rows):
@@ -240,6 +281,34 @@ def _check_ids(rows):
     taken: dict[str, str] = {}
     for number, row in enumerate(rows):
         examples.take_id(row.id or str(number), row.where, taken)
+
+
+def _check_place_of_labels(task, path, source):
+    """Raises ValueError for a file of lines that says nowhere which label they have."""
+    if source.format == "lines":
+        name, label = tables.without_label(path)
+        if label is None or not os.path.isfile(name):
+            raise ValueError(
+                f"{path}: its lines have no label; name it as FILE=LABEL, such as"
+                f" {path}={task.labels[0]}"
+            )
+    elif not source.format and files.ending(path) == ".txt":
+        raise ValueError(
+            f"{path}: lines of a .txt file have no column {source.label!r}; give a .tsv, .csv,"
+            " .jsonl or .parquet file with labels"
+        )
+
+
+def _check_labels(task, path, source, rows):
+    """Raises ValueError if a row has no label; an example may have none of several labels."""
+    if task.kind == "multi_label" and _only_keep_place(source, rows):
+        raise ValueError(f"{path}: column {source.label!r} is empty throughout; write labels there")
+    for row in rows:
+        if row.label is None or (row.label == "" and task.kind != "multi_label"):
+            raise ValueError(
+                f"{row.where}: no label in column {source.label!r}; write one there, or take the"
+                " row out"
+            )
 
 
 def _records(task, name, source, labelled, where, report, taken):
@@ -350,12 +419,18 @@ def _check_questions(task, splits):
     Such a question could not be scored.
     """
     for name, split in splits.items():
-        for question in split.examples:
-            if name.startswith("dev") and not question.answers and not question.impossible:
-                raise ValueError(
-                    f"task {task.name} {name}: question {question.id!r} has no answer and is not"
-                    " said to be impossible (is_impossible); take it out of dev"
-                )
+        if name.startswith("dev"):
+            _check_answers(f"task {task.name} {name}", split.examples)
+
+
+def _check_answers(where, questions):
+    """Raises ValueError for a question that could not be scored."""
+    for question in questions:
+        if not examples.is_labelled(question):
+            raise ValueError(
+                f"{where}: question {question.id!r} has no answer and is not said to be impossible"
+                " (is_impossible); take it out"
+            )
 
 
 def _check_entities(task, splits):
@@ -363,17 +438,22 @@ def _check_entities(task, splits):
 
     The scorer would find this out only after the training.
     """
+    for name, split in splits.items():
+        _check_tags(f"task {task.name} {name}", task, split.examples)
+
+
+def _check_tags(where, task, sentences):
+    """Raises ValueError for a tag of which the task's metrics could not tell the entity."""
     if not any(metric.startswith("entity_") for metric in task.metrics):
         return
 
-    for name, split in splits.items():
-        for example in split.examples:
-            for tag in example.tags or ():
-                if tag != "O" and not _ENTITY.fullmatch(tag):
-                    raise ValueError(
-                        f"task {task.name} {name}: tag {tag!r} is none of O, B-..., I-..., E-...,"
-                        " S-... (or bare B, I, E, S); for plain tags set metrics='token_accuracy'"
-                    )
+    for example in sentences:
+        for tag in example.tags or ():
+            if tag != "O" and not _ENTITY.fullmatch(tag):
+                raise ValueError(
+                    f"{where}: tag {tag!r} is none of O, B-..., I-..., E-..., S-... (or bare B, I,"
+                    " E, S); for plain tags set metrics='token_accuracy'"
+                )
 
 
 def _tags(task, splits):

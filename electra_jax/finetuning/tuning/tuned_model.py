@@ -36,6 +36,16 @@ _BLOCK = 1024  # examples whose rows and outputs are in memory at once
 
 
 @dataclasses.dataclass(frozen=True)
+class Block:
+    """Some examples of a split, and what the model says of each."""
+
+    examples: Sequence[examples.Example]
+    answers: Sequence[Any]  # as `Model` returns them
+    decided: Any  # the same as `scores` reads it
+    targets: Any  # what it is compared with; None if there are no labels
+
+
+@dataclasses.dataclass(frozen=True)
 class Model:
     """Answers new texts; `task` says of which kind, and with which labels."""
 
@@ -68,15 +78,29 @@ class Model:
         """
         return reading.read_new(self.task, path, report)
 
+    def read_labelled(self, path: str, report: examples.Report) -> examples.Split:
+        """The examples in a file with their labels; see `reading.read_labelled`.
+
+        Raises ValueError, one line, if the file is not such as the task has, or lacks labels.
+        """
+        return reading.read_labelled(self.task, path, report)
+
     def answers(self, split: examples.Split, report: examples.Report) -> Iterator[Any]:
         """An answer for each example as `__call__` has it, while the next ones still wait."""
+        for block in self.blocks(split, report):
+            yield from block.answers
+
+    def blocks(self, split: examples.Split, report: examples.Report) -> Iterator[Block]:
+        """The same in blocks, with what is needed to score them."""
         for first in range(0, len(split.examples), _BLOCK):
             part = tuple(split.examples[first : first + _BLOCK])
-            block = dataclasses.replace(split, examples=part)
-            yield from self._in_words(*self._said(self._prepared(block, report)))
+            prepared = self._prepared(dataclasses.replace(split, examples=part), report)
+            said, decided = self._said(prepared)
+            answers = self._in_words(said, datasets.label_names(prepared, decided))
+            yield Block(part, answers, decided, prepared.test["test"].targets)
 
-    def _said(self, prepared) -> tuple[Any, list[Any]]:
-        """(scores, values or answers of each example; the labels, in words, that follow)."""
+    def _said(self, prepared) -> tuple[Any, Any]:
+        """(scores, values or answers of each example; the decisions that follow)."""
         part, config = prepared.test["test"], self.tuned.settings
         (outputs,) = loop.predict(
             self._programs,
@@ -87,8 +111,7 @@ class Model:
             self.tuned.encoder.vocabulary.pad_id,
         )
         said = datasets.decode_outputs(prepared, part, outputs, config.span)
-        decided = datasets.decide(prepared, said, self._threshold)
-        return said, datasets.label_names(prepared, decided)
+        return said, datasets.decide(prepared, said, self._threshold)
 
     def _examples(self, texts, seconds):
         """The texts as unlabelled examples of this kind."""
