@@ -75,6 +75,7 @@ ONE_TRUNK = ALONG | {
     "model.generator": {"layers": 2, "width": 128, "heads": 4, "feed_forward": 512},
 }
 ADAMW = {"optimizer.name": "adamw", "optimizer.muon_learning_rate": 0.0}
+HALF = {"optimizer.muon_learning_rate": 0.01}
 ARMS = {
     "unigram": Arm(UNIGRAM, generator=""),
     "weak": Arm(generator="weak"),
@@ -107,8 +108,11 @@ ARMS = {
     "layers_4": Arm({"model.discriminator": {"layers": 4}}),
     # Optimization.
     "adamw": Arm(ADAMW),
-    "rate_half": Arm({"optimizer.muon_learning_rate": 0.01}),
+    "rate_half": Arm(HALF),
+    "rate_quarter": Arm({"optimizer.muon_learning_rate": 0.005}),
+    "rate_eighth": Arm({"optimizer.muon_learning_rate": 0.0025}),
     "rate_double": Arm({"optimizer.muon_learning_rate": 0.04}),
+    "tables_rate_quarter": Arm({"optimizer.learning_rate": 1e-3}),
     "decay_tenth": Arm({"optimizer.weight_decay": 0.01}),
     "weak_decay_tenth": Arm({"optimizer.weight_decay": 0.01}, generator="weak"),
     "rows_16": Arm({"data.batch_size": 16}, share=4),
@@ -131,6 +135,9 @@ ARMS = {
     "gdes_frozen": Arm({"model.sharing": "gdes"}),
     # Of generators that learn along.
     "along_adamw": Arm(ALONG | ADAMW, generator=""),
+    "along_half": Arm(ALONG | HALF, generator=""),
+    "shared_5_half": Arm(SHARED | HALF | {"objective.disc_weight": 5.0}, generator=""),
+    "one_trunk_half": Arm(ONE_TRUNK | HALF, generator=""),
     "along_keeps": Arm(ALONG | {"objective.mask_token_rate": 0.85}, generator=""),
     "along_15": Arm(ALONG | {"objective.mask_rate": 0.15}, generator=""),
     "one_trunk_warm": Arm(ONE_TRUNK | {"objective.temperature": 1.5}, generator=""),
