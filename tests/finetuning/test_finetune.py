@@ -36,6 +36,7 @@ from electra_jax.finetuning.tuning import (
     seeds,
     task_by_task,
     tuned_model,
+    tuning_step,
 )
 from electra_jax.host import causes, cluster
 from electra_jax.workdir import metadata
@@ -191,6 +192,17 @@ def test_seeds_that_do_not_fit_into_the_memory_together_are_trained_by_fewer(
     assert "2 seeds in one program do not fit into the device's memory; 1 at a time" in caplog.text
 
 
+def test_a_seed_that_does_not_fit_alone_is_told_what_needs_less(places, monkeypatch):
+    def on_a_small_device(*_):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes")
+
+    monkeypatch.setattr(seeds, "_train", on_a_small_device)
+    message = "16 rows at a time do not fit into the device's memory; raise run.accumulation=1"
+    with pytest.raises(config_lib.ConfigError, match=message) as refused:
+        run(places, "too_large", "classification")
+    assert "\n" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("kind", "metric", "least"),
     [
@@ -320,6 +332,32 @@ def test_settings_of_other_results_are_refused(finished, places):
     del finished
     with pytest.raises(config_lib.ConfigError, match=r"learning_rate: 0.003 -> 0.01; choose"):
         run(places, "finished", "classification", recipe__learning_rate=0.01)
+
+
+def test_results_go_on_with_less_memory(finished, places):
+    """Micro-batches and what is computed again change no number; frozen layers do."""
+    less = dict(run__accumulation=2, run__remat="full")
+    again = run(places, "finished", "classification", **less)
+    assert again.tasks[0].seeds == finished.tasks[0].seeds
+    with pytest.raises(config_lib.ConfigError, match=r"frozen_layers: 0 -> 1; choose"):
+        run(places, "finished", "classification", recipe__frozen_layers=1, **less)
+
+
+def test_a_seed_becomes_by_fewer_rows_at_a_time_what_it_becomes_by_all(places):
+    short = dict(seeds=1, recipe__epochs=2, evaluation__times=1)
+    whole = run(places, "whole", "classification", **short)
+    with (
+        mock.patch.object(tuning_step, "programs", wraps=tuning_step.programs) as programs,
+        mock.patch.object(loop, "predict", wraps=loop.predict) as predict,
+    ):
+        less = dict(run__accumulation=4, run__remat="full", **short)
+        found = run(places, "less", "classification", **less)
+
+    setup, _ = programs.call_args.args
+    assert (setup.accumulation, setup.networks.discriminator.remat) == (4, "full")
+    assert {call.args[4] for call in predict.call_args_list} == {4}  # of 16 rows a step
+    (one,), (other,) = found.tasks[0].seeds[0].curve, whole.tasks[0].seeds[0].curve
+    assert one.loss == pytest.approx(other.loss, rel=1e-3)
 
 
 def test_other_files_under_the_same_names_are_noticed(places, tmp_path):
@@ -524,6 +562,16 @@ def test_columns_of_several_labels_may_have_commas_in_their_names(places, label,
         (dict(recipe__head="three_layer"), "recipe.head='three_layer' is not one of"),
         (dict(encoder__start_from="rte"), "is not TASK:OTHER; try rte:mnli"),
         (dict(recipe__batch_size=0), r"recipe.batch_size=0 is outside \[1"),
+        (
+            dict(run__accumulation=3),
+            "recipe.batch_size=16 is not divisible by run.accumulation=3; try 4",
+        ),
+        (dict(run__accumulation=17), "not divisible by run.accumulation=17; try 16"),
+        (dict(run__remat="some"), "run.remat='some' is not one of"),
+        (
+            dict(recipe__frozen_layers=3, tasks="rte"),
+            "recipe.frozen_layers=3, but the encoder has 2 layers; give at most as many",
+        ),
         (dict(encoder__step=7, tasks="rte"), "no checkpoint of step 7 in .*; there are 2"),
         (dict(run__devices=64, tasks="rte"), "run.devices=64, but there are 1"),
         (dict(encoder__start_from="rte:mnli,mnli:rte", tasks="rte,mnli"), "goes in a circle"),
