@@ -388,9 +388,10 @@ def test_files_of_a_later_task_are_missed_before_the_first_is_trained(places):
 def test_an_answer_that_moves_to_another_place_is_another_label(places, tmp_path):
     """`is` stands twice in the text, which stays the same, as does the answer's text."""
     shutil.copytree(places[1], tmp_path / "tasks")
-    config = settings((places[0], str(tmp_path / "tasks")), "x")
-    config.custom.update(**KINDS["joint"])
-    encoder = encoders.read(finetuning_config.parse(config), places[0], choices.mesh(config))
+    tree = settings((places[0], str(tmp_path / "tasks")), "x")
+    tree.custom.update(**KINDS["joint"])
+    config = finetuning_config.parse(tree)
+    encoder = encoders.read(config, places[0], choices.mesh(config))
 
     def fingerprint(find):
         path = tmp_path / "tasks" / "train.json"
@@ -401,9 +402,8 @@ def test_an_answer_that_moves_to_another_place_is_another_label(places, tmp_path
                 question["answers"] = [{"text": "is", "answer_start": place}]
                 question["is_impossible"] = False
         path.write_text(json.dumps(content))
-        task = datasets.task_named(finetuning_config.parse(config), "custom")
-        found = datasets.prepare(finetuning_config.parse(config), task, encoder.vocabulary, 48)
-        return found.fingerprint
+        task = datasets.task_named(config, "custom")
+        return datasets.prepare(config, task, encoder.vocabulary, 48).fingerprint
 
     assert fingerprint(str.index) == fingerprint(str.index) != fingerprint(str.rindex)
 
