@@ -70,6 +70,8 @@ def recipe() -> ml_collections.ConfigDict:
     c.learning_rate = 0.0  # peak, for the head; 0: by size of the encoder, see `published`
     c.published = "paper"  # small 3e-4, base 1e-4, large 5e-5 | 'released_code': small 1e-4
     c.layer_decay = 0.0  # rate of a layer divided by that of the layer above; 0: 0.8, large 0.9
+    # the embeddings and this many of the lowest layers keep their weights; 0: all is trained
+    c.frozen_layers = 0
     c.decay_rule = "paper"  # top layer decay^1 | 'released_code': decay^2
     c.weight_decay = 0.0  # as in the paper; the released code has 0.01
     c.loss = "mean"  # over a batch | 'sum': as in the released code, where clipping always acts
@@ -133,6 +135,8 @@ def run() -> ml_collections.ConfigDict:
     c.dtype = "auto"  # of computation: bfloat16 on TPU and GPU, float32 on CPU
     c.scan = "auto"  # layers as a loop, which compiles fast: 'on' | 'off' | 'auto': on TPUs
     c.devices = -1  # number of devices that split the rows; -1: all
+    c.accumulation = 1  # micro-batches per step, for less memory; the result is that of all rows
+    c.remat = "none"  # what the backward pass recomputes: 'none' | 'dots' (keep matmuls) | 'full'
     c.save = "best"  # which tuned weights are kept: of the best seed | 'all' | 'none'
     return c
 

@@ -24,6 +24,7 @@ letters, or these for something else, lists them at its top. Records hold two la
 """
 
 import dataclasses
+from typing import Any
 
 import jax
 from jax import lax
@@ -93,8 +94,8 @@ def restarted(documents_BL: jax.Array) -> jax.Array:
     return place_BL - lax.cummax(jnp.where(starts_BL, place_BL, 0), axis=1)
 
 
-def split(batch: Batch, parts: int) -> Batch:
-    """Splits [B, ...] into [parts, B / parts, ...]; part i holds rows i, i + parts, ...
+def split(batch: Any, parts: int) -> Any:
+    """Splits arrays [B, ...] into [parts, B / parts, ...]; part i holds rows i, i + parts, ...
 
     Neighbouring rows go to different parts, so that no row moves to another device.
     """

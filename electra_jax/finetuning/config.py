@@ -48,6 +48,7 @@ class Recipe:
     learning_rate: float = between(0, 10)
     published: str = one_of("paper", "released_code")
     layer_decay: float = between(0, 1)
+    frozen_layers: int = between(0, 1000)
     decay_rule: str = one_of("paper", "released_code")
     weight_decay: float = between(0, 10)
     loss: str = one_of("mean", "sum")
@@ -98,13 +99,15 @@ class EvaluationSettings:
 
 @dataclasses.dataclass(frozen=True)
 class RunSettings:
-    """How the computation runs: devices, dtype, compilation, what is saved."""
+    """How the computation runs: devices, memory, dtype, compilation, what is saved."""
 
     vmapped_seeds: str = one_of("auto", "on", "off")
     lengths: tuple
     dtype: str = one_of("auto", "float32", "bfloat16")
     scan: str = one_of("auto", "on", "off")
     devices: int = between(-1, 65_536)
+    accumulation: int = between(1, 65_536)
+    remat: str = one_of("none", "dots", "full")
     save: str = one_of("best", "all", "none")
 
 
@@ -161,6 +164,11 @@ class Config:
         """{task: the task or folder whose fine-tuned encoder it starts from}."""
         return dict(_start_pairs(self.encoder.start_from))
 
+    @property
+    def micro_batch_size(self) -> int:
+        """The rows that a step computes at a time."""
+        return self.recipe.batch_size // self.run.accumulation
+
 
 # Settings that may change when a command continues earlier results: none of them changes the
 # numbers of a finished seed. The data folder may move because its content is compared instead.
@@ -174,6 +182,8 @@ RESUMABLE = (
     "run.dtype",  # the dtype that was used is stored with each seed and compared instead
     "run.scan",
     "run.devices",
+    "run.accumulation",
+    "run.remat",
     "run.save",
 )
 
@@ -218,6 +228,17 @@ def _check_together(c: Config):
 
     if c.run.devices == 0:
         raise ConfigError("run.devices=0; give how many split the rows, or -1 for all")
+    if c.recipe.batch_size % c.run.accumulation:
+        raise ConfigError(
+            f"recipe.batch_size={c.recipe.batch_size} is not divisible by"
+            f" run.accumulation={c.run.accumulation}; try {_divisor(c)}"
+        )
+
+
+def _divisor(c):
+    """The next larger number of micro-batches that divides the rows of a step."""
+    rows = c.recipe.batch_size
+    return next(n for n in range(min(c.run.accumulation, rows), rows + 1) if rows % n == 0)
 
 
 def _start_pairs(start_from):

@@ -33,7 +33,7 @@ FEED_FORWARDS = {
     "geglu": (feed_forward.init_gated, feed_forward.geglu),
 }
 
-# Settings of speed that work on every device; exports leave these fields out.
+# Settings of training and speed with which a network runs everywhere; exports leave them out.
 PORTABLE = {
     "attention": "einsum",
     "products": "default",
@@ -41,6 +41,7 @@ PORTABLE = {
     "joined_gradients": False,
     "joined_projections": False,
     "remat": "none",
+    "frozen_layers": 0,
 }
 
 
@@ -87,6 +88,7 @@ class EncoderConfig:
     joined_gradients: bool  # of unrolled layers
     joined_projections: bool  # query, key and value as one product
     remat: str
+    frozen_layers: int = 0  # the lowest layers, which get no gradients, nor does what is below them
     direction: str = "both"  # a tower of Electric: 'left_to_right' sees itself and those before it
 
     def __post_init__(self):
@@ -173,17 +175,25 @@ class Encoder(nn.Module):
         # One of each for every layer.
         keys = None if keys_B is None else streams.layers(keys_B, c.layers)
         is_global = c.global_layers if c.local_window else None
-        hidden_BLD = layer_stack.run(
+        run = functools.partial(
+            layer_stack.run,
             layer,
-            hidden_BLD,
-            (keys, weights, is_global),
-            count=c.layers,
             scan=c.scan,
             joined_gradients=c.joined_gradients,
             remat=c.remat,
         )
 
-        return norm(last_norm, hidden_BLD) if c.norm_place == "pre" else hidden_BLD
+        inputs = keys, weights, is_global
+        if c.frozen_layers:
+            # By themselves, so that nothing of them is kept for the backward pass.
+            frozen, inputs = layer_stack.cut(inputs, c.frozen_layers)
+            hidden_BLD = run(*lax.stop_gradient((hidden_BLD, frozen)), count=c.frozen_layers)
+        hidden_BLD = run(hidden_BLD, inputs, count=c.layers - c.frozen_layers)
+
+        if c.norm_place == "pre":
+            hidden_BLD = norm(last_norm, hidden_BLD)
+        # The last norm belongs to the top layer.
+        return lax.stop_gradient(hidden_BLD) if c.frozen_layers == c.layers else hidden_BLD
 
     def _init_attention(self, key):
         begun = attention.init(key, heads=self.config.heads, **self._shape())

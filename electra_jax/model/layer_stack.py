@@ -56,6 +56,11 @@ def run(
     return hidden_BLD
 
 
+def cut(stacked: Any, lowest: int) -> tuple[Any, Any]:
+    """Returns the inputs of the lowest layers, and those of the layers above them."""
+    return jax.tree.map(lambda x: x[:lowest], stacked), jax.tree.map(lambda x: x[lowest:], stacked)
+
+
 def split_layers(count: int, stacked: Any) -> list:
     """Returns the weights of each layer."""
     return [jax.tree.map(lambda x, number=number: x[number], stacked) for number in range(count)]

@@ -36,6 +36,7 @@ from electra_jax.finetuning.tuning import (
     seeds,
     task_by_task,
     tuned_model,
+    tuning_step,
 )
 from electra_jax.host import causes, cluster
 from electra_jax.workdir import metadata
@@ -189,6 +190,17 @@ def test_seeds_that_do_not_fit_into_the_memory_together_are_trained_by_fewer(
     for one, alone in zip(found.tasks[0].seeds, finished.tasks[0].seeds, strict=True):
         assert (one.scores, one.curve) == (alone.scores, alone.curve)
     assert "2 seeds in one program do not fit into the device's memory; 1 at a time" in caplog.text
+
+
+def test_a_seed_that_does_not_fit_alone_is_told_what_needs_less(places, monkeypatch):
+    def on_a_small_device(*_):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes")
+
+    monkeypatch.setattr(seeds, "_train", on_a_small_device)
+    message = "16 rows at a time do not fit into the device's memory; raise run.accumulation=1"
+    with pytest.raises(config_lib.ConfigError, match=message) as refused:
+        run(places, "too_large", "classification")
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -381,6 +393,32 @@ def test_settings_of_other_results_are_refused(finished, places):
         run(places, "finished", "classification", recipe__learning_rate=0.01)
 
 
+def test_results_go_on_with_less_memory(finished, places):
+    """Micro-batches and what is computed again change no number; frozen layers do."""
+    less = dict(run__accumulation=2, run__remat="full")
+    again = run(places, "finished", "classification", **less)
+    assert again.tasks[0].seeds == finished.tasks[0].seeds
+    with pytest.raises(config_lib.ConfigError, match=r"frozen_layers: 0 -> 1; choose"):
+        run(places, "finished", "classification", recipe__frozen_layers=1, **less)
+
+
+def test_a_seed_becomes_by_fewer_rows_at_a_time_what_it_becomes_by_all(places):
+    short = dict(seeds=1, recipe__epochs=2, evaluation__times=1)
+    whole = run(places, "whole", "classification", **short)
+    with (
+        mock.patch.object(tuning_step, "programs", wraps=tuning_step.programs) as programs,
+        mock.patch.object(loop, "predict", wraps=loop.predict) as predict,
+    ):
+        less = dict(run__accumulation=4, run__remat="full", **short)
+        found = run(places, "less", "classification", **less)
+
+    setup, _ = programs.call_args.args
+    assert (setup.accumulation, setup.networks.discriminator.remat) == (4, "full")
+    assert {call.args[4] for call in predict.call_args_list} == {4}  # of 16 rows a step
+    (one,), (other,) = found.tasks[0].seeds[0].curve, whole.tasks[0].seeds[0].curve
+    assert one.loss == pytest.approx(other.loss, rel=1e-3)
+
+
 def test_other_files_under_the_same_names_are_noticed(places, tmp_path):
     """A label far down in train is another one; nothing is trained on top of the old seeds."""
     shutil.copytree(places[1], tmp_path / "tasks")
@@ -409,9 +447,10 @@ def test_files_of_a_later_task_are_missed_before_the_first_is_trained(places):
 def test_an_answer_that_moves_to_another_place_is_another_label(places, tmp_path):
     """`is` stands twice in the text, which stays the same, as does the answer's text."""
     shutil.copytree(places[1], tmp_path / "tasks")
-    config = settings((places[0], str(tmp_path / "tasks")), "x")
-    config.custom.update(**KINDS["joint"])
-    encoder = encoders.read(finetuning_config.parse(config), places[0], choices.mesh(config))
+    tree = settings((places[0], str(tmp_path / "tasks")), "x")
+    tree.custom.update(**KINDS["joint"])
+    config = finetuning_config.parse(tree)
+    encoder = encoders.read(config, places[0], choices.mesh(config))
 
     def fingerprint(find):
         path = tmp_path / "tasks" / "train.json"
@@ -422,9 +461,8 @@ def test_an_answer_that_moves_to_another_place_is_another_label(places, tmp_path
                 question["answers"] = [{"text": "is", "answer_start": place}]
                 question["is_impossible"] = False
         path.write_text(json.dumps(content))
-        task = datasets.task_named(finetuning_config.parse(config), "custom")
-        found = datasets.prepare(finetuning_config.parse(config), task, encoder.vocabulary, 48)
-        return found.fingerprint
+        task = datasets.task_named(config, "custom")
+        return datasets.prepare(config, task, encoder.vocabulary, 48).fingerprint
 
     assert fingerprint(str.index) == fingerprint(str.index) != fingerprint(str.rindex)
 
@@ -583,6 +621,16 @@ def test_columns_of_several_labels_may_have_commas_in_their_names(places, label,
         (dict(recipe__head="three_layer"), "recipe.head='three_layer' is not one of"),
         (dict(encoder__start_from="rte"), "is not TASK:OTHER; try rte:mnli"),
         (dict(recipe__batch_size=0), r"recipe.batch_size=0 is outside \[1"),
+        (
+            dict(run__accumulation=3),
+            "recipe.batch_size=16 is not divisible by run.accumulation=3; try 4",
+        ),
+        (dict(run__accumulation=17), "not divisible by run.accumulation=17; try 16"),
+        (dict(run__remat="some"), "run.remat='some' is not one of"),
+        (
+            dict(recipe__frozen_layers=3, tasks="rte"),
+            "recipe.frozen_layers=3, but the encoder has 2 layers; give at most as many",
+        ),
         (dict(encoder__step=7, tasks="rte"), "no checkpoint of step 7 in .*; there are 2"),
         (dict(run__devices=64, tasks="rte"), "run.devices=64, but there are 1"),
         (dict(encoder__start_from="rte:mnli,mnli:rte", tasks="rte,mnli"), "goes in a circle"),

@@ -60,6 +60,24 @@ def test_the_table_says_the_same_in_words():
 
 
 @pytest.mark.parametrize(
+    ("frozen", "layers", "embeddings"),
+    [(0, [0.125, 0.25, 0.5], 0.0625), (1, [0, 0.25, 0.5], 0), (3, [0, 0, 0], 0)],
+)
+def test_frozen_layers_and_what_is_below_have_no_rate(frozen, layers, embeddings):
+    params = jax.eval_shape(lambda: networks.init_trunk(PRE, jax.random.key(0)))
+    found = odd.flat(rates.factors(params | {"head": HEAD}, 0.5, "paper", frozen))
+    assert found["discriminator/encoder/attention/query/kernel"].reshape(-1).tolist() == layers
+    assert found["embeddings/token"] == embeddings
+    assert found["discriminator/encoder/norm/scale"] == layers[-1]
+    assert found["head/output/kernel"] == 1
+
+    assert rates.table(3, 0.5, "paper", frozen) == {
+        "head": 1, "layer 2": layers[2], "layer 1": layers[1], "layer 0": layers[0],
+        "embeddings": embeddings,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
     ("layers", "width", "rate", "decay"),
     [(2, 128, 3e-4, 0.8), (12, 256, 3e-4, 0.8), (12, 384, 1e-4, 0.8), (12, 768, 1e-4, 0.8),
      (24, 1024, 5e-5, 0.9), (24, 768, 5e-5, 0.9)],

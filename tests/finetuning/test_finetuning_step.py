@@ -10,6 +10,7 @@ import sys
 
 import jax
 import numpy as np
+import optax
 import pytest
 from jax import numpy as jnp
 
@@ -40,6 +41,21 @@ BATCH = {
 }
 
 
+# The same networks with dropout, trained by the published optimizer on rows that weigh differently.
+DROPPING = dataclasses.replace(
+    SETUP,
+    networks=dataclasses.replace(
+        odd.NETWORKS, discriminator=odd.trunk(2, 10, 2, 14, dropout=0.2, attention_dropout=0.2)
+    ),
+    head=task_heads.HeadConfig("linear", 10, outputs=3, dropout=0.2),
+    optimizer_settings=optimizer.Settings(),
+)
+UNEVEN = BATCH | {
+    "weight": np.array([1, 1, 1, 0], np.float32),
+    "tags": np.array([[2] + 10 * [-1], 11 * [1], [0, 2] + 9 * [-1], 11 * [0]], np.int32),
+}
+
+
 @functools.cache
 def stepped(setup=SETUP):
     """(state, batch) -> how far one step moved each parameter, by path, and the loss."""
@@ -55,6 +71,76 @@ def moved(setup=SETUP, **changes):
     state = tuning_step._begin(setup, TRUNK, KEY)
     tree, loss, _ = stepped(setup)(state, BATCH | changes)
     return odd.flat(tree), float(loss)
+
+
+@functools.cache
+def trained(setup=DROPPING):
+    """(state before, state after three steps, their losses)."""
+    shapes = jax.eval_shape(lambda: tuning_step.fresh_trunk(setup.networks, KEY))
+    begun = state = tuning_step._begin(setup, odd.random_like(shapes), KEY)
+    course = tuning_step.course(1e-4, 4, 0.0)  # Adam enlarges the rounding of gradients near 0
+    step = odd.jit(lambda state: tuning_step._update(setup, state, UNEVEN, course, KEY))
+    losses = []
+    for _ in range(3):
+        state, loss = step(state)
+        losses.append(float(loss))
+    return begun, state, losses
+
+
+def with_encoder(setup, **changes):
+    shape = dataclasses.replace(setup.networks.discriminator, **changes)
+    return dataclasses.replace(
+        setup, networks=dataclasses.replace(setup.networks, discriminator=shape)
+    )
+
+
+def assert_trained_alike(setup, plain):
+    _, one, losses = trained(setup)
+    begun, other, expected = trained(plain)
+    assert losses == pytest.approx(expected, rel=1e-6)
+    before, after = odd.flat(begun.params), odd.flat(other.params)
+    for path, x in odd.flat(one.params).items():
+        np.testing.assert_allclose(x, after[path], rtol=0, atol=1e-6, err_msg=path)
+        assert (after[path] != before[path]).any(), path
+
+
+@pytest.mark.parametrize(
+    ("kind", "head", "parts"),
+    [("classification", "linear", 2), ("classification", "linear", 4), ("tagging", "token", 2)],
+)
+def test_micro_batches_train_as_the_whole_batch(kind, head, parts):
+    """Dropout too goes by the row, and a micro-batch counts by the rows or tags that it has."""
+    head = dataclasses.replace(DROPPING.head, kind=head)
+    plain = dataclasses.replace(DROPPING, kind=kind, head=head)
+    assert_trained_alike(dataclasses.replace(plain, accumulation=parts), plain)
+
+
+@pytest.mark.parametrize(("remat", "scan"), [("dots", False), ("full", False), ("full", True)])
+def test_what_is_computed_again_is_the_same(remat, scan):
+    assert_trained_alike(with_encoder(DROPPING, remat=remat, scan=scan), DROPPING)
+
+
+@pytest.mark.parametrize(
+    ("frozen", "place", "kept"),
+    [
+        (1, "post", {"embeddings", "projection"}),
+        (1, "pre", {"embeddings", "projection"}),
+        (2, "post", {"embeddings", "projection"}),
+        (2, "pre", {"embeddings", "projection", "norm"}),  # the last norm goes with the top layer
+    ],
+)
+def test_frozen_layers_and_what_is_below_keep_every_bit(frozen, place, kept):
+    """Of two layers. Moments stay 0, and weights do not decay."""
+    begun, state, _ = trained(with_encoder(DROPPING, frozen_layers=frozen, norm_place=place))
+    before, after = odd.flat(begun.params), odd.flat(state.params)
+    moments = odd.flat(optax.tree.get(state.moments, "mu"))
+    for path, x in after.items():
+        part = path.removeprefix("discriminator/").removeprefix("encoder/").split("/")[0]
+        layered = part in ("attention", "feed_forward")
+        still = frozen if layered else len(x) if part in kept else 0
+        np.testing.assert_array_equal(x[:still], before[path][:still], err_msg=path)
+        assert (moments[path][:still] == 0).all(), path
+        assert still == len(x) or (x[still:] != before[path][still:]).any(), path
 
 
 def test_the_mean_is_the_sum_over_the_rows():
@@ -223,7 +309,10 @@ def layouts():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", ["4 devices", "2 seeds", "2 seeds on 4 devices"])
+@pytest.mark.parametrize(
+    "layout",
+    ["4 devices", "2 seeds", "2 seeds on 4 devices", "2 seeds on 2 devices, 2 micro-batches"],
+)
 def test_devices_and_seeds_beside_change_nothing_but_rounding(layouts, layout):
     """Losses of both seeds at three steps, with dropout, then what the tuned heads say."""
     for name, expected in layouts["1 device"].items():

@@ -216,13 +216,19 @@ def test_settings_of_speed_change_nothing(judge, plain, scan, remat, joined):
 
 
 @pytest.mark.parametrize(
-    ("scan", "remat", "expected"), [(False, "full", 2), (False, "none", 0), (True, "full", 0)]
+    ("scan", "remat", "frozen", "expected"),
+    [(False, "full", 0, 2), (False, "full", 1, 1), (False, "none", 0, 0), (True, "full", 0, 0)],
 )
 def test_unrolled_layers_that_compute_again_finish_their_gradients_one_by_one(
-    scan, remat, expected
+    scan, remat, frozen, expected
 ):
-    """Else a GPU has what all of them computed again in memory at a time (docs/LOG.md)."""
-    shape = dataclasses.replace(odd.NETWORKS.discriminator, scan=scan, remat=remat)
+    """Else a GPU has what all of them computed again in memory at a time (docs/LOG.md).
+
+    Frozen layers have no backward pass.
+    """
+    shape = dataclasses.replace(
+        odd.NETWORKS.discriminator, scan=scan, remat=remat, frozen_layers=frozen
+    )
     config, params = dataclasses.replace(odd.NETWORKS, discriminator=shape), odd.weights()
 
     def total(params):
@@ -230,7 +236,7 @@ def test_unrolled_layers_that_compute_again_finish_their_gradients_one_by_one(
 
     backward = jax.make_jaxpr(jax.grad(total))(params)
     barriers = [one for one in backward.eqns if one.primitive.name == "optimization_barrier"]
-    assert len(barriers) == expected  # one a layer
+    assert len(barriers) == expected  # one a layer that is trained
 
     # The gradient of the layer's input, and those of all its weights.
     layer = jax.tree.leaves(params["discriminator"]["encoder"])

@@ -27,7 +27,7 @@ batches = [  # of each seed
 ]
 
 
-def run(devices, together):
+def run(devices, together, parts=1):
     mesh = meshes.make_mesh(devices, devices=jax.devices()[:devices])
     setup = tuning_step.Setup(
         networks=config,
@@ -35,6 +35,7 @@ def run(devices, together):
         kind="classification",
         pad_id=odd.PAD,
         seeds=together,
+        accumulation=parts,
     )
     programs, losses, said = tuning_step.programs(setup, mesh), [[], []], []
     for first in range(0, 2, together):
@@ -55,4 +56,5 @@ def run(devices, together):
 
 found = {"1 device": run(1, 1), "4 devices": run(4, 1), "2 seeds": run(1, 2)}
 found["2 seeds on 4 devices"] = run(4, 2)
+found["2 seeds on 2 devices, 2 micro-batches"] = run(2, 2, parts=2)
 print(json.dumps(found))

@@ -69,10 +69,10 @@ def mesh(config: finetuning_config.Config) -> Mesh:
     if count > len(devices):
         raise config_lib.ConfigError(f"run.devices={count}, but there are {len(devices)}")
 
-    if config.recipe.batch_size % count:
+    if config.micro_batch_size % count:
         raise config_lib.ConfigError(
-            f"recipe.batch_size={config.recipe.batch_size} is not divisible by {count} devices;"
-            " set run.devices"
+            f"recipe.batch_size={config.recipe.batch_size} is not divisible by {count} devices x"
+            f" run.accumulation={config.run.accumulation}; set run.devices"
         )
     return meshes.make_mesh(count, devices=devices[:count])
 
@@ -169,6 +169,7 @@ def setup(
         loss=recipe.loss,
         impossible_weight=config.span.impossible_weight,
         seeds=seeds,
+        accumulation=config.run.accumulation,
     )
 
 

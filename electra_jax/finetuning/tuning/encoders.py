@@ -92,16 +92,27 @@ def identity_of(trunk: dict) -> str:
 def networks_of(
     config: finetuning_config.Config, found: trained_weights.Weights, mesh: Mesh
 ) -> networks.NetworksConfig:
-    """The main network's configuration as this fine-tuning computes it on these devices."""
+    """The main network's configuration as this fine-tuning computes it on these devices.
+
+    Raises ConfigError if more layers are to be frozen than there are.
+    """
     shape, platform = found.alone(found.main()).networks, meshes.platform(mesh)
     dtype, recipe = config.run.dtype, config.recipe
     if dtype == "auto":
         dtype = "float32" if platform == "cpu" else "bfloat16"
 
+    if recipe.frozen_layers > shape.discriminator.layers:
+        raise finetuning_config.ConfigError(
+            f"recipe.frozen_layers={recipe.frozen_layers}, but the encoder has"
+            f" {shape.discriminator.layers} layers; give at most as many"
+        )
+
     main = dataclasses.replace(
         shape.discriminator,
         dropout=recipe.dropout,
         attention_dropout=recipe.attention_dropout,
+        remat=config.run.remat,
+        frozen_layers=recipe.frozen_layers,
         **encoder.forms_on(platform, config.run.scan),
     )
     return dataclasses.replace(shape, discriminator=main, dtype=dtype)

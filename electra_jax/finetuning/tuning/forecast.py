@@ -75,10 +75,9 @@ def _epoch_flops(encoder, prepared, batch_size) -> float:
 
 def _layer_factors(config, encoder) -> list[str]:
     """'head 1', 'layer 11 0.8', ...; the middle of a deep encoder is left out."""
-    decay = choices.layer_decay(config, encoder)
-    factors = rates.table(
-        encoder.networks.discriminator.layers, decay, config.recipe.decay_rule
-    ).items()
+    decay, recipe = choices.layer_decay(config, encoder), config.recipe
+    layers = encoder.networks.discriminator.layers
+    factors = rates.table(layers, decay, recipe.decay_rule, recipe.frozen_layers).items()
     ends = [f"{part} {factor:.3g}" for part, factor in factors]
     return ends if len(ends) <= 5 else [*ends[:3], "...", *ends[-2:]]
 

@@ -20,7 +20,7 @@ from jax import numpy as jnp
 
 from electra_jax.finetuning.tuning import batches, tuning_step
 
-EVALUATION_ROWS = 2  # times the rows of a training batch, as no gradients need memory
+EVALUATION_ROWS = 2  # times the rows of a micro-batch, as no gradients need memory
 
 
 @dataclasses.dataclass(frozen=True)

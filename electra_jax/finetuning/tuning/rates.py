@@ -71,23 +71,36 @@ def rate(step: jax.Array, peak: jax.Array, steps: jax.Array, warmup_steps: jax.A
     return peak * schedule.linear(step / steps) * warm
 
 
-def factors(params: dict, decay: float, rule: str) -> dict:
-    """decay^depth for each parameter, as an array that broadcasts against it."""
+def factors(params: dict, decay: float, rule: str, frozen: int = 0) -> dict:
+    """decay^depth for each parameter, as an array that broadcasts against it.
+
+    With `frozen` layers it is 0 for them, and for all that is below them.
+    """
     layers = _layers(params)
 
     def leaf(path, x):
         exponents = _depth(trees.path_name(path), layers, rule)
         powers = np.float32(decay) ** np.asarray(exponents, np.float32)
+        powers *= _trained(exponents, layers, rule, frozen)
         return powers.reshape(-1, *[1] * (x.ndim - 1)) if powers.ndim else powers
 
     return jax.tree_util.tree_map_with_path(leaf, params)
 
 
-def table(layers: int, decay: float, rule: str) -> dict[str, float]:
+def table(layers: int, decay: float, rule: str, frozen: int = 0) -> dict[str, float]:
     """{'head': 1.0, 'layer 11': ..., ..., 'embeddings': ...}: one entry per depth, to be shown."""
     first = RULES[rule]
     lines = {"head": 0} | {f"layer {i}": layers - 1 - i + first for i in reversed(range(layers))}
-    return {name: decay**depth for name, depth in (lines | {"embeddings": layers + first}).items()}
+    lines |= {"embeddings": layers + first}
+    return {
+        name: decay**depth * bool(_trained(depth, layers, rule, frozen))
+        for name, depth in lines.items()
+    }
+
+
+def _trained(depth, layers, rule, frozen):
+    """Whether parameters of this depth lie above the lowest `frozen` layers."""
+    return depth < layers - frozen + RULES[rule] if frozen else True
 
 
 def _depth(path, layers, rule):

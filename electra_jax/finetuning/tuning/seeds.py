@@ -75,8 +75,10 @@ def train_missing(
         try:
             trained = _train(session, page, prepared, start, point, folder, group, made_of)
         except jax.errors.JaxRuntimeError as error:
-            if len(group) == 1 or "RESOURCE_EXHAUSTED" not in str(error):
+            if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
+            if len(group) == 1:
+                raise config_lib.ConfigError(_too_large(config)) from error
             together = len(group) // 2
             logging.warning(
                 "%d seeds in one program do not fit into the device's memory; %d at a time now",
@@ -93,6 +95,13 @@ def train_missing(
     return done
 
 
+def _too_large(config):
+    return (
+        f"{config.micro_batch_size} rows at a time do not fit into the device's memory; raise"
+        f" run.accumulation={config.run.accumulation}, or set run.remat='full' (docs/finetuning.md)"
+    )
+
+
 def predictions(
     session: choices.Session,
     programs: tuning_step.Programs,
@@ -107,7 +116,7 @@ def predictions(
         params,
         part.rows,
         prepared.buckets,
-        config.recipe.batch_size,
+        config.micro_batch_size,
         session.encoder.vocabulary.pad_id,
     )
     return [datasets.decode_outputs(prepared, part, one, config.span) for one in outputs]

@@ -107,7 +107,7 @@ class Model:
             self._params,
             part.rows,
             prepared.buckets,
-            config.recipe.batch_size,
+            config.micro_batch_size,
             self.tuned.encoder.vocabulary.pad_id,
         )
         said = datasets.decode_outputs(prepared, part, outputs, config.span)

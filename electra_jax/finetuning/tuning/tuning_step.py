@@ -8,7 +8,7 @@ points of a grid and all seeds therefore share what is compiled for a row length
 
 Seeds are stacked along a first dimension Z, each with parameters, rows and dropout of its own;
 several go through vmap. Over several devices the rows of a batch are split, and everything else is
-replicated.
+replicated. The number of micro-batches changes nothing but the order of additions.
 """
 
 import dataclasses
@@ -18,6 +18,7 @@ from typing import Any
 
 import jax
 import optax
+from jax import lax
 from jax import numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -45,6 +46,7 @@ class Setup:
     loss: str = "mean"  # over the rows or tokens that count | 'sum'
     impossible_weight: float = 0.5  # of the loss for whether there is an answer
     seeds: int = 1  # Z
+    accumulation: int = 1  # micro-batches per step
     placement: placing.Placement = placing.ONE_DEVICE  # `programs` sets it
 
 
@@ -156,20 +158,15 @@ def _begin_fresh(setup, key):
 
 def _update(setup, state, batch, course, key):
     """One step of one seed. A loss or gradient that is not finite changes only the counts."""
-
-    def objective(params):
-        total, weight = _loss(setup, params, batch, key, state.step)
-        mean = total / jnp.maximum(weight, 1)
-        return (mean if setup.loss == "mean" else total), mean
-
-    gradients, mean = jax.grad(objective, has_aux=True)(state.params)
+    gradients, mean = _gradients(setup, state, batch, key)
     good = jnp.isfinite(mean) & jnp.isfinite(optax.tree.norm(gradients))
     updates, moments = _optimizer(setup).update(
         gradients, state.moments, state.params, applied=good
     )
 
     rate = rates.rate(state.step, **course)
-    factors = rates.factors(state.params, setup.layer_decay, setup.decay_rule)
+    frozen = setup.networks.discriminator.frozen_layers
+    factors = rates.factors(state.params, setup.layer_decay, setup.decay_rule, frozen)
     params = jax.tree.map(
         lambda p, u, f: jnp.where(good, p - rate * f * u, p), state.params, updates, factors
     )
@@ -178,12 +175,32 @@ def _update(setup, state, batch, course, key):
     return State(params, moments, state.step + 1, skipped), mean
 
 
-def _loss(setup, params, batch, key, step):
-    """(sum of the losses that count, their number), with dropout."""
+def _gradients(setup, state, batch, key):
+    """(gradients, mean loss) of the whole batch, added up over its micro-batches."""
     rows = batch_lib.from_lanes(
         batch["ids"], batch["marks"], jnp.arange(len(batch["ids"])), setup.pad_id
     )
+    # Of the whole batch: rows may have weight 0, and micro-batches different numbers of tags.
+    number = jnp.maximum(_weights(setup, batch).sum(), 1)
 
+    def objective(params, rows, batch):
+        total = _loss(setup, params, rows, batch, key, state.step)
+        mean = total / number
+        return (mean if setup.loss == "mean" else total), mean
+
+    differentiate = jax.grad(objective, has_aux=True)
+    if setup.accumulation == 1:
+        return differentiate(state.params, rows, batch)
+
+    def add(added, part):
+        return jax.tree.map(jnp.add, added, differentiate(state.params, *part)), None
+
+    zeros = jax.tree.map(jnp.zeros_like, state.params), jnp.zeros(())
+    return lax.scan(add, zeros, batch_lib.split((rows, batch), setup.accumulation))[0]
+
+
+def _loss(setup, params, rows, batch, key, step):
+    """The sum of the losses that count, with dropout."""
     # Dropout depends on the key, the step and the row, and not on the devices.
     keys_B = streams.row_keys(streams.stream(key, "tuning_dropout"), step, rows.row_B)
     network_keys_B = streams.part(keys_B, "tuning", "network")
@@ -196,34 +213,34 @@ def _loss(setup, params, batch, key, step):
     scores = task_heads.SCORES[setup.head.kind](
         setup.head, params["head"], hidden_BLD, rows, head_keys_B
     )
-    losses, counted = LOSSES[setup.kind](scores, batch)
-    weight = counted * batch["weight"].reshape(-1, *[1] * (losses.ndim - 1))
-    return (losses * weight).sum(), weight.sum()
+    return (LOSSES[setup.kind](scores, batch) * _weights(setup, batch)).sum()
+
+
+def _weights(setup, batch):
+    """1 for each loss that counts, 0 for the others: of each token in tagging, else of each row."""
+    if setup.kind != "tagging":
+        return batch["weight"]
+    return batch["weight"][:, None] * (batch["tags"] != features.NO_LABEL)
 
 
 def _class_loss(scores_BC, batch):
-    losses_B = optax.softmax_cross_entropy_with_integer_labels(scores_BC, batch["label"])
-    return losses_B, jnp.ones_like(losses_B)
+    return optax.softmax_cross_entropy_with_integer_labels(scores_BC, batch["label"])
 
 
 def _value_loss(scores_BC, batch):
-    losses_B = (scores_BC[:, 0] - batch["label"]) ** 2
-    return losses_B, jnp.ones_like(losses_B)
+    return (scores_BC[:, 0] - batch["label"]) ** 2
 
 
 def _labels_loss(scores_BC, batch):
-    losses_B = optax.sigmoid_binary_cross_entropy(scores_BC, batch["label"]).mean(-1)
-    return losses_B, jnp.ones_like(losses_B)
+    return optax.sigmoid_binary_cross_entropy(scores_BC, batch["label"]).mean(-1)
 
 
 def _tags_loss(scores_BLC, batch):
-    counted_BL = batch["tags"] != features.NO_LABEL
-    tags_BL = jnp.where(counted_BL, batch["tags"], 0)
-    losses_BL = optax.softmax_cross_entropy_with_integer_labels(scores_BLC, tags_BL)
-    return losses_BL, counted_BL.astype(jnp.float32)
+    tags_BL = jnp.where(batch["tags"] != features.NO_LABEL, batch["tags"], 0)
+    return optax.softmax_cross_entropy_with_integer_labels(scores_BLC, tags_BL)
 
 
-LOSSES = {  # kind -> (scores, batch) -> (losses, 1 for each that counts)
+LOSSES = {  # kind -> (scores, batch) -> losses of rows [B], or of tokens [B, L]
     "classification": _class_loss,
     "regression": _value_loss,
     "multi_label": _labels_loss,
@@ -250,7 +267,7 @@ def _span_loss(setup, head, hidden_BLD, batch):
         judged_B = optax.sigmoid_binary_cross_entropy(impossible_B, batch["impossible"])
         losses_B += setup.impossible_weight * judged_B
 
-    return (losses_B * batch["weight"]).sum(), batch["weight"].sum()
+    return (losses_B * _weights(setup, batch)).sum()
 
 
 def _predict(setup, params, batch):
