@@ -120,10 +120,11 @@ def _on_other_text(config, workdir, specs, width):
 
 def _print(opened, what, columns, width):
     """Prints a title and the table."""
-    c, words = opened.config, opened.vocabulary
+    c, vocabulary = opened.config, opened.vocabulary
     print(
         f"{c.name}, step {opened.step:,} of {c.schedule.steps:,}, on {what}: rows of"
-        f" {opened.stage.sequence_length} tokens, {words.kind} vocabulary of {words.size:,}\n"
+        f" {opened.stage.sequence_length} tokens, {vocabulary.kind} vocabulary of"
+        f" {vocabulary.size:,}\n"
     )
     console_table.print_coloured(evaluation_table.table(columns, width), evaluation_table.COLOURS)
 

@@ -217,11 +217,11 @@ def _share_of_first(best):
     return sum(place == 0 for place in best) / len(best)
 
 
-def _too_long(words, numbered, limit) -> list[int]:
+def _too_long(vocabulary, numbered, limit) -> list[int]:
     """Returns the numbers of the lines that have a sentence of more tokens than fit a row."""
     places = [line for line, group in numbered.items() for _ in group]
     flat = [text for group in numbered.values() for text in group]
-    counts = scoring.token_counts(words, flat)
+    counts = scoring.token_counts(vocabulary, flat)
     return sorted({line for line, count in zip(places, counts) if count + 2 > limit})
 
 

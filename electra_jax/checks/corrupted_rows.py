@@ -203,7 +203,7 @@ def padding_changes_nothing(config: config_lib.Config, seed: int) -> Result:
     objective = made_up.objective(made_up.config(config, model__max_positions=made_up.LENGTH + 32))
     lanes = made_up.lanes(16, seed)
     padded = {
-        "ids": np.pad(lanes["ids"], ((0, 0), (0, 32)), constant_values=made_up.WORDS.pad_id),
+        "ids": np.pad(lanes["ids"], ((0, 0), (0, 32)), constant_values=made_up.VOCABULARY.pad_id),
         "marks": np.pad(lanes["marks"], ((0, 0), (0, 32))),
     }
     params, knobs = made_up.weights(objective, seed), objective.knobs(1.0)
@@ -266,7 +266,7 @@ def _probabilities(objective, params, batch, keys, knobs):
         )
 
     chosen, logits_BNV = believe(params)
-    log_BNV = jax.nn.log_softmax(np.asarray(logits_BNV, np.float64)[..., : made_up.WORDS.size])
+    log_BNV = jax.nn.log_softmax(np.asarray(logits_BNV, np.float64)[..., : made_up.VOCABULARY.size])
     return chosen, np.exp(np.asarray(log_BNV, np.float64))
 
 

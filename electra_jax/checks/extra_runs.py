@@ -122,7 +122,7 @@ def overfit(config, seed: int) -> tuple[float, float, tuple[float, float]]:
         adam,
         lambda *_: jnp.float32(1.5e-3),
         jax.random.key(seed),
-        made_up.WORDS.pad_id,
+        made_up.VOCABULARY.pad_id,
         progress=schedule.share_of_steps(STEPS),
     )
     lanes = {name: jnp.asarray(lane) for name, lane in lanes.items()}

@@ -174,7 +174,7 @@ def _lambda_moves(config, seed, sharing, clip_norm):
             adam,
             lambda *_: jnp.float32(1e-3),
             jax.random.key(seed),
-            made_up.WORDS.pad_id,
+            made_up.VOCABULARY.pad_id,
             schedule.share_of_steps(STEPS),
         )
         state = train_step.state_of(weighted, adam, first)

@@ -21,7 +21,7 @@ from electra_jax.speed import synthetic
 from electra_jax.step import plans
 from electra_jax.workdir import prepared_data
 
-WORDS = synthetic.Words(123)  # not a multiple of 128, so that tables have padded rows
+VOCABULARY = synthetic.MadeUpVocabulary(123)  # no multiple of 128, so that tables have padded rows
 LENGTH = 24
 
 
@@ -92,24 +92,27 @@ def config(
 
 def objective(small: config_lib.Config) -> Any:
     """Returns the objective of a configuration, on one device."""
-    return plans.make_plan(small, WORDS).objective
+    return plans.make_plan(small, VOCABULARY).objective
 
 
 def lanes(rows: int, seed: int) -> dict[str, np.ndarray]:
     """Returns rows of random ids, of which every second ends in padding."""
-    ids, marks = synthetic.rows(WORDS, rows, LENGTH, seed)
+    ids, marks = synthetic.rows(VOCABULARY, rows, LENGTH, seed)
     draw = np.random.default_rng(seed)
     for row in range(0, rows, 2):
         # A row that ends early ends in [SEP] like any other, and padding follows.
         end = int(draw.integers(LENGTH // 2 + 2, LENGTH))
-        ids[row, end - 1], ids[row, end:], marks[row, end:] = WORDS.special_ids[3], WORDS.pad_id, 0
+        ids[row, end - 1] = VOCABULARY.special_ids[3]
+        ids[row, end:], marks[row, end:] = VOCABULARY.pad_id, 0
     return {"ids": ids, "marks": marks}
 
 
 def batch(of: dict[str, np.ndarray]) -> batch_lib.Batch:
     """Returns the batch that networks read, from ids and marks."""
     row_B = np.arange(len(of["ids"]), dtype=np.uint32)
-    return batch_lib.from_lanes(*map(jnp.asarray, (of["ids"], of["marks"], row_B)), WORDS.pad_id)
+    return batch_lib.from_lanes(
+        *map(jnp.asarray, (of["ids"], of["marks"], row_B)), VOCABULARY.pad_id
+    )
 
 
 def keys(seed: int, step: int, of: batch_lib.Batch) -> streams.Keys:
@@ -156,9 +159,9 @@ def in_full_size(given: config_lib.Config, seed: int, **model) -> tuple[Any, dic
     tree["objective"]["name"] = "replaced_token_detection"
     tree["model"].update(model)
 
-    words = dataclasses.replace(
-        WORDS, size=prepared_data.vocabulary_size(prepared_data.RunData.of(given, ""))
+    vocabulary = dataclasses.replace(
+        VOCABULARY, size=prepared_data.vocabulary_size(prepared_data.RunData.of(given, ""))
     )
-    ids, marks = synthetic.rows(words, 8, given.data.sequence_length, seed)
-    objective = plans.make_plan(config_lib.parse(tree), words).objective
+    ids, marks = synthetic.rows(vocabulary, 8, given.data.sequence_length, seed)
+    objective = plans.make_plan(config_lib.parse(tree), vocabulary).objective
     return objective, {"ids": ids, "marks": marks}

@@ -383,10 +383,11 @@ def _untouched(run, ids, marks):
 
 def _originality(run, params, sentences):
     """Returns the sum of log(1 - p_replaced) over the words of each sentence."""
-    words, length = run.opened.vocabulary, run.opened.stage.sequence_length
-    ids = np.full((len(sentences), length), words.pad_id)
-    for row, pieces in zip(ids, words.encode(sentences)):
-        row[0], row[1 : len(pieces) + 1], row[len(pieces) + 1] = words.cls_id, pieces, words.sep_id
+    vocabulary, length = run.opened.vocabulary, run.opened.stage.sequence_length
+    ids = np.full((len(sentences), length), vocabulary.pad_id)
+    for row, pieces in zip(ids, vocabulary.encode(sentences)):
+        row[1 : len(pieces) + 1] = pieces
+        row[0], row[len(pieces) + 1] = vocabulary.cls_id, vocabulary.sep_id
 
     marks = np.zeros(ids.shape, np.uint8)
     marks[:, 0] = 1

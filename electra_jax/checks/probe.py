@@ -15,7 +15,7 @@ from jax import numpy as jnp
 
 from electra_jax.checks import trained
 from electra_jax.core import batch as batch_lib
-from electra_jax.data import vocabulary
+from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.model import networks
 from electra_jax.objectives import scoring
 
@@ -26,7 +26,7 @@ FREQUENT = 50  # words in the class of frequent words
 def correct_answers(run: trained.FinishedRun, params: dict) -> list[np.ndarray]:
     """Fits a probe on half of the rows; returns for each other row where it was right, [tokens]."""
     ids, marks = run.training_rows(ROWS)
-    words = run.opened.vocabulary
+    vocabulary = run.opened.vocabulary
 
     @jax.jit
     def encode(params, ids, marks):
@@ -37,7 +37,7 @@ def correct_answers(run: trained.FinishedRun, params: dict) -> list[np.ndarray]:
     hidden_BLD = np.asarray(encode(params, ids.astype(np.int32), marks), np.float64)
 
     # A word is asked about if the token after it is a word as well; the class is that token's.
-    class_V = _token_classes(words, run.opened.records.unigram()[0])
+    class_V = _token_classes(vocabulary, run.opened.records.unigram()[0])
     word_BL = ~np.isin(ids, run.special_ids)
     asked_BL = word_BL & np.pad(word_BL[:, 1:], ((0, 0), (0, 1)))
     next_BL = class_V[np.roll(ids, -1, axis=1)]
@@ -67,11 +67,13 @@ def mean_difference(one: list[np.ndarray], other: list[np.ndarray]) -> tuple[flo
     return float(mean), float(math.sqrt((rest**2).sum()) / tokens.sum())
 
 
-def _token_classes(words: vocabulary.Vocabulary, counts_V: np.ndarray) -> np.ndarray:
+def _token_classes(vocabulary: vocabulary_lib.Vocabulary, counts_V: np.ndarray) -> np.ndarray:
     """Returns the class of each token: 0 within a word, 1 no letter, 2 frequent word, 3 other."""
-    letters_V = np.array([any(map(str.isalpha, words.piece(id_))) for id_ in range(words.size)])
-    frequent = np.argsort(-np.where(letters_V & words.starts_word_V, counts_V, -1))[:FREQUENT]
-    class_V = np.where(words.starts_word_V, 3, 0)
+    letters_V = np.array(
+        [any(map(str.isalpha, vocabulary.piece(id_))) for id_ in range(vocabulary.size)]
+    )
+    frequent = np.argsort(-np.where(letters_V & vocabulary.starts_word_V, counts_V, -1))[:FREQUENT]
+    class_V = np.where(vocabulary.starts_word_V, 3, 0)
     class_V[frequent] = 2
     class_V[~letters_V] = 1
     return class_V

@@ -16,7 +16,8 @@ import numpy as np
 from absl import logging
 
 from electra_jax.checks import trained
-from electra_jax.data import planning, preparation, records, totals, vocabulary
+from electra_jax.data import planning, preparation, records, totals
+from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.host import safe_files
 
 _ENTROPY = "entropy.json"  # beside the shuffled records; written last, so it marks them complete
@@ -62,7 +63,7 @@ def leak_control(runs: trained.RunsOfSeed) -> tuple[dict, float]:
 def shuffle_tokens(folder: str) -> float:
     """Permutes all text tokens of prepared data over all rows; returns the held-out entropy."""
     manifest = records.open(folder).manifest
-    words = vocabulary.load(os.path.join(folder, "vocab"))
+    vocabulary = vocabulary_lib.load(os.path.join(folder, "vocab"))
     shards = [
         (split, shard)
         for split in records.SPLITS
@@ -77,7 +78,7 @@ def shuffle_tokens(folder: str) -> float:
     ]
 
     arrays = [np.fromfile(path, dtype) for path in paths]
-    text = [~np.isin(array, words.special_ids) for array in arrays]
+    text = [~np.isin(array, vocabulary.special_ids) for array in arrays]
     tokens = np.concatenate([array[places] for array, places in zip(arrays, text)])
     np.random.default_rng(0).shuffle(tokens)
 

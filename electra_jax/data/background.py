@@ -24,8 +24,8 @@ from electra_jax.data import (
     text_files,
     totals,
     unit_files,
-    vocabulary,
 )
+from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.host import staging
 
 _ENDING = 10.0  # seconds for the thread to end when its workers were killed
@@ -73,9 +73,9 @@ def keep_plan(plan: planning.DataPlan) -> None:
             return
     except ValueError:
         pass
-    words = vocabulary.load(os.path.join(plan.folder, records.VOCABULARY))
+    vocabulary = vocabulary_lib.load(os.path.join(plan.folder, records.VOCABULARY))
     tasks = planning.make_tasks(plan)
-    streaming.write_plan(plan.folder, streaming.plan_manifest(plan, tasks, words))
+    streaming.write_plan(plan.folder, streaming.plan_manifest(plan, tasks, vocabulary))
 
 
 def _refuse_unknown(rows):
@@ -127,12 +127,12 @@ class _Background:
     def planned(
         self,
         tasks: Sequence[planning.UnitTask],
-        words: vocabulary.Vocabulary,
+        vocabulary: vocabulary_lib.Vocabulary,
         workers: executors.Executor,
     ) -> dict[str, int]:
         """Called before the first unit is built; returns the place of each unit in the order."""
         self._workers = workers
-        self._manifest = streaming.plan_manifest(self._plan, tasks, words)
+        self._manifest = streaming.plan_manifest(self._plan, tasks, vocabulary)
         streaming.write_plan(self._plan.folder, self._manifest)
         self._units = streaming.Units(len(tasks))
         self._begun.set()

@@ -21,16 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from electra_jax.data import (
-    downloads,
-    planning,
-    records,
-    segments,
-    text,
-    tokenising,
-    utf8,
-    vocabulary,
-)
+from electra_jax.data import downloads, planning, records, segments, text, tokenising, utf8
+from electra_jax.data import vocabulary as vocabulary_lib
 
 _NAMED = re.compile(r"([0-9A-Za-z_-]+)=(.+)", re.DOTALL)
 _SEED = 0  # as in the configurations, so the held-out text of a run gives that run's held-out rows
@@ -90,7 +82,7 @@ def check(sources: tuple[text.Source, ...]) -> None:
 def read(
     source: text.Source,
     settings: planning.Settings,
-    words: vocabulary.Vocabulary,
+    vocabulary: vocabulary_lib.Vocabulary,
     limit: int,
     progress: Callable[[str], Any] = lambda line: None,
 ) -> Text:
@@ -102,7 +94,7 @@ def read(
     Args:
       settings: those of the run; used are those of the rows, data.text_field and
         data.documents.
-      words: the vocabulary of the run.
+      vocabulary: that of the run.
       limit: maximum number of characters; the last document is cut at a blank. 0 means no limit.
       progress: called with a line every 10 seconds, and before a file is downloaded.
 
@@ -111,8 +103,8 @@ def read(
     """
     counts: collections.Counter = collections.Counter()
     documents = _Documents(settings, limit, counts)
-    layout = segments.Layout.of(words, settings.sequence_length)
-    counts_V, rows, laid = np.zeros(words.size, np.int64), [], []
+    layout = segments.Layout.of(vocabulary, settings.sequence_length)
+    counts_V, rows, laid = np.zeros(vocabulary.size, np.int64), [], []
     reported = time.monotonic()
 
     for number, unit in enumerate(text.units(source)):
@@ -129,12 +121,12 @@ def read(
         )
 
         for batch in tokenising.batches(documents.of(unit)):
-            encoded = [found[2:] for found in tokenising.encode(batch, words)]
+            encoded = [found[2:] for found in tokenising.encode(batch, vocabulary)]
             for ids, line_lengths in encoded:
                 rows += cutter.add(ids, line_lengths)
 
             every = np.concatenate([ids for ids, _ in encoded])
-            counts_V += np.bincount(every, minlength=words.size)
+            counts_V += np.bincount(every, minlength=vocabulary.size)
 
             while len(rows) >= _BATCH_ROWS:
                 laid.append(segments.lay(rows[:_BATCH_ROWS], layout))

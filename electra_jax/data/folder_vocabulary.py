@@ -26,10 +26,10 @@ from electra_jax.data import (
     text,
     tokenising,
     unit_files,
-    vocabulary,
     vocabulary_fit,
     vocabulary_training,
 )
+from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.host import safe_files
 
 _SAMPLED_UNITS = 16  # the sample comes from at least so many units of a source, if it has them
@@ -44,23 +44,23 @@ def make(
     tasks: Sequence[planning.UnitTask],
     workers: executors.Executor,
     phases: progress_lines.Phases,
-) -> vocabulary.Vocabulary:
+) -> vocabulary_lib.Vocabulary:
     """Returns the folder's vocabulary; loads or trains it, and saves it, unless this was done."""
     directory = os.path.join(plan.folder, records.VOCABULARY)
     settings = plan.settings
 
     if os.path.exists(directory):
         try:
-            return vocabulary.load(directory)
+            return vocabulary_lib.load(directory)
         except ValueError as error:
             phases.tell(f"the vocabulary is not whole and is made again: {error}")
 
     if not settings.vocab.startswith("train:"):
-        words = planning.load_vocabulary(settings)
-        vocabulary_fit.refuse_unreachable(words, settings.vocab)
+        vocabulary = planning.load_vocabulary(settings)
+        vocabulary_fit.refuse_unreachable(vocabulary, settings.vocab)
     else:
         kind, size = planning.trained_kind(settings.vocab)
-        words = vocabulary_training.train(
+        vocabulary = vocabulary_training.train(
             kind,
             size,
             _announced(plan, tasks, workers, phases),
@@ -69,21 +69,21 @@ def make(
             settings.seed,
         )
 
-    words.save(directory)
-    return words
+    vocabulary.save(directory)
+    return vocabulary
 
 
 @functools.lru_cache(maxsize=2)
-def loaded(folder: str, sha256: str) -> vocabulary.Vocabulary:
+def loaded(folder: str, sha256: str) -> vocabulary_lib.Vocabulary:
     """The folder's vocabulary, loaded once per process.
 
     The hash is part of the key of the cache: a folder that was made again may have another
     vocabulary. Raises ValueError, one line, if the file has another hash.
     """
-    words = vocabulary.load(os.path.join(folder, records.VOCABULARY))
-    if words.sha256 != sha256:
+    vocabulary = vocabulary_lib.load(os.path.join(folder, records.VOCABULARY))
+    if vocabulary.sha256 != sha256:
         raise ValueError(f"the vocabulary in {folder} was changed while it was used; run again")
-    return words
+    return vocabulary
 
 
 def _announced(plan, tasks, workers, phases):

@@ -49,9 +49,9 @@ from electra_jax.data import (
     unit_files,
     units,
     utf8,
-    vocabulary,
     worker_pool,
 )
+from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.host import bucket_lock, causes, lock, staging
 
 _LOCK = "prepare.lock"
@@ -64,7 +64,7 @@ class Watcher(Protocol):
     def planned(
         self,
         tasks: Sequence[planning.UnitTask],
-        words: vocabulary.Vocabulary,
+        vocabulary: vocabulary_lib.Vocabulary,
         workers: executors.Executor,
     ) -> Mapping[str, int]:
         """Called before the first unit is built; returns the place of each, by its name."""
@@ -181,8 +181,8 @@ def is_whole(folder: str, progress: Callable[[str], Any]) -> bool:
         opened = records.open(folder)
         opened.unigram()  # raises if the file is damaged
 
-        words = vocabulary.load(os.path.join(folder, records.VOCABULARY))
-        if words.sha256 != opened.manifest.vocabulary["sha256"]:
+        vocabulary = vocabulary_lib.load(os.path.join(folder, records.VOCABULARY))
+        if vocabulary.sha256 != opened.manifest.vocabulary["sha256"]:
             raise ValueError(
                 f"{folder}/{records.VOCABULARY} is not the one that the records were made with"
             )
@@ -196,8 +196,8 @@ def is_whole(folder: str, progress: Callable[[str], Any]) -> bool:
 def _has_its_vocabulary(folder):
     """Whether the vocabulary is the one of the manifest. If not, the new rows need another."""
     try:
-        words = vocabulary.load(os.path.join(folder, records.VOCABULARY))
-        return words.sha256 == records.open(folder).manifest.vocabulary["sha256"]
+        vocabulary = vocabulary_lib.load(os.path.join(folder, records.VOCABULARY))
+        return vocabulary.sha256 == records.open(folder).manifest.vocabulary["sha256"]
     except ValueError:
         return False
 
@@ -220,15 +220,15 @@ def _build(plan, progress, watcher, executor):
                 stripes.offer(tasks, os.path.join(plan.folder, unit_files.UNITS))
             if line := downloads.so_far(tasks, workers)():
                 progress(line)
-            words = folder_vocabulary.make(plan, tasks, workers, phases)
-            tasks = [dataclasses.replace(task, vocabulary=words.sha256) for task in tasks]
+            vocabulary = folder_vocabulary.make(plan, tasks, workers, phases)
+            tasks = [dataclasses.replace(task, vocabulary=vocabulary.sha256) for task in tasks]
 
             if plan.settings.deduplicate:
                 duplicates.mark(tasks, workers, phases)
 
             told, places = None, {}
             if watcher is not None:
-                told, places = watcher.built, watcher.planned(tasks, words, workers)
+                told, places = watcher.built, watcher.planned(tasks, vocabulary, workers)
 
             # The second pass rebuilds only the units that `with_both_splits` has changed. If a run
             # was interrupted after that, they have their new bounds already, and what the first
@@ -246,7 +246,7 @@ def _build(plan, progress, watcher, executor):
             results = units.build_all(tasks, workers, phases, "cutting rows again", finished)
 
         phases.begin("writing", "writing the manifest")
-        manifest = totals.make_manifest(plan, tasks, results, words, time.monotonic() - began)
+        manifest = totals.make_manifest(plan, tasks, results, vocabulary, time.monotonic() - began)
         _remove_strangers(plan.folder, manifest)
         warnings = (
             utf8.warning(tasks, results),

@@ -22,14 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from electra_jax.data import (
-    pipeline,
-    planning,
-    records,
-    staged_shards,
-    unit_files,
-    vocabulary,
-)
+from electra_jax.data import pipeline, planning, records, staged_shards, unit_files
+from electra_jax.data import vocabulary as vocabulary_lib
 
 PLAN = records.STREAMING  # in the format of the manifest, without what only the whole text tells
 
@@ -43,7 +37,9 @@ class Closed(Exception):
 
 
 def plan_manifest(
-    plan: planning.DataPlan, tasks: Sequence[planning.UnitTask], words: vocabulary.Vocabulary
+    plan: planning.DataPlan,
+    tasks: Sequence[planning.UnitTask],
+    vocabulary: vocabulary_lib.Vocabulary,
 ) -> records.Manifest:
     """What is known of a folder before its text is read; its hash stands for that of the rows.
 
@@ -55,9 +51,9 @@ def plan_manifest(
         format_version=records.FORMAT_VERSION,
         key=plan.key,
         settings=planning.row_settings(plan.settings),
-        lanes=unit_files.lanes_of(words),
+        lanes=unit_files.lanes_of(vocabulary),
         sequence_length=plan.settings.sequence_length,
-        vocabulary=words.description(),
+        vocabulary=vocabulary.description(),
         sources=(
             records.RecordedSource(source.name, source.spec, 1.0, nothing, {"units": len(tasks)}),
         ),

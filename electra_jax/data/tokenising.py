@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from electra_jax.data import progress_lines, vocabulary
+from electra_jax.data import progress_lines
+from electra_jax.data import vocabulary as vocabulary_lib
 
 _BATCH_CHARACTERS = 400_000  # per call of the tokenizer
 _LINE_CHARACTERS = 16_384  # longer lines are cut into parts before tokenising
@@ -36,14 +37,14 @@ def batched(texts: Iterable[str], size: int) -> Iterator[list[str]]:
 
 
 def encode(
-    documents: Sequence[str], words: vocabulary.Vocabulary
+    documents: Sequence[str], vocabulary: vocabulary_lib.Vocabulary
 ) -> Iterator[tuple[str, int, np.ndarray, list[int]]]:
     """Yields (document, hash, ids [T] uint32, tokens per line) of each document.
 
     The parts of a long line count as lines of their own.
     """
     lines = [[p for line in d.split("\n") for p in line_parts(line)] for d in documents]
-    encoded = _encoded([line for found in lines for line in found], words)
+    encoded = _encoded([line for found in lines for line in found], vocabulary)
 
     for document, found in zip(documents, lines):
         parts = [next(encoded) for _ in found]
@@ -51,14 +52,14 @@ def encode(
         yield document, document_hash(document)[0], ids, [len(part) for part in parts]
 
 
-def _encoded(lines, words):
+def _encoded(lines, vocabulary):
     """Yields the ids of each line.
 
     Even a huge document is tokenised in calls of bounded size, so that progress can be counted
     after each of them.
     """
     for batch in batched(lines, _BATCH_CHARACTERS):
-        encoded = words.encode(batch)
+        encoded = vocabulary.encode(batch)
         # Before the ids are handed on: nobody asks for more after those of the last line.
         progress_lines.count_characters(sum(map(len, batch)))
         yield from encoded

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from electra_jax.data import planning, records, unit_files, vocabulary
+from electra_jax.data import planning, records, unit_files
+from electra_jax.data import vocabulary as vocabulary_lib
 
 # Shares of [UNK] among the tokens, or of the characters behind it in one source: a run of letters
 # that the vocabulary does not know is a single token. With a vocabulary that fits the text it is
@@ -25,11 +26,11 @@ def make_manifest(
     plan: planning.DataPlan,
     tasks: Sequence[planning.UnitTask],
     results: Sequence[dict[str, Any]],
-    words: vocabulary.Vocabulary,
+    vocabulary: vocabulary_lib.Vocabulary,
     seconds: float,
 ) -> records.Manifest:
     """Returns the manifest; writes unigram.npy, whose checksum is part of it."""
-    unigram_2V = np.zeros((2, words.size), np.int64)
+    unigram_2V = np.zeros((2, vocabulary.size), np.int64)
     for task in tasks:
         present, *counts = np.load(unit_files.unit_path(task, ".unigram.npy"))
         unigram_2V[:, present] += counts
@@ -51,9 +52,9 @@ def make_manifest(
         format_version=records.FORMAT_VERSION,
         key=plan.key,
         settings=planning.row_settings(plan.settings),
-        lanes=unit_files.lanes_of(words),
+        lanes=unit_files.lanes_of(vocabulary),
         sequence_length=plan.settings.sequence_length,
-        vocabulary=words.description(),
+        vocabulary=vocabulary.description(),
         sources=tuple(
             records.RecordedSource(
                 source.name, source.spec, share, found, dict(sorted(counts.items()))
@@ -63,7 +64,7 @@ def make_manifest(
         totals=dict(sorted(totals.items())),
         wasted_fraction=totals["padding"] / places,
         two_segment_fraction=totals["two_segment_rows"] / totals["rows"],
-        unk_rate=float(unigram_2V[:, words.unk_id].sum() / unigram_2V.sum()),
+        unk_rate=float(unigram_2V[:, vocabulary.unk_id].sum() / unigram_2V.sum()),
         unigram_entropy=unigram_entropy(unigram_2V[1]),
         duplicates_dropped=totals["duplicates"],
         unigram_crc=records.write_unigram(plan.folder, unigram_2V),

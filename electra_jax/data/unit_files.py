@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from electra_jax.data import planning, records, segments, stripes, text, vocabulary
+from electra_jax.data import planning, records, segments, stripes, text
+from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.host import safe_files
 
 UNITS = "units"  # subfolder of the prepared folder; removed when that is complete
@@ -134,6 +135,6 @@ def shards_of(result: dict[str, Any]) -> dict[str, tuple[records.Shard, ...]]:
     }
 
 
-def lanes_of(words: vocabulary.Vocabulary) -> dict[str, str]:
+def lanes_of(vocabulary: vocabulary_lib.Vocabulary) -> dict[str, str]:
     """The dtype of each lane of the records, for this vocabulary."""
-    return {"ids": segments.ids_dtype(words.size).str, "marks": "|u1"}
+    return {"ids": segments.ids_dtype(vocabulary.size).str, "marks": "|u1"}

@@ -44,19 +44,19 @@ def build(task: planning.UnitTask) -> dict[str, Any]:
 
     Raises ValueError, one line, if the text cannot be read or the vocabulary is unusable.
     """
-    words = folder_vocabulary.loaded(task.folder, task.vocabulary)
-    writers = {split: _SplitWriter(task, split, words) for split in records.SPLITS}
+    vocabulary = folder_vocabulary.loaded(task.folder, task.vocabulary)
+    writers = {split: _SplitWriter(task, split, vocabulary) for split in records.SPLITS}
     counts = collections.Counter(dict.fromkeys(_COUNTS, 0))
-    counts_2V = np.zeros((2, words.size), np.int64)
+    counts_2V = np.zeros((2, vocabulary.size), np.int64)
     extremes = []  # smallest and largest document hash; empty without documents
 
     try:
         for documents in tokenising.batches(unit_files.read_kept_documents(task, counts)):
             if not counts["looked_at"]:
                 counts["looked_at"], counts["unknown"] = vocabulary_fit.unknown_characters(
-                    documents, words
+                    documents, vocabulary
                 )
-            for document, digest, ids, line_lengths in tokenising.encode(documents, words):
+            for document, digest, ids, line_lengths in tokenising.encode(documents, vocabulary):
                 if not len(ids):
                     counts["empty"] += 1
                     continue
@@ -76,7 +76,7 @@ def build(task: planning.UnitTask) -> dict[str, Any]:
         for writer in writers.values():
             writer.discard()
 
-    _check_counts(counts_2V, words)
+    _check_counts(counts_2V, vocabulary)
 
     for split, prefix in zip(records.SPLITS, ("", "heldout_")):
         for name, number in writers[split].counts.items():
@@ -84,8 +84,8 @@ def build(task: planning.UnitTask) -> dict[str, Any]:
     counts["tokens"], counts["heldout_tokens"] = counts_2V.sum(1).tolist()
 
     result = {
-        "vocabulary": words.sha256,
-        "lanes": unit_files.lanes_of(words),
+        "vocabulary": vocabulary.sha256,
+        "lanes": unit_files.lanes_of(vocabulary),
         "heldout_below": task.heldout_below,
         "extremes": extremes,
         "counts": dict(sorted((name, int(number)) for name, number in counts.items())),
@@ -107,7 +107,7 @@ class _SplitWriter:
     `counts` holds the numbers of rows, of padding tokens and of rows with two segments.
     """
 
-    def __init__(self, task, split, words):
+    def __init__(self, task, split, vocabulary):
         s = task.settings
 
         # Random numbers depend on the unit and not on the process that builds it.
@@ -115,12 +115,12 @@ class _SplitWriter:
         self._cutter = segments.Cutter(
             s.rows, s.sequence_length, seeds, s.single_segment_rate, s.short_row_rate
         )
-        self._layout = segments.Layout.of(words, s.sequence_length)
+        self._layout = segments.Layout.of(vocabulary, s.sequence_length)
         self._writer = records.ShardWriter(records.split_directory(task.folder, split), task.name)
 
         self._rows = []  # not yet written
         self._ids = []  # of documents, not yet counted
-        self._size = words.size
+        self._size = vocabulary.size
         self.counts = collections.Counter(rows=0, padding=0, two_segment_rows=0)
 
     def add(self, ids, line_lengths):
@@ -166,9 +166,9 @@ class _SplitWriter:
             self._rows = []
 
 
-def _check_counts(counts_2V, words):
+def _check_counts(counts_2V, vocabulary):
     """Raises ValueError, one line, if text has produced special tokens such as [MASK]."""
-    found = [i for i in words.special_ids if counts_2V[:, i].any()]
+    found = [i for i in vocabulary.special_ids if counts_2V[:, i].any()]
     if found:
         raise ValueError(
             f"the vocabulary makes special tokens (ids {found}) out of plain text; train one with"

@@ -14,7 +14,8 @@ import itertools
 import unicodedata
 from collections.abc import Sequence
 
-from electra_jax.data import vocabulary, vocabulary_codecs
+from electra_jax.data import vocabulary as vocabulary_lib
+from electra_jax.data import vocabulary_codecs
 
 # In these scripts readers do without the marks, or BERT's uncased models do, which strip them. In
 # others they are vowels, tones and consonants: Thai, Devanagari, Burmese, Japanese, and many more.
@@ -56,20 +57,20 @@ def _is_spared(character):
     return unicodedata.name(character, "").startswith(_SPARED) or not character.isalpha()
 
 
-def refuse_unreachable(words: vocabulary.Vocabulary, where: str) -> None:
+def refuse_unreachable(vocabulary: vocabulary_lib.Vocabulary, where: str) -> None:
     """Raises ValueError, one line, if the normalisation never produces many of the pieces.
 
     So it is with a cased vocabulary and lower-cased text.
     """
     text = [
         piece
-        for number, piece in enumerate(words.pieces)
-        if number not in (*words.special_ids, words.unk_id) and not piece.startswith("[")
+        for number, piece in enumerate(vocabulary.pieces)
+        if number not in (*vocabulary.special_ids, vocabulary.unk_id) and not piece.startswith("[")
     ]
     losses = {}  # setting -> pieces that it makes unreachable
-    if words.strip_accents and words.kind != "tokenizer_json":
+    if vocabulary.strip_accents and vocabulary.kind != "tokenizer_json":
         losses["strip_accents"] = [piece for piece in text if _has_accents(piece)]
-    if words.lower_case and words.kind == "wordpiece":
+    if vocabulary.lower_case and vocabulary.kind == "wordpiece":
         losses["lower_case"] = [piece for piece in text if piece != piece.lower()]
 
     for setting, pieces in losses.items():
@@ -85,7 +86,9 @@ def _has_accents(piece):
     return unicodedata.normalize("NFD", piece) != vocabulary_codecs.strip(piece)
 
 
-def unknown_characters(documents: Sequence[str], words: vocabulary.Vocabulary) -> tuple[int, int]:
+def unknown_characters(
+    documents: Sequence[str], vocabulary: vocabulary_lib.Vocabulary
+) -> tuple[int, int]:
     """(characters that were looked at, those of them behind [UNK]), without white space."""
     looked, unknown, lines = 0, 0, []
     for line in itertools.chain.from_iterable(document.split("\n") for document in documents):
@@ -95,7 +98,7 @@ def unknown_characters(documents: Sequence[str], words: vocabulary.Vocabulary) -
             break
 
     visible = sum(not character.isspace() for line in lines for character in line)
-    for ids, spans in words.encode_with_offsets(lines):
-        begin, end = spans[ids == words.unk_id].T
+    for ids, spans in vocabulary.encode_with_offsets(lines):
+        begin, end = spans[ids == vocabulary.unk_id].T
         unknown += int((end - begin).sum())
     return visible, unknown

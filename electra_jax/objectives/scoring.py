@@ -56,21 +56,21 @@ class Token:
 def scores(
     objective: Objective,
     params: dict,
-    words: vocabulary_lib.Vocabulary,
+    vocabulary: vocabulary_lib.Vocabulary,
     sentences: Sequence[str],
     limit: int,
     names: Sequence[str] = (),
     truncate: bool = False,
 ) -> Iterator[float]:
     """The score of each sentence, one after another: the sum of what `of_tokens` gives."""
-    found = of_tokens(objective, params, words, sentences, limit, names, truncate)
+    found = of_tokens(objective, params, vocabulary, sentences, limit, names, truncate)
     return (float(scores_N.sum()) for scores_N in found)
 
 
 def of_tokens(
     objective: Objective,
     params: dict,
-    words: vocabulary_lib.Vocabulary,
+    vocabulary: vocabulary_lib.Vocabulary,
     sentences: Sequence[str],
     limit: int,
     names: Sequence[str] = (),
@@ -96,16 +96,16 @@ def of_tokens(
         )
 
     names = names or [f"sentence {number}" for number in range(1, len(sentences) + 1)]
-    for name, count in zip(names, token_counts(words, sentences)):
+    for name, count in zip(names, token_counts(vocabulary, sentences)):
         _check_length(name, count, limit, truncate)
 
     plain = _of_any_length(objective)
     program = jax.jit(
-        lambda params, ids_BL, places_B: _scores(plain, params, words, ids_BL, places_B)
+        lambda params, ids_BL, places_B: _scores(plain, params, vocabulary, ids_BL, places_B)
     )
     score = functools.partial(program, params)
     return itertools.chain.from_iterable(
-        _added(score, _tasks(objective, words, block, limit), len(block), words.pad_id)
+        _added(score, _tasks(objective, vocabulary, block, limit), len(block), vocabulary.pad_id)
         for block in _blocks(sentences)
     )
 
@@ -118,17 +118,19 @@ def probabilities(objective: Objective, scores_N: np.ndarray) -> dict[str, np.nd
         return {"p": np.exp(scores_N)}
 
 
-def tokens(words: vocabulary_lib.Vocabulary, text: str, **probabilities: np.ndarray) -> list[Token]:
+def tokens(
+    vocabulary: vocabulary_lib.Vocabulary, text: str, **probabilities: np.ndarray
+) -> list[Token]:
     """The tokens of a text with their probabilities, `p_replaced` or `p`: [n].
 
     A text that was cut has as many tokens as there are probabilities.
     """
     ((name, p_N),) = probabilities.items()
-    ((ids_N, spans_N2),) = words.encode_with_offsets([text])
+    ((ids_N, spans_N2),) = vocabulary.encode_with_offsets([text])
     return [
         Token(
-            piece=words.spelled(id_),
-            starts_word=bool(words.starts_word_V[id_]),
+            piece=vocabulary.spelled(id_),
+            starts_word=bool(vocabulary.starts_word_V[id_]),
             text=text[begin:end],
             span=(begin, end),
             **{name: p},
@@ -137,9 +139,9 @@ def tokens(words: vocabulary_lib.Vocabulary, text: str, **probabilities: np.ndar
     ]
 
 
-def token_counts(words: vocabulary_lib.Vocabulary, sentences: Sequence[str]) -> list[int]:
+def token_counts(vocabulary: vocabulary_lib.Vocabulary, sentences: Sequence[str]) -> list[int]:
     """How many tokens each sentence has, without [CLS] and [SEP]."""
-    return [len(ids) for block in _blocks(sentences) for ids in words.encode(block)]
+    return [len(ids) for block in _blocks(sentences) for ids in vocabulary.encode(block)]
 
 
 def preferred(groups: Sequence[Sequence[float]]) -> list[int | None]:
@@ -185,11 +187,11 @@ def _blocks(sentences):
     return (sentences[first : first + _BLOCK] for first in range(0, len(sentences), _BLOCK))
 
 
-def _tasks(objective, words, sentences, limit):
+def _tasks(objective, vocabulary, sentences, limit):
     """(row, place, sentence) of each pass: one a sentence, or one for each word to be masked."""
     rows = [
-        np.concatenate([[words.cls_id], ids[: limit - 2], [words.sep_id]])
-        for ids in words.encode(sentences)
+        np.concatenate([[vocabulary.cls_id], ids[: limit - 2], [vocabulary.sep_id]])
+        for ids in vocabulary.encode(sentences)
     ]
     if objective.token_scores is not None:
         return [(row, 0, number) for number, row in enumerate(rows)]
@@ -198,11 +200,11 @@ def _tasks(objective, words, sentences, limit):
     ]
 
 
-def _scores(objective, params, words, ids_BL, places_B):
+def _scores(objective, params, vocabulary, ids_BL, places_B):
     """Scores of all tokens of a row in one pass, or of the one that is masked, else 0: [B, L]."""
     marks_BL = jnp.zeros_like(ids_BL).at[:, 0].set(batch_lib.DOCUMENT_START)
     row_B = jnp.arange(len(ids_BL), dtype=jnp.uint32)
-    batch = batch_lib.from_lanes(ids_BL, marks_BL, row_B, words.pad_id)
+    batch = batch_lib.from_lanes(ids_BL, marks_BL, row_B, vocabulary.pad_id)
     if objective.token_scores is not None:
         return objective.token_scores(params, batch)
 

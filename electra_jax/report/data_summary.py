@@ -5,7 +5,8 @@ import os
 
 import numpy as np
 
-from electra_jax.data import pipeline, records, utf8, vocabulary
+from electra_jax.data import pipeline, records, utf8
+from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.host import console_table
 
 _EXAMPLES = 2  # rows that are shown
@@ -14,7 +15,7 @@ _EXAMPLES = 2  # rows that are shown
 def text(folder: str) -> str:
     """Returns a table about a folder of prepared data, and its first held-out rows as text."""
     opened = records.open(folder)
-    words = vocabulary.load(os.path.join(folder, records.VOCABULARY))
+    vocabulary = vocabulary_lib.load(os.path.join(folder, records.VOCABULARY))
     m = opened.manifest
 
     lines = [("folder", folder)]
@@ -31,7 +32,7 @@ def text(folder: str) -> str:
         ("row", f"{m.sequence_length} tokens, {m.settings['rows']}"),
         ("two segments", f"{m.two_segment_fraction:.1%} of the rows"),
         ("padding", f"{m.wasted_fraction:.2%} of all places"),
-        ("vocabulary", f"{words.kind}, {words.size:,} pieces, {words.sha256[:12]}"),
+        ("vocabulary", f"{vocabulary.kind}, {vocabulary.size:,} pieces, {vocabulary.sha256[:12]}"),
         ("unknown tokens", f"{m.unk_rate:.4%}"),
         ("unigram entropy", f"{m.unigram_entropy:.3f} nats, of the held-out text"),
         ("left out", _left_out(m.totals)),
@@ -39,7 +40,7 @@ def text(folder: str) -> str:
         ("hash", m.hash[:16]),
     ]
 
-    return "\n".join([*console_table.lines(lines), "", *_examples(opened, words)])
+    return "\n".join([*console_table.lines(lines), "", *_examples(opened, vocabulary)])
 
 
 def _both(counts, whole, part):
@@ -62,18 +63,19 @@ def _left_out(totals):
     return ", ".join(found) or "nothing"
 
 
-def _examples(opened, words):
+def _examples(opened, vocabulary):
     """Yields the first held-out rows as text, with the special tokens that the networks see."""
     rows = pipeline.heldout(opened, 0, _EXAMPLES)
-    special = {words.cls_id: "[CLS]", words.sep_id: "[SEP]"}
+    special = {vocabulary.cls_id: "[CLS]", vocabulary.sep_id: "[SEP]"}
 
     for ids_L in rows.ids:
-        ids_L = ids_L[ids_L != words.pad_id]
+        ids_L = ids_L[ids_L != vocabulary.pad_id]
 
         # The vocabulary decodes the text between two special tokens.
         places = np.flatnonzero(np.isin(ids_L, list(special)))
         parts = []
         for place, end in zip(places, [*places[1:], len(ids_L)]):
-            parts += [special[int(ids_L[place])], words.decode(ids_L[place + 1 : end].tolist())]
+            between = ids_L[place + 1 : end].tolist()
+            parts += [special[int(ids_L[place])], vocabulary.decode(between)]
 
         yield " ".join(part for part in parts if part)

@@ -73,7 +73,7 @@ class Floor:
 
 def work(config: config_lib.Config, vocab_size: int, stage: stages.Stage | None = None) -> Work:
     """Returns the work of a step of a stage, of the first without one; traced over shapes."""
-    plan = plans.make_plan(config, synthetic.Words(vocab_size))
+    plan = plans.make_plan(config, synthetic.MadeUpVocabulary(vocab_size))
     leaves = jax.tree_util.tree_leaves_with_path(plan.state_shapes.params)
     kinds = stages.distinct(config)
     stage = stage or kinds[0]

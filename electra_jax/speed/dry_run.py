@@ -51,10 +51,10 @@ def text(config: config_lib.Config, workdir: str) -> str:
     vocab_size = prepared_data.vocabulary_size(data)
     if opened[0] is not None:
         vocab_size = opened[0].manifest.vocabulary["size"]
-    words = synthetic.Words(vocab_size)
+    vocabulary = synthetic.MadeUpVocabulary(vocab_size)
 
     # The state is the same in all stages; row length and batch size may differ.
-    plan = plans.make_plan(config, words, mesh=mesh)
+    plan = plans.make_plan(config, vocabulary, mesh=mesh)
     kinds = plan.stages
     parts = accounting.parameters(plan.state_shapes.params)
     flops = [

@@ -75,7 +75,7 @@ def of_config(
       padding_rate: the share of padding in the rows.
     """
     kinds = stages.of(config)
-    plan = plans.make_plan(config, synthetic.Words(vocab_size))
+    plan = plans.make_plan(config, synthetic.MadeUpVocabulary(vocab_size))
     each = [_of_rows(config, kind, plan.objectives[kind.sequence_length]) for kind in kinds]
 
     seconds = []

@@ -155,7 +155,8 @@ def _step(config, rehearsed, lanes, steps):
     seconds = timing.calls(step, steps, warm_up=2)
 
     # Padding is not counted as tokens.
-    padding = float(np.mean([np.mean(lane["ids"] == rehearsed.words.pad_id) for lane in lanes]))
+    pad_id = rehearsed.vocabulary.pad_id
+    padding = float(np.mean([np.mean(lane["ids"] == pad_id) for lane in lanes]))
     flops = objective.flops(data.sequence_length).train * data.batch_size
     rate, peak = flops / seconds.median, accounting.peak(device.device_kind)
     product_rate = _product_rate(objective.networks.dtype)
@@ -210,7 +211,7 @@ def _pipeline(config, rehearsed, step_seconds):
     data = config.data
     with tempfile.TemporaryDirectory() as folder:
         opened = synthetic.write_records(
-            rehearsed.words, _PIPELINE_ROWS, data.sequence_length, folder
+            rehearsed.vocabulary, _PIPELINE_ROWS, data.sequence_length, folder
         )
         order = pipeline.Order(opened, config.seed)
         fed = feed.Feed(order, rehearsed.mesh, 0, data.batch_size, data.sequence_length)

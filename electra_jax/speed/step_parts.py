@@ -37,9 +37,8 @@ def programs(rehearsed: synthetic.Rehearsal) -> dict[str, tuple[Callable, tuple]
     config, knobs = objective.networks, objective.knobs(1.0)
     state, lanes = rehearsed.state(), rehearsed.lanes()
     rows_n = len(lanes["ids"])
-    batch = batch_lib.from_lanes(
-        lanes["ids"], lanes["marks"], jnp.arange(rows_n, dtype=jnp.uint32), rehearsed.words.pad_id
-    )
+    row_B, pad_id = jnp.arange(rows_n, dtype=jnp.uint32), rehearsed.vocabulary.pad_id
+    batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, pad_id)
     keys = streams.keys(jax.random.key(0), 0, batch.row_B, dropout=True)
 
     # One whole forward pass gives every part its inputs.

@@ -25,7 +25,7 @@ PAD, UNK, CLS, SEP, MASK, FIRST = range(6)
 
 
 @dataclasses.dataclass(frozen=True)
-class Words:
+class MadeUpVocabulary:
     """What a step needs to know about a vocabulary."""
 
     size: int
@@ -40,7 +40,7 @@ class Rehearsal:
 
     config: config_lib.Config
     mesh: Mesh
-    words: Words
+    vocabulary: MadeUpVocabulary
     plan: plans.Plan
     update: Any  # jitted (state, lanes) -> (state, measured); the state is donated
 
@@ -51,7 +51,7 @@ class Rehearsal:
     def lanes(self, number: int = 0) -> dict[str, jax.Array]:
         """Returns a batch of random rows on the mesh; each number gives another batch."""
         data = self.config.data
-        ids, marks = rows(self.words, data.batch_size, data.sequence_length, number)
+        ids, marks = rows(self.vocabulary, data.batch_size, data.sequence_length, number)
         where = sharding.rows(self.mesh)
         return {"ids": jax.device_put(ids, where), "marks": jax.device_put(marks, where)}
 
@@ -64,16 +64,19 @@ def prepare(
     `devices` may be descriptions of devices that are not present.
     """
     mesh = plans.mesh(config, devices)
-    words = Words(vocab_size)
-    plan = plans.make_plan(config, words, mesh=mesh)
-    return Rehearsal(config, mesh, words, plan, plan.compile_update(config.data.sequence_length))
+    vocabulary = MadeUpVocabulary(vocab_size)
+    plan = plans.make_plan(config, vocabulary, mesh=mesh)
+    update = plan.compile_update(config.data.sequence_length)
+    return Rehearsal(config, mesh, vocabulary, plan, update)
 
 
-def rows(words: Words, count: int, length: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def rows(
+    vocabulary: MadeUpVocabulary, count: int, length: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns ids and marks [count, length] as in records: [CLS] A [SEP] B [SEP], no padding."""
     draw = np.random.default_rng(seed)
-    dtype = np.uint16 if words.size <= 2**16 else np.uint32
-    ids = draw.integers(FIRST, words.size, (count, length)).astype(dtype)
+    dtype = np.uint16 if vocabulary.size <= 2**16 else np.uint32
+    ids = draw.integers(FIRST, vocabulary.size, (count, length)).astype(dtype)
 
     marks = np.zeros((count, length), np.uint8)
 
@@ -85,15 +88,17 @@ def rows(words: Words, count: int, length: int, seed: int) -> tuple[np.ndarray, 
     return ids, marks
 
 
-def write_records(words: Words, count: int, length: int, folder: str) -> records.Records:
+def write_records(
+    vocabulary: MadeUpVocabulary, count: int, length: int, folder: str
+) -> records.Records:
     """Writes random training rows to disk in the real format and opens them for reading."""
-    made = rows(words, count, length, 0)
+    made = rows(vocabulary, count, length, 0)
     writer = records.ShardWriter(records.split_directory(folder, "train"), "made-up")
     writer.write(*made)
     shards = {"train": writer.close(), "heldout": ()}
 
     source = records.RecordedSource("made-up", "made-up", 1.0, shards, {"rows": count})
-    unigram_crc = records.write_unigram(folder, np.ones((2, words.size), np.int64))
+    unigram_crc = records.write_unigram(folder, np.ones((2, vocabulary.size), np.int64))
     records.write_manifest(
         folder,
         records.Manifest(
@@ -102,13 +107,13 @@ def write_records(words: Words, count: int, length: int, folder: str) -> records
             settings={},
             lanes={"ids": made[0].dtype.name, "marks": made[1].dtype.name},
             sequence_length=length,
-            vocabulary={"size": words.size},
+            vocabulary={"size": vocabulary.size},
             sources=(source,),
             totals={"rows": count},
             wasted_fraction=0.0,
             two_segment_fraction=1.0,
             unk_rate=0.0,
-            unigram_entropy=float(np.log(words.size)),
+            unigram_entropy=float(np.log(vocabulary.size)),
             duplicates_dropped=0,
             unigram_crc=unigram_crc,
             seconds=0.0,

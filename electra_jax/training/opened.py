@@ -16,7 +16,8 @@ import jax
 from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import meshes, sharding, trees
-from electra_jax.data import background, records, vocabulary
+from electra_jax.data import background, records
+from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.host import cluster, compile_cache, processes, program
 from electra_jax.objectives.objective import Objective
 from electra_jax.step import evaluation, plans
@@ -32,7 +33,7 @@ class Opened:
     config: config_lib.Config
     stage: stages.Stage  # that the run was in
     records: records.Records | None  # None if rows were not asked for
-    vocabulary: vocabulary.Vocabulary
+    vocabulary: vocabulary_lib.Vocabulary
     plan: plans.Plan
     params: dict
     step: int
@@ -84,9 +85,9 @@ def open_workdir(
     if with_rows:
         prepared_data.check_folder(config.data)
         folders = prepared_data.folders(prepared_data.RunData.of(config, workdir))
-        words = vocabulary.load(os.path.join(folders[0], records.VOCABULARY))
+        vocabulary = vocabulary_lib.load(os.path.join(folders[0], records.VOCABULARY))
     else:
-        words = _vocabulary(config, workdir, directory)
+        vocabulary = _vocabulary(config, workdir, directory)
 
     # Only a generator that samples by frequency needs frequencies, and without rows nothing is
     # sampled.
@@ -96,7 +97,7 @@ def open_workdir(
         mesh = plans.mesh(config, evaluates=True)
     else:  # the kernels of accelerators cannot be divided without the mesh of a step
         mesh = meshes.make_mesh(1, devices=jax.local_devices()[:1])
-    plan = plans.make_plan(config, words, unigrams, mesh)
+    plan = plans.make_plan(config, vocabulary, unigrams, mesh)
     part = "ema" if config.optimizer.ema_decay else "params"
     restored = _restore(plan, part, directory, steps, step)
 
@@ -105,7 +106,7 @@ def open_workdir(
         config=config,
         stage=plan.stages[number],
         records=opened[number] if with_rows else None,
-        vocabulary=words,
+        vocabulary=vocabulary,
         plan=plan,
         params=restored.tree[part],
         step=restored.step,

@@ -130,7 +130,7 @@ def to_json(step: int, opened: opened_lib.Opened, found: Evaluated) -> Values:
     pooled metrics and those of each source come with `baselines`: metric -> the score to be beaten.
     A value that is not finite is null.
     """
-    words = opened.vocabulary
+    vocabulary = opened.vocabulary
     return {
         "step": step,
         **with_baselines(found.pooled),
@@ -144,11 +144,11 @@ def to_json(step: int, opened: opened_lib.Opened, found: Evaluated) -> Values:
             for text in found.texts
         },
         "vocabulary": {
-            "kind": words.kind,
-            "size": words.size,
-            "lower_case": words.lower_case,
-            "strip_accents": words.strip_accents,
-            "sha256": words.sha256,
+            "kind": vocabulary.kind,
+            "size": vocabulary.size,
+            "lower_case": vocabulary.lower_case,
+            "strip_accents": vocabulary.strip_accents,
+            "sha256": vocabulary.sha256,
         },
     }
 

@@ -21,7 +21,8 @@ from jax.sharding import Mesh
 from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import counters, metrics, sharding, trees
-from electra_jax.data import pipeline, records, streaming, vocabulary
+from electra_jax.data import pipeline, records, streaming
+from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.host import processes
 from electra_jax.report import samples
 from electra_jax.step import evaluation, plans, train_step
@@ -51,7 +52,7 @@ class Run:
     workdir: str
     plan: plans.Plan
     mesh: Mesh
-    vocabulary: vocabulary.Vocabulary
+    vocabulary: vocabulary_lib.Vocabulary
     stages: tuple[RunStage, ...]
     abstract: train_step.TrainState  # shapes and shardings of the state
     restored: bool  # whether it continues from a checkpoint of this workdir
@@ -156,23 +157,25 @@ def _records_by_stage(config, workdir) -> list[records.Records]:
 
 def _build_run(config, workdir, mesh, records_by_stage) -> Run:
     """The run on these rows of each stage, before its first step."""
-    vocab = vocabulary.load(os.path.join(records_by_stage[0].directory, records.VOCABULARY))
+    vocabulary = vocabulary_lib.load(
+        os.path.join(records_by_stage[0].directory, records.VOCABULARY)
+    )
     for found in records_by_stage:
-        _check_vocabulary(found, vocab)
+        _check_vocabulary(found, vocabulary)
     processes.agree(lambda: pipeline.check_room(records_by_stage), ValueError)
-    programs = _programs(config, vocab, mesh, records_by_stage)
+    programs = _programs(config, vocabulary, mesh, records_by_stage)
     plan = programs.plan
     _warn_of_low_rate(plan, config.schedule, records_by_stage)
 
     abstract, interval = _shapes(plan, mesh), _zero_interval(plan)
-    restored = _restored(config, workdir, vocab, abstract, interval)
+    restored = _restored(config, workdir, vocabulary, abstract, interval)
     if restored is not None:
         tree = dict(restored.tree)
         interval = tree.pop("interval")
         state = saved_state.with_spent(train_step.TrainState(**tree), restored.step, workdir)
         logging.info("resuming from step %d of %s", restored.step, workdir)
     else:
-        state = _first_state(config, workdir, mesh, vocab, programs)
+        state = _first_state(config, workdir, mesh, vocabulary, programs)
 
     kept = {} if restored is None else restored.metadata
     rows_seen = counters.to_int(jax.device_get(state.rows_seen))
@@ -182,7 +185,7 @@ def _build_run(config, workdir, mesh, records_by_stage) -> Run:
         workdir=workdir,
         plan=plan,
         mesh=mesh,
-        vocabulary=vocab,
+        vocabulary=vocabulary,
         stages=tuple(
             programs.of_stage(config, stage, found)
             for stage, found in zip(plan.stages, records_by_stage)
@@ -207,7 +210,7 @@ def _shapes(plan, mesh) -> train_step.TrainState:
     return trees.shapes_at(plan.state_shapes, where)
 
 
-def _restored(config, workdir, words, abstract, interval):
+def _restored(config, workdir, vocabulary, abstract, interval):
     """The newest good checkpoint of this workdir; None if it has none.
 
     Raises ConfigError if it was trained with another vocabulary.
@@ -216,18 +219,18 @@ def _restored(config, workdir, words, abstract, interval):
         like = saved_state.tree_of(abstract, trees.shapes_like(interval))
         restored = saved.restore_latest(like)
     if restored is not None:
-        starting_weights.check_vocabulary(restored.metadata, words, workdir)
+        starting_weights.check_vocabulary(restored.metadata, vocabulary, workdir)
     return restored
 
 
-def _first_state(config, workdir, mesh, words, programs) -> train_step.TrainState:
+def _first_state(config, workdir, mesh, vocabulary, programs) -> train_step.TrainState:
     """The state at step 0: fresh, or with the weights that the section `init` names."""
     state = programs.init()
     if not (config.init.from_ or config.init.generator_from):
         return state
     init, phases = _with_own_weights(config.init, workdir), programs.plan.objective.phases
     return warm_start.state(
-        starting_weights.Beginning(init, config.optimizer.name, state, phases, words, mesh)
+        starting_weights.Beginning(init, config.optimizer.name, state, phases, vocabulary, mesh)
     )
 
 
@@ -282,26 +285,26 @@ def forget_programs() -> None:
     _kept_programs.clear()
 
 
-def _programs(config, words, mesh, rows) -> _Programs:
+def _programs(config, vocabulary, mesh, rows) -> _Programs:
     """The plan and its jitted functions, taken from an earlier run if it had equal ones.
 
     Args:
       config: the configuration.
-      words: the vocabulary of the run.
+      vocabulary: that of the run.
       mesh: where it trains.
       rows: those that are prepared, of each stage.
     """
     c = config
     unigrams = {found.manifest.sequence_length: found.unigram()[0] for found in rows}
     made_of = c.model, c.objective, c.optimizer, c.schedule, c.mesh, c.seed, stages.of(c)
-    about_data = words.sha256, *(unigram_V.tobytes() for unigram_V in unigrams.values())
+    about_data = vocabulary.sha256, *(unigram_V.tobytes() for unigram_V in unigrams.values())
     # The function `plans.make_objective` is part of the key because tests replace it.
     key = (plans.make_objective, made_of, about_data, mesh)
     if key in _kept_programs:
         _kept_programs.move_to_end(key)
         return _kept_programs[key]
 
-    plan = plans.make_plan(config, words, unigrams, mesh)
+    plan = plans.make_plan(config, vocabulary, unigrams, mesh)
     programs = _Programs(
         plan=plan,
         init=jax.jit(plan.init, out_shardings=plan.state_shardings),
@@ -329,13 +332,13 @@ def _warn_of_low_rate(plan, schedule, rows):
         logging.warning("%s", line)
 
 
-def _check_vocabulary(rows: records.Records, words: vocabulary.Vocabulary) -> None:
+def _check_vocabulary(rows: records.Records, vocabulary: vocabulary_lib.Vocabulary) -> None:
     """Raises ConfigError if the rows were made with another vocabulary."""
     manifest = rows.manifest
-    if manifest.vocabulary["sha256"] != words.sha256:
+    if manifest.vocabulary["sha256"] != vocabulary.sha256:
         raise config_lib.ConfigError(
             f"the records were made with vocabulary {manifest.vocabulary['sha256'][:12]}, not with"
-            f" {words.sha256[:12]} which lies beside them; delete the folder and prepare again"
+            f" {vocabulary.sha256[:12]} which lies beside them; delete the folder and prepare again"
         )
 
 

@@ -31,7 +31,7 @@ def training_facts(found: trained_weights.Weights) -> dict[str, str]:
     if tokens := _last_value(found, "tokens_seen"):
         facts["tokens seen"] = f"{tokens:,.0f}, padding not counted"
 
-    words = found.vocabulary
+    vocabulary = found.vocabulary
     flops = _flops(found)
     if flops is not None:
         facts["FLOPs"] = f"{flops:.3g} in matrix products, of all networks of the run"
@@ -42,7 +42,7 @@ def training_facts(found: trained_weights.Weights) -> dict[str, str]:
         facts["tokens in the data"] = f"{data.totals['tokens']:,}"
         facts["hash of the data"] = data.hash[:16]
 
-    facts["vocabulary"] = f"{words.kind}, {words.size:,} pieces, {words.sha256[:16]}"
+    facts["vocabulary"] = f"{vocabulary.kind}, {vocabulary.size:,} pieces, {vocabulary.sha256[:16]}"
     facts["optimizer"] = f"{c.optimizer.name}, {_rates(c)}"
     facts["warmup"] = f"{c.schedule.warmup_steps:,} steps, then {c.schedule.shape}"
     if found.environment is not None:

@@ -19,7 +19,7 @@ from jax import lax
 from jax import numpy as jnp
 
 from electra_jax.core import batch as batch_lib
-from electra_jax.data import vocabulary
+from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.model import networks
 
 STEP = 32  # lengths are rounded up to a multiple of it, so that few programs are compiled
@@ -63,7 +63,7 @@ def batch_of(ids_BL: jax.Array, mask_BL: jax.Array, types_BL: jax.Array) -> batc
 class Tokenizer:
     """Turns texts into rows of ids."""
 
-    vocabulary: vocabulary.Vocabulary
+    vocabulary: vocabulary_lib.Vocabulary
     limit: int  # the largest number of tokens in a row
     trained: int = 0  # tokens of the longest rows that had learned positions; 0: not known
 
@@ -84,7 +84,7 @@ class Tokenizer:
         Raises ValueError if either is one string and no list or holds what is no text, if they are
         not equally many, or if a row is too long and `truncate` is False.
         """
-        words = self.vocabulary
+        vocabulary = self.vocabulary
         if isinstance(texts, str):
             raise ValueError("texts is one string; give a list of texts")
         if isinstance(pairs, str):
@@ -94,8 +94,8 @@ class Tokenizer:
                 if not isinstance(text, str):
                     raise ValueError(f"{name}[{number}] is {text!r}, no text; give '' instead")
 
-        first = [ids.tolist() for ids in words.encode(texts)]
-        second = [ids.tolist() for ids in words.encode(pairs)] if pairs is not None else None
+        first = [ids.tolist() for ids in vocabulary.encode(texts)]
+        second = [ids.tolist() for ids in vocabulary.encode(pairs)] if pairs is not None else None
         if second is not None and len(second) != len(first):
             raise ValueError(f"{len(first)} texts but {len(second)} pairs; give one for each")
 
@@ -126,14 +126,14 @@ class Tokenizer:
         return self._padded(rows)
 
     def _padded(self, rows):
-        words = self.vocabulary
+        vocabulary = self.vocabulary
         sizes = [1 + sum(len(part) + 1 for part in parts) for parts in rows]
         length = min(-(-max(sizes, default=1) // STEP) * STEP, self.limit)
-        ids_BL = np.full((len(rows), length), words.pad_id, np.int32)
+        ids_BL = np.full((len(rows), length), vocabulary.pad_id, np.int32)
         types_BL = np.zeros((len(rows), length), np.int32)
 
         for row, (parts, size) in enumerate(zip(rows, sizes)):
-            ids = [words.cls_id] + [x for part in parts for x in (*part, words.sep_id)]
+            ids = [vocabulary.cls_id] + [x for part in parts for x in (*part, vocabulary.sep_id)]
             ids_BL[row, :size] = ids
             types_BL[row, len(parts[0]) + 2 : size] = 1
 

@@ -133,9 +133,9 @@ def to_stablehlo(found: trained_weights.Weights, out: str, only: str | None = No
 
     with whole_folder.new(out) as folder:
         write_tokenizer(found, folder)
-        words = found.vocabulary
+        vocabulary = found.vocabulary
         stablehlo.write(
-            folder, shape, params, about(one), _title(found), (words.cls_id, words.sep_id)
+            folder, shape, params, about(one), _title(found), (vocabulary.cls_id, vocabulary.sep_id)
         )
     return {"out": os.path.abspath(out), "networks": [network]}
 
@@ -165,19 +165,19 @@ def write_network(
 
     Returns the tensors by Hugging Face's names. Raises ConfigError.
     """
-    words, shape = one.vocabulary, one.networks
+    vocabulary, shape = one.vocabulary, one.networks
     trunk = shape.discriminator
     try:
-        tensors = hugging_face.to_tensors(flat, role, words.size)
+        tensors = hugging_face.to_tensors(flat, role, vocabulary.size)
         os.makedirs(folder, exist_ok=True)
-        tokenizer_files.write(words, folder, one.limit)
+        tokenizer_files.write(vocabulary, folder, one.limit)
     except ValueError as error:
         raise config_lib.ConfigError(str(error)) from error
 
     config = hugging_face.to_config(
         hugging_face.HuggingFaceShape(
             role=role,
-            vocab_size=words.size,
+            vocab_size=vocabulary.size,
             embedding_size=shape.embedding_size,
             max_positions=shape.max_positions,
             layers=trunk.layers,
@@ -188,7 +188,7 @@ def write_network(
         dropout=dropouts[0],
         attention_dropout=dropouts[1],
         initial_scale=one.config.model.initial_scale if one.config else 0.02,
-        pad_id=words.pad_id,
+        pad_id=vocabulary.pad_id,
         task=task,
     )
 
@@ -217,11 +217,11 @@ def sha256(path: str) -> str:
 
 def about(found: trained_weights.Weights) -> dict:
     """Returns what metadata.json says beside the arrays: step, shapes, config, environment, ..."""
-    words = found.vocabulary
+    vocabulary = found.vocabulary
     return {
         "step": found.step,
         "networks": _shapes_of(found.networks),
-        "vocabulary": words.description(),
+        "vocabulary": vocabulary.description(),
         "config": config_lib.to_tree(found.config) if found.config else None,
         "environment": card_facts.public(found.environment),
         "only": found.only,

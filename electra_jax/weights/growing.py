@@ -19,7 +19,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from electra_jax.data import vocabulary
+from electra_jax.data import vocabulary as vocabulary_lib
 
 BY_TOKEN = ("embeddings/token", "embeddings_delta/token", "head/bias")  # how paths end
 BY_POSITION = ("embeddings/position", "embeddings_delta/position")
@@ -53,7 +53,7 @@ class Tokens:
         )
 
 
-def tokens(old: vocabulary.Vocabulary, new: vocabulary.Vocabulary) -> Tokens:
+def tokens(old: vocabulary_lib.Vocabulary, new: vocabulary_lib.Vocabulary) -> Tokens:
     """Returns how the tokens of a new vocabulary grow from an old one, of whatever kinds.
 
     Special tokens correspond by their role, however they are spelled. Any other token is an old one
@@ -169,10 +169,10 @@ def lower_layers(
     return found
 
 
-def _text_tokens(words):
+def _text_tokens(vocabulary):
     """Returns the ids of all tokens that are not special."""
-    special = {*words.special_ids, words.unk_id}
-    return [n for n in range(words.size) if n not in special]
+    special = {*vocabulary.special_ids, vocabulary.unk_id}
+    return [n for n in range(vocabulary.size) if n not in special]
 
 
 def _same_tokens(old, new):
@@ -193,15 +193,15 @@ def _same_tokens(old, new):
     return found
 
 
-def _without_sign(words, piece):
+def _without_sign(vocabulary, piece):
     """Returns a piece without the sign of its place: '▁' or 'Ġ' at the beginning, '##' inside."""
-    for sign in ("▁", "Ġ") if words.kind == "sentencepiece" else ("##", "▁", "Ġ"):
+    for sign in ("▁", "Ġ") if vocabulary.kind == "sentencepiece" else ("##", "▁", "Ġ"):
         if piece.startswith(sign) and piece != sign:
             return piece.removeprefix(sign)
     return piece
 
 
-def _text_of_token(words, number):
+def _text_of_token(vocabulary, number):
     """Returns the text that a token stands for; '' for a part of a character."""
-    text = _without_sign(words, words.decode([number]).strip())
+    text = _without_sign(vocabulary, vocabulary.decode([number]).strip())
     return "" if "\ufffd" in text else text

@@ -15,7 +15,7 @@ from absl import logging
 
 from electra_jax import config as config_lib
 from electra_jax.core import trees
-from electra_jax.data import vocabulary
+from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.host import staging, whole_folder
 from electra_jax.step import plans
 from electra_jax.weights import (
@@ -93,7 +93,7 @@ def _fitting_config(found, recipe, workdir):
 
     Raises ConfigError if the recipe asks for another kind of encoder or head.
     """
-    shape, words, model = found.networks, found.vocabulary, recipe.model
+    shape, vocabulary, model = found.networks, found.vocabulary, recipe.model
     for name, value in (hugging_face.TRUNK_SETTINGS | {"discriminator_head": "token"}).items():
         if getattr(model, name) != value:
             raise config_lib.ConfigError(
@@ -115,9 +115,11 @@ def _fitting_config(found, recipe, workdir):
 
     data = dataclasses.replace(
         recipe.data,
-        vocab=os.path.join(workdir, prepared_data.VOCABULARY, vocabulary.FILES[words.kind]),
-        lower_case=words.lower_case,
-        strip_accents=words.strip_accents,
+        vocab=os.path.join(
+            workdir, prepared_data.VOCABULARY, vocabulary_lib.FILES[vocabulary.kind]
+        ),
+        lower_case=vocabulary.lower_case,
+        strip_accents=vocabulary.strip_accents,
         sequence_length=min(recipe.data.sequence_length, shape.max_positions),
     )
 

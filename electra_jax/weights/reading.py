@@ -21,7 +21,7 @@ import jax
 from jax import numpy as jnp
 
 from electra_jax import config as config_lib
-from electra_jax.data import vocabulary
+from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.host import staging
 from electra_jax.model import encoder, networks
 from electra_jax.weights import (
@@ -89,7 +89,7 @@ def is_foreign(path: str) -> bool:
     return tensorflow_bundle.prefix_of(path) is not None
 
 
-def vocabulary_of_hugging_face(path: str) -> vocabulary.Vocabulary | None:
+def vocabulary_of_hugging_face(path: str) -> vocabulary_lib.Vocabulary | None:
     """Returns the vocabulary of Hugging Face's folders; None if these are none.
 
     No weights are read. Raises ConfigError.
@@ -97,7 +97,7 @@ def vocabulary_of_hugging_face(path: str) -> vocabulary.Vocabulary | None:
     if hub.is_address(path):
         path = hub.folder(path)
     folders = reading_foreign.hugging_face_folders(path)
-    return reading_foreign.pair(path, folders).words if folders else None
+    return reading_foreign.pair(path, folders).vocabulary if folders else None
 
 
 def shape(path: str) -> networks.NetworksConfig:
@@ -155,7 +155,7 @@ def tokenizer(found: trained_weights.Weights) -> encoding.Tokenizer:
 def _of_export(path):
     """Reads an export of `exporting.to_orbax`."""
     about = orbax_export.about(path)
-    words = vocabulary.load(os.path.join(path, orbax_export.VOCABULARY))
+    vocabulary = vocabulary_lib.load(os.path.join(path, orbax_export.VOCABULARY))
     params = jax.tree.map(jnp.asarray, orbax_export.read(path))
     config = config_lib.parse(about["config"]) if about["config"] else None
     # Exports of earlier versions do not say how long the rows were.
@@ -165,7 +165,7 @@ def _of_export(path):
         about["step"],
         _shape_of_export(about),
         params,
-        words,
+        vocabulary,
         config,
         environment=about.get("environment"),
         only=about.get("only"),

@@ -19,7 +19,7 @@ from jax import numpy as jnp
 
 from electra_jax import config as config_lib
 from electra_jax.core import trees
-from electra_jax.data import vocabulary
+from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.model import encoder, networks
 from electra_jax.weights import trained_weights
 from electra_jax.weights.formats import (
@@ -56,7 +56,7 @@ class Pair:
     shapes: Mapping[str, hugging_face.HuggingFaceShape]  # folder -> what its config.json says
     main: str  # folder of the main network
     generator: str | None  # folder
-    words: vocabulary.Vocabulary
+    vocabulary: vocabulary_lib.Vocabulary
     shape: networks.NetworksConfig  # of both in our terms, with shared tables
 
 
@@ -79,10 +79,10 @@ def pair(path: str, folders: list[str]) -> Pair:
             raise config_lib.ConfigError(f"{folder}/config.json: {error}") from error
 
     main, other = _main_and_generator(path, shapes)
-    words = _tokenizer_of(main)
-    _check_pair(shapes, main, other, words)
-    shape = _networks_config(shapes[main], shapes[other] if other else shapes[main], words)
-    return Pair(shapes, main, other, words, shape)
+    vocabulary = _tokenizer_of(main)
+    _check_pair(shapes, main, other, vocabulary)
+    shape = _networks_config(shapes[main], shapes[other] if other else shapes[main], vocabulary)
+    return Pair(shapes, main, other, vocabulary, shape)
 
 
 def of_hugging_face(path: str, folders: list[str]) -> trained_weights.Weights:
@@ -97,18 +97,18 @@ def of_hugging_face(path: str, folders: list[str]) -> trained_weights.Weights:
     Raises ConfigError.
     """
     found = pair(path, folders)
-    main, other, words, shape = found.main, found.generator, found.words, found.shape
+    main, other, vocabulary, shape = found.main, found.generator, found.vocabulary, found.shape
 
-    own = _read_network(main, found.shapes[main], "discriminator", shape, words)
+    own = _read_network(main, found.shapes[main], "discriminator", shape, vocabulary)
     params = {"embeddings": own.pop("embeddings"), "discriminator": own}
     if other:
-        own = _read_network(other, found.shapes[other], "generator", shape, words)
+        own = _read_network(other, found.shapes[other], "generator", shape, vocabulary)
         tables = own.pop("embeddings")
         if not jax.tree.all(jax.tree.map(np.array_equal, tables, params["embeddings"])):
             shape = dataclasses.replace(shape, sharing="none")
             own["embeddings"] = tables
         params["generator"] = own
-    return trained_weights.Weights(path, 0, shape, jax.tree.map(jnp.asarray, params), words)
+    return trained_weights.Weights(path, 0, shape, jax.tree.map(jnp.asarray, params), vocabulary)
 
 
 def _main_and_generator(path, shapes):
@@ -130,18 +130,18 @@ def _main_and_generator(path, shapes):
     return next(folder for folder in shapes if folder != generator), generator
 
 
-def _check_pair(shapes, main, other, words):
+def _check_pair(shapes, main, other, vocabulary):
     """Raises ConfigError unless vocabulary, main network and generator fit together."""
     shape = shapes[main]
-    if words.size > shape.vocab_size:
+    if vocabulary.size > shape.vocab_size:
         raise config_lib.ConfigError(
-            f"{main} has {shape.vocab_size} rows for a vocabulary of {words.size}; the tokenizer's"
-            " files are of another model"
+            f"{main} has {shape.vocab_size} rows for a vocabulary of {vocabulary.size}; the"
+            " tokenizer's files are of another model"
         )
-    if words.size < shape.vocab_size:
-        logging.info("%s: rows above %d are no token and stay behind", main, words.size)
+    if vocabulary.size < shape.vocab_size:
+        logging.info("%s: rows above %d are no token and stay behind", main, vocabulary.size)
 
-    if other and _tokenizer_of(other).sha256 != words.sha256:
+    if other and _tokenizer_of(other).sha256 != vocabulary.sha256:
         raise config_lib.ConfigError(
             f"{main} and {other} have different vocabularies; they are no pair, convert one of them"
         )
@@ -153,9 +153,9 @@ def _check_pair(shapes, main, other, words):
             )
 
 
-def _networks_config(main, other, words):
+def _networks_config(main, other, vocabulary):
     return networks.NetworksConfig(
-        vocab_size=words.size,
+        vocab_size=vocabulary.size,
         embedding_size=main.embedding_size,
         max_positions=main.max_positions,
         generator=_encoder_config(other),
@@ -166,7 +166,7 @@ def _networks_config(main, other, words):
     )
 
 
-def _read_network(folder, shape, network, config, words) -> dict[str, Any]:
+def _read_network(folder, shape, network, config, vocabulary) -> dict[str, Any]:
     """Reads the files of one network into a nested dict of arrays as `networks.alone` names them.
 
     Of a fine-tuned network only the encoder is read; the log says what stays behind.
@@ -203,9 +203,9 @@ def _read_network(folder, shape, network, config, words) -> dict[str, Any]:
         raise config_lib.ConfigError(text if folder in text else f"{folder}: {text}") from error
 
     for path in by_token:  # rows above the vocabulary's size belong to no token
-        rows = found[path][: words.size]
+        rows = found[path][: vocabulary.size]
         found[path] = np.zeros((config.padded_vocab_size, *rows.shape[1:]), np.float32)
-        found[path][: words.size] = rows
+        found[path][: vocabulary.size] = rows
     return trees.nested(found)
 
 
@@ -214,20 +214,20 @@ def of_google(prefix: str) -> trained_weights.Weights:
 
     Raises ConfigError.
     """
-    words = _tokenizer_of(os.path.dirname(prefix) or os.curdir)
+    vocabulary = _tokenizer_of(os.path.dirname(prefix) or os.curdir)
     try:
         found = google.read(tensorflow_bundle.Bundle(prefix))
     except ValueError as error:
         text = str(error)
         raise config_lib.ConfigError(text if prefix in text else f"{prefix}: {text}") from error
-    if words.size != found.vocab_size:
+    if vocabulary.size != found.vocab_size:
         raise config_lib.ConfigError(
-            f"{prefix} has {found.vocab_size} rows for a vocabulary of {words.size}; put the"
+            f"{prefix} has {found.vocab_size} rows for a vocabulary of {vocabulary.size}; put the"
             " vocab.txt that it was trained with beside it"
         )
 
     shape = networks.NetworksConfig(
-        vocab_size=words.size,
+        vocab_size=vocabulary.size,
         embedding_size=found.embedding_size,
         max_positions=found.max_positions,
         generator=_encoder_config(found.generator or found.discriminator),
@@ -243,7 +243,7 @@ def of_google(prefix: str) -> trained_weights.Weights:
         found.step or 0,
         shape,
         jax.tree.map(jnp.asarray, trees.nested(_with_padded_rows(found.params, shape))),
-        words,
+        vocabulary,
         moments=moments if found.mu and found.nu else None,
     )
 

@@ -11,7 +11,8 @@ from absl import logging
 from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import trees
-from electra_jax.data import records, vocabulary
+from electra_jax.data import records
+from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.host import buckets
 from electra_jax.step import plans
 from electra_jax.weights import checkpoint, trained_weights
@@ -36,18 +37,18 @@ def read(workdir: str, step: int | None = None, data_dir: str = "") -> trained_w
     def read_one(path):
         about = metadata.read(path)
         config = config_lib.parse(about["config"])
-        words, data = vocabulary_of(workdir, config, about["vocabulary"], data_dir)
+        vocabulary, data = vocabulary_of(workdir, config, about["vocabulary"], data_dir)
         part = "ema" if any(name.startswith("ema/") for name in about["digest"]) else "params"
-        shapes = stored_shapes(config, words, about["digest"], part)
+        shapes = stored_shapes(config, vocabulary, about["digest"], part)
         params = checkpoint.restore(path, {part: checkpoint.on_one_device(shapes)}).tree[part]
-        shape = plans.networks_config(trained_weights.portable(config), words.size)
+        shape = plans.networks_config(trained_weights.portable(config), vocabulary.size)
         shape = trained_weights.portable_shape(shape)
         return trained_weights.Weights(
             workdir,
             about["step"],
             shape,
             params,
-            words,
+            vocabulary,
             config,
             data,
             environment=about.get("environment"),
@@ -61,7 +62,7 @@ def read(workdir: str, step: int | None = None, data_dir: str = "") -> trained_w
     return newest[0]
 
 
-def stored_shapes(config: config_lib.Config, words, digest: dict[str, str], part: str) -> dict:
+def stored_shapes(config: config_lib.Config, vocabulary, digest: dict[str, str], part: str) -> dict:
     """Returns the shapes of the parameters that a checkpoint holds, as a nested dict.
 
     These are all parameters of its objective, or those of some networks only.
@@ -70,7 +71,7 @@ def stored_shapes(config: config_lib.Config, words, digest: dict[str, str], part
       digest: the digest in its metadata, which lists all saved arrays.
       part: 'params' or 'ema', the averages.
     """
-    plan = plans.make_plan(trained_weights.portable(config), words)
+    plan = plans.make_plan(trained_weights.portable(config), vocabulary)
     whole = jax.eval_shape(plan.objective.init, plan.key)
     return trees.nested(
         {path: x for path, x in trees.flat(whole).items() if f"{part}/{path}" in digest}
@@ -79,7 +80,7 @@ def stored_shapes(config: config_lib.Config, words, digest: dict[str, str], part
 
 def vocabulary_of(
     workdir: str, config: config_lib.Config, sha256: str, data_dir: str = ""
-) -> tuple[vocabulary.Vocabulary, records.Manifest | None]:
+) -> tuple[vocabulary_lib.Vocabulary, records.Manifest | None]:
     """Returns (the vocabulary with this hash, the manifest of its prepared data or None).
 
     Looks in the workdir first, then in the folders of prepared data. Raises ConfigError if the
@@ -100,11 +101,11 @@ def vocabulary_of(
         if json_files.read(os.path.join(place, "vocabulary.json")).get("sha256") != sha256:
             continue
         try:
-            words = vocabulary.load(place)
+            vocabulary = vocabulary_lib.load(place)
         except ValueError as error:
             logging.error("%s cannot be used: %s", place, error)
             continue
-        return words, prepared_data.manifest(data) or _manifest_beside(os.path.dirname(place))
+        return vocabulary, prepared_data.manifest(data) or _manifest_beside(os.path.dirname(place))
     raise config_lib.ConfigError(
         f"the vocabulary {sha256[:12]} of {workdir} is neither in {places[0]} nor under {root};"
         " copy it there, or give --config.data.dir the folder of its prepared data"

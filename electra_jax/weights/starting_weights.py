@@ -22,7 +22,8 @@ from jax.sharding import Mesh
 
 from electra_jax import config as config_lib
 from electra_jax.core import sharding, trees
-from electra_jax.data import planning, vocabulary
+from electra_jax.data import planning
+from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.host import processes, staging
 from electra_jax.objectives.objective import Phase
 from electra_jax.step import plans, train_step
@@ -46,7 +47,7 @@ class Beginning:
     optimizer: str  # its name in the configuration
     fresh: train_step.TrainState  # placed on the run's devices; or its shapes
     phases: tuple[Phase, ...]  # of the run's objective
-    vocabulary: vocabulary.Vocabulary
+    vocabulary: vocabulary_lib.Vocabulary
     mesh: Mesh | None = None  # None if only shapes are compared
 
 
@@ -71,7 +72,7 @@ def open(setting: str, run: Beginning) -> StartingWeights:
 
     Raises ConfigError or CheckpointError.
     """
-    init, words = run.init, run.vocabulary
+    init, vocabulary = run.init, run.vocabulary
     path = init.from_ if setting == "init.from" else init.generator_from
     path = staging.copied(path, setting, config_lib.ConfigError)
     named, wants = f"{setting}={path!r}", init.optimizer == "restored" and setting == "init.from"
@@ -91,10 +92,10 @@ def open(setting: str, run: Beginning) -> StartingWeights:
     found = processes.agree(looked_up, *kinds)
 
     if isinstance(found, trained_weights.Weights):
-        _check_init_vocabulary(named, init, found.vocabulary.sha256, words, found.vocabulary)
+        _check_init_vocabulary(named, init, found.vocabulary.sha256, vocabulary, found.vocabulary)
         if init.weights == "ema":
             raise config_lib.ConfigError(_NO_AVERAGES.format(path))
-        tokens = _grown_tokens(named, found.vocabulary, words)
+        tokens = _grown_tokens(named, found.vocabulary, vocabulary)
         moments = moments_of_others(named, found, run) if wants else None
         return StartingWeights(named, trees.flat(found.params), tokens, moments)
     if found is not None:
@@ -150,14 +151,14 @@ def check_vocabularies(config: config_lib.Config) -> None:
         sha256, theirs = found
         named = f"{setting}={path!r}"
         if not section.vocab.startswith("train:"):
-            words = planning.load_vocabulary(planning.Settings.of(section, config.seed))
-            _check_init_vocabulary(named, init, sha256, words, theirs)
+            vocabulary = planning.load_vocabulary(planning.Settings.of(section, config.seed))
+            _check_init_vocabulary(named, init, sha256, vocabulary, theirs)
         elif theirs is not None and not _may_be_trained(section.vocab, theirs):
             raise config_lib.ConfigError(
                 f"{named} has a vocabulary of its own, of {theirs.size:,} pieces, and"
                 f" data.vocab={section.vocab!r} would train another; give data.vocab its file"
-                f" ({vocabulary.FILES[theirs.kind]}), or take its tokens along into the new one:"
-                " init.new_tokens='mean'"
+                f" ({vocabulary_lib.FILES[theirs.kind]}), or take its tokens along into the new"
+                " one: init.new_tokens='mean'"
             )
 
 
@@ -188,7 +189,7 @@ def _is_folder(path):
 
 
 def check_vocabulary(
-    about: Mapping, words: vocabulary.Vocabulary, where: str, remedy: str = ""
+    about: Mapping, vocabulary: vocabulary_lib.Vocabulary, where: str, remedy: str = ""
 ) -> None:
     """Raises ConfigError if weights were trained with another vocabulary, that is other token ids.
 
@@ -197,10 +198,10 @@ def check_vocabulary(
       where: what the message calls them.
       remedy: the end of the message.
     """
-    if about["vocabulary"] != words.sha256:
+    if about["vocabulary"] != vocabulary.sha256:
         raise config_lib.ConfigError(
             f"{where} was trained with vocabulary {about['vocabulary'][:12]}, the data here has"
-            f" {words.sha256[:12]}; give data.vocab the file that it was trained with{remedy}"
+            f" {vocabulary.sha256[:12]}; give data.vocab the file that it was trained with{remedy}"
         )
 
 
@@ -252,17 +253,17 @@ def _of_checkpoint(named, folder, wants, run) -> StartingWeights:
     """Reads a checkpoint of this package; `wants` asks for the optimizer's moments too."""
     about = processes.agree(lambda: metadata.read(folder), metadata.CheckpointError)
     trained = config_lib.parse(about["config"])
-    init, words = run.init, run.vocabulary
-    _check_init_vocabulary(named, init, about["vocabulary"], words)
+    init, vocabulary = run.init, run.vocabulary
+    _check_init_vocabulary(named, init, about["vocabulary"], vocabulary)
 
-    old = words
-    if about["vocabulary"] != words.sha256:
+    old = vocabulary
+    if about["vocabulary"] != vocabulary.sha256:
         old = processes.agree(
             lambda: _old_vocabulary(named, folder, trained, about["vocabulary"]),
             config_lib.ConfigError,
         )
 
-    tokens = _grown_tokens(named, old, words)
+    tokens = _grown_tokens(named, old, vocabulary)
     averaged = any(name.startswith("ema/") for name in about["digest"])
     if init.weights == "ema" and not averaged:
         raise config_lib.ConfigError(_NO_AVERAGES.format(folder))
@@ -301,31 +302,31 @@ def _old_vocabulary(named, folder, trained, sha256):
         ) from error
 
 
-def _grown_tokens(named, old, words):
+def _grown_tokens(named, old, vocabulary):
     """Returns how the tables by token are made from the old ones; None for the same vocabulary."""
-    if old.sha256 == words.sha256:
+    if old.sha256 == vocabulary.sha256:
         return None
-    tokens = growing.tokens(old, words)
-    logging.info("%s: of %d tokens here %s", named, words.size, tokens)
+    tokens = growing.tokens(old, vocabulary)
+    logging.info("%s: of %d tokens here %s", named, vocabulary.size, tokens)
     return tokens
 
 
-def _check_init_vocabulary(named, init, sha256, words, theirs=None):
+def _check_init_vocabulary(named, init, sha256, vocabulary, theirs=None):
     """Raises ConfigError if the vocabulary is another one; `theirs` if that can be read."""
-    if init.new_tokens != "refuse" or sha256 == words.sha256:
+    if init.new_tokens != "refuse" or sha256 == vocabulary.sha256:
         return
-    if theirs is not None and theirs.pieces == words.pieces:
+    if theirs is not None and theirs.pieces == vocabulary.pieces:
         raise config_lib.ConfigError(
-            f"{named} and the data here have the same pieces, but {_unlike(theirs, words)}"
+            f"{named} and the data here have the same pieces, but {_unlike(theirs, vocabulary)}"
         )
     remedy = ", or take its tokens along into another vocabulary: init.new_tokens='mean'"
-    check_vocabulary({"vocabulary": sha256}, words, named, remedy)
+    check_vocabulary({"vocabulary": sha256}, vocabulary, named, remedy)
 
 
 def _unlike(theirs, ours):
     """How two vocabularies of the same pieces differ, and the remedy."""
     if theirs.kind != ours.kind:
-        files = vocabulary.FILES
+        files = vocabulary_lib.FILES
         return (
             f"it reads them from {files[theirs.kind]} and data.vocab is {files[ours.kind]}, which"
             f" may cut text otherwise; give data.vocab its {files[theirs.kind]}"

@@ -7,7 +7,8 @@ import jax
 
 from electra_jax import config as config_lib
 from electra_jax.core import trees
-from electra_jax.data import records, vocabulary
+from electra_jax.data import records
+from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.model import networks
 
 NETWORKS = ("discriminator", "generator")
@@ -53,7 +54,7 @@ class Weights:
     step: int
     networks: networks.NetworksConfig  # shapes; computes in float32 with plain einsum attention
     params: dict  # a nested dict of arrays, shared between networks as in training
-    vocabulary: vocabulary.Vocabulary
+    vocabulary: vocabulary_lib.Vocabulary
     config: config_lib.Config | None = None  # None if they were not trained here
     data: records.Manifest | None = None  # of the prepared data, if it is still there
     environment: dict | None = None  # what they were trained with, if that is known

@@ -21,7 +21,8 @@ from typing import Any
 
 from electra_jax import config as config_lib
 from electra_jax.config import stages
-from electra_jax.data import planning, records, streaming, text, vocabulary
+from electra_jax.data import planning, records, streaming, text
+from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.host import program, safe_files, staging
 
 RECORD = "data.json"
@@ -121,11 +122,11 @@ def write(data: RunData, folders: Sequence[str]) -> None:
 
     They are complete or, with data.streaming=on, have at least their plan.
     """
-    words = vocabulary.load(os.path.join(folders[0], records.VOCABULARY))
+    vocabulary = vocabulary_lib.load(os.path.join(folders[0], records.VOCABULARY))
     found = Record(
         settings=settings_of(data),
         sources=_sources_if_there(data.settings),
-        vocabulary=words.sha256,
+        vocabulary=vocabulary.sha256,
         stages=tuple(
             Prepared(os.path.basename(folder), identity(data, folder)) for folder in folders
         ),
@@ -157,9 +158,9 @@ def save(record: Record, workdir: str) -> None:
 
 def keep_vocabulary(workdir: str, folder: str) -> None:
     """Copies the vocabulary of prepared data into the workdir if it is missing there or damaged."""
-    words = vocabulary.load(os.path.join(folder, records.VOCABULARY))
-    if not _is_here(workdir, words.sha256):
-        words.save(os.path.join(workdir, VOCABULARY))
+    vocabulary = vocabulary_lib.load(os.path.join(folder, records.VOCABULARY))
+    if not _is_here(workdir, vocabulary.sha256):
+        vocabulary.save(os.path.join(workdir, VOCABULARY))
 
 
 def read_quietly(workdir: str) -> Record | None:
@@ -248,13 +249,13 @@ def vocabulary_size(data: RunData) -> int:
     record = read_quietly(workdir) if workdir else None
     if record is not None and is_of(data, record):
         if _is_here(workdir, record.vocabulary):
-            return vocabulary.load(os.path.join(workdir, VOCABULARY)).size
+            return vocabulary_lib.load(os.path.join(workdir, VOCABULARY)).size
 
     if settings.vocab.startswith("train:"):
         return planning.trained_kind(settings.vocab)[1]
 
     path = planning.vocabulary_file(own_vocabulary(data))
-    return vocabulary.load(path, settings.lower_case, settings.strip_accents).size
+    return vocabulary_lib.load(path, settings.lower_case, settings.strip_accents).size
 
 
 def changed(data: RunData, record: Record) -> str:
@@ -288,7 +289,7 @@ def _sources(settings):
     c = settings
     if not c.vocab.startswith("train:"):
         path = planning.vocabulary_file(c.vocab)
-        found[c.vocab] = vocabulary.load(path, c.lower_case, c.strip_accents).sha256[:16]
+        found[c.vocab] = vocabulary_lib.load(path, c.lower_case, c.strip_accents).sha256[:16]
 
     return found
 
@@ -314,13 +315,13 @@ def _is(place, part):
     try:
         opened = records.open(place)
         opened.unigram()
-        words = vocabulary.load(os.path.join(place, records.VOCABULARY))
+        vocabulary = vocabulary_lib.load(os.path.join(place, records.VOCABULARY))
     except ValueError:
         return False
 
     about = opened.manifest
     is_it = part.hash in (about.hash, _hash_of_plan(place))
-    return is_it and about.vocabulary["sha256"] == words.sha256
+    return is_it and about.vocabulary["sha256"] == vocabulary.sha256
 
 
 def _hash_of_plan(place):
@@ -334,6 +335,6 @@ def _hash_of_plan(place):
 def _is_here(workdir, sha256):
     """Returns whether the workdir has an undamaged copy of the vocabulary with this hash."""
     try:
-        return vocabulary.load(os.path.join(workdir, VOCABULARY)).sha256 == sha256
+        return vocabulary_lib.load(os.path.join(workdir, VOCABULARY)).sha256 == sha256
     except ValueError:
         return False

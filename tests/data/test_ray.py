@@ -73,7 +73,7 @@ class Watching:
     def __init__(self, act):
         self._act, self._count = act, 0
 
-    def planned(self, tasks, words, workers):
+    def planned(self, tasks, vocabulary, workers):
         return {}
 
     def built(self, task, result):

@@ -112,10 +112,10 @@ def test_random_bits_are_counted_through_loops_and_calls():
 
 
 def test_made_up_rows_are_rows_as_records_hold_them(config, tmp_path):
-    words = synthetic.Words(300)
-    ids, marks = synthetic.rows(words, 3, 8, seed=1)
+    vocabulary = synthetic.MadeUpVocabulary(300)
+    ids, marks = synthetic.rows(vocabulary, 3, 8, seed=1)
     assert ids[:, [0, 3, 7]].tolist() == [[synthetic.CLS, synthetic.SEP, synthetic.SEP]] * 3
-    opened = synthetic.write_records(words, 100, 8, str(tmp_path))
+    opened = synthetic.write_records(vocabulary, 100, 8, str(tmp_path))
     assert opened.rows("train", 0) == 100
 
 

@@ -24,7 +24,8 @@ MIB = 2**20
 def of(tree):
     config = config_lib.parse(tree)
     vocab_size = prepared_data.vocabulary_size(prepared_data.RunData.of(config, ""))
-    return config, plans.make_plan(config, synthetic.Words(vocab_size), mesh=plans.mesh(config))
+    vocabulary = synthetic.MadeUpVocabulary(vocab_size)
+    return config, plans.make_plan(config, vocabulary, mesh=plans.mesh(config))
 
 
 @pytest.mark.parametrize(

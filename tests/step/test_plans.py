@@ -13,19 +13,19 @@ from electra_jax.speed import synthetic
 from electra_jax.step import plans
 from support.corpus import load_config
 
-WORDS = synthetic.Words(100)
+VOCABULARY = synthetic.MadeUpVocabulary(100)
 
 
 def plan(**optimizer):
     tree = load_config("tiny_paper")
     tree.optimizer.update(optimizer)
-    return plans.make_plan(config_lib.parse(tree), WORDS)
+    return plans.make_plan(config_lib.parse(tree), VOCABULARY)
 
 
 def test_what_both_networks_share_comes_from_the_model_section_by_name():
     tree = load_config("tiny_paper")
     tree.model.update(norm_kind="rms", positions="rotary", dropout=0.25, scan="on")
-    networks = plans.make_plan(config_lib.parse(tree), WORDS).networks
+    networks = plans.make_plan(config_lib.parse(tree), VOCABULARY).networks
     for network in (networks.generator, networks.discriminator):
         found = network.norm_kind, network.positions, network.dropout, network.scan
         assert found == ("rms", "rotary", 0.25, True)
@@ -75,7 +75,7 @@ def test_only_the_compiler_that_fails_gets_an_option_by_itself(monkeypatch):
             assert compilers.needed(kind(device_kind=other)) == {}
 
     mesh = plans.mesh(options("auto"))
-    assert plans.make_plan(options("auto"), WORDS, mesh=mesh).compiler_options == {}
+    assert plans.make_plan(options("auto"), VOCABULARY, mesh=mesh).compiler_options == {}
 
 
 def test_the_step_is_compiled_with_the_options(monkeypatch):

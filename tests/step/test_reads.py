@@ -72,7 +72,7 @@ def program(of, evaluation=False):
 
     def run(params, lanes, progress, objective=of):
         row_B = jnp.arange(2, dtype=jnp.uint32)
-        batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, made_up.WORDS.pad_id)
+        batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, made_up.VOCABULARY.pad_id)
         keys = streams.keys(jax.random.key(0), 0, row_B, dropout=False)
         knobs, handed_on = objective.knobs(progress), None
         if evaluation:

@@ -51,7 +51,7 @@ def of_a_step(name):
     params = jax.eval_shape(learnt.init, jax.random.key(0))
 
     def step(key, number, row_B, params, lanes):
-        batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, made_up.WORDS.pad_id)
+        batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, made_up.VOCABULARY.pad_id)
         keys, handed_on = streams.keys(key, number, row_B, dropout=True), None
         losses = []
         for phase in learnt.phases:

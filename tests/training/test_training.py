@@ -80,7 +80,8 @@ def test_the_command_ends_with_what_was_learnt_and_what_to_do_next(text, finishe
     # What Hugging Face's ELECTRA has not goes out for orbax.
     config = config_lib.parse(finished_config(text))
     model = dataclasses.replace(config.model, norm_place="pre")
-    other = plans.make_plan(dataclasses.replace(config, model=model), synthetic.Words(64))
+    config = dataclasses.replace(config, model=model)
+    other = plans.make_plan(config, synthetic.MadeUpVocabulary(64))
     assert loop._export(other) == "orbax"
 
 

@@ -81,7 +81,7 @@ def write(
         what = "an ELECTRA that was fine-tuned and of the head of its task (`fine_tuning` in\n"
         what += "`metadata.json`: which kind, which labels)"
 
-    words = about["vocabulary"]
+    vocabulary = about["vocabulary"]
     text = readme.render(
         "parameters.md.j2",
         title=title,
@@ -90,8 +90,8 @@ def write(
         parts=parts,
         learnt=learnt,
         head_kind=about["fine_tuning"]["head"]["kind"] if "head" in params else "",
-        cls=words["cls_id"],
-        sep=words["sep_id"],
+        cls=vocabulary["cls_id"],
+        sep=vocabulary["sep_id"],
         has_tokenizer=os.path.exists(os.path.join(folder, TOKENIZER)),
         name=name,
     )

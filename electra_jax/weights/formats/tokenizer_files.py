@@ -18,7 +18,7 @@ import tokenizers
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from electra_jax.data import vocabulary
+from electra_jax.data import vocabulary as vocabulary_lib
 
 FOLDER = "vocab"
 VOCAB_TXT = "vocab.txt"
@@ -44,7 +44,7 @@ DIFFERENCES = {  # kind -> cases in which the ids of these files differ from tho
 }
 
 
-def write(words: vocabulary.Vocabulary, folder: str, limit: int) -> None:
+def write(vocabulary: vocabulary_lib.Vocabulary, folder: str, limit: int) -> None:
     """Writes all files of a vocabulary into a folder.
 
     Args:
@@ -52,20 +52,22 @@ def write(words: vocabulary.Vocabulary, folder: str, limit: int) -> None:
 
     Raises ValueError for a SentencePiece model of a kind that these files cannot express.
     """
-    made = fast(words)
+    made = fast(vocabulary)
     os.makedirs(folder, exist_ok=True)
     made.save(os.path.join(folder, TOKENIZER))
 
-    named = {f"{role}_token": words.piece(getattr(words, f"{role}_id")) for role in _ROLES}
+    named = {
+        f"{role}_token": vocabulary.piece(getattr(vocabulary, f"{role}_id")) for role in _ROLES
+    }
     about = named | {"model_max_length": limit, "clean_up_tokenization_spaces": False}
 
-    if words.kind == "wordpiece":
-        text = "".join(piece + "\n" for piece in words.pieces)
+    if vocabulary.kind == "wordpiece":
+        text = "".join(piece + "\n" for piece in vocabulary.pieces)
         _write(os.path.join(folder, VOCAB_TXT), text)
         about |= {
             "tokenizer_class": "BertTokenizer",
-            "do_lower_case": words.lower_case,
-            "strip_accents": words.strip_accents,
+            "do_lower_case": vocabulary.lower_case,
+            "strip_accents": vocabulary.strip_accents,
             "tokenize_chinese_chars": True,
         }
     else:  # a class name that transformers 4 knows too
@@ -74,10 +76,10 @@ def write(words: vocabulary.Vocabulary, folder: str, limit: int) -> None:
             "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         }
     _write(os.path.join(folder, TOKENIZER_CONFIG), json.dumps(about, indent=2) + "\n")
-    words.save(os.path.join(folder, FOLDER))
+    vocabulary.save(os.path.join(folder, FOLDER))
 
 
-def read(folder: str) -> vocabulary.Vocabulary:
+def read(folder: str) -> vocabulary_lib.Vocabulary:
     """Returns the vocabulary of a folder.
 
     The copy in `vocab/` that `write` made comes first, then vocab.txt if the tokenizer is BERT's,
@@ -87,11 +89,11 @@ def read(folder: str) -> vocabulary.Vocabulary:
     """
     text, fast_ = (os.path.join(folder, name) for name in (VOCAB_TXT, TOKENIZER))
     if os.path.isdir(os.path.join(folder, FOLDER)):
-        found = vocabulary.load(os.path.join(folder, FOLDER))
+        found = vocabulary_lib.load(os.path.join(folder, FOLDER))
         _refuse_edited(folder, found)
         if not (os.path.exists(fast_) and _added_beyond(folder, found.size)):
             return found
-        return vocabulary.load(fast_)
+        return vocabulary_lib.load(fast_)
 
     settings = _settings(os.path.join(folder, TOKENIZER_CONFIG))
     kind = settings.get("tokenizer_class") or _settings(os.path.join(folder, CONFIG)).get(
@@ -103,7 +105,7 @@ def read(folder: str) -> vocabulary.Vocabulary:
         strip_accents = settings.get("strip_accents")
         strip_accents = lower_case if strip_accents is None else bool(strip_accents)
 
-        found = vocabulary.load(text, lower_case, strip_accents)
+        found = vocabulary_lib.load(text, lower_case, strip_accents)
 
         if not (beyond := _added_beyond(folder, found.size)):
             return found
@@ -113,7 +115,7 @@ def read(folder: str) -> vocabulary.Vocabulary:
                 " knows it; save the tokenizer with transformers once more"
             )
     if os.path.exists(fast_):
-        return vocabulary.load(fast_)
+        return vocabulary_lib.load(fast_)
     if os.path.exists(text) and not is_bert:
         raise ValueError(
             f"{folder}: its tokenizer is a {kind}, which cuts text otherwise than BERT's, so"
@@ -130,7 +132,7 @@ def _refuse_edited(folder, copy):
     path = os.path.join(folder, VOCAB_TXT)
     if copy.kind != "wordpiece" or not os.path.exists(path):
         return
-    pieces = vocabulary.load(path).pieces
+    pieces = vocabulary_lib.load(path).pieces
     if len(pieces) == copy.size and pieces != copy.pieces:
         changed = next(new for old, new in zip(copy.pieces, pieces) if old != new)
         raise ValueError(
@@ -140,18 +142,18 @@ def _refuse_edited(folder, copy):
         )
 
 
-def fast(words: vocabulary.Vocabulary) -> tokenizers.Tokenizer:
+def fast(vocabulary: vocabulary_lib.Vocabulary) -> tokenizers.Tokenizer:
     """Returns a tokenizer of the library `tokenizers` that makes [CLS] A [SEP] B [SEP]."""
-    made = _MAKERS[words.kind](words)
+    made = _MAKERS[vocabulary.kind](vocabulary)
     for role in _ROLES:
-        piece = words.piece(getattr(words, f"{role}_id"))
+        piece = vocabulary.piece(getattr(vocabulary, f"{role}_id"))
         made.add_special_tokens([tokenizers.AddedToken(piece, special=True, normalized=False)])
 
-    cls, sep = words.piece(words.cls_id), words.piece(words.sep_id)
+    cls, sep = vocabulary.piece(vocabulary.cls_id), vocabulary.piece(vocabulary.sep_id)
     made.post_processor = processors.TemplateProcessing(
         single=f"{cls}:0 $A:0 {sep}:0",
         pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
-        special_tokens=[(cls, words.cls_id), (sep, words.sep_id)],
+        special_tokens=[(cls, vocabulary.cls_id), (sep, vocabulary.sep_id)],
     )
     return made
 
@@ -162,21 +164,23 @@ _CONTROL, _USER_DEFINED = 3, 4
 _SPACE = "▁"
 
 
-def _wordpiece(words):
-    vocab = {piece: number for number, piece in enumerate(words.pieces)}
+def _wordpiece(vocabulary):
+    vocab = {piece: number for number, piece in enumerate(vocabulary.pieces)}
     made = tokenizers.Tokenizer(
-        models.WordPiece(vocab, unk_token=words.piece(words.unk_id), max_input_chars_per_word=100)
+        models.WordPiece(
+            vocab, unk_token=vocabulary.piece(vocabulary.unk_id), max_input_chars_per_word=100
+        )
     )
     made.normalizer = normalizers.BertNormalizer(
-        lowercase=words.lower_case, strip_accents=words.strip_accents
+        lowercase=vocabulary.lower_case, strip_accents=vocabulary.strip_accents
     )
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     made.decoder = decoders.WordPiece()
     return made
 
 
-def _sentencepiece(words):
-    model = sentencepiece_model_pb2.ModelProto.FromString(words.native)
+def _sentencepiece(vocabulary):
+    model = sentencepiece_model_pb2.ModelProto.FromString(vocabulary.native)
     trainer, rules = model.trainer_spec, model.normalizer_spec
     if trainer.model_type != _UNIGRAM:
         kind = trainer.ModelType.Name(trainer.model_type).lower()
@@ -187,11 +191,11 @@ def _sentencepiece(words):
 
     pieces = [(piece.piece, piece.score) for piece in model.pieces]
     made = tokenizers.Tokenizer(
-        models.Unigram(pieces, unk_id=words.unk_id, byte_fallback=trainer.byte_fallback)
+        models.Unigram(pieces, unk_id=vocabulary.unk_id, byte_fallback=trainer.byte_fallback)
     )
 
     steps = []
-    if words.strip_accents:
+    if vocabulary.strip_accents:
         # NFC after stripping, since the rules below would not compose Hangul syllables again.
         marks = tokenizers.Regex(r"\p{Mn}")
         steps += [normalizers.NFD(), normalizers.Replace(marks, ""), normalizers.NFC()]
@@ -215,8 +219,8 @@ def _sentencepiece(words):
     return made
 
 
-def _tokenizer_json(words):
-    made = tokenizers.Tokenizer.from_buffer(words.native)
+def _tokenizer_json(vocabulary):
+    made = tokenizers.Tokenizer.from_buffer(vocabulary.native)
     made.no_padding()
     made.no_truncation()
     return made
