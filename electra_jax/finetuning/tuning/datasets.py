@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from electra_jax import config as config_lib
-from electra_jax.data import vocabulary
+from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import answers, question_scores, scores
 from electra_jax.finetuning.tasks import built_in, custom, examples, reading
@@ -102,7 +102,7 @@ def task_named(config: finetuning_config.Config, name: str) -> task_lib.Task:
 def prepare(
     config: finetuning_config.Config,
     task: task_lib.Task,
-    words: vocabulary.Vocabulary,
+    vocabulary: vocabulary_lib.Vocabulary,
     max_tokens: int = 0,
     pretrained_tokens: int = 0,
 ) -> PreparedTask:
@@ -130,7 +130,7 @@ def prepare(
     scale = _scale(task, train)
 
     def part(split, training=False):
-        return prepare_split(config, task, split, words, length, scale, report, training)
+        return prepare_split(config, task, split, vocabulary, length, scale, report, training)
 
     trained = part(train, training=True) if train is not None else None
     if trained is not None and not len(trained.rows):
@@ -160,7 +160,7 @@ def prepare_split(
     config: finetuning_config.Config,
     task: task_lib.Task,
     split: examples.Split,
-    words: vocabulary.Vocabulary,
+    vocabulary: vocabulary_lib.Vocabulary,
     length: int,
     scale: tuple[float, float],
     report: examples.Report,
@@ -177,7 +177,7 @@ def prepare_split(
     made = features.make(
         task,
         split,
-        words,
+        vocabulary,
         length,
         report,
         training=training,

@@ -17,7 +17,7 @@ import jax
 from jax.sharding import Mesh
 
 from electra_jax.core import meshes, sharding
-from electra_jax.data import vocabulary
+from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.model import accounting, encoder, networks
 from electra_jax.weights import checkpoint, reading, trained_weights
@@ -28,7 +28,7 @@ class LoadedEncoder:
     """The pre-trained encoder that every task starts from."""
 
     networks: networks.NetworksConfig  # with the dropout of fine-tuning
-    vocabulary: vocabulary.Vocabulary
+    vocabulary: vocabulary_lib.Vocabulary
     trunk: dict | None  # as `networks.main_trunk` gives it; None: random weights, by seed
     parameters: int
     max_tokens: int  # the longest row that it can read; 0: no limit

@@ -27,7 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from electra_jax.data import segments, vocabulary, vocabulary_codecs
+from electra_jax.data import segments, vocabulary_codecs
+from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.finetuning.tasks import examples
 from electra_jax.finetuning.tasks import task as task_lib
 from electra_jax.finetuning.tuning import windows as windows_lib
@@ -70,7 +71,7 @@ class Features:
 def make(
     task: task_lib.Task,
     split: examples.Split,
-    vocab: vocabulary.Vocabulary,
+    vocabulary: vocabulary_lib.Vocabulary,
     length: int,
     report: examples.Report,
     *,
@@ -82,7 +83,7 @@ def make(
     """The rows of a split.
 
     Args:
-      vocab: the encoder's vocabulary.
+      vocabulary: the encoder's vocabulary.
       length: the longest row, special tokens included.
       report: counts what was cut or left out.
       training: whether labels are required and questions left out that cannot be trained on,
@@ -97,14 +98,14 @@ def make(
     Raises ValueError, one line: a length or setting is out of bounds, or labels are missing.
     """
     _check(task, split, length, training, query_length, stride, without_answer)
-    layout = segments.Layout.of(vocab, length)
+    layout = segments.Layout.of(vocabulary, length)
     where = f"{task.name} {split.name}"
     if task.kind == "tagging":
-        return _of_words(task, split, vocab, layout, where, report)
+        return _of_words(task, split, vocabulary, layout, where, report)
     if task.kind == "span":
         cut = _Cut(query_length, stride, without_answer, training)
-        return _of_questions(split, vocab, layout, cut, where, report)
-    return _of_texts(task, split, vocab, layout, where, report)
+        return _of_questions(split, vocabulary, layout, cut, where, report)
+    return _of_texts(task, split, vocabulary, layout, where, report)
 
 
 def of_words(features: Features, values: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
@@ -144,10 +145,10 @@ def _check(task, split, length, training, query_length, stride, without_answer):
         raise ValueError(f"task {task.name}: not every example of {split.name} has a label")
 
 
-def _of_texts(task, split, vocab, layout, where, report):
-    first = vocab.encode([example.a for example in split.examples])
+def _of_texts(task, split, vocabulary, layout, where, report):
+    first = vocabulary.encode([example.a for example in split.examples])
     pairs = [n for n, example in enumerate(split.examples) if example.b is not None]
-    second = dict(zip(pairs, vocab.encode([split.examples[n].b for n in pairs])))
+    second = dict(zip(pairs, vocabulary.encode([split.examples[n].b for n in pairs])))
 
     ids, marks = [], []
     for number, a in enumerate(first):
@@ -210,14 +211,14 @@ def _labels(task, split):
     return labels_RC
 
 
-def _of_words(task, split, vocab, layout, where, report):
+def _of_words(task, split, vocabulary, layout, where, report):
     """Rows of sentences of words; only the first token of each word has a tag."""
-    pieces = _pieces(split, vocab, layout, where, report)
+    pieces = _pieces(split, vocabulary, layout, where, report)
     numbers = {tag: number for number, tag in enumerate(task.labels)}
     ids, marks, places, labels, of_example = [], [], [], [], []
 
     for number, example in enumerate(split.examples):
-        tokens = _joined([pieces[word] for word in example.words], example.words, vocab)
+        tokens = _joined([pieces[word] for word in example.words], example.words, vocabulary)
         starts = _whole_words([len(t) for t in tokens], layout.length - 2)
         more = len(starts) - 1
         report.count(where, f"rows more, of sentences over {layout.length} tokens", more)
@@ -253,24 +254,24 @@ def _of_words(task, split, vocab, layout, where, report):
 _NOTHING = np.zeros(0, np.uint32)
 
 
-def _pieces(split, vocab, layout, where, report):
+def _pieces(split, vocabulary, layout, where, report):
     """{word: its tokens}, each word encoded once; a word without a token gets [UNK]."""
     known = list(dict.fromkeys(word for example in split.examples for word in example.words))
     # Byte-level tokenizers know a new word by the blank before it; the others need none.
-    before = " " if vocab.kind == "tokenizer_json" else ""
+    before = " " if vocabulary.kind == "tokenizer_json" else ""
 
     found = {}
-    for word, tokens in zip(known, vocab.encode([before + word for word in known])):
+    for word, tokens in zip(known, vocabulary.encode([before + word for word in known])):
         if not len(tokens):
             report.count_distinct(where, "words without a token, given as [UNK]", word)
-            tokens = np.array([vocab.unk_id], np.uint32)
+            tokens = np.array([vocabulary.unk_id], np.uint32)
         elif len(tokens) > layout.length - 2:
             report.count_distinct(where, "words longer than a row, cut", word)
         found[word] = tokens[: layout.length - 2]
     return found
 
 
-def _joined(tokens, words, vocab):
+def _joined(tokens, words, vocabulary):
     """The tokens of each word, without a sign of a beginning where text has no blank before it.
 
     Words of Chinese, often single characters, follow one another without blanks in pre-training,
@@ -279,7 +280,7 @@ def _joined(tokens, words, vocab):
     found = list(tokens)
     for number, (before, word) in enumerate(itertools.pairwise(words), 1):
         own = tokens[number]
-        alone = len(own) > 1 and vocab.piece(int(own[0])) == "▁"
+        alone = len(own) > 1 and vocabulary.piece(int(own[0])) == "▁"
         if alone and all(map(vocabulary_codecs.without_blanks, (before[-1:], word[:1]))):
             found[number] = own[1:]
     return found
@@ -304,11 +305,11 @@ class _Cut:
     training: bool
 
 
-def _of_questions(split, vocab, layout, cut, where, report):
+def _of_questions(split, vocabulary, layout, cut, where, report):
     """Rows of questions, one per window of the context; what is left out is counted in `report`."""
-    questions = vocab.encode([example.question for example in split.examples])
+    questions = vocabulary.encode([example.question for example in split.examples])
     contexts = list(dict.fromkeys(example.context for example in split.examples))
-    read = dict(zip(contexts, vocab.encode_with_offsets(contexts)))
+    read = dict(zip(contexts, vocabulary.encode_with_offsets(contexts)))
 
     rows = []  # (example, ids, marks, start, end, impossible, allowed, offsets, best)
     for number, (example, query) in enumerate(zip(split.examples, questions)):
