@@ -74,13 +74,12 @@ class FinishedBudgets:
         """At which a run has finished."""
         return sorted({budget for _, budget, _ in self.runs})
 
-    @property
-    def ends(self) -> tuple[int, int]:
-        """The smallest and the largest budget at which ELECTRA and BERT have a seed in common."""
+    def ends(self, kind: str) -> tuple[int, int]:
+        """The smallest and the largest budget at which a kind and BERT have a seed in common."""
         shared = [
             budget
             for budget in self.budgets
-            if {*self.seeds(REFERENCE, budget)} & {*self.seeds(BERT, budget)}
+            if {*self.seeds(kind, budget)} & {*self.seeds(BERT, budget)}
         ]
         return (shared[0], shared[-1]) if shared else (self.budgets[0], self.budgets[0])
 
@@ -107,11 +106,11 @@ class FinishedBudgets:
         return comparison.difference(name, means.mean(one), means.mean(two))
 
     def growth(self, kind: str, name: str) -> means.Difference | None:
-        """How much more a kind is above BERT at the larger of `ends` than at the smaller.
+        """How much more a kind is above BERT at the larger of its `ends` than at the smaller.
 
         Taken within each seed that has all four runs; None without any.
         """
-        ends = self.ends
+        ends = self.ends(kind)
         seeds = set.intersection(*({*self.seeds(arm, at)} for arm in (kind, BERT) for at in ends))
         less_at = [
             [
@@ -180,7 +179,8 @@ def blocks(found: FinishedBudgets, picture: str) -> list[str]:
                 "- Below two standard errors a difference counts as not resolved. A distance is"
                 " taken over the seeds that both arms have finished. With three seeds luck alone"
                 " passes that rule about one time in eight (Student's t), so among so many"
-                " distances some are luck. Growth is taken within each seed.",
+                " distances some are luck. Growth is taken within each seed, from the smallest"
+                " budget to the largest that an arm and BERT have in common.",
                 "- Muon's rate was found on a masked language model and tried with one trunk for"
                 " both networks (docs/LOG.md); it was not searched for any arm.",
                 "- A run at three times the compute is a run of its own, with a schedule of its"
@@ -206,8 +206,14 @@ def answer(found: FinishedBudgets, name: str, kind: str = REFERENCE) -> str:
     title = _title(name)
     if not parts:
         return f"{title}: nothing can be compared yet."
-    told = "; ".join(f"{words} at {' and '.join(times)}" for words, times in parts.items())
+    told = "; ".join(f"{words} at {_listed(times)}" for words, times in parts.items())
     return f"{title}: {_subject(kind)} is {told}.{_grown(found, name, kind)}"
+
+
+def _listed(times):
+    """1 x, 3 x and 10 x."""
+    *first, last = times
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _subject(kind):
@@ -229,7 +235,7 @@ def _grown(found, name, kind):
         return ""
     points = f"{100 * grown.amount:+.1f} ± {100 * grown.error:.1f} points"
     verdict = "" if grown.resolved else ", not resolved"
-    first, last = map(_times, found.ends)
+    first, last = map(_times, found.ends(kind))
     return f" From {first} to {last} {_subject(kind)} less BERT changes by {points}{verdict}."
 
 
@@ -334,7 +340,6 @@ def _fine_tuning(found):
 def _measure(found, name):
     """One measure: all arms at all budgets, and their distances from BERT."""
     heads = [_times(budget) for budget in found.budgets]
-    first, last = map(_times, found.ends)
     scores = [
         [TITLES[kind], *(pages.percent_cell(found.mean(kind, at, name)) for at in found.budgets)]
         for kind in found.kinds
@@ -353,7 +358,7 @@ def _measure(found, name):
     return [
         f"## {_title(name)}",
         pages.table(["", *heads], scores),
-        pages.table(["less BERT", *heads, f"growth, {first} to {last}"], apart),
+        pages.table(["less BERT", *heads, "growth, first to last"], apart),
     ]
 
 

@@ -84,10 +84,10 @@ def test_growth_is_taken_within_each_seed(tmp_path):
 def test_growth_ends_where_both_have_runs(tmp_path):
     scores = {"bert": [0.5], "bert_x3": [0.6], "bert_x10": [0.7], "electra": [0.4]}
     found = write(tmp_path, scores | {"electra_x3": [0.55]})
-    assert found.budgets == [1, 3, 10] and found.ends == (1, 3)
+    assert found.budgets == [1, 3, 10] and found.ends("electra") == (1, 3)
     assert found.growth("electra", "chunk_accuracy").amount == pytest.approx(0.05)
     page = crossing_page.pages.text(crossing_page.blocks(found, "picture.png"))
-    assert "| less BERT | 1 x | 3 x | 10 x | growth, 1 x to 3 x |" in page
+    assert "| less BERT | 1 x | 3 x | 10 x | growth, first to last |" in page
 
 
 def test_page_and_picture_are_written(tmp_path):
