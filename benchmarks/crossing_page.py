@@ -182,7 +182,9 @@ def blocks(found: FinishedBudgets, picture: str) -> list[str]:
                 " distances some are luck. Growth is taken within each seed, from the smallest"
                 " budget to the largest that an arm and BERT have in common.",
                 "- Muon's rate was found on a masked language model and tried with one trunk for"
-                " both networks (docs/LOG.md); it was not searched for any arm.",
+                " both networks (docs/LOG.md); it was not searched for any arm. At half of it small"
+                " discriminators learn more in as many steps ([what limits"
+                " them](discriminator.md)), so it may hold ELECTRA's arms back.",
                 "- A run at three times the compute is a run of its own, with a schedule of its"
                 " own; steps by arm differ, since a step of one costs more than one of another.",
                 "- A few small sets are not GLUE. The recipe of fine-tuning was chosen on"
