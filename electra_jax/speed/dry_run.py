@@ -31,7 +31,7 @@ from electra_jax.workdir import metadata, prepared_data
 
 # The share of the device's FLOP/s that the time is computed with, for networks of this width or
 # more; it is assumed. Narrower ones reach less: 12 % is assumed for a width of 256, with which the
-# one GPU that was met reached 8 to 12 % (docs/performance.md).
+# one GPU that was met reached 8 to 12 % (docs/experiments/first_light.md).
 _SHARE_OF_PEAK, _WIDE = 0.35, 768
 _SPEED_UNKNOWN = "not known before the speed is"
 

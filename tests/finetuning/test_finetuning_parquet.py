@@ -99,13 +99,14 @@ def test_a_test_set_may_lack_its_labels_or_have_them_as_unknown(tmp_path):
         read(tmp_path, dev="unknown.parquet", text="t", label="y")
 
 
-@pytest.mark.parametrize("layout", ["parquet", "jsonl"])
+@pytest.mark.parametrize("layout", ["parquet", "jsonl", "json"])
 def test_words_and_their_tags_are_lists(layout, tmp_path):
     words, tags = [["Ann", "is"], [], ["it"]], [["B-PER", "O"], [], ["O"]]
     numbers = [[TAGS["names"].index(tag) for tag in row] for row in tags]
     write(tmp_path / "a.parquet", {"y": {"feature": TAGS, "_type": "List"}}, w=words, y=numbers)
     rows = [json.dumps({"w": w, "y": y}) + "\n" for w, y in zip(words, tags, strict=True)]
-    (tmp_path / "a.jsonl").write_text("".join(rows))
+    for ending in ("jsonl", "json"):
+        (tmp_path / f"a.{ending}").write_text("".join(rows))
 
     name = f"a.{layout}"
     data = read(tmp_path, kind="tagging", train=name, dev=name, test=name, text="w", label="y")

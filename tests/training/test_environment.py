@@ -7,12 +7,14 @@ import platform
 import re
 import socket
 import sys
+import types
 
 import jax
+import numpy as np
 import pytest
 
 from electra_jax.host import code_version
-from electra_jax.training import environment
+from electra_jax.training import environment, run_facts
 from electra_jax.weights import exporting, reading
 from electra_jax.workdir import metadata, starts
 
@@ -22,6 +24,20 @@ def checkpoint(finished):
     """The metadata of the last checkpoint of a finished run."""
     directory = metadata.directory(str(finished[0]))
     return metadata.read(f"{directory}/{metadata.steps(directory)[-1]}")
+
+
+def test_a_run_says_what_it_trains_on_what(finished, monkeypatch):
+    log = (finished[0] / "log.txt").read_text()
+    assert re.search(r"training [\d,]{6,} parameters in float32 on \d+ x cpu", log)
+
+    monkeypatch.setattr(environment, "in_words", lambda: "8 x TPU v5e")
+    split = types.SimpleNamespace(
+        state=types.SimpleNamespace(params={"generator": np.ones((2, 600)), "head": np.ones(34)}),
+        plan=types.SimpleNamespace(networks=types.SimpleNamespace(dtype="bfloat16")),
+        mesh=types.SimpleNamespace(shape={"data": 4, "fsdp": 1, "tensor": 2}),
+    )
+    said = "training 1,234 parameters in bfloat16 on 8 x TPU v5e (data 4, tensor 2)"
+    assert run_facts.start_in_words(split) == said
 
 
 def test_versions_command_host_and_devices_are_those_of_this_process():

@@ -20,7 +20,6 @@ from electra_jax.finetuning.tasks import examples, files, parquet_records, table
 
 _PREFIX = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*:")
 _DOCUMENT = "-DOCSTART-"
-_JSON_LINES = (".jsonl", ".ndjson")
 
 
 def read(
@@ -38,7 +37,7 @@ def read(
     if parquet_records.is_parquet(path, source):
         records = parquet_records.Table(path).records(source, labelled)
         sentences = list(_of_records(records, source, labelled, where, report))
-    elif source.format == "jsonl" or files.ending(path) in _JSON_LINES:
+    elif tables.is_json_lines(path, source):
         records = tables.json_records(path, source.encoding, where, report)
         sentences = list(_of_records(records, source, labelled, where, report))
     else:

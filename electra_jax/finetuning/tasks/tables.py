@@ -143,6 +143,11 @@ def without_label(path: str) -> tuple[str, str | None]:
     return (name, label) if equals else (path, None)
 
 
+def is_json_lines(path: str, source: task.SplitFiles) -> bool:
+    """Returns whether a file of words is JSON lines, by its ending or by the format."""
+    return "jsonl" in (source.format, _FORMATS.get(files.ending(path)))
+
+
 _FORMATS = {
     ".tsv": "tsv",
     ".csv": "csv",
