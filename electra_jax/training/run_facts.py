@@ -46,7 +46,7 @@ def summary(run: runs.Run, status: str, rows: Sequence[Mapping]) -> run_page.Sum
 
 
 def start_in_words(run: runs.Run) -> str:
-    """On what the run trains what: 'training 14,045,954 parameters in bfloat16 on 8 x TPU v5e'.
+    """What the run trains and on what: 'training 14,045,954 parameters in bfloat16 on 8 x TPU v5e'.
 
     Whoever expects an accelerator and has none should see it at once.
     """

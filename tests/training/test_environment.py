@@ -26,7 +26,7 @@ def checkpoint(finished):
     return metadata.read(f"{directory}/{metadata.steps(directory)[-1]}")
 
 
-def test_a_run_says_what_it_trains_on_what(finished, monkeypatch):
+def test_a_run_says_what_it_trains_and_on_what(finished, monkeypatch):
     log = (finished[0] / "log.txt").read_text()
     assert re.search(r"training [\d,]{6,} parameters in float32 on \d+ x cpu", log)
 

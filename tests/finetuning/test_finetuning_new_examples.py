@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files for a tuned model: new examples without labels, and labelled ones to score it on."""
+
+import dataclasses
+
+import pytest
+
+from electra_jax.finetuning.tasks import built_in, custom, examples, reading
+from support.squad_files import qa, write_squad
+
+
+def texts_of(path, **settings):
+    task = custom.task({"train": "train.tsv", "label": "label", "text": "text"} | settings)
+    split = reading.read_new(
+        dataclasses.replace(task, labels=("a", "b")), str(path), examples.Report()
+    )
+    assert not split.labelled
+    return [example.a for example in split.examples]
+
+
+def test_new_texts_stand_one_a_line_with_no_label_in_front_or_in_the_name(tmp_path):
+    path = tmp_path / "lr=0.1.txt"
+    path.write_text("How did it end ?\n\nWhy ?\n")
+    for layout in ({}, {"format": "lines"}, {"format": "label_first", "text": "", "label": ""}):
+        assert texts_of(path, **layout) == ["How did it end ?", "Why ?"], layout
+
+
+def test_new_rows_have_the_columns_of_the_task_and_need_no_label(tmp_path):
+    (tmp_path / "new.tsv").write_text("text\tlabel\nHow ?\tunheard of\n")
+    (tmp_path / "new.jsonl").write_text('{"text": "How ?"}\n')
+    (tmp_path / "new.txt").write_text("text\tother\nHow ?\tx\n")
+    assert texts_of(tmp_path / "new.tsv") == texts_of(tmp_path / "new.jsonl") == ["How ?"]
+    assert texts_of(tmp_path / "new.txt", format="tsv") == ["How ?"]
+
+
+def labelled(task, path):
+    return reading.read_labelled(task, str(path), examples.Report())
+
+
+def test_labelled_files_have_the_columns_of_the_dev_set(tmp_path):
+    """Of MNLI's official files those of test have no labels."""
+    (tmp_path / "new.tsv").write_text(
+        "pairID\tgold_label\tsentence1\tsentence2\n7n\tneutral\tIt rains .\tIt pours .\n"
+    )
+    split = labelled(built_in.named("mnli"), tmp_path / "new.tsv")
+    assert [(e.a, e.b, e.label) for e in split.examples] == [("It rains .", "It pours .", 1)]
+
+
+def test_the_name_of_a_file_of_lines_says_their_label(tmp_path):
+    path = tmp_path / "lr=0.1.txt"
+    path.write_text("How did it end ?\n\nWhy ?\n")
+    split = labelled(built_in.named("subjectivity"), f"{path}=objective")
+    assert [(example.a, example.label) for example in split.examples] == [
+        ("How did it end ?", 1),
+        ("Why ?", 1),
+    ]
+    for name in (path, tmp_path / "plain.txt"):
+        with pytest.raises(ValueError, match=rf"{name}: its lines have no label; .*=subjective$"):
+            labelled(built_in.named("subjectivity"), name)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind", "message"),
+    [
+        ("new.csv", "text\nA\n", "", r"new.csv:1: no column 'label'; there is text"),
+        ("new.csv", "text,label\nA,a\nB,\n", "", "new.csv:3: no label in column 'label'; write"),
+        ("new.csv", "text,label\nA,c\n", "", "new.csv:2: label 'c' is none of a, b; mend"),
+        ("new.jsonl", '{"text": "A"}\n', "", "new.jsonl:1: no field 'label'; there is text"),
+        ("new.jsonl", '{"text": "A", "label": null}\n', "", "new.jsonl:1: no label in column"),
+        ("new.txt", "A\n", "", "new.txt: lines of a .txt file have no column 'label'; give a .tsv"),
+        ("new.csv", "text,label\nA,\nB,\n", "multi_label", "column 'label' is empty throughout"),
+        ("new.csv", "text,label\nA,much\n", "regression", "new.csv:2: label 'much' is no number"),
+    ],
+)
+def test_a_file_without_labels_cannot_be_scored(tmp_path, name, content, kind, message):
+    (tmp_path / name).write_text(content)
+    task = custom.task(
+        dict(kind=kind or "classification", train="train.csv", text="text", label="label")
+    )
+    with pytest.raises(ValueError, match=message) as refused:
+        labelled(dataclasses.replace(task, labels=("a", "b")), tmp_path / name)
+    assert "\n" not in str(refused.value)
+
+
+def test_of_several_labels_an_example_may_have_none(tmp_path):
+    (tmp_path / "new.csv").write_text('text,label\nA,\nB,"b,a"\n')
+    task = custom.task(dict(kind="multi_label", train="train.csv", text="text", label="label"))
+    split = labelled(dataclasses.replace(task, labels=("a", "b")), tmp_path / "new.csv")
+    assert [example.label for example in split.examples] == [(), (1, 0)]
+
+
+def test_questions_to_score_have_answers_or_are_said_to_have_none(tmp_path):
+    write_squad(tmp_path / "new.json", qa("q1", [("Ann", 0)]), qa("q2", [], is_impossible=True))
+    split = labelled(built_in.named("squad2"), tmp_path / "new.json")
+    assert [example.impossible for example in split.examples] == [False, True]
+    with pytest.raises(ValueError, match="a question without an answer; SQuAD 2.0 is task squad2"):
+        labelled(built_in.named("squad"), tmp_path / "new.json")
+    write_squad(tmp_path / "new.json", qa("q1", [("Ann", 0)]), qa("q2", []))
+    with pytest.raises(ValueError, match=r"new.json: question 'q2' has no answer .*; take it out"):
+        labelled(built_in.named("squad2"), tmp_path / "new.json")
+
+
+def test_a_new_question_may_be_marked_as_one_without_an_answer(tmp_path):
+    write_squad(tmp_path / "new.json", qa("q1", [], is_impossible=True))
+    split = reading.read_new(built_in.named("squad"), str(tmp_path / "new.json"), examples.Report())
+    assert [example.id for example in split.examples] == ["q1"]
