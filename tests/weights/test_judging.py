@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A discriminator says P(replaced) of each token of a text, from wherever its weights are."""
 
+import json
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors import numpy
 
 import electra_jax
 from electra_jax import config as config_lib
@@ -97,6 +100,20 @@ def test_what_does_not_judge_is_refused(words, tmp_path, objective, does):
     line = str(refusal.value)
     assert f"{tmp_path / 'run'} has no discriminator, its main network {does}; give a run" in line
     assert "\n" not in line
+
+
+@pytest.mark.parametrize("name", ["ElectraModel", "ElectraForSequenceClassification"])
+def test_a_network_without_the_head_or_with_that_of_a_task_is_refused(workdir, tmp_path, name):
+    exporting.to_hugging_face(reading.open(workdir), str(tmp_path))
+    folder = tmp_path / "discriminator"
+    tensors = numpy.load_file(folder / "model.safetensors")
+    kept = {path: x for path, x in tensors.items() if "discriminator_predictions" not in path}
+    tuned = {"classifier.out_proj.bias": np.zeros(2, np.float32)} if name != "ElectraModel" else {}
+    numpy.save_file(kept | tuned, folder / "model.safetensors")
+    about = json.loads((folder / "config.json").read_text()) | {"architectures": [name]}
+    (folder / "config.json").write_text(json.dumps(about))
+    with pytest.raises(config_lib.ConfigError, match="has no discriminator, its main network "):
+        electra_jax.load_discriminator(folder)
 
 
 def test_a_discriminator_of_the_chosen_places_judges_too(words, tmp_path):
