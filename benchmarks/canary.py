@@ -83,7 +83,7 @@ def softmax_over_the_vocabulary(_) -> list:
 
 
 def attention_with_dropout(device) -> list:
-    """Mixed values and the gradients of query, key and value; on a TPU by its kernel."""
+    """Mixed values and the gradients of query, key and value; on a TPU or a GPU by its kernel."""
     draw = np.random.default_rng(0)
     *inputs, direction = (
         jnp.asarray(draw.standard_normal((2, 128, 2, 64)), jnp.float32) for _ in range(4)
@@ -91,17 +91,24 @@ def attention_with_dropout(device) -> list:
     documents_BL = jnp.asarray([[1] * 70 + [2] * 40 + [0] * 18, [1] * 128], jnp.int32)
     words_BHLM = jax.random.bits(jax.random.key(0), (2, 2, 128, 128), jnp.uint32)
 
-    def fused(*inputs):
-        return attention.fused(*inputs, documents_BL, words_BHLM, dropout=0.1, bits=32)
+    real_BL11 = (documents_BL > 0)[:, :, None, None]  # ways differ in what padding sees
 
-    def plain(*inputs):
+    def einsum(*inputs):
         seen_BLM = attention.visible(documents_BL)
         return attention.einsum(*inputs, seen_BLM, dropout=0.1, drawn_BHLM=words_BHLM)
 
+    def fused(*inputs):
+        return attention.fused(*inputs, documents_BL, words_BHLM, dropout=0.1, bits=32)
+
+    def blockwise(*inputs):
+        return attention.blockwise(*inputs, documents_BL, words_BHLM, dropout=0.1)
+
+    mix = {"tpu": fused, "gpu": blockwise}.get(device.platform, einsum)
+
     @jax.jit
     def run(inputs):
-        mixed_BLHK, back = jax.vjp(fused if device.platform == "tpu" else plain, *inputs)
-        return mixed_BLHK, *back(direction)
+        mixed_BLHK, back = jax.vjp(mix, *inputs)
+        return mixed_BLHK * real_BL11, *back(direction * real_BL11)
 
     return list(run(inputs))
 
@@ -114,7 +121,7 @@ def training_step(device) -> list:
     """
     tree = tiny_paper.get_config()
     tree.data.batch_size = 8
-    # Each device reads the bytes of a random word in an order of its own; whole words have none.
+    # A TPU reads the bytes of a random word in an order of its own; whole words have none.
     tree.model.update(dtype="float32", dropout=0.1, attention_dropout=0.1, dropout_bits=32)
     rehearsed = synthetic.prepare(config_lib.parse(tree), 2048, [device])
     state, measured = rehearsed.update(rehearsed.state(), rehearsed.lanes())

@@ -20,7 +20,7 @@ import numpy as np
 from jax import numpy as jnp
 from jax.experimental.pallas.ops.tpu import splash_attention
 
-from electra_jax.model import fused_attention, layers
+from electra_jax.model import blockwise_attention, fused_attention, layers
 
 PROJECTIONS = "query", "key", "value"
 _BLOCKS = (512, 256, 128)  # tokens per block of splash; at least 128; not timed
@@ -97,8 +97,7 @@ def apply(
         if as_columns:
             projected = jnp.split(joined_SC, 3, axis=-1)
         else:
-            joined_BL3HK = joined_SC.reshape(*rows, 3, heads, size)
-            projected = [joined_BL3HK[..., n, :, :] for n in range(3)]
+            projected = _cut(joined_SC.reshape(*rows, 3, heads, size))
     else:
         projected = [dense(params[name], hidden_SD) for name in PROJECTIONS]
     query_BLHK, key_BLHK, value_BLHK = (x.reshape(*rows, heads, size) for x in projected)
@@ -305,6 +304,36 @@ def fused(
     return fused_attention.attend(form, *merged, documents_BL, words).reshape(query_BLHK.shape)
 
 
+def blockwise(
+    query_BLHK: jax.Array,
+    key_BLHK: jax.Array,
+    value_BLHK: jax.Array,
+    documents_BL: jax.Array,
+    drawn_BHLM: jax.Array | None = None,
+    *,
+    dropout: float = 0.0,
+    window: int = 0,
+    direction: str = "both",
+) -> jax.Array:
+    """Block after block in one kernel, `blockwise_attention`: the scores never leave the chip.
+
+    The same decisions as with `einsum` drop the same probabilities.
+
+    Args:
+      drawn_BHLM: random numbers from `layers.draw` for the dropout, or None to drop nothing.
+    """
+    bits = 0 if drawn_BHLM is None else 8 * drawn_BHLM.dtype.itemsize
+    form = blockwise_attention.Form(
+        drop_below=layers.below(dropout, bits) if bits else 0,
+        bits=bits,
+        window=window,
+        direction=direction,
+    )
+    # Where the three were cut from one array, the compiler takes that.
+    joined_BL3HK = jnp.stack([query_BLHK, key_BLHK, value_BLHK], axis=2)
+    return blockwise_attention.attend(form, joined_BL3HK, documents_BL, drawn_BHLM)
+
+
 def splash(
     query_BLHK: jax.Array,
     key_BLHK: jax.Array,
@@ -379,18 +408,24 @@ def refused(
     """Returns why attention cannot be computed in this way, with a remedy, or '' if it can.
 
     Args:
-      way: 'einsum', 'fused', 'splash' or 'cudnn'.
+      way: 'einsum', 'fused', 'blockwise', 'splash' or 'cudnn'.
       platform: 'cpu', 'gpu' or 'tpu'.
       dtype: the compute dtype.
       shapes: (heads, head size) of each network.
       bits: random bits of a decision of dropout.
     """
-    sizes, reason = [size for _, size in shapes], fused_attention.refused(length, shapes, bits)
+    sizes = [size for _, size in shapes]
+    in_rows = fused_attention.refused(length, shapes, bits)
+    in_blocks = blockwise_attention.refused(length, sizes)
     checks = {
         "einsum": (),
         "fused": (
             (platform != "tpu", f"needs a TPU, not a {platform.upper()}", ""),
-            (reason, reason, ""),
+            (in_rows, in_rows, ""),
+        ),
+        "blockwise": (
+            (platform != "gpu", f"needs a GPU, not a {platform.upper()}", ""),
+            (in_blocks, in_blocks, ""),
         ),
         "splash": (
             (platform != "tpu", f"needs a TPU, not a {platform.upper()}", ""),
@@ -413,6 +448,21 @@ def refused(
         if found:
             return f"{reason}; try {remedy}model.attention=einsum"
     return ""
+
+
+@jax.custom_vjp
+def _cut(joined_BL3HK):
+    """Query, key and value, each [B, L, H, K]; their gradients are put one beside the other.
+
+    By itself jax pads the gradient of each to the size of all, and adds them.
+    """
+    return [joined_BL3HK[..., part, :, :] for part in range(len(PROJECTIONS))]
+
+
+_cut.defvjp(
+    lambda joined_BL3HK: (_cut(joined_BL3HK), None),
+    lambda _, gradients: (jnp.stack(gradients, axis=-3),),
+)
 
 
 def _merged(x, axis):

@@ -43,7 +43,9 @@ class Embeddings(nn.Module):
         summed_BLE = token_VE[batch.ids_BL]
         if self.max_positions:
             summed_BLE += table("position", self.max_positions)[batch.positions_BL]
-        summed_BLE += table("type", TYPES)[batch.types_BL]
+        # Chosen and not looked up: a gradient of two rows added up token by token takes a GPU long.
+        type_TE = table("type", TYPES)
+        summed_BLE += jnp.where(batch.types_BL[..., None] == 0, type_TE[0], type_TE[1])
 
         norm = self.param("norm", lambda _: layers.init_norm((self.size,)))
         normed_BLE = layers.layer_norm(norm, summed_BLE).astype(self.dtype)

@@ -21,7 +21,7 @@ from jax import numpy as jnp
 
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import placing, streams
-from electra_jax.model import attention, feed_forward, layer_stack, layers
+from electra_jax.model import attention, feed_forward, layer_stack, layers, residual_norm
 
 NORMS = {  # kind -> (function that creates its parameters, the norm)
     "layer": (layers.init_norm, layers.layer_norm),
@@ -40,6 +40,7 @@ PORTABLE = {
     "scan": False,
     "joined_gradients": False,
     "joined_projections": False,
+    "norms_in_kernel": False,
     "remat": "none",
     "frozen_layers": 0,
 }
@@ -56,6 +57,7 @@ def forms_on(platform: str, scan: str = "auto", split: bool = False) -> dict[str
         "scan": platform == "tpu" if scan == "auto" else scan == "on",
         "joined_gradients": platform == "cpu",
         "joined_projections": platform != "cpu" and not split,
+        "norms_in_kernel": platform == "gpu",
     }
 
 
@@ -87,6 +89,7 @@ class EncoderConfig:
     scan: bool
     joined_gradients: bool  # of unrolled layers
     joined_projections: bool  # query, key and value as one product
+    norms_in_kernel: bool  # where `residual_norm` has a kernel for them
     remat: str
     frozen_layers: int = 0  # the lowest layers, which get no gradients, nor does what is below them
     direction: str = "both"  # a tower of Electric: 'left_to_right' sees itself and those before it
@@ -114,6 +117,15 @@ class EncoderConfig:
         """K, the size of one attention head."""
         return self.width // self.heads
 
+    def ends_in_kernel(self, length: int) -> bool:
+        """Whether branches over rows of this length end in `residual_norm`'s kernel."""
+        kind = self.norm_place, self.norm_kind, self.biases
+        return (
+            self.norms_in_kernel
+            and kind == ("post", "layer", True)
+            and not residual_norm.refused(length)
+        )
+
     @property
     def global_layers(self) -> np.ndarray:
         """Which layers have global attention, bool [layers]; the first always has."""
@@ -121,18 +133,54 @@ class EncoderConfig:
         return (number % self.global_every == 0) | (self.local_window == 0)
 
 
-def post_norm(norm: Callable, params: dict, hidden_BLD: jax.Array, branch: Callable) -> jax.Array:
-    """norm(x + f(x)), as in the original Transformer and BERT."""
-    return norm(params, hidden_BLD + branch(hidden_BLD))
+@dataclasses.dataclass(frozen=True)
+class Branch:
+    """Attention or feed-forward of one layer, and the dropout of its output."""
+
+    params: dict  # of its products and `norm`; or with `end`, from `residual_norm.with_end`
+    run: Callable  # (params, x [B, L, D]) -> [B, L, D]
+    drawn_BLD: jax.Array | None  # random numbers of the dropout
+
+    def dropped(self, c: EncoderConfig, x_BLD: jax.Array) -> jax.Array:
+        """dropout(f(x))."""
+        return layers.dropout(self.run(self.params, x_BLD), c.dropout, self.drawn_BLD)
 
 
-def pre_norm(norm: Callable, params: dict, hidden_BLD: jax.Array, branch: Callable) -> jax.Array:
-    """x + f(norm(x)) (Xiong et al. 2020); the last layer's output gets one more norm."""
-    return hidden_BLD + branch(norm(params, hidden_BLD))
+# Each function puts the residual and the norm of a layer around a branch f, [B, L, D] -> [B, L, D].
+
+
+def post_norm(
+    c: EncoderConfig, placement: placing.Placement, branch: Branch, hidden_BLD: jax.Array
+) -> jax.Array:
+    """norm(x + dropout(f(x))), as in the original Transformer and BERT."""
+    del placement  # XLA splits it by itself
+    _, norm = NORMS[c.norm_kind]
+    return norm(branch.params["norm"], hidden_BLD + branch.dropped(c, hidden_BLD))
+
+
+def pre_norm(
+    c: EncoderConfig, placement: placing.Placement, branch: Branch, hidden_BLD: jax.Array
+) -> jax.Array:
+    """x + dropout(f(norm(x))) (Xiong et al. 2020); the last layer's output gets one more norm."""
+    del placement
+    _, norm = NORMS[c.norm_kind]
+    return hidden_BLD + branch.dropped(c, norm(branch.params["norm"], hidden_BLD))
+
+
+def post_norm_in_kernel(
+    c: EncoderConfig, placement: placing.Placement, branch: Branch, hidden_BLD: jax.Array
+) -> jax.Array:
+    """What `post_norm` does, all that comes after the last product of f in one kernel."""
+    rows = [hidden_BLD, branch.run(branch.params, hidden_BLD)]
+    if branch.drawn_BLD is not None:
+        rows.append(branch.drawn_BLD)
+    end = functools.partial(residual_norm.end, dropout=c.dropout)
+    return placement.rowwise(end, tuple(rows), (branch.params["end"],))
 
 
 DIRECTIONS = {"left_to_right": jnp.tril, "right_to_left": jnp.triu}  # of a matrix [query, key]
 
+LAST = {"attention": "output", "feed_forward": "out"}  # branch -> its last product
 PLACES = {"post": post_norm, "pre": pre_norm}
 
 
@@ -167,6 +215,10 @@ class Encoder(nn.Module):
         # Before the loop: what is reshaped or cast inside it is kept again for each layer's
         # backward pass.
         weights = stacked | {"attention": attention.as_matrices(stacked["attention"])}
+        if c.ends_in_kernel(hidden_BLD.shape[1]):
+            weights = {
+                name: residual_norm.with_end(weights[name], last) for name, last in LAST.items()
+            }
         weights = layers.cast_for_products(weights, hidden_BLD.dtype)
         if c.joined_projections:
             weights |= {"attention": attention.joined(weights["attention"])}
@@ -262,9 +314,10 @@ def _layer(c, placement, documents_BL):
     # The fused kernel reads heads as columns, and the words of its dropout as they are.
     as_columns = c.attention == "fused"
     in_kernel = (0,) if as_columns else ()
-    _, norm = NORMS[c.norm_kind]
     _, feed = FEED_FORWARDS[c.feed_forward_kind]
     mix, residual = MIXING[c.attention](c, placement, documents_BL), PLACES[c.norm_place]
+    if c.ends_in_kernel(length):
+        residual = post_norm_in_kernel
 
     rotation = None
     if c.positions == "rotary":
@@ -275,19 +328,17 @@ def _layer(c, placement, documents_BL):
         keys_B, params, is_global = inputs
         drawn_BHLM, *drawn_BLD = layers.draw(keys_B, sites, c.dropout_bits, in_kernel)
 
-        def attend(x_BLD):
+        def attend(params, x_BLD):
             mix_here = functools.partial(mix, is_global, drawn_BHLM)
-            output_BLD = attention.apply(
-                params["attention"], x_BLD, c.heads, mix_here, rotation, c.dense, as_columns
-            )
-            return layers.dropout(output_BLD, c.dropout, drawn_BLD[0])
+            return attention.apply(params, x_BLD, c.heads, mix_here, rotation, c.dense, as_columns)
 
-        def feed_forward_branch(x_BLD):
-            output_BLD = feed(params["feed_forward"], x_BLD, c.dense)
-            return layers.dropout(output_BLD, c.dropout, drawn_BLD[1])
+        def feed_forward_of(params, x_BLD):
+            return feed(params, x_BLD, c.dense)
 
-        hidden_BLD = residual(norm, params["attention"]["norm"], hidden_BLD, attend)
-        hidden_BLD = residual(norm, params["feed_forward"]["norm"], hidden_BLD, feed_forward_branch)
+        attending = Branch(params["attention"], attend, drawn_BLD[0])
+        feeding = Branch(params["feed_forward"], feed_forward_of, drawn_BLD[1])
+        for branch in (attending, feeding):
+            hidden_BLD = residual(c, placement, branch, hidden_BLD)
         return placement.keep_rows(hidden_BLD), None
 
     return layer
@@ -337,6 +388,25 @@ def _mix_fused(c, placement, documents_BL):
     return mix
 
 
+def _mix_blockwise(c, placement, documents_BL):
+    blockwise = functools.partial(
+        attention.blockwise, dropout=c.attention_dropout, direction=c.direction
+    )
+    globally = placement.headwise(blockwise)
+    locally = placement.headwise(functools.partial(blockwise, window=c.local_window))
+
+    def mix(is_global, drawn_BHLM, *query_key_value):
+        by_head = () if drawn_BHLM is None else (drawn_BHLM,)
+        return _by_reach(
+            is_global,
+            lambda *x: globally(*x, documents_BL, by_head=by_head),
+            lambda *x: locally(*x, documents_BL, by_head=by_head),
+            query_key_value,
+        )
+
+    return mix
+
+
 def _mix_cudnn(c, placement, documents_BL):
     visible_of, run = _visible(c, documents_BL), placement.headwise(attention.cudnn)
     return lambda is_global, _, *query_key_value: run(*query_key_value, visible_of(is_global))
@@ -353,7 +423,8 @@ def _mix_splash(c, placement, documents_BL):
 
 
 MIXING = {
-    "einsum": _mix_einsum, "fused": _mix_fused, "cudnn": _mix_cudnn, "splash": _mix_splash
+    "einsum": _mix_einsum, "fused": _mix_fused, "blockwise": _mix_blockwise,
+    "cudnn": _mix_cudnn, "splash": _mix_splash,
 }  # fmt: skip
 
 

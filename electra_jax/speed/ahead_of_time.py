@@ -188,7 +188,8 @@ def compile_step(
         "ids": jax.ShapeDtypeStruct((stage.batch_size, stage.sequence_length), ids),
         "marks": jax.ShapeDtypeStruct((stage.batch_size, stage.sequence_length), jnp.uint8),
     }
-    lowered = ready.plan.compile_update(stage.sequence_length).lower(shapes, lanes)
+    with _kernels_for(topology.chip):
+        lowered = ready.plan.compile_update(stage.sequence_length).lower(shapes, lanes)
 
     # Without a GPU no kernel can be timed, so none is chosen by its time.
     cuda = topology.chip.platform == "cuda"
@@ -229,6 +230,15 @@ def devices(topology: chips.Topology) -> list[jax.Device]:
     if topology.chips_a_slice == 1:
         more["chips_per_host_bounds"] = [1] * 3
     return list(topologies.get_topology_desc(topology.slice, "tpu", **more).devices)
+
+
+def _kernels_for(chip: chips.Chip) -> contextlib.AbstractContextManager:
+    """Says for which GPU the kernels of Pallas are, which it asks the devices of this machine."""
+    if chip.platform != "cuda":
+        return contextlib.nullcontext()
+    described = jax.sharding.AbstractDevice(f"NVIDIA {chip.name.upper()}", None, "cuda")
+    mesh = jax.sharding.AbstractMesh((), (), abstract_device=described)
+    return jax.sharding.use_abstract_mesh(mesh)
 
 
 @contextlib.contextmanager

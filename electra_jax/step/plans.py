@@ -434,10 +434,10 @@ def _attention(model, length, platform, dtype):
         return attention.refused(way, platform, dtype, length, shapes, model.dropout_bits)
 
     if model.attention == "auto":
-        # A GPU gets einsum until cudnn has been timed on one.
         long = model.attention_dropout == 0 and length >= 512
-        way = "splash" if long else "fused"
-        return "einsum" if refused(way) else way
+        ways = ("splash",) if long else ()
+        ways += "fused", "blockwise", "einsum"
+        return next(way for way in ways if not refused(way))
 
     if reason := refused(model.attention):
         raise config_lib.ConfigError(f"model.attention={model.attention!r} {reason}")

@@ -11,7 +11,14 @@ from jax.experimental.pallas.ops.tpu import splash_attention
 
 from electra_jax import config as config_lib
 from electra_jax.core import meshes
-from electra_jax.model import attention, encoder, fused_attention, layers
+from electra_jax.model import (
+    attention,
+    blockwise_attention,
+    encoder,
+    fused_attention,
+    layers,
+    residual_norm,
+)
 from electra_jax.step import plans
 from support import corpus, odd
 
@@ -36,12 +43,11 @@ def value_and_gradients(mix, inputs, direction):
 
 @pytest.fixture
 def interpreted(monkeypatch):
-    """Kernels of TPUs on a CPU."""
+    """Kernels of TPUs and GPUs on a CPU."""
     made = functools.partial(splash_attention.make_splash_mha, interpret=True)
     monkeypatch.setattr(splash_attention, "make_splash_mha", made)
-    monkeypatch.setattr(
-        fused_attention, "Form", functools.partial(fused_attention.Form, interpret=True)
-    )
+    for kernel in (fused_attention, blockwise_attention, residual_norm):
+        monkeypatch.setattr(kernel, "Form", functools.partial(kernel.Form, interpret=True))
 
 
 DOCUMENTS = [  # (document, tokens) along a row of 384: three blocks of 128
@@ -116,6 +122,74 @@ def test_fused_agrees_with_einsum_and_drops_the_same_probabilities(
 
 
 @pytest.mark.parametrize(
+    ("size", "settings"),
+    [
+        (16, {}),
+        (64, dict(bits=8, dropout=0.1)),
+        (16, dict(window=20, bits=8, dropout=0.1)),  # the first block sees two of six
+        (16, dict(direction="left_to_right")),
+        (16, dict(direction="right_to_left", bits=32, dropout=0.2)),
+    ],
+)
+def test_blockwise_agrees_with_einsum_on_every_real_token_and_drops_the_same(
+    size, settings, interpreted
+):
+    inputs, documents_BL, direction = rows_of(DOCUMENTS_BL, 2, size)
+    visible_BLM = attention.visible(documents_BL)
+    if "window" in settings:
+        visible_BLM &= attention.near(384, settings["window"])
+    if "direction" in settings:
+        visible_BLM &= encoder.DIRECTIONS[settings["direction"]](jnp.ones((384, 384), bool))
+    dtype = {None: None, 8: jnp.uint8, 32: jnp.uint32}[settings.get("bits")]
+    drawn_BHLM = dtype and jax.random.bits(jax.random.key(0), (4, 2, 384, 384), dtype)
+    dropout = settings.get("dropout", 0.0)
+    shape = {name: x for name, x in settings.items() if name in ("window", "direction")}
+
+    plain = value_and_gradients(
+        lambda *x: attention.einsum(*x, visible_BLM, dropout=dropout, drawn_BHLM=drawn_BHLM),
+        inputs,
+        direction,
+    )
+    blockwise = value_and_gradients(
+        lambda *x: attention.blockwise(*x, documents_BL, drawn_BHLM, dropout=dropout, **shape),
+        inputs,
+        direction,
+    )
+    real_BL = documents_BL > 0
+    assert np.isfinite(blockwise[0]).all()
+    np.testing.assert_allclose(blockwise[0][real_BL], plain[0][real_BL], atol=2e-6)
+    for found, expected in zip(blockwise[1], plain[1]):
+        np.testing.assert_allclose(found, expected, atol=2e-5)
+        assert not found[~real_BL].any()  # nothing comes back to padding
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "backward"),
+    [(64, 128, 64), (128, 32, 128), (128, 64, 32)],  # the whole row is one block, or two
+)
+def test_the_size_of_blocks_changes_nothing(queries, keys, backward):
+    (query, key, value), documents_BL, direction = rows_of([[1] * 90 + [2] * 38], 2, 16)
+    joined_BL3HK = jnp.stack([query, key, value], axis=2)
+    drawn_BHLM = jax.random.bits(jax.random.key(0), (1, 2, 128, 128), jnp.uint8)
+
+    def with_blocks(forward, backward):
+        form = blockwise_attention.Form(
+            drop_below=26, forward=forward, backward=backward, interpret=True
+        )
+        attend = functools.partial(blockwise_attention.attend, form)
+        return value_and_gradients(
+            lambda x: attend(x, documents_BL, drawn_BHLM), [joined_BL3HK], direction
+        )
+
+    usual = with_blocks(blockwise_attention.Blocks(), blockwise_attention.Blocks())
+    other = with_blocks(
+        blockwise_attention.Blocks(queries, keys), blockwise_attention.Blocks(backward, 32)
+    )
+    for found, expected in zip(jax.tree.leaves(other), jax.tree.leaves(usual)):
+        np.testing.assert_allclose(found, expected, atol=5e-6)
+
+
+@pytest.mark.parametrize(
     ("heads", "size", "together"),
     [(12, 64, 2), (4, 32, 4), (1, 64, 1), (2, 128, 1), (16, 48, 8), (6, 32, 6), (3, 256, 1)],
 )
@@ -161,13 +235,32 @@ def encoder_of(way, scan, **more):
     return odd.flat(run(params, x_BLD))
 
 
-@pytest.mark.parametrize("scan", [False, True])
-@pytest.mark.parametrize(
-    ("way", "more"), [("splash", {}), ("fused", dict(dropout=0.1, attention_dropout=0.2))]
+DROPPED = dict(dropout=0.1, attention_dropout=0.2)
+BERTS = dict(  # what `residual_norm` has a kernel for
+    positions="learned", norm_place="post", norm_kind="layer", biases=True, local_window=0
 )
-def test_layers_with_a_kernel_are_those_with_einsum(way, more, scan, interpreted, monkeypatch):
-    monkeypatch.setattr(layers, "_beside_each_other", layers._in_quarters)  # as on a TPU
-    plain, fused = encoder_of("einsum", scan, **more), encoder_of(way, scan, **more)
+
+
+@pytest.mark.parametrize(
+    ("way", "scan", "more", "of_kernel"),
+    [
+        ("splash", False, {}, {}),
+        ("splash", True, {}, {}),
+        ("fused", False, DROPPED, {}),
+        ("fused", True, DROPPED, {}),
+        ("blockwise", False, DROPPED, dict(joined_projections=True)),
+        ("blockwise", True, DROPPED, {}),
+        ("blockwise", False, DROPPED | BERTS, dict(joined_projections=True, norms_in_kernel=True)),
+        ("einsum", True, DROPPED | BERTS, dict(norms_in_kernel=True)),
+    ],
+)
+def test_layers_with_a_kernel_are_those_without(
+    way, scan, more, of_kernel, interpreted, monkeypatch
+):
+    if way == "fused":
+        monkeypatch.setattr(layers, "_beside_each_other", layers._in_quarters)  # as on a TPU
+    plain = encoder_of("einsum", scan, **more)
+    fused = encoder_of(way, scan, **more | of_kernel)
     for path, x in fused.items():
         assert abs(x - plain[path]).max() <= 2e-5 * max(1, abs(plain[path]).max()), path
 
@@ -205,6 +298,7 @@ def settled(platform, monkeypatch, **overrides):
     return plans.networks_config(config, 100).generator.attention
 
 
+HEADS_OF_16 = dict(model__generator__width=32)
 LONGER = dict(data__sequence_length=2048, model__max_positions=2048)
 
 
@@ -219,7 +313,11 @@ LONGER = dict(data__sequence_length=2048, model__max_positions=2048)
         ("tpu", LONGER, "splash"),
         ("tpu", dict(model__attention="einsum"), "einsum"),
         ("tpu", dict(model__attention="splash", data__sequence_length=128), "splash"),
-        ("gpu", {}, "einsum"),
+        ("gpu", HEADS_OF_16, "blockwise"),
+        ("gpu", HEADS_OF_16 | dict(model__attention_dropout=0.1), "blockwise"),
+        ("gpu", HEADS_OF_16 | LONGER, "blockwise"),
+        ("gpu", HEADS_OF_16 | dict(data__sequence_length=480), "einsum"),  # no multiple of 64
+        ("gpu", {}, "einsum"),  # heads of 8
         ("gpu", dict(model__attention="cudnn"), "cudnn"),
         ("cpu", {}, "einsum"),
     ],
@@ -295,6 +393,21 @@ def test_auto_is_conservative(platform, overrides, way, monkeypatch):
             "gpu",
             dict(model__attention="cudnn", model__generator__width=24),
             "needs heads of a multiple of 8, at most 128, not of 12 and 16",
+        ),
+        (
+            "tpu",
+            dict(model__attention="blockwise"),
+            "'blockwise' needs a GPU, not a TPU; try model.att",
+        ),
+        (
+            "gpu",
+            HEADS_OF_16 | dict(model__attention="blockwise", data__sequence_length=480),
+            "needs rows of a multiple of 64 tokens, not of 480",
+        ),
+        (
+            "gpu",
+            dict(model__attention="blockwise", model__generator__width=24),
+            "needs heads of 16, 32, 64 or 128, not of 12 and 16",
         ),
     ],
 )

@@ -392,9 +392,10 @@ def over_meshes():
         ("einsum, 1 x 2 x 2", "einsum, one"),
         ("splash, 1 x 2 x 2", "einsum, one"),
         ("fused with dropout, 1 x 2 x 2", "einsum with dropout, one"),
+        ("kernels of GPUs, 2 x 1 x 2 in two parts", "classic, one"),
     ],
 )
-def test_a_step_of_the_modern_trunk_is_the_same_on_every_mesh(over_meshes, name, one):
+def test_a_step_is_the_same_on_every_mesh(over_meshes, name, one):
     for metric, expected in over_meshes[one].items():
         found = over_meshes[name][metric]
         np.testing.assert_allclose(found, expected, rtol=3e-5, atol=1e-6, err_msg=metric)

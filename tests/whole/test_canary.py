@@ -12,7 +12,7 @@ import pytest
 from jax import lax
 
 from benchmarks import canary
-from electra_jax.model import encoder, fused_attention
+from electra_jax.model import blockwise_attention, encoder, fused_attention, residual_norm
 
 ARRAY = np.array([1.0, -4.0, 2.0])
 
@@ -38,7 +38,7 @@ def test_arrays_that_are_missing_are_an_error():
 
 @pytest.mark.parametrize("name", canary.COMPUTATIONS)
 def test_a_computation_has_finite_results_that_the_forms_of_a_gpu_repeat(name, monkeypatch):
-    """An H200 was called wrong because it reads the bytes of dropout in another order."""
+    """An H200 was called wrong because it read the bytes of dropout in another order."""
     compute, tolerance = canary.COMPUTATIONS[name]
     cpu = jax.devices("cpu")[0]
     found = canary.on(cpu, compute)
@@ -47,24 +47,33 @@ def test_a_computation_has_finite_results_that_the_forms_of_a_gpu_repeat(name, m
     forms_on = encoder.forms_on
     monkeypatch.setattr(encoder, "forms_on", lambda _, *more: forms_on("gpu", *more))
     monkeypatch.setattr(lax, "platform_dependent", lambda *x, default, **_: default(*x))
+    monkeypatch.setattr(residual_norm, "Form", interpreted(residual_norm.Form))
     assert canary.error_of(canary.on(cpu, compute), found) <= tolerance
 
 
-def test_the_kernel_of_a_tpu_is_what_a_tpu_is_asked_for(monkeypatch):
+def interpreted(form, asked=None):
+    """A kernel's form on a CPU; adds to `asked` what it is made with."""
+
+    def make(**given):
+        if asked is not None:
+            asked.append(given)
+        return form(**given, interpret=True)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("platform", "kernel"), [("tpu", fused_attention), ("gpu", blockwise_attention)]
+)
+def test_a_device_with_a_kernel_is_asked_for_it(platform, kernel, monkeypatch):
     """Interpreted here. A CPU is asked for plain products."""
     compute, tolerance = canary.COMPUTATIONS["attention with dropout"]
     cpu, asked = jax.devices("cpu")[0], []
-
-    def form(**given):
-        asked.append(given)
-        return made(**given, interpret=True)
-
-    made = fused_attention.Form
-    monkeypatch.setattr(fused_attention, "Form", form)
+    monkeypatch.setattr(kernel, "Form", interpreted(kernel.Form, asked))
     plain = canary.on(cpu, compute)
     assert not asked
-    fused = canary.on(cpu, lambda _: compute(types.SimpleNamespace(platform="tpu")))
-    assert asked and canary.error_of(fused, plain) <= tolerance
+    found = canary.on(cpu, lambda _: compute(types.SimpleNamespace(platform=platform)))
+    assert asked and canary.error_of(found, plain) <= tolerance
 
 
 def test_a_coarser_product_does_not_pass():

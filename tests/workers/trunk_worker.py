@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One step of the modern trunk on several meshes of four devices; run by test_modern_trunk.py.
+"""One step of both trunks on several meshes of four devices; run by test_modern_trunk.py.
 
 Prints a JSON object: {layout: {metric: [sum, weight]}}, and how far the fused kernel of a mesh,
-alone and with large dropout, is from that of one device. There is no TPU, so its kernels are
-interpreted.
+alone and with large dropout, is from that of one device. There is no TPU and no GPU, so their
+kernels are interpreted.
 """
 
 import functools
@@ -15,7 +15,13 @@ from jax.experimental.pallas.ops.tpu import splash_attention
 
 from electra_jax import config as config_lib
 from electra_jax.core import meshes, placing
-from electra_jax.model import attention, fused_attention, layers
+from electra_jax.model import (
+    attention,
+    blockwise_attention,
+    fused_attention,
+    layers,
+    residual_norm,
+)
 from electra_jax.speed import synthetic
 from support import corpus
 
@@ -26,28 +32,38 @@ LAYOUTS = {  # attention, then devices along data, fsdp, tensor, then dropout of
     "einsum with dropout, one": ("einsum", 1, 1, 1, 0.1),
     "fused with dropout, 1 x 2 x 2": ("fused", 1, 2, 2, 0.1),
 }
+CLASSIC_LAYOUTS = {  # the same of BERT's trunk, then micro-batches
+    "classic, one": ("einsum", 1, 1, 1, 0.1),
+    "kernels of GPUs, 2 x 1 x 2 in two parts": ("blockwise", 2, 1, 2, 0.1, 2),
+}
+CLASSIC = dict(model__max_positions=128)
+MODERN = dict(
+    model__positions="rotary",
+    model__feed_forward_kind="geglu",
+    model__norm_place="pre",
+    model__norm_kind="rms",
+    model__biases=False,
+    model__local_window=30,
+    model__global_every=2,
+    model__scan="on",
+)
 
 
-def step(way, data, fsdp, tensor, dropout=0.0):
-    """The sums of one update."""
+def step(trunk, platform, way, data, fsdp, tensor, dropout=0.0, parts=1):
+    """The sums of one update, as this platform computes it."""
+    meshes.platform = lambda mesh: platform  # so that kernels are not refused
     tree = corpus.small_run(
         "builtin",
         "",
         data__sequence_length=128,
         model__attention=way,
         model__attention_dropout=dropout,
-        model__positions="rotary",
-        model__feed_forward_kind="geglu",
-        model__norm_place="pre",
-        model__norm_kind="rms",
-        model__biases=False,
-        model__local_window=30,
-        model__global_every=2,
         model__dtype="float32",
-        model__scan="on",
+        schedule__accumulation=parts,
         mesh__data=data,
         mesh__fsdp=fsdp,
         mesh__tensor=tensor,
+        **trunk,
     )
     tree.data.batch_size = 4
     tree.model.generator.heads = 1  # tensor=2 does not divide it, so it stays whole
@@ -73,8 +89,9 @@ if __name__ == "__main__":
     splash_attention.make_splash_mha = functools.partial(
         splash_attention.make_splash_mha, interpret=True
     )
-    fused_attention.Form = functools.partial(fused_attention.Form, interpret=True)
+    for kernel in (fused_attention, blockwise_attention, residual_norm):
+        kernel.Form = functools.partial(kernel.Form, interpret=True)
+    steps = {name: step(CLASSIC, "gpu", *layout) for name, layout in CLASSIC_LAYOUTS.items()}
     layers._beside_each_other = layers._in_quarters  # the order of bytes on a TPU
-    meshes.platform = lambda mesh: "tpu"  # so that kernels are not refused
-    steps = {name: step(*layout) for name, layout in LAYOUTS.items()}
+    steps |= {name: step(MODERN, "tpu", *layout) for name, layout in LAYOUTS.items()}
     print(json.dumps(steps | {"kernel apart": kernel_apart()}))
