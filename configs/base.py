@@ -123,8 +123,8 @@ def model() -> ml_collections.ConfigDict:
 
     # How both networks are computed.
 
-    # 'einsum' | 'fused' (TPU) | without attention_dropout 'splash' (TPU) or 'cudnn' (GPU) | 'auto':
-    # einsum, but on a TPU splash or fused where they can. The result is the same.
+    # 'einsum' | 'fused' (TPU) | 'blockwise' (GPU) | without attention_dropout 'splash' (TPU) |
+    # 'auto': a kernel of the device where it can, else einsum. The result is the same.
     c.attention = "auto"
     c.dtype = "auto"  # of computation: bfloat16 on TPU and GPU, float32 on CPU; weights are float32
     c.scan = "auto"  # layers as a loop, which compiles fast: 'on' | 'off' | 'auto': on TPU only

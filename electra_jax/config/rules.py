@@ -50,11 +50,11 @@ def _check_networks(c: Config) -> None:
                 f" {network.width // network.heads}; change width or heads"
             )
 
-    if c.model.attention in ("splash", "cudnn") and c.model.attention_dropout > 0:
+    if c.model.attention == "splash" and c.model.attention_dropout > 0:
         raise ConfigError(
-            f"model.attention={c.model.attention!r} cannot drop attention probabilities, but"
+            "model.attention='splash' cannot drop attention probabilities, but"
             f" model.attention_dropout={c.model.attention_dropout}; set it to 0 or try"
-            " model.attention=einsum, or fused on a TPU"
+            " model.attention=auto"
         )
 
 

@@ -4,11 +4,11 @@
     hidden -> query, key, value -> [rotated by position] -> mixed values -> output
 
 Values are mixed by one of four functions with the same result. `einsum` is plain and runs
-everywhere. The others never store the scores [B, H, L, L]: `fused` (Pallas, on TPUs), which has
-dropout of probabilities as `einsum` has, and without it `splash` (Pallas, on TPUs) and `cudnn` (on
-GPUs); none of these has run on its chip yet. In all of them a token sees the tokens of its own
-document, within a window if one is set. The results for padded queries differ. They are finite and
-do not affect other tokens, because no token sees a padded key and no loss includes padding.
+everywhere. The others are kernels that never store the scores [B, H, L, L]: `fused` on TPUs and
+`blockwise` on GPUs drop probabilities as `einsum` does, `splash` on TPUs drops none. Those of TPUs
+have not run on one yet. In all of them a token sees the tokens of its own document, within a window
+if one is set. The results for padded queries differ. They are finite and do not affect other
+tokens, because no token sees a padded key and no loss includes padding.
 """
 
 import functools
@@ -24,7 +24,6 @@ from electra_jax.model import blockwise_attention, fused_attention, layers
 
 PROJECTIONS = "query", "key", "value"
 _BLOCKS = (512, 256, 128)  # tokens per block of splash; at least 128; not timed
-_CUDNN_HEAD = 128  # largest head size that every GPU supports; Hopper supports 256
 
 
 def init(
@@ -80,8 +79,7 @@ def apply(
 
     Args:
       params: those of one layer, from `as_matrices` or `joined`.
-      mix: query, key and value [B, L, H, K] -> mixed values [B, L, H, K], by `einsum`, `splash`
-        or `cudnn`.
+      mix: query, key and value [B, L, H, K] -> mixed values [B, L, H, K], as `einsum` does.
       rotation: the result of `rotation`, or None if positions are in the embeddings.
       dense: multiplies by kernels.
       as_columns: how a joined product is cut. By heads it is fewer kernels of a GPU; a TPU then
@@ -379,75 +377,30 @@ def splash(
     return jax.vmap(row)(*by_head, documents_BL).swapaxes(1, 2)
 
 
-def cudnn(
-    query_BLHK: jax.Array,
-    key_BLHK: jax.Array,
-    value_BLHK: jax.Array,
-    visible_BLM: jax.Array,
-    *,
-    implementation: str = "cudnn",
-) -> jax.Array:
-    """cuDNN's fused attention, for bfloat16 and float16. It has not been run on a GPU yet."""
-    return jax.nn.dot_product_attention(
-        query_BLHK,
-        key_BLHK,
-        value_BLHK,
-        mask=visible_BLM[:, None],
-        implementation=implementation,
-    )
-
-
 def refused(
-    way: str,
-    platform: str,
-    dtype: str,
-    length: int,
-    shapes: Sequence[tuple[int, int]],
-    bits: int = 8,
+    way: str, platform: str, length: int, shapes: Sequence[tuple[int, int]], bits: int = 8
 ) -> str:
     """Returns why attention cannot be computed in this way, with a remedy, or '' if it can.
 
     Args:
-      way: 'einsum', 'fused', 'blockwise', 'splash' or 'cudnn'.
+      way: 'einsum', 'fused', 'blockwise' or 'splash'.
       platform: 'cpu', 'gpu' or 'tpu'.
-      dtype: the compute dtype.
       shapes: (heads, head size) of each network.
       bits: random bits of a decision of dropout.
     """
-    sizes = [size for _, size in shapes]
-    in_rows = fused_attention.refused(length, shapes, bits)
-    in_blocks = blockwise_attention.refused(length, sizes)
-    checks = {
-        "einsum": (),
-        "fused": (
-            (platform != "tpu", f"needs a TPU, not a {platform.upper()}", ""),
-            (in_rows, in_rows, ""),
-        ),
-        "blockwise": (
-            (platform != "gpu", f"needs a GPU, not a {platform.upper()}", ""),
-            (in_blocks, in_blocks, ""),
-        ),
-        "splash": (
-            (platform != "tpu", f"needs a TPU, not a {platform.upper()}", ""),
-            (length % 128, f"needs rows of a multiple of 128 tokens, not of {length}", ""),
-        ),
-        "cudnn": (
-            (platform != "gpu", f"needs a GPU, not a {platform.upper()}", ""),
-            (dtype == "float32", "cannot compute in float32", "model.dtype=bfloat16 or "),
-            (length % 2, f"needs rows of an even number of tokens, not of {length}", ""),
-            (
-                any(size % 8 or size > _CUDNN_HEAD for size in sizes),
-                f"needs heads of a multiple of 8, at most {_CUDNN_HEAD}, not of"
-                f" {' and '.join(map(str, sizes))}",
-                "",
-            ),
-        ),
+    of_blocks = f"needs rows of a multiple of 128 tokens, not of {length}"
+    kernels = {  # way -> (its platform, why it has no kernel, or '')
+        "fused": ("tpu", fused_attention.refused(length, shapes, bits)),
+        "splash": ("tpu", of_blocks if length % 128 else ""),
+        "blockwise": ("gpu", blockwise_attention.refused(length, [size for _, size in shapes])),
     }
+    if way == "einsum":
+        return ""
 
-    for found, reason, remedy in checks[way]:
-        if found:
-            return f"{reason}; try {remedy}model.attention=einsum"
-    return ""
+    its_platform, reason = kernels[way]
+    if platform != its_platform:
+        reason = f"needs a {its_platform.upper()}, not a {platform.upper()}"
+    return reason and f"{reason}; try model.attention=einsum"
 
 
 @jax.custom_vjp

@@ -61,9 +61,6 @@ def forms_on(platform: str, scan: str = "auto", split: bool = False) -> dict[str
     }
 
 
-WITHOUT_DROPOUT = "splash", "cudnn"  # ways of attention that drop no probabilities
-
-
 @dataclasses.dataclass(frozen=True)
 class EncoderConfig:
     """The shape of one network, and how its layers run. No setting is 'auto' here."""
@@ -95,11 +92,10 @@ class EncoderConfig:
     direction: str = "both"  # a tower of Electric: 'left_to_right' sees itself and those before it
 
     def __post_init__(self):
-        if self.attention in WITHOUT_DROPOUT and self.attention_dropout > 0:
+        if self.attention == "splash" and self.attention_dropout > 0:
             raise ValueError(
-                f"attention={self.attention!r} drops no probabilities, but"
-                f" attention_dropout={self.attention_dropout}; set it to 0 or use 'einsum' or"
-                " 'fused'"
+                "attention='splash' drops no probabilities, but"
+                f" attention_dropout={self.attention_dropout}; set it to 0 or use 'fused'"
             )
         if self.attention == "splash" and self.direction != "both":
             raise ValueError(
@@ -407,11 +403,6 @@ def _mix_blockwise(c, placement, documents_BL):
     return mix
 
 
-def _mix_cudnn(c, placement, documents_BL):
-    visible_of, run = _visible(c, documents_BL), placement.headwise(attention.cudnn)
-    return lambda is_global, _, *query_key_value: run(*query_key_value, visible_of(is_global))
-
-
 def _mix_splash(c, placement, documents_BL):
     globally = placement.headwise(attention.splash)
     locally = placement.headwise(functools.partial(attention.splash, window=c.local_window))
@@ -424,7 +415,7 @@ def _mix_splash(c, placement, documents_BL):
 
 MIXING = {
     "einsum": _mix_einsum, "fused": _mix_fused, "blockwise": _mix_blockwise,
-    "cudnn": _mix_cudnn, "splash": _mix_splash,
+    "splash": _mix_splash,
 }  # fmt: skip
 
 

@@ -293,7 +293,7 @@ def networks_config(
     }
     split = config.mesh.fsdp * config.mesh.tensor > 1
     shared |= encoder.forms_on(platform, model.scan, split)
-    shared["attention"] = _attention(model, length, platform, dtype)
+    shared["attention"] = _attention(model, length, platform)
 
     def shape(network):
         return encoder.EncoderConfig(**shared | dataclasses.asdict(network))
@@ -423,7 +423,7 @@ def extras(config: config_lib.Config) -> train_step.Extras:
     )
 
 
-def _attention(model, length, platform, dtype):
+def _attention(model, length, platform):
     """How attention over rows of this length is computed on this platform.
 
     Raises ConfigError if the configuration names a way that is not possible here.
@@ -431,12 +431,11 @@ def _attention(model, length, platform, dtype):
     shapes = [(n.heads, n.width // n.heads) for n in (model.generator, model.discriminator)]
 
     def refused(way):
-        return attention.refused(way, platform, dtype, length, shapes, model.dropout_bits)
+        return attention.refused(way, platform, length, shapes, model.dropout_bits)
 
     if model.attention == "auto":
         long = model.attention_dropout == 0 and length >= 512
-        ways = ("splash",) if long else ()
-        ways += "fused", "blockwise", "einsum"
+        ways = ["splash"] * long + ["fused", "blockwise", "einsum"]
         return next(way for way in ways if not refused(way))
 
     if reason := refused(model.attention):

@@ -265,23 +265,6 @@ def test_layers_with_a_kernel_are_those_without(
         assert abs(x - plain[path]).max() <= 2e-5 * max(1, abs(plain[path]).max()), path
 
 
-@pytest.mark.parametrize("window", [0, 3])
-def test_what_is_handed_to_cudnn_gives_the_numbers_of_einsum(window):
-    """Its own kernel needs a GPU; the same call with XLA in its place."""
-    inputs, documents_BL, direction = rows_of(odd.batch().documents_BL)
-    visible_BLM = attention.visible(documents_BL)
-    if window:
-        visible_BLM &= attention.near(11, window)
-    plain = value_and_gradients(lambda *x: attention.einsum(*x, visible_BLM), inputs, direction)
-    same = functools.partial(attention.cudnn, implementation="xla")
-    fused = value_and_gradients(lambda *x: same(*x, visible_BLM), inputs, direction)
-    real_BL = documents_BL > 0
-    assert np.isfinite(fused[0]).all()
-    np.testing.assert_allclose(fused[0][real_BL], plain[0][real_BL], atol=1e-6)
-    for found, expected in zip(fused[1], plain[1]):
-        np.testing.assert_allclose(found, expected, atol=5e-6)
-
-
 def test_a_kernel_without_dropout_never_drops_in_silence():
     with pytest.raises(ValueError, match="attention='splash' drops no probabilities, but"):
         odd.trunk(1, 8, 2, 4, attention="splash", attention_dropout=0.1)
@@ -318,7 +301,7 @@ LONGER = dict(data__sequence_length=2048, model__max_positions=2048)
         ("gpu", HEADS_OF_16 | LONGER, "blockwise"),
         ("gpu", HEADS_OF_16 | dict(data__sequence_length=480), "einsum"),  # no multiple of 64
         ("gpu", {}, "einsum"),  # heads of 8
-        ("gpu", dict(model__attention="cudnn"), "cudnn"),
+        ("gpu", HEADS_OF_16 | dict(model__attention="einsum"), "einsum"),
         ("cpu", {}, "einsum"),
     ],
 )
@@ -339,7 +322,11 @@ def test_auto_is_conservative(platform, overrides, way, monkeypatch):
             dict(model__attention="splash"),
             "'splash' needs a TPU, not a GPU; try model.att",
         ),
-        ("cpu", dict(model__attention="cudnn"), "'cudnn' needs a GPU, not a CPU; try model.att"),
+        (
+            "cpu",
+            dict(model__attention="blockwise"),
+            "'blockwise' needs a GPU, not a CPU; try model.att",
+        ),
         (
             "tpu",
             dict(model__attention="splash", data__sequence_length=500),
@@ -378,21 +365,6 @@ def test_auto_is_conservative(platform, overrides, way, monkeypatch):
                 model__discriminator__heads=4,
             ),
             "needs model.dropout_bits=8 for 4 heads of 32, 4 of which it computes together, not 32",
-        ),
-        (
-            "gpu",
-            dict(model__attention="cudnn", model__dtype="float32"),
-            "cannot compute in float32; try model.dtype=bfloat16 or model.attention=einsum",
-        ),
-        (
-            "gpu",
-            dict(model__attention="cudnn", data__sequence_length=501),
-            "needs rows of an even number of tokens, not of 501",
-        ),
-        (
-            "gpu",
-            dict(model__attention="cudnn", model__generator__width=24),
-            "needs heads of a multiple of 8, at most 128, not of 12 and 16",
         ),
         (
             "tpu",

@@ -419,7 +419,7 @@ def parsed(**overrides):
         (
             dict(model__attention="splash"),
             "model.attention='splash' cannot drop attention probabilities, but"
-            " model.attention_dropout=0.1; set it to 0 or try model.attention=einsum",
+            " model.attention_dropout=0.1; set it to 0 or try model.attention=auto",
         ),
         (dict(model__attention="flash"), "model.attention='flash' is not one of 'auto', 'einsum'"),
         (dict(model__positions="none"), "model.positions='none' is not one of 'learned', 'rotary'"),

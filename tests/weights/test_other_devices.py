@@ -15,7 +15,7 @@ ROLES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 WORDS = vocabulary.Vocabulary("wordpiece", "\n".join((*ROLES, "sun", "moon")).encode(), True, True)
 
 
-@pytest.mark.parametrize("attention", ["splash", "cudnn"])
+@pytest.mark.parametrize("attention", ["splash", "blockwise"])
 def test_a_kind_of_attention_that_is_not_here_is_no_obstacle(attention):
     given = {"model__attention": attention, "model__attention_dropout": 0.0}
     config = config_lib.parse(small_run("builtin", "", **given))

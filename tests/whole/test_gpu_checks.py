@@ -167,7 +167,7 @@ UNKNOWN = {
         "computations": {"x": {"error": None, "tolerance": 1e-4, "agrees": False}}
     },
     "attention without figures": {
-        "ways": {"cudnn": {"seconds": None, "temporary_mib": None, "errors": {"mixed": 0.1}}}
+        "ways": {"blockwise": {"seconds": None, "temporary_mib": None, "errors": {"mixed": 0.1}}}
     },
     "no side": {"sides": {}},
     "ours alone": {"sides": {"ours": {"tokens_per_second": 5.0}, "peer": {"error": "ended"}}},
@@ -275,7 +275,6 @@ OURS = [check for check in gpu_checks.checks() if check.words[0] == "-m"]
     "check", [check for check in OURS if check.words[1] != "pytest"], ids=lambda check: check.name
 )
 def test_settings_of_a_check_exist_and_go_together(check):
-    """So cuDNN's attention is asked for without dropout of attention."""
     words = [word.partition("=")[::2] for word in check.words[2:]]
     (path,) = [value for flag, value in words if flag == "--config"]
     tree = load_config(path.removeprefix("configs/").removesuffix(".py"))
