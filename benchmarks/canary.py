@@ -26,6 +26,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 
 from electra_jax import config as config_lib  # noqa: E402 - runs from a checkout
 from electra_jax.configs import tiny_paper  # noqa: E402 - as above
+from electra_jax.core import meshes  # noqa: E402 - as above
 from electra_jax.model import attention  # noqa: E402 - as above
 from electra_jax.objectives import vocabulary_softmax  # noqa: E402 - as above
 from electra_jax.speed import synthetic  # noqa: E402 - as above
@@ -103,7 +104,9 @@ def attention_with_dropout(device) -> list:
     def blockwise(*inputs):
         return attention.blockwise(*inputs, documents_BL, words_BHLM, dropout=0.1)
 
-    mix = {"tpu": fused, "gpu": blockwise}.get(device.platform, einsum)
+    mix = fused if device.platform == "tpu" else einsum
+    if meshes.runs_triton(device):
+        mix = blockwise
 
     @jax.jit
     def run(inputs):

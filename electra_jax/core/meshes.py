@@ -10,6 +10,7 @@ across the slices, and the other two axes stay inside one: gradients leave a sli
 what every layer exchanges does not.
 """
 
+import re
 from collections.abc import Sequence
 
 import jax
@@ -108,8 +109,19 @@ def platform(mesh: Mesh | None) -> str:
 
     The devices of a mesh may belong to another machine, for which a program is only compiled.
     """
-    kind = jax.default_backend() if mesh is None else mesh.devices.flat[0].platform
+    kind = first_device(mesh).platform
     return "gpu" if kind in ("cuda", "rocm") else kind
+
+
+def first_device(mesh: Mesh | None) -> jax.Device:
+    """The first device of the mesh, or of this machine without a mesh."""
+    return jax.devices()[0] if mesh is None else mesh.devices.flat[0]
+
+
+def runs_triton(device: jax.Device) -> bool:
+    """Whether a device runs what Triton compiles: NVIDIA's from compute capability 8.0 on."""
+    capability = re.fullmatch(r"(\d+)\.\d", getattr(device, "compute_capability", ""))
+    return capability is not None and int(capability[1]) >= 8
 
 
 def row_devices(mesh: Mesh) -> int:

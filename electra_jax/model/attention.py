@@ -378,7 +378,12 @@ def splash(
 
 
 def refused(
-    way: str, platform: str, length: int, shapes: Sequence[tuple[int, int]], bits: int = 8
+    way: str,
+    platform: str,
+    length: int,
+    shapes: Sequence[tuple[int, int]],
+    bits: int = 8,
+    triton: bool = True,
 ) -> str:
     """Returns why attention cannot be computed in this way, with a remedy, or '' if it can.
 
@@ -387,6 +392,7 @@ def refused(
       platform: 'cpu', 'gpu' or 'tpu'.
       shapes: (heads, head size) of each network.
       bits: random bits of a decision of dropout.
+      triton: whether the devices run what it compiles (`meshes.runs_triton`).
     """
     of_blocks = f"needs rows of a multiple of 128 tokens, not of {length}"
     kernels = {  # way -> (its platform, why it has no kernel, or '')
@@ -400,6 +406,8 @@ def refused(
     its_platform, reason = kernels[way]
     if platform != its_platform:
         reason = f"needs a {its_platform.upper()}, not a {platform.upper()}"
+    elif way == "blockwise" and not triton:
+        reason = "needs a GPU of NVIDIA's from compute capability 8.0 on"
     return reason and f"{reason}; try model.attention=einsum"
 
 

@@ -46,18 +46,21 @@ PORTABLE = {
 }
 
 
-def forms_on(platform: str, scan: str = "auto", split: bool = False) -> dict[str, str | bool]:
+def forms_on(
+    platform: str, scan: str = "auto", split: bool = False, triton: bool = False
+) -> dict[str, str | bool]:
     """Returns the fields of an `EncoderConfig` in the forms that are fast on 'cpu', 'gpu', 'tpu'.
 
     All forms compute the same, up to rounding. `scan` is 'on', 'off', or 'auto': as is fast.
-    `split` says whether devices share the weights of a layer, which then stay as they are.
+    `split` says whether devices share the weights of a layer, which then stay as they are, and
+    `triton` whether they run its kernels (`meshes.runs_triton`).
     """
     return {
         "products": "cpu" if platform == "cpu" else "default",
         "scan": platform == "tpu" if scan == "auto" else scan == "on",
         "joined_gradients": platform == "cpu",
         "joined_projections": platform != "cpu" and not split,
-        "norms_in_kernel": platform == "gpu",
+        "norms_in_kernel": triton,
     }
 
 

@@ -292,8 +292,9 @@ def networks_config(
         if hasattr(model, field.name)
     }
     split = config.mesh.fsdp * config.mesh.tensor > 1
-    shared |= encoder.forms_on(platform, model.scan, split)
-    shared["attention"] = _attention(model, length, platform)
+    triton = meshes.runs_triton(meshes.first_device(mesh))
+    shared |= encoder.forms_on(platform, model.scan, split, triton)
+    shared["attention"] = _attention(model, length, platform, triton)
 
     def shape(network):
         return encoder.EncoderConfig(**shared | dataclasses.asdict(network))
@@ -423,15 +424,15 @@ def extras(config: config_lib.Config) -> train_step.Extras:
     )
 
 
-def _attention(model, length, platform):
-    """How attention over rows of this length is computed on this platform.
+def _attention(model, length, platform, triton):
+    """How attention over rows of this length is computed on these devices.
 
     Raises ConfigError if the configuration names a way that is not possible here.
     """
     shapes = [(n.heads, n.width // n.heads) for n in (model.generator, model.discriminator)]
 
     def refused(way):
-        return attention.refused(way, platform, length, shapes, model.dropout_bits)
+        return attention.refused(way, platform, length, shapes, model.dropout_bits, triton)
 
     if model.attention == "auto":
         long = model.attention_dropout == 0 and length >= 512

@@ -2,6 +2,7 @@
 """The ways to compute attention: each against plain products, and which one a device gets."""
 
 import functools
+import types
 
 import jax
 import numpy as np
@@ -172,18 +173,17 @@ def test_the_size_of_blocks_changes_nothing(queries, keys, backward):
     joined_BL3HK = jnp.stack([query, key, value], axis=2)
     drawn_BHLM = jax.random.bits(jax.random.key(0), (1, 2, 128, 128), jnp.uint8)
 
-    def with_blocks(forward, backward):
-        form = blockwise_attention.Form(
-            drop_below=26, forward=forward, backward=backward, interpret=True
-        )
+    def with_blocks(**given):
+        form = blockwise_attention.Form(drop_below=26, interpret=True, **given)
         attend = functools.partial(blockwise_attention.attend, form)
         return value_and_gradients(
             lambda x: attend(x, documents_BL, drawn_BHLM), [joined_BL3HK], direction
         )
 
-    usual = with_blocks(blockwise_attention.Blocks(), blockwise_attention.Blocks())
+    usual = with_blocks()
     other = with_blocks(
-        blockwise_attention.Blocks(queries, keys), blockwise_attention.Blocks(backward, 32)
+        forward=blockwise_attention.Blocks(queries, keys),
+        backward=blockwise_attention.Blocks(backward, 32),
     )
     for found, expected in zip(jax.tree.leaves(other), jax.tree.leaves(usual)):
         np.testing.assert_allclose(found, expected, atol=5e-6)
@@ -273,9 +273,22 @@ def test_a_kernel_without_dropout_never_drops_in_silence():
 # Which one a device gets
 
 
-def settled(platform, monkeypatch, **overrides):
-    """How attention is computed on a platform; rows of 512 without attention dropout."""
-    monkeypatch.setattr(meshes, "platform", lambda mesh: platform)
+@pytest.mark.parametrize(
+    ("device", "runs"),
+    [
+        *[(dict(compute_capability="9.0"), True), (dict(compute_capability="8.0"), True)],
+        *[(dict(compute_capability="12.0"), True), (dict(compute_capability="7.5"), False)],
+        *[(dict(compute_capability="gfx942"), False), ({}, False)],  # AMD's; a CPU, a TPU
+    ],
+)
+def test_triton_is_for_gpus_of_nvidia_that_are_not_old(device, runs):
+    assert meshes.runs_triton(types.SimpleNamespace(**device)) == runs
+
+
+def settled(device, monkeypatch, **overrides):
+    """How attention is computed on a device; rows of 512 without attention dropout."""
+    monkeypatch.setattr(meshes, "platform", lambda mesh: device.removeprefix("old "))
+    monkeypatch.setattr(meshes, "runs_triton", lambda _: device == "gpu")
     long = dict(data__sequence_length=512, model__max_positions=512, model__attention_dropout=0.0)
     config = config_lib.parse(corpus.small_run("builtin", "", **long | overrides))
     return plans.networks_config(config, 100).generator.attention
@@ -301,11 +314,12 @@ LONGER = dict(data__sequence_length=2048, model__max_positions=2048)
         ("gpu", HEADS_OF_16 | LONGER, "blockwise"),
         ("gpu", HEADS_OF_16 | dict(data__sequence_length=480), "einsum"),  # no multiple of 64
         ("gpu", {}, "einsum"),  # heads of 8
+        ("old gpu", HEADS_OF_16, "einsum"),
         ("gpu", HEADS_OF_16 | dict(model__attention="einsum"), "einsum"),
         ("cpu", {}, "einsum"),
     ],
 )
-def test_auto_is_conservative(platform, overrides, way, monkeypatch):
+def test_auto_is_a_kernel_where_there_is_one(platform, overrides, way, monkeypatch):
     assert settled(platform, monkeypatch, **overrides) == way
 
 
@@ -370,6 +384,11 @@ def test_auto_is_conservative(platform, overrides, way, monkeypatch):
             "tpu",
             dict(model__attention="blockwise"),
             "'blockwise' needs a GPU, not a TPU; try model.att",
+        ),
+        (
+            "old gpu",
+            HEADS_OF_16 | dict(model__attention="blockwise"),
+            "needs a GPU of NVIDIA's from compute capability 8.0 on; try model.attention=einsum",
         ),
         (
             "gpu",

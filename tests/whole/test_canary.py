@@ -45,7 +45,7 @@ def test_a_computation_has_finite_results_that_the_forms_of_a_gpu_repeat(name, m
     assert all(abs(x).max() > 0 for x in found)
 
     forms_on = encoder.forms_on
-    monkeypatch.setattr(encoder, "forms_on", lambda _, *more: forms_on("gpu", *more))
+    monkeypatch.setattr(encoder, "forms_on", lambda *_, **__: forms_on("gpu", triton=True))
     monkeypatch.setattr(lax, "platform_dependent", lambda *x, default, **_: default(*x))
     monkeypatch.setattr(residual_norm, "Form", interpreted(residual_norm.Form))
     assert canary.error_of(canary.on(cpu, compute), found) <= tolerance
@@ -63,16 +63,20 @@ def interpreted(form, asked=None):
 
 
 @pytest.mark.parametrize(
-    ("platform", "kernel"), [("tpu", fused_attention), ("gpu", blockwise_attention)]
+    ("device", "kernel"),
+    [
+        (dict(platform="tpu"), fused_attention),
+        (dict(platform="gpu", compute_capability="9.0"), blockwise_attention),
+    ],
 )
-def test_a_device_with_a_kernel_is_asked_for_it(platform, kernel, monkeypatch):
+def test_a_device_with_a_kernel_is_asked_for_it(device, kernel, monkeypatch):
     """Interpreted here. A CPU is asked for plain products."""
     compute, tolerance = canary.COMPUTATIONS["attention with dropout"]
     cpu, asked = jax.devices("cpu")[0], []
     monkeypatch.setattr(kernel, "Form", interpreted(kernel.Form, asked))
     plain = canary.on(cpu, compute)
     assert not asked
-    found = canary.on(cpu, lambda _: compute(types.SimpleNamespace(platform=platform)))
+    found = canary.on(cpu, lambda _: compute(types.SimpleNamespace(**device)))
     assert asked and canary.error_of(found, plain) <= tolerance
 
 

@@ -113,6 +113,8 @@ def networks_of(
         attention_dropout=recipe.attention_dropout,
         remat=config.run.remat,
         frozen_layers=recipe.frozen_layers,
-        **encoder.forms_on(platform, config.run.scan),
+        **encoder.forms_on(
+            platform, config.run.scan, triton=meshes.runs_triton(meshes.first_device(mesh))
+        ),
     )
     return dataclasses.replace(shape, discriminator=main, dtype=dtype)
