@@ -10,10 +10,11 @@ waits, mostly for the next launch. Kinds are names without their numbers: input_
 and input_reduce_fusion.97 are one. Prints a table, or with --json one object, and leaves the trace
 in --out, for XProf or Perfetto.
 
-While a trace runs, XLA launches the kernels of a GPU one by one, and not in graphs as otherwise
-(its option xla_enable_command_buffers_during_profiling): the seconds of the kernels are those of a
-run, the gaps between them need not be. So the step is timed without a trace, too. On a CPU, whose
-kernels run on several threads, XLA's operations are counted, which shows that the script works.
+While a trace runs, XLA may launch the kernels of a GPU one by one, and not in graphs as otherwise
+(its option xla_enable_command_buffers_during_profiling; an H200 kept its graphs with jax 0.11.2).
+The seconds of the kernels are those of a run, the gaps between them need not be, so the step is
+timed without a trace, too. On a CPU, whose kernels run on several threads, XLA's operations are
+counted, which shows that the script works.
 """
 
 import argparse
