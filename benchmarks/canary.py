@@ -104,8 +104,9 @@ def attention_with_dropout(device) -> list:
     def blockwise(*inputs):
         return attention.blockwise(*inputs, documents_BL, words_BHLM, dropout=0.1)
 
+    triton = meshes.runs_triton(device)
     mix = fused if device.platform == "tpu" else einsum
-    if meshes.runs_triton(device):
+    if not attention.refused("blockwise", device.platform, 128, [(2, 64)], triton=triton):
         mix = blockwise
 
     @jax.jit

@@ -22,6 +22,7 @@ from jax import numpy as jnp
 
 sys.path.append(str(pathlib.Path(__file__).parents[1]))
 
+from electra_jax.core import meshes  # noqa: E402 - runs from a checkout
 from electra_jax.model import attention, blockwise_attention  # noqa: E402 - runs from a checkout
 
 
@@ -39,9 +40,10 @@ def rows_of(rows, length, heads, size):
     return arrays, documents_BL, direction * (documents_BL > 0)[:, :, None, None]
 
 
-def ways():
+def ways(length, heads, size):
     """{as model.attention names it: (query, key, value, documents) -> mixed}, `einsum` first."""
-    if jax.default_backend() == "cpu":
+    device = jax.devices()[0]
+    if device.platform == "cpu":
         made = functools.partial(blockwise_attention.Form, interpret=True)
         blockwise_attention.Form = made
     found = {
@@ -50,7 +52,12 @@ def ways():
         "splash": attention.splash,
         "blockwise": attention.blockwise,
     }
-    here = ("fused", "splash") if jax.default_backend() == "tpu" else ("blockwise",)
+    here = ("fused", "splash") if device.platform == "tpu" else ("blockwise",)
+    if device.platform == "gpu":
+        given = device.platform, length, [(heads, size)]
+        reason = attention.refused("blockwise", *given, triton=meshes.runs_triton(device))
+        if reason:
+            sys.exit(f"blockwise {reason}")
     return {name: found[name] for name in ("einsum", *here)}
 
 
@@ -80,7 +87,7 @@ def main():
     parser.add_argument("--steps", type=int, default=20)
     a = parser.parse_args()
     arrays, documents_BL, direction = rows_of(a.rows, a.length, a.heads, a.size)
-    mixes = ways()
+    mixes = ways(a.length, a.heads, a.size)
     real_BL = documents_BL > 0
     with jax.default_matmul_precision("highest"):
         exact = forward_and_backward(mixes["einsum"], arrays, documents_BL, direction)

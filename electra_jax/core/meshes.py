@@ -119,7 +119,7 @@ def first_device(mesh: Mesh | None) -> jax.Device:
 
 
 def runs_triton(device: jax.Device) -> bool:
-    """Whether a device runs what Triton compiles: NVIDIA's from compute capability 8.0 on."""
+    """Whether our kernels for Triton run on a device: an NVIDIA GPU of capability 8.0 or newer."""
     capability = re.fullmatch(r"(\d+)\.\d", getattr(device, "compute_capability", ""))
     return capability is not None and int(capability[1]) >= 8
 

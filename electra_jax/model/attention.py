@@ -8,9 +8,10 @@ everywhere. The others are kernels that never store the scores [B, H, L, L]: `fu
 `blockwise` on GPUs drop probabilities as `einsum` does, `splash` on TPUs drops none. Those of TPUs
 have not run on one yet. In all of them a token sees the tokens of its own document, within a window
 if one is set. The results for padded queries differ. They are finite and do not affect other
-tokens, because no token sees a padded key and no loss includes padding.
+tokens, because no real token sees a padded key and no loss includes padding.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -23,6 +24,8 @@ from jax.experimental.pallas.ops.tpu import splash_attention
 from electra_jax.model import blockwise_attention, fused_attention, layers
 
 PROJECTIONS = "query", "key", "value"
+# Triton counts the elements of an array in 32 bits with a sign.
+_MOST_PAIRS = 2**31  # of rows, heads, queries and keys in a call of `blockwise_attention`
 _BLOCKS = (512, 256, 128)  # tokens per block of splash; at least 128; not timed
 
 
@@ -57,8 +60,9 @@ def as_matrices(params: dict) -> dict:
 def joined(params: dict) -> dict:
     """Returns what `as_matrices` does, with query, key and value in one kernel [layers, D, 3 H K].
 
-    One product is fewer kernels of an accelerator than three, which no clock has judged yet
-    (docs/LOG.md, 2026-11-27). Two cores are faster with three.
+    One product is fewer kernels of an accelerator than three: with it and its cut a step of `small`
+    on an H200 took 11.83 ms, and 13.97 before (docs/LOG.md, 2026-11-27). Two cores are faster with
+    three.
     """
     apart = [params[name] for name in PROJECTIONS]
     together = {part: jnp.concatenate([x[part] for x in apart], -1) for part in apart[0]}
@@ -320,16 +324,24 @@ def blockwise(
     Args:
       drawn_BHLM: random numbers from `layers.draw` for the dropout, or None to drop nothing.
     """
-    bits = 0 if drawn_BHLM is None else 8 * drawn_BHLM.dtype.itemsize
-    form = blockwise_attention.Form(
-        drop_below=layers.below(dropout, bits) if bits else 0,
-        bits=bits,
-        window=window,
-        direction=direction,
-    )
+    form = blockwise_attention.Form(window=window, direction=direction)
+    if drawn_BHLM is not None:
+        bits = 8 * drawn_BHLM.dtype.itemsize
+        below = layers.below(dropout, bits)
+        form = dataclasses.replace(form, drop_below=below, bits=bits)
     # Where the three were cut from one array, the compiler takes that.
     joined_BL3HK = jnp.stack([query_BLHK, key_BLHK, value_BLHK], axis=2)
-    return blockwise_attention.attend(form, joined_BL3HK, documents_BL, drawn_BHLM)
+
+    rows, length, heads, _ = query_BLHK.shape
+    most = max(_MOST_PAIRS // (heads * length * length), 1)
+    given = joined_BL3HK, documents_BL, drawn_BHLM
+    parts = [
+        blockwise_attention.attend(
+            form, *(x if x is None else x[first : first + most] for x in given)
+        )
+        for first in range(0, rows, most)
+    ]
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
 
 
 def splash(
@@ -392,7 +404,7 @@ def refused(
       platform: 'cpu', 'gpu' or 'tpu'.
       shapes: (heads, head size) of each network.
       bits: random bits of a decision of dropout.
-      triton: whether the devices run what it compiles (`meshes.runs_triton`).
+      triton: whether the devices run kernels that Triton compiles (`meshes.runs_triton`).
     """
     of_blocks = f"needs rows of a multiple of 128 tokens, not of {length}"
     kernels = {  # way -> (its platform, why it has no kernel, or '')
@@ -407,7 +419,7 @@ def refused(
     if platform != its_platform:
         reason = f"needs a {its_platform.upper()}, not a {platform.upper()}"
     elif way == "blockwise" and not triton:
-        reason = "needs a GPU of NVIDIA's from compute capability 8.0 on"
+        reason = "needs an NVIDIA GPU of compute capability 8.0 or newer"
     return reason and f"{reason}; try model.attention=einsum"
 
 

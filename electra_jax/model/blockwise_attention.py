@@ -41,10 +41,10 @@ _LOG2_E = math.log2(math.e)  # a GPU computes powers of 2
 class Blocks:
     """How a kernel cuts a row, and how a GPU runs it."""
 
-    queries: int = 64  # of a program, or keys whose gradients it adds up
-    keys: int = 64  # of a step of its loop, or queries
+    held: int = 64  # tokens that a program holds: queries forward, keys and then queries backward
+    step: int = 64  # tokens of the others that a turn of its loop reads
     warps: int = 4
-    stages: int = 3  # of the loop at a time
+    stages: int = 3  # turns of the loop that are on their way at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,10 +72,10 @@ def fitting(head_bytes: int, bits: int) -> tuple[Blocks, Blocks]:
     heads, and random words, get the largest blocks of which the compiler needs at most 99 KiB of a
     multiprocessor's shared memory: what a block may have on GPUs of compute capability 8.6 and 8.9.
     """
-    if head_bytes <= 128 and bits == 8:
+    if head_bytes <= 128 and bits <= 8:
         return Blocks(64, 64, stages=2), Blocks(64, 64, stages=3)
     if head_bytes <= 256:
-        return Blocks(64, 64 if bits == 8 else 32, stages=2), Blocks(64, 32, stages=2)
+        return Blocks(64, 64 if bits <= 8 else 32, stages=2), Blocks(64, 32, stages=2)
     return Blocks(64, 32, stages=2), Blocks(32, 32, stages=2)
 
 
@@ -162,12 +162,12 @@ class _Call:
     @property
     def count(self):
         """How many blocks a row has."""
-        return self.length // self.blocks.queries
+        return self.length // self.blocks.held
 
     def run(
         self, kernel, results, joined_BL3HK, documents_BL, drawn_BHLM, of_head=(), of_queries=()
     ):
-        """Runs a kernel; `results` is {what a program gets of it, as below: shape and dtype}."""
+        """Runs a kernel; `results` is {its name in `spec`: shape and dtype of the whole result}."""
         inputs = [joined_BL3HK] * 3 + [documents_BL]
         specs = [self.spec("of_part", part) for part in range(3)] + [self.spec("of_row")]
         if drawn_BHLM is not None:
@@ -206,7 +206,7 @@ class _Call:
 
     def first(self):
         """The number of the first token of a program's block."""
-        return pl.program_id(0) % self.count * self.blocks.queries
+        return pl.program_id(0) % self.count * self.blocks.held
 
     # Parts of both kernels. `first_query` and `first_key` are the numbers of a block's first.
 
@@ -253,15 +253,15 @@ class _Call:
 
 def _attention(call, query, key, value, documents, *drawn_and_results):
     *drawn, mixed, sums = drawn_and_results
-    count, keys = call.blocks.queries, call.blocks.keys
+    count, step = call.blocks.held, call.blocks.step
     first_query = call.first()
     here = pl.ds(first_query, count)
     query_QK, of_queries_Q = query[here], documents[here]
 
     def block(number, carry):
         mixed_QK, largest_Q, sum_Q = carry
-        there = pl.ds(number * keys, keys)
-        seen_QM = call.visible(first_query, of_queries_Q, number * keys, documents[there])
+        there = pl.ds(number * step, step)
+        seen_QM = call.visible(first_query, of_queries_Q, number * step, documents[there])
         scores_QM = call.scores(query_QK, key[there], seen_QM)
 
         larger_Q = jnp.maximum(largest_Q, scores_QM.max(1))
@@ -278,15 +278,15 @@ def _attention(call, query, key, value, documents, *drawn_and_results):
         jnp.full((count,), 2 * HIDDEN, jnp.float32),
         jnp.zeros((count,), jnp.float32),
     )
-    below, above = call.seen_blocks(first_query, count, keys)
-    mixed_QK, largest_Q, sum_Q = lax.fori_loop(below, above, block, begun)
+    bounds = call.seen_blocks(first_query, count, step)
+    mixed_QK, largest_Q, sum_Q = lax.fori_loop(*bounds, block, begun)
     mixed[here] = (mixed_QK / (sum_Q * call.form.share)[:, None]).astype(mixed.dtype)
     sums[here] = largest_Q + jnp.log2(sum_Q)
 
 
 def _attention_gradients(call, query, key, value, documents, *drawn_and_others):
     *drawn, mixed, gradient, sums, of_joined = drawn_and_others
-    count, step = call.blocks.queries, call.blocks.keys
+    count, step = call.blocks.held, call.blocks.step
     first_here = call.first()
     here = pl.ds(first_here, count)
 
@@ -305,8 +305,8 @@ def _attention_gradients(call, query, key, value, documents, *drawn_and_others):
     def zeros():
         return jnp.zeros((count, call.size), jnp.float32)
 
-    def write(part, tokens, x_MK, factor=call.scale):
-        of_joined[tokens, part] = (x_MK * factor).astype(of_joined.dtype)
+    def write(part, tokens, x_TK, factor=call.scale):
+        of_joined[tokens, part] = (x_TK * factor).astype(of_joined.dtype)
 
     key_MK, value_MK = key[here], value[here]
     bounds = call.seen_blocks(first_here, count, step)
@@ -335,11 +335,11 @@ def _attention_gradients(call, query, key, value, documents, *drawn_and_others):
 
     def of_queries(number, of_query_QK):
         there = pl.ds(number * step, step)
-        key_MK = key[there]
+        key_there_MK = key[there]
         _, of_scores_QM, _ = parts(
-            first_here, here, query_QK, number * step, there, key_MK, value[there]
+            first_here, here, query_QK, number * step, there, key_there_MK, value[there]
         )
-        return of_query_QK + _dot(of_scores_QM, key_MK, 1, 0)
+        return of_query_QK + _dot(of_scores_QM, key_there_MK, 1, 0)
 
     write(0, here, lax.fori_loop(*bounds, of_queries, zeros()))
 

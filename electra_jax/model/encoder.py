@@ -53,7 +53,7 @@ def forms_on(
 
     All forms compute the same, up to rounding. `scan` is 'on', 'off', or 'auto': as is fast.
     `split` says whether devices share the weights of a layer, which then stay as they are, and
-    `triton` whether they run its kernels (`meshes.runs_triton`).
+    `triton` whether they run kernels that Triton compiles (`meshes.runs_triton`).
     """
     return {
         "products": "cpu" if platform == "cpu" else "default",
@@ -173,7 +173,7 @@ def post_norm_in_kernel(
     rows = [hidden_BLD, branch.run(branch.params, hidden_BLD)]
     if branch.drawn_BLD is not None:
         rows.append(branch.drawn_BLD)
-    end = functools.partial(residual_norm.end, dropout=c.dropout)
+    end = functools.partial(residual_norm.end_of_branch, dropout=c.dropout)
     return placement.rowwise(end, tuple(rows), (branch.params["end"],))
 
 

@@ -57,7 +57,7 @@ def refused(length: int) -> str:
 def with_end(params: dict, last: str) -> dict:
     """Returns the stacked parameters of a branch with `end` for the kernel, [layers, 3, D].
 
-    It takes the place of the norm and of the bias of the last product.
+    `end` replaces the norm and the bias of the last product.
     """
     norm, product = params["norm"], params[last]
     end = jnp.stack([norm["scale"], norm["bias"], product["bias"]], axis=1)
@@ -65,7 +65,7 @@ def with_end(params: dict, last: str) -> dict:
     return others | {last: {"kernel": product["kernel"]}, "end": end}
 
 
-def end(
+def end_of_branch(
     parameters_3D: jax.Array,
     before_BLD: jax.Array,
     branch_BLD: jax.Array,
@@ -99,7 +99,7 @@ def add_and_norm(
     branch_SD: jax.Array,
     drawn_SD: jax.Array | None,
 ) -> jax.Array:
-    """What `end` does for merged rows [S, D]; S is a multiple of `form.tokens`."""
+    """What `end_of_branch` does for merged rows [S, D]; S is a multiple of `form.tokens`."""
     return _forward(form, parameters_3D, before_SD, branch_SD, drawn_SD)[0]
 
 
@@ -179,9 +179,9 @@ class _Call:
     def read(self, array, first, count):
         """So many rows, float32 or, of random numbers, uint32."""
         rows, inside = self.rows(array, first, count)
-        drawn = jnp.issubdtype(array.dtype, jnp.integer)
-        found = triton.load(rows, mask=inside, other=0 if drawn else 0.0)
-        return found.astype(jnp.uint32 if drawn else jnp.float32)
+        is_random = jnp.issubdtype(array.dtype, jnp.integer)
+        found = triton.load(rows, mask=inside, other=0 if is_random else 0.0)
+        return found.astype(jnp.uint32 if is_random else jnp.float32)
 
     def write(self, array, first, x_TC):
         """Writes as many rows as x has, in the dtype of the array."""

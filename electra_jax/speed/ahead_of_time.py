@@ -233,7 +233,7 @@ def devices(topology: chips.Topology) -> list[jax.Device]:
 
 
 def _kernels_for(chip: chips.Chip) -> contextlib.AbstractContextManager:
-    """Says for which GPU the kernels of Pallas are, which it asks the devices of this machine."""
+    """Tells Pallas for which GPU its kernels are; else it asks the devices of this machine."""
     if chip.platform != "cuda":
         return contextlib.nullcontext()
     described = jax.sharding.AbstractDevice(f"NVIDIA {chip.name.upper()}", None, "cuda")

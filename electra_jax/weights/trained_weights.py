@@ -34,13 +34,13 @@ def portable(config: config_lib.Config) -> config_lib.Config:
 
 
 def portable_shape(shape: networks.NetworksConfig) -> networks.NetworksConfig:
-    """The networks with plain products, as exports have them.
+    """The networks with plain products and norms, as exports have them.
 
-    The products of a CPU are no setting. Rows of any length, as a StableHLO program takes them, are
-    not for its table of rotations.
+    The products of a CPU and the norms of a GPU are no settings. Rows of any length, as a StableHLO
+    program takes them, are not for a table of rotations, and other devices have no such kernel.
     """
     plain = {
-        name: dataclasses.replace(getattr(shape, name), products="default")
+        name: dataclasses.replace(getattr(shape, name), products="default", norms_in_kernel=False)
         for name in ("discriminator", "generator")
     }
     return dataclasses.replace(shape, **plain)

@@ -164,11 +164,31 @@ def test_blockwise_agrees_with_einsum_on_every_real_token_and_drops_the_same(
         assert not found[~real_BL].any()  # nothing comes back to padding
 
 
+def test_what_drops_nothing_gets_the_blocks_that_were_fastest():
+    fastest = blockwise_attention.Blocks(stages=2), blockwise_attention.Blocks()
+    assert blockwise_attention.fitting(128, 0) == blockwise_attention.fitting(128, 8) == fastest
+    assert blockwise_attention.fitting(128, 32) != fastest
+
+
+def test_rows_with_more_pairs_than_triton_counts_go_in_parts(interpreted, monkeypatch):
+    inputs, documents_BL, direction = rows_of([[1] * 64] * 5, 2, 16)
+    drawn_BHLM = jax.random.bits(jax.random.key(0), (5, 2, 64, 64), jnp.uint8)
+
+    def run():
+        mix = functools.partial(attention.blockwise, dropout=0.1)
+        return value_and_gradients(lambda *x: mix(*x, documents_BL, drawn_BHLM), inputs, direction)
+
+    at_once = run()
+    monkeypatch.setattr(attention, "_MOST_PAIRS", 2 * 2 * 64 * 64 + 1)  # two rows, and a last one
+    for found, expected in zip(jax.tree.leaves(run()), jax.tree.leaves(at_once)):
+        np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize(
-    ("queries", "keys", "backward"),
+    ("held", "step", "backward"),
     [(64, 128, 64), (128, 32, 128), (128, 64, 32)],  # the whole row is one block, or two
 )
-def test_the_size_of_blocks_changes_nothing(queries, keys, backward):
+def test_the_size_of_blocks_changes_nothing(held, step, backward):
     (query, key, value), documents_BL, direction = rows_of([[1] * 90 + [2] * 38], 2, 16)
     joined_BL3HK = jnp.stack([query, key, value], axis=2)
     drawn_BHLM = jax.random.bits(jax.random.key(0), (1, 2, 128, 128), jnp.uint8)
@@ -182,7 +202,7 @@ def test_the_size_of_blocks_changes_nothing(queries, keys, backward):
 
     usual = with_blocks()
     other = with_blocks(
-        forward=blockwise_attention.Blocks(queries, keys),
+        forward=blockwise_attention.Blocks(held, step),
         backward=blockwise_attention.Blocks(backward, 32),
     )
     for found, expected in zip(jax.tree.leaves(other), jax.tree.leaves(usual)):
@@ -388,7 +408,7 @@ def test_auto_is_a_kernel_where_there_is_one(platform, overrides, way, monkeypat
         (
             "old gpu",
             HEADS_OF_16 | dict(model__attention="blockwise"),
-            "needs a GPU of NVIDIA's from compute capability 8.0 on; try model.attention=einsum",
+            "needs an NVIDIA GPU of compute capability 8.0 or newer; try model.attention=einsum",
         ),
         (
             "gpu",

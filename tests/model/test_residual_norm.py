@@ -43,7 +43,7 @@ def test_values_and_gradients_are_those_of_plain_operations(width, bits, dropout
 
     def kernel(norm, bias_D, *rows):
         parameters_3D = jnp.stack([norm["scale"], norm["bias"], bias_D])
-        return residual_norm.end(parameters_3D, *rows, drawn_BLD, dropout=dropout)
+        return residual_norm.end_of_branch(parameters_3D, *rows, drawn_BLD, dropout=dropout)
 
     def value_and_gradients(function):
         value, back = jax.vjp(function, norm, bias_D, before_BLD, branch_BLD)

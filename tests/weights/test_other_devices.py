@@ -5,7 +5,7 @@ import jax
 import pytest
 
 from electra_jax import config as config_lib
-from electra_jax.core import trees
+from electra_jax.core import meshes, trees
 from electra_jax.data import vocabulary
 from electra_jax.step import plans
 from electra_jax.weights import card_facts, reading_workdir, trained_weights
@@ -30,3 +30,12 @@ def test_a_kind_of_attention_that_is_not_here_is_no_obstacle(attention):
     networks = plans.networks_config(trained_weights.portable(config), WORDS.size)
     weights = trained_weights.Weights("run", 2, networks, {}, WORDS, config)
     assert card_facts.training_facts(weights)["steps"] == "2"
+
+
+def test_networks_of_a_gpu_have_no_kernels_where_they_are_exported(monkeypatch):
+    monkeypatch.setattr(meshes, "runs_triton", lambda _: True)
+    config = config_lib.parse(small_run("builtin", ""))
+    found = plans.networks_config(trained_weights.portable(config), WORDS.size)
+    assert found.discriminator.norms_in_kernel
+    portable = trained_weights.portable_shape(found)
+    assert not (portable.discriminator.norms_in_kernel or portable.generator.norms_in_kernel)
