@@ -91,7 +91,6 @@ def attention_with_dropout(device) -> list:
     )
     documents_BL = jnp.asarray([[1] * 70 + [2] * 40 + [0] * 18, [1] * 128], jnp.int32)
     words_BHLM = jax.random.bits(jax.random.key(0), (2, 2, 128, 128), jnp.uint32)
-
     real_BL11 = (documents_BL > 0)[:, :, None, None]  # ways differ in what padding sees
 
     def einsum(*inputs):

@@ -25,12 +25,8 @@ from jax import lax
 from jax import numpy as jnp
 from jax.experimental import pallas as pl
 
+from electra_jax.model import pallas_triton
 from electra_jax.model.fused_attention import HIDDEN
-
-try:
-    from jax.experimental.pallas import triton
-except ImportError:  # jax says of this backend that it will go
-    triton = None
 
 _BLOCK = 64  # tokens, the fewest of a block
 _SIZES = 16, 32, 64, 128  # of a head: powers of 2 that Triton multiplies
@@ -81,8 +77,8 @@ def fitting(head_bytes: int, bits: int) -> tuple[Blocks, Blocks]:
 
 def refused(length: int, sizes: Iterable[int]) -> str:
     """Returns why rows of this length, or heads of these sizes K, have no kernel; or ''."""
-    if triton is None:
-        return "needs a jax whose Pallas compiles for GPUs by Triton"
+    if reason := pallas_triton.missing():
+        return reason
     if length % _BLOCK:
         return f"needs rows of a multiple of {_BLOCK} tokens, not of {length}"
     if not set(sizes) <= set(_SIZES):
@@ -182,7 +178,7 @@ class _Call:
             grid=(self.count * self.heads, self.rows),
             in_specs=specs,
             out_specs=[self.spec(name) for name in results],
-            compiler_params=triton.CompilerParams(
+            compiler_params=pallas_triton.triton.CompilerParams(
                 num_warps=self.blocks.warps, num_stages=self.blocks.stages
             ),
             interpret=self.form.interpret,

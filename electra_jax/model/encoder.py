@@ -372,30 +372,23 @@ def _mix_fused(c, placement, documents_BL):
         bits=c.dropout_bits,
         direction=c.direction,
     )
-    globally = placement.headwise(fused)
-    locally = placement.headwise(functools.partial(fused, window=c.local_window))
-
-    def mix(is_global, words, *query_key_value):
-        by_head = () if words is None else (words,)
-        return _by_reach(
-            is_global,
-            lambda *x: globally(*x, documents_BL, by_head=by_head),
-            lambda *x: locally(*x, documents_BL, by_head=by_head),
-            query_key_value,
-        )
-
-    return mix
+    return _mix_in_kernel(c, placement, documents_BL, fused)
 
 
 def _mix_blockwise(c, placement, documents_BL):
     blockwise = functools.partial(
         attention.blockwise, dropout=c.attention_dropout, direction=c.direction
     )
-    globally = placement.headwise(blockwise)
-    locally = placement.headwise(functools.partial(blockwise, window=c.local_window))
+    return _mix_in_kernel(c, placement, documents_BL, blockwise)
 
-    def mix(is_global, drawn_BHLM, *query_key_value):
-        by_head = () if drawn_BHLM is None else (drawn_BHLM,)
+
+def _mix_in_kernel(c, placement, documents_BL, kernel):
+    """A kernel that drops probabilities by the random numbers of each head."""
+    globally = placement.headwise(kernel)
+    locally = placement.headwise(functools.partial(kernel, window=c.local_window))
+
+    def mix(is_global, drawn, *query_key_value):
+        by_head = () if drawn is None else (drawn,)
         return _by_reach(
             is_global,
             lambda *x: globally(*x, documents_BL, by_head=by_head),

@@ -18,12 +18,7 @@ from jax import lax
 from jax import numpy as jnp
 from jax.experimental import pallas as pl
 
-from electra_jax.model import layers
-
-try:
-    from jax.experimental.pallas import triton
-except ImportError:  # jax says of this backend that it will go
-    triton = None
+from electra_jax.model import layers, pallas_triton
 
 _TOKENS = 32  # of a program
 
@@ -47,8 +42,8 @@ class Form:
 
 def refused(length: int) -> str:
     """Returns why rows of this length have no kernel, or ''."""
-    if triton is None:
-        return "needs a jax whose Pallas compiles for GPUs by Triton"
+    if reason := pallas_triton.missing():
+        return reason
     if length % _TOKENS:
         return f"needs rows of a multiple of {_TOKENS} tokens, not of {length}"
     return ""
@@ -157,7 +152,7 @@ class _Call:
         of_tokens = pl.BlockSpec((self.form.tokens, self.columns), lambda program: (program, 0))
         of_program = pl.BlockSpec((None, 3, self.columns), lambda program: (program, 0, 0))
         whole = pl.BlockSpec((3, self.columns), lambda program: (0, 0))
-        params = triton.CompilerParams(num_warps=self.form.warps, num_stages=1)
+        params = pallas_triton.triton.CompilerParams(num_warps=self.form.warps, num_stages=1)
         return pl.pallas_call(
             functools.partial(kernel, self),
             out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in results],
@@ -180,13 +175,13 @@ class _Call:
         """So many rows, float32 or, of random numbers, uint32."""
         rows, inside = self.rows(array, first, count)
         is_random = jnp.issubdtype(array.dtype, jnp.integer)
-        found = triton.load(rows, mask=inside, other=0 if is_random else 0.0)
+        found = pallas_triton.triton.load(rows, mask=inside, other=0 if is_random else 0.0)
         return found.astype(jnp.uint32 if is_random else jnp.float32)
 
     def write(self, array, first, x_TC):
         """Writes as many rows as x has, in the dtype of the array."""
         rows, inside = self.rows(array, first, len(x_TC))
-        triton.store(rows, x_TC.astype(array.dtype), mask=inside)
+        pallas_triton.triton.store(rows, x_TC.astype(array.dtype), mask=inside)
 
     def normed(self, sum_TC):
         """Vectors less their mean, over their deviation; 1 / deviation [T, 1]."""

@@ -18,6 +18,7 @@ from electra_jax.model import (
     encoder,
     fused_attention,
     layers,
+    pallas_triton,
     residual_norm,
 )
 from electra_jax.step import plans
@@ -303,6 +304,14 @@ def test_a_kernel_without_dropout_never_drops_in_silence():
 )
 def test_triton_is_for_gpus_of_nvidia_that_are_not_old(device, runs):
     assert meshes.runs_triton(types.SimpleNamespace(**device)) == runs
+
+
+def test_without_triton_a_gpu_gets_plain_attention_and_norms(monkeypatch):
+    assert settled("gpu", monkeypatch, **HEADS_OF_16) == "blockwise"
+    assert not residual_norm.refused(512)
+    monkeypatch.setattr(pallas_triton, "triton", None)
+    assert settled("gpu", monkeypatch, **HEADS_OF_16) == "einsum"
+    assert "needs a jax whose Pallas" in residual_norm.refused(512)
 
 
 def settled(device, monkeypatch, **overrides):
