@@ -76,6 +76,8 @@ ONE_TRUNK = ALONG | {
 }
 ADAMW = {"optimizer.name": "adamw", "optimizer.muon_learning_rate": 0.0}
 HALF = {"optimizer.muon_learning_rate": 0.01}
+WIDTH_64 = {"model.discriminator": {"width": 64, "heads": 2, "feed_forward": 256}}
+WIDTH_256 = {"model.discriminator": {"width": 256, "heads": 8, "feed_forward": 1024}}
 ARMS = {
     "unigram": Arm(UNIGRAM, generator=""),
     "weak": Arm(generator="weak"),
@@ -89,8 +91,6 @@ ARMS = {
     "warm": Arm({"objective.temperature": 1.5}),
     "hot": Arm({"objective.temperature": 2.0}),
     # Steps, each number with a schedule of its own.
-    "steps_quarter": Arm(share=1 / 4),
-    "steps_double": Arm(share=2),
     "steps_fourfold": Arm(share=4),
     # A generator that learns along.
     "along": Arm(ALONG, generator=""),
@@ -101,12 +101,10 @@ ARMS = {
     "shared_50": Arm(SHARED | {"objective.disc_weight": 50.0}, generator=""),
     "one_trunk": Arm(ONE_TRUNK, generator=""),
     "one_trunk_50": Arm(ONE_TRUNK | {"objective.disc_weight": 50.0}, generator=""),
-    # Size.
-    "width_64": Arm({"model.discriminator": {"width": 64, "heads": 2, "feed_forward": 256}}),
-    "width_256": Arm({"model.discriminator": {"width": 256, "heads": 8, "feed_forward": 1024}}),
-    "layers_1": Arm({"model.discriminator": {"layers": 1}}),
+    # At the reference's rate, which is too high for so few steps.
+    "width_256": Arm(WIDTH_256),
     "layers_4": Arm({"model.discriminator": {"layers": 4}}),
-    # Optimization.
+    # Rates and decay.
     "adamw": Arm(ADAMW),
     "rate_half": Arm(HALF),
     "rate_quarter": Arm({"optimizer.muon_learning_rate": 0.005}),
@@ -115,24 +113,31 @@ ARMS = {
     "tables_rate_quarter": Arm({"optimizer.learning_rate": 1e-3}),
     "decay_tenth": Arm({"optimizer.weight_decay": 0.01}),
     "weak_decay_tenth": Arm({"optimizer.weight_decay": 0.01}, generator="weak"),
-    "rows_16": Arm({"data.batch_size": 16}, share=4),
-    "rows_256": Arm({"data.batch_size": 256}, share=1 / 4),
-    # Steps against the generators that are easiest and hardest to tell from the text.
-    "unigram_quarter": Arm(UNIGRAM, generator="", share=1 / 4),
-    "unigram_fourfold": Arm(UNIGRAM, generator="", share=4),
-    "strong_quarter": Arm(generator="strong", share=1 / 4),
-    "strong_fourfold": Arm(generator="strong", share=4),
-    # Corruption.
-    "mask_15": Arm({"objective.mask_rate": 0.15}),
-    "mask_50": Arm({"objective.mask_rate": 0.5}),
-    # Context.
-    "length_16": Arm({"data.sequence_length": 16, "data.batch_size": 256}),
-    "length_32": Arm({"data.sequence_length": 32, "data.batch_size": 128}),
-    "length_128": Arm(
-        {"data.sequence_length": 128, "data.batch_size": 32, "model.max_positions": 128}
+    # All below at half the rate. Against the generators that are easiest and hardest to tell.
+    "half_unigram": Arm(HALF | UNIGRAM, generator=""),
+    "half_weak": Arm(HALF, generator="weak"),
+    "half_strong": Arm(HALF, generator="strong"),
+    "half_steps_quarter": Arm(HALF, share=1 / 4),
+    "half_steps_fourfold": Arm(HALF, share=4),
+    "half_strong_fourfold": Arm(HALF, generator="strong", share=4),
+    # Size.
+    "half_width_64": Arm(HALF | WIDTH_64),
+    "half_width_256": Arm(HALF | WIDTH_256),
+    "half_layers_1": Arm(HALF | {"model.discriminator": {"layers": 1}}),
+    "half_layers_4": Arm(HALF | {"model.discriminator": {"layers": 4}}),
+    # Rows, corruption and context.
+    "half_rows_16": Arm(HALF | {"data.batch_size": 16}, share=4),
+    "half_rows_256": Arm(HALF | {"data.batch_size": 256}, share=1 / 4),
+    "half_mask_15": Arm(HALF | {"objective.mask_rate": 0.15}),
+    "half_mask_50": Arm(HALF | {"objective.mask_rate": 0.5}),
+    "half_keeps": Arm(HALF | {"objective.mask_token_rate": 0.85}),
+    "half_length_32": Arm(HALF | {"data.sequence_length": 32, "data.batch_size": 128}),
+    "half_length_128": Arm(
+        HALF
+        | {"data.sequence_length": 128, "data.batch_size": 32, "model.max_positions": 128}
     ),
-    "cls_context": Arm({"model.discriminator_head": "cls_context"}),
-    "gdes_frozen": Arm({"model.sharing": "gdes"}),
+    "half_cls_context": Arm(HALF | {"model.discriminator_head": "cls_context"}),
+    "half_gdes_frozen": Arm(HALF | {"model.sharing": "gdes"}),
     # Of generators that learn along.
     "along_adamw": Arm(ALONG | ADAMW, generator=""),
     "along_half": Arm(ALONG | HALF, generator=""),

@@ -21,6 +21,7 @@ from benchmarks import kept_runs, pages
 from electra_jax.report import comparison, means, style
 
 REFERENCE = "reference"
+HALF = "rate_half"  # the reference at half of Muon's rate, from which later arms differ
 UNMET = "unmet"  # the generator whose rows are the yardstick
 # By whom the rows are corrupted that all discriminators read.
 CORRUPTED_BY = {
@@ -51,6 +52,11 @@ class Question:
         return [(arm, other) for arm, other in found if arm != other]
 
 
+def _half(*arms):
+    """Arms at half the rate, and the reference at half the rate itself: {arm: compared with}."""
+    return dict.fromkeys((HALF, *arms), HALF)
+
+
 QUESTIONS = (
     Question(
         "The generator it learns from",
@@ -79,44 +85,6 @@ QUESTIONS = (
         "How far apart equal settings end: the reference once more, with other first weights, order"
         " of the text and masks, and the same generator.",
         {REFERENCE: "the reference", "another_draw": "another draw"},
-    ),
-    Question(
-        "Steps",
-        "With a schedule of its own each.",
-        {
-            "steps_quarter": "a quarter", REFERENCE: "reference", "steps_double": "twice",
-            "steps_fourfold": "four times",
-        },
-        {"steps_quarter": 0.25, REFERENCE: 1, "steps_double": 2, "steps_fourfold": 4},
-    ),
-    Question(
-        "Steps against the easiest and the hardest generator",
-        "Each row is compared with the one that learned from the same generator in the reference's"
-        " number of steps.",
-        {
-            "unigram_quarter": "draws by frequency, a quarter of the steps",
-            "unigram": "draws by frequency",
-            "unigram_fourfold": "draws by frequency, four times the steps",
-            "strong_quarter": "the strong generator, a quarter of the steps",
-            "strong": "the strong generator",
-            "strong_fourfold": "the strong generator, four times the steps",
-        },
-        against={
-            "unigram": "unigram", "unigram_quarter": "unigram", "unigram_fourfold": "unigram",
-            "strong": "strong", "strong_quarter": "strong", "strong_fourfold": "strong",
-        },
-    ),
-    Question(
-        "Width",
-        "Of the discriminator; its embeddings have 128 values in all.",
-        {"width_64": "64", REFERENCE: "128", "width_256": "256"},
-        {"width_64": 64, REFERENCE: 128, "width_256": 256},
-    ),
-    Question(
-        "Layers",
-        "Of the discriminator.",
-        {"layers_1": "1", REFERENCE: "2", "layers_4": "4"},
-        {"layers_1": 1, REFERENCE: 2, "layers_4": 4},
     ),
     Question(
         "Learning rate",
@@ -150,31 +118,90 @@ QUESTIONS = (
         {REFERENCE: "Muon", "adamw": "AdamW"},
     ),
     Question(
+        "Size and steps at the reference's rate",
+        "This rate is too high for so few steps; below it is halved.",
+        {
+            REFERENCE: "the reference", "steps_fourfold": "four times the steps",
+            "width_256": "twice the width", "layers_4": "twice the layers",
+        },
+    ),
+    Question(
+        "Steps",
+        "Here and in all tables that speak of half the rate, the discriminator is trained at half"
+        " the reference's rate of Muon and is compared with the reference at half the rate. Each"
+        " number of steps has a schedule of its own.",
+        {
+            "half_steps_quarter": "a quarter", HALF: "1,000",
+            "half_steps_fourfold": "four times",
+        },
+        {"half_steps_quarter": 0.25, HALF: 1, "half_steps_fourfold": 4},
+        against=_half("half_steps_quarter", "half_steps_fourfold"),
+    ),
+    Question(
+        "Generators",
+        "At half the rate. Each discriminator learns from another generator; four times the steps"
+        " are compared with the same generator's.",
+        {
+            "half_unigram": "draws by frequency", "half_weak": "the weak generator",
+            HALF: "the middle one", "half_strong": "the strong one",
+            "half_strong_fourfold": "the strong one, four times the steps",
+        },
+        against={"half_strong_fourfold": "half_strong"}
+        | _half("half_unigram", "half_weak", "half_strong"),
+        column="learned from",
+    ),
+    Question(
+        "Width",
+        "Of the discriminator, at half the rate; its embeddings have 128 values in all.",
+        {"half_width_64": "64", HALF: "128", "half_width_256": "256"},
+        {"half_width_64": 64, HALF: 128, "half_width_256": 256},
+        against=_half("half_width_64", "half_width_256"),
+    ),
+    Question(
+        "Layers",
+        "Of the discriminator, at half the rate.",
+        {"half_layers_1": "1", HALF: "2", "half_layers_4": "4"},
+        {"half_layers_1": 1, HALF: 2, "half_layers_4": 4},
+        against=_half("half_layers_1", "half_layers_4"),
+    ),
+    Question(
         "Rows a step",
-        "At one number of rows in all, so 16 rows a step have four times the steps.",
-        {"rows_16": "16", REFERENCE: "64", "rows_256": "256"},
-        {"rows_16": 16, REFERENCE: 64, "rows_256": 256},
+        "At half the rate, and at one number of rows in all, so 16 rows a step have four times the"
+        " steps.",
+        {"half_rows_16": "16", HALF: "64", "half_rows_256": "256"},
+        {"half_rows_16": 16, HALF: 64, "half_rows_256": 256},
+        against=_half("half_rows_16", "half_rows_256"),
     ),
     Question(
         "Share of chosen tokens",
-        "In training; the rows that all read have 30 %.",
-        {"mask_15": "15 %", REFERENCE: "30 %", "mask_50": "50 %"},
-        {"mask_15": 0.15, REFERENCE: 0.3, "mask_50": 0.5},
+        "In training, at half the rate; the rows that all read have 30 %.",
+        {"half_mask_15": "15 %", HALF: "30 %", "half_mask_50": "50 %"},
+        {"half_mask_15": 0.15, HALF: 0.3, "half_mask_50": 0.5},
+        against=_half("half_mask_15", "half_mask_50"),
+    ),
+    Question(
+        "Share of the chosen tokens that are masked",
+        "In training, at half the rate. The generator is shown the rest, 15 % in the paper.",
+        {"half_keeps": "85 %", HALF: "100 %"},
+        against=_half("half_keeps"),
     ),
     Question(
         "Length of rows",
-        "At one number of tokens a step. The rows that all read have 64 tokens.",
-        {"length_16": "16", "length_32": "32", REFERENCE: "64", "length_128": "128"},
-        {"length_16": 16, "length_32": 32, REFERENCE: 64, "length_128": 128},
+        "At half the rate, and at one number of tokens a step. The rows that all read have 64"
+        " tokens.",
+        {"half_length_32": "32", HALF: "64", "half_length_128": "128"},
+        {"half_length_32": 32, HALF: 64, "half_length_128": 128},
+        against=_half("half_length_32", "half_length_128"),
     ),
     Question(
         "Two settings more",
-        "`cls_context` adds the state of [CLS] to every token's. With `gdes` the discriminator's"
-        " tables are the frozen generator's and a difference that is learned.",
+        "At half the rate. `cls_context` adds the state of [CLS] to every token's. With `gdes` the"
+        " discriminator's tables are the frozen generator's and a difference that is learned.",
         {
-            REFERENCE: "reference", "cls_context": "with `cls_context`",
-            "gdes_frozen": "with `gdes`",
+            HALF: "the reference at half the rate", "half_cls_context": "with `cls_context`",
+            "half_gdes_frozen": "with `gdes`",
         },
+        against=_half("half_cls_context", "half_gdes_frozen"),
     ),
     Question(
         "A generator that learns along",
@@ -213,11 +240,11 @@ QUESTIONS = (
 # What the page says first: (what is asked, distances as (arm, what it is compared with, words)).
 ANSWERS = (
     (
-        "Does it lack signal or capacity?",
+        "Does it lack signal or capacity, at half the rate?",
         (
-            ("steps_fourfold", REFERENCE, "four times the steps"),
-            ("width_256", REFERENCE, "twice the width"),
-            ("layers_4", REFERENCE, "twice the layers"),
+            ("half_steps_fourfold", HALF, "four times the steps"),
+            ("half_width_256", HALF, "twice the width"),
+            ("half_layers_4", HALF, "twice the layers"),
         ),
     ),
     (
@@ -244,9 +271,19 @@ ANSWERS = (
             ("rate_half", REFERENCE, "half the rate"),
             ("rate_quarter", REFERENCE, "a quarter of the rate"),
             ("rate_double", REFERENCE, "twice the rate"),
-            ("mask_15", REFERENCE, "15 % chosen instead of 30"),
-            ("length_128", REFERENCE, "rows of 128 tokens"),
-            ("cls_context", REFERENCE, "`cls_context`"),
+        ),
+    ),
+    (
+        "And those of its rows and of the corruption, at half the rate?",
+        (
+            ("half_rows_16", HALF, "16 rows a step instead of 64"),
+            ("half_rows_256", HALF, "256"),
+            ("half_mask_15", HALF, "15 % chosen instead of 30"),
+            ("half_mask_50", HALF, "50 %"),
+            ("half_keeps", HALF, "85 % of them masked instead of all"),
+            ("half_length_32", HALF, "rows of 32 tokens instead of 64"),
+            ("half_length_128", HALF, "128"),
+            ("half_cls_context", HALF, "`cls_context`"),
         ),
     ),
 )

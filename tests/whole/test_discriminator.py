@@ -37,13 +37,13 @@ def told(found):
 
 def test_an_arm_is_compared_within_each_seed(tmp_path):
     # Seeds differ by 0.1, the arms within each by 0.02 and 0.04: 0.03 with an error of 0.01.
-    found = write(tmp_path, {"reference": [0.6, 0.7], "layers_4": [0.62, 0.74]})
-    apart = found.apart("layers_4")
+    found = write(tmp_path, {"reference": [0.6, 0.7], "rate_quarter": [0.62, 0.74]})
+    apart = found.apart("rate_quarter")
     assert apart.amount == pytest.approx(0.03) and apart.error == pytest.approx(0.01)
     page = told(found)
     assert "| 0.680 ± 0.060 | +0.030 ± 0.010, **higher** |" in page
     page = " ".join(page.split())
-    assert "- Does it lack signal or capacity? Twice the layers +0.030 ± 0.010, **higher**." in page
+    assert "its own training change? A quarter of the rate +0.030 ± 0.010, **higher**." in page
     assert "Which frozen generator" not in page  # no arm of it is finished
     assert "1.25 nats below the unigram entropy" in page
     assert "1 of 1 distances are two standard errors or more. Luck alone passes that in 30%" in page
@@ -54,7 +54,10 @@ def test_an_arm_is_compared_within_each_seed(tmp_path):
 def test_an_arm_is_compared_with_the_one_that_it_differs_from_in_one_thing(tmp_path):
     """`shared_50` has another weight than `shared_5`; from the reference it differs in three."""
     one_seed = {"reference": [0.6], "along": [0.5], "shared_5": [0.58], "shared_50": [0.55]}
+    one_seed |= {"rate_half": [0.625], "half_layers_4": [0.65]}
     page = told(write(tmp_path, one_seed))
+    assert "| 4 | 0.500 | 0.500 | 0.500 | 0.500 | 0.650 | +0.025, one seed |" in page
+    assert "signal or capacity, at half the rate? Twice the layers +0.025, one seed" in page
     assert "| B, weight 50 | 0.500 | 0.500 | 0.500 | 0.500 | 0.550 | -0.030, one seed |" in page
     assert (
         "| A: learns along, nothing shared | 0.500 | 0.500 | 0.500 | 0.500 | 0.500 | -0.100" in page
@@ -70,17 +73,19 @@ def test_a_seed_without_the_reference_is_left_out(tmp_path):
 
 
 def test_a_seed_that_was_stopped_early_is_shown_as_far_as_it_is(tmp_path):
-    found = write(tmp_path, {"reference": [0.6, 0.61], "strong": [0.58], "strong_quarter": [0.55]})
+    found = write(tmp_path, {"reference": [0.6, 0.61], "strong": [0.58], "heated_strong": [0.55]})
     page = told(found)
     assert "| the strong one | 0.500 | 0.500 | 0.500 | 0.500 | 0.580 | -0.020, one seed |" in page
-    assert "the strong generator, a quarter of the steps" in page
-    (tmp_path / "seed0" / "strong_quarter" / "finished.json").unlink()
+    assert "| the strong one, from 2 to 1 | 0.500 | 0.500 | 0.500 | 0.500 | 0.550 | -0.030" in page
+    (tmp_path / "seed0" / "heated_strong" / "finished.json").unlink()
     found = discriminator_page.collect(str(tmp_path))
-    assert "Steps against the easiest" not in told(found)  # nothing to compare
+    assert "A temperature that falls" not in told(found)  # nothing to compare
 
 
 def test_the_page_has_its_picture(tmp_path):
-    found = write(tmp_path, {"reference": [0.6, 0.61], "layers_4": [0.62, 0.6], "width_64": [0.5]})
+    found = write(
+        tmp_path, {"reference": [0.6, 0.61], "rate_half": [0.62, 0.6], "rate_double": [0.5]}
+    )
     discriminator_page.write(found, str(tmp_path / "docs" / "page.md"))
     assert (tmp_path / "docs" / "page.png").read_bytes().startswith(b"\x89PNG")
     assert "(page.png)" in (tmp_path / "docs" / "page.md").read_text()
