@@ -126,6 +126,7 @@ def model() -> ml_collections.ConfigDict:
     # 'einsum' | 'fused' (TPU) | 'blockwise' (GPU) | without attention_dropout 'splash' (TPU) |
     # 'auto': a kernel of the device where it can, else einsum. The result is the same.
     c.attention = "auto"
+    c.residual_norm = "auto"  # bias, dropout, residual, norm: a kernel on GPUs | 'plain': XLA's
     c.dtype = "auto"  # of computation: bfloat16 on TPU and GPU, float32 on CPU; weights are float32
     c.scan = "auto"  # layers as a loop, which compiles fast: 'on' | 'off' | 'auto': on TPU only
     c.remat = "none"  # what the backward pass recomputes: 'none' | 'dots' (keep matmuls) | 'full'

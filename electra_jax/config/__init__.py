@@ -5,8 +5,8 @@
 which settings an objective reads, and `differences.py` which of them a continued run may change.
 From outside, import this package for everything except three modules: `stages.py` divides a run
 into stages, `row_split.py` says whether devices can share its rows, and `compiler_options.py` reads
-XLA's options. A tree of settings, from `configs/*.py` or config.json, goes through `parse` and
-comes out as a `Config` of frozen dataclasses.
+XLA's options. A tree of settings, from `configs/*.py` through `parse` or from config.json and
+checkpoints through `parse_saved`, comes out as a `Config` of frozen dataclasses.
 """
 
 from collections.abc import Mapping
@@ -34,15 +34,24 @@ from electra_jax.config.fields import (
     flatten,
     one_of,
 )
-from electra_jax.config.parsing import ConfigError, nearest, to_json, to_tree, typed
+from electra_jax.config.parsing import (
+    ConfigError,
+    completed,
+    nearest,
+    to_json,
+    to_tree,
+    typed,
+)
 from electra_jax.config.reads import ONLY_WITH, READS, WITHOUT_GENERATOR, has_use, unread
+from electra_jax.configs import base  # type: ignore[attr-defined] # mypy knows no __path__
 from electra_jax.host import buckets, safe_files
 
 __all__ = [
     "OBJECTIVES", "ONLY_WITH", "READS", "RESUMABLE", "SERVICES", "WITHOUT_GENERATOR", "Checkpoint",
     "Config", "ConfigError", "Data", "Evaluation", "Init", "Logging", "Mesh", "Model", "Network",
-    "Objective", "Optimizer", "Schedule", "between", "declared", "differences", "flatten",
-    "has_use", "nearest", "one_of", "parse", "to_json", "to_tree", "typed", "unread",
+    "Objective", "Optimizer", "Schedule", "between", "completed", "declared", "differences",
+    "flatten", "has_use", "nearest", "one_of", "parse", "parse_saved", "to_json", "to_tree",
+    "typed", "unread",
 ]  # fmt: skip
 
 
@@ -57,3 +66,12 @@ def parse(tree: Mapping[str, Any]) -> Config:
     check(config.data.dir, "data.dir", ConfigError)
     rules.check(config)
     return config
+
+
+def parse_saved(tree: Mapping[str, Any]) -> Config:
+    """Returns a configuration that was saved, perhaps by an earlier version of this package.
+
+    A setting that the tree lacks came later, and has its value in configs/base.py, with which a run
+    goes on as it began. Raises ConfigError for the first setting that cannot be used.
+    """
+    return parse(completed(tree, base.get_config().to_dict()))

@@ -17,6 +17,7 @@ RESUMABLE = (  # fields that may differ, and whole sections, which end in a dot
     "schedule.accumulation",
     "mesh.",
     "model.attention",
+    "model.residual_norm",
     "model.dtype",
     "model.scan",
     "model.remat",

@@ -107,6 +107,7 @@ class Model:
     local_window: int = between(0, 65_536)
     global_every: int = between(1, 65_536, untouched=(3,))
     attention: str = one_of("auto", "einsum", "fused", "blockwise", "splash")
+    residual_norm: str = one_of("auto", "plain")
     dtype: str = one_of("auto", "float32", "bfloat16")
     scan: str = one_of("auto", "on", "off")
     remat: str = one_of("none", "dots", "full")

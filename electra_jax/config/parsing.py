@@ -38,6 +38,22 @@ def typed(kind: type, tree: Mapping[str, Any], page: str) -> Any:
     return config
 
 
+def completed(saved: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    """A tree that was saved, with the settings of `base` that it lacks because they came later.
+
+    saved   {"model": {"scan": "on"}}
+    base    {"model": {"scan": "auto", "remat": "none"}}
+    result  {"model": {"scan": "on", "remat": "none"}}
+    """
+    tree = dict(saved)
+    for name, value in base.items():
+        if name not in tree:
+            tree[name] = value
+        elif isinstance(value, Mapping) and isinstance(tree[name], Mapping):
+            tree[name] = completed(tree[name], value)
+    return tree
+
+
 def to_tree(config: Any) -> dict[str, Any]:
     """The configuration as a nested dict, which config.json holds and `parse` reads."""
     tree: dict[str, Any] = {}

@@ -13,6 +13,7 @@ from typing import Any
 
 from electra_jax import config as config_lib
 from electra_jax.config import between, one_of
+from electra_jax.configs import finetune
 from electra_jax.finetuning.tasks import built_in
 from electra_jax.host import safe_files
 
@@ -193,6 +194,14 @@ def parse(tree: Mapping[str, Any]) -> Config:
     config = config_lib.typed(Config, tree, "configs/finetune.py")
     _check_together(config)
     return config
+
+
+def parse_saved(tree: Mapping[str, Any]) -> Config:
+    """The same for a tree that was saved, perhaps by an earlier version of this package.
+
+    A setting that it lacks came later, and has its value in configs/finetune.py.
+    """
+    return parse(config_lib.completed(tree, finetune.get_config().to_dict()))
 
 
 def differences(old: Config, new: Config) -> list[str]:

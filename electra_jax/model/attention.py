@@ -397,7 +397,7 @@ def refused(
     bits: int = 8,
     triton: bool = True,
 ) -> str:
-    """Returns why attention cannot be computed in this way, with a remedy, or '' if it can.
+    """Returns why attention cannot be computed in this way, or '' if it can.
 
     Args:
       way: 'einsum', 'fused', 'blockwise' or 'splash'.
@@ -420,7 +420,7 @@ def refused(
         reason = f"needs a {its_platform.upper()}, not a {platform.upper()}"
     elif way == "blockwise" and not triton:
         reason = "needs an NVIDIA GPU of compute capability 8.0 or newer"
-    return reason and f"{reason}; try model.attention=einsum"
+    return reason
 
 
 @jax.custom_vjp

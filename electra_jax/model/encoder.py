@@ -47,20 +47,21 @@ PORTABLE = {
 
 
 def forms_on(
-    platform: str, scan: str = "auto", split: bool = False, triton: bool = False
+    platform: str, scan: str = "auto", split: bool = False, norms_in_kernel: bool = False
 ) -> dict[str, str | bool]:
     """Returns the fields of an `EncoderConfig` in the forms that are fast on 'cpu', 'gpu', 'tpu'.
 
     All forms compute the same, up to rounding. `scan` is 'on', 'off', or 'auto': as is fast.
     `split` says whether devices share the weights of a layer, which then stay as they are, and
-    `triton` whether they run kernels that Triton compiles (`meshes.runs_triton`).
+    `norms_in_kernel` whether branches may end in the kernel of `residual_norm`, for which devices
+    must run what Triton compiles (`meshes.runs_triton`).
     """
     return {
         "products": "cpu" if platform == "cpu" else "default",
         "scan": platform == "tpu" if scan == "auto" else scan == "on",
         "joined_gradients": platform == "cpu",
         "joined_projections": platform != "cpu" and not split,
-        "norms_in_kernel": triton,
+        "norms_in_kernel": norms_in_kernel,
     }
 
 

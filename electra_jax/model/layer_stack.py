@@ -71,7 +71,8 @@ def split_layers_joining_gradients(count: int, stacked: Any) -> list:
     """The same; the gradients of the layers are put one after the other.
 
     By itself jax pads the gradient of each layer to the size of all and adds them. A CPU takes up
-    to a sixth of a step for that; for a GPU it is fewer kernels (docs/LOG.md).
+    to a sixth of a step for that. Only CPUs use this: for a GPU to pad and add is fewer kernels
+    (docs/LOG.md).
     """
     return split_layers(count, stacked)
 

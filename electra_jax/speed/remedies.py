@@ -5,12 +5,12 @@
     does not fit                  -> single settings; if none is enough, pairs
     rows cannot be split          -> the smallest mesh.tensor with which they can; from there on so
 
-What does not fit is refused within seconds, what fits takes minutes to compile. So each walk goes
-from the mildest value on, and the first that fits ends it. `model.remat`, `mesh.fsdp` and
-`schedule.accumulation` are walked each by itself; if none of them is enough, `mesh.tensor`, which
-exchanges within each layer; then the pairs, and the first of all these that fits ends the search.
-What is tried must suit the rows of all stages; a trial that is refused all the same is a problem
-that was found, and the search goes on.
+For TPUs, what does not fit is refused within seconds, and what fits takes minutes to compile. So
+each walk goes from the mildest value on, and the first that fits ends it. `model.remat`,
+`mesh.fsdp` and `schedule.accumulation` are walked each by itself; if none of them is enough,
+`mesh.tensor`, which exchanges within each layer; then the pairs, and the first of all these that
+fits ends the search. What is tried must suit the rows of all stages; a trial that is refused all
+the same is a problem that was found, and the search goes on.
 """
 
 import dataclasses

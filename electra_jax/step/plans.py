@@ -293,8 +293,9 @@ def networks_config(
     }
     split = config.mesh.fsdp * config.mesh.tensor > 1
     triton = meshes.runs_triton(meshes.first_device(mesh))
-    shared |= encoder.forms_on(platform, model.scan, split, triton)
-    shared["attention"] = _attention(model, length, platform, triton)
+    in_kernel = triton and model.residual_norm == "auto"
+    shared |= encoder.forms_on(platform, model.scan, split, in_kernel)
+    shared["attention"] = _attention(config, length, platform, triton)
 
     def shape(network):
         return encoder.EncoderConfig(**shared | dataclasses.asdict(network))
@@ -424,21 +425,44 @@ def extras(config: config_lib.Config) -> train_step.Extras:
     )
 
 
-def _attention(model, length, platform, triton):
+def attention_without_kernel(config: config_lib.Config, mesh: Mesh | None, length: int) -> str:
+    """Why `auto` takes no kernel for attention over rows of this length on an accelerator.
+
+    It is '' where it takes one, on CPUs, and if the configuration names the way.
+    """
+    platform, triton = meshes.platform(mesh), meshes.runs_triton(meshes.first_device(mesh))
+    kernel = {"tpu": "fused", "gpu": "blockwise"}.get(platform)
+    if config.model.attention != "auto" or kernel is None:
+        return ""
+    if _attention(config, length, platform, triton) != "einsum":
+        return ""
+    return f"{kernel} {_kernel_refused(config, kernel, length, platform, triton)}"
+
+
+def _attention(config, length, platform, triton):
     """How attention over rows of this length is computed on these devices.
 
     Raises ConfigError if the configuration names a way that is not possible here.
     """
-    shapes = [(n.heads, n.width // n.heads) for n in (model.generator, model.discriminator)]
-
-    def refused(way):
-        return attention.refused(way, platform, length, shapes, model.dropout_bits, triton)
-
+    model = config.model
+    refused = functools.partial(
+        _kernel_refused, config, length=length, platform=platform, triton=triton
+    )
     if model.attention == "auto":
         long = model.attention_dropout == 0 and length >= 512
         ways = ["splash"] * long + ["fused", "blockwise", "einsum"]
         return next(way for way in ways if not refused(way))
 
     if reason := refused(model.attention):
-        raise config_lib.ConfigError(f"model.attention={model.attention!r} {reason}")
+        raise config_lib.ConfigError(
+            f"model.attention={model.attention!r} {reason}; try model.attention=einsum"
+        )
     return model.attention
+
+
+def _kernel_refused(config, way, length, platform, triton):
+    """Why the networks that the objective reads cannot compute attention in this way, or ''."""
+    model, reads = config.model, config_lib.READS[config.objective.name]
+    read = [*[model.generator] * ("model.generator" in reads), model.discriminator]
+    shapes = [(network.heads, network.width // network.heads) for network in read]
+    return attention.refused(way, platform, length, shapes, model.dropout_bits, triton)

@@ -189,6 +189,8 @@ class _Loop:
             self._evaluate(write=due)
         else:
             logging.info(run_facts.start_in_words(run))
+            for line in run_facts.attention_in_words(run):
+                logging.info(line)
             self._out.refresh_page()
             self._out.stage_begins()
             if due:

@@ -20,6 +20,7 @@ from electra_jax.configs import base
 from electra_jax.data import records
 from electra_jax.model import accounting
 from electra_jax.report import run_cost, run_page
+from electra_jax.step import plans
 from electra_jax.training import budget as budget_lib
 from electra_jax.training import environment, runs, spikes
 from electra_jax.workdir import starts
@@ -56,6 +57,20 @@ def start_in_words(run: runs.Run) -> str:
         f"training {count:,} parameters in {run.plan.networks.dtype}"
         f" on {environment.in_words()}{axes and f' ({axes})'}"
     )
+
+
+def attention_in_words(run: runs.Run) -> list[str]:
+    """A line for each length of rows that an accelerator has no kernel of attention for.
+
+    Such a run trains as well, but holds the scores of all pairs of tokens, and is slower.
+    """
+    lines = []
+    for length in dict.fromkeys(stage.sequence_length for stage in run.stages):
+        if reason := plans.attention_without_kernel(run.config, run.mesh, length):
+            lines.append(
+                f"attention over rows of {length} tokens holds all scores (einsum): {reason}"
+            )
+    return lines
 
 
 def note_start(run: runs.Run) -> None:

@@ -157,7 +157,7 @@ def _of_export(path):
     about = orbax_export.about(path)
     vocabulary = vocabulary_lib.load(os.path.join(path, orbax_export.VOCABULARY))
     params = jax.tree.map(jnp.asarray, orbax_export.read(path))
-    config = config_lib.parse(about["config"]) if about["config"] else None
+    config = config_lib.parse_saved(about["config"]) if about["config"] else None
     # Exports of earlier versions do not say how long the rows were.
     first = config.data.sequence_length if config else 0
     return trained_weights.Weights(

@@ -36,7 +36,7 @@ def read(workdir: str, step: int | None = None, data_dir: str = "") -> trained_w
 
     def read_one(path):
         about = metadata.read(path)
-        config = config_lib.parse(about["config"])
+        config = config_lib.parse_saved(about["config"])
         vocabulary, data = vocabulary_of(workdir, config, about["vocabulary"], data_dir)
         part = "ema" if any(name.startswith("ema/") for name in about["digest"]) else "params"
         shapes = stored_shapes(config, vocabulary, about["digest"], part)

@@ -252,7 +252,7 @@ def no_moments(named: str) -> config_lib.ConfigError:
 def _of_checkpoint(named, folder, wants, run) -> StartingWeights:
     """Reads a checkpoint of this package; `wants` asks for the optimizer's moments too."""
     about = processes.agree(lambda: metadata.read(folder), metadata.CheckpointError)
-    trained = config_lib.parse(about["config"])
+    trained = config_lib.parse_saved(about["config"])
     init, vocabulary = run.init, run.vocabulary
     _check_init_vocabulary(named, init, about["vocabulary"], vocabulary)
 

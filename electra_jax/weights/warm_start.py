@@ -100,9 +100,9 @@ def _shape_of_source(path):
 
     folder = metadata.directory(path)
     if not metadata.steps(folder):
-        return _any_vocabulary(config_lib.parse(metadata.read(path)["config"]))
+        return _any_vocabulary(config_lib.parse_saved(metadata.read(path)["config"]))
     for _, about in metadata.readable(folder):
-        return _any_vocabulary(config_lib.parse(about["config"]))
+        return _any_vocabulary(config_lib.parse_saved(about["config"]))
     return None
 
 

@@ -43,7 +43,7 @@ def read(workdir: str) -> config_lib.Config | None:
             tree = json.load(file)
         if not isinstance(tree, dict):
             raise ValueError(f"it holds a {type(tree).__name__}, not settings")
-        return config_lib.parse(tree)
+        return config_lib.parse_saved(tree)
     except PermissionError as error:
         raise config_lib.ConfigError(
             f"{path} may not be read by this user; give yourself the right to: chmod u+r {path}"
@@ -83,7 +83,7 @@ def of_newest_checkpoint(workdir: str) -> tuple[int, config_lib.Config | None]:
         if metadata.WEIGHTS_ONLY in about or "config" not in about:
             continue
         try:
-            return step, config_lib.parse(about["config"])
+            return step, config_lib.parse_saved(about["config"])
         except config_lib.ConfigError:
             continue
 

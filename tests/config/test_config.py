@@ -7,6 +7,7 @@ import pytest
 
 from electra_jax import config as config_lib
 from electra_jax.config import compiler_options, stages
+from electra_jax.configs import finetune
 from electra_jax.finetuning import config as finetuning_config
 from support.corpus import ROOT, load_config, small_run
 
@@ -185,6 +186,23 @@ def test_a_missing_field_is_named():
     del tree["model"]["generator"]["width"]
     with pytest.raises(config_lib.ConfigError, match="field model.generator.width is missing"):
         config_lib.parse(tree)
+
+
+def test_what_a_saved_tree_lacks_came_later_and_is_as_in_base():
+    tree = small_run("builtin", "", model__scan="on").to_dict()
+    config = config_lib.parse(tree)
+    del tree["model"]["residual_norm"], tree["data"]["documents"], tree["init"]
+    assert config_lib.parse_saved(tree) == config
+    tree["model"]["scna"] = tree["model"].pop("scan")  # not a field that came later
+    with pytest.raises(config_lib.ConfigError, match="did you mean 'scan'"):
+        config_lib.parse_saved(tree)
+
+
+def test_the_same_of_a_fine_tuning():
+    tree = finetune.get_config().to_dict()
+    config = finetuning_config.parse(tree)
+    del tree["run"]["remat"], tree["span"]
+    assert finetuning_config.parse_saved(tree) == config
 
 
 @pytest.mark.parametrize("steps", [(3,), (0, 2), (5, 4), (1.0, 2.0), ("1", "2")])

@@ -22,6 +22,7 @@ from electra_jax.model import (
     residual_norm,
 )
 from electra_jax.step import plans
+from electra_jax.training import run_facts
 from support import corpus, odd
 
 
@@ -306,21 +307,29 @@ def test_triton_is_for_gpus_of_nvidia_that_are_not_old(device, runs):
     assert meshes.runs_triton(types.SimpleNamespace(**device)) == runs
 
 
-def test_without_triton_a_gpu_gets_plain_attention_and_norms(monkeypatch):
+def test_without_triton_or_if_asked_a_gpu_gets_plain_attention_and_norms(monkeypatch):
     assert settled("gpu", monkeypatch, **HEADS_OF_16) == "blockwise"
     assert not residual_norm.refused(512)
+    plain = asked("gpu", monkeypatch, **HEADS_OF_16, model__residual_norm="plain")
+    assert plans.networks_config(asked("gpu", monkeypatch), 100).generator.norms_in_kernel
+    assert not plans.networks_config(plain, 100).generator.norms_in_kernel
     monkeypatch.setattr(pallas_triton, "triton", None)
     assert settled("gpu", monkeypatch, **HEADS_OF_16) == "einsum"
     assert "needs a jax whose Pallas" in residual_norm.refused(512)
 
 
-def settled(device, monkeypatch, **overrides):
-    """How attention is computed on a device; rows of 512 without attention dropout."""
+def asked(device, monkeypatch, **overrides):
+    """A run on a device: its configuration, rows of 512 without attention dropout."""
     monkeypatch.setattr(meshes, "platform", lambda mesh: device.removeprefix("old "))
     monkeypatch.setattr(meshes, "runs_triton", lambda _: device == "gpu")
     long = dict(data__sequence_length=512, model__max_positions=512, model__attention_dropout=0.0)
-    config = config_lib.parse(corpus.small_run("builtin", "", **long | overrides))
-    return plans.networks_config(config, 100).generator.attention
+    return config_lib.parse(corpus.small_run("builtin", "", **long | overrides))
+
+
+def settled(device, monkeypatch, **overrides):
+    """How attention is computed on a device."""
+    config = asked(device, monkeypatch, **overrides)
+    return plans.networks_config(config, 100).discriminator.attention
 
 
 HEADS_OF_16 = dict(model__generator__width=32)
@@ -345,11 +354,49 @@ LONGER = dict(data__sequence_length=2048, model__max_positions=2048)
         ("gpu", {}, "einsum"),  # heads of 8
         ("old gpu", HEADS_OF_16, "einsum"),
         ("gpu", HEADS_OF_16 | dict(model__attention="einsum"), "einsum"),
+        ("gpu", dict(objective__name="masked_lm"), "blockwise"),  # reads no generator
         ("cpu", {}, "einsum"),
     ],
 )
 def test_auto_is_a_kernel_where_there_is_one(platform, overrides, way, monkeypatch):
     assert settled(platform, monkeypatch, **overrides) == way
+
+
+@pytest.mark.parametrize(
+    ("platform", "overrides", "reason"),
+    [
+        ("gpu", {}, "blockwise needs heads of 16, 32, 64 or 128, not of 8 and 16"),
+        (
+            "gpu",
+            HEADS_OF_16 | dict(data__sequence_length=480),
+            "blockwise needs rows of a multiple of 64 tokens, not of 480",
+        ),
+        (
+            "old gpu",
+            HEADS_OF_16,
+            "blockwise needs an NVIDIA GPU of compute capability 8.0 or newer",
+        ),
+        (
+            "tpu",
+            dict(data__sequence_length=500),
+            "fused needs rows of a multiple of 128 tokens, at most 512, not of 500",
+        ),
+        ("tpu", {}, ""),
+        ("gpu", HEADS_OF_16, ""),
+        ("gpu", dict(model__attention="einsum"), ""),  # as was asked for
+        ("cpu", {}, ""),
+    ],
+)
+def test_a_run_says_why_an_accelerator_gets_no_kernel(platform, overrides, reason, monkeypatch):
+    config = asked(platform, monkeypatch, **overrides)
+    length = config.data.sequence_length
+    assert plans.attention_without_kernel(config, None, length) == reason
+    run = types.SimpleNamespace(
+        config=config, mesh=None, stages=[types.SimpleNamespace(sequence_length=length)] * 2
+    )
+    lines = run_facts.attention_in_words(run)
+    assert len(lines) == (1 if reason else 0)
+    assert all(line.endswith(reason) and f"rows of {length} tokens" in line for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ FIRST = ("objective.name", "model.sharing", "optimizer.name")
 
 NOT_IN_A_STEP = {  # choices that change no program, or that other tests hold for each platform
     "model.attention",  # test_modern_trunk.py: needs a chip
+    "model.residual_norm",  # test_residual_norm.py: likewise
     "schedule.on_spike",  # 'roll_back' is the loop's; 'skip' is in the axes by spike_skip below
 }
 SECTIONS = ("model.", "objective.", "optimizer.", "schedule.")

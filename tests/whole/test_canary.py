@@ -45,7 +45,7 @@ def test_a_computation_has_finite_results_that_the_forms_of_a_gpu_repeat(name, m
     assert all(abs(x).max() > 0 for x in found)
 
     forms_on = encoder.forms_on
-    monkeypatch.setattr(encoder, "forms_on", lambda *_, **__: forms_on("gpu", triton=True))
+    monkeypatch.setattr(encoder, "forms_on", lambda *_, **__: forms_on("gpu", norms_in_kernel=True))
     monkeypatch.setattr(lax, "platform_dependent", lambda *x, default, **_: default(*x))
     monkeypatch.setattr(residual_norm, "Form", interpreted(residual_norm.Form))
     assert canary.error_of(canary.on(cpu, compute), found) <= tolerance

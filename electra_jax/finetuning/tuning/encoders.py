@@ -114,7 +114,9 @@ def networks_of(
         remat=config.run.remat,
         frozen_layers=recipe.frozen_layers,
         **encoder.forms_on(
-            platform, config.run.scan, triton=meshes.runs_triton(meshes.first_device(mesh))
+            platform,
+            config.run.scan,
+            norms_in_kernel=meshes.runs_triton(meshes.first_device(mesh)),
         ),
     )
     return dataclasses.replace(shape, discriminator=main, dtype=dtype)

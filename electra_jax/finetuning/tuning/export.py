@@ -126,7 +126,7 @@ def open(path: str) -> TunedNetwork:
     seed; they are damaged, or the encoder is gone.
     """
     folder, settings = run_folder.settings(path)
-    config = finetuning_config.parse(settings["config"])
+    config = finetuning_config.parse_saved(settings["config"])
     if os.path.abspath(path) == folder:
         tasks = sorted(name for name in os.listdir(folder) if os.path.isdir(f"{path}/{name}"))
         raise config_lib.ConfigError(

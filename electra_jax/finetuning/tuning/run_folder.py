@@ -43,7 +43,7 @@ def check_settings(folder: str, config: finetuning_config.Config, identity: str)
     if old is None:
         return
 
-    changed = finetuning_config.differences(finetuning_config.parse(old["config"]), config)
+    changed = finetuning_config.differences(finetuning_config.parse_saved(old["config"]), config)
     if old["encoder"] != identity:
         changed.append("the encoder's weights")
     if changed:
