@@ -74,6 +74,10 @@ KINDS = {
     "electra_shallow": Arm(with_muon(shallow_generator)),
     "one_trunk": Arm(with_muon(section_3.shared, "all"), generator=WIDTH),
     "first_stage": Arm(with_muon(two_stage.get_config, "tiny,generator"), generator=WIDTH),
+    # At half of Muon's rate, with which a discriminator of few steps learns sooner.
+    "bert_half": Arm(with_muon(masked_lm.get_config, "tiny", rate=0.01)),
+    "electra_half": Arm(with_muon(tiny_paper.get_config, rate=0.01)),
+    "one_trunk_half": Arm(with_muon(section_3.shared, "all", rate=0.01), generator=WIDTH),
     "two_stage": Arm(
         with_muon(two_stage.get_config, "tiny,discriminator"), generator=WIDTH, after="first_stage"
     ),

@@ -33,7 +33,7 @@ MEASURES = {
     "subjectivity_accuracy": "subjectivity by a probe",
     "pair_accuracy": "minimal pairs",
 }
-BERT = "bert"
+BERT, BERT_HALF = "bert", "bert_half"
 TITLES = {
     BERT: "BERT (MLM)",
     REFERENCE: "ELECTRA, generator 1/2",
@@ -42,6 +42,9 @@ TITLES = {
     "electra_whole": "ELECTRA, generator 1/1",
     "electra_shallow": "ELECTRA, generator 1/2 of one layer",
     "one_trunk": "ELECTRA, one trunk for both",
+    BERT_HALF: "BERT (MLM), half the rate",
+    "electra_half": "ELECTRA, generator 1/2, half the rate",
+    "one_trunk_half": "ELECTRA, one trunk for both, half the rate",
     "two_stage": "two stages",
     "adversarial": "adversarial",
     "electra_15": "ELECTRA 15 %",
@@ -55,6 +58,11 @@ _NAME = re.compile(r"(?P<kind>.*?)(_x(?P<budget>\d+))?")
 def arm_of(kind: str, budget: int) -> str:
     """The arm of a kind at a budget: `bert`, `bert_x3`, `bert_x10`."""
     return kind if budget == 1 else f"{kind}_x{budget}"
+
+
+def rival(kind: str) -> str:
+    """The BERT that a kind is compared with: that of its own rate."""
+    return BERT_HALF if kind.endswith("_half") and kind != BERT_HALF else BERT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,11 +83,11 @@ class FinishedBudgets:
         return sorted({budget for _, budget, _ in self.runs})
 
     def ends(self, kind: str) -> tuple[int, int]:
-        """The smallest and the largest budget at which a kind and BERT have a seed in common."""
+        """The smallest and the largest budget at which a kind and its BERT share a seed."""
         shared = [
             budget
             for budget in self.budgets
-            if {*self.seeds(kind, budget)} & {*self.seeds(BERT, budget)}
+            if {*self.seeds(kind, budget)} & {*self.seeds(rival(kind), budget)}
         ]
         return (shared[0], shared[-1]) if shared else (self.budgets[0], self.budgets[0])
 
@@ -98,28 +106,28 @@ class FinishedBudgets:
         return means.mean(values) if values else None
 
     def apart(self, kind: str, budget: int, name: str) -> means.Difference | None:
-        """A kind less BERT, over the seeds that both have finished at this budget."""
-        both = sorted({*self.seeds(kind, budget)} & {*self.seeds(BERT, budget)})
-        one, two = (self.values(arm, budget, name, both) for arm in (kind, BERT))
+        """A kind less its BERT, over the seeds that both have finished at this budget."""
+        other = rival(kind)
+        both = sorted({*self.seeds(kind, budget)} & {*self.seeds(other, budget)})
+        one, two = (self.values(arm, budget, name, both) for arm in (kind, other))
         if not one or len(one) != len(two):
             return None
         return comparison.difference(name, means.mean(one), means.mean(two))
 
     def growth(self, kind: str, name: str) -> means.Difference | None:
-        """How much more a kind is above BERT at the larger of its `ends` than at the smaller.
+        """How much more a kind is above its BERT at the larger of its `ends` than at the smaller.
 
         Taken within each seed that has all four runs; None without any.
         """
-        ends = self.ends(kind)
-        seeds = set.intersection(*({*self.seeds(arm, at)} for arm in (kind, BERT) for at in ends))
+        ends, both = self.ends(kind), (kind, rival(kind))
+        seeds = set.intersection(*({*self.seeds(arm, at)} for arm in both for at in ends))
         less_at = [
             [
                 one - two
-                for one, two in zip(*(self.values(arm, at, name, sorted(seeds))
-                                      for arm in (kind, BERT)))
+                for one, two in zip(*(self.values(arm, at, name, sorted(seeds)) for arm in both))
             ]
             for at in ends
-        ]  # fmt: skip
+        ]
         grown = [last - first for first, last in zip(*less_at)]
         if not grown or ends[0] == ends[1]:
             return None

@@ -41,6 +41,6 @@ def optimization(config):
     """Muon (arXiv:2502.16982) for the layers' matrices, AdamW for all other parameters."""
     config.optimizer.name = "muon"
     config.optimizer.learning_rate = 4e-3  # peak, for tables, norms and biases
-    config.optimizer.muon_learning_rate = 0.02  # peak, for the layers' matrices
+    config.optimizer.muon_learning_rate = 0.01  # peak, for the layers' matrices (docs/LOG.md)
     config.optimizer.weight_decay = 0.1  # with a tenth of it matrices grow tenfold (docs/LOG.md)
     config.schedule.update(steps=1500, warmup_steps=150)  # enough for what a demo has to show
