@@ -189,10 +189,10 @@ def blocks(found: FinishedBudgets, picture: str) -> list[str]:
                 " passes that rule about one time in eight (Student's t), so among so many"
                 " distances some are luck. Growth is taken within each seed, from the smallest"
                 " budget to the largest that an arm and BERT have in common.",
-                "- Muon's rate was found on a masked language model and tried with one trunk for"
-                " both networks (docs/LOG.md); it was not searched for any arm. At half of it small"
-                " discriminators learn more in as many steps ([what limits"
-                " them](discriminator.md)), so it may hold ELECTRA's arms back.",
+                "- Muon's rate of 0.02 was found on a masked language model and tried with one"
+                " trunk for both networks (docs/LOG.md). At half of it small discriminators learn"
+                " more in as many steps ([what limits them](discriminator.md)), so three arms have"
+                " half of it; they are compared with BERT at half the rate. No other was tried.",
                 "- A run at three times the compute is a run of its own, with a schedule of its"
                 " own; steps by arm differ, since a step of one costs more than one of another.",
                 "- A few small sets are not GLUE. The recipe of fine-tuning was chosen on"
@@ -318,9 +318,9 @@ def _setting(found):
             f" {about['rows']} rows a step.",
             "- **Networks**: `configs/tiny_paper.py` (two layers of width 128, no dropout)"
             " with rotary positions and norms before each part, as in [table 5](table_5.md), but"
-            " computed in bfloat16, with Muon (0.02) for the layers' matrices and a weight decay of"
-            " 0.1 in all arms; the adversarial one has a quarter of the others' rates, since its"
-            " generator collapsed at the demo's (docs/LOG.md).",
+            " computed in bfloat16, with Muon (0.02, or 0.01 at half the rate) for the layers'"
+            " matrices and a weight decay of 0.1 in all arms; the adversarial one has a quarter of"
+            " the others' rates, since its generator collapsed at the demo's (docs/LOG.md).",
             f"- **Compute**: 1 x is {found.flops(1) / 1e12:.1f}e12 training FLOPs in the honest"
             " convention of `electra_jax.flops`. The first of two stages counts.",
             _fine_tuning(found),

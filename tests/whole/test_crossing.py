@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import crossing, crossing_page, equal_compute
 
-KINDS = ("bert", "electra", "one_trunk", "two_stage")
+KINDS = ("bert", "electra", "one_trunk", "bert_half", "electra_half", "two_stage")
 
 
 def write(workdir, results):
@@ -69,6 +69,15 @@ def test_a_distance_is_of_the_seeds_that_both_have(tmp_path):
     assert found.apart("two_stage", 3, "chunk_accuracy") is None  # BERT has no run there
     assert found.budgets == [1, 3] and found.kinds == ["bert", "electra", "two_stage"]
     crossing_page.draw(found)
+
+
+def test_an_arm_at_half_the_rate_is_compared_with_bert_at_half_the_rate(tmp_path):
+    scores = {"bert": [0.5, 0.6], "bert_half": [0.7, 0.8], "electra_half": [0.8, 0.9]}
+    found = write(tmp_path, scores)
+    assert found.apart("electra_half", 1, "chunk_accuracy").amount == pytest.approx(0.1)
+    assert found.apart("bert_half", 1, "chunk_accuracy").amount == pytest.approx(0.2)  # of BERT's
+    said = "Chunk tags by a probe: ELECTRA (generator 1/2, half the rate) is"
+    assert crossing_page.answer(found, "chunk_accuracy", "electra_half").startswith(said)
 
 
 def test_growth_is_taken_within_each_seed(tmp_path):
