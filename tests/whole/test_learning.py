@@ -20,7 +20,7 @@ pytestmark = pytest.mark.learning
 
 
 # What is asked of tiny, the demo: means of four runs less four deviations (docs/LOG.md).
-DEMO = {"margin": 1.630, "disc_auc": 0.731, "disc_auc_unigram": 0.861, "disc_recall_at_2": 0.141}
+DEMO = {"margin": 1.519, "disc_auc": 0.737, "disc_auc_unigram": 0.884, "disc_recall_at_2": 0.153}
 
 
 @pytest.fixture(scope="module")
