@@ -316,6 +316,7 @@ def _setting(found):
             f" characters, {style.count(text['tokens'])} tokens; SentencePiece vocabulary of"
             f" {text['vocabulary']:,} pieces, trained on it; rows of {about['length']} tokens,"
             f" {about['rows']} rows a step.",
+            *_other_vocabulary(found, text["tokens"]),
             "- **Networks**: `configs/tiny_paper.py` (two layers of width 128, no dropout)"
             " with rotary positions and norms before each part, as in [table 5](table_5.md), but"
             " computed in bfloat16, with Muon (0.02, or 0.01 at half the rate) for the layers'"
@@ -345,6 +346,23 @@ def _fine_tuning(found):
         f" for them in the hour: dropout {random['dropout']} and a rate of"
         f" {random['learning_rate']:g}."
     )
+
+
+def _other_vocabulary(found, tokens):
+    """Which arms read the same text in other pieces, by the number of its tokens."""
+    kinds = [
+        kind
+        for kind in found.kinds
+        if any(
+            run["text"]["tokens"] != tokens for (own, *_), run in found.runs.items() if own == kind
+        )
+    ]
+    if not kinds:
+        return []
+    return [
+        "- **Another vocabulary** of as many pieces, trained on the same text in another order,"
+        f" have: {', '.join(TITLES[kind] for kind in kinds)}."
+    ]
 
 
 def _measure(found, name):

@@ -80,6 +80,15 @@ def test_an_arm_at_half_the_rate_is_compared_with_bert_at_half_the_rate(tmp_path
     assert crossing_page.answer(found, "chunk_accuracy", "electra_half").startswith(said)
 
 
+def test_arms_that_read_the_text_in_other_pieces_are_named(tmp_path):
+    found = write(tmp_path, {"bert": [0.5], "bert_half": [0.7]})
+    page = crossing_page.pages.text(crossing_page.blocks(found, "picture.png"))
+    assert "Another vocabulary" not in page
+    found.runs["bert_half", 1, 0]["text"]["tokens"] += 1
+    page = crossing_page.pages.text(crossing_page.blocks(found, "picture.png"))
+    assert "in another order, have: BERT (MLM), half the rate." in " ".join(page.split())
+
+
 def test_growth_is_taken_within_each_seed(tmp_path):
     # ELECTRA less BERT: 0.1 and 0.0 at 1 x, 0.3 and 0.4 at 10 x. So 0.2 and 0.4 more.
     scores = {"bert": [0.5, 0.6], "electra": [0.6, 0.6, 0.1]}
