@@ -240,7 +240,15 @@ QUESTIONS = (
 # What the page says first: (what is asked, distances as (arm, what it is compared with, words)).
 ANSWERS = (
     (
-        "Does it lack signal or capacity, at half the rate?",
+        "Does it lack signal or capacity?",
+        (
+            ("steps_fourfold", REFERENCE, "four times the steps"),
+            ("width_256", REFERENCE, "twice the width"),
+            ("layers_4", REFERENCE, "twice the layers"),
+        ),
+    ),
+    (
+        "And at half the rate, which suits so few steps better?",
         (
             ("half_steps_fourfold", HALF, "four times the steps"),
             ("half_width_256", HALF, "twice the width"),

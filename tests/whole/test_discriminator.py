@@ -57,7 +57,7 @@ def test_an_arm_is_compared_with_the_one_that_it_differs_from_in_one_thing(tmp_p
     one_seed |= {"rate_half": [0.625], "half_layers_4": [0.65]}
     page = told(write(tmp_path, one_seed))
     assert "| 4 | 0.500 | 0.500 | 0.500 | 0.500 | 0.650 | +0.025, one seed |" in page
-    assert "signal or capacity, at half the rate? Twice the layers +0.025, one seed" in page
+    assert "which suits so few steps better? Twice the layers +0.025, one seed" in page
     assert "| B, weight 50 | 0.500 | 0.500 | 0.500 | 0.500 | 0.550 | -0.030, one seed |" in page
     assert (
         "| A: learns along, nothing shared | 0.500 | 0.500 | 0.500 | 0.500 | 0.500 | -0.100" in page
